@@ -1,0 +1,103 @@
+"""The exceptions and warnings of ntkit.
+
+Every exception inherits :class:`NtkitError` and the built-in that a caller who does not know ntkit would catch.
+Messages say what was wrong, what was expected, what was found, and what to write instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "EngineError",
+    "InputError",
+    "InputTypeError",
+    "JitterWarning",
+    "NtkitError",
+    "NtkitWarning",
+    "Problem",
+    "QuadratureWarning",
+    "SingularKernelError",
+    "TraceError",
+    "UnsupportedLayerError",
+]
+
+
+class NtkitError(Exception):
+    """Base of every exception that ntkit raises on purpose."""
+
+
+class InputError(NtkitError, ValueError):
+    """Data with the wrong shape, no rows, or values that are not finite."""
+
+
+class InputTypeError(NtkitError, TypeError):
+    """Data of the wrong type, dtype or device."""
+
+
+class TraceError(NtkitError, RuntimeError):
+    """A module whose forward could not be read as a graph of operations."""
+
+
+class EngineError(NtkitError, RuntimeError):
+    """An engine asked to run a program that it does not support."""
+
+
+class SingularKernelError(NtkitError, ArithmeticError):
+    """A Gram matrix that stays singular after the largest allowed jitter."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One place of a module that has no closed-form infinite-width limit.
+
+    Attributes
+    ----------
+    path
+        Where: the path in the module, such as ``"blocks.0.pool"``.
+    what
+        The layer or operation found there.
+    reason
+        Why the limit has no closed form.
+    instead
+        What to write or use instead.
+    """
+
+    path: str
+    what: str
+    reason: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}: {self.reason}\n    instead: {self.instead}"
+
+
+class UnsupportedLayerError(NtkitError, NotImplementedError):
+    """A module with parts that have no closed-form infinite-width limit; lists all of them.
+
+    Attributes
+    ----------
+    problems
+        Every place found, in the order of execution.
+    """
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        places = "place has" if len(problems) == 1 else "places have"
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        super().__init__(f"{len(problems)} {places} no closed-form infinite-width limit:\n{lines}")
+
+    def __reduce__(self) -> tuple[type[UnsupportedLayerError], tuple[tuple[Problem, ...]]]:
+        return type(self), (self.problems,)
+
+
+class NtkitWarning(UserWarning):
+    """Base of every warning that ntkit gives."""
+
+
+class QuadratureWarning(NtkitWarning):
+    """A Gaussian expectation whose estimated error exceeds what the dtype can hold."""
+
+
+class JitterWarning(NtkitWarning):
+    """A Gram matrix that needed a multiple of the identity added before it could be factorised."""
