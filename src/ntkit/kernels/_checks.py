@@ -1,0 +1,67 @@
+"""Checks of the inputs that reach a kernel."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ntkit.errors import InputError, InputTypeError
+
+__all__ = ["check_batches"]
+
+
+def check_batches(x1: Tensor, x2: Tensor | None) -> None:
+    """Refuse what no kernel can be computed of.
+
+    Raises
+    ------
+    InputTypeError
+        Not tensors, not floating point, or of different dtypes or devices.
+    InputError
+        No batch dimension, no rows, no features, shapes that differ, NaN or infinite values.
+    """
+    _check_batch("x1" if x2 is not None else "x", x1)
+    if x2 is None:
+        return
+    _check_batch("x2", x2)
+    if x1.dtype != x2.dtype:
+        raise InputTypeError(
+            f"x1 and x2 must have one dtype. Got {x1.dtype} and {x2.dtype}. Write x2.to(x1.dtype)."
+        )
+    if x1.device != x2.device:
+        raise InputTypeError(
+            f"x1 and x2 must be on one device. Got {x1.device} and {x2.device}. Write x2.to(x1.device)."
+        )
+    if x1.shape[1:] != x2.shape[1:]:
+        raise InputError(
+            f"x1 and x2 must have the same shape but for the batch. Got {tuple(x1.shape)} and {tuple(x2.shape)}."
+        )
+
+
+def _check_batch(name: str, x: Tensor) -> None:
+    if not isinstance(x, Tensor):
+        raise InputTypeError(
+            f"{name} must be a torch.Tensor. Got {type(x).__name__}. Write torch.as_tensor({name})."
+        )
+    if not x.is_floating_point():
+        raise InputTypeError(
+            f"{name} must be a floating-point tensor. Got {x.dtype}. Write {name}.double() or {name}.float()."
+        )
+    if x.dtype not in (torch.float32, torch.float64):
+        raise InputTypeError(
+            f"{name} must be float32 or float64: half precision cannot hold a kernel. Got {x.dtype}. Write {name}.float()."
+        )
+    if x.ndim < 2:
+        raise InputError(
+            f"{name} must have a batch dimension and at least one more, shape (n, features) or (n, channels, ...). "
+            f"Got shape {tuple(x.shape)}. Write {name}[None] for one input."
+        )
+    if x.numel() == 0:
+        raise InputError(f"{name} must have at least one row and one feature. Got shape {tuple(x.shape)}.")
+    bad = ~torch.isfinite(x.detach())
+    if bool(bad.any()):
+        row = int(bad.flatten(1).any(1).nonzero()[0])
+        raise InputError(
+            f"{name} must be finite. Got NaN or infinite values in {int(bad.flatten(1).any(1).sum())} of {len(x)} rows, "
+            f"the first in row {row}. Remove or impute them."
+        )

@@ -1,0 +1,65 @@
+"""Any ntkit kernel as a GPyTorch kernel, without importing GPyTorch before it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ntkit.errors import InputTypeError
+
+from ._kernel import Kernel
+from ._rows import check_input_shape
+
+if TYPE_CHECKING:
+    from ._gpytorch_kernel import GPyTorchKernel
+
+__all__ = ["as_gpytorch_kernel"]
+
+
+def as_gpytorch_kernel(kernel: Kernel, input_shape: Sequence[int] | None = None) -> GPyTorchKernel:
+    """Give an ntkit kernel to GPyTorch (``pip install ntkit[gp]``).
+
+    The result is a ``gpytorch.kernels.Kernel`` without parameters of its own, for ``ExactGP`` models, alone or inside
+    ``ScaleKernel`` and sums. With the NNGP kernel the posterior is that of the infinitely wide Bayesian network; with
+    the NTK its mean is the infinitely wide network trained by gradient descent [1]_ [2]_. Batch dimensions of the
+    inputs are computed one batch after the other.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Such as ``ntkit.infinite_width(module).nngp``.
+    input_shape : tuple of int, optional
+        The shape of one input: GPyTorch holds images flattened, ``input_shape=(3, 32, 32)`` unfolds them.
+
+    Returns
+    -------
+    gpytorch.kernels.Kernel
+        For float64 data convert it with the rest of the model, ``model.double()``.
+
+    References
+    ----------
+    .. [1] Jacot, Gabriel, Hongler, "Neural Tangent Kernel: Convergence and Generalization in Neural Networks", 2018.
+    .. [2] Arora, Du, Hu, Li, Salakhutdinov, Wang, "On Exact Computation with an Infinitely Wide Neural Net", 2019.
+
+    Examples
+    --------
+    >>> import ntkit, torch
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 1))
+    >>> limit = ntkit.infinite_width(net)
+    >>> kernel = ntkit.as_gpytorch_kernel(limit.nngp)
+    >>> x = torch.randn(5, 2)
+    >>> torch.allclose(kernel(x).to_dense(), limit.nngp(x))
+    True
+    """
+    if not isinstance(kernel, Kernel):
+        raise InputTypeError(
+            f"kernel must be an ntkit Kernel, such as ntkit.infinite_width(module).nngp. Got {type(kernel).__name__}."
+        )
+    try:
+        from ._gpytorch_kernel import GPyTorchKernel
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("gpytorch"):
+            raise
+        raise ImportError("as_gpytorch_kernel needs GPyTorch: pip install ntkit[gp]") from error
+    return GPyTorchKernel(kernel, check_input_shape(input_shape))

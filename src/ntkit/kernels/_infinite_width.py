@@ -1,0 +1,216 @@
+"""The exact kernels of a network whose hidden layers are infinitely wide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from torch import Tensor, nn
+
+from ntkit.errors import EngineError, InputError, Problem, UnsupportedLayerError
+from ntkit.program import Elementwise, Program
+from ntkit.rules import Kernels, Progress, diag, gram
+from ntkit.trace import B_STD, W_STD, GainRule, Init, Tracer
+
+from ._checks import check_batches
+from ._explain import Explanation
+from ._kernel import Kernel
+
+__all__ = ["InfiniteWidth", "InfiniteWidthKernel", "NtkAndNngp", "infinite_width"]
+
+Engine = Literal["auto", "reference", "native"]
+
+
+class NtkAndNngp(NamedTuple):
+    """Both kernels of one pass, each of shape (n1, n2)."""
+
+    ntk: Tensor
+    nngp: Tensor
+
+
+class InfiniteWidthKernel(Kernel):
+    """One of the two kernels of an infinitely wide network: ``limit.ntk`` or ``limit.nngp``."""
+
+    def __init__(self, limit: InfiniteWidth, which: Literal["ntk", "nngp"]) -> None:
+        self.limit = limit
+        self.which = which
+
+    def __call__(
+        self,
+        x1: Tensor,
+        x2: Tensor | None = None,
+        engine: Engine = "auto",
+        progress: Progress | None = None,
+    ) -> Tensor:
+        """Give the kernel matrix, shape (n1, n2), in the dtype and on the device of the input.
+
+        Parameters
+        ----------
+        x1, x2
+            Inputs, shape (n1, ...) and (n2, ...), float32 or float64; ``x2=None`` means ``x2 = x1``, at half the cost.
+        engine
+            ``"reference"``: torch, in float64, any device, differentiable. ``"native"``: the C++ core.
+            ``"auto"``: the fastest that supports the network.
+        progress
+            Called with the entries done and the entries there are, after each tile.
+        """
+        kernels = self.limit._compute(x1, x2, engine, progress, ntk=self.which == "ntk", nngp=self.which == "nngp")
+        value = kernels.ntk if self.which == "ntk" else kernels.nngp
+        assert value is not None
+        return value
+
+    def diag(self, x: Tensor) -> Tensor:
+        """Give K(x_i, x_i), shape (n,)."""
+        check_batches(x, None)
+        return diag(self.limit._program(x.shape[1:], ntk=self.which == "ntk"), x, ntk=self.which == "ntk")
+
+    def __repr__(self) -> str:
+        return f"{self.limit!r}.{self.which}"
+
+
+class InfiniteWidth:
+    """The limit of a module as its hidden layers become infinitely wide; made by :func:`infinite_width`.
+
+    Attributes
+    ----------
+    ntk
+        The neural tangent kernel Theta(x, x') = E[sum over parameters of df(x)/dw df(x')/dw], a :class:`Kernel`.
+    nngp
+        The covariance K(x, x') of the network's outputs at initialisation, a :class:`Kernel`.
+    """
+
+    def __init__(self, module: nn.Module, gains: GainRule) -> None:
+        self._tracer = Tracer(module, gains)
+        self._name = type(module).__name__
+
+    @property
+    def ntk(self) -> InfiniteWidthKernel:
+        """The neural tangent kernel."""
+        return InfiniteWidthKernel(self, "ntk")
+
+    @property
+    def nngp(self) -> InfiniteWidthKernel:
+        """The kernel of the network's outputs at initialisation."""
+        return InfiniteWidthKernel(self, "nngp")
+
+    def both(
+        self, x1: Tensor, x2: Tensor | None = None, engine: Engine = "auto", progress: Progress | None = None
+    ) -> NtkAndNngp:
+        """Give both kernels in one pass, each of shape (n1, n2)."""
+        kernels = self._compute(x1, x2, engine, progress, ntk=True, nngp=True)
+        assert kernels.ntk is not None and kernels.nngp is not None
+        return NtkAndNngp(kernels.ntk, kernels.nngp)
+
+    def explain(self, input_shape: Sequence[int]) -> Explanation:
+        """Tell how the kernels of inputs of one shape (without the batch) are computed: a table of the operations.
+
+        Examples
+        --------
+        >>> import ntkit
+        >>> from torch import nn
+        >>> net = nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 1))
+        >>> print(ntkit.infinite_width(net).explain((1, 8)))
+        operation  path  positions  between x and x'  of x itself  entries a pair  bytes a pair  engine
+        input      0     8          same              same                      8            64  reference
+        conv 3     0     6          same              same                      6            48  reference
+        relu       1     6          same              nothing                   6            48  reference
+        flatten    3     -          same              nothing                   1             8  reference
+        linear     3     -          same              nothing                   1             8  reference
+        """
+        return Explanation.of(self._program(tuple(input_shape), ntk=False))
+
+    def _program(self, input_shape: Sequence[int], ntk: bool) -> Program:
+        program = self._tracer.program(input_shape)
+        if ntk:
+            _check_differentiable(program)
+        return program
+
+    def _compute(
+        self, x1: Tensor, x2: Tensor | None, engine: Engine, progress: Progress | None, *, ntk: bool, nngp: bool
+    ) -> Kernels:
+        if engine not in ("auto", "reference", "native"):
+            raise InputError(f'engine must be "auto", "reference" or "native". Got {engine!r}.')
+        check_batches(x1, x2)
+        program = self._program(x1.shape[1:], ntk)
+        if engine == "native":
+            raise EngineError(
+                'the native engine does not support the operations of this network yet. Write engine="reference" or '
+                'engine="auto".'
+            )
+        return gram(program, x1, x2, ntk, nngp, progress=progress)
+
+    def __repr__(self) -> str:
+        return f"infinite_width({self._name})"
+
+
+def infinite_width(
+    module: nn.Module,
+    w_std: float | Tensor = W_STD,
+    b_std: float | Tensor = B_STD,
+    init: Init = "ntk",
+    overrides: Mapping[str, Mapping[str, float | Tensor]] | None = None,
+) -> InfiniteWidth:
+    r"""Take a module to its infinite-width limit, whose kernels are exact and deterministic.
+
+    With K the covariance of a layer's pre-activations and :math:`\Theta` its tangent kernel, a linear layer gives
+    :math:`K' = w^2 K + b^2` and :math:`\Theta' = K' + w^2 \Theta`, an activation :math:`K' = E[\phi(u) \phi(v)]` and
+    :math:`\Theta' = \Theta E[\phi'(u) \phi'(v)]` for :math:`(u, v)` Gaussian with covariance K (Jacot et al. 2018);
+    convolutions and pooling average over positions (Arora et al. 2019).
+
+    Parameters
+    ----------
+    module
+        Any ``nn.Module`` of one input made of supported layers. It is read as it is now and in evaluation mode, so dropout
+        is off; its widths set only the proportions of concatenated channels (and fan-ins, where ``init`` is not
+        ``"ntk"``). Parameters with ``requires_grad=False`` are random but not trained. A module whose output keeps
+        positions has the mean of its kernel over them.
+    w_std, b_std
+        Gains of the weights and biases of every ``Linear`` and ``Conv`` layer; a layer without bias has none. Tensors of
+        one element, to differentiate in them.
+    init
+        ``"ntk"``, ``"standard"`` (weights trained as they are: their tangent kernel grows with the fan-in), or ``"torch"``
+        (standard, with the variances of PyTorch's default initialisation).
+    overrides
+        The gains of single layers by path: ``{"4": {"w_std": 1.0}}``.
+
+    Returns
+    -------
+    InfiniteWidth
+        With the kernels ``ntk`` and ``nngp``, ``both`` and ``explain``.
+
+    Raises
+    ------
+    UnsupportedLayerError
+        Naming every place in the module that has no closed-form limit, why, and what to use instead.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 1))
+    >>> limit = ntkit.infinite_width(net)
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    >>> limit.ntk(x)
+    tensor([[2.0000, 0.3183],
+            [0.3183, 2.0000]], dtype=torch.float64)
+    >>> limit.nngp.diag(x)
+    tensor([1., 1.], dtype=torch.float64)
+    """
+    return InfiniteWidth(module, GainRule(w_std, b_std, init, dict(overrides or {})))
+
+
+def _check_differentiable(program: Program) -> None:
+    problems = tuple(
+        Problem(
+            node.path,
+            str(node.op.phi),
+            "its derivative is zero or infinite, so a tangent kernel through it does not exist",
+            "use limit.nngp, or freeze every parameter before it",
+        )
+        for node in program.nodes
+        if isinstance(node.op, Elementwise)
+        and node.op.phi.name in ("sign", "step")
+        and program.nodes[node.inputs[0]].trained
+    )
+    if problems:
+        raise UnsupportedLayerError(problems)

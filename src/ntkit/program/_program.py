@@ -1,0 +1,120 @@
+"""A network as a list of operations, and what must be kept of each covariance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from ._ops import Elementwise, Keep, Keeps, Normalize, Op, Sum
+
+__all__ = ["Node", "Program", "entries"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation applied to earlier nodes.
+
+    Attributes
+    ----------
+    inputs
+        Indices of the nodes it reads.
+    positions
+        Lengths of the position axes of its value; empty for vectors.
+    path
+        Where in the module it comes from.
+    centred
+        Whether every channel of its value has mean zero.
+    trained
+        Whether a trained parameter comes before it or in it, so that its tangent kernel is not zero.
+    """
+
+    op: Op
+    inputs: tuple[int, ...]
+    positions: tuple[int, ...]
+    path: str
+    centred: bool
+    trained: bool
+
+
+@dataclass(frozen=True)
+class Program:
+    """The operations of a network in order of execution.
+
+    Attributes
+    ----------
+    nodes
+        Each reads only nodes before it; the last is the output and has no position axis.
+    prefixes
+        The deterministic parts that run on the data as they are; None where an input is read directly.
+    """
+
+    nodes: tuple[Node, ...]
+    prefixes: tuple[Callable[[Tensor], Tensor] | None, ...]
+
+    @property
+    def output(self) -> int:
+        """Index of the node whose value is the network's."""
+        return len(self.nodes) - 1
+
+    @cached_property
+    def cross_keeps(self) -> tuple[Keeps | None, ...]:
+        """What is kept of K(x, x') between two inputs, for each node."""
+        return self.requirements({self.output: ()})
+
+    @cached_property
+    def self_keeps(self) -> tuple[Keeps | None, ...]:
+        """What is kept of K(x, x) of one input, for each node: the variances that activations and normalisations read."""
+        demands: dict[int, Keeps] = {}
+        for node in self.nodes:
+            if isinstance(node.op, (Elementwise, Normalize)):
+                read = node.inputs[-1]
+                demands[read] = (Keep.SAME,) * len(self.nodes[read].positions)
+        return self.requirements(demands)
+
+    @cached_property
+    def diag_keeps(self) -> tuple[Keeps | None, ...]:
+        """What is kept of K(x, x) of one input when the output's own variance is asked for as well."""
+        return tuple(_join(a, b) for a, b in zip(self.self_keeps, self.cross_keeps, strict=True))
+
+    @cached_property
+    def full_keeps(self) -> tuple[Keeps | None, ...]:
+        """Everything kept everywhere: the oracle of the cheaper representations."""
+        return tuple((Keep.ALL,) * len(node.positions) for node in self.nodes)
+
+    def requirements(self, demands: Mapping[int, Keeps]) -> tuple[Keeps | None, ...]:
+        """Infer, from the demanded nodes back, the least that must be kept of every node; None: nothing at all."""
+        keeps: list[Keeps | None] = [demands.get(index) for index in range(len(self.nodes))]
+        for index in reversed(range(len(self.nodes))):
+            kept = keeps[index]
+            if kept is None:
+                continue
+            node = self.nodes[index]
+            for read, needed in zip(node.inputs, node.op.needs(kept), strict=True):
+                keeps[read] = _join(keeps[read], needed)
+        return tuple(keeps)
+
+    @cached_property
+    def means_needed(self) -> bool:
+        """Whether some operation reads the means of channels that are not centred."""
+        return any(
+            sum(not self.nodes[read].centred for read in node.inputs) > (isinstance(node.op, Sum))
+            for node in self.nodes
+            if isinstance(node.op, (Sum, Normalize))
+        )
+
+
+def entries(positions: tuple[int, ...], keeps: Keeps | None) -> int:
+    """Count the entries kept for one pair of inputs: the product over the axes of P or P^2."""
+    if keeps is None:
+        return 0
+    return math.prod(size**keep for size, keep in zip(positions, keeps, strict=True))
+
+
+def _join(first: Keeps | None, second: Keeps | None) -> Keeps | None:
+    if first is None or second is None:
+        return first if second is None else second
+    return tuple(max(a, b) for a, b in zip(first, second, strict=True))

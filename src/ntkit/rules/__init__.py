@@ -1,0 +1,5 @@
+"""Rules: how each operation transforms covariances, and the reference engine that runs them in torch."""
+
+from ._tiles import BYTE_BUDGET, Kernels, Progress, diag, gram, pair_bytes
+
+__all__ = ["BYTE_BUDGET", "Kernels", "Progress", "diag", "gram", "pair_bytes"]

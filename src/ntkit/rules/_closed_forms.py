@@ -1,0 +1,240 @@
+"""Gaussian expectations E[phi(u) phi(v)] and E[phi'(u) phi'(v)] that have closed forms.
+
+Price's theorem (1958), dE[phi(u) phi(v)]/dk = E[phi'(u) phi'(v)], gives the second expectation from the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ntkit.program._activation import Activation
+from ntkit.rules._quadrature import evaluate, orthant
+
+__all__ = ["Pair", "closed_dual", "closed_mean", "piecewise_dual", "piecewise_mean", "pieces"]
+
+# Variances below this (standard deviation 1e-15) are taken as zero by rules that divide by a deviation.
+_SMALLEST = 2.0**-100
+# Below this, derivatives in the variance are rounding noise (an error of eps in the value, divided by q), while their
+# contribution to a derivative in the network's input, of order sqrt(q), is below 1e-9: they are taken as zero.
+_SMALLEST_WITH_GRADIENT = 2.0**-64
+
+
+def _sqrt(x: Tensor) -> Tensor:
+    """Square root of x >= 0 whose derivative at 0 is 0 instead of infinity."""
+    positive = x > 0
+    return torch.where(positive, torch.sqrt(torch.where(positive, x, 1.0)), 0.0)
+
+
+class Pair:
+    """Two centred Gaussians, u = s1 x and v = s2 y with corr(x, y) = rho, in the coordinates that the rules need.
+
+    Attributes
+    ----------
+    k
+        Covariance, any shape.
+    v1, v2
+        Variances as given, with the axes of ``k``.
+    rho
+        Correlation, clipped to [-1, 1]; 0 where a variance vanishes. Derivatives pass through the clipping.
+    c
+        sqrt(1 - rho^2), with derivative 0 where it vanishes.
+    theta
+        asin(rho), with derivative 0 at rho = +-1.
+    q1, q2, s1, s2
+        Variances and deviations bounded away from zero, for rules that divide by them.
+    """
+
+    def __init__(self, k: Tensor, q1: Tensor, q2: Tensor) -> None:
+        self.k = k
+        self.v1, self.v2 = (q.reshape((1,) * (k.ndim - q.ndim) + tuple(q.shape)) for q in (q1, q2))
+        self.product = _sqrt(self.v1) * _sqrt(self.v2)
+        nonzero = (self.v1 > _SMALLEST) & (self.v2 > _SMALLEST)
+        raw = torch.where(nonzero, k / torch.where(nonzero, self.product, 1.0), 0.0)
+        # Two copies of one input have rho = 1 up to rounding, and an error of eps in rho is one of sqrt(eps) in the
+        # angle, hence in E[phi' phi'] of a ReLU: correlations this close to +-1 are taken to be +-1.
+        near = raw.detach().abs() >= 1 - 8 * torch.finfo(k.dtype).eps
+        self.rho = raw + torch.where(near, torch.sign(raw.detach()) - raw.detach(), 0.0)
+        # Exactly the sign, whatever the rounding of the sum above.
+        self.rho = torch.where(near, self.rho.detach().round() + (self.rho - self.rho.detach()), self.rho)
+        self.c = _sqrt((1 - self.rho) * (1 + self.rho))
+        self.theta = torch.atan2(self.rho, self.c)
+        self.q1, self.q2 = (
+            torch.where(v > _SMALLEST_WITH_GRADIENT, v, v.detach()).clamp_min(_SMALLEST) for v in (self.v1, self.v2)
+        )
+        self.s1, self.s2 = torch.sqrt(self.q1), torch.sqrt(self.q2)
+
+
+def _rectified(pair: Pair, parameters: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """a min(z, 0) + b max(z, 0): E = ab k + (b - a)^2 R, E' = ab + (b - a)^2 S (Cho and Saul 2009, orders 1 and 0).
+
+    S = P(u > 0, v > 0) = 1/4 + theta / (2 pi) and R = s1 s2 (c / (2 pi) + rho S).
+    """
+    a, b = parameters
+    s = 0.25 + pair.theta / (2 * math.pi)
+    r = pair.product * (pair.c / (2 * math.pi) + pair.rho * s)
+    return a * b * pair.k + (b - a) ** 2 * r, a * b + (b - a) ** 2 * s
+
+
+def _erf(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """E = 2/pi asin(2k / sqrt((1 + 2 q1)(1 + 2 q2))), E' = 4/pi / sqrt((1 + 2 q1)(1 + 2 q2) - 4 k^2) (Williams 1997)."""
+    # (1 + 2 q1)(1 + 2 q2) - 4 k^2 without its cancellation; the arc sine as an arc tangent for the same reason.
+    root = torch.sqrt(1 + 2 * pair.v1 + 2 * pair.v2 + 4 * (pair.product * pair.c) ** 2)
+    return (2 / math.pi) * torch.atan2(2 * pair.product * pair.rho, root), (4 / math.pi) / root
+
+
+def _gelu(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """z Phi(z), with A = 1 + q1, B = 1 + q2, D = AB - k^2, N = q1 q2 + k^2 (1 - q1 q2) / (AB).
+
+    E = k (1/4 + asin(k / sqrt(AB)) / (2 pi)) + N / (2 pi sqrt(D)): two uses of Stein's lemma on E[u v Phi(u) Phi(v)]
+    and Phi2(0, 0; k / sqrt(AB)); E' = dE/dk.
+    """
+    k = pair.product * pair.rho
+    ab = (1 + pair.v1) * (1 + pair.v2)
+    q = pair.v1 * pair.v2
+    root = torch.sqrt(1 + pair.v1 + pair.v2 + (pair.product * pair.c) ** 2)
+    ratio = (1 - q) / ab
+    n = q + k * k * ratio
+    both = 0.25 + torch.atan2(k, root) / (2 * math.pi)
+    value = k * both + n / (2 * math.pi * root)
+    return value, both + k / (2 * math.pi * root) * (1 + 2 * ratio + n / (root * root))
+
+
+def _sin(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """E = exp(-(q1 + q2) / 2) sinh k, E' = exp(-(q1 + q2) / 2) cosh k."""
+    # With |k| split off, neither factor overflows and small k loses no digits; |k| has derivative 1 at 0 here.
+    sign = torch.where(pair.k >= 0, 1.0, -1.0).to(pair.k)
+    size = sign * pair.k
+    largest = torch.exp(size - (pair.v1 + pair.v2) / 2) / 2
+    return -sign * largest * torch.expm1(-2 * size), largest * (1 + torch.exp(-2 * size))
+
+
+def _cos(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """E and E' of the sine, exchanged."""
+    value, slope = _sin(pair, ())
+    return slope, value
+
+
+def _exp(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """E = E' = exp((q1 + q2) / 2 + k)."""
+    value = torch.exp((pair.v1 + pair.v2) / 2 + pair.k)
+    return value, value
+
+
+def _odd_factorial(n: int) -> int:
+    """(n - 1)!! = E z^n for even n and a standard Gaussian z."""
+    return math.prod(range(1, n, 2))
+
+
+def _polynomial_value(pair: Pair, coefficients: tuple[float, ...]) -> Tensor:
+    """E[p(u) p(v)] = sum_j k^j j! h_j(q1) h_j(q2), h_j(q) = sum_m c_m C(m, j) (m - j - 1)!! q^((m - j) / 2).
+
+    From E[u^m v^n] = sum_j j! C(m, j) C(n, j) k^j E[w1^(m - j)] E[w2^(n - j)] over j with m - j and n - j even.
+    """
+    total = torch.zeros_like(pair.k)
+    for j in range(len(coefficients)):
+        sides = []
+        for q in (pair.v1, pair.v2):
+            side = torch.zeros_like(q)
+            for m in range(j, len(coefficients), 2):
+                side = side + coefficients[m] * math.comb(m, j) * _odd_factorial(m - j) * q ** ((m - j) // 2)
+            sides.append(side)
+        total = total + math.factorial(j) * pair.k**j * sides[0] * sides[1]
+    return total
+
+
+def _polynomial(pair: Pair, coefficients: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """A polynomial, its coefficients from the constant term up."""
+    derivative = tuple(i * c for i, c in enumerate(coefficients))[1:]
+    return _polynomial_value(pair, coefficients), _polynomial_value(pair, derivative)
+
+
+def _sign(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, None]:
+    """E = 2/pi asin(rho), with sign(0) = 0."""
+    return (2 / math.pi) * pair.theta, None
+
+
+def _step(pair: Pair, parameters: tuple[float, ...]) -> tuple[Tensor, None]:
+    """E = P(u > 0, v > 0) = 1/4 + asin(rho) / (2 pi); a variable without variance contributes the value at zero."""
+    means = [torch.where(v > 0, 0.5, parameters[0]).to(pair.k) for v in (pair.v1, pair.v2)]
+    return means[0] * means[1] + pair.theta / (2 * math.pi), None
+
+
+_RULES: dict[str, Callable[[Pair, tuple[float, ...]], tuple[Tensor, Tensor | None]]] = {
+    "rectified": _rectified,
+    "erf": _erf,
+    "gelu": _gelu,
+    "sin": _sin,
+    "cos": _cos,
+    "exp": _exp,
+    "polynomial": _polynomial,
+    "sign": _sign,
+    "step": _step,
+}
+
+
+def closed_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
+    """E[phi phi] and, if ``tangent``, E[phi' phi'] of an activation with a name."""
+    if phi.name not in _RULES:
+        raise ValueError(f"Activation name must be 'quadrature' or one of {sorted(_RULES)}. Got {phi.name!r}.")
+    value, slope = _RULES[phi.name](pair, phi.parameters)
+    if tangent and slope is None:
+        raise ValueError(_jump_message(str(phi)))
+    return value, slope if tangent else None
+
+
+def _jump_message(label: str) -> str:
+    return (
+        f"Activation {label} jumps, so E[phi' phi'] and the NTK do not exist. Ask for the NNGP kernel alone "
+        "(tangent=False), or use a continuous activation such as erf in place of sign."
+    )
+
+
+def closed_mean(phi: Activation, pair: Pair) -> Tensor:
+    """E phi(u) for u ~ N(0, q), q being the first variance of the pair."""
+    q = pair.v1
+    match phi.name:
+        case "rectified":
+            return (phi.parameters[1] - phi.parameters[0]) / math.sqrt(2 * math.pi) * _sqrt(q)
+        case "gelu":  # Stein: E[u Phi(u)] = q E[density(u)]
+            return q / torch.sqrt(2 * math.pi * (1 + q))
+        case "cos":
+            return torch.exp(-q / 2)
+        case "exp":
+            return torch.exp(q / 2)
+        case "polynomial":
+            even = phi.parameters[::2]
+            return sum((c * _odd_factorial(2 * i) * q**i for i, c in enumerate(even)), torch.zeros_like(q))
+        case "step":
+            return torch.where(q > 0, 0.5, phi.parameters[0]).to(q)
+        case "erf" | "sin" | "sign":
+            return torch.zeros_like(q)
+    raise ValueError(f"Activation name must be 'quadrature' or one of {sorted(_RULES)}. Got {phi.name!r}.")
+
+
+# --- Functions that are polynomials between their kinks (hardtanh, relu6, hardswish, ...) -----------------------------
+#
+# phi(z) = p(z) + sum over kinks t of sum_i c_i (z - t)_+^i for t >= 0 and c_i (t - z)_+^i for t < 0, with p the
+# polynomial around zero. A table cannot serve them: where both inputs meet the same kink, E[phi' phi'] itself has a
+# kink along q1 = q2 at rho = 1. Their expectations reduce to orthant probabilities instead.
+
+_DEGREE = 3
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A piecewise polynomial: ``centre`` holds p, ``corners`` the kinks (t, side, coefficients c_0, c_1, ...)."""
+
+    label: str
+    centre: tuple[float, ...]
+    corners: tuple[tuple[float, int, tuple[float, ...]], ...]
+
+
+@lru_cache(maxsize=64)
+def pieces(phi: Activation) -> Pieces | None:
+    """The pieces of ``phi.function`` if it is a polynomial of degree at most 3 between its kinks, otherwise None."""

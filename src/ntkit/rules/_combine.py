@@ -1,0 +1,66 @@
+"""Sums, products and concatenations of fields, and constants."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from torch import Tensor
+
+from ntkit.program import Concat, Node, Product, Sum
+
+from ._covariance import Covariance, Ends, Moments
+
+__all__ = ["combined_mean", "concat", "product", "total"]
+
+
+def total(op: Sum, node: Node, terms: tuple[Covariance, ...], ends: Ends) -> Covariance:
+    """Add independent fields: K' = sum c_i^2 K_i + sum over i != j of c_i c_j m_i m_j', Theta' = sum c_i^2 Theta_i.
+
+    The second sum is there only when two terms have channels that are not centred, such as two ReLU branches.
+    """
+    keeps = terms[0].keeps
+    nngp = reduce(Tensor.add, (c * c * term.nngp for c, term in zip(op.coefficients, terms, strict=True)))
+    ntk = _add(*(_times(term.ntk, c * c) for c, term in zip(op.coefficients, terms, strict=True)))
+    means = [(c, ends.means(read, keeps)) for c, read in zip(op.coefficients, node.inputs, strict=True)]
+    present = [(c * mean[0], c * mean[1]) for c, mean in means if mean is not None]
+    for i, (first, _) in enumerate(present):
+        for j, (_, second) in enumerate(present):
+            if i != j:
+                nngp = nngp + first * second
+    return Covariance(nngp, ntk, keeps)
+
+
+def product(first: Covariance, second: Covariance) -> Covariance:
+    """Multiply independent fields: K' = K1 K2, Theta' = Theta1 K2 + K1 Theta2."""
+    ntk = _add(
+        None if first.ntk is None else first.ntk * second.nngp,
+        None if second.ntk is None else first.nngp * second.ntk,
+    )
+    return Covariance(first.nngp * second.nngp, ntk, first.keeps)
+
+
+def concat(op: Concat, blocks: tuple[Covariance, ...]) -> Covariance:
+    """Put channels side by side: the mean of the covariances weighted by width."""
+    nngp = reduce(Tensor.add, (f * block.nngp for f, block in zip(op.fractions, blocks, strict=True)))
+    ntk = _add(*(_times(block.ntk, f) for f, block in zip(op.fractions, blocks, strict=True)))
+    return Covariance(nngp, ntk, blocks[0].keeps)
+
+
+def combined_mean(node: Node, moments: Moments) -> Tensor | None:
+    """Give the channels' mean of a sum, product or concatenation; None where it is zero."""
+    means = [moments.mean.get(read) for read in node.inputs]
+    op = node.op
+    if isinstance(op, Product):
+        first, second = means
+        return None if first is None or second is None else first * second
+    weights = op.coefficients if isinstance(op, Sum) else op.fractions if isinstance(op, Concat) else ()
+    return _add(*(_times(mean, weight) for mean, weight in zip(means, weights, strict=True)))
+
+
+def _times(value: Tensor | None, factor: float) -> Tensor | None:
+    return None if value is None else factor * value
+
+
+def _add(*values: Tensor | None) -> Tensor | None:
+    present = [value for value in values if value is not None]
+    return reduce(Tensor.add, present) if present else None

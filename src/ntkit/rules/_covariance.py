@@ -1,0 +1,131 @@
+"""The state that rules transform: covariances between two inputs, and the moments of each input on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ntkit.program import Keep, Keeps
+
+__all__ = ["Covariance", "Ends", "Moments"]
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """The covariance of one node between pairs of inputs.
+
+    Attributes
+    ----------
+    nngp
+        K. First the dimensions of the pairs: (n1, n2) between two batches, (n,) for each input with itself; then for
+        each position axis (P,) where K[p, p] is kept, (P, P) where every K[p, p'] is.
+    ntk
+        Theta, of the same shape; None where it is zero (nothing trained yet) or not asked for.
+    keeps
+        What is kept along each position axis.
+    """
+
+    nngp: Tensor
+    ntk: Tensor | None
+    keeps: Keeps
+
+    @property
+    def pair_dims(self) -> int:
+        """2 between two batches, 1 for each input with itself."""
+        return self.nngp.ndim - sum(self.keeps)
+
+    def dims(self, axis: int) -> tuple[int, ...]:
+        """Tell which dimensions of ``nngp`` belong to a position axis: one or two."""
+        start = self.pair_dims + sum(self.keeps[:axis])
+        return tuple(range(start, start + self.keeps[axis]))
+
+    def map(self, function: Callable[[Tensor], Tensor], keeps: Keeps | None = None) -> Covariance:
+        """Apply a linear function to K and Theta alike."""
+        ntk = None if self.ntk is None else function(self.ntk)
+        return Covariance(function(self.nngp), ntk, self.keeps if keeps is None else keeps)
+
+    def restrict(self, keeps: Keeps) -> Covariance:
+        """Drop what ``keeps`` does not ask for: the diagonal of every axis that is to keep K[p, p] alone."""
+        covariance = self
+        for axis, keep in enumerate(keeps):
+            if keep < covariance.keeps[axis]:
+                first, second = covariance.dims(axis)
+                covariance = covariance.map(
+                    lambda k, a=first, b=second: k.diagonal(dim1=a, dim2=b).movedim(-1, a),  # type: ignore[misc]
+                    covariance.keeps[:axis] + (Keep.SAME,) + covariance.keeps[axis + 1 :],
+                )
+        return covariance
+
+
+@dataclass
+class Moments:
+    """What the rules read of each input on its own; filled while the covariance of each input with itself is computed.
+
+    Attributes
+    ----------
+    data
+        For each prefix its output, channels moved last, shape (n, *positions, C).
+    variance, mean
+        For each node that some rule reads: K[p, p] and the channels' mean at p, shape (n, *positions). A node without
+        a mean is centred.
+    """
+
+    data: dict[tuple[int, int], Tensor]
+    variance: dict[int, Tensor] = field(default_factory=dict)
+    mean: dict[int, Tensor] = field(default_factory=dict)
+
+    def rows(self, start: int, stop: int) -> Moments:
+        """Give the moments of some of the inputs."""
+        return Moments(
+            *({key: value[start:stop] for key, value in part.items()} for part in (self.data, self.variance, self.mean))  # type: ignore[arg-type]
+        )
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The two sides of a covariance.
+
+    Attributes
+    ----------
+    first, second
+        Moments of x and x'; the same object when each input is paired with itself.
+    pair_dims
+        2 between two batches, 1 for each input with itself.
+    """
+
+    first: Moments
+    second: Moments
+    pair_dims: int
+
+    def spread(self, values1: Tensor, values2: Tensor, keeps: Keeps) -> tuple[Tensor, Tensor]:
+        """Reshape per-input values (n, *positions) so that they broadcast against a covariance that keeps ``keeps``."""
+        return self._spread(values1, keeps, 0), self._spread(values2, keeps, 1)
+
+    def _spread(self, values: Tensor, keeps: Keeps, side: int) -> Tensor:
+        shape = [values.shape[0]]
+        if self.pair_dims == 2:
+            shape.insert(1 - side, 1)
+        for size, keep in zip(values.shape[1:], keeps, strict=True):
+            shape += [size] if keep is Keep.SAME else [size, 1] if side == 0 else [1, size]
+        return values.reshape(shape)
+
+    def means(self, node: int, keeps: Keeps) -> tuple[Tensor, Tensor] | None:
+        """Give a node's channel means at both ends, spread; None where it is centred."""
+        if node not in self.first.mean:
+            return None
+        return self.spread(self.first.mean[node], self.second.mean[node], keeps)
+
+
+def diagonal_mask(covariance: Covariance, axes: tuple[int, ...]) -> Tensor:
+    """Give ones where p = p' along all of ``axes`` and zeros elsewhere, broadcastable against the covariance."""
+    mask = torch.ones((), dtype=covariance.nngp.dtype, device=covariance.nngp.device)
+    for axis in axes:
+        if covariance.keeps[axis] is Keep.ALL:
+            first, second = covariance.dims(axis)
+            shape = [1] * covariance.nngp.ndim
+            shape[first] = shape[second] = covariance.nngp.shape[first]
+            mask = mask * torch.eye(shape[first], dtype=mask.dtype, device=mask.device).reshape(shape)
+    return mask

@@ -1,0 +1,92 @@
+"""Gaussian expectations of an activation: the one place that chooses between closed forms and tables."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ntkit.program._activation import Activation
+from ntkit.rules._closed_forms import Pair, closed_dual, closed_mean, pieces, piecewise_dual, piecewise_mean
+from ntkit.rules._table import table_dual, table_mean
+
+__all__ = ["dual", "mean"]
+
+
+def dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool) -> tuple[Tensor, Tensor | None]:
+    """E[phi(u) phi(v)] and, if ``tangent``, E[phi'(u) phi'(v)] for (u, v) ~ N(0, [[q1, k], [k, q2]]).
+
+    Differentiable once in ``k``, ``q1`` and ``q2``, with finite gradients everywhere: where two inputs coincide
+    (k^2 = q1 q2) and where one is zero, derivatives that are infinite there are replaced by zero.
+
+    Parameters
+    ----------
+    phi
+        The activation.
+    k
+        Covariances, any shape, float64 or float32, any device.
+    q1, q2
+        Variances, broadcastable to ``k``.
+    tangent
+        Whether to compute the expectation of the derivatives too.
+
+    Returns
+    -------
+    tuple
+        Two tensors of the shape of ``k``; the second is None without ``tangent``.
+
+    Raises
+    ------
+    ValueError
+        With ``tangent``, for an activation that jumps; and for a function that cannot be integrated.
+
+    Warns
+    -----
+    QuadratureWarning
+        If the expectations of ``phi.function`` cannot be had to 1e-10.
+
+    Examples
+    --------
+    >>> import torch
+    >>> relu = Activation("rectified", (0.0, 1.0))
+    >>> one = torch.ones(1, dtype=torch.float64)
+    >>> dual(relu, one, one, one, tangent=True)  # a point with itself: E[relu^2] = 1/2 = P(u > 0)
+    (tensor([0.5000], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
+    """
+    pair = Pair(k, q1, q2)
+    if phi.name != "quadrature":
+        value, slope = closed_dual(phi, pair, tangent)
+    elif (polynomials := pieces(phi)) is not None:
+        value, slope = piecewise_dual(polynomials, pair, tangent)
+    else:
+        value, slope = _tabulated(phi, pair, tangent)
+    return value.expand(k.shape), slope if slope is None else slope.expand(k.shape)
+
+
+def _tabulated(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
+    # The angle has an infinite derivative at rho = +-1, so the value's own derivative in rho is not taken through the
+    # table but from Price's theorem (1958), dE[phi phi]/dk = E[phi' phi'], which is finite there.
+    value = table_dual(phi, 0, pair.theta.detach(), pair.q1, pair.q2)
+    graded = torch.is_grad_enabled() and pair.rho.requires_grad
+    slope = table_dual(phi, 1, pair.theta, pair.q1, pair.q2) if tangent or graded else None
+    if slope is not None and graded:
+        value = value + (slope * pair.s1 * pair.s2).detach() * (pair.rho - pair.rho.detach())
+    return value, slope if tangent else None
+
+
+def mean(phi: Activation, q: Tensor) -> Tensor:
+    """E[phi(u)] for u ~ N(0, q), of the shape of ``q``; differentiable like :func:`dual`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> mean(Activation("polynomial", (1.0, 0.0, 3.0)), torch.tensor([2.0]))
+    tensor([7.])
+    """
+    pair = Pair(q, q, q)
+    if phi.name != "quadrature":
+        return closed_mean(phi, pair)
+    if (polynomials := pieces(phi)) is not None:
+        return piecewise_mean(polynomials, pair)
+    return table_mean(phi, pair.q1)

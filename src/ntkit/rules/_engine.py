@@ -1,0 +1,181 @@
+"""The reference engine: a program executed in plain torch, in float64, on any device, differentiable.
+
+First each input is paired with itself (:func:`moments`), which gives the variances that activations and normalisations
+read; then the two batches are paired (:func:`covariance`). Both run the same rules.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ntkit.errors import InputError
+from ntkit.program import (
+    Arrange,
+    Concat,
+    Constant,
+    Contract,
+    Conv,
+    Dense,
+    Elementwise,
+    Input,
+    Keeps,
+    Node,
+    Normalize,
+    PositionMap,
+    Product,
+    Program,
+    Sum,
+)
+
+from ._affine import conv, dense
+from ._combine import combined_mean, concat, product, total
+from ._covariance import Covariance, Ends, Moments
+from ._dual import dual, mean
+from ._input import input_covariance
+from ._normalize import normalize, normalized_mean
+from ._positions import arrange, arrange_values, contract, position_map, position_map_values
+
+__all__ = ["covariance", "moments", "read_data", "self_covariance"]
+
+
+def compute_dtype(device: torch.device) -> torch.dtype:
+    """Give float64 wherever the device has it: near correlation one a kernel loses half of the digits it is computed in."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def read_data(program: Program, x: Tensor) -> Moments:
+    """Run the deterministic prefixes on a batch."""
+    x = x.to(compute_dtype(x.device))
+    data: dict[tuple[int, int], Tensor] = {}
+    for node in program.nodes:
+        if isinstance(node.op, Input):
+            prefix = program.prefixes[node.op.prefix]
+            value = x if prefix is None else prefix(x)
+            if prefix is not None and not bool(torch.isfinite(value).all()):
+                raise InputError(
+                    f"{node.path}: what comes before this layer turned finite input into NaN or infinite values. "
+                    "Expected finite values; check the module's operations on the raw input."
+                )
+            data[node.op.prefix, node.op.channel] = value.movedim(node.op.channel, -1)
+    return Moments(data)
+
+
+def moments(program: Program, data: Moments, keeps: tuple[Keeps | None, ...] | None = None) -> Moments:
+    """Compute the variances and means that the rules read of each input."""
+    filled = Moments(data.data)
+    _run(program, keeps or program.self_keeps, Ends(filled, filled, pair_dims=1), ntk=False)
+    return filled
+
+
+def self_covariance(
+    program: Program, data: Moments, ntk: bool, keeps: tuple[Keeps | None, ...] | None = None
+) -> Covariance:
+    """Compute K(x, x) and Theta(x, x) of each input, shape (n,)."""
+    filled = Moments(data.data)
+    result = _run(program, keeps or program.diag_keeps, Ends(filled, filled, pair_dims=1), ntk)
+    assert result is not None
+    return result
+
+
+def covariance(
+    program: Program, first: Moments, second: Moments, ntk: bool, keeps: tuple[Keeps | None, ...] | None = None
+) -> Covariance:
+    """Compute K(x, x') and Theta(x, x') between two batches whose moments are known, shape (n1, n2)."""
+    result = _run(program, keeps or program.cross_keeps, Ends(first, second, pair_dims=2), ntk)
+    assert result is not None
+    return result
+
+
+def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: bool) -> Covariance | None:
+    last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
+    read_variance = {
+        node.inputs[-1] for node in program.nodes if isinstance(node.op, (Elementwise, Normalize))
+    }
+    values: dict[int, Covariance] = {}
+    for index, node in enumerate(program.nodes):
+        kept = keeps[index]
+        if kept is not None:
+            needs = zip(node.inputs, node.op.needs(kept), strict=True)
+            inputs = tuple(values[read].restrict(needed) for read, needed in needs if needed is not None)
+            values[index] = _apply(index, node, inputs, kept, ends, ntk)
+        if ends.pair_dims == 1:
+            if index in read_variance:
+                same = values[index].restrict(tuple(type(keep).SAME for keep in values[index].keeps))
+                ends.first.variance[index] = same.nngp.contiguous()  # not a view of all position pairs
+            if program.means_needed and not node.centred:
+                own = _mean(node, ends.first)
+                if own is not None:
+                    ends.first.mean[index] = own
+        for read in node.inputs:
+            if last_use[read] == index:
+                values.pop(read, None)
+    return values.get(program.output)
+
+
+def _apply(
+    index: int, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends, ntk: bool
+) -> Covariance:
+    match node.op:
+        case Input() as op:
+            return input_covariance(op, keeps, ends)
+        case Dense() as op:
+            result = dense(op, inputs[0])
+        case Conv() as op:
+            result = conv(op, inputs[0])
+        case Elementwise() as op:
+            result = _elementwise(op, node.inputs[0], inputs[0], ends)
+        case Contract() as op:
+            result = contract(op, inputs[0], keeps)
+        case PositionMap() as op:
+            result = position_map(op, inputs[0], keeps)
+        case Arrange() as op:
+            result = arrange(op, inputs[0], keeps)
+        case Normalize() as op:
+            result = normalize(op, node, inputs[0], ends)
+        case Sum() as op:
+            result = total(op, node, inputs, ends)
+        case Product():
+            result = product(*inputs)
+        case Concat() as op:
+            result = concat(op, inputs)
+        case Constant() as op:
+            like = next(iter(ends.first.data.values()))
+            result = Covariance(like.new_full((1,) * (ends.pair_dims + sum(keeps)), op.value**2), None, keeps)
+        case op:
+            raise AssertionError(f"no rule for {op}")
+    return result if ntk else Covariance(result.nngp, None, result.keeps)
+
+
+def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends) -> Covariance:
+    q1, q2 = ends.spread(ends.first.variance[read], ends.second.variance[read], x.keeps)
+    nngp, derivative = dual(op.phi, x.nngp, q1, q2, tangent=x.ntk is not None)
+    ntk = None if x.ntk is None or derivative is None else x.ntk * derivative
+    return Covariance(nngp, ntk, x.keeps)
+
+
+def _mean(node: Node, known: Moments) -> Tensor | None:
+    """Give the channels' mean of a node that is not centred, from those of its inputs."""
+    match node.op:
+        case Input() as op:
+            return known.data[op.prefix, op.channel].mean(-1)
+        case Elementwise() as op:
+            return mean(op.phi, known.variance[node.inputs[0]])
+        case Normalize() as op:
+            return normalized_mean(op, node, known)
+        case Constant() as op:
+            like = next(iter(known.data.values()))
+            return like.new_full((len(like),) + (1,) * len(node.positions), op.value)
+        case Sum() | Product() | Concat():
+            return combined_mean(node, known)
+    own = known.mean.get(node.inputs[0])
+    if own is None:
+        return None
+    match node.op:
+        case PositionMap() as op:
+            return position_map_values(op, own)
+        case Arrange() as op:
+            return arrange_values(op, own)
+        case Contract() as op:
+            return own.mean([axis + 1 for axis in op.axes]) if op.axes else own
+    raise AssertionError(f"no mean for {node.op}")

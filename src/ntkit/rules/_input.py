@@ -1,0 +1,59 @@
+"""K = x . x' / C of the data."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ntkit.program import Input, Keep, Keeps
+
+from ._covariance import Covariance, Ends
+
+__all__ = ["input_covariance"]
+
+_FEW_CHANNELS = 8  # a sum this short has the same rounding in K(x, x') as in K(x, x)
+_NEAR = 1e-6  # |x - x'|^2 / (|x|^2 + |x'|^2) below which x . x' is taken from the difference
+_BLOCK = 1 << 22  # entries gathered at once
+
+
+def input_covariance(op: Input, keeps: Keeps, ends: Ends) -> Covariance:
+    """Give the mean over the channels of x[p] x'[p'], exact to rounding also where x and x' nearly coincide."""
+    key = (op.prefix, op.channel)
+    x1, x2 = ends.first.data[key], ends.second.data[key]
+    rank = x1.ndim - 2
+    letters = iter("abcdefghijklmnopqrstuvw")
+    pair = [next(letters)] * 2 if ends.pair_dims == 1 else [next(letters), next(letters)]
+    axes = [[next(letters)] * 2 if keep is Keep.SAME else [next(letters), next(letters)] for keep in keeps]
+    sides = ["".join([pair[side], *(axis[side] for axis in axes)]) + "z" for side in (0, 1)]
+    output = "".join(dict.fromkeys("".join(pair) + "".join("".join(axis) for axis in axes)))
+    channels = x1.shape[-1]
+    k = torch.einsum(f"{sides[0]},{sides[1]}->{output}", x1, x2) / channels
+    if ends.pair_dims == 2 and channels > _FEW_CHANNELS:
+        q1, q2 = ends.spread(*(x.square().mean(-1) for x in (x1, x2)), keeps)
+        k = _refine(k, q1, q2, *_spread_indices(x1, x2, ends, keeps), x1.reshape(-1, channels), x2.reshape(-1, channels))
+    assert k.ndim == ends.pair_dims + sum(keeps) and len(keeps) == rank
+    return Covariance(k, None, keeps)
+
+
+def _spread_indices(x1: Tensor, x2: Tensor, ends: Ends, keeps: Keeps) -> tuple[Tensor, Tensor]:
+    rows = [torch.arange(x.shape[:-1].numel(), device=x.device).reshape(x.shape[:-1]) for x in (x1, x2)]
+    return ends.spread(rows[0], rows[1], keeps)
+
+
+def _refine(k: Tensor, q1: Tensor, q2: Tensor, rows1: Tensor, rows2: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
+    """Replace x . x' by (|x|^2 + |x'|^2 - |x - x'|^2) / 2 where the points nearly coincide.
+
+    The correlation of two equal points must be exactly one: a matrix product that rounds differently from |x|^2 makes
+    it 1 - eps, an angle of sqrt(2 eps), and the tangent kernel of a ReLU network is wrong in the eighth digit.
+    """
+    near = q1 + q2 - 2 * k < _NEAR * (q1 + q2)
+    where = near.nonzero(as_tuple=True)
+    if where[0].numel() == 0:
+        return k
+    first, second = (rows.expand_as(k)[where] for rows in (rows1, rows2))
+    step = max(1, _BLOCK // x1.shape[1])
+    apart = torch.cat(
+        [(x1[a] - x2[b]).square().mean(1) for a, b in zip(first.split(step), second.split(step), strict=True)]
+    )
+    total = (q1 + q2).expand_as(k)[where]
+    return k.index_put(where, (total - apart) / 2)

@@ -1,0 +1,54 @@
+"""LayerNorm and GroupNorm in the limit: the statistics over infinitely many channels are constants of each input."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ntkit.program import Node, Normalize
+
+from ._covariance import Covariance, Ends, Moments, diagonal_mask
+from ._positions import merge_mean
+
+__all__ = ["normalize", "normalized_mean"]
+
+
+def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covariance:
+    """Apply y = (x - m) / s, s^2 = v + eps, then the affine parameters at their initial values, one and zero.
+
+    K' = (K - m m') / (s s') for centred channels m = 0; Theta' = Theta / (s s') + K' + 1, the last two terms for a
+    trained affine weight and bias. The gradients of m and s vanish in the limit: each is a mean over all channels.
+    """
+    block, total = node.inputs
+    centre1, scale1 = _statistics(op, total, ends.first)
+    centre2, scale2 = _statistics(op, total, ends.second)
+    s1, s2 = ends.spread(scale1, scale2, x.keeps)
+    k = x.nngp
+    means = ends.means(block, x.keeps)
+    if centre1 is not None and centre2 is not None:
+        m1, m2 = ends.spread(centre1, centre2, x.keeps)
+        b1, b2 = (0.0, 0.0) if means is None else means
+        k = k - b1 * m2 - m1 * b2 + m1 * m2
+    k = k / (s1 * s2)
+    ntk = None if x.ntk is None else x.ntk / (s1 * s2)
+    if op.weight_trained or op.bias_trained:
+        own = (k if op.weight_trained else 0.0) + float(op.bias_trained)
+        own = own * diagonal_mask(x, op.affine_axes)
+        own = own.expand_as(k)
+        ntk = own if ntk is None else ntk + own
+    return Covariance(k, ntk, x.keeps)
+
+
+def normalized_mean(op: Normalize, node: Node, moments: Moments) -> Tensor:
+    """Give the channels' mean of the block after normalisation: zero unless it is part of a concatenation."""
+    block, total = node.inputs
+    centre, scale = _statistics(op, total, moments)
+    mean = moments.mean.get(block, 0.0 * moments.variance[total])
+    return (mean - (0.0 if centre is None else centre)) / scale
+
+
+def _statistics(op: Normalize, total: int, moments: Moments) -> tuple[Tensor | None, Tensor]:
+    square = merge_mean(moments.variance[total], op.axes)
+    if total not in moments.mean:
+        return None, (square + op.eps).sqrt()
+    centre = merge_mean(moments.mean[total], op.axes)
+    return centre, (square - centre.square() + op.eps).sqrt()

@@ -1,0 +1,80 @@
+"""Operations that only move or mix positions: pooling, slices, flatten, broadcasting."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ntkit.program import Arrange, Contract, Keep, Keeps, PositionMap
+
+from ._covariance import Covariance
+
+__all__ = ["arrange", "arrange_values", "contract", "position_map", "position_map_values"]
+
+
+def position_map(op: PositionMap, x: Covariance, keeps: Keeps) -> Covariance:
+    """Apply x'[q] = sum_p A[q, p] x[p] along one axis: K' = A K A^T, of which the diagonal alone may be kept."""
+    dims = x.dims(op.axis)
+    matrix = op.matrix(x.nngp.shape[dims[0]]).to(x.nngp)
+    if len(dims) == 1:  # every row of A reads one position at most, with weight one or zero
+        return x.map(lambda k: _apply(matrix, k, dims[0]), keeps)
+    if keeps[op.axis] is Keep.ALL:
+        return x.map(lambda k: _apply(matrix, _apply(matrix, k, dims[1]), dims[0]), keeps)
+
+    def diagonal(k: Tensor) -> Tensor:
+        half = _apply(matrix, k, dims[1]).movedim(dims, (-2, -1))
+        return (half.transpose(-2, -1) * matrix).sum(-1).movedim(-1, dims[0])
+
+    return x.map(diagonal, keeps)
+
+
+def position_map_values(op: PositionMap, values: Tensor) -> Tensor:
+    """Apply x'[q] = sum_p A[q, p] x[p] to values of shape (n, *positions)."""
+    dim = op.axis + 1
+    return _apply(op.matrix(values.shape[dim]).to(values), values, dim)
+
+
+def _apply(matrix: Tensor, k: Tensor, dim: int) -> Tensor:
+    if matrix.shape[0] == 1:
+        return (k.movedim(dim, -1) @ matrix[0]).unsqueeze(dim)
+    return (k.movedim(dim, -1) @ matrix.T).movedim(-1, dim)
+
+
+def contract(op: Contract, x: Covariance, keeps: Keeps) -> Covariance:
+    """Average K[p, p] over the axes that became channels."""
+    dims = [x.dims(axis)[0] for axis in op.axes]
+    return x.map(lambda k: k.mean(dims), keeps) if dims else x
+
+
+def arrange(op: Arrange, x: Covariance, keeps: Keeps) -> Covariance:
+    """Reorder the axes, drop those of length one, and repeat the field along new ones."""
+
+    def rearrange(k: Tensor) -> Tensor:
+        used = [dim for axis in op.axes if axis is not None for dim in x.dims(axis)]
+        dropped = [dim for axis in range(op.rank) if axis not in op.axes for dim in x.dims(axis)]
+        k = k.permute(*range(x.pair_dims), *used, *dropped)
+        k = k.flatten(k.ndim - len(dropped) - 1) if dropped else k
+        shape = list(k.shape[: x.pair_dims])
+        for axis, size, keep in zip(op.axes, op.sizes, keeps, strict=True):
+            if axis is None:
+                k = k[(slice(None),) * len(shape) + (None,) * int(keep)]
+            shape += [size] * int(keep)
+        return k.expand(shape)
+
+    return x.map(rearrange, keeps)
+
+
+def arrange_values(op: Arrange, values: Tensor) -> Tensor:
+    """Reorder, drop and repeat the axes of values of shape (n, *positions)."""
+    keeps = (Keep.SAME,) * op.rank
+    return arrange(op, Covariance(values, None, keeps), (Keep.SAME,) * len(op.axes)).nngp
+
+
+def merge_mean(values: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Average values (n, *positions) over axes, which are kept with length one."""
+    return values.mean([axis + 1 for axis in axes], keepdim=True) if axes else values
+
+
+def constant_like(shape: tuple[int, ...], value: float, like: Tensor) -> Tensor:
+    """Give a constant that takes no memory."""
+    return torch.full((), value, dtype=like.dtype, device=like.device).expand(shape)

@@ -1,0 +1,146 @@
+"""The Gram matrix in tiles: memory bounded by a byte budget, a symmetric matrix computed once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ntkit.program import Elementwise, Keeps, Program, entries
+
+from ._covariance import Covariance, Moments
+from ._engine import covariance, moments, read_data, self_covariance
+
+__all__ = ["BYTE_BUDGET", "Kernels", "Progress", "diag", "gram", "pair_bytes"]
+
+Progress = Callable[[int, int], None]
+"""Called with the entries done and the entries there are, after each tile."""
+
+BYTE_BUDGET = 1 << 30
+
+
+class Kernels(NamedTuple):
+    """The two kernels of one pass; the one not asked for is None."""
+
+    ntk: Tensor | None
+    nngp: Tensor | None
+
+
+def gram(
+    program: Program,
+    x1: Tensor,
+    x2: Tensor | None,
+    ntk: bool,
+    nngp: bool,
+    byte_budget: int = BYTE_BUDGET,
+    progress: Progress | None = None,
+) -> Kernels:
+    """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None."""
+    n1, n2 = len(x1), len(x1 if x2 is None else x2)
+    out = Kernels(*(x1.new_zeros(n1, n2) if wanted else None for wanted in (ntk, nngp)))
+    data1 = read_data(program, x1)
+    data2 = data1 if x2 is None else read_data(program, x2)
+    tile1, tile2 = _tile_shape(n1, n2, max(1, byte_budget // pair_bytes(program, program.cross_keeps, ntk)))
+    per_input = pair_bytes(program, program.self_keeps, ntk=False) + _stored_bytes(program)
+    block = max(1, byte_budget // per_input)  # inputs whose moments fit in the budget
+    done, there_are = 0, n1 * n2 if x2 is not None else n1 * (n1 + 1) // 2
+    for columns in _ranges(0, n2, max(tile2, block - block % tile2)):
+        second = _blockwise_moments(program, data2, columns, block)
+        for rows in _ranges(0, n1 if x2 is not None else columns.stop, tile1):
+            first = _blockwise_moments(program, data1, rows, block)
+            for tile in _ranges(columns.start, columns.stop, tile2):
+                if x2 is None and tile.stop <= rows.start:
+                    continue
+                ends = (first, second.rows(tile.start - columns.start, tile.stop - columns.start))
+                value = covariance(program, *ends, ntk=ntk)
+                _write(out, value, rows, tile, symmetric=x2 is None)
+                done += _count(rows, tile, symmetric=x2 is None)
+                if progress is not None:
+                    progress(done, there_are)
+    return out
+
+
+def diag(program: Program, x: Tensor, ntk: bool, byte_budget: int = BYTE_BUDGET) -> Tensor:
+    """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
+    out = x.new_zeros(len(x))
+    data = read_data(program, x)
+    block = max(1, byte_budget // (pair_bytes(program, program.diag_keeps, ntk) + _stored_bytes(program)))
+    for rows in _ranges(0, len(x), block):
+        value = self_covariance(program, data.rows(rows.start, rows.stop), ntk)
+        chosen = value.ntk if ntk else value.nngp
+        if chosen is not None:
+            out[rows.start : rows.stop] = chosen.to(out.dtype)
+    return out
+
+
+def pair_bytes(program: Program, keeps: tuple[Keeps | None, ...], ntk: bool) -> int:
+    """Estimate the memory that one pair of inputs takes while the program runs."""
+    last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
+    counts = [entries(node.positions, kept) for node, kept in zip(program.nodes, keeps, strict=True)]
+    kept_tensors = 2 if ntk else 1
+    peak, live = 1, 0
+    for index, node in enumerate(program.nodes):
+        largest = max([counts[index], *(counts[read] for read in node.inputs)])
+        temporaries = 8 if isinstance(node.op, Elementwise) else 3  # counted in the rules
+        peak = max(peak, kept_tensors * (live + counts[index]) + temporaries * largest)
+        live += counts[index] - sum(counts[read] for read in set(node.inputs) if last_use[read] == index)
+    return peak * torch.finfo(torch.float64).bits // 8
+
+
+def _stored_bytes(program: Program) -> int:
+    """Count the bytes of one input's variances that are kept for the whole computation."""
+    reads = (program.nodes[node.inputs[0]] for node in program.nodes if isinstance(node.op, Elementwise))
+    return 8 * sum(math.prod(node.positions) for node in reads)
+
+
+def _blockwise_moments(program: Program, data: Moments, rows: range, block: int) -> Moments:
+    parts = [moments(program, data.rows(part.start, part.stop)) for part in _ranges(rows.start, rows.stop, block)]
+    if len(parts) == 1:
+        return parts[0]
+    joined = [
+        {key: torch.cat([getattr(part, name)[key] for part in parts]) for key in getattr(parts[0], name)}
+        for name in ("data", "variance", "mean")
+    ]
+    return Moments(*joined)
+
+
+def _tile_shape(n1: int, n2: int, pairs: int) -> tuple[int, int]:
+    tile1 = min(n1, max(1, math.isqrt(pairs)))
+    tile2 = min(n2, max(1, pairs // tile1))
+    return min(n1, max(1, pairs // tile2)), tile2
+
+
+def _ranges(start: int, stop: int, step: int) -> Iterator[range]:
+    return (range(a, min(a + step, stop)) for a in range(start, stop, step))
+
+
+def _count(rows: range, columns: range, symmetric: bool) -> int:
+    """Count the entries of a tile that are on or above the diagonal, or all of them."""
+    if not symmetric:
+        return len(rows) * len(columns)
+    return sum(max(0, columns.stop - max(columns.start, row)) for row in rows)
+
+
+def _write(out: Kernels, value: Covariance, rows: range, columns: range, symmetric: bool) -> None:
+    for target, tile in ((out.ntk, value.ntk), (out.nngp, value.nngp)):
+        if target is None or tile is None:  # a network with nothing trained has a tangent kernel of zero
+            continue
+        part = tile.to(target.dtype).expand(len(rows), len(columns))
+        if symmetric:
+            # Each entry is written from above the diagonal to both of its places, so that the matrix is symmetric to the bit.
+            index1 = torch.arange(rows.start, rows.stop, device=part.device)[:, None]
+            index2 = torch.arange(columns.start, columns.stop, device=part.device)[None, :]
+            above = index1 <= index2
+            if bool(above.all()):
+                target[rows.start : rows.stop, columns.start : columns.stop] = part
+                target[columns.start : columns.stop, rows.start : rows.stop] = part.T
+            else:
+                i, j = (index.expand_as(part)[above] for index in (index1, index2))
+                target[i, j] = part[above]
+                target[j, i] = part[above]
+        else:
+            target[rows.start : rows.stop, columns.start : columns.stop] = part
+

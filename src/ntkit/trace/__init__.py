@@ -1,0 +1,9 @@
+"""Tracing: an ordinary ``torch.nn.Module`` read as a program."""
+
+from . import _arithmetic, _linear, _norm, _pool, _refusals, _shapes  # noqa: F401  (fill the registry)
+from ._activations import Elementwise
+from ._gains import B_STD, W_STD, GainRule, Init
+from ._registry import supported_layers
+from ._trace import Tracer
+
+__all__ = ["B_STD", "W_STD", "Elementwise", "GainRule", "Init", "Tracer", "supported_layers"]

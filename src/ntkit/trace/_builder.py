@@ -1,0 +1,273 @@
+"""Builds a program node by node and knows, of each node, what later operations may do with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ntkit.program import Arrange, Concat, Constant, Contract, Conv, Dense, Gains, Input, Node, Normalize, Op, Program
+
+from ._field import BATCH, CHANNEL, Block, Data, Field, Weight
+
+__all__ = ["Builder", "Info", "Refused", "WeightGains"]
+
+WeightGains = Callable[[str, int, bool, bool, bool], Gains]
+"""The gains of a layer from its name, fan-in, whether it has a bias, and whether weight and bias are trained."""
+
+
+class Refused(Exception):
+    """An operation without a closed form; ``then`` is what the analysis goes on with, so that it finds every problem."""
+
+    def __init__(self, reason: str, instead: str, then: Any = None) -> None:
+        super().__init__(reason)
+        self.reason, self.instead, self.then = reason, instead, then
+
+
+@dataclass(frozen=True)
+class Info:
+    """What is known of a node's value.
+
+    Attributes
+    ----------
+    gaussian
+        Whether its channels are Gaussian, so that an activation may follow.
+    why_not
+        What made them something else.
+    sources
+        The layers and activations whose own randomness it carries, not counting what passed through fresh weights
+        since: two values are independent when they share none.
+    """
+
+    gaussian: bool
+    why_not: str
+    sources: frozenset[int]
+
+
+class Builder:
+    """The program under construction.
+
+    Parameters
+    ----------
+    gains
+        Gives the gains of each layer.
+    prefix_of
+        Turns the graph node of a :class:`Data` value into a callable of the input, or None for the input itself.
+    batch
+        Batch size of the traced example.
+    """
+
+    def __init__(self, gains: WeightGains, prefix_of: Callable[[object], Any], batch: int) -> None:
+        self.path = ""
+        self.batch = batch
+        self.nodes: list[Node] = []
+        self.info: list[Info] = []
+        self.layers: dict[str, str] = {}
+        self._gains = gains
+        self._prefix_of = prefix_of
+        self._prefixes: dict[object, int] = {}
+        self._known: dict[tuple[Op, tuple[int, ...]], int] = {}
+        self._weights: dict[int, str] = {}
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        op: Op,
+        inputs: Sequence[int],
+        positions: Sequence[int],
+        *,
+        gaussian: bool,
+        why_not: str = "",
+        centred: bool,
+        sources: frozenset[int] | None = None,
+    ) -> int:
+        """Add a node; ``sources`` defaults to those of the inputs. The same operation on the same nodes is added once."""
+        key = (op, tuple(inputs))
+        fresh = isinstance(op, (Dense, Conv))
+        if not fresh and key in self._known:
+            return self._known[key]
+        index = len(self.nodes)
+        if sources is None:
+            sources = frozenset[int]().union(*(self.info[read].sources for read in inputs))
+        trained = any(self.nodes[read].trained for read in inputs)
+        if isinstance(op, (Dense, Conv)):
+            trained |= op.gains.trained
+            sources = frozenset({index})
+        if isinstance(op, Normalize):
+            trained |= op.weight_trained or op.bias_trained
+        self.nodes.append(Node(op, tuple(inputs), tuple(positions), self.path, centred, trained))
+        self.info.append(Info(gaussian, why_not, sources))
+        if not fresh:
+            self._known[key] = index
+        return index
+
+    def linear_map(self, op: Op, read: int, positions: Sequence[int]) -> int:
+        """Add a node that maps positions linearly: what is Gaussian or centred stays so."""
+        info, node = self.info[read], self.nodes[read]
+        return self.add(op, (read,), positions, gaussian=info.gaussian, why_not=info.why_not, centred=node.centred)
+
+    def own_source(self) -> frozenset[int]:
+        """Give the source that stands for the node added next."""
+        return frozenset({len(self.nodes)})
+
+    def layer_gains(self, weight: Weight, bias: Weight | None, fan_in: int) -> Gains:
+        """Give a layer's gains, and refuse weights that another layer uses as well."""
+        for parameter in (weight, bias):
+            if parameter is None:
+                continue
+            if id(parameter.parameter) in self._weights:
+                raise Refused(
+                    f"its weights are those of {self._weights[id(parameter.parameter)]!r} as well (a layer called twice or "
+                    "tied parameters), so its values are not independent of that layer's",
+                    "give each call a layer of its own",
+                )
+            self._weights[id(parameter.parameter)] = weight.layer
+        self.layers[weight.layer] = self.path
+        return self._gains(
+            weight.layer, fan_in, bias is not None, weight.trained, bias is not None and bias.trained
+        )
+
+    # -- fields --------------------------------------------------------------------------------------------------------
+
+    def data_field(self, data: Data, channel: int, dims: Any = None) -> Field:
+        """Read raw data as a field whose channels are dimension ``channel``."""
+        value: Tensor = data.value
+        if data.node not in self._prefixes:
+            self._prefixes[data.node] = len(self._prefixes)
+        shape = tuple(value.shape)
+        positions = tuple(size for dim, size in enumerate(shape) if dim not in (0, channel))
+        node = self.add(
+            Input(self._prefixes[data.node], channel),
+            (),
+            positions,
+            gaussian=False,
+            why_not="raw data enters it, which is not Gaussian",
+            centred=False,
+            sources=frozenset({-1}),  # every function of the data depends on every other
+        )
+        if dims is None:
+            axes = iter(range(len(positions)))
+            dims = [(BATCH,) if i == 0 else (CHANNEL,) if i == channel else (next(axes),) for i in range(len(shape))]
+        return Field((Block(node, shape[channel]),), positions, tuple(dims), shape[channel], self.batch)
+
+    def each_block(self, field: Field, function: Callable[[Block], int], positions: Sequence[int] | None = None) -> Field:
+        """Apply an operation to every block: ``function`` gives the node that takes a block's place."""
+        blocks = tuple(replace(block, node=function(block)) for block in field.blocks)
+        return replace(field, blocks=blocks, positions=field.positions if positions is None else tuple(positions))
+
+    def block_positions(self, field: Field, block: Block, positions: Sequence[int] | None = None) -> tuple[int, ...]:
+        """Give the lengths of a block's axes: the shared ones, then its merged ones."""
+        own = self.nodes[block.node].positions
+        return tuple(field.positions if positions is None else positions) + tuple(own[axis] for axis in block.merged)
+
+    def join(self, field: Field, axes: Sequence[int] = ()) -> int:
+        """Give the node of all channels together, with the positions along ``axes`` (and merged ones) made channels."""
+        nodes, weights = [], []
+        for block in field.blocks:
+            merged = tuple(sorted((*axes, *block.merged)))
+            sizes = self.nodes[block.node].positions
+            node = block.node
+            if merged:
+                rest = [size for axis, size in enumerate(sizes) if axis not in merged]
+                node = self.linear_map(Contract(merged), node, rest)
+            nodes.append(node)
+            weights.append(block.width * math.prod(sizes[axis] for axis in block.merged))
+        if len(nodes) == 1:
+            return nodes[0]
+        why = next((self.info[node].why_not for node in nodes if not self.info[node].gaussian), "")
+        return self.add(
+            Concat(tuple(weight / sum(weights) for weight in weights)),
+            nodes,
+            self.nodes[nodes[0]].positions,
+            gaussian=not why,
+            why_not=why,
+            centred=all(self.nodes[node].centred for node in nodes),
+        )
+
+    def arrange(self, field: Field, axes: Sequence[int | None], sizes: Sequence[int], dims: Any) -> Field:
+        """Give the field with its shared axes in another order, and new ones where ``axes`` has None."""
+        if tuple(axes) == tuple(range(len(field.positions))):
+            return field.with_dims(dims)
+
+        def apply(block: Block) -> int:
+            op = Arrange(
+                (*axes, *block.merged),
+                self.block_positions(field, block, sizes),
+                len(self.nodes[block.node].positions),
+            )
+            return self.linear_map(op, block.node, op.sizes)
+
+        arranged = self.each_block(field, apply, sizes)
+        blocks = tuple(
+            replace(block, merged=tuple(range(len(sizes), len(sizes) + len(block.merged)))) for block in arranged.blocks
+        )
+        return replace(arranged, blocks=blocks, dims=tuple(tuple(dim) for dim in dims))
+
+    def axis_of(self, field: Field, dim: int) -> tuple[Field, int]:
+        """Give the position axis that a tensor dimension is, adding one of length one where it enumerates nothing."""
+        axis = field.axis(dim)
+        if axis is not None:
+            return field, axis
+        if field.core(dim):
+            raise Refused(
+                f"dimension {dim} of its input is not one position axis but holds "
+                + ("the channels" if CHANNEL in field.dims[dim] else "several merged axes"),
+                "keep channels and positions in the dimensions that the layer expects",
+            )
+        new = len(field.positions)
+        dims = list(field.dims)
+        dims[dim] = (new,)
+        field = self.arrange(field, (*range(new), None), (*field.positions, 1), dims)
+        return field, new
+
+    def constant(self, value: float, positions: Sequence[int]) -> int:
+        """Add a constant field."""
+        return self.add(
+            Constant(value),
+            (),
+            positions,
+            gaussian=False,
+            why_not="a constant is added to it, which shifts every channel alike",
+            centred=value == 0,
+            sources=frozenset(),
+        )
+
+    def program(self, field: Field) -> Program:
+        """Finish with a field as the output, averaged over the positions that it still has."""
+        output = self.join(field, range(len(field.positions)))
+        kept: dict[int, int] = {}
+        nodes: list[Node] = []
+        needed = _ancestors(self.nodes, output)
+        for index, node in enumerate(self.nodes):
+            if index in needed:
+                kept[index] = len(nodes)
+                nodes.append(replace(node, inputs=tuple(kept[read] for read in node.inputs)))
+        prefixes = tuple(self._prefix_of(node) for node in self._prefixes)
+        return Program(tuple(nodes), prefixes)
+
+
+def _ancestors(nodes: Sequence[Node], output: int) -> set[int]:
+    found: set[int] = set()
+    stack = [output]
+    while stack:
+        index = stack.pop()
+        if index not in found:
+            found.add(index)
+            stack.extend(nodes[index].inputs)
+    return found
+
+
+def tensor_number(value: object) -> float | None:
+    """Give the number that a constant is, or None where it is not one number."""
+    if isinstance(value, Weight):
+        value = None if value.trained else value.parameter
+    if isinstance(value, Tensor):
+        return float(value.detach()) if value.numel() == 1 else None
+    if isinstance(value, (bool, int, float)) or (isinstance(value, torch.SymInt)):
+        return float(value)
+    return None

@@ -1,0 +1,171 @@
+"""Values met while a module is traced, and which tensor dimension of a field enumerates what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+__all__ = ["BATCH", "CHANNEL", "Block", "Computed", "Data", "Field", "Unknown", "Weight"]
+
+BATCH = -2
+CHANNEL = -1
+
+Dims = tuple[tuple[int, ...], ...]
+"""For each tensor dimension the atoms it enumerates, slowest first: BATCH, CHANNEL, or the number of a position axis."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some channels of a field, all with the same distribution.
+
+    Attributes
+    ----------
+    node
+        The node of the program that gives their covariance.
+    width
+        How many channels the module has here; only ratios of widths matter to the limit.
+    merged
+        Position axes of the node that are part of this block's channel dimension alone (a flattened operand of
+        ``torch.cat``), after the axes that all blocks share.
+    """
+
+    node: int
+    width: int
+    merged: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Field:
+    """A random tensor: exchangeable channels at every position.
+
+    Attributes
+    ----------
+    blocks
+        Its channels, side by side.
+    positions
+        Lengths of the position axes that all blocks share.
+    dims
+        Which atoms each tensor dimension enumerates.
+    channels
+        Length of the channel atom: the widths of the blocks times their merged positions.
+    batch
+        The batch size of the traced example.
+    """
+
+    blocks: tuple[Block, ...]
+    positions: tuple[int, ...]
+    dims: Dims
+    channels: int
+    batch: int
+
+    def size(self, atom: int) -> int:
+        """Give the length of an atom."""
+        return self.batch if atom == BATCH else self.channels if atom == CHANNEL else self.positions[atom]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's shape."""
+        return tuple(math.prod(self.size(atom) for atom in dim) for dim in self.dims)
+
+    def core(self, dim: int) -> tuple[int, ...]:
+        """Give the atoms of a dimension without position axes of length one, which say nothing."""
+        return tuple(atom for atom in self.dims[dim] if atom < 0 or self.positions[atom] > 1)
+
+    @property
+    def channel_dim(self) -> int:
+        """The tensor dimension that holds the channels."""
+        return next(i for i, dim in enumerate(self.dims) if CHANNEL in dim)
+
+    def axis(self, dim: int) -> int | None:
+        """Give the position axis that a dimension is, or None where it is not exactly one."""
+        atoms = self.core(dim) or self.dims[dim]
+        return atoms[0] if len(atoms) == 1 and atoms[0] >= 0 else None
+
+    def with_dims(self, dims: Sequence[Sequence[int]]) -> Field:
+        """Give the same field seen through other tensor dimensions."""
+        return replace(self, dims=tuple(tuple(dim) for dim in dims))
+
+    def squeeze(self, dim: int) -> Field:
+        """Drop a dimension of length one; what it enumerates joins its neighbour."""
+        dims = list(self.dims)
+        atoms = dims.pop(dim)
+        target = max(dim - 1, 0)
+        dims[target] = dims[target] + atoms if dim > 0 else atoms + dims[target]
+        return self.with_dims(dims)
+
+    def reshape(self, shape: Sequence[int]) -> Field | None:
+        """Regroup the dimensions; None where a new dimension would cut an atom in two."""
+        atoms = [atom for dim in self.dims for atom in dim]
+        dims: list[tuple[int, ...]] = []
+        for length in shape:
+            group: list[int] = []
+            filled = 1
+            while atoms and filled < length:
+                atom = atoms.pop(0)
+                group.append(atom)
+                filled *= self.size(atom)
+            if filled != length:
+                return None
+            if length == 1 and atoms and self.size(atoms[0]) == 1 and atoms[0] != BATCH:
+                group.append(atoms.pop(0))
+            dims.append(tuple(group))
+        if any(self.size(atom) != 1 for atom in atoms) or not dims:
+            return None
+        dims[-1] += tuple(atoms)
+        return self.with_dims(dims)
+
+
+@dataclass(frozen=True)
+class Data:
+    """What depends on the input alone, with its value on the traced example.
+
+    Attributes
+    ----------
+    value
+        A tensor, or several of them.
+    node
+        Its node in the traced graph.
+    """
+
+    value: Any
+    node: object
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter of the module.
+
+    Attributes
+    ----------
+    path
+        Its name in the module, such as ``"blocks.0.weight"``.
+    """
+
+    path: str
+    parameter: nn.Parameter
+
+    @property
+    def layer(self) -> str:
+        """The layer that it belongs to, by which ``overrides`` names it."""
+        return self.path.removesuffix(".weight")
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is trained."""
+        return self.parameter.requires_grad
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A tensor computed from trained parameters alone."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """What comes out of an operation that was refused: nothing can be said of it."""

@@ -1,0 +1,93 @@
+"""The gains of each layer: NTK parametrisation, standard parametrisation, and PyTorch's default initialisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ntkit.errors import InputError, InputTypeError
+from ntkit.program import Gains
+
+__all__ = ["GainRule", "Init"]
+
+Init = Literal["ntk", "standard", "torch"]
+Gain = float | Tensor
+W_STD = 2**0.5
+B_STD = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class GainRule:
+    """How the variances of all layers are chosen.
+
+    Attributes
+    ----------
+    w_std, b_std
+        Weights have variance w_std^2 / fan_in, biases b_std^2.
+    init
+        ``"ntk"``: the factors w_std / sqrt(fan_in) and b_std stand in the forward pass and standard normals are
+        trained. ``"standard"``: the weights themselves are trained, so the tangent kernel grows with the fan-in.
+        ``"torch"``: as standard, with the variances of PyTorch's default initialisation, 1 / (3 fan_in) for both.
+    overrides
+        For a layer's path in the module its own ``w_std`` and ``b_std``.
+    """
+
+    w_std: Gain = W_STD
+    b_std: Gain = B_STD
+    init: Init = "ntk"
+    overrides: Mapping[str, Mapping[str, Gain]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.init not in ("ntk", "standard", "torch"):
+            raise InputError(f'init must be "ntk", "standard" or "torch". Got {self.init!r}.')
+        _check_gain("w_std", self.w_std)
+        _check_gain("b_std", self.b_std)
+        if self.init == "torch" and not (_is(self.w_std, W_STD) and _is(self.b_std, B_STD)):
+            raise InputError(
+                'init="torch" takes its variances from PyTorch\'s default initialisation, so w_std and b_std have no effect. '
+                'Leave them out, or write init="standard".'
+            )
+        for layer, own in self.overrides.items():
+            if not isinstance(own, Mapping) or not set(own) <= {"w_std", "b_std"}:
+                raise InputError(
+                    f'overrides[{layer!r}] must be a mapping with the keys "w_std" and "b_std". Got {own!r}. '
+                    f'Write overrides={{{layer!r}: {{"w_std": 1.0}}}}.'
+                )
+            for name, value in own.items():
+                _check_gain(f"overrides[{layer!r}][{name!r}]", value)
+
+    def __call__(self, layer: str, fan_in: int, biased: bool, weight_trained: bool, bias_trained: bool) -> Gains:
+        """Give one layer's gains."""
+        w_std: Gain = self.w_std
+        b_std: Gain = self.b_std
+        if self.init == "torch":
+            w_std, b_std = 3**-0.5, (3 * fan_in) ** -0.5
+        own = self.overrides.get(layer, {})
+        w_std, b_std = own.get("w_std", w_std), own.get("b_std", b_std)
+        if not biased:
+            b_std = 0.0
+        weight_rate, bias_rate = (w_std**2, b_std**2) if self.init == "ntk" else (float(fan_in), 1.0)
+        return Gains(w_std, b_std, weight_rate if weight_trained else 0.0, bias_rate if bias_trained else 0.0)
+
+
+def _check_gain(name: str, value: object) -> None:
+    if isinstance(value, Tensor):
+        if value.numel() != 1 or not value.is_floating_point():
+            raise InputTypeError(
+                f"{name} must be a number or a floating-point tensor of one element. "
+                f"Got a tensor of shape {tuple(value.shape)} and dtype {value.dtype}."
+            )
+        value = float(value.detach())
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputTypeError(f"{name} must be a number or a tensor of one element. Got {type(value).__name__}.")
+    if not (math.isfinite(value) and value >= 0):
+        raise InputError(f"{name} must be finite and not negative. Got {value}.")
+
+
+def _is(value: Gain, number: float) -> bool:
+    return not isinstance(value, torch.Tensor) and value == number

@@ -1,0 +1,50 @@
+"""In-place operations: fine where nothing reads the old value afterwards, refused otherwise."""
+
+from __future__ import annotations
+
+import operator
+
+from torch import fx, nn
+
+from ._builder import Refused
+
+__all__ = ["overwritten"]
+
+_INPLACE = {operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow}
+_VIEWS = {"view", "reshape", "flatten", "permute", "transpose", "movedim", "squeeze", "unsqueeze", "unflatten", "contiguous"}
+
+
+def overwritten(node: fx.Node, module: nn.Module | None) -> None:
+    """Refuse an operation that overwrites a value which is read again later.
+
+    The graph knows values, not memory: after ``y = F.relu(x, inplace=True)`` a later ``x`` means the overwritten one, which
+    tracing does not show.
+    """
+    name = getattr(node.target, "__name__", str(node.target))
+    in_place = (
+        getattr(module, "inplace", False)
+        or node.kwargs.get("inplace", False)
+        or node.target in _INPLACE
+        or (name.endswith("_") and not name.endswith("__"))
+    )
+    if node.target is operator.setitem:
+        raise Refused("it assigns to a part of a random value", "compute the parts and join them instead")
+    if not in_place or not node.args or not isinstance(node.args[0], fx.Node):
+        return
+    order = {other: index for index, other in enumerate(node.graph.nodes)}
+    root = _root(node.args[0])
+    aliases = [other for other in order if _root(other) is root]
+    later = [user for alias in aliases for user in alias.users if order[user] > order[node]]
+    if later:
+        raise Refused(
+            f"it overwrites its input in place, which {later[0].name!r} reads afterwards",
+            "use the operation that returns a new tensor (inplace=False)",
+        )
+
+
+def _root(node: fx.Node) -> fx.Node:
+    name = getattr(node.target, "__name__", str(node.target))
+    while name in _VIEWS and node.args and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+        name = getattr(node.target, "__name__", str(node.target))
+    return node

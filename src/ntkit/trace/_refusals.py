@@ -1,0 +1,108 @@
+"""Layers known to have no closed-form limit: why, and what to use instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ._builder import Builder, Refused
+from ._field import Field
+from ._pool import avg_pool
+from ._registry import matches
+
+__all__ = ["EMPIRICAL"]
+
+EMPIRICAL = "use the finite network's kernels: ntkit.monte_carlo(module, n_samples) or ntkit.empirical(module)"
+
+
+def _refuse(reason: str, instead: str, *functions: object, modules: tuple[type[nn.Module], ...] = ()) -> None:
+    def refuse(builder: Builder, x: Any, *arguments: Any, **options: Any) -> Field:
+        raise Refused(reason, instead, x if isinstance(x, Field) else None)
+
+    matches(*functions, modules={module: lambda m, path: {} for module in modules}, refuses=True)(refuse)
+
+
+def _refuse_max_pool(ndim: int, module: type[nn.Module], *functions: object) -> None:
+    def refuse(builder: Builder, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *rest: Any, **more: Any) -> Any:
+        # The analysis goes on with an average over the same windows, which has the same shape.
+        then = avg_pool(ndim, builder, x, kernel_size, stride, padding) if isinstance(x, Field) else None
+        raise Refused(
+            "the maximum of correlated Gaussians has no closed-form covariance",
+            f"use nn.AvgPool{ndim}d or strided convolutions; or {EMPIRICAL}",
+            then,
+        )
+
+    names = ("kernel_size", "stride", "padding")
+    matches(*functions, modules={module: lambda m, path: {name: getattr(m, name) for name in names}}, refuses=True)(refuse)
+
+
+_refuse_max_pool(1, nn.MaxPool1d, F.max_pool1d, torch.max_pool1d, "max_pool1d", F._max_pool1d, F.max_pool1d_with_indices)
+_refuse_max_pool(2, nn.MaxPool2d, F.max_pool2d, torch.max_pool2d, "max_pool2d", F._max_pool2d, F.max_pool2d_with_indices)
+_refuse_max_pool(3, nn.MaxPool3d, F.max_pool3d, torch.max_pool3d, "max_pool3d", F._max_pool3d, F.max_pool3d_with_indices)
+_refuse(
+    "a maximum over positions or channels has no closed-form covariance",
+    f"use average pooling; or {EMPIRICAL}",
+    F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d, torch.max, torch.amax, torch.maximum, "max", "amax",
+    "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    modules=(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d),
+)  # fmt: skip
+_refuse(
+    "its statistics couple each input with the rest of the batch, so there is no kernel of two inputs",
+    f"use nn.LayerNorm or nn.GroupNorm; or {EMPIRICAL}",
+    F.batch_norm, torch.batch_norm, "batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm",
+    modules=(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+)  # fmt: skip
+_refuse(
+    "its statistics run over one channel, so they stay random however wide the layer is",
+    f"use nn.LayerNorm or nn.GroupNorm; or {EMPIRICAL}",
+    F.instance_norm, torch.instance_norm, "instance_norm", F.local_response_norm,
+    modules=(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.LocalResponseNorm),
+)  # fmt: skip
+_refuse(
+    "softmax attention weighs positions by random scores and has no closed-form limit",
+    EMPIRICAL,
+    F.scaled_dot_product_attention, F.multi_head_attention_forward, "scaled_dot_product_attention",
+    modules=(
+        nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.TransformerEncoder,
+        nn.TransformerDecoder, nn.Transformer,
+    ),
+)  # fmt: skip
+_refuse(
+    "softmax couples channels or positions and has no closed-form covariance",
+    f"leave it out of the module (the loss applies it); or {EMPIRICAL}",
+    F.softmax, F.log_softmax, F.softmin, torch.softmax, torch.log_softmax, "softmax", "log_softmax",
+    modules=(nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.Softmin),
+)  # fmt: skip
+_refuse(
+    "a recurrent layer uses the same weights at every step, so its values at different steps are not independent",
+    EMPIRICAL,
+    modules=(nn.RNN, nn.LSTM, nn.GRU, nn.RNNCell, nn.LSTMCell, nn.GRUCell),
+)
+_refuse(
+    "a transposed convolution has no rule",
+    f"use convolutions; or {EMPIRICAL}",
+    F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d,
+    modules=(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+)  # fmt: skip
+_refuse(
+    "a trained table of vectors looked up by integers",
+    "encode the integers yourself (one_hot(...).double()) and use nn.Linear(..., bias=False), which is the same layer",
+    F.embedding, "embedding",
+    modules=(nn.Embedding, nn.EmbeddingBag),
+)  # fmt: skip
+_refuse(
+    "a slope drawn at random in every call",
+    "use nn.LeakyReLU",
+    F.rrelu, "rrelu",
+    modules=(nn.RReLU,),
+)  # fmt: skip
+_refuse(
+    "a product of random tensors by a matrix product",
+    f"use nn.Linear layers with weights of their own; or {EMPIRICAL}",
+    torch.matmul, torch.bmm, torch.mm, torch.einsum, torch.addmm, torch.baddbmm, "matmul", "bmm", "mm", "einsum",
+    F.bilinear,
+    modules=(nn.Bilinear,),
+)  # fmt: skip
