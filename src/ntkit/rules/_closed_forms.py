@@ -5,12 +5,16 @@ Price's theorem (1958), dE[phi(u) phi(v)]/dk = E[phi'(u) phi'(v)], gives the sec
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
+import numpy as np
 import torch
+from numpy.polynomial import Polynomial
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit.program._activation import Activation
@@ -37,37 +41,56 @@ class Pair:
     Attributes
     ----------
     k
-        Covariance, any shape.
+        Covariance, any shape, clipped to |k| <= sqrt(v1 v2).
     v1, v2
-        Variances as given, with the axes of ``k``.
+        Variances as given, with as many axes as ``k``.
+    product
+        sqrt(v1 v2), with derivative 0 where it vanishes.
     rho
         Correlation, clipped to [-1, 1]; 0 where a variance vanishes. Derivatives pass through the clipping.
-    c
-        sqrt(1 - rho^2), with derivative 0 where it vanishes.
-    theta
-        asin(rho), with derivative 0 at rho = +-1.
     q1, q2, s1, s2
         Variances and deviations bounded away from zero, for rules that divide by them.
     """
 
     def __init__(self, k: Tensor, q1: Tensor, q2: Tensor) -> None:
-        self.k = k
         self.v1, self.v2 = (q.reshape((1,) * (k.ndim - q.ndim) + tuple(q.shape)) for q in (q1, q2))
         self.product = _sqrt(self.v1) * _sqrt(self.v2)
-        nonzero = (self.v1 > _SMALLEST) & (self.v2 > _SMALLEST)
-        raw = torch.where(nonzero, k / torch.where(nonzero, self.product, 1.0), 0.0)
+        self._nonzero = (self.v1 > _SMALLEST) & (self.v2 > _SMALLEST)
+        raw = torch.where(self._nonzero, k / torch.where(self._nonzero, self.product, 1.0), 0.0)
         # Two copies of one input have rho = 1 up to rounding, and an error of eps in rho is one of sqrt(eps) in the
         # angle, hence in E[phi' phi'] of a ReLU: correlations this close to +-1 are taken to be +-1.
         near = raw.detach().abs() >= 1 - 8 * torch.finfo(k.dtype).eps
-        self.rho = raw + torch.where(near, torch.sign(raw.detach()) - raw.detach(), 0.0)
-        # Exactly the sign, whatever the rounding of the sum above.
-        self.rho = torch.where(near, self.rho.detach().round() + (self.rho - self.rho.detach()), self.rho)
-        self.c = _sqrt((1 - self.rho) * (1 + self.rho))
-        self.theta = torch.atan2(self.rho, self.c)
+        self.rho = torch.where(near, torch.sign(raw), raw).detach() + (raw - raw.detach())
+        self.k = torch.where(near, self.product * self.rho, k).detach() + (k - k.detach())
         self.q1, self.q2 = (
             torch.where(v > _SMALLEST_WITH_GRADIENT, v, v.detach()).clamp_min(_SMALLEST) for v in (self.v1, self.v2)
         )
         self.s1, self.s2 = torch.sqrt(self.q1), torch.sqrt(self.q2)
+
+    @cached_property
+    def c_squared(self) -> Tensor:
+        """1 - rho^2."""
+        return (1 - self.rho) * (1 + self.rho)
+
+    @cached_property
+    def c(self) -> Tensor:
+        """sqrt(1 - rho^2), with derivative 0 where it vanishes."""
+        return _sqrt(self.c_squared)
+
+    @cached_property
+    def theta(self) -> Tensor:
+        """asin(rho), with derivative 0 at rho = +-1."""
+        return torch.atan2(self.rho, self.c)
+
+    @property
+    def graded(self) -> bool:
+        """Whether a derivative in k may be asked for."""
+        return torch.is_grad_enabled() and self.rho.requires_grad
+
+    def price(self, value: Tensor, slope: Tensor) -> Tensor:
+        """Give ``value``, computed at fixed rho, the derivative E[phi' phi'] = ``slope`` in k (Price 1958)."""
+        along = self.product.detach() * (self.rho - self.rho.detach())
+        return value + slope.detach() * torch.where(self._nonzero, along, self.k - self.k.detach())
 
 
 def _rectified(pair: Pair, parameters: tuple[float, ...]) -> tuple[Tensor, Tensor]:
@@ -76,6 +99,8 @@ def _rectified(pair: Pair, parameters: tuple[float, ...]) -> tuple[Tensor, Tenso
     S = P(u > 0, v > 0) = 1/4 + theta / (2 pi) and R = s1 s2 (c / (2 pi) + rho S).
     """
     a, b = parameters
+    if a == b:
+        return a * b * pair.k, torch.full_like(pair.k, a * b)
     s = 0.25 + pair.theta / (2 * math.pi)
     r = pair.product * (pair.c / (2 * math.pi) + pair.rho * s)
     return a * b * pair.k + (b - a) ** 2 * r, a * b + (b - a) ** 2 * s
@@ -84,8 +109,8 @@ def _rectified(pair: Pair, parameters: tuple[float, ...]) -> tuple[Tensor, Tenso
 def _erf(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     """E = 2/pi asin(2k / sqrt((1 + 2 q1)(1 + 2 q2))), E' = 4/pi / sqrt((1 + 2 q1)(1 + 2 q2) - 4 k^2) (Williams 1997)."""
     # (1 + 2 q1)(1 + 2 q2) - 4 k^2 without its cancellation; the arc sine as an arc tangent for the same reason.
-    root = torch.sqrt(1 + 2 * pair.v1 + 2 * pair.v2 + 4 * (pair.product * pair.c) ** 2)
-    return (2 / math.pi) * torch.atan2(2 * pair.product * pair.rho, root), (4 / math.pi) / root
+    root = torch.sqrt(1 + 2 * pair.v1 + 2 * pair.v2 + 4 * pair.v1 * pair.v2 * pair.c_squared)
+    return (2 / math.pi) * torch.atan2(2 * pair.k, root), (4 / math.pi) / root
 
 
 def _gelu(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
@@ -94,10 +119,10 @@ def _gelu(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     E = k (1/4 + asin(k / sqrt(AB)) / (2 pi)) + N / (2 pi sqrt(D)): two uses of Stein's lemma on E[u v Phi(u) Phi(v)]
     and Phi2(0, 0; k / sqrt(AB)); E' = dE/dk.
     """
-    k = pair.product * pair.rho
+    k = pair.k
     ab = (1 + pair.v1) * (1 + pair.v2)
     q = pair.v1 * pair.v2
-    root = torch.sqrt(1 + pair.v1 + pair.v2 + (pair.product * pair.c) ** 2)
+    root = torch.sqrt(1 + pair.v1 + pair.v2 + q * pair.c_squared)
     ratio = (1 - q) / ab
     n = q + k * k * ratio
     both = 0.25 + torch.atan2(k, root) / (2 * math.pi)
@@ -150,8 +175,7 @@ def _polynomial_value(pair: Pair, coefficients: tuple[float, ...]) -> Tensor:
 
 def _polynomial(pair: Pair, coefficients: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     """A polynomial, its coefficients from the constant term up."""
-    derivative = tuple(i * c for i, c in enumerate(coefficients))[1:]
-    return _polynomial_value(pair, coefficients), _polynomial_value(pair, derivative)
+    return _polynomial_value(pair, coefficients), _polynomial_value(pair, _derivative(coefficients))
 
 
 def _sign(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, None]:
@@ -219,22 +243,179 @@ def closed_mean(phi: Activation, pair: Pair) -> Tensor:
 
 # --- Functions that are polynomials between their kinks (hardtanh, relu6, hardswish, ...) -----------------------------
 #
-# phi(z) = p(z) + sum over kinks t of sum_i c_i (z - t)_+^i for t >= 0 and c_i (t - z)_+^i for t < 0, with p the
-# polynomial around zero. A table cannot serve them: where both inputs meet the same kink, E[phi' phi'] itself has a
-# kink along q1 = q2 at rho = 1. Their expectations reduce to orthant probabilities instead.
+# A table cannot serve them: where both inputs meet the same kink, E[phi' phi'] itself has a kink, along q1 = q2 at
+# rho = 1. Their expectations reduce to orthant probabilities instead.
 
 _DEGREE = 3
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """A piecewise polynomial: ``centre`` holds p, ``corners`` the kinks (t, side, coefficients c_0, c_1, ...)."""
+    """phi(z) = p(z) + sum over corners (t, +1, c) of c_i (z - t)_+^i and over corners (t, -1, c) of c_i (t - z)_+^i.
+
+    Attributes
+    ----------
+    label
+        Name for messages.
+    centre
+        Coefficients of p, the polynomial around zero, from the constant term up.
+    corners
+        Kink, side (away from zero) and coefficients of the truncated powers added there.
+    """
 
     label: str
     centre: tuple[float, ...]
     corners: tuple[tuple[float, int, tuple[float, ...]], ...]
 
+    def derivative(self) -> Pieces:
+        """The pieces of phi'; an error if phi jumps."""
+        if any(c[0] != 0 for _, _, c in self.corners):
+            raise ValueError(_jump_message(self.label))
+        corners = ((t, side, tuple(side * c for c in _derivative(c))) for t, side, c in self.corners)
+        return Pieces(self.label, _derivative(self.centre), tuple(corners))
+
+
+def _derivative(coefficients: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(i * c for i, c in enumerate(coefficients))[1:]
+
 
 @lru_cache(maxsize=64)
 def pieces(phi: Activation) -> Pieces | None:
     """The pieces of ``phi.function`` if it is a polynomial of degree at most 3 between its kinks, otherwise None."""
+    kinks = sorted(set(phi.kinks))
+    edges = [(kinks[0] if kinks else 0.0) - 8, *kinks, (kinks[-1] if kinks else 0.0) + 8]
+    polynomials = []
+    for i, (low, high) in enumerate(itertools.pairwise(edges)):
+        inside = low + (high - low) * (0.5 - 0.5 * np.cos(np.pi * (np.arange(24) + 0.5) / 24))
+        # An unbounded piece must go on as it began.
+        far = [low - 1e3, low - 30] * (i == 0) + [high + 30, high + 1e3] * (i == len(kinks))
+        z = np.concatenate([inside, far])
+        values = evaluate(phi, torch.from_numpy(z))[0].numpy()
+        polynomial = _fit(inside, values[: len(inside)])
+        if np.any(np.abs(polynomial(z) - values) > 1e-12 * np.maximum(np.abs(values), np.abs(values).max() * 1e-3)):
+            return None
+        polynomials.append(polynomial)
+    first = sum(t < 0 for t in kinks)
+    corners = []
+    for i, t in enumerate(kinks):
+        side = 1 if t >= 0 else -1
+        jump = side * (polynomials[i + 1] - polynomials[i])(Polynomial([t, side]))
+        scale = max(np.abs(p.coef).max() for p in polynomials) * max(1.0, abs(t)) ** _DEGREE
+        corners.append((float(t), side, tuple(float(c) if abs(c) > 1e-12 * scale else 0.0 for c in jump.coef)))
+    return Pieces(str(phi), tuple(map(float, polynomials[first].coef)), tuple(corners))
+
+
+def _fit(z: NDArray[np.float64], values: NDArray[np.float64]) -> Polynomial:
+    """The polynomial of lowest degree through the values, in powers of z."""
+    for degree in range(_DEGREE + 1):
+        fit: Polynomial = Polynomial.fit(z, values, degree).convert()
+        if np.abs(fit(z) - values).max() <= 1e-13 * max(np.abs(values).max(), 1e-300):
+            break
+    return fit
+
+
+def _density(h: Tensor) -> Tensor:
+    return torch.exp(-h * h / 2) / math.sqrt(2 * math.pi)
+
+
+def _partial_moments(mu: Tensor, sigma: Tensor, ratio: Tensor, order: int) -> list[Tensor]:
+    """E (mu + sigma z)_+^i for i = 0..order, with ratio = mu / sigma: the integral by parts of z."""
+    n = [torch.special.ndtr(ratio), mu * torch.special.ndtr(ratio) + sigma * _density(ratio)]
+    for i in range(1, order):
+        n.append(mu * n[i] + i * sigma * sigma * n[i - 1])
+    return n[: order + 1]
+
+
+def _corner_pair(h: Tensor, l: Tensor, rho: Tensor, c: Tensor, orders: tuple[int, int]) -> dict[tuple[int, int], Tensor]:  # noqa: E741
+    """m_ij = E[(x - h)_+^i (y - l)_+^j] from the orthant probability m_00 and Stein's lemma.
+
+    m_{i+1,j} = -h m_ij + (i m_{i-1,j} or, for i = 0, d(h) E[(y - l)_+^j | x = h])
+                        + rho (j m_{i,j-1} or, for j = 0, d(l) E[(x - h)_+^i | y = l]),  d the Gaussian density.
+    """
+    inside = c > 0
+    sigma = torch.where(inside, c, 1.0)
+
+    def conditional(at: Tensor, bound: Tensor, order: int) -> list[Tensor]:
+        mu = rho * at - bound
+        # Without spread the ratio is +-infinity, or by symmetry 0; 1e3 is infinity to the Gaussian distribution.
+        ratio = torch.where(inside, mu / sigma, 1e3 * torch.sign(mu.detach()))
+        return _partial_moments(mu, c, ratio, order)
+
+    m = {(0, 0): orthant(h, l, rho)}
+    if orders == (0, 0):
+        return m
+    below = [_density(h) * g for g in conditional(h, l, orders[1])]
+    left = [_density(l) * g for g in conditional(l, h, orders[0])]
+    for j in range(orders[1]):
+        m[0, j + 1] = -l * m[0, j] + (j * m[0, j - 1] if j else left[0]) + rho * below[j]
+    for i in range(orders[0]):
+        for j in range(orders[1] + 1):
+            along = i * m[i - 1, j] if i else below[j]
+            m[i + 1, j] = -h * m[i, j] + along + rho * (j * m[i, j - 1] if j else left[i])
+    return m
+
+
+def _hermite_moments(coefficients: tuple[float, ...], s: Tensor) -> list[Tensor]:
+    """E[p(s x) He_j(x)] = E[(d/dx)^j p(s x)] for j = 0..degree."""
+    moments = []
+    for j in range(len(coefficients)):
+        terms = (
+            coefficients[m] * math.perm(m, j) * _odd_factorial(m - j) * s**m for m in range(j, len(coefficients), 2)
+        )
+        moments.append(sum(terms, torch.zeros_like(s)))
+    return moments
+
+
+def _corner_moments(t: float, side: int, coefficients: tuple[float, ...], s: Tensor, order: int) -> list[Tensor]:
+    """E[C(s x) He_j(x)] for j = 0..order and C the truncated powers at one kink.
+
+    With h = |t| / s, E[(x - h)_+^i He_j(x)] = i!/(i - j)! E (x - h)_+^(i - j), and i! He_m(h) d(h) for j = i + 1 + m.
+    """
+    h = side * t / s
+    n = _partial_moments(-h, torch.ones_like(h), -h, len(coefficients))
+    hermite = [torch.ones_like(h), h, h * h - 1]
+    moments = []
+    for j in range(order + 1):
+        terms = (
+            c * s**i * (math.perm(i, j) * n[i - j] if j <= i else math.factorial(i) * hermite[j - i - 1] * _density(h))
+            for i, c in enumerate(coefficients)
+            if c
+        )
+        moments.append(side**j * sum(terms, torch.zeros_like(s)))
+    return moments
+
+
+def _piecewise_value(phi: Pieces, pair: Pair, rho: Tensor, c: Tensor) -> Tensor:
+    # Whatever contains the centre's polynomial is a finite Mehler sum, E[p(u) g(v)] = sum_j rho^j / j! p_j g_j.
+    total = torch.zeros_like(rho)
+    polynomial = [_hermite_moments(phi.centre, s) for s in (pair.s1, pair.s2)]
+    corners = [
+        [_corner_moments(*corner, s, len(phi.centre) - 1) for corner in phi.corners] for s in (pair.s1, pair.s2)
+    ]
+    for j in range(len(phi.centre)):
+        p1, p2 = polynomial[0][j], polynomial[1][j]
+        g1, g2 = (sum((g[j] for g in side), torch.zeros_like(p)) for side, p in zip(corners, (p1, p2), strict=True))
+        total = total + rho**j / math.factorial(j) * (p1 * p2 + p1 * g2 + g1 * p2)
+    for t1, side1, c1 in phi.corners:
+        for t2, side2, c2 in phi.corners:
+            h, l = side1 * t1 / pair.s1, side2 * t2 / pair.s2  # noqa: E741
+            m = _corner_pair(h, l, side1 * side2 * rho, c, (len(c1) - 1, len(c2) - 1))
+            for (i, j), moment in m.items():
+                if c1[i] and c2[j]:
+                    total = total + (c1[i] * pair.s1**i) * (c2[j] * pair.s2**j) * moment
+    return total
+
+
+def piecewise_dual(phi: Pieces, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
+    """E[phi phi] and, if ``tangent``, E[phi' phi'] of a piecewise polynomial."""
+    value = _piecewise_value(phi, pair, pair.rho.detach(), pair.c.detach())
+    if not tangent and not pair.graded:
+        return value, None
+    slope = _piecewise_value(phi.derivative(), pair, pair.rho, pair.c)
+    return pair.price(value, slope) if pair.graded else value, slope if tangent else None
+
+
+def piecewise_mean(phi: Pieces, pair: Pair) -> Tensor:
+    """E phi(u) of a piecewise polynomial."""
+    value = _hermite_moments(phi.centre, pair.s1)[0]
+    return sum((_corner_moments(*corner, pair.s1, 0)[0] for corner in phi.corners), value)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
-import torch
 from torch import Tensor
 
 from ntkit.program._activation import Activation
@@ -68,10 +65,9 @@ def _tabulated(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tens
     # The angle has an infinite derivative at rho = +-1, so the value's own derivative in rho is not taken through the
     # table but from Price's theorem (1958), dE[phi phi]/dk = E[phi' phi'], which is finite there.
     value = table_dual(phi, 0, pair.theta.detach(), pair.q1, pair.q2)
-    graded = torch.is_grad_enabled() and pair.rho.requires_grad
-    slope = table_dual(phi, 1, pair.theta, pair.q1, pair.q2) if tangent or graded else None
-    if slope is not None and graded:
-        value = value + (slope * pair.s1 * pair.s2).detach() * (pair.rho - pair.rho.detach())
+    slope = table_dual(phi, 1, pair.theta, pair.q1, pair.q2) if tangent or pair.graded else None
+    if slope is not None and pair.graded:
+        value = pair.price(value, slope)
     return value, slope if tangent else None
 
 

@@ -1,0 +1,68 @@
+# Needs Python >= 3.11 with its headers and a C++20 compiler; everything else is fetched into .venv at the pinned versions.
+#   make demo PYTHON=python3.12           another interpreter
+#   make test PYTEST_ARGS="-k relu -x"    arguments for pytest
+# pip's own settings (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, ...) apply, e.g. to get a CPU build of torch.
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ntkit-installed
+CORE := $(sort $(shell find src/ntkit/native/core -type f \( -name '*.cpp' -o -name '*.hpp' -o -name '*.h' \)))
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -c constraints.txt
+
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test test-slow lint format clean distclean
+
+help:
+	@echo "make demo       kernels of scikit-learn's digits, a table and ntkit-demo.html"
+	@echo "make test       the tests"
+	@echo "make test-slow  the tests that take minutes"
+	@echo "make lint       ruff, mypy, import-linter"
+	@echo "make format     let ruff put right what it can"
+	@echo "make setup      only set up .venv, or compile the core again after a change"
+	@echo "make clean      remove what building and testing left; make distclean: and .venv"
+
+setup: $(STAMP)
+
+# Build isolation is off so that the pinned build tools are used and the build directory stays valid between installs.
+$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(CORE)
+	@command -v "$(PYTHON)" >/dev/null || { \
+	  echo "ntkit needs Python 3.11 or newer; '$(PYTHON)' was not found. Name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "ntkit needs Python 3.11 or newer; '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1). Name another: make PYTHON=python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import os, sysconfig; sys_h = os.path.join(sysconfig.get_path("include"), "Python.h"); raise SystemExit(not os.path.exists(sys_h))' || { \
+	  echo "ntkit compiles a C++ core against Python.h, which '$(PYTHON)' lacks. Install its headers (python3-dev or python3-devel)." >&2; exit 1; }
+	@found=; for c in $$CXX c++ g++ clang++; do if command -v "$$c" >/dev/null 2>&1; then found=$$c; break; fi; done; \
+	  test -n "$$found" || { echo "ntkit compiles a C++ core and found no compiler. Install g++ or clang++, or set CXX." >&2; exit 1; }
+	@test -x $(BIN)/pip || "$(PYTHON)" -m venv $(VENV)
+	$(PIP) scikit-build-core nanobind cmake ninja
+	$(PIP) --no-build-isolation -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/python -m ntkit.experiments.digits
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS) || test $$? -eq 5  # 5: there are none
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks ntkit-demo.html
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

@@ -1,0 +1,8 @@
+"""Infinitely wide networks as scikit-learn estimators."""
+
+from __future__ import annotations
+
+from ._classifier import NTKClassifier
+from ._regressor import NTKRegressor
+
+__all__ = ["NTKClassifier", "NTKRegressor"]

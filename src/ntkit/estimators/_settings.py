@@ -1,0 +1,99 @@
+"""The estimators' parameters, read and checked at fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ntkit.errors import InputError, InputTypeError
+from ntkit.kernels import Kernel, infinite_width
+
+__all__ = ["build_kernel", "numpy_dtype", "read_device", "read_dtype"]
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_HIDDEN_LAYERS = 3
+# The limit does not depend on the width; a small one makes the module cheap to build and to trace.
+_HIDDEN_WIDTH = 16
+
+
+def read_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    """Give the torch dtype, or say which ones there are."""
+    if isinstance(dtype, torch.dtype) and dtype in _DTYPES.values():
+        return dtype
+    if isinstance(dtype, str) and dtype in _DTYPES:
+        return _DTYPES[dtype]
+    raise InputError(f"dtype must be 'float32' or 'float64'. Got {dtype!r}.")
+
+
+def numpy_dtype(dtype: str | torch.dtype) -> type[np.floating[Any]]:
+    """Give the NumPy dtype that input is read as."""
+    return np.float32 if read_dtype(dtype) == torch.float32 else np.float64
+
+
+def read_device(device: str | torch.device | None) -> torch.device:
+    """Give a device that this machine has; None is the CPU."""
+    if device is None:
+        return torch.device("cpu")
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise InputError(
+            f"device must be one that torch can use here, such as 'cpu', or None for it. Got {device!r}: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    if found.type == "meta":
+        raise InputError("device must hold values. Got 'meta': pass 'cpu', or None for it.")
+    return found
+
+
+def build_kernel(
+    kernel: str | Kernel,
+    model: nn.Module | None,
+    input_shape: Sequence[int] | None,
+    n_features: int,
+    w_std: float,
+    b_std: float,
+) -> Kernel | None:
+    """Give the kernel that the parameters describe; None for a precomputed one."""
+    if isinstance(kernel, Kernel):
+        if model is not None:
+            raise InputError(
+                f"model and a kernel of your own name two kernels. Got model={type(model).__name__} and "
+                f"kernel={type(kernel).__name__}: leave model out, or write kernel='ntk' or 'nngp'."
+            )
+        return kernel
+    if not isinstance(kernel, str) or kernel not in ("ntk", "nngp", "precomputed"):
+        raise InputError(f"kernel must be 'ntk', 'nngp', 'precomputed' or an ntkit Kernel. Got {kernel!r}.")
+    if kernel == "precomputed":
+        if model is not None or input_shape is not None:
+            raise InputError(
+                "kernel='precomputed' takes the Gram matrix as X, so model and input_shape must be None. "
+                "Leave them out, or write kernel='ntk' and pass the inputs."
+            )
+        return None
+    if model is None:
+        model = _default_model(n_features, flatten=input_shape is not None)
+    elif not isinstance(model, nn.Module):
+        raise InputTypeError(
+            f"model must be a torch.nn.Module or None. Got {model!r} of type {type(model).__name__}: "
+            "pass an instance such as nn.Sequential(...)."
+        )
+    limit = infinite_width(model, w_std=w_std, b_std=b_std)
+    return limit.ntk if kernel == "ntk" else limit.nngp
+
+
+def _default_model(n_features: int, flatten: bool) -> nn.Module:
+    layers: list[nn.Module] = [nn.Flatten()] if flatten else []
+    # torch draws initial weights from its global generator; fitting must not advance the user's.
+    with torch.random.fork_rng(devices=[]):
+        width = n_features
+        for _ in range(_HIDDEN_LAYERS):
+            layers += [nn.Linear(width, _HIDDEN_WIDTH), nn.ReLU()]
+            width = _HIDDEN_WIDTH
+        layers.append(nn.Linear(width, 1))
+    return nn.Sequential(*layers)

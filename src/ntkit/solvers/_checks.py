@@ -1,0 +1,70 @@
+"""What a linear system must be, checked before any work."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ntkit.errors import InputError, InputTypeError
+
+__all__ = ["check_gram", "check_ridge", "check_right_hand_side"]
+
+_BLOCK_ROWS = 1024
+
+
+def check_ridge(ridge: float) -> float:
+    """Give the ridge as a float, or say why it cannot be one."""
+    if isinstance(ridge, bool) or not hasattr(ridge, "__float__"):
+        raise InputTypeError(f"ridge must be a number. Got {ridge!r} of type {type(ridge).__name__}.")
+    value = float(ridge)
+    if not (math.isfinite(value) and value >= 0):
+        raise InputError(f"ridge must be finite and not negative (it is relative to trace(K)/n). Got {value}.")
+    return value
+
+
+def check_gram(gram: Tensor) -> Tensor:
+    """Give the Gram matrix back, or say why it is none."""
+    if not isinstance(gram, Tensor):
+        raise InputTypeError(
+            f"the Gram matrix must be a torch.Tensor. Got {type(gram).__name__}: write torch.as_tensor(gram)."
+        )
+    if gram.dtype not in (torch.float32, torch.float64):
+        raise InputTypeError(
+            f"the Gram matrix must be float32 or float64. Got {gram.dtype}: write gram.to(torch.float64)."
+        )
+    if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.shape[0] == 0:
+        raise InputError(f"the Gram matrix must have shape (n, n) with n > 0. Got {tuple(gram.shape)}.")
+    matrix = gram.detach()
+    if not bool(torch.isfinite(matrix).all()):
+        raise InputError("the Gram matrix has NaN or infinite entries; check the inputs of the kernel.")
+    largest, asymmetry = 0.0, 0.0
+    for start in range(0, len(matrix), _BLOCK_ROWS):
+        rows, columns = matrix[start : start + _BLOCK_ROWS], matrix[:, start : start + _BLOCK_ROWS]
+        largest = max(largest, float(rows.abs().max()))
+        asymmetry = max(asymmetry, float((rows - columns.T).abs().max()))
+    if asymmetry > 1e-4 * largest:
+        raise InputError(
+            f"the Gram matrix must be symmetric. Got entries that differ from their mirror image by up to "
+            f"{asymmetry:.1e}, the largest being {largest:.1e}: pass K(x, x), not K(x1, x2)."
+        )
+    return gram
+
+
+def check_right_hand_side(y: Tensor, gram: Tensor) -> None:
+    """Say why y cannot be the right-hand side of a system with this Gram matrix, if so."""
+    if not isinstance(y, Tensor):
+        raise InputTypeError(f"y must be a torch.Tensor. Got {type(y).__name__}: write torch.as_tensor(y).")
+    if y.ndim not in (1, 2) or y.shape[0] != gram.shape[0] or y.numel() == 0:
+        raise InputError(
+            f"y must have shape (n,) or (n, k) with n = {gram.shape[0]}, the rows of the Gram matrix. "
+            f"Got shape {tuple(y.shape)}."
+        )
+    if y.dtype != gram.dtype or y.device != gram.device:
+        raise InputTypeError(
+            f"y must have the dtype and device of the Gram matrix, {gram.dtype} on {gram.device}. "
+            f"Got {y.dtype} on {y.device}: write y.to(gram)."
+        )
+    if not bool(torch.isfinite(y).all()):
+        raise InputError("y has NaN or infinite values; remove those rows first.")

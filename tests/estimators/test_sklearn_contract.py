@@ -1,0 +1,61 @@
+"""scikit-learn's own estimator checks, for every way of naming a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import Tensor, nn
+
+import ntkit
+
+
+class Cubic(ntkit.Kernel):
+    """(1 + x.x')^3: a user's kernel."""
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        return (1 + x1 @ (x1 if x2 is None else x2).T) ** 3
+
+    def diag(self, x: Tensor) -> Tensor:
+        return (1 + (x * x).sum(1)) ** 3
+
+
+def _module() -> nn.Module:
+    """A convolution over the features, so that one module takes the many numbers of features of the checks."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, -1)),
+        nn.Conv1d(1, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool1d(1),
+        nn.Flatten(),
+        nn.Linear(8, 1),
+    )
+
+
+PARAMETERS: list[dict[str, Any]] = [
+    {},
+    {"model": _module(), "ridge": 1e-3, "b_std": 0.3},
+    {"kernel": Cubic(), "ridge": 1e-3},
+    {"kernel": "precomputed", "ridge": 1.0},
+]
+ESTIMATORS = [kind(**parameters) for kind in (ntkit.NTKRegressor, ntkit.NTKClassifier) for parameters in PARAMETERS]
+
+
+def _expected_failures(estimator: Any) -> dict[str, str]:
+    if estimator.model is not None:
+        return {"check_estimators_overwrite_params": "joblib hashes two equal nn.Modules differently"}
+    if estimator.kernel == "precomputed":
+        return {
+            "check_positive_only_tag_during_fit": "the check makes every entry of the Gram matrix negative",
+            "check_decision_proba_consistency": "the check fits on 80 x 2 inputs, which are no Gram matrix",
+        }
+    return {}
+
+
+# The checks fit on repeated and constant inputs, where the jitter warning is right.
+@pytest.mark.filterwarnings("ignore::ntkit.errors.JitterWarning")
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=_expected_failures, xfail_strict=True)
+def test_sklearn_check(estimator: BaseEstimator, check: Any) -> None:
+    check(estimator)
