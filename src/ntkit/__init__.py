@@ -1,8 +1,26 @@
 """Neural tangent kernels of ordinary PyTorch modules."""
 
-from .kernels import InfiniteWidth, Kernel, infinite_width
+from . import errors, testing
+from .estimators import NTKClassifier, NTKRegressor
+from .kernels import InfiniteWidth, Kernel, as_gpytorch_kernel, as_sklearn_kernel, infinite_width
+from .native import build_info
+from .solvers import Solution, solve
 from .trace import Elementwise, supported_layers
 
-__version__ = "0.1.0"
+__version__ = build_info().version
 
-__all__ = ["Elementwise", "InfiniteWidth", "Kernel", "infinite_width", "supported_layers"]
+__all__ = [
+    "Elementwise",
+    "InfiniteWidth",
+    "Kernel",
+    "NTKClassifier",
+    "NTKRegressor",
+    "Solution",
+    "as_gpytorch_kernel",
+    "as_sklearn_kernel",
+    "errors",
+    "infinite_width",
+    "solve",
+    "supported_layers",
+    "testing",
+]

@@ -56,6 +56,6 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
 
 # The checks fit on repeated and constant inputs, where the jitter warning is right.
 @pytest.mark.filterwarnings("ignore::ntkit.errors.JitterWarning")
-@parametrize_with_checks(ESTIMATORS, expected_failed_checks=_expected_failures, xfail_strict=True)
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=_expected_failures, xfail_strict=True)  # type: ignore[untyped-decorator]
 def test_sklearn_check(estimator: BaseEstimator, check: Any) -> None:
     check(estimator)

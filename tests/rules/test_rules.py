@@ -150,10 +150,12 @@ class TestSign(Activations):
     activation = Function(torch.sign)
     tangent = False
 
+    def module(self, width):
+        return super().module(width).requires_grad_(False)
 
-class TestStep(Activations):
+
+class TestStep(TestSign):
     activation = Function(lambda x: torch.heaviside(x, torch.zeros((), dtype=x.dtype)))
-    tangent = False
 
 
 class TestTanh(Activations):
@@ -235,6 +237,23 @@ class TestLayerNorm(Vectors):
 
     def module(self, width):
         return nn.Sequential(nn.Linear(4, width), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, 2))
+
+
+class TestLayerNormGelu(Vectors):
+    def module(self, width):
+        return nn.Sequential(nn.Linear(4, width), nn.LayerNorm(width), nn.GELU(), nn.Linear(width, 2))
+
+
+class TestLayerNormSelu(Vectors):
+    def module(self, width):
+        return nn.Sequential(nn.Linear(4, width), nn.LayerNorm(width), nn.SELU(), nn.Linear(width, 2))
+
+
+class TestLayerNormTwice(Vectors):
+    def module(self, width):
+        return nn.Sequential(
+            nn.Linear(4, width), nn.LayerNorm(width), nn.LayerNorm(width), Function(torch.square), nn.Linear(width, 2)
+        )
 
 
 class TestLayerNormAfterRelu(Vectors):
@@ -430,6 +449,8 @@ class TestPrefix(Vectors):
 
 class TestPositionsRemain(Signals):
     """A fully convolutional network: the kernel is the mean over the output's positions."""
+
+    n_samples = 60
 
     def module(self, width):
         return nn.Sequential(nn.Conv1d(2, width, 3, padding=1), nn.ReLU(), nn.Conv1d(width, 2, 1))

@@ -19,7 +19,7 @@ def _gram(n: int = 40, dtype: torch.dtype = torch.float64, decay: float = 2.0) -
     generator = torch.Generator().manual_seed(n)
     basis = torch.linalg.qr(torch.randn(n, n, generator=generator, dtype=torch.float64))[0]
     spectrum = torch.arange(1, n + 1, dtype=torch.float64) ** -decay
-    gram = (basis * spectrum) @ basis.T
+    gram: Tensor = (basis * spectrum) @ basis.T
     return ((gram + gram.T) / 2).to(dtype)
 
 

@@ -76,8 +76,8 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
     >>> import ntkit
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
-    >>> model = ntkit.NTKClassifier().fit(X[:300], y[:300])
-    >>> bool(model.score(X[300:600], y[300:600]) > 0.9)
+    >>> model = ntkit.NTKClassifier().fit(X[::4], y[::4])
+    >>> bool(model.score(X[1::4], y[1::4]) > 0.9)
     True
     """
 

@@ -18,12 +18,12 @@ __all__ = ["conv", "dense"]
 
 def dense(op: Dense, x: Covariance) -> Covariance:
     """Apply a fully connected layer at every position."""
-    return _fresh_weights(op.gains, x)
+    return _fresh_weights(op.gains, x.settled())
 
 
 def conv(op: Conv, x: Covariance) -> Covariance:
     """Apply a convolution."""
-    return _fresh_weights(op.gains, x.map(lambda k: _window_mean(op, x, k)))
+    return _fresh_weights(op.gains, x.settled().map(lambda k: _window_mean(op, x, k)))
 
 
 def _fresh_weights(gains: Gains, mean: Covariance) -> Covariance:

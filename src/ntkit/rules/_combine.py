@@ -19,6 +19,9 @@ def total(op: Sum, node: Node, terms: tuple[Covariance, ...], ends: Ends) -> Cov
     The second sum is there only when two terms have channels that are not centred, such as two ReLU branches.
     """
     keeps = terms[0].keeps
+    affine = terms[0].affine if len(terms) == 1 else None  # a multiple of a field keeps its A: u and v are scaled
+    if affine is None:
+        terms = tuple(term.settled() for term in terms)
     nngp = reduce(Tensor.add, (c * c * term.nngp for c, term in zip(op.coefficients, terms, strict=True)))
     ntk = _add(*(_times(term.ntk, c * c) for c, term in zip(op.coefficients, terms, strict=True)))
     means = [(c, ends.means(read, keeps)) for c, read in zip(op.coefficients, node.inputs, strict=True)]
@@ -27,11 +30,12 @@ def total(op: Sum, node: Node, terms: tuple[Covariance, ...], ends: Ends) -> Cov
         for j, (_, second) in enumerate(present):
             if i != j:
                 nngp = nngp + first * second
-    return Covariance(nngp, ntk, keeps)
+    return Covariance(nngp, ntk, keeps, affine)
 
 
 def product(first: Covariance, second: Covariance) -> Covariance:
     """Multiply independent fields: K' = K1 K2, Theta' = Theta1 K2 + K1 Theta2."""
+    first, second = first.settled(), second.settled()
     ntk = _add(
         None if first.ntk is None else first.ntk * second.nngp,
         None if second.ntk is None else first.nngp * second.ntk,
@@ -41,6 +45,7 @@ def product(first: Covariance, second: Covariance) -> Covariance:
 
 def concat(op: Concat, blocks: tuple[Covariance, ...]) -> Covariance:
     """Put channels side by side: the mean of the covariances weighted by width."""
+    blocks = tuple(block.settled() for block in blocks)
     nngp = reduce(Tensor.add, (f * block.nngp for f, block in zip(op.fractions, blocks, strict=True)))
     ntk = _add(*(_times(block.ntk, f) for f, block in zip(op.fractions, blocks, strict=True)))
     return Covariance(nngp, ntk, blocks[0].keeps)

@@ -26,11 +26,23 @@ class Covariance:
         Theta, of the same shape; None where it is zero (nothing trained yet) or not asked for.
     keeps
         What is kept along each position axis.
+    affine
+        A, broadcastable to K, or None for zero: the tangent kernel of channel c is Theta + A u_c v_c, with u_c and v_c the
+        channel's own values. A trained affine weight of a normalisation gives this term, and it does not average out
+        before an activation, whose derivative depends on the same u_c and v_c.
     """
 
     nngp: Tensor
     ntk: Tensor | None
     keeps: Keeps
+    affine: Tensor | None = None
+
+    def settled(self) -> Covariance:
+        """Average the tangent kernel over the channels: Theta + A K."""
+        if self.affine is None:
+            return self
+        own = self.affine * self.nngp
+        return Covariance(self.nngp, own if self.ntk is None else self.ntk + own, self.keeps)
 
     @property
     def pair_dims(self) -> int:
@@ -43,21 +55,33 @@ class Covariance:
         return tuple(range(start, start + self.keeps[axis]))
 
     def map(self, function: Callable[[Tensor], Tensor], keeps: Keeps | None = None) -> Covariance:
-        """Apply a linear function to K and Theta alike."""
+        """Apply a linear map of positions to K and Theta alike; A stays what it is where all positions share it."""
+        if self.affine is not None and self.affine.numel() > 1:
+            return self.settled().map(function, keeps)
         ntk = None if self.ntk is None else function(self.ntk)
-        return Covariance(function(self.nngp), ntk, self.keeps if keeps is None else keeps)
+        new = self.keeps if keeps is None else keeps
+        affine = None
+        if self.affine is not None:
+            affine = self.affine.reshape((1,) * (self.pair_dims + sum(new)))
+        return Covariance(function(self.nngp), ntk, new, affine)
 
     def restrict(self, keeps: Keeps) -> Covariance:
         """Drop what ``keeps`` does not ask for: the diagonal of every axis that is to keep K[p, p] alone."""
         covariance = self
         for axis, keep in enumerate(keeps):
             if keep < covariance.keeps[axis]:
-                first, second = covariance.dims(axis)
-                covariance = covariance.map(
-                    lambda k, a=first, b=second: k.diagonal(dim1=a, dim2=b).movedim(-1, a),  # type: ignore[misc]
-                    covariance.keeps[:axis] + (Keep.SAME,) + covariance.keeps[axis + 1 :],
-                )
+                covariance = covariance._diagonal(axis)
         return covariance
+
+    def _diagonal(self, axis: int) -> Covariance:
+        first, second = self.dims(axis)
+
+        def take(k: Tensor) -> Tensor:
+            return k.diagonal(dim1=first, dim2=second).movedim(-1, first)
+
+        keeps = self.keeps[:axis] + (Keep.SAME,) + self.keeps[axis + 1 :]
+        ntk, affine = (None if value is None else take(value) for value in (self.ntk, self.affine))
+        return Covariance(take(self.nngp), ntk, keeps, affine)
 
 
 @dataclass
@@ -121,7 +145,7 @@ class Ends:
 
 def diagonal_mask(covariance: Covariance, axes: tuple[int, ...]) -> Tensor:
     """Give ones where p = p' along all of ``axes`` and zeros elsewhere, broadcastable against the covariance."""
-    mask = torch.ones((), dtype=covariance.nngp.dtype, device=covariance.nngp.device)
+    mask = covariance.nngp.new_ones((1,) * covariance.nngp.ndim)
     for axis in axes:
         if covariance.keeps[axis] is Keep.ALL:
             first, second = covariance.dims(axis)

@@ -32,6 +32,7 @@ from ._affine import conv, dense
 from ._combine import combined_mean, concat, product, total
 from ._covariance import Covariance, Ends, Moments
 from ._dual import dual, mean
+from ._gain_dual import gain_dual
 from ._input import input_covariance
 from ._normalize import normalize, normalized_mean
 from ._positions import arrange, arrange_values, contract, position_map, position_map_values
@@ -110,7 +111,8 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
         for read in node.inputs:
             if last_use[read] == index:
                 values.pop(read, None)
-    return values.get(program.output)
+    result = values.get(program.output)
+    return None if result is None else result.settled()
 
 
 def _apply(
@@ -151,6 +153,9 @@ def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends) -> Covar
     q1, q2 = ends.spread(ends.first.variance[read], ends.second.variance[read], x.keeps)
     nngp, derivative = dual(op.phi, x.nngp, q1, q2, tangent=x.ntk is not None)
     ntk = None if x.ntk is None or derivative is None else x.ntk * derivative
+    if x.affine is not None:
+        own = x.affine * gain_dual(op.phi, x.nngp, q1, q2)
+        ntk = own if ntk is None else ntk + own
     return Covariance(nngp, ntk, x.keeps)
 
 

@@ -15,8 +15,9 @@ __all__ = ["normalize", "normalized_mean"]
 def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covariance:
     """Apply y = (x - m) / s, s^2 = v + eps, then the affine parameters at their initial values, one and zero.
 
-    K' = (K - m m') / (s s') for centred channels m = 0; Theta' = Theta / (s s') + K' + 1, the last two terms for a
-    trained affine weight and bias. The gradients of m and s vanish in the limit: each is a mean over all channels.
+    K' = (K - m m') / (s s') for centred channels m = 0; Theta' = Theta / (s s') + u v + 1, the last two terms for a
+    trained affine weight and bias; u v, the product of the channel's own values, has mean K'. The gradients of m and s
+    vanish in the limit: each is a mean over all channels.
     """
     block, total = node.inputs
     centre1, scale1 = _statistics(op, total, ends.first)
@@ -30,12 +31,13 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
         k = k - b1 * m2 - m1 * b2 + m1 * m2
     k = k / (s1 * s2)
     ntk = None if x.ntk is None else x.ntk / (s1 * s2)
-    if op.weight_trained or op.bias_trained:
-        own = (k if op.weight_trained else 0.0) + float(op.bias_trained)
-        own = own * diagonal_mask(x, op.affine_axes)
-        own = own.expand_as(k)
-        ntk = own if ntk is None else ntk + own
-    return Covariance(k, ntk, x.keeps)
+    mask = diagonal_mask(x, op.affine_axes)
+    if op.bias_trained:
+        ntk = mask.expand_as(k) if ntk is None else ntk + mask
+    affine = x.affine  # of a normalisation before this one; divided by s s', as u v are
+    if op.weight_trained:
+        affine = mask if affine is None else affine + mask
+    return Covariance(k, ntk, x.keeps, affine)
 
 
 def normalized_mean(op: Normalize, node: Node, moments: Moments) -> Tensor:

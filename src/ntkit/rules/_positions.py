@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ntkit.program import Arrange, Contract, Keep, Keeps, PositionMap
@@ -43,7 +42,7 @@ def _apply(matrix: Tensor, k: Tensor, dim: int) -> Tensor:
 def contract(op: Contract, x: Covariance, keeps: Keeps) -> Covariance:
     """Average K[p, p] over the axes that became channels."""
     dims = [x.dims(axis)[0] for axis in op.axes]
-    return x.map(lambda k: k.mean(dims), keeps) if dims else x
+    return x.settled().map(lambda k: k.mean(dims), keeps)
 
 
 def arrange(op: Arrange, x: Covariance, keeps: Keeps) -> Covariance:
@@ -73,8 +72,3 @@ def arrange_values(op: Arrange, values: Tensor) -> Tensor:
 def merge_mean(values: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Average values (n, *positions) over axes, which are kept with length one."""
     return values.mean([axis + 1 for axis in axes], keepdim=True) if axes else values
-
-
-def constant_like(shape: tuple[int, ...], value: float, like: Tensor) -> Tensor:
-    """Give a constant that takes no memory."""
-    return torch.full((), value, dtype=like.dtype, device=like.device).expand(shape)

@@ -26,12 +26,12 @@ from ntkit.program._activation import Activation
 __all__ = ["STEP", "evaluate", "moments", "orthant", "sector_expectations"]
 
 # Steps of the two trapezoidal sums (radius, angle); errors fall like exp(-const / step), see tests/rules.
-STEP = (0.125, 0.07)
+STEP = (0.09, 0.07)
 
 
 def _radii(step: float) -> tuple[Tensor, Tensor]:
     """Nodes and weights of int_0^inf g(r) r exp(-r^2 / 2) dr by the substitution r = exp(t - exp(-t))."""
-    t = torch.arange(-3.25, 2.4, step, dtype=torch.float64, device="cpu")
+    t = torch.arange(-2.95, 2.4, step, dtype=torch.float64, device="cpu")
     r = torch.exp(t - torch.exp(-t))
     return r, step * (1 + torch.exp(-t)) * r * r * torch.exp(-r * r / 2)
 
@@ -120,7 +120,8 @@ def sector_expectations(
     """
     r, wr = _radii(step[0])
     a, wa = _fractions(step[1])
-    s = torch.cat([s1, s2])
+    same = s1 is s2 or torch.equal(s1, s2)
+    s = s1 if same else torch.cat([s1, s2])
     out = torch.zeros(2, len(psi), len(s1), len(s2), dtype=torch.float64)
     for m, angle in enumerate(psi.tolist()):
         for omega, agree in ((math.pi - angle, True), (angle, False)):
@@ -130,7 +131,7 @@ def sector_expectations(
             for i, f in enumerate(both):
                 # The rule is symmetric in the angle, so f at y is f at x with the angles reversed.
                 left = f[: len(s1)] * weight
-                right = f[len(s1) :].flip(-1)
+                right = f[-len(s2) :].flip(-1)
                 right = right if agree else right.flip(1)
                 out[i, m] += left.reshape(len(s1), -1) @ right.reshape(len(s2), -1).T
     return out[0], out[1]

@@ -28,8 +28,8 @@ __all__ = ["table_dual", "table_mean"]
 
 _OCTAVES = 4  # log2 of the ratio of largest to smallest variance in a cell
 _ORDER = 16  # Chebyshev nodes in log q
-_ORDERS = (24, 48, 96, 192)  # Chebyshev nodes in theta that are tried in turn
-_TAIL = 1e-14  # coefficients below this, relative to the scale of the cell, are dropped
+_ORDERS = (16, 24, 32, 48, 64, 96, 128, 192)  # Chebyshev nodes in theta to choose from
+_TAIL = 2e-13  # coefficients below this, relative to the scale of the cell, are dropped
 _TOLERANCE = 1e-10  # relative error above which a table warns
 _CHUNK = 2**21  # numbers held at once while evaluating
 # Off-grid points where a table is compared with a finer rule: positions in the cell, and angles, both ends included.
@@ -65,6 +65,11 @@ def _apply(a: Tensor, b: Tensor, c: Tensor, values: Tensor) -> Tensor:
     return torch.tensordot(a, b @ values @ c.T, dims=1)
 
 
+def _angles(order: int) -> Tensor:
+    """psi = acos(rho) = pi/2 - theta at the Chebyshev nodes in theta."""
+    return (math.pi / 2) * (1 - _nodes(order))
+
+
 def _deviations(cell: int, position: Tensor) -> Tensor:
     return torch.exp2((cell + (position + 1) / 2) * (_OCTAVES / 2))
 
@@ -84,22 +89,22 @@ def _table(phi: Activation, cell1: int, cell2: int) -> _Table:
         return value.transpose(1, 2), slope.transpose(1, 2)
     with torch.inference_mode(False), torch.no_grad():
         s1, s2 = (_deviations(cell, _nodes(_ORDER)) for cell in (cell1, cell2))
-        scales = [torch.outer(a, b).sqrt().max() for a, b in zip(moments(phi, s1)[2:], moments(phi, s2)[2:], strict=True)]
+        scales = (moments(phi, s1)[2:].amax(1) * moments(phi, s2)[2:].amax(1)).sqrt().tolist()
+        # Larger deviations make sharper functions of theta: the largest tell how many nodes are needed.
+        values = sector_expectations(phi, s1[:1], s2[:1], _angles(_ORDERS[-1]))
+        needed = [_significant(torch.tensordot(_transform(_ORDERS[-1]), v, dims=1), c) for v, c in zip(values, scales, strict=True)]
+        order = next(n for n in _ORDERS if n >= min(max(needed) + 2, _ORDERS[-1]))
         to_q = _transform(_ORDER)
-        for order in _ORDERS:
-            psi = (math.pi / 2) * (1 - _nodes(order))
-            values = sector_expectations(phi, s1, s2, psi)
-            coefficients = [_apply(_transform(order), to_q, to_q, v) for v in values]
-            kept = [_significant(c, scale) for c, scale in zip(coefficients, scales, strict=True)]
-            if max(kept) < order - 2:
-                break
+        values = sector_expectations(phi, s1, s2, _angles(order))
+        coefficients = [_apply(_transform(order), to_q, to_q, v) for v in values]
+        kept = [_significant(c, scale) for c, scale in zip(coefficients, scales, strict=True)]
         # A copy, because a view would keep the whole tensor in the cache.
         table = (coefficients[0][: kept[0]].clone(), coefficients[1][: kept[1]].clone())
         _check(phi, cell1, cell2, table)
     return table
 
 
-def _significant(coefficients: Tensor, scale: Tensor) -> int:
+def _significant(coefficients: Tensor, scale: float) -> int:
     """How many orders in theta matter."""
     size = coefficients.abs().amax(dim=(1, 2))
     large = torch.nonzero(size > _TAIL * scale)

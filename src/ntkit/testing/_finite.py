@@ -51,8 +51,7 @@ def sampled_kernels(
             for name, parameter in module.named_parameters():
                 if name in scales:
                     parameter.copy_(scales[name] * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-        parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
-        ntk, nngp = _kernels(module, parameters, rates, x1, x2)
+        ntk, nngp = _kernels(module, rates, x1, x2)
         ntks.append(ntk)
         nngps.append(nngp)
     return _estimate(ntks), _estimate(nngps)
@@ -72,23 +71,18 @@ def extrapolated_kernels(
     return ntk, nngp
 
 
-def _kernels(
-    module: nn.Module, parameters: dict[str, Tensor], rates: dict[str, float], x1: Tensor, x2: Tensor
-) -> tuple[Tensor, Tensor]:
-    def output(values: dict[str, Tensor], x: Tensor) -> Tensor:
-        return torch.func.functional_call(module, values, (x[None],)).flatten()
-
+def _kernels(module: nn.Module, rates: dict[str, float], x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
     x = torch.cat([x1, x2])
-    with torch.no_grad():
-        f = module(x).flatten(1)
+    f = module(x).flatten(1)
     nngp = f[: len(x1)] @ f[len(x1) :].T / f.shape[1]
     ntk = torch.zeros_like(nngp)
-    if parameters:
-        jacobians = torch.func.vmap(torch.func.jacrev(output), (None, 0))(parameters, x)
-        for name, jacobian in jacobians.items():
-            flat = jacobian.flatten(1)
-            ntk += rates[name] * flat[: len(x1)] @ flat[len(x1) :].T / f.shape[1]
-    return ntk, nngp
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    if trained:
+        gradients = [torch.autograd.grad(entry, list(trained.values()), retain_graph=True) for entry in f.flatten()]
+        for index, name in enumerate(trained):
+            jacobian = torch.stack([gradient[index].flatten() for gradient in gradients]).view(*f.shape, -1).flatten(1)
+            ntk += rates[name] * jacobian[: len(x1)] @ jacobian[len(x1) :].T / f.shape[1]
+    return ntk, nngp.detach()
 
 
 def _estimate(samples: list[Tensor]) -> Estimate:

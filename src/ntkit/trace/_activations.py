@@ -77,6 +77,13 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
                 "in ntkit.Elementwise",
                 x,
             )
+        if info.affine == "part":
+            raise Refused(
+                "an activation of a value of which a trained affine weight multiplies only a part, or a weight for each "
+                "position that was then averaged over; the tangent kernel of that weight has no rule",
+                "freeze the normalisation's weight (weight.requires_grad_(False)), or put a layer between",
+                x,
+            )
         sources = info.sources | builder.own_source()
         return builder.add(
             ElementwiseOp(phi),

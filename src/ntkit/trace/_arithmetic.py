@@ -83,6 +83,7 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
             why_not="it is a product of random values",
             centred=nodes[0].centred or nodes[1].centred,
             sources=sources,
+            affine=_affine(builder, (first, second)),
         )
 
     return _blockwise(x, y, product)
@@ -171,7 +172,13 @@ def _sum(builder: Builder, terms: dict[int, float]) -> int:
         gaussian=not why,
         why_not=why,
         centred=all(builder.nodes[node].centred for node in terms),
+        affine=_affine(builder, tuple(terms)),
     )
+
+
+def _affine(builder: Builder, nodes: tuple[int, ...]) -> str:
+    found = [builder.info[node].affine for node in nodes]
+    return found[0] if len(found) == 1 else "part" if any(found) else ""
 
 
 def _check_independent(builder: Builder, nodes: Sequence[int], what: str, then: Field) -> None:

@@ -41,11 +41,15 @@ class Info:
     sources
         The layers and activations whose own randomness it carries, not counting what passed through fresh weights
         since: two values are independent when they share none.
+    affine
+        Whether it is a trained affine weight times something, channel by channel (``"whole"``), has a part that is
+        (``"part"``), or neither (``""``).
     """
 
     gaussian: bool
     why_not: str
     sources: frozenset[int]
+    affine: str = ""
 
 
 class Builder:
@@ -85,6 +89,7 @@ class Builder:
         why_not: str = "",
         centred: bool,
         sources: frozenset[int] | None = None,
+        affine: str = "",
     ) -> int:
         """Add a node; ``sources`` defaults to those of the inputs. The same operation on the same nodes is added once."""
         key = (op, tuple(inputs))
@@ -101,7 +106,7 @@ class Builder:
         if isinstance(op, Normalize):
             trained |= op.weight_trained or op.bias_trained
         self.nodes.append(Node(op, tuple(inputs), tuple(positions), self.path, centred, trained))
-        self.info.append(Info(gaussian, why_not, sources))
+        self.info.append(Info(gaussian, why_not, sources, affine))
         if not fresh:
             self._known[key] = index
         return index
@@ -109,7 +114,16 @@ class Builder:
     def linear_map(self, op: Op, read: int, positions: Sequence[int]) -> int:
         """Add a node that maps positions linearly: what is Gaussian or centred stays so."""
         info, node = self.info[read], self.nodes[read]
-        return self.add(op, (read,), positions, gaussian=info.gaussian, why_not=info.why_not, centred=node.centred)
+        per_position = isinstance(node.op, Normalize) and bool(node.op.affine_axes)
+        return self.add(
+            op,
+            (read,),
+            positions,
+            gaussian=info.gaussian,
+            why_not=info.why_not,
+            centred=node.centred,
+            affine="part" if info.affine and per_position else info.affine,
+        )
 
     def own_source(self) -> frozenset[int]:
         """Give the source that stands for the node added next."""

@@ -45,6 +45,7 @@ def _normalize(
             why_not=info.why_not,
             # A single block is centred by its own mean unless that mean differs between the positions pooled over.
             centred=node.centred if not whole else (node.centred or not axes),
+            affine=info.affine or ("whole" if trained[0] else ""),
         )
 
     return builder.each_block(x, apply)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ntkit.errors import InputError
 from ntkit.program import AvgPool
 
 from ._builder import Builder, Refused
@@ -63,9 +64,9 @@ def adaptive_avg_pool(ndim: int, builder: Builder, x: Field, output_size: Any) -
         size = x.positions[axis]
         out = size if sizes[index] is None else int(sizes[index])
         if size % out:
-            raise Refused(
-                f"its output size {out} does not divide the input's {size}, so its windows differ in length",
-                "choose an output size that divides the input's",
+            raise InputError(
+                f"{builder.path}: adaptive pooling to {out} positions needs an input whose {size} positions {out} divides. "
+                "Choose another output size or crop the input."
             )
         if out != size:
             x = _pool_axis(builder, x, AvgPool(axis, size // out, size // out, 0, out))
