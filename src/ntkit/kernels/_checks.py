@@ -20,14 +20,19 @@ def check_batches(x1: Tensor, x2: Tensor | None) -> None:
     InputError
         No batch dimension, no rows, no features, shapes that differ, NaN or infinite values.
     """
-    _check_batch("x1" if x2 is not None else "x", x1)
-    if x2 is None:
-        return
-    _check_batch("x2", x2)
+    names = ("x1", "x2") if x2 is not None else ("x",)
+    batches = {name: x for name, x in zip(names, (x1, x2), strict=False) if x is not None}
+    for name, x in batches.items():
+        _check_kind(name, x)
+    if x2 is not None:
+        _check_pair(x1, x2)
+    for name, x in batches.items():
+        _check_finite(name, x)
+
+
+def _check_pair(x1: Tensor, x2: Tensor) -> None:
     if x1.dtype != x2.dtype:
-        raise InputTypeError(
-            f"x1 and x2 must have one dtype. Got {x1.dtype} and {x2.dtype}. Write x2.to(x1.dtype)."
-        )
+        raise InputTypeError(f"x1 and x2 must have one dtype. Got {x1.dtype} and {x2.dtype}. Write x2.to(x1.dtype).")
     if x1.device != x2.device:
         raise InputTypeError(
             f"x1 and x2 must be on one device. Got {x1.device} and {x2.device}. Write x2.to(x1.device)."
@@ -38,7 +43,7 @@ def check_batches(x1: Tensor, x2: Tensor | None) -> None:
         )
 
 
-def _check_batch(name: str, x: Tensor) -> None:
+def _check_kind(name: str, x: object) -> None:
     if not isinstance(x, Tensor):
         raise InputTypeError(
             f"{name} must be a torch.Tensor. Got {type(x).__name__}. Write torch.as_tensor({name})."
@@ -58,6 +63,9 @@ def _check_batch(name: str, x: Tensor) -> None:
         )
     if x.numel() == 0:
         raise InputError(f"{name} must have at least one row and one feature. Got shape {tuple(x.shape)}.")
+
+
+def _check_finite(name: str, x: Tensor) -> None:
     bad = ~torch.isfinite(x.detach())
     if bool(bad.any()):
         row = int(bad.flatten(1).any(1).nonzero()[0])

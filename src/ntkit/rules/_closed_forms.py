@@ -20,7 +20,7 @@ from torch import Tensor
 from ntkit.program._activation import Activation
 from ntkit.rules._quadrature import evaluate, orthant
 
-__all__ = ["Pair", "closed_dual", "closed_mean", "piecewise_dual", "piecewise_mean", "pieces"]
+__all__ = ["Pair", "Pieces", "closed_dual", "closed_mean", "pieces", "piecewise_dual", "piecewise_mean"]
 
 # Variances below this (standard deviation 1e-15) are taken as zero by rules that divide by a deviation.
 _SMALLEST = 2.0**-100
@@ -94,7 +94,7 @@ class Pair:
 
 
 def _rectified(pair: Pair, parameters: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-    """a min(z, 0) + b max(z, 0): E = ab k + (b - a)^2 R, E' = ab + (b - a)^2 S (Cho and Saul 2009, orders 1 and 0).
+    """E = ab k + (b - a)^2 R, E' = ab + (b - a)^2 S for a min(z, 0) + b max(z, 0) (Cho and Saul 2009).
 
     S = P(u > 0, v > 0) = 1/4 + theta / (2 pi) and R = s1 s2 (c / (2 pi) + rho S).
     """
@@ -107,7 +107,7 @@ def _rectified(pair: Pair, parameters: tuple[float, ...]) -> tuple[Tensor, Tenso
 
 
 def _erf(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-    """E = 2/pi asin(2k / sqrt((1 + 2 q1)(1 + 2 q2))), E' = 4/pi / sqrt((1 + 2 q1)(1 + 2 q2) - 4 k^2) (Williams 1997)."""
+    """E = 2/pi asin(2k / sqrt((1 + 2 q1)(1 + 2 q2))) E' = dE/dk (Williams 1997)."""
     # (1 + 2 q1)(1 + 2 q2) - 4 k^2 without its cancellation; the arc sine as an arc tangent for the same reason.
     root = torch.sqrt(1 + 2 * pair.v1 + 2 * pair.v2 + 4 * pair.v1 * pair.v2 * pair.c_squared)
     return (2 / math.pi) * torch.atan2(2 * pair.k, root), (4 / math.pi) / root
@@ -174,7 +174,7 @@ def _polynomial_value(pair: Pair, coefficients: tuple[float, ...]) -> Tensor:
 
 
 def _polynomial(pair: Pair, coefficients: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-    """A polynomial, its coefficients from the constant term up."""
+    """E and E' of a polynomial, its coefficients from the constant term up."""
     return _polynomial_value(pair, coefficients), _polynomial_value(pair, _derivative(coefficients))
 
 
@@ -268,7 +268,7 @@ class Pieces:
     corners: tuple[tuple[float, int, tuple[float, ...]], ...]
 
     def derivative(self) -> Pieces:
-        """The pieces of phi'; an error if phi jumps."""
+        """Differentiate; an error if phi jumps."""
         if any(c[0] != 0 for _, _, c in self.corners):
             raise ValueError(_jump_message(self.label))
         corners = ((t, side, tuple(side * c for c in _derivative(c))) for t, side, c in self.corners)
@@ -281,7 +281,7 @@ def _derivative(coefficients: tuple[float, ...]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=64)
 def pieces(phi: Activation) -> Pieces | None:
-    """The pieces of ``phi.function`` if it is a polynomial of degree at most 3 between its kinks, otherwise None."""
+    """Find the pieces of ``phi.function``; None unless they are polynomials of degree at most 3."""
     kinks = sorted(set(phi.kinks))
     edges = [(kinks[0] if kinks else 0.0) - 8, *kinks, (kinks[-1] if kinks else 0.0) + 8]
     polynomials = []
@@ -306,12 +306,19 @@ def pieces(phi: Activation) -> Pieces | None:
 
 
 def _fit(z: NDArray[np.float64], values: NDArray[np.float64]) -> Polynomial:
-    """The polynomial of lowest degree through the values, in powers of z."""
+    """Find the polynomial of lowest degree through the values, in powers of z."""
+
+    def error(p: Polynomial) -> float:
+        return float(np.abs(p(z) - values).max())
+
     for degree in range(_DEGREE + 1):
         fit: Polynomial = Polynomial.fit(z, values, degree).convert()
-        if np.abs(fit(z) - values).max() <= 1e-13 * max(np.abs(values).max(), 1e-300):
+        if error(fit) <= 1e-13 * max(np.abs(values).max(), 1e-300):
             break
-    return fit
+    # Coefficients are mostly short decimals: take those where they fit no worse than the least squares.
+    noise = 1e-14 * np.abs(fit.coef).max()
+    short = Polynomial([float(f"{c:.14g}") if abs(c) > noise else 0.0 for c in fit.coef])
+    return short if error(short) <= error(fit) else fit
 
 
 def _density(h: Tensor) -> Tensor:
@@ -326,11 +333,13 @@ def _partial_moments(mu: Tensor, sigma: Tensor, ratio: Tensor, order: int) -> li
     return n[: order + 1]
 
 
-def _corner_pair(h: Tensor, l: Tensor, rho: Tensor, c: Tensor, orders: tuple[int, int]) -> dict[tuple[int, int], Tensor]:  # noqa: E741
-    """m_ij = E[(x - h)_+^i (y - l)_+^j] from the orthant probability m_00 and Stein's lemma.
+def _corner_pair(
+    h1: Tensor, h2: Tensor, rho: Tensor, c: Tensor, orders: tuple[int, int]
+) -> dict[tuple[int, int], Tensor]:
+    """m_ij = E[(x - h1)_+^i (y - h2)_+^j] from the orthant probability m_00 and Stein's lemma.
 
-    m_{i+1,j} = -h m_ij + (i m_{i-1,j} or, for i = 0, d(h) E[(y - l)_+^j | x = h])
-                        + rho (j m_{i,j-1} or, for j = 0, d(l) E[(x - h)_+^i | y = l]),  d the Gaussian density.
+    m_{i+1,j} = -h1 m_ij + (i m_{i-1,j} or, for i = 0, d(h1) E[(y - h2)_+^j | x = h1])
+                        + rho (j m_{i,j-1} or, for j = 0, d(h2) E[(x - h1)_+^i | y = h2]),  d the Gaussian density.
     """
     inside = c > 0
     sigma = torch.where(inside, c, 1.0)
@@ -341,17 +350,17 @@ def _corner_pair(h: Tensor, l: Tensor, rho: Tensor, c: Tensor, orders: tuple[int
         ratio = torch.where(inside, mu / sigma, 1e3 * torch.sign(mu.detach()))
         return _partial_moments(mu, c, ratio, order)
 
-    m = {(0, 0): orthant(h, l, rho)}
+    m = {(0, 0): orthant(h1, h2, rho)}
     if orders == (0, 0):
         return m
-    below = [_density(h) * g for g in conditional(h, l, orders[1])]
-    left = [_density(l) * g for g in conditional(l, h, orders[0])]
+    below = [_density(h1) * g for g in conditional(h1, h2, orders[1])]
+    left = [_density(h2) * g for g in conditional(h2, h1, orders[0])]
     for j in range(orders[1]):
-        m[0, j + 1] = -l * m[0, j] + (j * m[0, j - 1] if j else left[0]) + rho * below[j]
+        m[0, j + 1] = -h2 * m[0, j] + (j * m[0, j - 1] if j else left[0]) + rho * below[j]
     for i in range(orders[0]):
         for j in range(orders[1] + 1):
             along = i * m[i - 1, j] if i else below[j]
-            m[i + 1, j] = -h * m[i, j] + along + rho * (j * m[i, j - 1] if j else left[i])
+            m[i + 1, j] = -h1 * m[i, j] + along + rho * (j * m[i, j - 1] if j else left[i])
     return m
 
 
@@ -389,17 +398,15 @@ def _piecewise_value(phi: Pieces, pair: Pair, rho: Tensor, c: Tensor) -> Tensor:
     # Whatever contains the centre's polynomial is a finite Mehler sum, E[p(u) g(v)] = sum_j rho^j / j! p_j g_j.
     total = torch.zeros_like(rho)
     polynomial = [_hermite_moments(phi.centre, s) for s in (pair.s1, pair.s2)]
-    corners = [
-        [_corner_moments(*corner, s, len(phi.centre) - 1) for corner in phi.corners] for s in (pair.s1, pair.s2)
-    ]
+    corners = [[_corner_moments(*corner, s, len(phi.centre) - 1) for corner in phi.corners] for s in (pair.s1, pair.s2)]
     for j in range(len(phi.centre)):
         p1, p2 = polynomial[0][j], polynomial[1][j]
         g1, g2 = (sum((g[j] for g in side), torch.zeros_like(p)) for side, p in zip(corners, (p1, p2), strict=True))
         total = total + rho**j / math.factorial(j) * (p1 * p2 + p1 * g2 + g1 * p2)
     for t1, side1, c1 in phi.corners:
         for t2, side2, c2 in phi.corners:
-            h, l = side1 * t1 / pair.s1, side2 * t2 / pair.s2  # noqa: E741
-            m = _corner_pair(h, l, side1 * side2 * rho, c, (len(c1) - 1, len(c2) - 1))
+            h1, h2 = side1 * t1 / pair.s1, side2 * t2 / pair.s2
+            m = _corner_pair(h1, h2, side1 * side2 * rho, c, (len(c1) - 1, len(c2) - 1))
             for (i, j), moment in m.items():
                 if c1[i] and c2[j]:
                     total = total + (c1[i] * pair.s1**i) * (c2[j] * pair.s2**j) * moment

@@ -52,7 +52,7 @@ def read_data(program: Program, x: Tensor) -> Moments:
     for node in program.nodes:
         if isinstance(node.op, Input):
             prefix = program.prefixes[node.op.prefix]
-            value = x if prefix is None else prefix(x)
+            value = x if prefix is None else prefix(x.clone())  # it may write in place
             if prefix is not None and not bool(torch.isfinite(value).all()):
                 raise InputError(
                     f"{node.path}: what comes before this layer turned finite input into NaN or infinite values. "

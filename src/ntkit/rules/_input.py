@@ -29,7 +29,7 @@ def input_covariance(op: Input, keeps: Keeps, ends: Ends) -> Covariance:
     channels = x1.shape[-1]
     k = torch.einsum(f"{sides[0]},{sides[1]}->{output}", x1, x2) / channels
     if ends.pair_dims == 2 and channels > _FEW_CHANNELS:
-        q1, q2 = ends.spread(*(x.square().mean(-1) for x in (x1, x2)), keeps)
+        q1, q2 = ends.spread(*(torch.einsum("...z,...z->...", x, x) / channels for x in (x1, x2)), keeps)
         k = _refine(k, q1, q2, *_spread_indices(x1, x2, ends, keeps), x1.reshape(-1, channels), x2.reshape(-1, channels))
     assert k.ndim == ends.pair_dims + sum(keeps) and len(keeps) == rank
     return Covariance(k, None, keeps)

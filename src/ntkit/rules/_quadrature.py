@@ -29,11 +29,12 @@ __all__ = ["STEP", "evaluate", "moments", "orthant", "sector_expectations"]
 STEP = (0.09, 0.07)
 
 
-def _radii(step: float) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of int_0^inf g(r) r exp(-r^2 / 2) dr by the substitution r = exp(t - exp(-t))."""
-    t = torch.arange(-2.95, 2.4, step, dtype=torch.float64, device="cpu")
+def _radii(step: float, power: int) -> tuple[Tensor, Tensor]:
+    """Nodes and weights of int_0^inf g(r) r^power exp(-r^2 / 2) dr by the substitution r = exp(t - exp(-t))."""
+    # The first node leaves out a mass of r^(power + 1) < 1e-16.
+    t = torch.arange(-2.95 if power else -3.55, 2.4, step, dtype=torch.float64, device="cpu")
     r = torch.exp(t - torch.exp(-t))
-    return r, step * (1 + torch.exp(-t)) * r * r * torch.exp(-r * r / 2)
+    return r, step * (1 + torch.exp(-t)) * r ** (power + 1) * torch.exp(-r * r / 2)
 
 
 def _fractions(step: float) -> tuple[Tensor, Tensor]:
@@ -45,7 +46,7 @@ def _fractions(step: float) -> tuple[Tensor, Tensor]:
 
 
 def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
-    """The function of ``phi`` and its derivative at ``z`` (float64, CPU), checked.
+    """Evaluate and check the function of ``phi`` and its derivative at ``z`` (float64, CPU).
 
     Raises
     ------
@@ -77,8 +78,8 @@ def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
         bad = z.detach()[~(torch.isfinite(y) & torch.isfinite(slope))][0].item()
         raise ValueError(
             f"The function of activation {phi} and its derivative must be finite for |z| <= {z.abs().max():.3g}, which "
-            f"Gaussians of this variance reach. Got a value that is not finite at z = {bad:.6g}. Rewrite it to be finite "
-            "there, or rescale the inputs."
+            f"Gaussians of this variance reach. Got a value that is not finite at z = {bad:.6g}. Rewrite it to be "
+            "finite there, or rescale the inputs."
         )
     if not elementwise:
         raise ValueError(
@@ -90,9 +91,8 @@ def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
 
 def moments(phi: Activation, s: Tensor, step: tuple[float, float] = STEP) -> Tensor:
     """E f(s x), E f'(s x), E f(s x)^2 and E f'(s x)^2 for a standard Gaussian x: shape (4, *s.shape)."""
-    r, w = _radii(step[0])
-    # exp(-r^2/2) dr = (r exp(-r^2/2) dr) / r; the factor 1/r is harmless where r > 0.
-    w = w / r / math.sqrt(2 * math.pi)
+    r, w = _radii(step[0], power=0)
+    w = w / math.sqrt(2 * math.pi)
     f, g = evaluate(phi, s[..., None] * torch.cat([r, -r]))
     return torch.stack([f, g, f * f, g * g]) @ torch.cat([w, w])
 
@@ -118,7 +118,7 @@ def sector_expectations(
     tuple of Tensor
         Two tensors of shape (m, n1, n2).
     """
-    r, wr = _radii(step[0])
+    r, wr = _radii(step[0], power=1)
     a, wa = _fractions(step[1])
     same = s1 is s2 or torch.equal(s1, s2)
     s = s1 if same else torch.cat([s1, s2])
@@ -160,18 +160,18 @@ def _owen(h: Tensor, ah: Tensor) -> Tensor:
 
 
 class _Orthant(torch.autograd.Function):
-    """P(x > h, y > l) with its derivatives in closed form, so that autograd keeps none of the quadrature."""
+    """P(x > h1, y > h2) with its derivatives in closed form, so that autograd keeps none of the quadrature."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, l: Tensor, rho: Tensor) -> Tensor:  # noqa: E741
-        ctx.save_for_backward(h, l, rho)
+    def forward(ctx: Any, h1: Tensor, h2: Tensor, rho: Tensor) -> Tensor:
+        ctx.save_for_backward(h1, h2, rho)
         tiny = torch.finfo(rho.dtype).tiny
-        # At h = l = 0 the slopes a below are 0/0; their limit along h = l > 0 is the right one.
-        h, l = (torch.where(b == 0, tiny**0.5, -b) for b in (h, l))  # noqa: E741
+        # At h1 = h2 = 0 the slopes a below are 0/0; their limit along h1 = h2 > 0 is the right one.
+        h1, h2 = (torch.where(b == 0, tiny**0.5, -b) for b in (h1, h2))
         c = torch.sqrt((1 - rho) * (1 + rho)).clamp_min(tiny)
-        # P(x < h, y < l) = (Phi(h) + Phi(l)) / 2 - T(h, a_h) - T(l, a_l) - [h l < 0] / 2,  a_h = (l - rho h) / (h c)
-        total = (torch.special.ndtr(h) + torch.special.ndtr(l)) / 2 - torch.where(h * l < 0, 0.5, 0.0)
-        for p, q in ((h, l), (l, h)):
+        # P(x < h1, y < h2) = (Phi(h1) + Phi(h2)) / 2 - T(h1, a_h) - T(h2, a_2) - [h1 h2 < 0] / 2,  a_h = (h2 - rho h1) / (h1 c)
+        total = (torch.special.ndtr(h1) + torch.special.ndtr(h2)) / 2 - torch.where(h1 * h2 < 0, 0.5, 0.0)
+        for p, q in ((h1, h2), (h2, h1)):
             rest = (q - rho * p) / c
             sign = torch.where((rest < 0) != (p < 0), -1.0, 1.0)
             total -= sign * _owen(p.abs(), rest.abs())
@@ -179,14 +179,14 @@ class _Orthant(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        h, l, rho = ctx.saved_tensors  # noqa: E741
+        h1, h2, rho = ctx.saved_tensors
         inside = rho.abs() < 1
         c = torch.sqrt(torch.where(inside, (1 - rho) * (1 + rho), 1e-20))
-        density = torch.exp(-(h * h + (l - rho * h) ** 2 / (c * c)) / 2) / (2 * math.pi * c)
+        density = torch.exp(-(h1 * h1 + (h2 - rho * h1) ** 2 / (c * c)) / 2) / (2 * math.pi * c)
         return (
-            -grads[0] * _normal_density(h) * torch.special.ndtr((rho * h - l) / c),
-            -grads[0] * _normal_density(l) * torch.special.ndtr((rho * l - h) / c),
-            # At rho = +-1 and h = +-l the derivative is infinite; zero keeps gradients finite.
+            -grads[0] * _normal_density(h1) * torch.special.ndtr((rho * h1 - h2) / c),
+            -grads[0] * _normal_density(h2) * torch.special.ndtr((rho * h2 - h1) / c),
+            # At rho = +-1 and h1 = +-h2 the derivative is infinite; zero keeps gradients finite.
             grads[0] * torch.where(inside, density, 0.0),
         )
 
@@ -195,8 +195,8 @@ def _normal_density(x: Tensor) -> Tensor:
     return torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
 
 
-def orthant(h: Tensor, l: Tensor, rho: Tensor) -> Tensor:  # noqa: E741
-    """P(x > h, y > l) for standard Gaussians x, y of correlation rho in [-1, 1], broadcast, by Owen's T (Owen 1956).
+def orthant(h1: Tensor, h2: Tensor, rho: Tensor) -> Tensor:
+    """P(x > h1, y > h2) for standard Gaussians x, y of correlation rho in [-1, 1], broadcast, by Owen's T (Owen 1956).
 
     Absolute error near 1e-16 for every rho; differentiable.
 
@@ -207,6 +207,6 @@ def orthant(h: Tensor, l: Tensor, rho: Tensor) -> Tensor:  # noqa: E741
     >>> round(orthant(zero, zero, zero + 0.5).item(), 12)
     0.333333333333
     """
-    h, l, rho = torch.broadcast_tensors(h, l, rho)  # noqa: E741
-    result: Tensor = _Orthant.apply(h, l, rho)  # type: ignore[no-untyped-call]
+    h1, h2, rho = torch.broadcast_tensors(h1, h2, rho)
+    result: Tensor = _Orthant.apply(h1, h2, rho)  # type: ignore[no-untyped-call]
     return result

@@ -54,8 +54,8 @@ def _nodes(order: int) -> Tensor:
 
 
 def _transform(order: int) -> Tensor:
-    """The matrix that takes values at the Chebyshev nodes to coefficients."""
-    matrix = _chebyshev(_nodes(order), order).T * (2 / order)
+    """Return the matrix that takes values at the Chebyshev nodes to coefficients."""
+    matrix: Tensor = _chebyshev(_nodes(order), order).T * (2 / order)
     matrix[0] /= 2
     return matrix
 
@@ -83,7 +83,7 @@ def _mean_table(phi: Activation, cell: int) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _table(phi: Activation, cell1: int, cell2: int) -> _Table:
-    """The table of one pair of cells; warns with :class:`QuadratureWarning` if its estimated error is too large."""
+    """Build the table of one pair of cells; :class:`QuadratureWarning` if its estimated error is too large."""
     if cell1 > cell2:
         value, slope = _table(phi, cell2, cell1)
         return value.transpose(1, 2), slope.transpose(1, 2)
@@ -92,7 +92,10 @@ def _table(phi: Activation, cell1: int, cell2: int) -> _Table:
         scales = (moments(phi, s1)[2:].amax(1) * moments(phi, s2)[2:].amax(1)).sqrt().tolist()
         # Larger deviations make sharper functions of theta: the largest tell how many nodes are needed.
         values = sector_expectations(phi, s1[:1], s2[:1], _angles(_ORDERS[-1]))
-        needed = [_significant(torch.tensordot(_transform(_ORDERS[-1]), v, dims=1), c) for v, c in zip(values, scales, strict=True)]
+        needed = [
+            _significant(torch.tensordot(_transform(_ORDERS[-1]), v, dims=1), c)
+            for v, c in zip(values, scales, strict=True)
+        ]
         order = next(n for n in _ORDERS if n >= min(max(needed) + 2, _ORDERS[-1]))
         to_q = _transform(_ORDER)
         values = sector_expectations(phi, s1, s2, _angles(order))
@@ -143,7 +146,9 @@ def _check(phi: Activation, cell1: int, cell2: int, table: _Table) -> None:
 
 
 def _cells(q: Tensor) -> tuple[Tensor, Tensor]:
-    """The cell of each variance, and the Chebyshev basis at its position there: shapes (n,) and (n, _ORDER)."""
+    """Find the cell of each variance and the Chebyshev basis at its position there, shapes (n,) and (n, _ORDER)."""
+    if not bool(torch.isfinite(q).all()):
+        raise ValueError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
     level = torch.log2(q) / _OCTAVES
     cell = torch.floor(level.detach())
     return cell.long(), _chebyshev(2 * (level - cell) - 1, _ORDER)

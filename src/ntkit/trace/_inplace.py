@@ -11,7 +11,10 @@ from ._builder import Refused
 __all__ = ["overwritten"]
 
 _INPLACE = {operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow}
-_VIEWS = {"view", "reshape", "flatten", "permute", "transpose", "movedim", "squeeze", "unsqueeze", "unflatten", "contiguous"}
+_VIEWS = {
+    "view", "reshape", "flatten", "permute", "transpose", "movedim", "squeeze", "unsqueeze", "unflatten", "contiguous",
+    "getitem", "select", "slice",
+}  # fmt: skip
 
 
 def overwritten(node: fx.Node, module: nn.Module | None) -> None:

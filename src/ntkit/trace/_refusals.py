@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -102,7 +103,7 @@ _refuse(
 _refuse(
     "a product of random tensors by a matrix product",
     f"use nn.Linear layers with weights of their own; or {EMPIRICAL}",
-    torch.matmul, torch.bmm, torch.mm, torch.einsum, torch.addmm, torch.baddbmm, "matmul", "bmm", "mm", "einsum",
+    operator.matmul, torch.matmul, torch.bmm, torch.mm, torch.einsum, torch.addmm, torch.baddbmm, "matmul", "bmm", "mm", "einsum",
     F.bilinear,
     modules=(nn.Bilinear,),
 )  # fmt: skip

@@ -175,7 +175,7 @@ class _Reader:
         if node.op == "placeholder":
             self._inputs += 1
             if self._inputs == 1:
-                return Data(self.example, node)
+                return Data(self.example.clone(), node)
             if node.args:
                 return node.args[0]
             raise Refused("the module takes more than one input", "write a module of one tensor")
@@ -222,6 +222,7 @@ class _Reader:
 
     def _run_on_data(self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any, leaves: list[Any]) -> Any:
         """Run what comes before the first random layer as it is."""
+        overwritten(node, module)
         trained = [leaf.path for leaf in leaves if isinstance(leaf, Weight) and leaf.trained]
         if module is not None:
             trained += [f"{node.target}.{name}" for name, p in module.named_parameters() if p.requires_grad]
