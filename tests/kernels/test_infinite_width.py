@@ -1,6 +1,7 @@
 """The exact kernels against golden values, at hard points, and on bad input."""
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import mpmath
@@ -35,12 +36,12 @@ class Block(nn.Module):
 
 
 def convs(*channels, **options):
-    return [layer for a, b in zip(channels, channels[1:], strict=False) for layer in (nn.Conv2d(a, b, 3, **options), nn.ReLU())]
+    return [layer for a, b in pairwise(channels) for layer in (nn.Conv2d(a, b, 3, **options), nn.ReLU())]
 
 
 def mlp(activation, depth, bias=True):
     widths = [7] + [8] * depth
-    hidden = [layer for a, b in zip(widths, widths[1:], strict=False) for layer in (nn.Linear(a, b, bias=bias), activation)]
+    hidden = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b, bias=bias), activation)]
     return nn.Sequential(*hidden, nn.Linear(8, 1, bias=bias))
 
 
@@ -136,7 +137,10 @@ def conv_flatten_variance(x, b_std):
     def box(k):
         near = [-1, 0, 1]
         pixels = {(i, j): k[i][j] for i in range(8) for j in range(8)}
-        return [[sum(pixels.get((i + d, j + e), 0) for d in near for e in near) / mpmath.mpf(9) for j in range(8)] for i in range(8)]
+        return [
+            [sum(pixels.get((i + d, j + e), 0) for d in near for e in near) / mpmath.mpf(9) for j in range(8)]
+            for i in range(8)
+        ]
 
     k = [[sum(x[c * 64 + i * 8 + j] ** 2 for c in range(3)) / mpmath.mpf(3) for j in range(8)] for i in range(8)]
     k = [[2 * v + b for v in row] for row in box(k)]
@@ -153,7 +157,9 @@ def test_repeated_and_nearly_repeated_points():
     x = normal(6, 784)
     x[3:] = x[:3]
     x[5] = x[2] * (1 + 1e-9)
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(784, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)))
+    limit = ntkit.infinite_width(
+        nn.Sequential(nn.Linear(784, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    )
     k, variance = limit.ntk(x, x), limit.ntk.diag(x)
     assert torch.equal(k[[0, 1], [3, 4]], variance[:2])
     # ReLU networks are homogeneous: Theta(x, c x) = c Theta(x, x).
@@ -215,7 +221,9 @@ def test_standard_parametrisation_adds_layer_by_layer():
         net[trained].requires_grad_(True)
         parts.append(ntkit.infinite_width(net, w_std=1.3).ntk(x) / 1.3**2)
     net.requires_grad_(True)
-    torch.testing.assert_close(ntkit.infinite_width(net, w_std=1.3, init="standard").ntk(x), 5 * parts[0] + 16 * parts[1])
+    torch.testing.assert_close(
+        ntkit.infinite_width(net, w_std=1.3, init="standard").ntk(x), 5 * parts[0] + 16 * parts[1]
+    )
 
 
 def test_torch_initialisation_is_pytorchs():
@@ -298,7 +306,7 @@ def test_progress_counts_every_entry_once():
     for x2, total in ((None, 28), (x[:5], 35)):
         calls = []
         gram(program, x, x2, ntk=True, nngp=False, byte_budget=4 * pair_bytes(program, program.cross_keeps, True),
-             progress=lambda done, there: calls.append((done, there)))  # fmt: skip
+             progress=lambda done, there, calls=calls: calls.append((done, there)))  # fmt: skip
         assert [there for _, there in calls] == [total] * len(calls)
         assert calls[-1][0] == total
         assert sorted(set(calls)) == calls
@@ -311,11 +319,16 @@ def test_memory_stays_within_the_budget():
     program = ntkit.infinite_width(net)._tracer.program((2, 8, 8))
     x = normal(24, 2, 8, 8)
     budget = 16 << 20
-    for work in (lambda: gram(program, x, None, True, True, byte_budget=budget), lambda: diag(program, x, True, budget)):
+    for work in (
+        lambda: gram(program, x, None, True, True, byte_budget=budget),
+        lambda: diag(program, x, True, budget),
+    ):
         with torch.profiler.profile(profile_memory=True) as profile:
             work()
         live = peak = 0
-        events = sorted((e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns())
+        events = sorted(
+            (e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()
+        )
         for event in events:
             live += event.nbytes()
             peak = max(peak, live)
@@ -323,7 +336,9 @@ def test_memory_stays_within_the_budget():
 
 
 def test_explain_tells_what_is_kept():
-    net = nn.Sequential(*convs(3, 8, padding=1), nn.AvgPool2d(2), *convs(8, 8, padding=1), nn.Flatten(), nn.Linear(512, 1))
+    net = nn.Sequential(
+        *convs(3, 8, padding=1), nn.AvgPool2d(2), *convs(8, 8, padding=1), nn.Flatten(), nn.Linear(512, 1)
+    )
     explanation = ntkit.infinite_width(net).explain((3, 16, 16))
     rows = {(row.path, row.operation): row for row in explanation.rows}
     assert rows["1", "relu"].entries_per_pair == 16**4

@@ -345,7 +345,11 @@ class TestSumOfActivations(Vectors):
 class Gate(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.conv, self.gate, self.mix = nn.Conv1d(2, width, 3, padding=1), nn.Linear(width, width), nn.Conv1d(width, width, 3)
+        self.conv, self.gate, self.mix = (
+            nn.Conv1d(2, width, 3, padding=1),
+            nn.Linear(width, width),
+            nn.Conv1d(width, width, 3),
+        )
         self.head = nn.Linear(width, 2)
 
     def forward(self, x):

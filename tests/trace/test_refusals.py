@@ -95,8 +95,7 @@ def _assign(h):
 def test_refused_with_place_reason_and_remedy(case):
     module, path, reason = CASES[case]
     with pytest.raises(UnsupportedLayerError) as raised:
-        limit = ntkit.infinite_width(module)
-        limit.ntk(torch.randn(2, 4))
+        ntkit.infinite_width(module).ntk(torch.randn(2, 4))
     problem = raised.value.problems[0]
     assert problem.path == path
     assert reason in problem.reason

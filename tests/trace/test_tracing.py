@@ -37,7 +37,8 @@ MLP = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.L
 
 @pytest.mark.parametrize(
     "relu",
-    [F.relu, torch.relu, lambda h: h.relu(), lambda h: h.relu_(), lambda h: F.relu(h, inplace=True), lambda h: F.leaky_relu(h, 0.0),
+    [F.relu, torch.relu, lambda h: h.relu(), lambda h: h.relu_(), lambda h: F.relu(h, inplace=True),
+     lambda h: F.leaky_relu(h, 0.0),
      lambda h: 0.5 * (h + 0.0) * 2, None],
     ids=["F", "torch", "method", "inplace method", "inplace", "leaky", "scaled", "prelu"],
 )  # fmt: skip
@@ -46,10 +47,8 @@ def test_forms_of_relu(relu):
     if relu is None:
         slope = nn.Parameter(torch.zeros(1), requires_grad=False)
         relu = lambda h: F.prelu(h, slope.to(h.dtype))  # noqa: E731
-    if relu(torch.tensor(-1.0)) != 0:
-        plain = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 1))
-    else:
-        plain = MLP
+    linear = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 1))
+    plain = MLP if relu(torch.tensor(-1.0)) == 0 else linear
     net = Lambda(lambda m, x: m.c(relu(m.b(relu(m.a(x))))), **layers)
     same_kernels(net, plain, normal(3, 4), b_std=0.3)
 
@@ -103,7 +102,9 @@ def test_forms_of_global_average_pooling(head):
 def test_activation_after_flatten_acts_at_each_position():
     before = nn.Sequential(nn.Conv1d(2, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 1))
     after = nn.Sequential(nn.Conv1d(2, 8, 3), nn.Flatten(), nn.ReLU(), nn.Linear(32, 1))
-    back = nn.Sequential(nn.Conv1d(2, 8, 3), nn.Flatten(), nn.Unflatten(1, (8, 4)), nn.ReLU(), nn.Flatten(), nn.Linear(32, 1))
+    back = nn.Sequential(
+        nn.Conv1d(2, 8, 3), nn.Flatten(), nn.Unflatten(1, (8, 4)), nn.ReLU(), nn.Flatten(), nn.Linear(32, 1)
+    )
     same_kernels(before, after, normal(3, 2, 6))
     same_kernels(before, back, normal(3, 2, 6))
 
@@ -118,7 +119,9 @@ def test_pointwise_convolution_is_a_linear_layer_at_every_position():
 
 
 def test_padding_by_hand():
-    inside = nn.Sequential(nn.Conv2d(2, 8, 3, padding=(1, 2)), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.Flatten(), nn.Linear(192, 1))
+    inside = nn.Sequential(
+        nn.Conv2d(2, 8, 3, padding=(1, 2)), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.Flatten(), nn.Linear(192, 1)
+    )
     outside = nn.Sequential(
         nn.ZeroPad2d((2, 2, 1, 1)), nn.Conv2d(2, 8, 3), nn.ReLU(), Lambda(lambda m, x: F.pad(x, (1, 1, 1, 1))), nn.Conv2d(8, 8, 3),
         nn.Flatten(), nn.Linear(192, 1),
@@ -232,7 +235,9 @@ def test_the_module_is_left_alone_and_read_once():
     net[0].weight.requires_grad_(False)
     assert torch.equal(limit.ntk(x), k)
     # Dropout is off, as in evaluation.
-    torch.testing.assert_close(k, ntkit.infinite_width(nn.Sequential(net[0].requires_grad_(True), net[2], net[3])).ntk(x))
+    torch.testing.assert_close(
+        k, ntkit.infinite_width(nn.Sequential(net[0].requires_grad_(True), net[2], net[3])).ntk(x)
+    )
 
 
 def test_global_random_state_is_not_touched():

@@ -25,7 +25,7 @@ _BLOCK_BYTES = 2**26
 _FEWEST_BLOCK_ROWS = 64
 
 
-class KernelEstimator(BaseEstimator):  # type: ignore[misc]
+class KernelEstimator(BaseEstimator):
     """Kernel regression f(x) = K(x, X) (K(X, X) + ridge trace(K)/n I)^-1 Y for targets Y that a subclass makes."""
 
     def __init__(

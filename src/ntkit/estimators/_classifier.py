@@ -19,7 +19,7 @@ from ._settings import numpy_dtype
 __all__ = ["NTKClassifier"]
 
 
-class NTKClassifier(ClassifierMixin, KernelEstimator):  # type: ignore[misc]
+class NTKClassifier(ClassifierMixin, KernelEstimator):
     r"""Classification with the exact infinite-width kernel of a network.
 
     Kernel regression on centred one-hot targets, :math:`Y_{ic} = 1\{y_i = c\} - 1/C`, and the class of the largest

@@ -15,7 +15,7 @@ from ._settings import numpy_dtype
 __all__ = ["NTKRegressor"]
 
 
-class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):  # type: ignore[misc]
+class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
     r"""Regression with the exact infinite-width kernel of a network.
 
     .. math:: f(x) = K(x, X)\,\bigl(K(X, X) + r\,\tfrac{\operatorname{tr} K}{n} I\bigr)^{-1} Y

@@ -20,8 +20,7 @@ def check_batches(x1: Tensor, x2: Tensor | None) -> None:
     InputError
         No batch dimension, no rows, no features, shapes that differ, NaN or infinite values.
     """
-    names = ("x1", "x2") if x2 is not None else ("x",)
-    batches = {name: x for name, x in zip(names, (x1, x2), strict=False) if x is not None}
+    batches = {"x": x1} if x2 is None else {"x1": x1, "x2": x2}
     for name, x in batches.items():
         _check_kind(name, x)
     if x2 is not None:
@@ -45,9 +44,7 @@ def _check_pair(x1: Tensor, x2: Tensor) -> None:
 
 def _check_kind(name: str, x: object) -> None:
     if not isinstance(x, Tensor):
-        raise InputTypeError(
-            f"{name} must be a torch.Tensor. Got {type(x).__name__}. Write torch.as_tensor({name})."
-        )
+        raise InputTypeError(f"{name} must be a torch.Tensor. Got {type(x).__name__}. Write torch.as_tensor({name}).")
     if not x.is_floating_point():
         raise InputTypeError(
             f"{name} must be a floating-point tensor. Got {x.dtype}. Write {name}.double() or {name}.float()."

@@ -63,7 +63,16 @@ class Explanation:
         )
 
     def __str__(self) -> str:
-        head = ["operation", "path", "positions", "between x and x'", "of x itself", "entries a pair", "bytes a pair", "engine"]
+        head = [
+            "operation",
+            "path",
+            "positions",
+            "between x and x'",
+            "of x itself",
+            "entries a pair",
+            "bytes a pair",
+            "engine",
+        ]
         table = [head] + [
             [
                 row.operation,

@@ -16,7 +16,7 @@ from ._rows import fold_rows
 __all__ = ["GPyTorchKernel"]
 
 
-class GPyTorchKernel(_GPyTorchBase):  # type: ignore[misc]
+class GPyTorchKernel(_GPyTorchBase):
     """What :func:`ntkit.as_gpytorch_kernel` gives.
 
     Attributes
@@ -51,7 +51,7 @@ class GPyTorchKernel(_GPyTorchBase):  # type: ignore[misc]
                 "False; for additive structure add kernels of networks that each read some features."
             )
         same = x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2))
-        batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])  # type: ignore[no-untyped-call]
+        batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
         if not batch:
             return self._matrix(x1, x2, same, diag)
         rows1 = x1.expand(*batch, *x1.shape[-2:]).reshape(-1, *x1.shape[-2:])

@@ -98,7 +98,8 @@ class InfiniteWidth:
     ) -> NtkAndNngp:
         """Give both kernels in one pass, each of shape (n1, n2)."""
         kernels = self._compute(x1, x2, engine, progress, ntk=True, nngp=True)
-        assert kernels.ntk is not None and kernels.nngp is not None
+        assert kernels.ntk is not None
+        assert kernels.nngp is not None
         return NtkAndNngp(kernels.ntk, kernels.nngp)
 
     def explain(self, input_shape: Sequence[int]) -> Explanation:

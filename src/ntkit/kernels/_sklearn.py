@@ -21,7 +21,7 @@ __all__ = ["SklearnKernel", "as_sklearn_kernel"]
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-class SklearnKernel(_SklearnBase):  # type: ignore[misc]
+class SklearnKernel(_SklearnBase):
     """What :func:`as_sklearn_kernel` gives: no hyperparameters, so ``theta`` is empty and nothing is optimised.
 
     Attributes

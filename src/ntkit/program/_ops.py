@@ -192,7 +192,7 @@ class PositionMap(Op):
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         here = keeps[self.axis] if self.selects() else Keep.ALL
-        return (keeps[: self.axis] + (here,) + keeps[self.axis + 1 :],)
+        return ((*keeps[: self.axis], here, *keeps[self.axis + 1 :]),)
 
 
 @dataclass(frozen=True)

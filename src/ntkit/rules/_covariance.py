@@ -79,7 +79,7 @@ class Covariance:
         def take(k: Tensor) -> Tensor:
             return k.diagonal(dim1=first, dim2=second).movedim(-1, first)
 
-        keeps = self.keeps[:axis] + (Keep.SAME,) + self.keeps[axis + 1 :]
+        keeps = (*self.keeps[:axis], Keep.SAME, *self.keeps[axis + 1 :])
         ntk, affine = (None if value is None else take(value) for value in (self.ntk, self.affine))
         return Covariance(take(self.nngp), ntk, keeps, affine)
 

@@ -22,6 +22,7 @@ from ntkit.program import (
     Keeps,
     Node,
     Normalize,
+    Op,
     PositionMap,
     Product,
     Program,
@@ -90,9 +91,7 @@ def covariance(
 
 def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: bool) -> Covariance | None:
     last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
-    read_variance = {
-        node.inputs[-1] for node in program.nodes if isinstance(node.op, (Elementwise, Normalize))
-    }
+    read_variance = {node.inputs[-1] for node in program.nodes if isinstance(node.op, (Elementwise, Normalize))}
     values: dict[int, Covariance] = {}
     for index, node in enumerate(program.nodes):
         kept = keeps[index]
@@ -115,9 +114,7 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
     return None if result is None else result.settled()
 
 
-def _apply(
-    index: int, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends, ntk: bool
-) -> Covariance:
+def _apply(index: int, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends, ntk: bool) -> Covariance:
     match node.op:
         case Input() as op:
             return input_covariance(op, keeps, ends)
@@ -174,13 +171,16 @@ def _mean(node: Node, known: Moments) -> Tensor | None:
         case Sum() | Product() | Concat():
             return combined_mean(node, known)
     own = known.mean.get(node.inputs[0])
-    if own is None:
-        return None
-    match node.op:
-        case PositionMap() as op:
-            return position_map_values(op, own)
-        case Arrange() as op:
-            return arrange_values(op, own)
-        case Contract() as op:
-            return own.mean([axis + 1 for axis in op.axes]) if op.axes else own
-    raise AssertionError(f"no mean for {node.op}")
+    return None if own is None else _moved(node.op, own)
+
+
+def _moved(op: Op, values: Tensor) -> Tensor:
+    """Apply an operation on positions to values of shape (n, *positions)."""
+    match op:
+        case PositionMap():
+            return position_map_values(op, values)
+        case Arrange():
+            return arrange_values(op, values)
+        case Contract():
+            return values.mean([axis + 1 for axis in op.axes])
+    raise AssertionError(f"no rule for the mean of {op}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -33,9 +34,9 @@ def gain_dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor) -> Tensor:
         def scaled_dual(t: Tensor) -> Tensor:
             return dual(phi, s * t * k, s * s * q1, t * t * q2, tangent=False)[0]
 
-        return torch.func.jvp(scaled_dual, (one,), (one,))[1]
+        return _slope(scaled_dual, one)
 
-    return torch.func.jvp(in_t, (one,), (one,))[1]
+    return _slope(in_t, one)
 
 
 @lru_cache(maxsize=64)
@@ -44,7 +45,11 @@ def _times_derivative(phi: Activation) -> Activation:
     assert function is not None
 
     def times_derivative(z: Tensor) -> Tensor:
-        value, slope = torch.func.jvp(function, (z,), (torch.ones_like(z),))
-        return z * slope
+        return z * _slope(function, z)
 
     return Activation("quadrature", function=times_derivative, kinks=phi.kinks, label=f"z d/dz {phi}")
+
+
+def _slope(function: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
+    slope: Tensor = torch.func.jvp(function, (z,), (torch.ones_like(z),))[1]
+    return slope

@@ -20,7 +20,6 @@ def input_covariance(op: Input, keeps: Keeps, ends: Ends) -> Covariance:
     """Give the mean over the channels of x[p] x'[p'], exact to rounding also where x and x' nearly coincide."""
     key = (op.prefix, op.channel)
     x1, x2 = ends.first.data[key], ends.second.data[key]
-    rank = x1.ndim - 2
     letters = iter("abcdefghijklmnopqrstuvw")
     pair = [next(letters)] * 2 if ends.pair_dims == 1 else [next(letters), next(letters)]
     axes = [[next(letters)] * 2 if keep is Keep.SAME else [next(letters), next(letters)] for keep in keeps]
@@ -29,9 +28,11 @@ def input_covariance(op: Input, keeps: Keeps, ends: Ends) -> Covariance:
     channels = x1.shape[-1]
     k = torch.einsum(f"{sides[0]},{sides[1]}->{output}", x1, x2) / channels
     if ends.pair_dims == 2 and channels > _FEW_CHANNELS:
-        q1, q2 = ends.spread(*(torch.einsum("...z,...z->...", x, x) / channels for x in (x1, x2)), keeps)
-        k = _refine(k, q1, q2, *_spread_indices(x1, x2, ends, keeps), x1.reshape(-1, channels), x2.reshape(-1, channels))
-    assert k.ndim == ends.pair_dims + sum(keeps) and len(keeps) == rank
+        squares = [torch.einsum("...z,...z->...", x, x) / channels for x in (x1, x2)]
+        q1, q2 = ends.spread(squares[0], squares[1], keeps)
+        k = _refine(
+            k, q1, q2, *_spread_indices(x1, x2, ends, keeps), x1.reshape(-1, channels), x2.reshape(-1, channels)
+        )
     return Covariance(k, None, keeps)
 
 

@@ -143,4 +143,3 @@ def _write(out: Kernels, value: Covariance, rows: range, columns: range, symmetr
                 target[j, i] = part[above]
         else:
             target[rows.start : rows.stop, columns.start : columns.stop] = part
-

@@ -50,7 +50,9 @@ def sampled_kernels(
         with torch.no_grad():
             for name, parameter in module.named_parameters():
                 if name in scales:
-                    parameter.copy_(scales[name] * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+                    parameter.copy_(
+                        scales[name] * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                    )
         ntk, nngp = _kernels(module, rates, x1, x2)
         ntks.append(ntk)
         nngps.append(nngp)

@@ -95,7 +95,8 @@ class RuleConformance(KernelConformance):
         for kernel in self.kernels():
             x = self.inputs()[:3].clone().requires_grad_(True)
             kernel(x).sum().backward()
-            assert x.grad is not None and bool(torch.isfinite(x.grad).all())
+            assert x.grad is not None
+            assert bool(torch.isfinite(x.grad).all())
             self._compare_slope(kernel)
 
     def _compare_slope(self, kernel: Kernel) -> None:

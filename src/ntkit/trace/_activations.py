@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ntkit.program import Activation, Elementwise as ElementwiseOp
+from ntkit.program import Activation
+from ntkit.program import Elementwise as ElementwiseOp
 
 from ._builder import Builder, Refused, tensor_number
 from ._field import Block, Field, Weight
@@ -20,7 +21,7 @@ from ._registry import matches
 __all__ = ["Elementwise", "apply_activation"]
 
 _CLOSED = "closed form"
-_QUADRATURE = "by quadrature, with an error estimate"
+_QUADRATURE = "by quadrature"
 
 
 class Elementwise(nn.Module):
@@ -112,8 +113,25 @@ def _register(phi: Activation, *functions: object, module: type[nn.Module] | Non
     matches(*functions, modules=modules, family=f"activation, {note}")(_fixed(phi))
 
 
-_register(Activation("rectified", (0.0, 1.0), label="relu"), F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_", module=nn.ReLU)
-_register(Activation("rectified", (-1.0, 1.0), label="abs"), torch.abs, torch.absolute, operator.abs, "abs", "abs_", "absolute")
+_register(
+    Activation("rectified", (0.0, 1.0), label="relu"),
+    F.relu,
+    F.relu_,
+    torch.relu,
+    torch.relu_,
+    "relu",
+    "relu_",
+    module=nn.ReLU,
+)
+_register(
+    Activation("rectified", (-1.0, 1.0), label="abs"),
+    torch.abs,
+    torch.absolute,
+    operator.abs,
+    "abs",
+    "abs_",
+    "absolute",
+)
 _register(Activation("erf"), torch.erf, torch.special.erf, "erf", "erf_")
 _register(Activation("sin"), torch.sin, "sin", "sin_")
 _register(Activation("cos"), torch.cos, "cos", "cos_")
@@ -128,7 +146,7 @@ _register(Activation("sign"), torch.sign, torch.sgn, "sign", "sgn", "sign_")
     family=f"activation, {_CLOSED}",
 )  # fmt: skip
 def leaky_relu(builder: Builder, x: Field, negative_slope: float = 0.01, inplace: bool = False) -> Field:
-    """a min(z, 0) + max(z, 0)."""
+    """Apply a min(z, 0) + max(z, 0)."""
     return apply_activation(builder, x, Activation("rectified", (float(negative_slope), 1.0), label="leaky relu"))
 
 
@@ -149,7 +167,7 @@ def prelu(builder: Builder, x: Field, weight: object) -> Field:
     slope = tensor_number(weight)
     if slope is None:
         raise Refused("PReLU with a slope for each channel, which are then not alike", "use one slope: nn.PReLU()", x)
-    return leaky_relu(builder, x, slope)
+    return apply_activation(builder, x, Activation("rectified", (slope, 1.0), label="prelu"))
 
 
 @matches(
@@ -161,9 +179,7 @@ def gelu(builder: Builder, x: Field, *, approximate: str = "none") -> Field:
     """z Phi(z) in closed form; the tanh approximation by quadrature."""
     if approximate == "none":
         return apply_activation(builder, x, Activation("gelu"))
-    return apply_activation(
-        builder, x, Activation("quadrature", function=_tanh_gelu, label="gelu (tanh)")
-    )
+    return apply_activation(builder, x, Activation("quadrature", function=_tanh_gelu, label="gelu (tanh)"))
 
 
 def _tanh_gelu(z: Tensor) -> Tensor:
@@ -204,7 +220,7 @@ def threshold_at_zero(builder: Builder, x: Any, y: Any) -> Field:
 @matches(
     modules={Elementwise: lambda module, path: {"function": module.function, "kinks": module.kinks}},
     family=f"activation, {_QUADRATURE}",
-    note="any function through ntkit.Elementwise",
+    note="with an error estimate; any other function through `ntkit.Elementwise`",
 )
 def elementwise(builder: Builder, x: Field, function: Callable[[Tensor], Tensor], kinks: tuple[float, ...]) -> Field:
     """Any function."""

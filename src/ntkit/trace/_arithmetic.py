@@ -89,7 +89,15 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
     return _blockwise(x, y, product)
 
 
-@matches(torch.cat, torch.concat, torch.concatenate, "cat", "concat", family="arithmetic", note="concatenation over channels, weighted by width")
+@matches(
+    torch.cat,
+    torch.concat,
+    torch.concatenate,
+    "cat",
+    "concat",
+    family="arithmetic",
+    note="concatenation over channels, weighted by width",
+)
 def concatenate(builder: Builder, tensors: Sequence[Any], dim: int = 0, axis: int | None = None) -> Field:
     """Put channels side by side."""
     dim = dim if axis is None else axis
@@ -232,7 +240,7 @@ def _data_like(builder: Builder, data: Data, field: Field, cat_dim: int | None =
 
 
 def _one_channel(data: Data, field: Field) -> bool:
-    return data.value.ndim == len(field.dims) and data.value.shape[field.channel_dim] == 1
+    return bool(data.value.ndim == len(field.dims) and data.value.shape[field.channel_dim] == 1)
 
 
 def _align(builder: Builder, x: Field, y: Field) -> tuple[Field, Field]:
@@ -307,7 +315,10 @@ def _blockwise(x: Field, y: Field, function: Any) -> Field:
         return replace(x, blocks=(Block(node, max(first[0].width, second[0].width), first[0].merged),))
     if any(block.merged for block in (*first, *second)):
         if [(b.width, b.merged) for b in first] != [(b.width, b.merged) for b in second]:
-            raise Refused("its operands were concatenated from flattened parts of different sizes", "combine them before torch.cat")
+            raise Refused(
+                "its operands were concatenated from flattened parts of different sizes",
+                "combine them before torch.cat",
+            )
         return replace(
             x, blocks=tuple(replace(a, node=function(a.node, b.node)) for a, b in zip(first, second, strict=True))
         )

@@ -142,9 +142,7 @@ class Builder:
                 )
             self._weights[id(parameter.parameter)] = weight.layer
         self.layers[weight.layer] = self.path
-        return self._gains(
-            weight.layer, fan_in, bias is not None, weight.trained, bias is not None and bias.trained
-        )
+        return self._gains(weight.layer, fan_in, bias is not None, weight.trained, bias is not None and bias.trained)
 
     # -- fields --------------------------------------------------------------------------------------------------------
 
@@ -169,7 +167,9 @@ class Builder:
             dims = [(BATCH,) if i == 0 else (CHANNEL,) if i == channel else (next(axes),) for i in range(len(shape))]
         return Field((Block(node, shape[channel]),), positions, tuple(dims), shape[channel], self.batch)
 
-    def each_block(self, field: Field, function: Callable[[Block], int], positions: Sequence[int] | None = None) -> Field:
+    def each_block(
+        self, field: Field, function: Callable[[Block], int], positions: Sequence[int] | None = None
+    ) -> Field:
         """Apply an operation to every block: ``function`` gives the node that takes a block's place."""
         blocks = tuple(replace(block, node=function(block)) for block in field.blocks)
         return replace(field, blocks=blocks, positions=field.positions if positions is None else tuple(positions))
@@ -282,6 +282,6 @@ def tensor_number(value: object) -> float | None:
         value = None if value.trained else value.parameter
     if isinstance(value, Tensor):
         return float(value.detach()) if value.numel() == 1 else None
-    if isinstance(value, (bool, int, float)) or (isinstance(value, torch.SymInt)):
+    if isinstance(value, (bool, int, float, torch.SymInt)):
         return float(value)
     return None

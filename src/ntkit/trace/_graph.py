@@ -45,7 +45,7 @@ def export_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 program = torch.export.export(module, (example,), dynamic_shapes=shapes)
-                return program.module(check_guards=False)  # type: ignore[return-value]
+                return program.module(check_guards=False)
         except Exception as raised:  # user code and the exporter may raise anything
             error = raised
     raise Untraceable(f"{type(error).__name__}: {error}") from error

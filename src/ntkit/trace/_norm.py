@@ -111,6 +111,8 @@ def group_norm(
             x,
         )
     if num_groups > 1 and len(x.blocks) > 1:
-        raise Refused("groups of concatenated channels have different distributions", "use nn.GroupNorm(1, channels)", x)
+        raise Refused(
+            "groups of concatenated channels have different distributions", "use nn.GroupNorm(1, channels)", x
+        )
     axes = tuple(sorted(atom for dim in x.dims[2:] for atom in dim))
     return _normalize(builder, x, axes, eps, weight, bias, per_position=False)

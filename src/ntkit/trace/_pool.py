@@ -76,12 +76,12 @@ def adaptive_avg_pool(ndim: int, builder: Builder, x: Field, output_size: Any) -
 def _mean(builder: Builder, x: Field, dim: Any, keepdim: bool, divide: bool) -> Field:
     if dim is None or dim == []:
         raise Refused("it reduces the batch as well", "name the position dimensions: x.mean((2, 3))")
-    dims = sorted(
-        int(d) % len(x.dims) for d in (dim if isinstance(dim, (tuple, list, torch.Size)) else (dim,))
-    )
+    dims = sorted(int(d) % len(x.dims) for d in (dim if isinstance(dim, (tuple, list, torch.Size)) else (dim,)))
     for d in dims:
         if BATCH in x.dims[d]:
-            raise Refused("it reduces the batch: the kernel of two inputs would depend on all others", "reduce positions only")
+            raise Refused(
+                "it reduces the batch: the kernel of two inputs would depend on all others", "reduce positions only"
+            )
         if CHANNEL in x.dims[d]:
             raise Refused(
                 "it reduces the channels, whose sum does not concentrate and whose mean vanishes in the limit",

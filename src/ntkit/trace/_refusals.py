@@ -27,7 +27,9 @@ def _refuse(reason: str, instead: str, *functions: object, modules: tuple[type[n
 
 
 def _refuse_max_pool(ndim: int, module: type[nn.Module], *functions: object) -> None:
-    def refuse(builder: Builder, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *rest: Any, **more: Any) -> Any:
+    def refuse(
+        builder: Builder, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *rest: Any, **more: Any
+    ) -> Any:
         # The analysis goes on with an average over the same windows, which has the same shape.
         then = avg_pool(ndim, builder, x, kernel_size, stride, padding) if isinstance(x, Field) else None
         raise Refused(
@@ -37,12 +39,14 @@ def _refuse_max_pool(ndim: int, module: type[nn.Module], *functions: object) -> 
         )
 
     names = ("kernel_size", "stride", "padding")
-    matches(*functions, modules={module: lambda m, path: {name: getattr(m, name) for name in names}}, refuses=True)(refuse)
+    matches(*functions, modules={module: lambda m, path: {name: getattr(m, name) for name in names}}, refuses=True)(
+        refuse
+    )
 
 
-_refuse_max_pool(1, nn.MaxPool1d, F.max_pool1d, torch.max_pool1d, "max_pool1d", F._max_pool1d, F.max_pool1d_with_indices)
-_refuse_max_pool(2, nn.MaxPool2d, F.max_pool2d, torch.max_pool2d, "max_pool2d", F._max_pool2d, F.max_pool2d_with_indices)
-_refuse_max_pool(3, nn.MaxPool3d, F.max_pool3d, torch.max_pool3d, "max_pool3d", F._max_pool3d, F.max_pool3d_with_indices)
+_refuse_max_pool(1, nn.MaxPool1d, F.max_pool1d, torch.max_pool1d, "max_pool1d", F.max_pool1d, F.max_pool1d_with_indices)
+_refuse_max_pool(2, nn.MaxPool2d, F.max_pool2d, torch.max_pool2d, "max_pool2d", F.max_pool2d, F.max_pool2d_with_indices)
+_refuse_max_pool(3, nn.MaxPool3d, F.max_pool3d, torch.max_pool3d, "max_pool3d", F.max_pool3d, F.max_pool3d_with_indices)
 _refuse(
     "a maximum over positions or channels has no closed-form covariance",
     f"use average pooling; or {EMPIRICAL}",

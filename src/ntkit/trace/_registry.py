@@ -31,7 +31,7 @@ class Matcher:
         Whether it only says why there is no limit.
     family, note
         Its row in the table of supported layers.
-    names
+    modules, functions
         What users call it.
     """
 
@@ -40,7 +40,8 @@ class Matcher:
     refuses: bool
     family: str
     note: str
-    names: tuple[str, ...]
+    modules: tuple[str, ...]
+    functions: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,17 @@ class KnownModule:
     arguments: ModuleArguments
 
 
+_FAMILIES = (
+    "linear",
+    "convolution",
+    "pooling",
+    "normalisation",
+    "activation, closed form",
+    "activation, by quadrature",
+    "arithmetic",
+    "shape",
+    "no operation",
+)
 _MODULES: dict[type[nn.Module], KnownModule] = {}
 _FUNCTIONS: dict[object, Matcher] = {}
 _ROWS: list[Matcher] = []
@@ -68,9 +80,11 @@ def matches(
     """Register a matcher for functions (given as objects), methods and aten operators (as names) and module classes."""
 
     def register(build: Callable[..., Any]) -> Callable[..., Any]:
-        names = [kind.__name__ for kind in modules or {}]
-        names += [f"`{getattr(f, '__name__', f)}`" for f in functions if isinstance(f, str) or not modules]
-        matcher = Matcher(build, fresh, refuses, family, note, tuple(dict.fromkeys(names)))
+        names = {str(getattr(function, "__name__", function)) for function in functions}
+        # In-place forms and operators of the exporter are understood but not advertised.
+        shown = sorted(name for name in names if not name.endswith("_") and not name.startswith(("_", "special_")))
+        kinds = tuple(kind.__name__ for kind in modules or {})
+        matcher = Matcher(build, fresh, refuses, family, note, kinds, tuple(shown))
         for function in functions:
             _FUNCTIONS[function] = matcher
         for kind, arguments in (modules or {}).items():
@@ -99,13 +113,21 @@ def find_module(module: nn.Module) -> KnownModule | None:
 
 
 def supported_layers() -> str:
-    """Give the table of supported layers in Markdown, as the README shows it."""
-    rows = ["| family | layers and functions | note |", "|---|---|---|"]
-    families: dict[str, tuple[list[str], list[str]]] = {}
-    for matcher in _ROWS:
-        names, notes = families.setdefault(matcher.family, ([], []))
-        names.extend(name for name in matcher.names if name not in names)
-        if matcher.note and matcher.note not in notes:
-            notes.append(matcher.note)
-    rows += [f"| {family} | {', '.join(names)} | {'; '.join(notes)} |" for family, (names, notes) in families.items()]
+    """Give the table of supported layers in Markdown, as the README shows it.
+
+    Examples
+    --------
+    >>> import ntkit
+    >>> print(ntkit.supported_layers().splitlines()[2])
+    | linear | `Linear` | `linear` | on vectors and at every position of (n, positions..., features) |
+    """
+    rows = ["| family | modules | functions and methods | note |", "|---|---|---|---|"]
+    for family in sorted({matcher.family for matcher in _ROWS}, key=_FAMILIES.index):
+        members = [matcher for matcher in _ROWS if matcher.family == family]
+        cells = [
+            ", ".join(dict.fromkeys(f"`{name}`" for matcher in members for name in names(matcher)))
+            for names in (lambda m: m.modules, lambda m: m.functions)
+        ]
+        notes = "; ".join(dict.fromkeys(matcher.note for matcher in members if matcher.note))
+        rows.append(f"| {family} | {cells[0]} | {cells[1]} | {notes} |")
     return "\n".join(rows)

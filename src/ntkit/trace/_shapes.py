@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,10 +22,9 @@ _KEEP_AXES = "keep the batch first and the channel axis whole: flatten with x.fl
 
 
 @matches(
-    "contiguous", "clone", "to", "float", "double", "type_as", "dropout", "alias", "lift_fresh_copy", "_to_copy",
-    "requires_grad_",
-    torch.clone, F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout,
-    "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "dropout_",
+    "contiguous", "clone", "to", "float", "double", "type_as", torch.clone, "alias", "_to_copy",
+    F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout,
+    "dropout", "dropout_", "alpha_dropout", "feature_dropout", "feature_alpha_dropout",
     modules={
         kind: lambda module, path: {}
         for kind in (
@@ -52,7 +52,16 @@ def _reshape(x: Field, shape: Any) -> Field:
     return reshaped
 
 
-@matches("view", "reshape", "view_as", "reshape_as", "_unsafe_view", torch.reshape, family="shape", note="that merge or split whole axes")
+@matches(
+    "view",
+    "reshape",
+    "view_as",
+    "reshape_as",
+    "_unsafe_view",
+    torch.reshape,
+    family="shape",
+    note="reshapes that merge or split whole axes",
+)
 def reshape(builder: Builder, x: Field, *shape: Any, size: Any = None) -> Field:
     """Regroup the dimensions."""
     if len(shape) == 1 and isinstance(shape[0], Field):
@@ -128,6 +137,10 @@ def squeeze(builder: Builder, x: Field, dim: Any = None) -> Field:
 @matches("unsqueeze", torch.unsqueeze, family="shape")
 def unsqueeze(builder: Builder, x: Field, dim: int) -> Field:
     """Add a dimension of length one."""
+    return _unsqueeze(x, dim)
+
+
+def _unsqueeze(x: Field, dim: int) -> Field:
     dims = list(x.dims)
     dims.insert(dim % (len(dims) + 1), ())
     return x.with_dims(dims)
@@ -168,6 +181,10 @@ def attribute(builder: Builder, x: Field, name: str) -> Any:
 @matches(operator.getitem, family="shape", note="slices along positions")
 def getitem(builder: Builder, x: Field, index: Any) -> Field:
     """Slice along positions: x[:, 0], x[..., ::2], x[:, :, None]."""
+    return _getitem(builder, x, index)
+
+
+def _getitem(builder: Builder, x: Field, index: Any) -> Field:
     items = list(index) if isinstance(index, tuple) else [index]
     if Ellipsis in items:
         at = items.index(Ellipsis)
@@ -176,7 +193,7 @@ def getitem(builder: Builder, x: Field, index: Any) -> Field:
     dim = 0
     for item in items:
         if item is None:
-            x = unsqueeze(builder, x, dim)
+            x = _unsqueeze(x, dim)
             dim += 1
         elif isinstance(item, slice) and item == slice(None):
             dim += 1
@@ -201,7 +218,7 @@ def getitem(builder: Builder, x: Field, index: Any) -> Field:
 @matches("select", torch.select)
 def select_(builder: Builder, x: Field, dim: int, index: int) -> Field:
     """Take one position."""
-    return getitem(builder, x, (slice(None),) * (dim % len(x.dims)) + (index,))
+    return _getitem(builder, x, (slice(None),) * (dim % len(x.dims)) + (index,))
 
 
 @matches("slice")
@@ -209,7 +226,7 @@ def slice_(builder: Builder, x: Field, dim: int = 0, start: Any = None, end: Any
     """Take a range of positions."""
     stop = None if end is None or end >= x.shape[dim] else end
     chosen = slice(start or None, stop, None if step == 1 else step)
-    return getitem(builder, x, (slice(None),) * (dim % len(x.dims)) + (chosen,))
+    return _getitem(builder, x, (slice(None),) * (dim % len(x.dims)) + (chosen,))
 
 
 @matches("flip", torch.flip, family="shape")
@@ -230,11 +247,15 @@ _PADS: dict[type[nn.Module], str] = {
 }  # fmt: skip
 
 
+def _pad_arguments(mode: str, module: Any, path: str) -> dict[str, Any]:
+    return {"pad": module.padding, "mode": mode}
+
+
 @matches(
     F.pad,
     torch._C._nn.pad,
     "pad",
-    modules={kind: lambda module, path, mode=mode: {"pad": module.padding, "mode": mode} for kind, mode in _PADS.items()},
+    modules={kind: partial(_pad_arguments, mode) for kind, mode in _PADS.items()},
     family="shape",
     note="padding with zeros, circular, reflect or replicate",
 )

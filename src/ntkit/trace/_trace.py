@@ -213,12 +213,15 @@ class _Reader:
         if matcher is None:
             raise Refused(
                 "no rule for this operation on random values",
-                "write it with supported layers, wrap an elementwise function in ntkit.Elementwise(function); or " + EMPIRICAL,
+                "write it with supported layers, wrap an elementwise function in ntkit.Elementwise(function); or "
+                + EMPIRICAL,
             )
         try:
             return matcher.build(self.builder, *args, **kwargs, **own)
         except TypeError as error:  # an argument that the matcher does not know
-            raise Refused(f"called with arguments that have no rule ({error})", "call it with its usual arguments") from error
+            raise Refused(
+                f"called with arguments that have no rule ({error})", "call it with its usual arguments"
+            ) from error
 
     def _run_on_data(self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any, leaves: list[Any]) -> Any:
         """Run what comes before the first random layer as it is."""
@@ -237,7 +240,9 @@ class _Reader:
             return Data(value, node)
         return value
 
-    def _run_on_constants(self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any, leaves: list[Any]) -> Any:
+    def _run_on_constants(
+        self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any, leaves: list[Any]
+    ) -> Any:
         value = self._run(node, module, args, kwargs)
         if any(isinstance(leaf, Computed) or (isinstance(leaf, Weight) and leaf.trained) for leaf in leaves):
             return Computed(value)

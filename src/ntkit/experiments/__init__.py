@@ -1,0 +1,1 @@
+"""Experiments, one module each: ``python -m ntkit.experiments.digits``."""

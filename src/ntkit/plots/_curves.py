@@ -1,0 +1,99 @@
+"""Accuracy against the number of training points, with the spread over training sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ntkit.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["CurveStyle", "plot_accuracy"]
+
+# Neighbouring curves are moved apart by this factor in n in all, so that their bars can be told apart.
+_DODGE = 1.16
+
+
+@dataclass(frozen=True)
+class CurveStyle:
+    """How a curve looks.
+
+    Attributes
+    ----------
+    color
+        Any matplotlib colour; None takes the next one of the cycle.
+    line
+        A matplotlib line style.
+    marker
+        A matplotlib marker.
+    """
+
+    color: str | None = None
+    line: str = "-"
+    marker: str = "o"
+
+
+def plot_accuracy(
+    ax: Axes,
+    sizes: Sequence[int],
+    accuracy: Mapping[str, ArrayLike],
+    styles: Mapping[str, CurveStyle] | None = None,
+) -> Axes:
+    """Draw the mean accuracy of each method against training size, and bars from the worst training set to the best.
+
+    Parameters
+    ----------
+    ax
+        Where to draw; the legend stands to its right.
+    sizes
+        Numbers of training points, increasing.
+    accuracy
+        Name and accuracies of each method, shape (len(sizes), draws), between 0 and 1; NaN where not measured.
+    styles
+        How to draw some or all of them.
+
+    Returns
+    -------
+    Axes
+        ``ax``.
+
+    Examples
+    --------
+    >>> from ntkit.plots import new_figure
+    >>> ax = plot_accuracy(new_figure().subplots(), [20, 40], {"NTK": [[0.7, 0.8], [0.85, 0.95]]})
+    >>> ax.get_ylabel()
+    'test accuracy (%)'
+    """
+    chosen = styles or {}
+    shifts = np.geomspace(_DODGE**-0.5, _DODGE**0.5, len(accuracy)) if len(accuracy) > 1 else np.ones(1)
+    for (name, values), shift in zip(accuracy.items(), shifts, strict=True):
+        percent = 100 * np.asarray(values, dtype=np.float64)
+        if percent.ndim != 2 or len(percent) != len(sizes):
+            raise InputError(f"accuracies of {name!r} must have shape ({len(sizes)}, draws). Got {percent.shape}.")
+        style, mean = chosen.get(name, CurveStyle()), percent.mean(axis=1)
+        ax.errorbar(
+            np.asarray(sizes) * shift,
+            mean,
+            yerr=np.stack([mean - percent.min(axis=1), percent.max(axis=1) - mean]),
+            label=name,
+            color=style.color,
+            linestyle=style.line,
+            marker=style.marker,
+            markersize=5,
+            linewidth=1.5,
+            elinewidth=1,
+        )
+    ax.set_xscale("log")
+    ax.set_xticks(list(sizes), [str(size) for size in sizes])
+    ax.set_xticks([], minor=True)
+    ax.set_xlabel("training images")
+    ax.set_ylabel("test accuracy (%)")
+    ax.grid(axis="y", alpha=0.3)
+    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    return ax

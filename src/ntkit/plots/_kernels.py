@@ -1,0 +1,126 @@
+"""A kernel matrix seen: as a heat map with its classes side by side, and as a spectrum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ntkit.errors import InputError
+
+from ._curves import CurveStyle
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_heat_map", "plot_spectrum"]
+
+
+def plot_heat_map(ax: Axes, gram: ArrayLike, labels: ArrayLike, title: str = "", normalize: bool = True) -> Axes:
+    """Draw a kernel matrix with rows and columns sorted by class.
+
+    Parameters
+    ----------
+    ax
+        Where to draw; a colour bar is put beside it.
+    gram
+        Shape (n, n), a kernel of n points with themselves.
+    labels
+        Shape (n,), their classes.
+    title
+        Written above.
+    normalize
+        Draw the cosine K(x, x') / sqrt(K(x, x) K(x', x')), which compares kernels of different scale.
+
+    Returns
+    -------
+    Axes
+        ``ax``.
+
+    Examples
+    --------
+    >>> from ntkit.plots import new_figure
+    >>> figure = new_figure()
+    >>> ax = plot_heat_map(figure.subplots(), [[2.0, 0.5], [0.5, 1.0]], ["b", "a"], title="two points")
+    >>> [tick.get_text() for tick in ax.get_xticklabels()]
+    ['a', 'b']
+    """
+    matrix, classes = _square(gram), np.asarray(labels)
+    if classes.shape != matrix.shape[:1]:
+        raise InputError(f"labels must have shape {matrix.shape[:1]}. Got {classes.shape}.")
+    if normalize:
+        deviation = np.sqrt(np.diagonal(matrix))
+        matrix = matrix / np.outer(deviation, deviation)
+    order = np.argsort(classes, kind="stable")
+    names, starts, counts = np.unique(classes[order], return_index=True, return_counts=True)
+    # The diagonal is 1 for every kernel once normalised and would take the range of colours that the rest needs.
+    apart = matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix
+    image = ax.imshow(
+        matrix[np.ix_(order, order)], cmap="cividis", vmin=apart.min(), vmax=apart.max(), interpolation="nearest"
+    )
+    for start in starts[1:]:
+        ax.axhline(start - 0.5, color="white", linewidth=0.6)
+        ax.axvline(start - 0.5, color="white", linewidth=0.6)
+    middles = starts + (counts - 1) / 2
+    ax.set_xticks(middles, [str(name) for name in names])
+    ax.set_yticks(middles, [str(name) for name in names])
+    ax.tick_params(length=0)
+    ax.set_xlabel("class")
+    ax.set_ylabel("class")
+    ax.set_title(title)
+    bar = ax.figure.colorbar(image, ax=ax, shrink=0.85)
+    bar.set_label("cosine" if normalize else "kernel")
+    return ax
+
+
+def plot_spectrum(ax: Axes, grams: Mapping[str, ArrayLike], styles: Mapping[str, CurveStyle] | None = None) -> Axes:
+    """Draw the eigenvalues of kernel matrices by rank, largest first, both axes logarithmic.
+
+    Each spectrum is divided by its sum, so that the scale of a kernel does not matter. Eigenvalues that rounding makes
+    negative or zero are left out.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    grams
+        Name and matrix, shape (n, n), of each kernel.
+    styles
+        How to draw some or all of them.
+
+    Returns
+    -------
+    Axes
+        ``ax``.
+
+    Examples
+    --------
+    >>> from ntkit.plots import new_figure
+    >>> figure = new_figure()
+    >>> ax = plot_spectrum(figure.subplots(), {"diagonal": [[3.0, 0.0], [0.0, 1.0]]})
+    >>> ax.lines[0].get_ydata()
+    array([0.75, 0.25])
+    """
+    chosen = styles or {}
+    for name, gram in grams.items():
+        values = np.linalg.eigvalsh(_square(gram))[::-1]
+        shares = values / values.sum()
+        shown = shares > 0
+        style = chosen.get(name, CurveStyle())
+        ax.loglog(
+            np.arange(1, len(shares) + 1)[shown], shares[shown], label=name, color=style.color, linestyle=style.line
+        )
+    ax.set_xlabel("rank")
+    ax.set_ylabel("eigenvalue / sum of eigenvalues")
+    ax.grid(which="major", alpha=0.3)
+    ax.legend(frameon=False)
+    return ax
+
+
+def _square(gram: ArrayLike) -> NDArray[Any]:
+    matrix = np.asarray(gram, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"a kernel of points with themselves must have shape (n, n). Got {matrix.shape}.")
+    return matrix

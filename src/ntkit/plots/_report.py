@@ -1,0 +1,151 @@
+"""A report in one HTML file that loads nothing: text, tables, and figures as embedded PNG."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Picture", "Section", "Table", "html_report", "new_figure"]
+
+# Figures have a white ground of their own, so that their colours hold on a dark page too.
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --ground: #ffffff; --line: #d1d9e0; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --soft: #9aa4ae; --ground: #15181c; --line: #3a424b; } }
+body { margin: 2.5rem auto; max-width: 60rem; padding: 0 1.25rem; color: var(--ink); background: var(--ground);
+  font: 16px/1.55 system-ui, sans-serif; }
+h1 { font-size: 1.8rem; line-height: 1.2; }
+h2 { font-size: 1.25rem; margin-top: 2.5rem; }
+p { max-width: 46rem; }
+figure { margin: 1.25rem 0; }
+img { display: block; max-width: 100%; height: auto; background: #ffffff; border-radius: 6px; }
+figcaption, caption { color: var(--soft); font-size: 0.9rem; text-align: left; padding: 0.5rem 0; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.35rem 1rem 0.35rem 0; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text.
+
+    Attributes
+    ----------
+    header
+        The names of the columns.
+    rows
+        One text a column; the first column names the row.
+    caption
+        Written above.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+
+    def html(self) -> str:
+        """Give the table as HTML."""
+        head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in self.header)
+        body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
+        caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
+        return f'<div class="scroll"><table>{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A matplotlib figure.
+
+    Attributes
+    ----------
+    figure
+        The figure, drawn.
+    caption
+        Written below.
+    alt
+        What the figure shows, for readers who do not see it.
+    """
+
+    figure: Figure
+    caption: str
+    alt: str
+
+    def html(self) -> str:
+        """Give the figure as HTML, its PNG embedded."""
+        buffer = io.BytesIO()
+        self.figure.savefig(buffer, format="png", dpi=160)
+        data = base64.b64encode(buffer.getvalue()).decode("ascii")
+        image = f'<img alt="{escape(self.alt)}" src="data:image/png;base64,{data}">'
+        return f"<figure>{image}\n<figcaption>{escape(self.caption)}</figcaption></figure>"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report under a title of its own.
+
+    Attributes
+    ----------
+    title
+        The heading.
+    parts
+        In the order of reading; a string is a paragraph.
+    """
+
+    title: str
+    parts: Sequence[str | Table | Picture]
+
+    def html(self) -> str:
+        """Give the section as HTML."""
+        parts = (f"<p>{escape(part)}</p>" if isinstance(part, str) else part.html() for part in self.parts)
+        return "\n".join([f"<section><h2>{escape(self.title)}</h2>", *parts, "</section>"])
+
+
+def html_report(title: str, introduction: str, sections: Sequence[Section]) -> str:
+    """Put a report together: one HTML text with everything in it, so that it can be opened, mailed and kept as one file.
+
+    Parameters
+    ----------
+    title, introduction
+        Plain text. All text of a report is escaped; none of it is read as HTML.
+    sections
+        In the order of reading.
+
+    Examples
+    --------
+    >>> table = Table(["kernel", "accuracy"], [["NTK", "0.9"]])
+    >>> page = html_report("A < B", "Two kernels.", [Section("Result", ["In short:", table])])
+    >>> "<h1>A &lt; B</h1>" in page, "<td>0.9</td>" in page
+    (True, True)
+    """
+    return "\n".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>",
+            f"<h1>{escape(title)}</h1>\n<p>{escape(introduction)}</p>",
+            *(section.html() for section in sections),
+            "</main></body></html>\n",
+        ]
+    )
+
+
+def new_figure(width: float = 7.0, height: float = 4.2) -> Figure:
+    """Give an empty matplotlib figure that belongs to no backend, width and height in inches.
+
+    Raises
+    ------
+    ImportError
+        Without matplotlib.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'ntkit[plot]'") from error
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
