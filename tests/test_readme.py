@@ -25,6 +25,8 @@ def test_there_are_examples():
 
 
 def test_table_of_supported_layers_is_current():
-    table = re.search(r"<!-- supported layers: begin -->\n(.*)\n<!-- supported layers: end -->", README, flags=re.DOTALL)
+    table = re.search(
+        r"<!-- supported layers: begin -->\n(.*)\n<!-- supported layers: end -->", README, flags=re.DOTALL
+    )
     assert table is not None
     assert table[1] == ntkit.supported_layers(), "paste the output of ntkit.supported_layers() into the README"

@@ -20,7 +20,16 @@ from torch import Tensor, nn
 from ntkit.datasets import Digits
 from ntkit.kernels import Kernel
 
-__all__ = ["Head", "conv_net", "dense_net", "kernel_columns", "predict_cnn", "predict_forest", "predict_ridge", "predict_svm"]
+__all__ = [
+    "Head",
+    "conv_net",
+    "dense_net",
+    "kernel_columns",
+    "predict_cnn",
+    "predict_forest",
+    "predict_ridge",
+    "predict_svm",
+]
 
 Head = Literal["flatten", "average"]
 

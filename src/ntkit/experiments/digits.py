@@ -8,15 +8,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ntkit.datasets import Digits, balanced_split, load_digits
 from ntkit.estimators import NTKClassifier
@@ -36,6 +37,9 @@ __all__ = ["DigitsResult", "Settings", "main", "run"]
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being computed, how much of it is done and how much there is."""
+
+Predictor = Callable[[Tensor, int], NDArray[Any]]
+"""Trains on the images of the pool at an index and predicts the classes of the test images; takes the index and a seed."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +92,10 @@ class DigitsResult:
     settings: Settings
     seed: int
     labels: NDArray[Any]
-    accuracy: dict[str, NDArray[Any]] = field(default_factory=dict)
-    kernels: dict[str, NDArray[Any]] = field(default_factory=dict)
-    kernel_seconds: dict[str, float] = field(default_factory=dict)
-    fit_seconds: dict[str, float] = field(default_factory=dict)
+    accuracy: dict[str, NDArray[Any]]
+    kernels: dict[str, NDArray[Any]]
+    kernel_seconds: dict[str, float]
+    fit_seconds: dict[str, float]
 
 
 def run(settings: Settings | None = None, seed: int = 0, progress: Progress | None = None) -> DigitsResult:
@@ -116,33 +120,113 @@ def run(settings: Settings | None = None, seed: int = 0, progress: Progress | No
     >>> result.accuracy["NTK"].shape
     (2, 2)
     """
-    settings, report = settings or Settings(), progress or _silent
+    settings, report = settings or Settings(), progress or (lambda what, done, there_are: None)
     digits = load_digits()
     pool, test = (digits.take(index) for index in balanced_split(digits.labels, [settings.pool, settings.test], seed))
-    points = Digits(*(_concatenate(a, b) for a, b in ((pool.images, test.images), (pool.labels, test.labels))))
-    result = DigitsResult(settings, seed, pool.labels.numpy())
+    points, truth = torch.cat([pool.images, test.images]), test.labels.numpy()
     draws = [
-        [balanced_split(pool.labels, [size], seed + 1 + draw)[0] for draw in range(settings.draws)]
+        [balanced_split(pool.labels, [size], seed + draw)[0] for draw in range(settings.draws)]
         for size in settings.sizes
     ]
 
-    predictors: dict[str, Callable[[Any, int], NDArray[Any]]] = {}
+    predictors: dict[str, Predictor] = {}
+    kernels, kernel_seconds = {}, {}
     for name, kernel, block in _kernels():
-        with _timed(result.kernel_seconds, name):
-            columns = kernel_columns(kernel, points.images, settings.pool, block, partial(report, name))
-        result.kernels[name] = columns[: settings.pool]
-        predictors[name] = partial(_predict_kernel, columns, pool)
-    for name, predict in _others(settings).items():
-        predictors[name] = partial(_predict_images, predict, pool, test)
+        start = time.perf_counter()
+        columns = kernel_columns(kernel, points, settings.pool, block, partial(report, name))
+        kernel_seconds[name] = time.perf_counter() - start
+        kernels[name] = columns[: settings.pool]
+        predictors[name] = partial(_from_kernel, columns, pool.labels)
+    predictors |= _others(settings, pool, test)
 
-    truth = test.labels.numpy()
-    for number, (name, predict_from) in enumerate(predictors.items()):
-        with _timed(result.fit_seconds, name):
-            result.accuracy[name] = np.array(
-                [
-                    [np.mean(predict_from(index, seed + draw) == truth) for draw, index in enumerate(row)]
-                    for row in draws
-                ]
-            )
-        report("fits", number + 1, len(predictors))
-    return result
+    accuracy, fit_seconds = {}, {}
+    fits = settings.draws * len(settings.sizes)
+    for name, predict in predictors.items():
+        start = time.perf_counter()
+        accuracy[name] = np.empty((len(settings.sizes), settings.draws))
+        for done, (row, draw) in enumerate(np.ndindex(*accuracy[name].shape), start=1):
+            accuracy[name][row, draw] = np.mean(predict(draws[row][draw], seed + draw) == truth)
+            report(f"{name}: fits", done, fits)
+        fit_seconds[name] = time.perf_counter() - start
+    return DigitsResult(settings, seed, pool.labels.numpy(), accuracy, kernels, kernel_seconds, fit_seconds)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiment from the command line and give the exit status.
+
+    Parameters
+    ----------
+    arguments
+        Those of the command line; None takes the program's own.
+    """
+    parser = argparse.ArgumentParser(prog="python -m ntkit.experiments.digits", description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("ntkit-demo.html"), help="the report (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="decides all that is random (%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="a few seconds, on too little data to mean anything")
+    options = parser.parse_args(arguments)
+    if not 0 <= options.seed < 2**31:
+        parser.error(f"--seed must be between 0 and {2**31 - 1}. Got {options.seed}.")
+    try:
+        from ._digits_report import console_table, html, progress_bars
+    except ImportError as error:
+        parser.error(f"the experiment needs matplotlib and rich: pip install 'ntkit[plot,cli]' ({error})")
+    _check_writable(parser, options.output)
+
+    start = time.perf_counter()
+    with progress_bars() as progress:
+        result = run(QUICK if options.quick else None, options.seed, progress)
+    options.output.write_text(html(result), encoding="utf-8")
+    console_table(result)
+    print(f"{time.perf_counter() - start:.0f} seconds. The report with figures: {options.output.resolve()}")
+    return 0
+
+
+def _kernels() -> list[tuple[str, Kernel, int]]:
+    """Give name, kernel, and the side of the blocks to compute it in."""
+    dense = infinite_width(dense_net())
+    return [
+        ("NTK", dense.ntk, 256),
+        ("NNGP", dense.nngp, 256),
+        ("CNTK, flatten", infinite_width(conv_net("flatten")).ntk, 32),
+        ("CNTK, average pooling", infinite_width(conv_net("average")).ntk, 8),
+    ]
+
+
+def _others(settings: Settings, pool: Digits, test: Digits) -> dict[str, Predictor]:
+    finite = partial(predict_cnn, width=settings.width, steps=settings.steps)
+    methods: dict[str, Callable[..., NDArray[Any]]] = {
+        "CNN, flatten": partial(finite, head="flatten"),
+        "CNN, average pooling": partial(finite, head="average"),
+        "RBF SVM": predict_svm,
+        "RBF kernel ridge": predict_ridge,
+        "random forest": predict_forest,
+    }
+    return {name: partial(_from_images, method, pool, test) for name, method in methods.items()}
+
+
+def _from_kernel(columns: NDArray[Any], labels: Tensor, index: Tensor, seed: int) -> NDArray[Any]:
+    """Predict by kernel regression without ridge, which has nothing to choose and nothing random."""
+    between = columns[:, index.numpy()]
+    model = NTKClassifier(kernel="precomputed").fit(between[index.numpy()], labels[index].numpy())
+    return np.asarray(model.predict(between[len(labels) :]))
+
+
+def _from_images(
+    method: Callable[..., NDArray[Any]], pool: Digits, test: Digits, index: Tensor, seed: int
+) -> NDArray[Any]:
+    return method(pool.take(index), test, seed=seed)
+
+
+def _check_writable(parser: argparse.ArgumentParser, path: Path) -> None:
+    """End the program now, not after the computation, if the report could not be written."""
+    existed = path.exists()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        parser.error(f"cannot write the report to {path}: {error.strerror}. Name another file with --output.")
+    if not existed:
+        path.unlink()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -114,7 +114,7 @@ class Normalized(Kernel):
     def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         inverse1 = _inverse_root(self.kernel.diag(x1))
         inverse2 = inverse1 if x2 is None else _inverse_root(self.kernel.diag(x2))
-        return self.kernel(x1, x2) * inverse1[:, None] * inverse2[None, :]
+        return self.kernel(x1, x2) * (inverse1[:, None] * inverse2[None, :])  # this order keeps the symmetry to the bit
 
     def diag(self, x: Tensor) -> Tensor:
         values = self.kernel.diag(x)
