@@ -45,10 +45,10 @@ demo: $(STAMP)
 	$(BIN)/python -m ntkit.experiments.digits
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS) || test $$? -eq 5  # 5: there are none
+	$(BIN)/python -m pytest -n auto -m slow $(PYTEST_ARGS) || test $$? -eq 5  # 5: there are none
 
 lint: $(STAMP)
 	$(BIN)/ruff check

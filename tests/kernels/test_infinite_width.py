@@ -69,7 +69,8 @@ NETWORKS = {
         nn.Sequential(*convs(2, 8, stride=2), *convs(8, 8), nn.Flatten(), nn.Linear(32, 1)), {"b_std": 0.1},
     ),
     "conv_circular_gap": (
-        nn.Sequential(*convs(2, 8, 8, padding=1, padding_mode="circular"), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1)),
+        nn.Sequential(*convs(2, 8, 8, padding=1, padding_mode="circular"), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                      nn.Linear(8, 1)),
         {"b_std": 0.1},
     ),
 }  # fmt: skip

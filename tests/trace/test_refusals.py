@@ -23,6 +23,15 @@ class Net(nn.Module):
         return self.head(self.body(self, self.fc(x)))
 
 
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
 def image_net(*layers):
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), *layers, nn.Flatten(), nn.LazyLinear(2))
 
@@ -57,7 +66,7 @@ CASES = {
     "dependent activations": (Net(lambda n, h: torch.sin(h) + torch.cos(h)), "forward", "depend on each other"),
     "dependent product": (Net(lambda n, h: h * torch.sigmoid(h)), "forward", "depend on each other"),
     "pooled plus itself": (
-        finish(nn.Sequential(nn.Conv1d(2, 8, 3, padding=1), type("M", (nn.Module,), {"forward": lambda s, x: x + x.mean(-1, keepdim=True)})(),
+        finish(nn.Sequential(nn.Conv1d(2, 8, 3, padding=1), Function(lambda x: x + x.mean(-1, keepdim=True)),
                              nn.ReLU(), nn.Flatten(), nn.LazyLinear(2)), 2, 32), "1", "depend on each other",
     ),
     "trained scale": (Net(lambda n, h: n.scale * h, scale=nn.Parameter(torch.ones(()))), "forward", "trained parameter"),
@@ -72,7 +81,7 @@ CASES = {
     "assignment": (Net(lambda n, h: _assign(h)), "forward", "part of the channels"),
     "in place": (Net(lambda n, h: n.mix(F.relu(h, inplace=True)) + h, mix=nn.Linear(8, 8)), "forward", "in place"),
     "in place on a view": (
-        finish(nn.Sequential(nn.Conv1d(2, 8, 3), type("M", (nn.Module,), {"forward": lambda s, x: (x[:, :, 0].relu_(), x)[1]})(),
+        finish(nn.Sequential(nn.Conv1d(2, 8, 3), Function(lambda x: (x[:, :, 0].relu_(), x)[1]),
                              nn.Flatten(), nn.LazyLinear(2)), 2, 32), "1", "in place",
     ),
     "positions mixed": (

@@ -8,14 +8,21 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-import matplotlib as _matplotlib  # noqa: F401  # fails here, before the computation, where it is missing
-import numpy as np
 import rich.table
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ntkit.plots import CurveStyle, Picture, Section, Table, html_report, new_figure
-from ntkit.plots import plot_accuracy, plot_heat_map, plot_spectrum
+from ntkit.plots import (
+    CurveStyle,
+    Picture,
+    Section,
+    Table,
+    html_report,
+    new_figure,
+    plot_accuracy,
+    plot_heat_map,
+    plot_spectrum,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,8 +100,8 @@ def _reading(result: DigitsResult) -> str:
     error = (means[best] * (1 - means[best]) / result.settings.test) ** 0.5
     return (
         f"With {result.settings.sizes[-1]} training images {best} has the highest mean accuracy, {means[best]:.1%}. "
-        f"The {result.settings.test} test images alone leave a standard error of {error:.1%} in such a number, so smaller "
-        "differences rank nothing. This is a demonstration on one small data set, not a benchmark."
+        f"The {result.settings.test} test images alone leave a standard error of {error:.1%} in such a number, so "
+        "differences of less than about twice that rank nothing. This is a demonstration on one small data set, not a benchmark."
     )
 
 
@@ -145,8 +152,9 @@ def _heat_maps(result: DigitsResult) -> Picture:
     return Picture(
         figure,
         f"Kernels of the {result.settings.pool} images that training sets are drawn from, sorted by class and divided by "
-        "sqrt(K(x, x) K(x', x')). Bright blocks on the diagonal are classes whose images the kernel finds alike. The two "
-        "colour scales differ: averaging over positions makes all images look more alike.",
+        "sqrt(K(x, x) K(x', x')). Bright blocks on the diagonal are classes whose images the kernel finds alike. Colours "
+        "span the 2nd to the 98th percentile of each kernel, so the two scales differ: averaging over positions makes all "
+        "images look more alike.",
         "Two heat maps of kernel matrices with ten blocks along the diagonal, one a class.",
     )
 
@@ -166,13 +174,17 @@ def _methods(result: DigitsResult) -> list[str]:
     settings = result.settings
     return [
         "NTK and NNGP are the kernels of a fully connected ReLU network of three hidden layers; CNTK is the NTK of two 3x3 "
-        "convolutions with ReLU whose head reads every position (flatten) or their average (average pooling). Weights have gain "
-        "√2 and biases 0. Classes are predicted by kernel regression on centred one-hot targets with no ridge: nothing is tuned.",
-        f"The finite CNNs have {settings.width} channels and PyTorch's own initialisation, and are trained by Adam on "
-        f"cross-entropy, {settings.steps} steps of 25 images, learning rate 0.01 falling to 0 as a cosine; one run a training set, no "
-        "augmentation and no tuning. SVM and kernel ridge choose width and regularisation by cross-validation on the training "
-        "images (up to five folds). The forest has 200 trees.",
-        f"A pool of {settings.pool} images and the test images are drawn with equally many of each class (seed {result.seed}); the "
-        f"{settings.draws} training sets of each size are drawn from the pool, so large ones overlap and their spread is "
-        "smaller than that of independent sets. Test images are used for nothing but the accuracies shown.",
+        "convolutions with ReLU whose head reads every position (flatten) or their average (average pooling). Weights "
+        "have gain √2 and biases 0. Classes are predicted by kernel regression on centred one-hot targets with no ridge: "
+        "nothing is tuned.",
+        f"The finite CNNs have {settings.width} channels and He's initialisation (gain √2, as the kernels), and are "
+        f"trained by Adam on cross-entropy, {settings.steps} steps of up to 25 images, the learning "
+        "rate (0.01 for flatten, 0.02 for average "
+        "pooling) falling to 0 as a cosine: one run a training set, no augmentation, little tuning, so these "
+        "are not the best such networks. SVM and kernel ridge choose width and regularisation by cross-validation on the "
+        "training images (up to five folds). The forest has 200 trees.",
+        f"A pool of {settings.pool} images and the test images are drawn with equally many of each class (seed "
+        f"{result.seed}); the {settings.draws} training sets of each size are drawn from the pool, so large ones overlap "
+        "and their spread is smaller than that of independent sets. The data set has several images by each writer, so "
+        "test images can be by writers trained on. Test images serve for nothing but the accuracies shown.",
     ]

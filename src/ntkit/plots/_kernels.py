@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_heat_map", "plot_spectrum"]
 
+# Percentiles of the values off the diagonal that the colours span.
+_RANGE = (2, 98)
+
 
 def plot_heat_map(ax: Axes, gram: ArrayLike, labels: ArrayLike, title: str = "", normalize: bool = True) -> Axes:
-    """Draw a kernel matrix with rows and columns sorted by class.
+    """Draw a kernel matrix with rows and columns sorted by class; colours span its 2nd to 98th percentile.
 
     Parameters
     ----------
@@ -55,11 +58,9 @@ def plot_heat_map(ax: Axes, gram: ArrayLike, labels: ArrayLike, title: str = "",
         matrix = matrix / np.outer(deviation, deviation)
     order = np.argsort(classes, kind="stable")
     names, starts, counts = np.unique(classes[order], return_index=True, return_counts=True)
-    # The diagonal is 1 for every kernel once normalised and would take the range of colours that the rest needs.
-    apart = matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix
-    image = ax.imshow(
-        matrix[np.ix_(order, order)], cmap="cividis", vmin=apart.min(), vmax=apart.max(), interpolation="nearest"
-    )
+    # The diagonal, 1 for every kernel once normalised, and a few outliers would take the colours that the rest needs.
+    low, high = np.percentile(matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix, _RANGE)
+    image = ax.imshow(matrix[np.ix_(order, order)], cmap="cividis", vmin=low, vmax=high, interpolation="nearest")
     for start in starts[1:]:
         ax.axhline(start - 0.5, color="white", linewidth=0.6)
         ax.axvline(start - 0.5, color="white", linewidth=0.6)
@@ -70,7 +71,7 @@ def plot_heat_map(ax: Axes, gram: ArrayLike, labels: ArrayLike, title: str = "",
     ax.set_xlabel("class")
     ax.set_ylabel("class")
     ax.set_title(title)
-    bar = ax.figure.colorbar(image, ax=ax, shrink=0.85)
+    bar = ax.figure.colorbar(image, ax=ax, shrink=0.85, extend="both")
     bar.set_label("cosine" if normalize else "kernel")
     return ax
 

@@ -27,7 +27,7 @@ figure { margin: 1.25rem 0; }
 img { display: block; max-width: 100%; height: auto; background: #ffffff; border-radius: 6px; }
 figcaption, caption { color: var(--soft); font-size: 0.9rem; text-align: left; padding: 0.5rem 0; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; min-width: 34rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.35rem 1rem 0.35rem 0; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 """

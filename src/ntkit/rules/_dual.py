@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ntkit.program._activation import Activation
-from ntkit.rules._closed_forms import Pair, closed_dual, closed_mean, pieces, piecewise_dual, piecewise_mean
-from ntkit.rules._table import table_dual, table_mean
+from ntkit.program import Activation
+
+from ._closed_forms import closed_dual, closed_mean
+from ._pair import Pair
+from ._piecewise import pieces, piecewise_dual, piecewise_mean
+from ._table import table_dual, table_mean
 
 __all__ = ["dual", "mean"]
 

@@ -21,13 +21,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ntkit.errors import QuadratureWarning
-from ntkit.program._activation import Activation
-from ntkit.rules._quadrature import STEP, moments, sector_expectations
+from ntkit.program import Activation
+
+from ._quadrature import STEP, moments, sector_expectations
 
 __all__ = ["table_dual", "table_mean"]
 
 _OCTAVES = 4  # log2 of the ratio of largest to smallest variance in a cell
-_ORDER = 16  # Chebyshev nodes in log q
+_ORDER, _LARGEST_ORDER = 16, 24  # Chebyshev nodes in log q: first choice, and where that is not enough
 _ORDERS = (16, 24, 32, 48, 64, 96, 128, 192)  # Chebyshev nodes in theta to choose from
 _TAIL = 2e-13  # coefficients below this, relative to the scale of the cell, are dropped
 _TOLERANCE = 1e-10  # relative error above which a table warns
@@ -37,7 +38,7 @@ _CHECK_POSITIONS = (-0.97, -0.31, 0.55, 0.95)
 _CHECK_ANGLES = (0.0, 0.07, 0.9, 2.3, math.pi)
 
 
-# Chebyshev coefficients of E[f f] and of E[f' f'] on one pair of cells, shapes (orders in theta, _ORDER, _ORDER).
+# Chebyshev coefficients of E[f f] and of E[f' f'] on one pair of cells, shapes (orders in theta, order, order).
 _Table = tuple[Tensor, Tensor]
 
 
@@ -62,7 +63,8 @@ def _transform(order: int) -> Tensor:
 
 def _apply(a: Tensor, b: Tensor, c: Tensor, values: Tensor) -> Tensor:
     """Apply one matrix to each of the three axes."""
-    return torch.tensordot(a, b @ values @ c.T, dims=1)
+    result: Tensor = torch.tensordot(a, b @ values @ c.T, dims=1)
+    return result
 
 
 def _angles(order: int) -> Tensor:
@@ -76,9 +78,9 @@ def _deviations(cell: int, position: Tensor) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _mean_table(phi: Activation, cell: int) -> Tensor:
-    """Chebyshev coefficients of E f(u) in log q on a cell, shape (_ORDER,)."""
+    """Chebyshev coefficients of E f(u) in log q on a cell, shape (_LARGEST_ORDER,)."""
     with torch.inference_mode(False), torch.no_grad():
-        return _transform(_ORDER) @ moments(phi, _deviations(cell, _nodes(_ORDER)))[0]
+        return _transform(_LARGEST_ORDER) @ moments(phi, _deviations(cell, _nodes(_LARGEST_ORDER)))[0]
 
 
 @lru_cache(maxsize=256)
@@ -88,23 +90,31 @@ def _table(phi: Activation, cell1: int, cell2: int) -> _Table:
         value, slope = _table(phi, cell2, cell1)
         return value.transpose(1, 2), slope.transpose(1, 2)
     with torch.inference_mode(False), torch.no_grad():
-        s1, s2 = (_deviations(cell, _nodes(_ORDER)) for cell in (cell1, cell2))
-        scales = (moments(phi, s1)[2:].amax(1) * moments(phi, s2)[2:].amax(1)).sqrt().tolist()
-        # Larger deviations make sharper functions of theta: the largest tell how many nodes are needed.
-        values = sector_expectations(phi, s1[:1], s2[:1], _angles(_ORDERS[-1]))
-        needed = [
-            _significant(torch.tensordot(_transform(_ORDERS[-1]), v, dims=1), c)
-            for v, c in zip(values, scales, strict=True)
-        ]
-        order = next(n for n in _ORDERS if n >= min(max(needed) + 2, _ORDERS[-1]))
-        to_q = _transform(_ORDER)
-        values = sector_expectations(phi, s1, s2, _angles(order))
-        coefficients = [_apply(_transform(order), to_q, to_q, v) for v in values]
-        kept = [_significant(c, scale) for c, scale in zip(coefficients, scales, strict=True)]
-        # A copy, because a view would keep the whole tensor in the cache.
-        table = (coefficients[0][: kept[0]].clone(), coefficients[1][: kept[1]].clone())
-        _check(phi, cell1, cell2, table)
+        for order in (_ORDER, _LARGEST_ORDER):
+            table = _build(phi, cell1, cell2, order)
+            error = _error(phi, cell1, cell2, table)
+            if error <= _TOLERANCE:
+                return table
+    _warn(phi, cell1, cell2, error)
     return table
+
+
+def _build(phi: Activation, cell1: int, cell2: int, order: int) -> _Table:
+    s1, s2 = (_deviations(cell, _nodes(order)) for cell in (cell1, cell2))
+    scales = (moments(phi, s1)[2:].amax(1) * moments(phi, s2)[2:].amax(1)).sqrt().tolist()
+    # Larger deviations make sharper functions of theta: the largest tell how many nodes are needed.
+    values = sector_expectations(phi, s1[:1], s2[:1], _angles(_ORDERS[-1]))
+    needed = [
+        _significant(torch.tensordot(_transform(_ORDERS[-1]), v, dims=1), c)
+        for v, c in zip(values, scales, strict=True)
+    ]
+    angles = next(n for n in _ORDERS if n >= min(max(needed) + 2, _ORDERS[-1]))
+    to_q = _transform(order)
+    values = sector_expectations(phi, s1, s2, _angles(angles))
+    coefficients = [_apply(_transform(angles), to_q, to_q, v) for v in values]
+    kept = [_significant(c, scale) for c, scale in zip(coefficients, scales, strict=True)]
+    # A copy, because a view would keep the whole tensor in the cache.
+    return coefficients[0][: kept[0]].clone(), coefficients[1][: kept[1]].clone()
 
 
 def _significant(coefficients: Tensor, scale: float) -> int:
@@ -114,7 +124,7 @@ def _significant(coefficients: Tensor, scale: float) -> int:
     return int(large[-1]) + 1 if len(large) else 1
 
 
-def _check(phi: Activation, cell1: int, cell2: int, table: _Table) -> None:
+def _error(phi: Activation, cell1: int, cell2: int, table: _Table) -> float:
     """Compare a table with a finer rule at points off its grid, which sees both its errors: rule and interpolation."""
     position = torch.tensor(_CHECK_POSITIONS, dtype=torch.float64, device="cpu")
     psi = torch.tensor(_CHECK_ANGLES, dtype=torch.float64, device="cpu")
@@ -122,36 +132,38 @@ def _check(phi: Activation, cell1: int, cell2: int, table: _Table) -> None:
     fine = (STEP[0] / 1.5, STEP[1] / 1.5)
     exact = sector_expectations(phi, s1, s2, psi, fine)
     squares1, squares2 = (moments(phi, s, fine)[2:] for s in (s1, s2))
-    basis = _chebyshev(position, _ORDER)
+    basis = _chebyshev(position, table[0].shape[1])
     error = 0.0
     for i, c in enumerate(table):
         x = _chebyshev(1 - psi * (2 / math.pi), len(c))
         found = _apply(x, basis, basis, c)
         scale = torch.outer(squares1[i], squares2[i]).sqrt()
         error = max(error, float(((found - exact[i]).abs() / scale.clamp_min(1e-300)).max()))
-    if not error <= _TOLERANCE:
-        low, high = (2.0 ** (_OCTAVES * c) for c in (cell1, cell2 + 1))
-        kinks = any(phi.kinks)
-        hint = (
-            "Kinks away from zero are exact only between polynomials of degree at most 3."
-            if kinks
-            else "Is it smooth except at zero? Declare other kinks in Activation(kinks=...)."
-        )
-        warnings.warn(
-            f"Gaussian expectations of activation {phi} have an estimated relative error of {error:.1e} for variances "
-            f"between {low:.3g} and {high:.3g}, more than {_TOLERANCE:.0e}. {hint}",
-            QuadratureWarning,
-            stacklevel=2,
-        )
+    return error if math.isfinite(error) else math.inf
+
+
+def _warn(phi: Activation, cell1: int, cell2: int, error: float) -> None:
+    low, high = (2.0 ** (_OCTAVES * c) for c in (cell1, cell2 + 1))
+    hint = (
+        "Kinks away from zero are exact only between polynomials of degree at most 3."
+        if any(phi.kinks)
+        else "Is it smooth except at zero? Declare other kinks in Activation(kinks=...)."
+    )
+    warnings.warn(
+        f"Gaussian expectations of activation {phi} have an estimated relative error of {error:.1e} for variances "
+        f"between {low:.3g} and {high:.3g}, more than {_TOLERANCE:.0e}. {hint}",
+        QuadratureWarning,
+        stacklevel=2,
+    )
 
 
 def _cells(q: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the cell of each variance and the Chebyshev basis at its position there, shapes (n,) and (n, _ORDER)."""
+    """Find the cell of each variance and the Chebyshev basis at its position there, shapes (n,) and (n, _LARGEST_ORDER)."""
     if not bool(torch.isfinite(q).all()):
         raise ValueError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
     level = torch.log2(q) / _OCTAVES
     cell = torch.floor(level.detach())
-    return cell.long(), _chebyshev(2 * (level - cell) - 1, _ORDER)
+    return cell.long(), _chebyshev(2 * (level - cell) - 1, _LARGEST_ORDER)
 
 
 def _groups(cell: Tensor) -> list[tuple[int, Tensor]]:
@@ -182,7 +194,8 @@ def _entries(c: Tensor, basis1: Tensor, basis2: Tensor, x: Tensor) -> Tensor:
 def _chunked(c: Tensor, basis1: Tensor, basis2: Tensor, x: Tensor) -> Tensor:
     """Evaluate in chunks of rows; where a gradient is needed, recompute them in the backward pass to bound memory."""
     rule = _entries if x.ndim == 1 else _matrix
-    length = max(1, _CHUNK // (len(c) * (_ORDER if x.ndim == 1 else max(x.shape[1], 1))))
+    basis1, basis2 = basis1[:, : c.shape[1]], basis2[:, : c.shape[2]]
+    length = max(1, _CHUNK // (len(c) * (c.shape[1] if x.ndim == 1 else max(x.shape[1], 1))))
     parts = []
     for start in range(0, len(x), length):
         rows = slice(start, start + length)

@@ -124,10 +124,10 @@ def supported_layers() -> str:
     rows = ["| family | modules | functions and methods | note |", "|---|---|---|---|"]
     for family in sorted({matcher.family for matcher in _ROWS}, key=_FAMILIES.index):
         members = [matcher for matcher in _ROWS if matcher.family == family]
-        cells = [
-            ", ".join(dict.fromkeys(f"`{name}`" for matcher in members for name in names(matcher)))
-            for names in (lambda m: m.modules, lambda m: m.functions)
-        ]
+        modules, functions = (
+            ", ".join(dict.fromkeys(f"`{name}`" for names in column for name in names))
+            for column in ([m.modules for m in members], [m.functions for m in members])
+        )
         notes = "; ".join(dict.fromkeys(matcher.note for matcher in members if matcher.note))
-        rows.append(f"| {family} | {cells[0]} | {cells[1]} | {notes} |")
+        rows.append(f"| {family} | {modules} | {functions} | {notes} |")
     return "\n".join(rows)

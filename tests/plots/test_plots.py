@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ntkit.errors import InputError
+from ntkit.plots import (
+    CurveStyle,
+    Picture,
+    Section,
+    Table,
+    html_report,
+    new_figure,
+    plot_accuracy,
+    plot_heat_map,
+    plot_spectrum,
+)
+
+
+@pytest.fixture
+def ax():
+    return new_figure().subplots()
+
+
+@pytest.fixture
+def gram():
+    features = np.random.default_rng(0).normal(size=(6, 9))
+    return features @ features.T
+
+
+def test_heat_map_is_sorted_by_class_and_normalised(ax, gram):
+    labels = np.array([1, 0, 1, 0, 1, 0])
+    assert plot_heat_map(ax, gram, labels, title="K") is ax
+    order = [1, 3, 5, 0, 2, 4]
+    scale = np.sqrt(np.diagonal(gram))
+    np.testing.assert_allclose(ax.images[0].get_array(), (gram / np.outer(scale, scale))[np.ix_(order, order)])
+    assert list(ax.get_xticks()) == [1, 4]
+    assert ax.get_title() == "K"
+
+
+def test_heat_map_as_it_is(ax, gram):
+    plot_heat_map(ax, gram, np.arange(6), normalize=False)
+    np.testing.assert_array_equal(ax.images[0].get_array(), gram)
+
+
+def test_spectrum_is_a_falling_share(ax, gram):
+    plot_spectrum(ax, {"K": gram, "seven times K": 7 * gram}, {"K": CurveStyle("#0072B2", "--")})
+    first, second = (line.get_ydata() for line in ax.lines)
+    np.testing.assert_allclose(first, second)
+    assert np.all(np.diff(first) <= 0)
+    assert first.sum() == pytest.approx(1)
+    assert ax.lines[0].get_color() == "#0072B2"
+
+
+def test_spectrum_leaves_out_what_rounding_makes_negative(ax):
+    plot_spectrum(ax, {"K": np.diag([1.0, 0.5, -1e-17])})
+    assert len(ax.lines[0].get_ydata()) == 2
+
+
+def test_accuracy_shows_means_and_the_range(ax):
+    plot_accuracy(ax, [20, 40], {"NTK": [[0.6, 0.8], [0.9, 1.0]]})
+    bars = ax.containers[0]
+    np.testing.assert_allclose(bars.lines[0].get_ydata(), [70, 95])
+    np.testing.assert_allclose(bars.lines[2][0].get_segments()[0][:, 1], [60, 80])
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["20", "40"]
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda ax: plot_heat_map(ax, np.ones((2, 3)), [0, 1]), r"\(n, n\). Got \(2, 3\)"),
+        (lambda ax: plot_heat_map(ax, np.ones((2, 2)), [0, 1, 2]), r"labels must have shape \(2,\). Got \(3,\)"),
+        (lambda ax: plot_spectrum(ax, {"K": np.ones(3)}), r"Got \(3,\)"),
+        (lambda ax: plot_accuracy(ax, [20], {"NTK": [0.5]}), r"'NTK' must have shape \(1, draws\). Got \(1,\)"),
+    ],
+)
+def test_wrong_shapes(ax, draw, message):
+    with pytest.raises(InputError, match=message):
+        draw(ax)
+
+
+def test_report_escapes_all_text_and_embeds_figures():
+    evil = '<script>"&'
+    figure = new_figure()
+    figure.subplots()
+    section = Section(evil, [evil, Table([evil], [[evil]], evil), Picture(figure, evil, evil)])
+    page = html_report(evil, evil, [section])
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;&quot;&amp;") == 10
+    assert page.count("data:image/png;base64,") == 1
+
+
+def test_importing_and_drawing_leaves_pyplot_alone():
+    code = (
+        "import sys, ntkit.plots as p; assert 'matplotlib' not in sys.modules; "
+        "p.Picture(p.new_figure(), '', '').html(); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_missing_matplotlib_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install 'ntkit\[plot\]'"):
+        new_figure()
