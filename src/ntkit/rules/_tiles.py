@@ -20,6 +20,9 @@ Progress = Callable[[int, int], None]
 """Called with the entries done and the entries there are, after each tile."""
 
 BYTE_BUDGET = 1 << 30
+"""What the computation may hold besides its inputs and its result."""
+
+_TILE_BYTES = 8 << 20  # a tile that stays in the cache is several times faster than one that fills the budget
 
 
 class Kernels(NamedTuple):
@@ -43,7 +46,8 @@ def gram(
     out = Kernels(*(x1.new_zeros(n1, n2) if wanted else None for wanted in (ntk, nngp)))
     data1 = read_data(program, x1)
     data2 = data1 if x2 is None else read_data(program, x2)
-    tile1, tile2 = _tile_shape(n1, n2, max(1, byte_budget // pair_bytes(program, program.cross_keeps, ntk)))
+    tile_bytes = min(byte_budget, _TILE_BYTES)
+    tile1, tile2 = _tile_shape(n1, n2, max(1, tile_bytes // pair_bytes(program, program.cross_keeps, ntk)))
     per_input = pair_bytes(program, program.self_keeps, ntk=False) + _stored_bytes(program)
     block = max(1, byte_budget // per_input)  # inputs whose moments fit in the budget
     done, there_are = 0, n1 * n2 if x2 is not None else n1 * (n1 + 1) // 2
