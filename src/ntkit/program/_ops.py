@@ -72,10 +72,13 @@ class Input(Op):
         Index into ``Program.prefixes``.
     channel
         Which dimension of the prefix's output holds the C channels; dimension 0 holds the batch, the others are positions.
+    channels
+        C.
     """
 
     prefix: int
     channel: int
+    channels: int
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return ()

@@ -154,7 +154,7 @@ class Builder:
         shape = tuple(value.shape)
         positions = tuple(size for dim, size in enumerate(shape) if dim not in (0, channel))
         node = self.add(
-            Input(self._prefixes[data.node], channel),
+            Input(self._prefixes[data.node], channel, shape[channel]),
             (),
             positions,
             gaussian=False,

@@ -1,0 +1,34 @@
+// Runs a tape on blocks of pairs. Compiled once for each instruction set, see execute.inc.
+
+#pragma once
+
+#include <cstdint>
+
+#include "tape.hpp"
+
+namespace ntkit {
+
+// One block: kLanes inputs on each side. All arrays have the lanes innermost.
+struct Block {
+    const double* data1;      // (data_size, kLanes)
+    const double* data2;
+    double* deviation1;       // (activation_positions, kLanes): standard deviations, and their inverses after them
+    double* deviation2;
+    double* slots;            // (slots, 2, slot_positions, kLanes)
+    double* scratch;          // (2, slot_positions, kLanes)
+    double* nngp;             // (kLanes)
+    double* ntk;              // (kLanes)
+};
+
+using Execute = void (*)(const Tape&, const Block&);
+
+// The version for the widest instruction set of this machine, chosen once.
+Execute choose_execute();
+
+namespace baseline { void execute(const Tape&, const Block&); }
+#if defined(NTKIT_X86)
+namespace avx2 { void execute(const Tape&, const Block&); }
+namespace avx512 { void execute(const Tape&, const Block&); }
+#endif
+
+}  // namespace ntkit

@@ -1,0 +1,2 @@
+#define NTKIT_TARGET avx2
+#include "execute.inc"

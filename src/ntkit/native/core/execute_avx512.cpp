@@ -1,0 +1,2 @@
+#define NTKIT_TARGET avx512
+#include "execute.inc"

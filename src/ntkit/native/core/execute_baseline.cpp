@@ -1,0 +1,2 @@
+#define NTKIT_TARGET baseline
+#include "execute.inc"

@@ -1,0 +1,27 @@
+// Which instruction set this machine has.
+
+#pragma once
+
+namespace ntkit {
+
+// The widest instruction set that the processor and the operating system both offer, asked at run time:
+// the build itself assumes the baseline only.
+inline const char* simd_level() {
+#if defined(__aarch64__) || defined(_M_ARM64)
+    return "neon";  // part of every 64-bit ARM processor
+#elif (defined(__x86_64__) || defined(__i386__)) && (defined(__GNUC__) || defined(__clang__))
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+        return "avx512";
+    }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        return "avx2";
+    }
+    return "baseline";
+#else
+    return "baseline";  // no portable way to ask: the baseline is always right
+#endif
+}
+
+}  // namespace ntkit
