@@ -132,7 +132,8 @@ def _zero(program: Program, node: int) -> Offset:
 
 
 def _three(values: tuple[int, ...], filler: int) -> list[int]:
-    return [*values, *[filler] * (_AXES - len(values))]
+    # The last axis is the contiguous one in the core, so fewer axes stand at the end.
+    return [*[filler] * (_AXES - len(values)), *values]
 
 
 @dataclass
@@ -281,6 +282,8 @@ class _Planner:
                 "padding": [0] * 3, "out_stride": [0] * 3}  # fmt: skip
         index = channels = 0
         constants, factors = [0.0] * 4, list[float]()
+        rank = len(self.program.nodes[node.inputs[0]].positions) if node.inputs else len(node.positions)
+        place = _AXES - rank  # of the input's first axis
         match node.op:
             case Input(channels=channels) as op:
                 index = len(self.inputs)
@@ -290,22 +293,23 @@ class _Planner:
                 constants = _numbers(gains)
             case Conv(gains=gains) as op:
                 constants = _numbers(gains)
-                for i, axis in enumerate(op.axes):
+                for i, axis in enumerate(place + axis for axis in op.axes):
                     ints["kernel"][axis], ints["stride"][axis] = op.kernel[i], op.stride[i]
                     ints["dilation"][axis], ints["padding"][axis] = op.dilation[i], op.padding[i][0]
             case Elementwise(phi=phi):
                 index, constants = self._activation_index[id(node)], [*phi.parameters, 0.0, 0.0]
             case AvgPool() as op:
-                ints["kernel"] = [op.kernel if axis == op.axis else 0 for axis in range(_AXES)]
-                ints["stride"][op.axis], ints["padding"][op.axis] = op.stride, op.padding
-                factors = op.matrix(sizes[op.axis]).amax(1).tolist()  # one weight for all positions of a window
+                axis = place + op.axis
+                ints["kernel"] = [op.kernel if other == axis else 0 for other in range(_AXES)]
+                ints["stride"][axis], ints["padding"][axis] = op.stride, op.padding
+                factors = op.matrix(sizes[axis]).amax(1).tolist()  # one weight for all positions of a window
             case Contract() as op:
                 step = 1
-                for axis in reversed(range(len(self.program.nodes[node.inputs[0]].positions))):
+                for axis in reversed(range(rank)):
                     if axis not in op.axes:
-                        ints["out_stride"][axis] = step
-                        step *= sizes[axis]
-                constants[0] = 1.0 / int(np.prod([sizes[axis] for axis in op.axes], dtype=np.int64))
+                        ints["out_stride"][place + axis] = step
+                        step *= sizes[place + axis]
+                constants[0] = 1.0 / int(np.prod([sizes[place + axis] for axis in op.axes], dtype=np.int64))
         return self._add([*(value for row in ints.values() for value in row), index, channels], constants, factors)
 
     def variance_operation(self, index: int) -> int:
