@@ -87,8 +87,12 @@ def test_golden_values(name):
     module, gains = NETWORKS[name]
     x1, x2 = (torch.tensor(golden[f"{name}/{x}"]) for x in ("x1", "x2"))
     limit = ntkit.infinite_width(module, **gains)
-    for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
-        both = limit.both(x1.to(dtype), x2.to(dtype))
+    for dtype, tolerance, engine in (
+        (torch.float64, 1e-10, "reference"),
+        (torch.float64, 1e-10, "auto"),
+        (torch.float32, 1e-4, "auto"),
+    ):
+        both = limit.both(x1.to(dtype), x2.to(dtype), engine=engine)
         for kernel in ("ntk", "nngp"):
             expected = torch.tensor(golden[f"{name}/{kernel}"])
             found = getattr(both, kernel)
@@ -293,11 +297,19 @@ def test_bad_gains(arguments, message):
 def test_engines():
     limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
     x = normal(3, 4)
-    assert torch.equal(limit.ntk(x), limit.ntk(x, engine="reference"))
-    with pytest.raises(EngineError, match='engine="reference"'):
-        limit.ntk(x, engine="native")
+    assert torch.equal(limit.ntk(x), limit.ntk(x, engine="native"))
     with pytest.raises(InputError, match="engine must be"):
         limit.ntk(x, engine="fast")
+    with pytest.raises(EngineError, match="needs gradients"):
+        limit.ntk(x.clone().requires_grad_(True), engine="native")
+    tensor_gain = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 1)), w_std=torch.tensor(1.0, requires_grad=True))
+    with pytest.raises(EngineError, match="a gain needs gradients"):
+        tensor_gain.ntk(x, engine="native")
+    smooth = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 1)))
+    with pytest.raises(EngineError, match=r"1: gelu\. Write engine=\"reference\""):
+        smooth.ntk(x, engine="native")
+    assert smooth.explain((4,)).rows[0].engine == "reference"
+    assert torch.equal(smooth.ntk(x), smooth.ntk(x, engine="reference"))
 
 
 def test_progress_counts_every_entry_once():

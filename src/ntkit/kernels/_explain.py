@@ -44,8 +44,8 @@ class Explanation:
     rows: tuple[Row, ...]
 
     @classmethod
-    def of(cls, program: Program) -> Explanation:
-        """Explain a program."""
+    def of(cls, program: Program, engine: str) -> Explanation:
+        """Explain a program that an engine runs."""
         return cls(
             tuple(
                 Row(
@@ -56,7 +56,7 @@ class Explanation:
                     own,
                     entries(node.positions, cross),
                     8 * entries(node.positions, cross),
-                    "reference",
+                    engine,
                 )
                 for node, cross, own in zip(program.nodes, program.cross_keeps, program.self_keeps, strict=True)
             )

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from torch import Tensor, nn
 
 from ntkit.errors import EngineError, InputError, Problem, UnsupportedLayerError
+from ntkit.native import NativeEngine, reason_against
 from ntkit.program import Elementwise, Program
 from ntkit.rules import Kernels, Progress, diag, gram
 from ntkit.trace import B_STD, W_STD, GainRule, Init, Tracer
@@ -49,8 +50,9 @@ class InfiniteWidthKernel(Kernel):
         x1, x2
             Inputs, shape (n1, ...) and (n2, ...), float32 or float64; ``x2=None`` means ``x2 = x1``, at half the cost.
         engine
-            ``"reference"``: torch, in float64, any device, differentiable. ``"native"``: the C++ core.
-            ``"auto"``: the fastest that supports the network.
+            ``"reference"``: torch, any device, differentiable. ``"native"``: the C++ core, for CPU tensors that need no
+            gradient; an :class:`~ntkit.errors.EngineError` where it has no instruction for an operation. ``"auto"``:
+            native where it can. Both compute in float64.
         progress
             Called with the entries done and the entries there are, after each tile.
         """
@@ -62,7 +64,11 @@ class InfiniteWidthKernel(Kernel):
     def diag(self, x: Tensor) -> Tensor:
         """Give K(x_i, x_i), shape (n,)."""
         check_batches(x, None)
-        return diag(self.limit._program(x.shape[1:], ntk=self.which == "ntk"), x, ntk=self.which == "ntk")
+        ntk = self.which == "ntk"
+        program = self.limit._program(x.shape[1:], ntk)
+        if reason_against(program, x) is None:
+            return self.limit._native(program).diag(x, ntk)
+        return diag(program, x, ntk)
 
     def __repr__(self) -> str:
         return f"{self.limit!r}.{self.which}"
@@ -82,6 +88,7 @@ class InfiniteWidth:
     def __init__(self, module: nn.Module, gains: GainRule) -> None:
         self._tracer = Tracer(module, gains)
         self._name = type(module).__name__
+        self._engines: dict[int, NativeEngine] = {}
 
     @property
     def ntk(self) -> InfiniteWidthKernel:
@@ -112,13 +119,14 @@ class InfiniteWidth:
         >>> net = nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 1))
         >>> print(ntkit.infinite_width(net).explain((1, 8)))
         operation  path  positions  between x and x'  of x itself  entries a pair  bytes a pair  engine
-        input      0     8          same              same                      8            64  reference
-        conv 3     0     6          same              same                      6            48  reference
-        relu       1     6          same              nothing                   6            48  reference
-        flatten    3     -          same              nothing                   1             8  reference
-        linear     3     -          same              nothing                   1             8  reference
+        input      0     8          same              same                      8            64  native
+        conv 3     0     6          same              same                      6            48  native
+        relu       1     6          same              nothing                   6            48  native
+        flatten    3     -          same              nothing                   1             8  native
+        linear     3     -          same              nothing                   1             8  native
         """
-        return Explanation.of(self._program(tuple(input_shape), ntk=False))
+        program = self._program(tuple(input_shape), ntk=False)
+        return Explanation.of(program, "reference" if reason_against(program) else "native")
 
     def _program(self, input_shape: Sequence[int], ntk: bool) -> Program:
         program = self._tracer.program(input_shape)
@@ -133,12 +141,20 @@ class InfiniteWidth:
             raise InputError(f'engine must be "auto", "reference" or "native". Got {engine!r}.')
         check_batches(x1, x2)
         program = self._program(x1.shape[1:], ntk)
-        if engine == "native":
-            raise EngineError(
-                'the native engine does not support the operations of this network yet. Write engine="reference" or '
-                'engine="auto".'
-            )
+        against = reason_against(program, x1, x2)
+        if engine == "native" and against is not None:
+            raise EngineError(f'{against}. Write engine="reference" or engine="auto".')
+        if engine != "reference" and against is None:
+            return self._native(program).gram(x1, x2, ntk, nngp, progress)
         return gram(program, x1, x2, ntk, nngp, progress=progress)
+
+    def _native(self, program: Program) -> NativeEngine:
+        if id(program) not in self._engines:
+            self._engines[id(program)] = NativeEngine(program)
+        return self._engines[id(program)]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_engines": {}}  # tapes live in the core and are planned again
 
     def __repr__(self) -> str:
         return f"infinite_width({self._name})"
@@ -195,7 +211,7 @@ def infinite_width(
     tensor([[2.0000, 0.3183],
             [0.3183, 2.0000]], dtype=torch.float64)
     >>> limit.nngp.diag(x)
-    tensor([1., 1.], dtype=torch.float64)
+    tensor([1.0000, 1.0000], dtype=torch.float64)
     """
     return InfiniteWidth(module, GainRule(w_std, b_std, init, dict(overrides or {})))
 

@@ -20,6 +20,7 @@ def make_tape(
     slot_positions: int,
     activation_positions: Sequence[int],
     data_sizes: Sequence[int],
+    batch: int,
 ) -> Tape: ...
 def cross(
     tape: Tape,

@@ -39,6 +39,7 @@ Plane = tuple[int, Offset]
 """A node and an offset, one number for each of the node's position axes."""
 
 _AXES = 3
+_BATCH = 16
 _MOST_NODES = 400  # planning recurses through them
 
 
@@ -150,6 +151,8 @@ class _Planner:
 
     def __post_init__(self) -> None:
         nodes = self.program.nodes
+        # Where no value has positions, several blocks of pairs run at once along the last axis instead.
+        self._batch = 1 if any(node.positions for node in nodes) else _BATCH
         self.activations = [node for node in nodes if isinstance(node.op, Elementwise)]
         self._activation_index = {id(node): index for index, node in enumerate(self.activations)}
         self._operation_of = {index: self._operation(node) for index, node in enumerate(nodes)}
@@ -310,11 +313,13 @@ class _Planner:
                         ints["out_stride"][place + axis] = step
                         step *= sizes[place + axis]
                 constants[0] = 1.0 / int(np.prod([sizes[place + axis] for axis in op.axes], dtype=np.int64))
+        if self._batch > 1:
+            ints["in"] = ints["out"] = [1, 1, self._batch]
         return self._add([*(value for row in ints.values() for value in row), index, channels], constants, factors)
 
     def variance_operation(self, index: int) -> int:
         """Give the operation that remembers the variance an activation reads."""
-        sizes = _three(self.activations[index].positions, 1)
+        sizes = _three(self.activations[index].positions, 1) if self._batch == 1 else [1, 1, self._batch]
         return self._add([*sizes, *sizes, *[0] * (5 * _AXES), index, 0], [0.0] * 4, [])
 
     def _add(self, ints: list[int], constants: list[float], factors: list[float]) -> int:
@@ -326,7 +331,7 @@ class _Planner:
     def plan(self) -> TapePlan:
         """Hand the tape to the core."""
         nodes = self.program.nodes
-        largest = max(int(np.prod(node.positions, dtype=np.int64)) for node in nodes)
+        largest = self._batch * max(int(np.prod(node.positions, dtype=np.int64)) for node in nodes)
         activations = [int(np.prod(node.positions, dtype=np.int64)) for node in self.activations]
         tape = _core.make_tape(
             np.array(self.operations, dtype=np.int32).reshape(-1, 7 * _AXES + 2),
@@ -338,6 +343,7 @@ class _Planner:
             largest,
             activations,
             self.data_sizes,
+            self._batch,
         )
         return TapePlan(tape, tuple(self.inputs), sum(self.data_sizes), 2 * sum(activations), self.planes)
 

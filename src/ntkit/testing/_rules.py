@@ -80,6 +80,17 @@ class RuleConformance(KernelConformance):
         if cheap.ntk is not None and full.ntk is not None:
             torch.testing.assert_close(cheap.ntk, full.ntk, rtol=1e-12, atol=1e-14)
 
+    def test_engines_agree(self) -> None:
+        """Where the native engine supports the network, it equals the reference engine."""
+        x1, x2 = self.inputs(), self.inputs()[:3]
+        limit = infinite_width(self.module(8), **self.gains)
+        if limit.explain(x1.shape[1:]).rows[0].engine != "native":
+            return
+        for kernel in (limit.nngp, limit.ntk) if self.tangent else (limit.nngp,):
+            for other in (None, x2):
+                native, reference = (kernel(x1, other, engine=engine) for engine in ("native", "reference"))
+                torch.testing.assert_close(native, reference, rtol=1e-12, atol=1e-14)
+
     def test_tiles(self) -> None:
         """A byte budget that allows one pair at a time changes nothing."""
         x = self.inputs()

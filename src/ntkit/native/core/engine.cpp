@@ -16,7 +16,8 @@ namespace ntkit {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::int64_t kSegment = 32;  // blocks of columns in one task
+constexpr std::int64_t kSegment = 32;  // most blocks of columns in one task
+constexpr std::int64_t kVectorRows = 8;  // rows that share a block of columns while it is in the cache, for long vectors
 
 struct Free {
     void operator()(double* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
@@ -28,33 +29,34 @@ Buffer allocate(std::int64_t count) {
     return Buffer(static_cast<double*>(::operator new[](bytes, std::align_val_t{kAlignment})));
 }
 
-// Puts the rows of up to kLanes inputs side by side; the last one fills the lanes that are left.
-void interleave(const double* from, std::int64_t size, std::int64_t first, std::int64_t count, double* to) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-        const double* row = from + std::min(first + lane, count - 1) * size;
-        for (std::int64_t i = 0; i < size; ++i) to[i * kLanes + lane] = row[i];
+// Puts the rows of `width` inputs side by side; the last one fills the places that are left.
+void interleave(const double* from, std::int64_t size, std::int64_t first, std::int64_t count, int width, double* to) {
+    for (int place = 0; place < width; ++place) {
+        const double* row = from + std::min(first + place, count - 1) * size;
+        for (std::int64_t i = 0; i < size; ++i) to[i * width + place] = row[i];
     }
 }
 
-void repeat(const double* row, std::int64_t size, double* to) {
-    for (std::int64_t i = 0; i < size; ++i)
-        for (int lane = 0; lane < kLanes; ++lane) to[i * kLanes + lane] = row[i];
+void repeat(const double* row, std::int64_t size, int width, double* to) {
+    for (std::int64_t i = 0; i < size; ++i) std::fill(to + i * width, to + (i + 1) * width, row[i]);
 }
 
 // What one thread works in.
 struct Workspace {
-    Buffer slots, scratch, data, deviation;
+    Buffer slots, scratch, data, deviation, nngp, ntk;
 
-    explicit Workspace(const Tape& tape)
+    explicit Workspace(const Tape& tape, std::int64_t rows)
         : slots(allocate(tape.slots * 2 * tape.slot_positions * kLanes)),
           scratch(allocate(2 * tape.slot_positions * kLanes)),
-          data(allocate(tape.data_size * kLanes)),
-          deviation(allocate(2 * tape.activation_positions * kLanes)) {}
+          data(allocate(std::max<std::int64_t>(rows, tape.batch) * tape.data_size * kLanes)),
+          deviation(allocate(rows * 2 * tape.activation_positions * tape.batch * kLanes)),
+          nngp(allocate(tape.batch * kLanes)),
+          ntk(allocate(tape.batch * kLanes)) {}
 };
 
 // Runs tasks 0, 1, ... on threads while the calling thread polls. An exception of a task is thrown here.
 template <class Task>
-bool run_tasks(const Tape& tape, std::int64_t tasks, int threads, const std::atomic<std::int64_t>& done, const Poll& poll,
+bool run_tasks(const Tape& tape, std::int64_t rows, std::int64_t tasks, int threads, const std::atomic<std::int64_t>& done, const Poll& poll,
                Task task) {
     std::atomic<std::int64_t> next{0};
     std::atomic<bool> stop{false};
@@ -64,7 +66,7 @@ bool run_tasks(const Tape& tape, std::int64_t tasks, int threads, const std::ato
     std::exception_ptr failure;
     const auto work = [&] {
         try {
-            Workspace workspace(tape);
+            Workspace workspace(tape, rows);
             while (!stop) {
                 const std::int64_t index = next++;
                 if (index >= tasks) break;
@@ -105,39 +107,52 @@ bool run_tasks(const Tape& tape, std::int64_t tasks, int threads, const std::ato
 bool cross(const Tape& tape, const Batch& rows, const Batch& columns, const Result& result, bool upper,
            std::int64_t first_row, std::int64_t first_column, int threads, const Poll& poll) {
     const Execute execute = choose_execute();
-    const std::int64_t blocks = (columns.count + kLanes - 1) / kLanes;
+    const int width = tape.batch * kLanes;  // columns in a block
+    const std::int64_t blocks = (columns.count + width - 1) / width;
     const std::int64_t deviations = 2 * tape.activation_positions;
-    const Buffer data = allocate(blocks * tape.data_size * kLanes);
-    const Buffer deviation = allocate(blocks * deviations * kLanes);
+    const Buffer data = allocate(blocks * tape.data_size * width);
+    const Buffer deviation = allocate(blocks * deviations * width);
     for (std::int64_t block = 0; block < blocks; ++block) {
-        interleave(columns.data, tape.data_size, block * kLanes, columns.count, &data[block * tape.data_size * kLanes]);
-        interleave(columns.deviation, deviations, block * kLanes, columns.count, &deviation[block * deviations * kLanes]);
+        const std::int64_t first = block * width;
+        interleave(columns.data, tape.data_size, first, columns.count, width, &data[first * tape.data_size]);
+        interleave(columns.deviation, deviations, first, columns.count, width, &deviation[first * deviations]);
     }
-    const std::int64_t segments = (blocks + kSegment - 1) / kSegment;
+    const std::int64_t together = tape.batch > 1 ? kVectorRows : 1;
+    const std::int64_t groups = (rows.count + together - 1) / together;
+    const std::int64_t length = std::clamp<std::int64_t>(groups * blocks / (8 * std::max(threads, 1)), 1, kSegment);
+    const std::int64_t segments = (blocks + length - 1) / length;
     std::atomic<std::int64_t> done{0};
     const auto task = [&](std::int64_t index, Workspace& workspace, const std::atomic<bool>& stop) {
-        const std::int64_t row = index / segments, segment = index % segments;
-        const std::int64_t last = std::min(blocks, (segment + 1) * kSegment);
-        const std::int64_t begin = upper ? std::max<std::int64_t>(0, first_row + row - first_column) : 0;
-        if (begin >= last * kLanes) return;
-        repeat(rows.data + row * tape.data_size, tape.data_size, workspace.data.get());
-        repeat(rows.deviation + row * deviations, deviations, workspace.deviation.get());
-        double nngp[kLanes], ntk[kLanes];
-        for (std::int64_t block = std::max(segment * kSegment, begin / kLanes); block < last && !stop; ++block) {
-            execute(tape, {workspace.data.get(), &data[block * tape.data_size * kLanes], workspace.deviation.get(),
-                           &deviation[block * deviations * kLanes], workspace.slots.get(), workspace.scratch.get(), nngp, ntk});
+        const std::int64_t top = index / segments * together, bottom = std::min(rows.count, top + together);
+        const std::int64_t from = index % segments * length, to = std::min(blocks, from + length);
+        const auto begin = [&](std::int64_t row) {  // the first column that is wanted
+            return upper ? std::max<std::int64_t>(0, first_row + row - first_column) : 0;
+        };
+        if (begin(top) >= to * width) return;
+        for (std::int64_t row = top; row < bottom; ++row) {
+            const std::int64_t place = row - top;
+            repeat(rows.data + row * tape.data_size, tape.data_size, kLanes, &workspace.data[place * tape.data_size * kLanes]);
+            repeat(rows.deviation + row * deviations, deviations, width, &workspace.deviation[place * deviations * width]);
+        }
+        for (std::int64_t block = std::max(from, begin(top) / width); block < to && !stop; ++block) {
+            const std::int64_t first = block * width;
             std::int64_t written = 0;
-            for (int lane = 0; lane < kLanes; ++lane) {
-                const std::int64_t column = block * kLanes + lane;
-                if (column < begin || column >= columns.count) continue;
-                result.nngp[row * result.stride + column] = nngp[lane];
-                if (result.ntk) result.ntk[row * result.stride + column] = ntk[lane];
-                ++written;
+            for (std::int64_t row = top; row < bottom && begin(row) < first + width; ++row) {
+                const std::int64_t place = row - top;
+                execute(tape, {&workspace.data[place * tape.data_size * kLanes], &data[first * tape.data_size], true,
+                               &workspace.deviation[place * deviations * width], &deviation[first * deviations],
+                               workspace.slots.get(), workspace.scratch.get(), workspace.nngp.get(), workspace.ntk.get()});
+                const std::int64_t end = std::min(first + width, columns.count);
+                for (std::int64_t column = std::max(first, begin(row)); column < end; ++column) {
+                    result.nngp[row * result.stride + column] = workspace.nngp[column - first];
+                    if (result.ntk) result.ntk[row * result.stride + column] = workspace.ntk[column - first];
+                    ++written;
+                }
             }
             done += written;
         }
     };
-    return run_tasks(tape, rows.count * segments, threads, done, poll, task);
+    return run_tasks(tape, together, groups * segments, threads, done, poll, task);
 }
 
 bool self(const Tape& tape, const double* data, std::int64_t count, double* deviation, double* nngp, double* ntk,
@@ -145,22 +160,23 @@ bool self(const Tape& tape, const double* data, std::int64_t count, double* devi
     const Execute execute = choose_execute();
     const std::int64_t deviations = 2 * tape.activation_positions;
     std::atomic<std::int64_t> done{0};
+    const int width = tape.batch * kLanes;
     const auto task = [&](std::int64_t block, Workspace& workspace, const std::atomic<bool>&) {
-        interleave(data, tape.data_size, block * kLanes, count, workspace.data.get());
-        double k[kLanes] = {}, theta[kLanes] = {};
-        execute(tape, {workspace.data.get(), workspace.data.get(), workspace.deviation.get(), workspace.deviation.get(),
-                       workspace.slots.get(), workspace.scratch.get(), k, theta});
-        for (int lane = 0; lane < kLanes; ++lane) {
-            const std::int64_t row = block * kLanes + lane;
-            if (row >= count) continue;
+        const std::int64_t first = block * width;
+        interleave(data, tape.data_size, first, count, width, workspace.data.get());
+        std::fill_n(workspace.nngp.get(), width, 0.0);  // a tape without output leaves them as they are
+        std::fill_n(workspace.ntk.get(), width, 0.0);
+        execute(tape, {workspace.data.get(), workspace.data.get(), false, workspace.deviation.get(), workspace.deviation.get(),
+                       workspace.slots.get(), workspace.scratch.get(), workspace.nngp.get(), workspace.ntk.get()});
+        for (std::int64_t row = first; row < std::min(first + width, count); ++row) {
             for (std::int64_t i = 0; i < deviations; ++i)
-                deviation[row * deviations + i] = workspace.deviation[i * kLanes + lane];
-            nngp[row] = k[lane];
-            ntk[row] = theta[lane];
+                deviation[row * deviations + i] = workspace.deviation[i * width + (row - first)];
+            nngp[row] = workspace.nngp[row - first];
+            ntk[row] = workspace.ntk[row - first];
             ++done;
         }
     };
-    return run_tasks(tape, (count + kLanes - 1) / kLanes, threads, done, poll, task);
+    return run_tasks(tape, 1, (count + width - 1) / width, threads, done, poll, task);
 }
 
 }  // namespace ntkit

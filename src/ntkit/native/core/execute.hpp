@@ -8,16 +8,17 @@
 
 namespace ntkit {
 
-// One block: kLanes inputs on each side. All arrays have the lanes innermost.
+// One block: batch * kLanes inputs on each side. All arrays have the lanes innermost, and the batch before them.
 struct Block {
-    const double* data1;      // (data_size, kLanes)
+    const double* data1;      // (data_size, batch, kLanes), or (data_size, kLanes) where one input meets the whole batch
     const double* data2;
-    double* deviation1;       // (activation_positions, kLanes): standard deviations, and their inverses after them
+    bool one_left;            // whether it does
+    double* deviation1;       // (2, activation_positions, batch, kLanes): standard deviations, and their inverses
     double* deviation2;
     double* slots;            // (slots, 2, slot_positions, kLanes)
     double* scratch;          // (2, slot_positions, kLanes)
-    double* nngp;             // (kLanes)
-    double* ntk;              // (kLanes)
+    double* nngp;             // (batch, kLanes)
+    double* ntk;
 };
 
 using Execute = void (*)(const Tape&, const Block&);

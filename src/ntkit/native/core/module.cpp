@@ -60,7 +60,8 @@ void require(bool condition, const char* message) {
 ntkit::Tape make_tape(Array<const std::int32_t, 2> operations, Array<const double, 2> constants,
                       const std::vector<std::vector<double>>& factors, Array<const std::int32_t, 2> instructions,
                       Array<const double, 1> instruction_factors, std::int32_t slots, std::int64_t slot_positions,
-                      const std::vector<std::int64_t>& activation_positions, const std::vector<std::int64_t>& data_sizes) {
+                      const std::vector<std::int64_t>& activation_positions, const std::vector<std::int64_t>& data_sizes,
+                      std::int32_t batch) {
     require(operations.shape(1) == kOperationInts && constants.shape(1) == 4, "operations have another form");
     require(operations.shape(0) == constants.shape(0) && operations.shape(0) == factors.size(), "operations differ in number");
     require(instructions.shape(1) == kInstructionInts && instructions.shape(0) == instruction_factors.shape(0),
@@ -96,6 +97,7 @@ ntkit::Tape make_tape(Array<const std::int32_t, 2> operations, Array<const doubl
                 "an instruction names an operation or a slot that is not there");
         tape.instructions.push_back(step);
     }
+    tape.batch = batch;
     tape.slots = slots;
     tape.slot_positions = slot_positions;
     for (const std::int64_t size : activation_positions) {
@@ -169,6 +171,8 @@ void self(const ntkit::Tape& tape, Array<const double, 2> data, Array<double, 2>
 }  // namespace
 
 NB_MODULE(_core, m) {
+    // Tapes that caches still hold when the interpreter ends are no leak.
+    nb::set_leak_warnings(false);
     m.doc() = "The compiled core of ntkit. Use it through ntkit.native.";
     m.def("version", [] { return NTKIT_VERSION; }, "Give the version of ntkit that this module was built from.");
     m.def("simd_level", &ntkit::simd_level, "Give the widest usable instruction set: avx512, avx2, neon or baseline.");

@@ -4,7 +4,7 @@
 // d holds K[p, p + d] for every p such that p + d is a position too. Activations, sums and convolutions of stride one
 // map a plane to itself, so a tape works plane by plane, and only on the planes that the output needs. A plane is
 // stored for kLanes pairs side by side (position-major, lanes innermost), so every instruction is vector code without
-// remainders.
+// remainders. Vectors have no positions to fill the arithmetic units with, so there several blocks of lanes take their place.
 
 #pragma once
 
@@ -58,6 +58,7 @@ struct Instruction {
 struct Tape {
     std::vector<Operation> operations;
     std::vector<Instruction> instructions;
+    std::int32_t batch = 1;            // blocks of lanes run at once; in networks of vectors they stand in for positions
     std::int32_t slots = 0;
     std::int64_t slot_positions = 0;   // the largest plane
     std::int32_t activations = 0;

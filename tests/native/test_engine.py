@@ -1,0 +1,130 @@
+"""The native engine: the same bits whatever the threads and tiles, exact symmetry, interruption, progress."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ntkit
+from ntkit.native import NativeEngine, _core, _engine
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def convs(*channels, **options):
+    layers = []
+    for a, b in zip(channels, channels[1:], strict=False):
+        layers += [nn.Conv2d(a, b, 3, **options), nn.ReLU()]
+    return layers
+
+
+POOLED = nn.Sequential(
+    *convs(3, 8, padding=1), nn.AvgPool2d(2), *convs(8, 8, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1)
+)
+
+
+def engine_of(net, *shape):
+    return NativeEngine(ntkit.infinite_width(net)._tracer.program(shape))
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_same_bits_whatever_the_threads_and_tiles(threads, monkeypatch):
+    x, z = normal(23, 3, 8, 8), normal(9, 3, 8, 8, seed=1)
+    results = []
+    for count, chunk in ((1, 48 << 20), (2, 48 << 20), (3, 1 << 14), (2, 1)):
+        threads(count)
+        monkeypatch.setattr(_engine, "_CHUNK_BYTES", chunk)
+        engine = engine_of(POOLED, 3, 8, 8)
+        results.append([*engine.gram(x, None, True, True), *engine.gram(x, z, True, True), engine.diag(x, True)])
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_symmetric_to_the_bit_and_equal_to_two_batches():
+    x = normal(11, 3, 8, 8)
+    engine = engine_of(POOLED, 3, 8, 8)
+    whole = engine.gram(x, None, True, True)
+    pair = engine.gram(x, x.clone(), True, True)
+    for a, b in zip(whole, pair, strict=True):
+        assert torch.equal(a, a.T)
+        torch.testing.assert_close(a, b, rtol=1e-14, atol=0)
+
+
+def test_repeated_inputs_are_exact():
+    x = normal(4, 3, 8, 8)
+    engine = engine_of(POOLED, 3, 8, 8)
+    torch.testing.assert_close(engine.gram(x, x.clone(), True, False).ntk.diagonal(), engine.diag(x, True), rtol=1e-14, atol=0)
+
+
+def test_progress_counts_every_entry(monkeypatch):
+    monkeypatch.setattr(_engine, "_CHUNK_BYTES", 1 << 14)
+    x = normal(19, 3, 8, 8)
+    engine = engine_of(POOLED, 3, 8, 8)
+    for x2, total in ((None, 190), (x[:7], 133)):
+        calls = []
+        engine.gram(x, x2, True, False, progress=lambda done, there_are, calls=calls: calls.append((done, there_are)))
+        assert calls[-1] == (total, total)
+        assert all(there_are == total for _, there_are in calls)
+        assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+
+
+def test_an_error_of_the_progress_callback_is_raised():
+    def fail(done, there_are):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        engine_of(POOLED, 3, 8, 8).gram(normal(5, 3, 8, 8), None, True, False, progress=fail)
+
+
+def test_interruption_stops_within_a_second_and_leaves_no_threads():
+    net = nn.Sequential(*convs(3, *[8] * 6, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
+    engine = engine_of(net, 3, 16, 16)
+    x = normal(2000, 3, 16, 16)
+    engine._plan("cross", True)
+    before = len(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else None
+    sent = []
+
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(1.0, interrupt)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        engine.gram(x, None, True, False)
+    assert time.monotonic() - sent[0] < 1.0
+    timer.join()
+    if before is not None:
+        assert len(os.listdir("/proc/self/task")) <= before
+
+
+def test_arrays_of_another_shape_are_refused():
+    engine = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4)
+    plan = engine._plan("self", False)
+    with pytest.raises(ValueError, match="another size"):
+        _core.self(plan.tape, np.zeros((2, 5)), np.zeros((2, plan.deviations)), np.zeros(2), np.zeros(2), 1, None)
+    with pytest.raises(ValueError, match="another shape"):
+        _core.self(plan.tape, np.zeros((2, 4)), np.zeros((3, plan.deviations)), np.zeros(2), np.zeros(2), 1, None)
+
+
+def test_only_the_planes_that_are_needed():
+    """One plane an operation under flatten, all of them under global pooling, (2 k - 1)^2 under a k x k pool."""
+    flat = engine_of(nn.Sequential(*convs(3, 8, padding=1), nn.Flatten(), nn.Linear(512, 1)), 3, 8, 8)._plan("cross", True)
+    assert flat.planes == 5
+    gap = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
+    assert engine_of(gap, 3, 8, 8)._plan("cross", True).planes == 2 * 15 * 15 + 15 + 1 + 1 + 1
+    pool = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, 1))
+    assert engine_of(pool, 3, 8, 8)._plan("cross", True).planes == 2 * 9 + 3 + 1 + 1 + 1
