@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -51,12 +50,12 @@ def test_a_seed_gives_the_same_numbers(result):
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("block", [3, 4, 100])
-def test_blocks_give_the_whole_kernel(block):
+def test_columns_are_those_of_the_whole_kernel():
     images, kernel = load_digits().images[:11], ntkit.infinite_width(conv_net("flatten")).ntk
-    with ThreadPoolExecutor(2) as workers:
-        columns = kernel_columns(kernel, images, 6, block, workers, lambda done, total: None)
+    calls = []
+    columns = kernel_columns(kernel, images, 6, lambda done, total: calls.append((done, total)))
     np.testing.assert_allclose(columns, kernel(images, images[:6]), rtol=1e-12)
+    assert calls[-1] == (51, 51)
 
 
 def test_program_writes_a_report_that_loads_nothing(tmp_path, capsys):

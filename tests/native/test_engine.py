@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -20,13 +21,18 @@ def normal(*shape, seed=0):
 
 def convs(*channels, **options):
     layers = []
-    for a, b in zip(channels, channels[1:], strict=False):
+    for a, b in pairwise(channels):
         layers += [nn.Conv2d(a, b, 3, **options), nn.ReLU()]
     return layers
 
 
 POOLED = nn.Sequential(
-    *convs(3, 8, padding=1), nn.AvgPool2d(2), *convs(8, 8, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1)
+    *convs(3, 8, padding=1),
+    nn.AvgPool2d(2),
+    *convs(8, 8, padding=1),
+    nn.AdaptiveAvgPool2d(1),
+    nn.Flatten(),
+    nn.Linear(8, 1),
 )
 
 
@@ -66,7 +72,9 @@ def test_symmetric_to_the_bit_and_equal_to_two_batches():
 def test_repeated_inputs_are_exact():
     x = normal(4, 3, 8, 8)
     engine = engine_of(POOLED, 3, 8, 8)
-    torch.testing.assert_close(engine.gram(x, x.clone(), True, False).ntk.diagonal(), engine.diag(x, True), rtol=1e-14, atol=0)
+    torch.testing.assert_close(
+        engine.gram(x, x.clone(), True, False).ntk.diagonal(), engine.diag(x, True), rtol=1e-14, atol=0
+    )
 
 
 def test_progress_counts_every_entry(monkeypatch):
@@ -122,7 +130,9 @@ def test_arrays_of_another_shape_are_refused():
 
 def test_only_the_planes_that_are_needed():
     """One plane an operation under flatten, all of them under global pooling, (2 k - 1)^2 under a k x k pool."""
-    flat = engine_of(nn.Sequential(*convs(3, 8, padding=1), nn.Flatten(), nn.Linear(512, 1)), 3, 8, 8)._plan("cross", True)
+    flat = engine_of(nn.Sequential(*convs(3, 8, padding=1), nn.Flatten(), nn.Linear(512, 1)), 3, 8, 8)._plan(
+        "cross", True
+    )
     assert flat.planes == 5
     gap = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
     assert engine_of(gap, 3, 8, 8)._plan("cross", True).planes == 2 * 15 * 15 + 15 + 1 + 1 + 1

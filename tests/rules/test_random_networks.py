@@ -148,6 +148,8 @@ def test_random_networks(case, seed):
         for other in (None, x[:2]):
             native, reference = (limit.ntk(x, other, engine=engine) for engine in ("native", "reference"))
             torch.testing.assert_close(native, reference, rtol=1e-12, atol=1e-14)
-        torch.testing.assert_close(limit.nngp(x, engine="native"), limit.nngp(x, engine="reference"), rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(
+            limit.nngp(x, engine="native"), limit.nngp(x, engine="reference"), rtol=1e-12, atol=1e-14
+        )
     small = gram(program, x, None, ntk=True, nngp=False, byte_budget=1)
     torch.testing.assert_close(small.ntk, ntk, rtol=1e-10, atol=1e-12)

@@ -6,7 +6,6 @@ Every choice is either fixed here or made by cross-validation on the training im
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from sklearn.svm import SVC
 from torch import Tensor, nn
 
 from ntkit.datasets import Digits
-from ntkit.kernels import Kernel
+from ntkit.kernels import InfiniteWidthKernel
 
 __all__ = [
     "Head",
@@ -59,49 +58,31 @@ def conv_net(head: Head, width: int = 16) -> nn.Module:
 
 
 def kernel_columns(
-    kernel: Kernel, points: Tensor, columns: int, block: int, workers: Executor, progress: Callable[[int, int], None]
+    kernel: InfiniteWidthKernel, points: Tensor, columns: int, progress: Callable[[int, int], None]
 ) -> NDArray[Any]:
     """Compute the kernel between all points and the first of them, those to train on.
 
     Parameters
     ----------
     kernel
-        Any kernel.
+        Any kernel of an infinitely wide network.
     points
         Shape (n, ...).
     columns
         How many points to train on.
-    block
-        Points a side of the blocks that the kernel is called on: small enough for the covariances of a block to stay in
-        the processor's cache, which makes a convolutional kernel several times faster.
-    workers
-        Threads to share the blocks.
     progress
-        Called with the blocks done and the blocks there are.
+        Called with the entries done and the entries there are.
 
     Returns
     -------
     ndarray of shape (n, columns)
     """
-    out = np.empty((len(points), columns))
-    kernel.diag(points[:1])  # has the network read for this shape of input, before all threads would do so at once
-
-    def fill(corner: tuple[int, int]) -> None:
-        top, left = corner
-        bottom, right = min(top + block, len(points)), min(left + block, columns)
-        part = kernel(points[top:bottom], points[left:right]).numpy()
-        out[top:bottom, left:right] = part
-        inside = max(0, min(bottom, columns) - top)  # rows that are training points too: the block's mirror image
-        out[left:right, top : top + inside] = part[:inside].T
-
-    corners = [
-        (top, left)
-        for top in range(0, len(points), block)
-        for left in range(0, min(columns, top + 1), block)  # the rest lies above the diagonal
-    ]
-    for done, _ in enumerate(workers.map(fill, corners), start=1):
-        progress(done, len(corners))
-    return out
+    train, test = points[:columns], points[columns:]
+    own = columns * (columns + 1) // 2
+    total = own + len(test) * columns
+    square = kernel(train, progress=lambda done, _: progress(done, total))
+    rest = kernel(test, train, progress=lambda done, _: progress(own + done, total))
+    return np.asarray(torch.cat([square, rest]).numpy())
 
 
 def predict_svm(train: Digits, test: Digits, seed: int) -> NDArray[Any]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+import rich.box
 import rich.table
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -69,11 +70,11 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
 def console_table(result: DigitsResult) -> None:
     """Print the accuracies."""
     source = _accuracy_table(result)
-    table = rich.table.Table(title=source.caption, title_justify="left")
+    table = rich.table.Table(title=source.caption, title_justify="left", box=rich.box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for number, name in enumerate(source.header):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
     for row in source.rows:
-        table.add_row(*row)
+        table.add_row(*(cell.replace(" ± ", "±") for cell in row))  # five sizes fit in 80 columns
     Console().print(table)
 
 

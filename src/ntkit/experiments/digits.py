@@ -9,8 +9,9 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from ntkit.datasets import Digits, balanced_split, load_digits
 from ntkit.estimators import NTKClassifier
-from ntkit.kernels import Kernel, infinite_width
+from ntkit.kernels import InfiniteWidthKernel, infinite_width
 from ntkit.plots import new_figure
 
 from ._digits_methods import (
@@ -63,9 +64,9 @@ class Settings:
         Channels and gradient steps of the finite network.
     """
 
-    sizes: tuple[int, ...] = (20, 40, 80, 120)
-    pool: int = 150
-    test: int = 200
+    sizes: tuple[int, ...] = (20, 50, 100, 200, 400)
+    pool: int = 500
+    test: int = 400
     draws: int = 3
     width: int = 32
     steps: int = 500
@@ -132,19 +133,19 @@ def run(settings: Settings | None = None, seed: int = 0, progress: Progress | No
         for size in settings.sizes
     ]
 
-    # torch, NumPy and scikit-learn compute outside the interpreter's lock, so threads are enough.
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as workers:
-        predictors: dict[str, Predictor] = {}
-        kernels, kernel_seconds = {}, {}
-        for name, kernel, block in _kernels():
-            start = time.perf_counter()
-            columns = kernel_columns(kernel, points, settings.pool, block, workers, partial(report, name))
-            kernel_seconds[name] = time.perf_counter() - start
-            kernels[name] = columns[: settings.pool]
-            predictors[name] = partial(_from_kernel, columns, pool.labels)
-        predictors |= _others(settings, pool, test)
+    predictors: dict[str, Predictor] = {}
+    kernels, kernel_seconds = {}, {}
+    for name, kernel in _kernels():
+        start = time.perf_counter()
+        columns = kernel_columns(kernel, points, settings.pool, partial(report, name))
+        kernel_seconds[name] = time.perf_counter() - start
+        kernels[name] = columns[: settings.pool]
+        predictors[name] = partial(_from_kernel, columns, pool.labels)
+    predictors |= _others(settings, pool, test)
 
-        accuracy, fit_seconds = {}, {}
+    # torch, NumPy and scikit-learn compute outside the interpreter's lock, so threads are enough.
+    accuracy, fit_seconds = {}, {}
+    with _one_thread_an_operation(), ThreadPoolExecutor(max_workers=os.cpu_count()) as workers:
         jobs = [(index, seed + draw) for row in draws for draw, index in enumerate(row)]
         for name, predict in predictors.items():
             start, shares = time.perf_counter(), []
@@ -179,9 +180,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"the experiment needs matplotlib and rich: pip install 'ntkit[plot,cli]' ({error})")
     _check_writable(parser, options.output)
 
-    # The work is shared out to Python threads. Threads inside each operation would wait for one another at its end, which
-    # costs more than the operation itself wherever another program keeps one of the cores.
-    torch.set_num_threads(1)
     start = time.perf_counter()
     with progress_bars() as progress:
         result = run(QUICK if options.quick else None, options.seed, progress)
@@ -191,17 +189,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _kernels() -> list[tuple[str, Kernel, int]]:
-    """Give name, kernel, and the side of the blocks to compute it in."""
+@contextmanager
+def _one_thread_an_operation() -> Iterator[None]:
+    """Keep torch from using threads of its own.
+
+    The fits are shared out to Python threads. Threads inside each operation would wait for one another at its end, which
+    costs more than the operation itself wherever another program keeps one of the cores.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _kernels() -> list[tuple[str, InfiniteWidthKernel]]:
+    """Give the kernels by name."""
     with torch.random.fork_rng(devices=[]):  # layers draw their weights from the global generator, which is the user's
         dense, flatten, average = (
             infinite_width(net) for net in (dense_net(), conv_net("flatten"), conv_net("average"))
         )
     return [
-        ("NTK", dense.ntk, 256),
-        ("NNGP", dense.nngp, 256),
-        ("CNTK, flatten", flatten.ntk, 32),
-        ("CNTK, average pooling", average.ntk, 8),
+        ("NTK", dense.ntk),
+        ("NNGP", dense.nngp),
+        ("CNTK, flatten", flatten.ntk),
+        ("CNTK, average pooling", average.ntk),
     ]
 
 

@@ -48,9 +48,7 @@ class NativeEngine:
         self.program = program
         self._plans: dict[tuple[str, bool], TapePlan] = {}
 
-    def gram(
-        self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None
-    ) -> Kernels:
+    def gram(self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None) -> Kernels:
         """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None."""
         plan = self._plan("cross", ntk)
         columns = x1 if x2 is None else x2

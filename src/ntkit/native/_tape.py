@@ -224,7 +224,9 @@ class _Planner:
             case Concat():
                 self._accumulate(_Kind.COMBINE, operation, plane, reads, list(node.op.fractions))
             case _:
-                kind = {Input: _Kind.INPUT, Dense: _Kind.AFFINE, Conv: _Kind.CONV, Elementwise: _Kind.RECTIFIED}[type(node.op)]
+                kind = {Input: _Kind.INPUT, Dense: _Kind.AFFINE, Conv: _Kind.CONV, Elementwise: _Kind.RECTIFIED}[
+                    type(node.op)
+                ]
                 for read in reads:
                     self.compute(read)
                 self._take_slot(plane)
@@ -233,9 +235,7 @@ class _Planner:
                     self.release(read)
         self.planes += 1
 
-    def _accumulate(
-        self, kind: _Kind, operation: int, plane: Plane, reads: list[Plane], factors: list[float]
-    ) -> None:
+    def _accumulate(self, kind: _Kind, operation: int, plane: Plane, reads: list[Plane], factors: list[float]) -> None:
         self._take_slot(plane)
         self.emit(_Kind.CLEAR, operation, None, plane)
         for read, factor in zip(reads, factors, strict=True):
@@ -270,7 +270,15 @@ class _Planner:
         if read is None and isinstance(node.op, Conv):
             offset = next(self._source_offsets(node.op, plane[1], self.program.nodes[node.inputs[0]].positions))
         self.instructions.append(
-            [int(kind), operation, self._slot[plane], self._slot[source], theta, *_three(offset, 0), *_three(plane[1], 0)]
+            [
+                int(kind),
+                operation,
+                self._slot[plane],
+                self._slot[source],
+                theta,
+                *_three(offset, 0),
+                *_three(plane[1], 0),
+            ]
         )
         self.instruction_factors.append(factor)
 
