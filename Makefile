@@ -13,12 +13,13 @@ CORE := $(sort $(shell find src/ntkit/native/core -type f \( -name '*.cpp' -o -n
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -c constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow lint format clean distclean
+.PHONY: help setup demo test test-slow sanitize lint format clean distclean
 
 help:
 	@echo "make demo       kernels of scikit-learn's digits, a table and ntkit-demo.html"
 	@echo "make test       the tests"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make sanitize   the tests of the core, built with AddressSanitizer and UBSan"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make format     let ruff put right what it can"
 	@echo "make setup      only set up .venv, or compile the core again after a change"
@@ -49,6 +50,15 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m slow $(PYTEST_ARGS) || test $$? -eq 5  # 5: there are none
+
+# The core built with AddressSanitizer and UBSan, beside the ordinary one; its folder on PYTHONPATH hides the editable install.
+SANITIZED := build/sanitized
+sanitize: $(STAMP)
+	$(PIP) -q --no-build-isolation --no-deps --upgrade --target $(SANITIZED) -C build-dir=build/sanitize -C cmake.define.NTKIT_SANITIZE=ON .
+	PYTHONPATH=$(SANITIZED):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	"$(PYTHON)" -m pytest tests/native tests/rules/test_random_networks.py $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check
