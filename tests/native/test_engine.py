@@ -128,6 +128,16 @@ def test_arrays_of_another_shape_are_refused():
         _core.self(plan.tape, np.zeros((2, 4)), np.zeros((3, plan.deviations)), np.zeros(2), np.zeros(2), 1, None)
 
 
+def test_convolution_that_shrinks_one_axis_and_grows_another():
+    """Between its two passes a plane is larger than before and after."""
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, (3, 1), stride=(3, 1), padding=(0, 2)), nn.ReLU(), nn.Flatten(), nn.Linear(40, 1)
+    )
+    x = normal(5, 1, 7, 1)
+    limit = ntkit.infinite_width(net, b_std=0.3)
+    torch.testing.assert_close(limit.ntk(x, engine="native"), limit.ntk(x, engine="reference"), rtol=1e-12, atol=0)
+
+
 def test_only_the_planes_that_are_needed():
     """One plane an operation under flatten, all of them under global pooling, (2 k - 1)^2 under a k x k pool."""
     flat = engine_of(nn.Sequential(*convs(3, 8, padding=1), nn.Flatten(), nn.Linear(512, 1)), 3, 8, 8)._plan(

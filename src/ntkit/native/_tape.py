@@ -338,8 +338,13 @@ class _Planner:
 
     def plan(self) -> TapePlan:
         """Hand the tape to the core."""
-        nodes = self.program.nodes
-        largest = self._batch * max(int(np.prod(node.positions, dtype=np.int64)) for node in nodes)
+        # A convolution goes axis by axis, the last first, so lengths of its input and output meet in between.
+        sizes = [
+            ints[: _AXES - done] + ints[2 * _AXES - done : 2 * _AXES]
+            for ints in self.operations
+            for done in range(_AXES + 1)
+        ]
+        largest = max(int(np.prod(size, dtype=np.int64)) for size in sizes)
         activations = [int(np.prod(node.positions, dtype=np.int64)) for node in self.activations]
         tape = _core.make_tape(
             np.array(self.operations, dtype=np.int32).reshape(-1, 7 * _AXES + 2),

@@ -28,7 +28,7 @@ def _checked(weight: object, bias: object) -> tuple[Weight, Weight | None]:
     if not isinstance(weight, Weight) or not (bias is None or isinstance(bias, Weight)):
         raise Refused(
             "its weights are computed, not parameters of their own, so their distribution is not known",
-            "use nn.Linear or nn.Conv layers, or the empirical kernel ntkit.empirical(module)",
+            "use nn.Linear or nn.Conv layers, or kernels of finite networks: ntkit.testing.sampled_kernels(module, ...)",
         )
     return weight, bias
 
@@ -50,7 +50,7 @@ def linear(builder: Builder, x: Any, weight: object, bias: object = None) -> Fie
     if CHANNEL not in x.dims[last]:
         raise Refused(
             "it acts along a position axis, so every channel shares its weights and they do not average out",
-            "move the channels to the last dimension first, or use the empirical kernel ntkit.empirical(module)",
+            "move the channels to the last dimension first",
         )
     if BATCH in x.dims[last]:
         raise Refused("its input has the batch merged into the features", "keep the batch in dimension 0")
@@ -138,7 +138,7 @@ def _check_groups(x: Field, groups: int, raw: bool) -> None:
     if x.channels == groups:
         raise Refused(
             "a depthwise convolution: each output sees a single channel, which does not average out however wide it is",
-            "use fewer groups, or the empirical kernel ntkit.empirical(module)",
+            "use fewer groups, or kernels of finite networks: ntkit.testing.sampled_kernels(module, ...)",
         )
     if len(x.blocks) > 1:
         raise Refused(

@@ -16,7 +16,7 @@ from ._registry import matches
 
 __all__ = ["EMPIRICAL"]
 
-EMPIRICAL = "use the finite network's kernels: ntkit.monte_carlo(module, n_samples) or ntkit.empirical(module)"
+EMPIRICAL = "average the kernels of finite networks: ntkit.testing.sampled_kernels(module, ...)"
 
 
 def _refuse(reason: str, instead: str, *functions: object, modules: tuple[type[nn.Module], ...] = ()) -> None:

@@ -115,7 +115,7 @@ class Tracer:
         if isinstance(value, tuple) and len(value) == 1 and isinstance(output, Tensor):
             value = value[0]  # an exported graph gives its outputs as a tuple
         problems = reader.problems
-        if not problems and not _same(output, graph, example):
+        if not problems and isinstance(output, Tensor) and not _same(output, graph, example):
             problems.append(
                 Problem(
                     _ROOT,
@@ -126,7 +126,7 @@ class Tracer:
                 )
             )
         if not problems and not isinstance(value, Field):
-            kind = "the input alone" if isinstance(value, Data) else f"a {type(output).__name__}"
+            kind = "computed from the input alone" if isinstance(value, Data) else f"a {type(output).__name__}"
             problems.append(
                 Problem(
                     _ROOT,
@@ -310,12 +310,11 @@ def _path(node: fx.Node) -> str:
     return (inner[-1] if inner else "") or _ROOT
 
 
-def _same(output: Any, graph: fx.GraphModule, example: Tensor) -> bool:
+def _same(output: Tensor, graph: fx.GraphModule, example: Tensor) -> bool:
     with torch.no_grad():
         again = graph(example.clone())
     return (
-        isinstance(output, Tensor)
-        and isinstance(again, Tensor)
+        isinstance(again, Tensor)
         and output.shape == again.shape
         and torch.allclose(output, again, rtol=1e-3, atol=1e-4, equal_nan=True)
     )

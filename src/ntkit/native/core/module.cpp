@@ -77,6 +77,12 @@ ntkit::Tape make_tape(Array<const std::int32_t, 2> operations, Array<const doubl
         op.channels = *row++;
         for (int j = 0; j < 4; ++j) op.constants[j] = constants.data()[i * 4 + j];
         op.factors = factors[i];
+        for (int done = 0; done <= ntkit::kAxes; ++done) {  // a convolution has axes of its output and of its input at once
+            std::int64_t positions = 1;
+            for (int axis = 0; axis < ntkit::kAxes; ++axis)
+                positions *= axis >= ntkit::kAxes - done ? op.out_size[axis] : op.in_size[axis];
+            require(positions <= slot_positions, "a plane does not fit into its slot");
+        }
         tape.operations.push_back(op);
     }
     for (std::size_t i = 0; i < instructions.shape(0); ++i) {
