@@ -13,13 +13,14 @@ CORE := $(sort $(shell find src/ntkit/native/core -type f \( -name '*.cpp' -o -n
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -c constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow sanitize lint format clean distclean
+.PHONY: help setup demo test test-slow sanitize peer bench lint format clean distclean
 
 help:
 	@echo "make demo       kernels of scikit-learn's digits, a table and ntkit-demo.html"
 	@echo "make test       the tests"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make sanitize   the tests of the core, built with AddressSanitizer and UBSan"
+	@echo "make bench      the engines against each other and neural-tangents, which make peer installs; writes benchmark.json"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make format     let ruff put right what it can"
 	@echo "make setup      only set up .venv, or compile the core again after a change"
@@ -60,6 +61,18 @@ sanitize: $(STAMP)
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	"$(PYTHON)" -m pytest tests/native tests/rules/test_random_networks.py $(PYTEST_ARGS)
 
+# neural-tangents needs versions that nothing else here can have, so it lives alone.
+PEER := .venv-peer
+peer: $(PEER)/.installed
+$(PEER)/.installed: benchmarks/peer.txt
+	@test -x $(PEER)/bin/pip || "$(PYTHON)" -m venv $(PEER)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(PEER)/bin/python -m pip install -r benchmarks/peer.txt
+	@touch $@
+
+bench: $(STAMP)
+	-$(MAKE) peer
+	$(BIN)/python benchmarks/run.py --peer $(PEER)/bin/python $(BENCH_ARGS)
+
 lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -71,8 +84,8 @@ format: $(STAMP)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks ntkit-demo.html
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks ntkit-demo.html benchmark.json
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(PEER)

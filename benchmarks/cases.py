@@ -1,0 +1,68 @@
+"""The networks that engines and their peer are timed on: ours as torch modules, the peer's as a list of words.
+
+The words name layers, so that the peer's environment needs none of ntkit: ``conv`` (3x3, same), ``conv2`` (3x3, stride 2), ``relu``,
+``pool`` (2x2 average), ``gap``, ``flatten``, ``dense``, and ``block``/``block2``, a pre-activation residual block of stride 1 or 2.
+All weights have gain sqrt(2), biases none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["CASES", "Case"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One network and how much of its kernel is computed.
+
+    Attributes
+    ----------
+    words
+        Its layers.
+    shape
+        The shape of an input: channels, height, width; or features.
+    rows, columns
+        How many inputs on each side for the native engine.
+    peer_rows, peer_columns
+        How many for the engines that are slower; times are compared for one entry.
+    covariance_entries
+        Entries of the full covariance of one pair, summed over the layers with an activation.
+    """
+
+    words: tuple[str, ...]
+    shape: tuple[int, ...]
+    rows: int
+    columns: int
+    peer_rows: int
+    peer_columns: int
+    covariance_entries: int
+
+
+_IMAGE = (3, 32, 32)
+_PIXELS = 32 * 32
+
+
+def _convs(depth: int) -> tuple[str, ...]:
+    return ("conv", "relu") * depth
+
+
+CASES = {
+    "conv 3, average": Case((*_convs(3), "gap", "dense"), _IMAGE, 8, 8, 2, 2, 3 * _PIXELS**2),
+    "conv 20, average": Case((*_convs(20), "gap", "dense"), _IMAGE, 4, 4, 1, 2, 20 * _PIXELS**2),
+    "conv 3, flatten": Case((*_convs(3), "flatten", "dense"), _IMAGE, 200, 200, 20, 20, 3 * _PIXELS),
+    "conv 20, flatten": Case((*_convs(20), "flatten", "dense"), _IMAGE, 100, 100, 10, 10, 20 * _PIXELS),
+    "myrtle 5": Case(
+        (*_convs(2), "pool", *_convs(1), "pool", *_convs(1), "pool", "gap", "dense"),
+        _IMAGE, 8, 8, 2, 2, 2 * _PIXELS**2 + (_PIXELS // 4) ** 2 + (_PIXELS // 16) ** 2,
+    ),
+    "myrtle 10": Case(
+        (*_convs(3), "pool", *_convs(3), "pool", *_convs(3), "pool", "gap", "dense"),
+        _IMAGE, 8, 8, 2, 2, 3 * (_PIXELS**2 + (_PIXELS // 4) ** 2 + (_PIXELS // 16) ** 2),
+    ),
+    "residual, strided": Case(
+        ("conv", "block", "block2", "block2", "relu", "gap", "dense"),
+        _IMAGE, 8, 8, 2, 2, 2 * _PIXELS**2 + 3 * (_PIXELS // 4) ** 2 + 3 * (_PIXELS // 16) ** 2,
+    ),
+    "dense 3": Case(("dense", "relu") * 3 + ("dense",), (784,), 5000, 5000, 5000, 5000, 3),
+}  # fmt: skip

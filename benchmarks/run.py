@@ -1,0 +1,174 @@
+"""Times the engines against each other and against neural-tangents: the same inputs, alternately, best of several.
+
+    python benchmarks/run.py --output benchmark.json [--peer .venv-peer/bin/python] [--only "conv 3, average"]
+
+Times of one entry of the kernel are compared. Without the peer's environment its column is empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from cases import CASES, Case
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import ntkit
+
+
+class Block(nn.Module):
+    """A pre-activation residual block with a 1x1 shortcut."""
+
+    def __init__(self, width: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.shortcut = nn.Conv2d(width, width, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add both branches."""
+        h = F.relu(x)
+        return self.shortcut(h) + self.second(F.relu(self.first(h)))
+
+
+def module(case: Case, width: int = 4) -> nn.Module:
+    """Build a case's network."""
+    layers: list[nn.Module] = []
+    channels, side = case.shape[0], case.shape[-1]
+    features = case.shape[0] if len(case.shape) == 1 else None
+    for word in case.words:
+        if word in ("conv", "conv2"):
+            layers.append(nn.Conv2d(channels, width, 3, 2 if word == "conv2" else 1, 1, bias=False))
+            channels, side = width, (side + 1) // 2 if word == "conv2" else side
+        elif word in ("block", "block2"):
+            layers.append(Block(width, 2 if word == "block2" else 1))
+            side = (side + 1) // 2 if word == "block2" else side
+        elif word == "dense":
+            layers.append(nn.Linear(features or channels, width, bias=False))
+            features = width
+        elif word == "flatten":
+            layers.append(nn.Flatten())
+            features = channels * side * side
+        elif word == "gap":
+            layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        else:
+            layers.append({"relu": nn.ReLU(), "pool": nn.AvgPool2d(2)}[word])
+            side = side // 2 if word == "pool" else side
+    return nn.Sequential(*layers)
+
+
+def timed(kernel: Any, x1: Tensor, x2: Tensor, engine: str) -> tuple[float, Tensor]:
+    """Give the seconds of one call, and its first entries."""
+    start = time.perf_counter()
+    value = kernel(x1, x2, engine=engine)
+    return time.perf_counter() - start, value[:2, :2]
+
+
+class Peer:
+    """neural-tangents in its own process."""
+
+    def __init__(self, python: str) -> None:
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        script = Path(__file__).with_name("peer.py")
+        self.process = subprocess.Popen(
+            [python, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=environment,
+        )  # fmt: skip
+
+    def timed(self, name: str, case: Case, dtype: str, file: str) -> tuple[float, Tensor]:
+        """Give the seconds of one call, and its first entries."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"name": name, "words": case.words, "dtype": dtype, "file": file}) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the peer ended with status {self.process.wait()} at {name!r}")
+        answer = json.loads(line)
+        return answer["seconds"], torch.tensor(answer["corner"], dtype=torch.float64)
+
+
+def measure(name: str, case: Case, peer: Peer | None, repeats: int) -> dict[str, Any]:
+    """Time every engine on one case, alternately; give the best seconds an entry of each."""
+    generator = torch.Generator().manual_seed(0)
+    x1, x2 = (torch.rand((n, *case.shape), generator=generator) for n in (case.rows, case.columns))
+    small = x1[: case.peer_rows], x2[: case.peer_columns]
+    kernel = ntkit.infinite_width(module(case)).ntk
+    best: dict[str, float] = {}
+    corners: dict[str, Tensor] = {}
+
+    def note(engine: str, seconds: float, entries: int, corner: Tensor) -> None:
+        best[engine] = min(best.get(engine, float("inf")), seconds / entries)
+        corners[engine] = corner.double()
+
+    kernel(x1[:1], x2[:1])  # plans the tape
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "inputs.npz")
+        np.savez(file, x1=small[0].numpy(), x2=small[1].numpy())
+        for _ in range(repeats):
+            note("native", *_swap(timed(kernel, x1, x2, "native"), case.rows * case.columns))
+            note("reference", *_swap(timed(kernel, *small, "reference"), case.peer_rows * case.peer_columns))
+            if peer is not None:
+                for dtype in ("float32", "float64"):
+                    answer = peer.timed(name, case, dtype, file)
+                    note(f"neural-tangents {dtype}", *_swap(answer, case.peer_rows * case.peer_columns))
+    for engine, corner in corners.items():
+        shape = tuple(slice(0, n) for n in corner.shape)
+        torch.testing.assert_close(
+            corner, corners["reference"][shape], rtol=1e-3, atol=0, msg=f"{name}: {engine} differs"
+        )
+    seconds = {**best, "entries x layers / s": case.covariance_entries / best["native"]}
+    theirs = [value for key, value in best.items() if key.startswith("neural-tangents")]
+    return {"case": name, **seconds, "ratio": min(theirs) / best["native"] if theirs else None}
+
+
+def _swap(answer: tuple[float, Tensor], entries: int) -> tuple[float, int, Tensor]:
+    return answer[0], entries, answer[1]
+
+
+def main() -> int:
+    """Run the cases."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("benchmark.json"))
+    parser.add_argument("--peer", help="the Python of an environment with neural-tangents")
+    parser.add_argument("--only", action="append", choices=list(CASES))
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    peer = None
+    if options.peer and Path(options.peer).exists():
+        peer = Peer(options.peer)
+    else:
+        print("neural-tangents is not there (make peer installs it): its columns stay empty.", file=sys.stderr)
+    rows = [measure(name, CASES[name], peer, options.repeats) for name in track(options.only or list(CASES))]
+    table = Table(
+        title=f"milliseconds an entry of the NTK, {torch.get_num_threads()} threads, best of {options.repeats}"
+    )
+    columns = ["native", "reference", "neural-tangents float32", "neural-tangents float64"]
+    for column in ("case", *columns, "ratio to the better", "entries x layers / s"):
+        table.add_column(column, justify="left" if column == "case" else "right")
+    for row in rows:
+        cells = [f"{1e3 * row[column]:.4g}" if column in row else "-" for column in columns]
+        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.1f}"
+        table.add_row(row["case"], *cells, ratio, f"{row['entries x layers / s']:.2g}")
+    Console().print(table)
+    machine = {"machine": platform.processor() or platform.machine(), "threads": torch.get_num_threads(),
+               "simd": ntkit.native.build_info().simd, "ntkit": ntkit.__version__, "torch": torch.__version__}  # fmt: skip
+    options.output.write_text(json.dumps({"machine": machine, "seconds an entry": rows}, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
