@@ -123,9 +123,27 @@ def test_arrays_of_another_shape_are_refused():
     engine = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4)
     plan = engine._plan("self", False)
     with pytest.raises(ValueError, match="another size"):
-        _core.self(plan.tape, np.zeros((2, 5)), np.zeros((2, plan.deviations)), np.zeros(2), np.zeros(2), 1, None)
+        _core.self(
+            plan.tape,
+            np.zeros((2, 5)),
+            np.zeros((1, 1, 64)),
+            np.zeros((2, plan.deviations)),
+            np.zeros(2),
+            np.zeros(2),
+            1,
+            None,
+        )
     with pytest.raises(ValueError, match="another shape"):
-        _core.self(plan.tape, np.zeros((2, 4)), np.zeros((3, plan.deviations)), np.zeros(2), np.zeros(2), 1, None)
+        _core.self(
+            plan.tape,
+            np.zeros((2, 0)),
+            np.zeros((1, 1, 64)),
+            np.zeros((3, plan.deviations)),
+            np.zeros(2),
+            np.zeros(2),
+            1,
+            None,
+        )
 
 
 def test_convolution_that_shrinks_one_axis_and_grows_another():

@@ -28,6 +28,7 @@ def cross(
     deviation1: NDArray[np.float64],
     data2: NDArray[np.float64],
     deviation2: NDArray[np.float64],
+    inner: NDArray[np.float64],
     nngp: NDArray[np.float64],
     ntk: NDArray[np.float64] | None,
     upper: bool,
@@ -39,6 +40,7 @@ def cross(
 def self(
     tape: Tape,
     data: NDArray[np.float64],
+    inner: NDArray[np.float64],
     deviation: NDArray[np.float64],
     nngp: NDArray[np.float64],
     ntk: NDArray[np.float64],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit.program import Gains, Program
-from ntkit.rules import Kernels, Progress, read_data
+from ntkit.rules import Ends, Kernels, Moments, Progress, input_covariance, read_data
 
 from . import _core
 from ._tape import TapePlan, plan_cross, plan_self, unsupported
@@ -19,6 +19,7 @@ from ._tape import TapePlan, plan_cross, plan_self, unsupported
 __all__ = ["NativeEngine", "reason_against"]
 
 _CHUNK_BYTES = 48 << 20  # of each of: packed columns, packed rows, a tile of the result
+_MIRROR_ROWS = 256
 
 
 def reason_against(program: Program, *batches: Tensor | None) -> str | None:
@@ -41,6 +42,17 @@ def _needs_gradient(op: object) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class _Own:
+    """What is computed of each input on its own: arrays with one row, or number, for each."""
+
+    moments: Moments
+    data: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    nngp: NDArray[np.float64]
+    ntk: NDArray[np.float64]
+
+
 class NativeEngine:
     """Computes kernels of one program; tapes are planned once."""
 
@@ -56,32 +68,36 @@ class NativeEngine:
         threads = torch.get_num_threads()
         total = len(x1) * len(columns) if x2 is not None else len(x1) * (len(x1) + 1) // 2
         done = 0
-        step = max(4, _CHUNK_BYTES // (8 * max(plan.row_numbers, 1)))
+        step = max(plan.width, _CHUNK_BYTES // (8 * max(plan.row_numbers, 1)))
         for own2 in _ranges(len(columns), step):
-            data2, deviation2 = self._read(columns[own2.start : own2.stop])
-            row_step = max(1, min(step, _CHUNK_BYTES // (16 * len(own2))))
+            second = self._read(columns[own2.start : own2.stop])
+            row_step = max(1, min(step, _CHUNK_BYTES // (8 * len(own2))))
             for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
-                data1, deviation1 = self._read(x1[own1.start : own1.stop])
+                first = self._read(x1[own1.start : own1.stop])
+                inner = self._inner(plan, Ends(first.moments, second.moments, pair_dims=2))
                 upper = x2 is None and own1.stop > own2.start
                 tile = [np.zeros((len(own1), len(own2))) for _ in range(2 if ntk else 1)]
                 report = None if progress is None else _shifted(progress, done, total)
                 _core.cross(
-                    plan.tape, data1, deviation1, data2, deviation2, tile[0], tile[1] if ntk else None, upper,
-                    own1.start, own2.start, threads, report,
+                    plan.tape, first.data, first.deviation, second.data, second.deviation, inner,
+                    tile[0], tile[1] if ntk else None, upper, own1.start, own2.start, threads, report,
                 )  # fmt: skip
                 done += _entries(own1, own2) if upper else len(own1) * len(own2)
                 for target, values in ((out.ntk, tile[-1]), (out.nngp, tile[0])):
                     if target is not None:
-                        _write(target, torch.from_numpy(values), own1, own2, mirrored=x2 is None)
+                        target[own1.start : own1.stop, own2.start : own2.stop] = torch.from_numpy(values)
+        for target in out:
+            if x2 is None and target is not None:
+                _mirror(target)
         return out
 
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
         """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
         plan = self._plan("diag", ntk)
         parts = []
-        for rows in _ranges(len(x), max(4, _CHUNK_BYTES // (8 * max(plan.row_numbers, 1)))):
-            _, values = self._self(plan, x[rows.start : rows.stop])
-            parts.append(values[1 if ntk else 0])
+        for rows in _ranges(len(x), max(plan.width, _CHUNK_BYTES // (8 * max(plan.row_numbers, 1)))):
+            own = self._self(plan, x[rows.start : rows.stop])
+            parts.append(own.ntk if ntk else own.nngp)
         return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
 
     def _plan(self, kind: str, ntk: bool) -> TapePlan:
@@ -90,24 +106,41 @@ class NativeEngine:
             self._plans[kind, ntk] = plan
         return self._plans[kind, ntk]
 
-    def _read(self, x: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Give what the tape reads of each input: data (n, numbers) and deviations (n, 2 positions)."""
-        plan = self._plan("self", False)
-        data, values = self._self(plan, x)
-        return data, values[2]
+    def _read(self, x: Tensor) -> _Own:
+        """Give what tapes read of each input."""
+        return self._self(self._plan("self", False), x)
 
-    def _self(self, plan: TapePlan, x: Tensor) -> tuple[NDArray[np.float64], tuple[NDArray[Any], ...]]:
-        data = self._data(plan, x)
-        nngp, theta = np.zeros(len(x)), np.zeros(len(x))
-        deviation = np.zeros((len(x), plan.deviations))
-        _core.self(plan.tape, data, deviation, nngp, theta, torch.get_num_threads(), None)
-        return data, (nngp, theta, deviation)
-
-    def _data(self, plan: TapePlan, x: Tensor) -> NDArray[np.float64]:
+    def _self(self, plan: TapePlan, x: Tensor) -> _Own:
         with torch.no_grad():
-            values = read_data(self.program, x).data
-            rows = [values[key].movedim(-1, 1).reshape(len(x), -1) for key in plan.inputs]
-            return np.ascontiguousarray(torch.cat(rows, 1).double().numpy())
+            moments = read_data(self.program, x)
+            own = _Own(
+                moments,
+                self._data(plan, moments),
+                *(np.zeros(shape) for shape in ((len(x), plan.deviations), len(x), len(x))),
+            )
+            inner = self._inner(plan, Ends(moments, moments, pair_dims=1))
+        _core.self(plan.tape, own.data, inner, own.deviation, own.nngp, own.ntk, torch.get_num_threads(), None)
+        return own
+
+    def _data(self, plan: TapePlan, moments: Moments) -> NDArray[np.float64]:
+        """Give the inputs' numbers, channels before positions, shape (n, numbers); none of vectors."""
+        values = [moments.data[op.prefix, op.channel] for op in plan.inputs]
+        if plan.batch > 1:
+            return np.zeros((len(values[0]), 0))
+        rows = [value.movedim(-1, 1).reshape(len(value), -1) for value in values]
+        return np.ascontiguousarray(torch.cat(rows, 1).double().numpy())
+
+    def _inner(self, plan: TapePlan, ends: Ends) -> NDArray[np.float64]:
+        """Give x . x' / C of vectors by a matrix product, columns padded to whole blocks; nothing of images."""
+        if plan.batch == 1:
+            return np.zeros((0, 0, 0))
+        with torch.no_grad():
+            products = [torch.atleast_2d(input_covariance(op, (), ends).nngp) for op in plan.inputs]
+            rows, columns = products[0].shape
+            padded = torch.zeros(len(products), rows, -(-columns // plan.width) * plan.width, dtype=torch.float64)
+            for index, product in enumerate(products):
+                padded[index, :, :columns] = product
+        return padded.numpy()
 
 
 def _ranges(stop: int, step: int) -> Iterator[range]:
@@ -122,16 +155,9 @@ def _shifted(progress: Progress, before: int, total: int) -> Callable[[int], Non
     return lambda done: progress(before + done, total)
 
 
-def _write(target: Tensor, tile: Tensor, rows: range, columns: range, mirrored: bool) -> None:
-    place = target[rows.start : rows.stop, columns.start : columns.stop]
-    if not mirrored:
-        place.copy_(tile)
-        return
-    mirror = target[columns.start : columns.stop, rows.start : rows.stop]
-    if rows.stop <= columns.start:
-        place.copy_(tile)
-        mirror.copy_(tile.T)
-        return
-    i, j = torch.triu_indices(len(rows), len(columns), offset=rows.start - columns.start)
-    place[i, j] = tile[i, j].to(target.dtype)
-    mirror[j, i] = tile[i, j].to(target.dtype)
+def _mirror(matrix: Tensor) -> None:
+    """Copy what is above the diagonal below it, so that the matrix is symmetric to the bit."""
+    for own in _ranges(len(matrix), _MIRROR_ROWS):
+        square = matrix[own.start : own.stop, own.start : own.stop]
+        square.copy_(square.triu() + square.triu(1).T)
+        matrix[own.stop :, own.start : own.stop] = matrix[own.start : own.stop, own.stop :].T

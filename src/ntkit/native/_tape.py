@@ -39,6 +39,7 @@ Plane = tuple[int, Offset]
 """A node and an offset, one number for each of the node's position axes."""
 
 _AXES = 3
+_LANES = 4  # kLanes of the core
 _BATCH = 16
 _MOST_NODES = 400  # planning recurses through them
 
@@ -67,18 +68,27 @@ class TapePlan:
     tape
         The instructions, in the core.
     inputs
-        The ``(prefix, channel)`` of the data that it reads, in order; each input's numbers are (channels, positions).
-    row_numbers
-        How many numbers it reads of each input: data, then deviations and their inverses.
+        The operations whose data it reads, in order; each input's numbers are (channels, positions).
+    data_size, deviations
+        How many numbers it reads of each input: data (none where ``batch`` is more than one, inner products take their place),
+        and deviations with their inverses.
+    batch
+        How many blocks of pairs it runs at once: more than one where no value has positions.
     planes
         How many planes it computes, all nodes together.
     """
 
     tape: _core.Tape
-    inputs: tuple[tuple[int, int], ...]
+    inputs: tuple[Input, ...]
     data_size: int
     deviations: int
+    batch: int
     planes: int
+
+    @property
+    def width(self) -> int:
+        """How many columns of a kernel one run of the tape computes."""
+        return self.batch * _LANES
 
     @property
     def row_numbers(self) -> int:
@@ -146,7 +156,7 @@ class _Planner:
     factors: list[list[float]] = field(default_factory=list)
     instructions: list[list[int]] = field(default_factory=list)
     instruction_factors: list[float] = field(default_factory=list)
-    inputs: list[tuple[int, int]] = field(default_factory=list)
+    inputs: list[Input] = field(default_factory=list)
     data_sizes: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -298,8 +308,10 @@ class _Planner:
         match node.op:
             case Input(channels=channels) as op:
                 index = len(self.inputs)
-                self.inputs.append((op.prefix, op.channel))
-                self.data_sizes.append(channels * int(np.prod(node.positions, dtype=np.int64)))
+                self.inputs.append(op)
+                self.data_sizes.append(
+                    channels * int(np.prod(node.positions, dtype=np.int64)) if self._batch == 1 else 0
+                )
             case Dense(gains=gains):
                 constants = _numbers(gains)
             case Conv(gains=gains) as op:
@@ -358,7 +370,7 @@ class _Planner:
             self.data_sizes,
             self._batch,
         )
-        return TapePlan(tape, tuple(self.inputs), sum(self.data_sizes), 2 * sum(activations), self.planes)
+        return TapePlan(tape, tuple(self.inputs), sum(self.data_sizes), 2 * sum(activations), self._batch, self.planes)
 
 
 def _numbers(gains: Gains) -> list[float]:

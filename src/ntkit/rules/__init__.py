@@ -1,6 +1,19 @@
 """Rules: how each operation transforms covariances, and the reference engine that runs them in torch."""
 
+from ._covariance import Ends, Moments
 from ._engine import read_data
+from ._input import input_covariance
 from ._tiles import BYTE_BUDGET, Kernels, Progress, diag, gram, pair_bytes
 
-__all__ = ["BYTE_BUDGET", "Kernels", "Progress", "diag", "gram", "pair_bytes", "read_data"]
+__all__ = [
+    "BYTE_BUDGET",
+    "Ends",
+    "Kernels",
+    "Moments",
+    "Progress",
+    "diag",
+    "gram",
+    "input_covariance",
+    "pair_bytes",
+    "read_data",
+]

@@ -47,7 +47,8 @@ def _refine(k: Tensor, q1: Tensor, q2: Tensor, rows1: Tensor, rows2: Tensor, x1:
     The correlation of two equal points must be exactly one: a matrix product that rounds differently from |x|^2 makes
     it 1 - eps, an angle of sqrt(2 eps), and the tangent kernel of a ReLU network is wrong in the eighth digit.
     """
-    near = q1 + q2 - 2 * k < _NEAR * (q1 + q2)
+    half = (1 - _NEAR) / 2  # |x - x'|^2 < near (|x|^2 + |x'|^2), written so that few large temporaries are needed
+    near = k > half * q1 + half * q2
     where = near.nonzero(as_tuple=True)
     if where[0].numel() == 0:
         return k

@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::int64_t kSegment = 32;  // most blocks of columns in one task
-constexpr std::int64_t kVectorRows = 8;  // rows that share a block of columns while it is in the cache, for long vectors
 
 struct Free {
     void operator()(double* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
@@ -45,18 +44,18 @@ void repeat(const double* row, std::int64_t size, int width, double* to) {
 struct Workspace {
     Buffer slots, scratch, data, deviation, nngp, ntk;
 
-    explicit Workspace(const Tape& tape, std::int64_t rows)
+    explicit Workspace(const Tape& tape)
         : slots(allocate(tape.slots * 2 * tape.slot_positions * kLanes)),
           scratch(allocate(2 * tape.slot_positions * kLanes)),
-          data(allocate(std::max<std::int64_t>(rows, tape.batch) * tape.data_size * kLanes)),
-          deviation(allocate(rows * 2 * tape.activation_positions * tape.batch * kLanes)),
+          data(allocate(tape.data_size * kLanes)),
+          deviation(allocate(2 * tape.activation_positions * tape.batch * kLanes)),
           nngp(allocate(tape.batch * kLanes)),
           ntk(allocate(tape.batch * kLanes)) {}
 };
 
 // Runs tasks 0, 1, ... on threads while the calling thread polls. An exception of a task is thrown here.
 template <class Task>
-bool run_tasks(const Tape& tape, std::int64_t rows, std::int64_t tasks, int threads, const std::atomic<std::int64_t>& done, const Poll& poll,
+bool run_tasks(const Tape& tape, std::int64_t tasks, int threads, const std::atomic<std::int64_t>& done, const Poll& poll,
                Task task) {
     std::atomic<std::int64_t> next{0};
     std::atomic<bool> stop{false};
@@ -66,7 +65,7 @@ bool run_tasks(const Tape& tape, std::int64_t rows, std::int64_t tasks, int thre
     std::exception_ptr failure;
     const auto work = [&] {
         try {
-            Workspace workspace(tape, rows);
+            Workspace workspace(tape);
             while (!stop) {
                 const std::int64_t index = next++;
                 if (index >= tasks) break;
@@ -104,7 +103,7 @@ bool run_tasks(const Tape& tape, std::int64_t rows, std::int64_t tasks, int thre
 
 }  // namespace
 
-bool cross(const Tape& tape, const Batch& rows, const Batch& columns, const Result& result, bool upper,
+bool cross(const Tape& tape, const Batch& rows, const Batch& columns, const Inner& inner, const Result& result, bool upper,
            std::int64_t first_row, std::int64_t first_column, int threads, const Poll& poll) {
     const Execute execute = choose_execute();
     const int width = tape.batch * kLanes;  // columns in a block
@@ -117,45 +116,34 @@ bool cross(const Tape& tape, const Batch& rows, const Batch& columns, const Resu
         interleave(columns.data, tape.data_size, first, columns.count, width, &data[first * tape.data_size]);
         interleave(columns.deviation, deviations, first, columns.count, width, &deviation[first * deviations]);
     }
-    const std::int64_t together = tape.batch > 1 ? kVectorRows : 1;
-    const std::int64_t groups = (rows.count + together - 1) / together;
-    const std::int64_t length = std::clamp<std::int64_t>(groups * blocks / (8 * std::max(threads, 1)), 1, kSegment);
+    const std::int64_t length = std::clamp<std::int64_t>(rows.count * blocks / (8 * std::max(threads, 1)), 1, kSegment);
     const std::int64_t segments = (blocks + length - 1) / length;
     std::atomic<std::int64_t> done{0};
     const auto task = [&](std::int64_t index, Workspace& workspace, const std::atomic<bool>& stop) {
-        const std::int64_t top = index / segments * together, bottom = std::min(rows.count, top + together);
+        const std::int64_t row = index / segments;
         const std::int64_t from = index % segments * length, to = std::min(blocks, from + length);
-        const auto begin = [&](std::int64_t row) {  // the first column that is wanted
-            return upper ? std::max<std::int64_t>(0, first_row + row - first_column) : 0;
-        };
-        if (begin(top) >= to * width) return;
-        for (std::int64_t row = top; row < bottom; ++row) {
-            const std::int64_t place = row - top;
-            repeat(rows.data + row * tape.data_size, tape.data_size, kLanes, &workspace.data[place * tape.data_size * kLanes]);
-            repeat(rows.deviation + row * deviations, deviations, width, &workspace.deviation[place * deviations * width]);
-        }
-        for (std::int64_t block = std::max(from, begin(top) / width); block < to && !stop; ++block) {
-            const std::int64_t first = block * width;
-            std::int64_t written = 0;
-            for (std::int64_t row = top; row < bottom && begin(row) < first + width; ++row) {
-                const std::int64_t place = row - top;
-                execute(tape, {&workspace.data[place * tape.data_size * kLanes], &data[first * tape.data_size], true,
-                               &workspace.deviation[place * deviations * width], &deviation[first * deviations],
-                               workspace.slots.get(), workspace.scratch.get(), workspace.nngp.get(), workspace.ntk.get()});
-                const std::int64_t end = std::min(first + width, columns.count);
-                for (std::int64_t column = std::max(first, begin(row)); column < end; ++column) {
-                    result.nngp[row * result.stride + column] = workspace.nngp[column - first];
-                    if (result.ntk) result.ntk[row * result.stride + column] = workspace.ntk[column - first];
-                    ++written;
-                }
+        // The first column that is wanted.
+        const std::int64_t begin = upper ? std::max<std::int64_t>(0, first_row + row - first_column) : 0;
+        if (begin >= to * width) return;
+        repeat(rows.data + row * tape.data_size, tape.data_size, kLanes, workspace.data.get());
+        repeat(rows.deviation + row * deviations, deviations, width, workspace.deviation.get());
+        for (std::int64_t block = std::max(from, begin / width); block < to && !stop; ++block) {
+            const std::int64_t first = block * width, end = std::min(first + width, columns.count);
+            const double* products = inner.products ? inner.products + row * inner.row_stride + first : nullptr;
+            execute(tape, {workspace.data.get(), &data[first * tape.data_size], products, inner.data_stride,
+                           workspace.deviation.get(), &deviation[first * deviations], workspace.slots.get(),
+                           workspace.scratch.get(), workspace.nngp.get(), workspace.ntk.get()});
+            for (std::int64_t column = std::max(first, begin); column < end; ++column) {
+                result.nngp[row * result.stride + column] = workspace.nngp[column - first];
+                if (result.ntk) result.ntk[row * result.stride + column] = workspace.ntk[column - first];
             }
-            done += written;
+            done += end - std::max(first, begin);
         }
     };
-    return run_tasks(tape, together, groups * segments, threads, done, poll, task);
+    return run_tasks(tape, rows.count * segments, threads, done, poll, task);
 }
 
-bool self(const Tape& tape, const double* data, std::int64_t count, double* deviation, double* nngp, double* ntk,
+bool self(const Tape& tape, const double* data, std::int64_t count, const Inner& inner, double* deviation, double* nngp, double* ntk,
           int threads, const Poll& poll) {
     const Execute execute = choose_execute();
     const std::int64_t deviations = 2 * tape.activation_positions;
@@ -163,11 +151,11 @@ bool self(const Tape& tape, const double* data, std::int64_t count, double* devi
     const int width = tape.batch * kLanes;
     const auto task = [&](std::int64_t block, Workspace& workspace, const std::atomic<bool>&) {
         const std::int64_t first = block * width;
-        interleave(data, tape.data_size, first, count, width, workspace.data.get());
+        if (!inner.products) interleave(data, tape.data_size, first, count, width, workspace.data.get());
         std::fill_n(workspace.nngp.get(), width, 0.0);  // a tape without output leaves them as they are
         std::fill_n(workspace.ntk.get(), width, 0.0);
-        execute(tape, {workspace.data.get(), workspace.data.get(), false, workspace.deviation.get(), workspace.deviation.get(),
-                       workspace.slots.get(), workspace.scratch.get(), workspace.nngp.get(), workspace.ntk.get()});
+        execute(tape, {workspace.data.get(), workspace.data.get(), inner.products ? inner.products + first : nullptr,
+                       inner.data_stride, workspace.deviation.get(), workspace.deviation.get(), workspace.slots.get(), workspace.scratch.get(), workspace.nngp.get(), workspace.ntk.get()});
         for (std::int64_t row = first; row < std::min(first + width, count); ++row) {
             for (std::int64_t i = 0; i < deviations; ++i)
                 deviation[row * deviations + i] = workspace.deviation[i * width + (row - first)];
@@ -176,7 +164,7 @@ bool self(const Tape& tape, const double* data, std::int64_t count, double* devi
             ++done;
         }
     };
-    return run_tasks(tape, 1, (count + width - 1) / width, threads, done, poll, task);
+    return run_tasks(tape, (count + width - 1) / width, threads, done, poll, task);
 }
 
 }  // namespace ntkit

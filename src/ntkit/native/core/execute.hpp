@@ -10,9 +10,10 @@ namespace ntkit {
 
 // One block: batch * kLanes inputs on each side. All arrays have the lanes innermost, and the batch before them.
 struct Block {
-    const double* data1;      // (data_size, batch, kLanes), or (data_size, kLanes) where one input meets the whole batch
+    const double* data1;      // (data_size, kLanes); not read where batch > 1
     const double* data2;
-    bool one_left;            // whether it does
+    const double* inner;      // where batch > 1: inner products / C, batch * kLanes of them for each data
+    std::int64_t inner_stride;  // from one data to the next
     double* deviation1;       // (2, activation_positions, batch, kLanes): standard deviations, and their inverses
     double* deviation2;
     double* slots;            // (slots, 2, slot_positions, kLanes)

@@ -142,8 +142,18 @@ void run_polled(const nb::object& progress, Run run) {
     if (raised) throw nb::python_error(std::move(*raised));
 }
 
+// The inner products that a tape of vectors reads: (data, rows, columns padded to whole blocks); empty for other tapes.
+ntkit::Inner read_inner(const ntkit::Tape& tape, const Array<const double, 3>& inner, std::size_t rows, std::size_t columns) {
+    if (tape.batch == 1) return {nullptr, 0, 0};
+    const std::size_t width = static_cast<std::size_t>(tape.batch) * ntkit::kLanes;
+    const std::size_t padded = (columns + width - 1) / width * width;
+    require(inner.shape(0) == tape.data_start.size() && inner.shape(1) == rows && inner.shape(2) == padded,
+            "inner products of another shape");
+    return {inner.data(), static_cast<std::int64_t>(rows * padded), static_cast<std::int64_t>(padded)};
+}
+
 void cross(const ntkit::Tape& tape, Array<const double, 2> data1, Array<const double, 2> deviation1,
-           Array<const double, 2> data2, Array<const double, 2> deviation2, Array<double, 2> nngp,
+           Array<const double, 2> data2, Array<const double, 2> deviation2, Array<const double, 3> inner, Array<double, 2> nngp,
            std::optional<Array<double, 2>> ntk, bool upper, std::int64_t first_row, std::int64_t first_column, int threads,
            const nb::object& progress) {
     const auto rows = static_cast<std::int64_t>(data1.shape(0)), columns = static_cast<std::int64_t>(data2.shape(0));
@@ -155,13 +165,14 @@ void cross(const ntkit::Tape& tape, Array<const double, 2> data1, Array<const do
     require(static_cast<std::int64_t>(nngp.shape(0)) == rows && static_cast<std::int64_t>(nngp.shape(1)) == columns,
             "a result of another shape");
     require(!ntk || (ntk->shape(0) == nngp.shape(0) && ntk->shape(1) == nngp.shape(1)), "a result of another shape");
+    const ntkit::Inner products = read_inner(tape, inner, data1.shape(0), data2.shape(0));
     run_polled(progress, [&](const ntkit::Poll& poll) {
-        ntkit::cross(tape, {data1.data(), deviation1.data(), rows}, {data2.data(), deviation2.data(), columns},
+        ntkit::cross(tape, {data1.data(), deviation1.data(), rows}, {data2.data(), deviation2.data(), columns}, products,
                      {nngp.data(), ntk ? ntk->data() : nullptr, columns}, upper, first_row, first_column, threads, poll);
     });
 }
 
-void self(const ntkit::Tape& tape, Array<const double, 2> data, Array<double, 2> deviation, Array<double, 1> nngp,
+void self(const ntkit::Tape& tape, Array<const double, 2> data, Array<const double, 3> inner, Array<double, 2> deviation, Array<double, 1> nngp,
           Array<double, 1> ntk, int threads, const nb::object& progress) {
     const auto count = static_cast<std::int64_t>(data.shape(0));
     require(static_cast<std::int64_t>(data.shape(1)) == tape.data_size, "data of another size");
@@ -169,8 +180,9 @@ void self(const ntkit::Tape& tape, Array<const double, 2> data, Array<double, 2>
                 static_cast<std::int64_t>(ntk.shape(0)) == count &&
                 static_cast<std::int64_t>(deviation.shape(1)) == 2 * tape.activation_positions,
             "a result of another shape");
+    const ntkit::Inner products = read_inner(tape, inner, 1, data.shape(0));
     run_polled(progress, [&](const ntkit::Poll& poll) {
-        ntkit::self(tape, data.data(), count, deviation.data(), nngp.data(), ntk.data(), threads, poll);
+        ntkit::self(tape, data.data(), count, products, deviation.data(), nngp.data(), ntk.data(), threads, poll);
     });
 }
 
@@ -187,8 +199,8 @@ NB_MODULE(_core, m) {
     nb::class_<ntkit::Tape>(m, "Tape", "The instructions of one block of pairs.");
     m.def("make_tape", &make_tape, "Read a tape from arrays.");
     m.def("cross", &cross, nb::arg("tape"), nb::arg("data1"), nb::arg("deviation1"), nb::arg("data2"), nb::arg("deviation2"),
-          nb::arg("nngp"), nb::arg("ntk").none(), nb::arg("upper"), nb::arg("first_row"), nb::arg("first_column"),
+          nb::arg("inner"), nb::arg("nngp"), nb::arg("ntk").none(), nb::arg("upper"), nb::arg("first_row"), nb::arg("first_column"),
           nb::arg("threads"), nb::arg("progress").none(), "Compute the kernels between two batches.");
-    m.def("self", &self, nb::arg("tape"), nb::arg("data"), nb::arg("deviation"), nb::arg("nngp"), nb::arg("ntk"),
+    m.def("self", &self, nb::arg("tape"), nb::arg("data"), nb::arg("inner"), nb::arg("deviation"), nb::arg("nngp"), nb::arg("ntk"),
           nb::arg("threads"), nb::arg("progress").none(), "Compute the deviations and kernels of each input with itself.");
 }
