@@ -18,7 +18,6 @@ __all__ = [
     "Problem",
     "QuadratureWarning",
     "SingularKernelError",
-    "TraceError",
     "UnsupportedLayerError",
 ]
 
@@ -33,10 +32,6 @@ class InputError(NtkitError, ValueError):
 
 class InputTypeError(NtkitError, TypeError):
     """Data of the wrong type, dtype or device."""
-
-
-class TraceError(NtkitError, RuntimeError):
-    """A module whose forward could not be read as a graph of operations."""
 
 
 class EngineError(NtkitError, RuntimeError):

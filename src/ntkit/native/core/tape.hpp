@@ -61,7 +61,6 @@ struct Tape {
     std::int32_t batch = 1;            // blocks of lanes run at once; in networks of vectors they stand in for positions
     std::int32_t slots = 0;
     std::int64_t slot_positions = 0;   // the largest plane
-    std::int32_t activations = 0;
     std::vector<std::int64_t> activation_start;  // where each activation's positions begin among all of them
     std::int64_t activation_positions = 0;       // of all activations together
     std::vector<std::int64_t> data_start;        // where each data's numbers begin, in an input's row
