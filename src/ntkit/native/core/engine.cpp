@@ -4,9 +4,11 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -53,6 +55,15 @@ struct Workspace {
           ntk(allocate(tape.batch * kLanes)) {}
 };
 
+// Threads that are joined in any case (std::jthread is missing from some standard libraries).
+struct Threads : std::vector<std::thread> {
+    void join() {
+        for (std::thread& thread : *this) thread.join();
+        clear();
+    }
+    ~Threads() { join(); }
+};
+
 // Runs tasks 0, 1, ... on threads while the calling thread polls. An exception of a task is thrown here.
 template <class Task>
 bool run_tasks(const Tape& tape, std::int64_t tasks, int threads, const std::atomic<std::int64_t>& done, const Poll& poll,
@@ -81,9 +92,17 @@ bool run_tasks(const Tape& tape, std::int64_t tasks, int threads, const std::ato
         finished.notify_all();
     };
     const int count = static_cast<int>(std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(tasks, 1)));
-    running = count;
-    std::vector<std::jthread> pool;
-    for (int i = 0; i < count; ++i) pool.emplace_back(work);
+    Threads pool;
+    for (int i = 0; i < count; ++i) {
+        ++running;
+        try {
+            pool.emplace_back(work);
+        } catch (const std::system_error&) {  // no more threads to be had: those that run do the work
+            --running;
+            if (i == 0) throw;
+            break;
+        }
+    }
     bool go_on = true;
     {
         std::unique_lock lock(mutex);
@@ -96,7 +115,7 @@ bool run_tasks(const Tape& tape, std::int64_t tasks, int threads, const std::ato
             lock.lock();
         }
     }
-    pool.clear();
+    pool.join();
     if (failure) std::rethrow_exception(failure);
     return go_on && poll(done);
 }
