@@ -59,6 +59,21 @@ def test_same_bits_whatever_the_threads_and_tiles(threads, monkeypatch):
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
+@pytest.mark.parametrize("chunk", [1, 1 << 12, 48 << 20])
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 150])
+def test_vectors_in_blocks_of_any_size(n, chunk, monkeypatch):
+    monkeypatch.setattr(_engine, "_CHUNK_BYTES", chunk)
+    net = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 8), nn.LeakyReLU(0.1), nn.Linear(8, 1))
+    limit = ntkit.infinite_width(net, b_std=0.2)
+    x, z = normal(n, 12), normal(70, 12, seed=1)
+    z[0] = x[0]
+    for other in (None, z):
+        native, reference = (limit.both(x, other, engine=engine) for engine in ("native", "reference"))
+        for a, b in zip(native, reference, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=0)
+    torch.testing.assert_close(limit.ntk.diag(x), limit.ntk(x).diagonal(), rtol=1e-14, atol=0)
+
+
 def test_symmetric_to_the_bit_and_equal_to_two_batches():
     x = normal(11, 3, 8, 8)
     engine = engine_of(POOLED, 3, 8, 8)
