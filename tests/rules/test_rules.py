@@ -2,34 +2,12 @@
 
 import pytest
 import torch
+from tests.rules.families import Function, Images, Signals, Vectors, normal
 from torch import nn
 from torch.nn import functional as F
 
 import ntkit
 from ntkit.testing import RuleConformance
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-class Vectors(RuleConformance):
-    def inputs(self):
-        return normal(5, 4)
-
-
-class Signals(RuleConformance):
-    width, n_samples = 32, 200
-
-    def inputs(self):
-        return normal(4, 2, 6)
-
-
-class Images(RuleConformance):
-    width, n_samples = 24, 200
-
-    def inputs(self):
-        return normal(4, 2, 4, 4)
 
 
 class TestMlp(Vectors):
@@ -78,100 +56,6 @@ class TestOverrides(Vectors):
 
     def module(self, width):
         return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 3))
-
-
-class Activations(Vectors):
-    activation: nn.Module
-
-    def module(self, width):
-        return nn.Sequential(
-            nn.Linear(4, width), self.activation, nn.Linear(width, width), self.activation, nn.Linear(width, 2)
-        )
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
-
-
-class TestLeakyRelu(Activations):
-    activation = nn.LeakyReLU(0.3)
-
-
-class TestFrozenPrelu(Activations):
-    activation = nn.PReLU().requires_grad_(False)
-
-
-class TestAbs(Activations):
-    activation = Function(torch.abs)
-
-
-class TestErf(Activations):
-    activation = Function(torch.erf)
-
-
-class TestGelu(Activations):
-    activation = nn.GELU()
-
-
-class TestSin(Activations):
-    activation = Function(torch.sin)
-
-
-class TestCos(Activations):
-    activation = Function(lambda x: x.cos())
-
-
-class TestSquare(Vectors):
-    gains = {"w_std": 0.8}
-    n_samples = 600
-
-    def module(self, width):
-        return nn.Sequential(nn.Linear(4, width), Function(torch.square), nn.Linear(width, 2))
-
-
-class TestCube(TestSquare):
-    def module(self, width):
-        return nn.Sequential(nn.Linear(4, width), Function(lambda x: x**3), nn.Linear(width, 2))
-
-
-class TestExp(TestSquare):
-    gains = {"w_std": 0.5}
-
-    def module(self, width):
-        return nn.Sequential(nn.Linear(4, width), Function(torch.exp), nn.Linear(width, 2))
-
-
-class TestSign(Activations):
-    activation = Function(torch.sign)
-    tangent = False
-
-    def module(self, width):
-        return super().module(width).requires_grad_(False)
-
-
-class TestStep(TestSign):
-    activation = Function(lambda x: torch.heaviside(x, torch.zeros((), dtype=x.dtype)))
-
-
-class TestTanh(Activations):
-    activation = nn.Tanh()
-
-
-class TestSelu(Activations):
-    activation = nn.SELU()
-
-
-class TestHardtanh(Activations):
-    activation = nn.Hardtanh()
-
-
-class TestOwnFunction(Activations):
-    activation = ntkit.Elementwise(lambda z: torch.exp(-z * z) + 0.5 * z.abs(), kinks=(0.0,))
 
 
 class TestConvFlatten(Images):

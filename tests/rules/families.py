@@ -1,0 +1,38 @@
+"""What the tests of rules share: inputs of each kind, and a function as a layer."""
+
+import torch
+from torch import nn
+
+from ntkit.testing import RuleConformance
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class Vectors(RuleConformance):
+    def inputs(self):
+        return normal(5, 4)
+
+
+class Signals(RuleConformance):
+    width, n_samples = 32, 200
+
+    def inputs(self):
+        return normal(4, 2, 6)
+
+
+class Images(RuleConformance):
+    width, n_samples = 24, 200
+
+    def inputs(self):
+        return normal(4, 2, 4, 4)
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
