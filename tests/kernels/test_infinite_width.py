@@ -285,6 +285,7 @@ def test_bad_pairs(x2, error, message):
         ({"init": "xavier"}, '"ntk", "standard" or "torch"'),
         ({"init": "torch", "w_std": 1.0}, "have no effect"),
         ({"overrides": {"0": {"gain": 1.0}}}, '"w_std" and "b_std"'),
+        ({"overrides": ["0"]}, "overrides must be a mapping"),
         ({"overrides": {"7": {"w_std": 1.0}}}, "does not use"),
     ],
 )
@@ -292,6 +293,25 @@ def test_bad_gains(arguments, message):
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     with pytest.raises((ValueError, TypeError), match=message):
         ntkit.infinite_width(net, **arguments).ntk(torch.ones(2, 4))
+
+
+@pytest.mark.parametrize("engine", ["native", "reference"])
+def test_overflow_is_an_error(engine):
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+    x = torch.full((2, 4), 1e200, dtype=torch.float64)
+    with pytest.raises(InputError, match="too large"):
+        limit.ntk(x, engine=engine)
+    with pytest.raises(InputError, match="too large"):
+        limit.nngp.diag(x)
+    with pytest.raises(InputError, match="too large"):
+        limit.nngp(torch.full((2, 4), 1e30), engine=engine)  # fits float64, not the float32 of the result
+
+
+@pytest.mark.parametrize("shape", [5, "abc", (0,), (-1, 3), (2.5,)])
+def test_bad_input_shape(shape):
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+    with pytest.raises(InputError, match="input_shape must be"):
+        limit.explain(shape)
 
 
 def test_engines():
@@ -331,7 +351,7 @@ def test_memory_stays_within_the_budget():
     net = nn.Sequential(*convs(2, 8, 8, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
     program = ntkit.infinite_width(net)._tracer.program((2, 8, 8))
     x = normal(24, 2, 8, 8)
-    budget = 16 << 20
+    budget = 4 << 20  # below the size of a tile, so that it is the budget that binds
     for work in (
         lambda: gram(program, x, None, True, True, byte_budget=budget),
         lambda: diag(program, x, True, budget),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["check_batches"]
+__all__ = ["check_batches", "check_input_size", "check_result"]
 
 
 def check_batches(x1: Tensor, x2: Tensor | None) -> None:
@@ -69,4 +71,24 @@ def _check_finite(name: str, x: Tensor) -> None:
         raise InputError(
             f"{name} must be finite. Got NaN or infinite values in {int(bad.flatten(1).any(1).sum())} of {len(x)} rows, "
             f"the first in row {row}. Remove or impute them."
+        )
+
+
+def check_input_size(input_shape: Sequence[int]) -> tuple[int, ...]:
+    """Give the shape of one input as a tuple, or say why it cannot be one."""
+    sizes = tuple(input_shape) if isinstance(input_shape, Sequence) else ()
+    if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise InputError(
+            "input_shape must be the positive lengths of one input without its batch, such as (784,) or (3, 32, 32). "
+            f"Got {input_shape!r}."
+        )
+    return sizes
+
+
+def check_result(values: Tensor) -> None:
+    """Refuse a kernel that left the range of its dtype: finite input that large gives infinite or NaN values."""
+    if not bool(torch.isfinite(values.detach()).all()):
+        raise InputError(
+            f"the inputs, or the gains w_std and b_std, are too large: the kernel is beyond the range of {values.dtype}. "
+            "Scale the inputs, x / x.abs().max()."
         )

@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from ntkit.errors import EngineError, InputError, Problem, UnsupportedLayerError
+from ntkit.errors import EngineError, InputError, InputTypeError, Problem, UnsupportedLayerError
 from ntkit.native import NativeEngine, reason_against
 from ntkit.program import Elementwise, Program
 from ntkit.rules import Kernels, Progress, diag, gram
 from ntkit.trace import B_STD, W_STD, GainRule, Init, Tracer
 
-from ._checks import check_batches
+from ._checks import check_batches, check_input_size, check_result
 from ._explain import Explanation
 from ._kernel import Kernel
 
@@ -66,9 +66,10 @@ class InfiniteWidthKernel(Kernel):
         check_batches(x, None)
         ntk = self.which == "ntk"
         program = self.limit._program(x.shape[1:], ntk)
-        if reason_against(program, x) is None:
-            return self.limit._native(program).diag(x, ntk)
-        return diag(program, x, ntk)
+        native = reason_against(program, x) is None
+        values = self.limit._native(program).diag(x, ntk) if native else diag(program, x, ntk)
+        check_result(values)
+        return values
 
     def __repr__(self) -> str:
         return f"{self.limit!r}.{self.which}"
@@ -125,7 +126,7 @@ class InfiniteWidth:
         flatten    3     -          same              nothing                   1             8  native
         linear     3     -          same              nothing                   1             8  native
         """
-        program = self._program(tuple(input_shape), ntk=False)
+        program = self._program(check_input_size(input_shape), ntk=False)
         return Explanation.of(program, "reference" if reason_against(program) else "native")
 
     def _program(self, input_shape: Sequence[int], ntk: bool) -> Program:
@@ -145,8 +146,13 @@ class InfiniteWidth:
         if engine == "native" and against is not None:
             raise EngineError(f'{against}. Write engine="reference" or engine="auto".')
         if engine != "reference" and against is None:
-            return self._native(program).gram(x1, x2, ntk, nngp, progress)
-        return gram(program, x1, x2, ntk, nngp, progress=progress)
+            kernels = self._native(program).gram(x1, x2, ntk, nngp, progress)
+        else:
+            kernels = gram(program, x1, x2, ntk, nngp, progress=progress)
+        for matrix in kernels:
+            if matrix is not None:
+                check_result(matrix)
+        return kernels
 
     def _native(self, program: Program) -> NativeEngine:
         if id(program) not in self._engines:
@@ -213,6 +219,10 @@ def infinite_width(
     >>> limit.nngp.diag(x)
     tensor([1.0000, 1.0000], dtype=torch.float64)
     """
+    if not isinstance(overrides, Mapping | None):
+        raise InputTypeError(
+            f'overrides must be a mapping from layers to gains. Got {overrides!r}. Write {{"0": {{"w_std": 1.0}}}}.'
+        )
     return InfiniteWidth(module, GainRule(w_std, b_std, init, dict(overrides or {})))
 
 
