@@ -202,7 +202,7 @@ def test_mean(phi):
     "phi",
     [
         quadrature("undeclared", lambda z: torch.tanh(z) + torch.relu(z - 1)),
-        quadrature("off-centre", lambda z: torch.tanh(z).clamp(max=0.5), (math.atanh(0.5),)),
+        quadrature("misplaced", lambda z: torch.tanh(z).clamp(max=0.5), (0.5,)),
         quadrature("sharp", lambda z: torch.tanh(200 * z)),
     ],
     ids=str,
@@ -238,6 +238,16 @@ def test_jump_has_no_tangent():
     assert value.item() == pytest.approx(nested(phi, 1.0, 1.0, 1.0)[0], abs=1e-13)
     with pytest.raises(ValueError, match="hardshrink jumps"):
         dual(phi, one, one, one, tangent=True)
+    at_zero = quadrature("at zero", lambda z: torch.where(z > 0, torch.cos(z), torch.tanh(z)), (0.0,))
+    value, _ = dual(at_zero, one / 2, one, one, tangent=False)
+    assert value.item() == pytest.approx(nested(at_zero, 1.0, 1.0, 0.5)[0], abs=1e-13)
+    with pytest.raises(ValueError, match="at zero jumps"):
+        dual(at_zero, one, one, one, tangent=True)
+    k, q = f64([0.3, -0.99], [1.0, 1.3])
+    for jumping in (phi, at_zero):  # the kernel without a tangent has gradients all the same
+        k.requires_grad_()
+        q.requires_grad_()
+        assert torch.autograd.gradcheck(lambda k, q, f=jumping: dual(f, k, q, q.flip(0), tangent=False)[0], (k, q))
 
 
 def test_owen_and_orthant():

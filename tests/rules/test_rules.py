@@ -41,7 +41,7 @@ class TestStandardInit(TestMlp):
 
         x = self.inputs()
         module = self.module(512)
-        ntk, nngp = sampled_kernels(module, x, x, GainRule(**self.gains), 24, torch.Generator().manual_seed(0))
+        ntk, nngp = sampled_kernels(module, x, x, GainRule(**self.gains), 100, torch.Generator().manual_seed(0))
         exact = ntkit.infinite_width(module, **self.gains).both(x)
         assert ((exact.nngp - nngp.mean).abs() < 4.5 * nngp.error).all()
         assert ((exact.ntk - ntk.mean).abs() < 4.5 * ntk.error).all()

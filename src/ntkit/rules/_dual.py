@@ -1,4 +1,4 @@
-"""Gaussian expectations of an activation: the one place that chooses between closed forms and tables."""
+"""Gaussian expectations of an activation: the one place that chooses between closed forms, tables and panels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from torch import Tensor
 from ntkit.program import Activation
 
 from ._closed_forms import closed_dual, closed_mean
+from ._kinked import kinked_dual, kinked_mean
 from ._pair import Pair
+from ._partition import has_strong_kinks, jumps
 from ._piecewise import pieces, piecewise_dual, piecewise_mean
 from ._table import table_dual, table_mean
 
@@ -19,6 +21,9 @@ def dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool) -> t
 
     Differentiable once in ``k``, ``q1`` and ``q2``, with finite gradients everywhere: where two inputs coincide
     (k^2 = q1 q2) and where one is zero, derivatives that are infinite there are replaced by zero.
+
+    Functions without a closed form: exact if they are polynomials of degree at most 3 between their kinks; from a table
+    if they are smooth but for a kink at zero; integrated entry by entry otherwise, see ``_kinked`` for what that costs.
 
     Parameters
     ----------
@@ -57,8 +62,10 @@ def dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool) -> t
     pair = Pair(k, q1, q2)
     if phi.name != "quadrature":
         value, slope = closed_dual(phi, pair, tangent)
-    elif (polynomials := pieces(phi)) is not None:
+    elif (polynomials := pieces(phi)) is not None and (tangent or not pair.graded or not jumps(phi)):
         value, slope = piecewise_dual(polynomials, pair, tangent)
+    elif has_strong_kinks(phi) or jumps(phi):
+        value, slope = kinked_dual(phi, pair, tangent)
     else:
         value, slope = _tabulated(phi, pair, tangent)
     return value.expand(k.shape), slope if slope is None else slope.expand(k.shape)
@@ -88,4 +95,6 @@ def mean(phi: Activation, q: Tensor) -> Tensor:
         return closed_mean(phi, pair)
     if (polynomials := pieces(phi)) is not None:
         return piecewise_mean(polynomials, pair)
+    if has_strong_kinks(phi) or jumps(phi):
+        return kinked_mean(phi, pair.q1)
     return table_mean(phi, pair.q1)

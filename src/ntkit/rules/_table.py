@@ -144,11 +144,7 @@ def _error(phi: Activation, cell1: int, cell2: int, table: _Table) -> float:
 
 def _warn(phi: Activation, cell1: int, cell2: int, error: float) -> None:
     low, high = (2.0 ** (_OCTAVES * c) for c in (cell1, cell2 + 1))
-    hint = (
-        "Kinks away from zero are exact only between polynomials of degree at most 3."
-        if any(phi.kinks)
-        else "Is it smooth except at zero? Declare other kinks in Activation(kinks=...)."
-    )
+    hint = "Is it smooth except at zero? Declare other kinks in Activation(kinks=...), to all digits."
     warnings.warn(
         f"Gaussian expectations of activation {phi} have an estimated relative error of {error:.1e} for variances "
         f"between {low:.3g} and {high:.3g}, more than {_TOLERANCE:.0e}. {hint}",

@@ -1,0 +1,138 @@
+"""Gaussian expectations of functions with kinks away from zero, or jumps, whose pieces are no polynomials.
+
+Where both inputs meet the same kink, E[phi' phi'] itself has a corner, along q1 = q2 at rho = 1 (and, between two kinks
+b and c, at s1 / s2 = b / c), which no table resolves. Each entry is integrated instead: by Mehler's expansion up to
+|rho| = 0.99, by panels beyond, both to about 1e-13 of sqrt(E phi(u)^2 E phi(v)^2). On one core, for functions of one to
+three kinks and deviations between 1 and 2, value and slope of an entry cost about 6 to 9 us for |rho| < 0.9, 0.1 ms up
+to 0.99 (with 100 entries for each variance, whose coefficients cost 0.2 to 3 ms), and 1 to 4 ms beyond.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ntkit.errors import QuadratureWarning
+from ntkit.program import Activation
+
+from ._closed_forms import jump_message
+from ._mehler import BANDS, mehler_fields, mehler_reaches
+from ._pair import Pair
+from ._panels import FINE, RADIUS, Fields, panel_fields, panel_moments
+from ._partition import jumps, partition
+
+__all__ = ["kinked_dual", "kinked_mean"]
+
+_OCTAVES = (
+    4  # log2 of the ratio of the largest to the smallest variance in a cell, within which the error is measured once
+)
+_TOLERANCE = 1e-10  # relative error above which a cell warns
+# Where a cell is compared with a finer rule: positions of both variances in their cells, and the correlation.
+_CHECKS = (
+    (0.3, 0.3, 1.0),
+    (0.3, 0.3, 1 - 1e-5),
+    (0.31, 0.3, 0.997),
+    (0.9, 0.6, -0.99),
+    (0.9, 0.1, 0.95),
+    (0.5, 0.8, -0.5),
+)
+
+
+def kinked_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
+    """E[phi phi] and, if ``tangent``, E[phi' phi'].
+
+    ``phi.function`` is evaluated in float64 on the CPU, whatever the dtype and device of the pair.
+    """
+    jump = jumps(phi)
+    if tangent and jump:
+        raise ValueError(jump_message(str(phi)))
+    shape = pair.rho.shape
+    if not pair.rho.numel():
+        empty = torch.zeros_like(pair.rho)
+        return empty, empty if tangent else None
+    rho, q1, q2 = (t.detach().expand(shape).reshape(-1).to("cpu", torch.float64) for t in (pair.rho, pair.q1, pair.q2))
+    _check_cells(phi, q1, q2)
+    differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in (pair.rho, pair.q1, pair.q2))
+    with torch.inference_mode(False), torch.no_grad():
+        fields = _fields(phi, torch.sqrt(q1), torch.sqrt(q2), rho, differentiable)
+    fields = fields.reshape(2, 4, *shape).to(pair.rho)
+
+    def linear(which: int, in_rho: bool) -> Tensor:
+        """Value with its derivatives as a linear function of the arguments."""
+        value, d1, d2, along = fields[which].unbind()
+        if differentiable:
+            for q, d in ((pair.q1, d1), (pair.q2, d2)):
+                value = value + d / (2 * q.detach()) * (q - q.detach())
+            if in_rho:
+                value = value + along * (pair.rho - pair.rho.detach())
+        return value
+
+    # Price's theorem gives the derivative of the value in k at rho = +-1 too, but not for a function that jumps.
+    value = linear(0, in_rho=jump)
+    if pair.graded and not jump:
+        value = pair.price(value, fields[1, 0])
+    return value, linear(1, in_rho=True) if tangent else None
+
+
+def kinked_mean(phi: Activation, q: Tensor) -> Tensor:
+    """E phi(u) for u ~ N(0, q), q positive of any shape."""
+    s, index = torch.unique(q.detach().reshape(-1).to("cpu", torch.float64).sqrt(), return_inverse=True)
+    with torch.inference_mode(False), torch.no_grad():
+        value, along = panel_moments(phi, s)[0][:, index].reshape(2, *q.shape).to(q).unbind()
+    return value + along / (2 * q.detach()) * (q - q.detach())
+
+
+def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, differentiable: bool) -> Fields:
+    out = torch.empty(2, 4, len(rho), dtype=torch.float64)
+    expand = (rho.abs() <= BANDS[-1]) & mehler_reaches(phi, s1) & mehler_reaches(phi, s2)
+    at = torch.nonzero(expand).reshape(-1)
+    if len(at):
+        out[:, :, at] = mehler_fields(phi, s1[at], s2[at], rho[at], differentiable)
+    at = torch.nonzero(~expand).reshape(-1)
+    if len(at):
+        different, index = torch.unique(torch.stack([s1[at], s2[at], rho[at]]), dim=1, return_inverse=True)
+        a, b, r = different.unbind()
+        out[:, :, at] = panel_fields(phi, a, b, r, graded=differentiable)[:, :, index]
+    return out
+
+
+def _check_cells(phi: Activation, q1: Tensor, q2: Tensor) -> None:
+    if not bool(torch.isfinite(q1).all() and torch.isfinite(q2).all()):
+        raise ValueError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
+    cells = torch.stack([torch.floor(torch.log2(q) / _OCTAVES) for q in (q1, q2)]).sort(dim=0).values.long()
+    for low, high in torch.unique(cells, dim=1).T.tolist():
+        _check(phi, low, high)
+
+
+@lru_cache(maxsize=256)
+def _check(phi: Activation, cell1: int, cell2: int) -> None:
+    """Compare the rules with a finer one at a few points of a pair of cells; :class:`QuadratureWarning` if they differ."""
+    with torch.inference_mode(False), torch.no_grad():
+        first, second, rho = torch.tensor(_CHECKS, dtype=torch.float64, device="cpu").T
+        s1, s2 = (torch.exp2((cell + t) * (_OCTAVES / 2)) for cell, t in ((cell1, first), (cell2, second)))
+        found = _fields(phi, s1, s2, rho, False)[:, 0]
+        exact = panel_fields(phi, s1, s2, rho, FINE, graded=False)[:, 0]
+        one = torch.ones_like(rho)
+        scale = torch.sqrt(
+            panel_fields(phi, s1, s1, one, graded=False)[:, 0] * panel_fields(phi, s2, s2, one, graded=False)[:, 0]
+        )
+        error = float(((found - exact).abs() / scale.clamp_min(1e-300)).max())
+    if error <= _TOLERANCE:
+        return
+    low, high = (2.0 ** (_OCTAVES * c) for c in (cell1, cell2 + 1))
+    rough = partition(phi, math.ceil(math.log2(RADIUS * math.sqrt(high)))).rough
+    hint = (
+        f"Near z = {min(rough, key=abs):.4g} it is not smooth: declare its kinks in Activation(kinks=...), to all digits."
+        if rough
+        else "It varies too quickly for these variances."
+    )
+    warnings.warn(
+        f"Gaussian expectations of activation {phi} have an estimated relative error of {error:.1e} for variances "
+        f"between {low:.3g} and {high:.3g}, more than {_TOLERANCE:.0e}. {hint}",
+        QuadratureWarning,
+        stacklevel=2,
+    )
