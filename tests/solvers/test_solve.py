@@ -182,3 +182,22 @@ def test_bad_input_is_explained(
 ) -> None:
     with pytest.raises(error, match=message):
         ntkit.solve(gram, y, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_large_matrices_are_factorised_in_place(dtype: torch.dtype) -> None:
+    """From 1024 rows on LAPACK is called directly; the factor is still a lower triangle with zeros above."""
+    gram, y = _gram(1100, dtype, decay=1.0), _targets(1100, 2, dtype=dtype)
+    before = gram.clone()
+    factor = factorize(gram, ridge=0.01)
+    matrix = gram.double() + 0.01 * gram.double().trace() / 1100 * torch.eye(1100, dtype=torch.float64)
+    torch.testing.assert_close(gram, before, rtol=0, atol=0)
+    assert not factor.lower.triu(1).any()
+    eps = torch.finfo(dtype).eps
+    lower = factor.lower.double()
+    torch.testing.assert_close(lower @ lower.T, matrix, rtol=0, atol=20 * eps)
+    found = factor.solve(y).value.double()
+    exact = torch.linalg.solve(matrix, y.double())
+    assert float((found - exact).norm() / exact.norm()) < 1.5e4 * eps  # the condition number
+    with pytest.warns(JitterWarning):
+        assert factorize(_gram(600, dtype, decay=1.0).repeat(2, 2)).jitter > 0

@@ -6,17 +6,26 @@ The functions that draw take matplotlib axes and give them back. They never touc
 from __future__ import annotations
 
 from ._curves import CurveStyle, plot_accuracy
+from ._dynamics import plot_learning_curves, plot_losses, plot_predictions
+from ._finite import PowerLaw, fit_power_law, plot_random_features, plot_width_errors
 from ._kernels import plot_heat_map, plot_spectrum
 from ._report import Picture, Section, Table, html_report, new_figure
 
 __all__ = [
     "CurveStyle",
     "Picture",
+    "PowerLaw",
     "Section",
     "Table",
+    "fit_power_law",
     "html_report",
     "new_figure",
     "plot_accuracy",
     "plot_heat_map",
+    "plot_learning_curves",
+    "plot_losses",
+    "plot_predictions",
+    "plot_random_features",
     "plot_spectrum",
+    "plot_width_errors",
 ]

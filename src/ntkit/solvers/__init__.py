@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from ._checks import check_ridge
-from ._cholesky import CholeskyFactor, factorize
+from ._checks import check_gram, check_ridge, check_right_hand_side
+from ._cholesky import CholeskyFactor, best_factor, factorize, factorize_exactly
+from ._eigh import Spectrum, decompose
 from ._solution import Solution
 from ._solve import solve
 
-__all__ = ["CholeskyFactor", "Solution", "check_ridge", "factorize", "solve"]
+__all__ = [
+    "CholeskyFactor",
+    "Solution",
+    "Spectrum",
+    "best_factor",
+    "check_gram",
+    "check_ridge",
+    "check_right_hand_side",
+    "decompose",
+    "factorize",
+    "factorize_exactly",
+    "solve",
+]

@@ -12,13 +12,15 @@ from torch import Tensor
 from ntkit.errors import JitterWarning, SingularKernelError
 
 from ._checks import check_gram, check_ridge
+from ._lapack import cholesky
 from ._solution import Solution
 
-__all__ = ["CholeskyFactor", "factorize", "solve_cholesky"]
+__all__ = ["CholeskyFactor", "best_factor", "factorize", "factorize_exactly", "solve_cholesky"]
 
 _LARGEST_JITTER = {torch.float32: 1e-4, torch.float64: 1e-6}
 _WORST_RESIDUAL = 0.1
 _REFINEMENTS = 3
+_EXACT, _LARGE = 1e-12, 1024  # from this size on a refinement costs more than digits beyond these are worth
 _BLOCK_ROWS = 1024
 
 
@@ -51,7 +53,7 @@ class CholeskyFactor:
             value, residual, refinements = self._refined(columns)
         if torch.is_grad_enabled() and (self.gram.requires_grad or y.requires_grad):
             # One more refinement step, recorded: its derivative A^-1 (dy - dA a) is that of the solution.
-            value = value + torch.cholesky_solve(columns - self._apply(value), self.lower)
+            value = value + self._substitute(columns - self._apply(value))
         stats = {
             "residual": residual,
             "ridge": self.ridge,
@@ -64,17 +66,25 @@ class CholeskyFactor:
         return Solution(value.reshape(y.shape), status, stats)
 
     def _refined(self, columns: Tensor) -> tuple[Tensor, float, int]:
-        value = torch.cholesky_solve(columns, self.lower)
+        value = self._substitute(columns)
         remainder = self._remainder(columns, value)
         residual = _relative(remainder, columns)
+        if residual <= _EXACT and len(columns) >= _LARGE:
+            return value, residual, 0
         for step in range(_REFINEMENTS):
-            candidate = value + torch.cholesky_solve(remainder, self.lower)
+            candidate = value + self._substitute(remainder)
             remainder = self._remainder(columns, candidate)
             improved = _relative(remainder, columns)
             if not improved < 0.5 * residual:
                 return value, residual, step
             value, residual = candidate, improved
         return value, residual, _REFINEMENTS
+
+    def _substitute(self, columns: Tensor) -> Tensor:
+        # torch.cholesky_solve does the same and copies the factor first.
+        half = torch.linalg.solve_triangular(self.lower, columns, upper=False)
+        value: Tensor = torch.linalg.solve_triangular(self.lower.mT, half, upper=True)
+        return value
 
     def _apply(self, value: Tensor) -> Tensor:
         scale = self.gram.diagonal().mean()
@@ -125,20 +135,33 @@ def factorize(gram: Tensor, ridge: float = 0.0) -> CholeskyFactor:
     return factor
 
 
+def factorize_exactly(gram: Tensor, ridge: float) -> CholeskyFactor | None:
+    """Factorise K + ridge trace(K)/n I, or give None where that needs jitter; the input is checked already."""
+    matrix = gram.detach()
+    scale = float(matrix.diagonal().double().mean())
+    lower = _lower(matrix, ridge * scale) if scale > 0 else None
+    return None if lower is None else CholeskyFactor(gram, lower, scale, ridge, 0.0)
+
+
 def solve_cholesky(gram: Tensor, y: Tensor, ridge: float) -> Solution:
     """Solve with the smallest jitter whose solution reproduces y; the input is checked already."""
+    return best_factor(gram, y, ridge, stacklevel=5)[1]
+
+
+def best_factor(gram: Tensor, y: Tensor, ridge: float, stacklevel: int = 3) -> tuple[CholeskyFactor, Solution]:
+    """Give the factor with the smallest jitter whose solution reproduces y, and that; the input is checked already."""
     # What refinement leaves, rounding of size eps ||A|| ||a||, is also what a prediction K(x, X) a carries.
     good = torch.finfo(gram.dtype).eps ** (1 / 3)
-    best: Solution | None = None
+    best: tuple[CholeskyFactor, Solution] | None = None
     for factor in _attempts(gram, ridge):
         solution = factor.solve(y)
-        if best is None or solution.stats["residual"] < best.stats["residual"]:
-            best = solution
+        if best is None or solution.stats["residual"] < best[1].stats["residual"]:
+            best = factor, solution
         if solution.stats["residual"] <= good:
             break
-    if best is None or not best.stats["residual"] <= _WORST_RESIDUAL:
+    if best is None or not best[1].stats["residual"] <= _WORST_RESIDUAL:
         raise _singular(gram, ridge)
-    _warn(best.stats["jitter"], stacklevel=4)
+    _warn(best[0].jitter, stacklevel)
     return best
 
 
@@ -151,17 +174,22 @@ def _attempts(gram: Tensor, ridge: float) -> Iterator[CholeskyFactor]:
     eps, largest = torch.finfo(gram.dtype).eps, _LARGEST_JITTER[gram.dtype]
     jitter = 0.0
     while True:
-        shifted = matrix.clone()
-        shifted.diagonal().add_((ridge + jitter) * scale)
-        lower, info = torch.linalg.cholesky_ex(shifted)
-        # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of it, it is only rounding.
-        reliable = int(info) == 0 and bool((lower.diagonal() ** 2 > 4 * eps * shifted.diagonal()).all())
-        del shifted
-        if reliable:
+        lower = _lower(matrix, (ridge + jitter) * scale)
+        if lower is not None:
             yield CholeskyFactor(gram, lower, scale, ridge, jitter)
         if jitter >= largest:
             return
+        del lower
         jitter = min(10 * jitter, largest) if jitter else 4 * eps
+
+
+def _lower(matrix: Tensor, shift: float) -> Tensor | None:
+    """Give L with L L^T = K + shift I, or None where that is singular."""
+    lower, exists = cholesky(matrix, shift)
+    # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of it, it is only rounding.
+    eps = torch.finfo(matrix.dtype).eps
+    reliable = exists and bool((lower.diagonal() ** 2 > 4 * eps * (matrix.diagonal() + shift)).all())
+    return lower if reliable else None
 
 
 def _relative(remainder: Tensor, columns: Tensor) -> float:

@@ -1,0 +1,24 @@
+"""Training dynamics and Bayesian inference from kernels."""
+
+from __future__ import annotations
+
+from ._descent import Descent, max_learning_rate
+from ._evidence import Evidence, evidence, log_marginal_likelihood
+from ._flow import GradientFlow
+from ._leave_one_out import LeaveOneOut, leave_one_out
+from ._posterior import Posterior, posterior
+from ._training import LearningCurves
+
+__all__ = [
+    "Descent",
+    "Evidence",
+    "GradientFlow",
+    "LearningCurves",
+    "LeaveOneOut",
+    "Posterior",
+    "evidence",
+    "leave_one_out",
+    "log_marginal_likelihood",
+    "max_learning_rate",
+    "posterior",
+]

@@ -1,0 +1,54 @@
+"""What a time, a target and a start must be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ntkit.errors import InputError, InputTypeError
+
+__all__ = ["Numbers", "as_columns", "check_steps", "check_times", "listed"]
+
+Numbers = float | Sequence[float] | Tensor | NDArray[Any]
+"""One number, or many in a sequence, a tensor or an array."""
+
+
+def check_times(t: Numbers, name: str = "t") -> tuple[list[float], bool]:
+    """Give the times as a list and whether there was only one, not in a sequence."""
+    values, single = listed(t, name, "a time")
+    for value in values:
+        if not value >= 0:
+            raise InputError(f"{name} must not be negative or NaN (infinity is training to the end). Got {value}.")
+    return values, single
+
+
+def check_steps(steps: Numbers) -> tuple[list[int], bool]:
+    """Give the numbers of steps as a list and whether there was only one, not in a sequence."""
+    values, single = listed(steps, "steps", "a whole number of steps")
+    for value in values:
+        if not (math.isfinite(value) and value >= 0 and value == int(value)):
+            raise InputError(f"steps must be whole numbers from 0 on. Got {value}.")
+    return [int(value) for value in values], single
+
+
+def listed(given: Numbers, name: str, meaning: str) -> tuple[list[float], bool]:
+    """Give one number or many as a list, and whether there was only one, not in a sequence."""
+    value: Any = given.tolist() if isinstance(given, (Tensor, np.ndarray)) else given
+    single = not isinstance(value, Sequence)
+    values = [value] if single else list(value)
+    if not values:
+        raise InputError(f"{name} must have at least one value. Got an empty sequence.")
+    for one in values:
+        if isinstance(one, (bool, str)) or not hasattr(one, "__float__"):
+            raise InputTypeError(f"{name} must be {meaning} or a sequence of them. Got {given!r}.")
+    return [float(one) for one in values], single
+
+
+def as_columns(values: Tensor) -> Tensor:
+    """Give (n,) as (n, 1), and (n, k) as it is."""
+    return values if values.ndim == 2 else values[:, None]

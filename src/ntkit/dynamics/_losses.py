@@ -1,0 +1,123 @@
+"""Losses of the outputs on the training points: their value, their gradient, how curved they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ntkit.errors import InputError, InputTypeError
+
+__all__ = ["Loss", "LossFunction", "find_loss", "read_targets"]
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+"""Takes outputs and targets of one shape, (n,) or (n, k), and gives the loss summed over the points, a scalar."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss L(f, y) summed over the training points.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    value
+        L as a function of outputs and targets, each of shape (n, k).
+    slope
+        dL/df, shape (n, k).
+    curvature
+        A bound on the largest eigenvalue of L's Hessian in f; None where it is not known.
+    closed_form
+        Whether training is solved in closed form.
+    """
+
+    name: str
+    value: LossFunction
+    slope: Callable[[Tensor, Tensor], Tensor]
+    curvature: float | None
+    closed_form: bool = False
+
+
+def _mse(f: Tensor, y: Tensor) -> Tensor:
+    return ((f - y) ** 2).sum() / 2
+
+
+def _cross_entropy(f: Tensor, y: Tensor) -> Tensor:
+    return -(y * F.log_softmax(f, dim=1)).sum()
+
+
+def _binary_cross_entropy(f: Tensor, y: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(f, y, reduction="sum")
+
+
+# The Hessian of cross-entropy in one point's logits is diag(p) - p p^T, at most 1/2; p (1 - p) is at most 1/4.
+_LOSSES = {
+    "mse": Loss("mse", _mse, lambda f, y: f - y, 1.0, closed_form=True),
+    "cross_entropy": Loss("cross_entropy", _cross_entropy, lambda f, y: torch.softmax(f, dim=1) - y, 0.5),
+    "binary_cross_entropy": Loss(
+        "binary_cross_entropy", _binary_cross_entropy, lambda f, y: torch.sigmoid(f) - y, 0.25
+    ),
+}
+
+
+def find_loss(loss: str | LossFunction) -> Loss:
+    """Give the loss of a name, or of a function of one's own, whose gradient torch finds."""
+    if isinstance(loss, str):
+        if loss not in _LOSSES:
+            names = ", ".join(map(repr, _LOSSES))
+            raise InputError(f"loss must be one of {names}, or a function of outputs and targets. Got {loss!r}.")
+        return _LOSSES[loss]
+    if not callable(loss):
+        raise InputTypeError(
+            f"loss must be a name or a function of outputs and targets. Got {loss!r} of type {type(loss).__name__}."
+        )
+    return Loss(getattr(loss, "__name__", type(loss).__name__), loss, _slope_of(loss), None)
+
+
+def _slope_of(loss: LossFunction) -> Callable[[Tensor, Tensor], Tensor]:
+    def slope(f: Tensor, y: Tensor) -> Tensor:
+        with torch.enable_grad():
+            outputs = f.detach().requires_grad_()
+            value = loss(outputs, y)
+            if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+                raise InputTypeError(
+                    "loss must give a tensor of one element that torch can differentiate in the outputs, the sum over the "
+                    f"points. Got {value!r}."
+                )
+            (gradient,) = torch.autograd.grad(value.reshape(()), outputs)
+        return gradient
+
+    return slope
+
+
+def read_targets(loss: Loss, y: Tensor, gram: Tensor) -> Tensor:
+    """Give the targets in the Gram matrix's dtype, classes as one-hot rows, or say what is wrong with them."""
+    if not isinstance(y, Tensor):
+        raise InputTypeError(f"y must be a torch.Tensor. Got {type(y).__name__}: write torch.as_tensor(y).")
+    if y.ndim not in (1, 2) or len(y) != len(gram) or y.numel() == 0:
+        raise InputError(
+            f"y must have shape (n,) or (n, k) with n = {len(gram)}, the training points. Got shape {tuple(y.shape)}."
+        )
+    if loss.name == "cross_entropy" and y.ndim == 1:
+        if y.is_floating_point() or y.dtype == torch.bool or int(y.min()) < 0:
+            raise InputTypeError(
+                "for cross-entropy y must hold classes, integers from 0 on of shape (n,), or probabilities of shape (n, k). "
+                f"Got {y.dtype} of shape {tuple(y.shape)}: write y.long()."
+            )
+        return F.one_hot(y.long(), max(2, int(y.max()) + 1)).to(gram)
+    if y.dtype != gram.dtype or y.device != gram.device:
+        raise InputTypeError(
+            f"y must have the dtype and device of the Gram matrix, {gram.dtype} on {gram.device}. "
+            f"Got {y.dtype} on {y.device}: write y.to(gram)."
+        )
+    if not bool(torch.isfinite(y).all()):
+        raise InputError("y has NaN or infinite values; remove those rows first.")
+    if loss.name.endswith("cross_entropy") and not (float(y.min()) >= 0 and float(y.max()) <= 1):
+        raise InputError(f"for {loss.name} y must lie between 0 and 1. Got {float(y.min())} to {float(y.max())}.")
+    if loss.name == "cross_entropy" and not torch.allclose(y.sum(1), y.new_ones(()), rtol=0, atol=1e-4):
+        raise InputError("for cross-entropy the rows of y must be probabilities that add up to one.")
+    return y.detach()

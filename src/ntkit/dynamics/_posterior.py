@@ -1,0 +1,277 @@
+"""What an ensemble of infinitely wide networks predicts after training, and the Bayesian posterior."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from ntkit.errors import InputError, InputTypeError, SingularKernelError
+from ntkit.kernels import InfiniteWidth, Kernel
+from ntkit.solvers import best_factor, check_gram, check_ridge, check_right_hand_side, decompose
+
+from ._checks import as_columns, check_times
+from ._descent import flow_filter
+
+__all__ = ["Kernels", "Posterior", "posterior"]
+
+_BLOCK_BYTES = 2**26
+_FEWEST_BLOCK_ROWS = 64
+
+
+class Kernels(Protocol):
+    """What has both kernels of a network: ``infinite_width``, ``empirical`` and ``monte_carlo`` give such."""
+
+    @property
+    def ntk(self) -> Kernel:
+        """The neural tangent kernel."""
+
+    @property
+    def nngp(self) -> Kernel:
+        """The covariance of the outputs at initialisation."""
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """A Gaussian process at test points; outputs are independent and share the covariance.
+
+    Attributes
+    ----------
+    mean
+        Shape (n,) or (n, k), like the targets.
+    covariance
+        Shape (n, n), of the outputs without observation noise; None where only its diagonal was computed.
+    variance
+        Its diagonal, shape (n,), never negative.
+    noise
+        The variance of the observation noise, ridge trace(K)/n: a new observation has variance ``variance + noise``.
+    log_marginal_likelihood
+        log p(y | X) of the network's prior, the NNGP, with that noise, summed over outputs; None for the NTK, whose ensemble
+        is no posterior of any prior, and where the matrix is singular.
+    status
+        One English sentence: how it was computed and what was done about a singular matrix.
+    """
+
+    mean: Tensor
+    covariance: Tensor | None
+    variance: Tensor
+    noise: float
+    log_marginal_likelihood: float | None
+    status: str
+
+    def sample(self, n_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draw functions, without observation noise, shape (n_samples, n) or (n_samples, n, k)."""
+        if self.covariance is None:
+            raise InputError(
+                'samples need the full covariance. Got only its diagonal: pass covariance="full" to posterior.'
+            )
+        if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 1:
+            raise InputError(f"n_samples must be a positive whole number. Got {n_samples!r}.")
+        values, vectors = torch.linalg.eigh(self.covariance)
+        root = vectors * values.clamp_min(0).sqrt()
+        columns = as_columns(self.mean)
+        drawn = torch.randn(
+            (n_samples, *columns.shape), generator=generator, dtype=columns.dtype, device=columns.device
+        )
+        samples: Tensor = columns + root @ drawn
+        return samples.reshape(n_samples, *self.mean.shape)
+
+
+def posterior(
+    limit: Kernels | Kernel,
+    x_train: Tensor,
+    y_train: Tensor,
+    x_test: Tensor,
+    mode: Literal["ntk", "nngp", "last_layer"] = "ntk",
+    t: float = math.inf,
+    ridge: float = 0.0,
+    covariance: Literal["auto", "full", "diagonal"] = "auto",
+    noisy_targets: bool = False,
+) -> Posterior:
+    r"""Give mean and covariance of infinitely wide networks after training, over their random initialisation.
+
+    A network starts as a Gaussian process with covariance K (the NNGP) and is trained with the tangent kernel
+    :math:`\Theta` by gradient flow on :math:`\frac{1}{2} \sum (f - y)^2`. With
+    :math:`\Phi_t = \Theta(X, X)^{-1} (I - e^{-\Theta(X, X) t})` and :math:`W = \Phi_t \Theta(X, x)` it stays one, with
+
+    .. math::
+        \mu_t(x) &= W^T y, \\
+        \Sigma_t(x, x') &= K(x, x') - W^T K(X, x') - K(x, X) W' + W^T K(X, X) W'
+
+    (Golikov et al. 2022, eqs. 152-156; Lee et al. 2019). A ridge r decays the weights towards their start and puts
+    :math:`\Theta(X, X) + \rho I`, :math:`\rho = r \operatorname{tr} \Theta(X, X) / n`, in place of :math:`\Theta(X, X)` in
+    :math:`\Phi_t`.
+
+    Parameters
+    ----------
+    limit : InfiniteWidth or another with ``ntk`` and ``nngp``, or Kernel
+        The network's kernels; the covariance alone will do for ``"nngp"`` and ``"last_layer"``.
+    x_train : Tensor of shape (n, ...)
+    y_train : Tensor of shape (n,) or (n, k)
+        Targets, of the dtype of ``x_train``.
+    x_test : Tensor of shape (m, ...)
+    mode : {"ntk", "nngp", "last_layer"}
+        ``"ntk"``: all layers trained. ``"last_layer"``: only the last layer, so :math:`\Theta = K`. ``"nngp"``: the Bayesian
+        posterior (eqs. 149, 150), with the ridge as variance of the observation noise.
+    t : float
+        Training time, infinite for ``"nngp"``.
+    ridge : float
+        Relative to the trace/n of the matrix it is added to.
+    covariance : {"auto", "full", "diagonal"}
+        ``"auto"`` computes the full covariance unless it, and what it takes to compute it, would not fit in half the memory.
+    noisy_targets : bool
+        Each network of the ensemble is trained on targets with noise of its own, of variance :math:`\rho`, which adds
+        :math:`\rho W^T W'`. With ``"last_layer"`` and t infinite that ensemble is the Bayesian posterior.
+
+    Returns
+    -------
+    Posterior
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(1, 64), nn.ReLU(), nn.Linear(64, 1))
+    >>> limit = ntkit.infinite_width(net, b_std=0.5)
+    >>> x = torch.tensor([[-1.0], [0.0], [1.0]], dtype=torch.float64)
+    >>> y = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
+    >>> found = ntkit.posterior(limit, x, y, torch.tensor([[1.0], [3.0]], dtype=torch.float64))
+    >>> found.variance.round(decimals=6).tolist()
+    [0.0, 0.606511]
+    >>> found.sample(5, torch.Generator().manual_seed(0)).shape
+    torch.Size([5, 2])
+    """
+    ridge, bayesian = check_ridge(ridge), mode == "nngp"
+    times, single = check_times(t)
+    if mode not in ("ntk", "nngp", "last_layer"):
+        raise InputError(f'mode must be "ntk", "nngp" or "last_layer". Got {mode!r}.')
+    if covariance not in ("auto", "full", "diagonal"):
+        raise InputError(f'covariance must be "auto", "full" or "diagonal". Got {covariance!r}.')
+    if not single:
+        raise InputError(f"t must be one time. Got {t!r}: call posterior once for each.")
+    if bayesian and math.isfinite(times[0]):
+        raise InputError(f'the Bayesian posterior has no time. Got t={t}: use mode="last_layer", which tends to it.')
+    pair = _Pair.of(limit, mode)
+    with torch.no_grad():
+        theta, prior = pair.on(x_train)
+        check_right_hand_side(y_train, check_gram(theta))
+        check_gram(prior)
+        columns = as_columns(y_train.detach())
+        trained = _train(theta, columns, ridge, times[0], owned=pair.limit is not None)
+        del theta
+        noise = ridge * trained.scale
+        added = noise if bayesian or noisy_targets else 0.0
+        full = covariance == "full" or (covariance == "auto" and _fits(len(x_test), len(x_train), prior))
+        size = len(x_test) if full else max(_FEWEST_BLOCK_ROWS, _BLOCK_BYTES // (len(prior) * prior.element_size()))
+        means, variances, matrix = [], [], None
+        for block in torch.split(x_test, size):
+            cross, between = pair.between(block, x_train)
+            means.append(cross @ trained.weights)
+            w = trained.apply(cross.mT)
+            spread = prior @ w + added * w - 2 * between.mT
+            if full:
+                # W^T (K + added) W - K(x, X) W - W^T K(X, x), halved and added to its transpose: symmetric to the bit.
+                half = w.mT @ spread
+                matrix = pair.prior(block) + (half + half.mT) / 2
+                variances.append(matrix.diagonal().clamp_min(0))
+            else:
+                variances.append((pair.prior.diag(block) + (w * spread).sum(0)).clamp_min(0))
+    return Posterior(
+        torch.cat(means).reshape(len(x_test), *y_train.shape[1:]),
+        matrix,
+        torch.cat(variances),
+        noise,
+        None if mode == "ntk" else trained.log_density,
+        trained.status,
+    )
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The kernel of the training and the covariance at its start."""
+
+    tangent: Kernel
+    prior: Kernel
+    limit: InfiniteWidth | None
+
+    @staticmethod
+    def of(limit: Kernels | Kernel, mode: str) -> _Pair:
+        if isinstance(limit, Kernel):
+            if mode == "ntk":
+                raise InputTypeError(
+                    'mode="ntk" needs both kernels of a network. Got one kernel: pass ntkit.infinite_width(module).'
+                )
+            return _Pair(limit, limit, None)
+        ntk, nngp = getattr(limit, "ntk", None), getattr(limit, "nngp", None)
+        if not isinstance(nngp, Kernel) or not isinstance(ntk, Kernel):
+            raise InputTypeError(
+                f"limit must have the kernels ntk and nngp. Got {type(limit).__name__}: pass ntkit.infinite_width(module)."
+            )
+        if mode != "ntk":
+            return _Pair(nngp, nngp, None)
+        return _Pair(ntk, nngp, limit if isinstance(limit, InfiniteWidth) else None)
+
+    def on(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Give Theta(x, x) and K(x, x), one and the same tensor where they are one kernel."""
+        if self.limit is not None:
+            return self.limit.both(x)
+        prior = self.prior(x)
+        return (prior if self.tangent is self.prior else self.tangent(x)), prior
+
+    def between(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
+        """Give Theta(x1, x2) and K(x1, x2)."""
+        if self.limit is not None:
+            return self.limit.both(x1, x2)
+        prior = self.prior(x1, x2)
+        return (prior if self.tangent is self.prior else self.tangent(x1, x2)), prior
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """Phi y, Phi as a function of columns, and what came with them."""
+
+    weights: Tensor
+    apply: Callable[[Tensor], Tensor]
+    scale: float
+    log_density: float | None
+    status: str
+
+
+def _train(theta: Tensor, y: Tensor, ridge: float, t: float, owned: bool) -> _Trained:
+    if math.isinf(t):
+        try:
+            factor, solution = best_factor(theta, y, ridge, stacklevel=5)
+        except SingularKernelError:
+            pass
+        else:
+            log_det = 2 * float(factor.lower.diagonal().double().log().sum())
+            fit = float((y.double() * solution.value.double()).sum())
+            known = -fit / 2 - y.shape[1] / 2 * (log_det + len(y) * math.log(2 * math.pi))
+            return _Trained(solution.value, lambda b: factor.solve(b).value, factor.scale, known, solution.status)
+    spectrum = decompose(theta, overwrite=owned)
+    mu, projected = spectrum.shifted(ridge), spectrum.vectors.T @ y
+    values = torch.where(spectrum.clean != 0, flow_filter(mu, t), 0)
+    density: float | None = None
+    if bool((mu > 0).all()):
+        fit = float(((projected**2).sum(1) / mu).double().sum())
+        density = -fit / 2 - y.shape[1] / 2 * float((mu.double().log() + math.log(2 * math.pi)).sum())
+
+    def apply(columns: Tensor) -> Tensor:
+        return spectrum.vectors @ (values[:, None] * (spectrum.vectors.T @ columns))
+
+    weights = spectrum.vectors @ (values[:, None] * projected)
+    return _Trained(weights, apply, spectrum.scale, density, spectrum.status)
+
+
+def _fits(n_test: int, n_train: int, like: Tensor) -> bool:
+    """Whether the full covariance and its terms take at most half the memory."""
+    if like.device.type == "cuda":
+        memory = torch.cuda.mem_get_info(like.device)[1]
+    else:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return like.element_size() * n_test * (3 * n_test + 4 * n_train) <= memory / 2

@@ -1,0 +1,25 @@
+"""Finite networks: NTK parametrisation, initialisation, widths, linearisation and training."""
+
+from ._initialize import initialize
+from ._monte_carlo import Estimate, MonteCarlo, MonteCarloKernel, monte_carlo
+from ._parametrize import parametrize_ntk, remove_ntk
+from ._taylor import linearize, taylor
+from ._train import train
+from ._trajectory import TrainState, Trajectory
+from ._widen import widen
+
+__all__ = [
+    "Estimate",
+    "MonteCarlo",
+    "MonteCarloKernel",
+    "TrainState",
+    "Trajectory",
+    "initialize",
+    "linearize",
+    "monte_carlo",
+    "parametrize_ntk",
+    "remove_ntk",
+    "taylor",
+    "train",
+    "widen",
+]

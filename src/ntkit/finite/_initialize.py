@@ -1,0 +1,152 @@
+"""Fresh weights: of the NTK parametrisation, of the standard one, or by PyTorch's default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from ntkit.errors import InputError, InputTypeError
+from ntkit.trace import B_STD, W_STD, GainRule, Init
+
+from ._layers import GainTensor, check_module, check_overrides, gain_tensors
+from ._parametrize import ntk_scaling, raw_parameter
+
+__all__ = ["check_generator", "initialize", "seeded"]
+
+
+def initialize(
+    module: nn.Module,
+    scheme: Init = "ntk",
+    w_std: float | Tensor | None = None,
+    b_std: float | Tensor | None = None,
+    overrides: Mapping[str, Mapping[str, float | Tensor]] | None = None,
+    generator: torch.Generator | None = None,
+) -> nn.Module:
+    r"""Draw the weights of a module afresh, in place, from the distribution that :func:`ntkit.infinite_width` assumes.
+
+    =============  ===============================  ==========================================
+    scheme         weights of Linear, Conv layers   biases
+    =============  ===============================  ==========================================
+    ``"ntk"``      raw parameters N(0, 1)           raw parameters N(0, 1)
+    ``"standard"`` N(0, w_std^2 / fan_in)           N(0, b_std^2)
+    ``"torch"``    PyTorch's default                PyTorch's default
+    =============  ===============================  ==========================================
+
+    The projections of ``MultiheadAttention`` are drawn like linear layers. Every other layer with a ``reset_parameters``
+    method (norms, with their running statistics; embeddings; PReLU; recurrent layers; your own) is reset by it. Parameters
+    of modules without such a method keep their values. Frozen parameters are drawn too: they are random, only not trained.
+
+    Parameters
+    ----------
+    module
+        Changed in place. ``"ntk"`` needs one that went through :func:`ntkit.parametrize_ntk`, where the gains are; the
+        other schemes need plain weights.
+    scheme
+        Which distribution; the ``init`` of :func:`ntkit.infinite_width`.
+    w_std, b_std, overrides
+        Gains for ``"standard"``; default sqrt(2) and 0.
+    generator
+        On the CPU; None is torch's global one. The same seed gives the same weights.
+
+    Returns
+    -------
+    nn.Module
+        ``module``.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(2, 1000), nn.ReLU(), nn.Linear(1000, 1))
+    >>> net = ntkit.initialize(net, "standard", w_std=1.0, generator=torch.Generator().manual_seed(0))
+    >>> bool((net[2].weight.std() * 1000**0.5 - 1).abs() < 0.1), net[0].bias.abs().max().item()
+    (True, 0.0)
+    """
+    check_module(module)
+    check_generator(generator)
+    tensors = gain_tensors(module)
+    given = {"w_std": w_std, "b_std": b_std, "overrides": overrides}
+    _check_gains_allowed(scheme, [name for name, value in given.items() if value is not None])
+    rule = GainRule(
+        W_STD if w_std is None else w_std,
+        B_STD if b_std is None else b_std,
+        scheme,
+        check_overrides(overrides, tensors),
+    )
+    _check_parametrization(scheme, tensors)
+    with seeded(generator):
+        _reset(module)
+    if scheme == "torch":
+        return module
+    with torch.no_grad():
+        for tensor in tensors:
+            parameter = raw_parameter(tensor)
+            std = 1.0 if scheme == "ntk" else tensor.std(tensor.gain(rule))
+            # Drawn on the CPU, so that a seed gives the same weights on every device.
+            draw = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            parameter.copy_(std * draw)
+    return module
+
+
+def check_generator(generator: object) -> None:
+    """Refuse what is not a generator on the CPU."""
+    if generator is None:
+        return
+    if not isinstance(generator, torch.Generator):
+        raise InputTypeError(
+            f"generator must be a torch.Generator or None. Got {type(generator).__name__}. "
+            "Write torch.Generator().manual_seed(0)."
+        )
+    if generator.device.type != "cpu":
+        raise InputTypeError(f"generator must be on the CPU. Got one on {generator.device}. Write torch.Generator().")
+
+
+@contextmanager
+def seeded(generator: torch.Generator | None) -> Iterator[None]:
+    """Let torch's global generator follow another for a while, and give it back as it was; None leaves it alone."""
+    if generator is None:
+        yield
+        return
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def _reset(module: nn.Module) -> None:
+    """Call each layer's own reset."""
+    for layer in module.modules():
+        if parametrize.is_parametrized(layer):
+            continue  # a reset would write to computed weights; the raw parameters are drawn afterwards
+        reset = layer._reset_parameters if isinstance(layer, nn.MultiheadAttention) else None
+        reset = reset or getattr(layer, "reset_parameters", None)
+        if callable(reset):
+            reset()
+
+
+def _check_gains_allowed(scheme: str, given: list[str]) -> None:
+    if given and scheme != "standard":
+        where = "ntkit.parametrize_ntk holds them" if scheme == "ntk" else "PyTorch's default has its own variances"
+        raise InputError(f'{", ".join(given)} must be left out with scheme="{scheme}": {where}.')
+
+
+def _check_parametrization(scheme: str, tensors: list[GainTensor]) -> None:
+    scaled = [tensor for tensor in tensors if ntk_scaling(tensor) is not None]
+    if scheme == "ntk" and len(scaled) < len(tensors):
+        plain = next(tensor for tensor in tensors if ntk_scaling(tensor) is None)
+        raise InputError(
+            f'scheme="ntk" needs a module in the NTK parametrisation, but layer {plain.path!r} is not. '
+            'Write ntkit.parametrize_ntk(module) first, or scheme="standard".'
+        )
+    computed = [tensor for tensor in tensors if parametrize.is_parametrized(tensor.layer, tensor.name)]
+    if scheme != "ntk" and computed:
+        how = (
+            "ntkit.remove_ntk(module)" if scaled else "torch.nn.utils.parametrize.remove_parametrizations(layer, name)"
+        )
+        raise InputError(
+            f'scheme="{scheme}" needs plain weights, but layer {computed[0].path!r} is parametrised. Write {how} first.'
+        )

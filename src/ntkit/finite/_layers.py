@@ -1,0 +1,102 @@
+"""The tensors of a module that have gains: weights and biases of linear and convolutional layers and of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from ntkit.errors import InputError, InputTypeError
+from ntkit.trace import GainRule
+
+__all__ = ["GainTensor", "check_module", "check_overrides", "gain_tensors"]
+
+GAIN_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+
+
+@dataclass(frozen=True)
+class GainTensor:
+    """One weight or bias that is drawn with a gain.
+
+    Attributes
+    ----------
+    path
+        The layer's path in the module, by which ``overrides`` names it.
+    layer
+        The layer.
+    name
+        The tensor's name in the layer.
+    fan_in
+        Inputs of each output: features, or channels of a group times positions of the window.
+    is_bias
+        Whether it is a bias.
+    """
+
+    path: str
+    layer: nn.Module
+    name: str
+    fan_in: int
+    is_bias: bool
+
+    @property
+    def value(self) -> Tensor:
+        """The tensor that the forward pass uses."""
+        value: Tensor = getattr(self.layer, self.name)
+        return value
+
+    def gain(self, rule: GainRule) -> float:
+        """Give w_std or b_std of this tensor."""
+        gains = rule(self.path, self.fan_in, True, True, True)
+        return float(gains.b_std if self.is_bias else gains.w_std)
+
+    def std(self, gain: float) -> float:
+        """Give the standard deviation for a gain: w_std / sqrt(fan_in), or b_std."""
+        return gain if self.is_bias else gain / self.fan_in**0.5
+
+
+def gain_tensors(module: nn.Module) -> list[GainTensor]:
+    """List every tensor that has a gain, each layer once, in the order of the module."""
+    return [tensor for path, layer in module.named_modules() for tensor in _of_layer(path, layer)]
+
+
+def _of_layer(path: str, layer: nn.Module) -> Iterator[GainTensor]:
+    if isinstance(layer, GAIN_LAYERS):
+        fan_in = layer.weight[0].numel()
+        yield GainTensor(path, layer, "weight", fan_in, False)
+        if layer.bias is not None:
+            yield GainTensor(path, layer, "bias", fan_in, True)
+    elif isinstance(layer, nn.MultiheadAttention):
+        for name in _ATTENTION_WEIGHTS:
+            weight = getattr(layer, name)
+            if weight is not None:
+                yield GainTensor(path, layer, name, weight.shape[1], False)
+        if layer.in_proj_bias is not None:
+            yield GainTensor(path, layer, "in_proj_bias", layer.embed_dim, True)
+
+
+def check_module(module: object) -> None:
+    """Refuse what is not a module, and modules whose parameters have no shape yet."""
+    if not isinstance(module, nn.Module):
+        raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
+    lazy = [name for name, p in module.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
+    if lazy:
+        raise InputError(f"the parameters {lazy} have no shape yet. Call the module once on an example before.")
+
+
+def check_overrides(overrides: object, tensors: list[GainTensor]) -> dict[str, Mapping[str, float | Tensor]]:
+    """Give the overrides as a dict, or say which of them name no layer."""
+    if overrides is None:
+        return {}
+    if not isinstance(overrides, Mapping):
+        raise InputTypeError(
+            f'overrides must be a mapping from layers to gains. Got {overrides!r}. Write {{"0": {{"w_std": 1.0}}}}.'
+        )
+    layers = sorted({tensor.path for tensor in tensors})
+    unknown = sorted(str(name) for name in overrides if name not in layers)
+    if unknown:
+        raise InputError(
+            f"overrides names the layers {unknown}, which the module does not have. Its layers with gains are {layers}."
+        )
+    return dict(overrides)

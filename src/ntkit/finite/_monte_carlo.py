@@ -1,0 +1,205 @@
+"""Kernels averaged over networks drawn at random: for what has no closed form, and to check what has."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ntkit.errors import InputError
+from ntkit.kernels import BYTE_BUDGET, Empirical, Kernel
+from ntkit.trace import GainRule, Init
+
+from ._initialize import check_generator, initialize
+from ._layers import check_module
+from ._parametrize import ntk_gains, parametrize_ntk
+from ._widen import widen
+
+__all__ = ["Estimate", "MonteCarlo", "MonteCarloKernel", "monte_carlo"]
+
+
+class Estimate(NamedTuple):
+    """A mean over independent networks and its standard error, of one shape."""
+
+    mean: Tensor
+    error: Tensor
+
+
+class MonteCarloKernel(Kernel):
+    """One of the two kernels of random networks, averaged over them: ``mc.ntk`` or ``mc.nngp``."""
+
+    def __init__(self, mc: MonteCarlo, which: Literal["ntk", "nngp"]) -> None:
+        self.mc = mc
+        self.which = which
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        """Give the mean kernel matrix, shape (n1, n2), in the dtype and on the device of the input."""
+        return self._moments(lambda emp: self._of(emp)(x1, x2), x1)[0]
+
+    def diag(self, x: Tensor) -> Tensor:
+        """Give the mean of K(x_i, x_i), shape (n,)."""
+        return self._moments(lambda emp: self._of(emp).diag(x), x)[0]
+
+    def estimate(self, x1: Tensor, x2: Tensor | None = None) -> Estimate:
+        """Give the mean and its standard error, std / sqrt(n_samples), both of shape (n1, n2)."""
+        if self.mc.n_samples < 2:
+            raise InputError("a standard error needs at least two networks. Got n_samples=1.")
+        mean, squares = self._moments(lambda emp: self._of(emp)(x1, x2), x1)
+        m = self.mc.n_samples
+        return Estimate(mean, (squares / (m * (m - 1))).sqrt())
+
+    def standard_error(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        """Give the standard error of the mean, shape (n1, n2)."""
+        return self.estimate(x1, x2).error
+
+    def _of(self, emp: Empirical) -> Kernel:
+        return emp.ntk if self.which == "ntk" else emp.nngp
+
+    def _moments(self, values: Callable[[Empirical], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the mean and the sum of squared deviations, one network at a time (Welford)."""
+        mean = squares = torch.zeros(())
+        for count, emp in enumerate(self.mc.networks(x), 1):
+            value = values(emp)
+            if count == 1:
+                mean, squares = value, torch.zeros_like(value)
+                continue
+            deviation = value - mean
+            mean = mean + deviation / count
+            squares = squares + deviation * (value - mean)
+        return mean, squares
+
+    def __repr__(self) -> str:
+        return f"{self.mc!r}.{self.which}"
+
+
+class MonteCarlo:
+    """Kernels of random networks of finite width; made by :func:`monte_carlo`.
+
+    Attributes
+    ----------
+    ntk
+        The mean of the networks' tangent kernels, a :class:`~ntkit.Kernel` with ``estimate`` and ``standard_error``.
+    nngp
+        The mean of the kernels of their last hidden features (see ``Empirical.nngp``), likewise.
+    n_samples
+        How many networks.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        n_samples: int,
+        width_scale: float,
+        generator: torch.Generator | None,
+        init: Init,
+        gains: dict[str, object],
+    ) -> None:
+        self.n_samples = n_samples
+        self._module = copy.deepcopy(module).eval()
+        self._width_scale, self._init, self._gains = width_scale, init, gains
+        self._rule = None if init == "ntk" else GainRule(init=init, **gains)  # type: ignore[arg-type]
+        # One seed for each network, drawn now: every call, whatever its batch, sees the same networks.
+        self._seeds: list[int] = torch.randint(2**62, (n_samples,), generator=generator).tolist()
+        self._network: nn.Module | None = None
+        if init == "ntk" and not ntk_gains(self._module):
+            parametrize_ntk(self._module, **gains)  # type: ignore[arg-type]
+        if width_scale == 1:
+            self._network = self._module.double()
+
+    @property
+    def ntk(self) -> MonteCarloKernel:
+        """The mean tangent kernel."""
+        return MonteCarloKernel(self, "ntk")
+
+    @property
+    def nngp(self) -> MonteCarloKernel:
+        """The mean kernel of the last hidden features."""
+        return MonteCarloKernel(self, "nngp")
+
+    def networks(self, x: Tensor) -> Iterator[Empirical]:
+        """Draw the networks one after the other, for inputs like these; a network is gone when the next is drawn."""
+        if self._network is None:
+            self._network = widen(self._module, self._width_scale, x[:1], torch.Generator().manual_seed(0)).double()
+        network = self._network.to(x.device)
+        gains = self._gains if self._init == "standard" else {}
+        for seed in self._seeds:
+            # Drawn in float64 whatever the input, so that float32 sees the same networks, rounded.
+            initialize(network, self._init, **gains, generator=torch.Generator().manual_seed(seed))  # type: ignore[arg-type]
+            single = x.dtype == torch.float32
+            yield Empirical(
+                copy.deepcopy(network).float() if single else network, "trace", "auto", BYTE_BUDGET, self._rule
+            )
+
+    def __repr__(self) -> str:
+        return f"monte_carlo({type(self._module).__name__}, {self.n_samples})"
+
+
+def monte_carlo(
+    module: nn.Module,
+    n_samples: int,
+    width_scale: float = 1,
+    generator: torch.Generator | None = None,
+    *,
+    w_std: float | Tensor | None = None,
+    b_std: float | Tensor | None = None,
+    init: Init = "ntk",
+    overrides: Mapping[str, Mapping[str, float | Tensor]] | None = None,
+) -> MonteCarlo:
+    r"""Average the kernels of networks drawn afresh: an estimate of the infinite-width limit where it has no closed form.
+
+    The mean of M independent networks of width w is off the limit by a bias of order 1/w and a random error of order
+    :math:`1/\sqrt{M w}`, which ``estimate`` gives. Max pooling, batch norm in evaluation mode, attention, shared weights:
+    whatever :func:`ntkit.empirical` takes.
+
+    Parameters
+    ----------
+    module
+        Read as it is now, in evaluation mode; not changed. Its weights do not matter: every network is drawn by
+        :func:`ntkit.initialize`.
+    n_samples
+        How many networks.
+    width_scale
+        Every hidden width is multiplied by this first (:func:`ntkit.widen`).
+    generator
+        Of the networks' seeds, drawn once: every call sees the same networks, so an entry does not depend on its batch.
+    w_std, b_std, overrides
+        Gains, as in :func:`ntkit.infinite_width`; default sqrt(2), 0 and none, or those of a module that is in the NTK
+        parametrisation already.
+    init
+        ``"ntk"``, ``"standard"`` or ``"torch"``, as there.
+
+    Returns
+    -------
+    MonteCarlo
+        With the kernels ``ntk`` and ``nngp``.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(288, 1))
+    >>> mc = ntkit.monte_carlo(net, n_samples=10, generator=torch.Generator().manual_seed(0))
+    >>> x = torch.randn(3, 1, 8, 8)
+    >>> mean, error = mc.ntk.estimate(x)
+    >>> mean.shape, bool((error < 0.3 * mean.diagonal().max()).all())
+    (torch.Size([3, 3]), True)
+    """
+    check_module(module)
+    check_generator(generator)
+    if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 1:
+        raise InputError(f"n_samples must be a positive number of networks. Got {n_samples!r}.")
+    given = {"w_std": w_std, "b_std": b_std, "overrides": overrides}
+    gains: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    if gains and init == "torch":
+        raise InputError(
+            f'{", ".join(gains)} must be left out with init="torch": PyTorch\'s default has its own variances.'
+        )
+    if gains and init == "ntk" and ntk_gains(module):
+        raise InputError(
+            f"{', '.join(gains)} must be left out: the module is in the NTK parametrisation and has gains already. "
+            "Write ntkit.remove_ntk(module) first."
+        )
+    return MonteCarlo(module, n_samples, width_scale, generator, init, gains)

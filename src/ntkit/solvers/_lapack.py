@@ -1,0 +1,49 @@
+"""LAPACK in place: large matrices on the CPU are factorised where they lie, which torch does only on copies."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+import torch
+from scipy.linalg import lapack
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from torch import Tensor
+
+__all__ = ["cholesky", "eigh"]
+
+# Below, torch's copies cost nothing, and it lets other Python threads run.
+_LARGE = 1024
+_BLOCK_ROWS = 512
+
+
+def cholesky(matrix: Tensor, shift: float) -> tuple[Tensor, bool]:
+    """Give L with L L^T = matrix + shift I, and whether it exists. Beside the matrix only half of L's memory is touched."""
+    if matrix.device.type != "cpu" or len(matrix) < _LARGE:
+        shifted = matrix.clone()
+        shifted.diagonal().add_(shift)
+        lower, info = torch.linalg.cholesky_ex(shifted)
+        return lower, int(info) == 0
+    # NumPy's zeros take no memory until they are written. What C calls the upper triangle is Fortran's lower one.
+    upper = torch.from_numpy(np.zeros(matrix.shape, dtype=np.float64 if matrix.dtype == torch.float64 else np.float32))
+    for start in range(0, len(matrix), _BLOCK_ROWS):
+        stop = start + _BLOCK_ROWS
+        upper[start:stop, start:] = matrix[start:stop, start:]
+        upper[start:stop, start:stop].triu_()
+    upper.diagonal().add_(shift)
+    factorise = lapack.dpotrf if matrix.dtype == torch.float64 else lapack.spotrf
+    with threadpool_limits(torch.get_num_threads(), user_api="blas"):
+        _, info = factorise(upper.numpy().T, lower=1, clean=0, overwrite_a=1)
+    return upper.mT, info == 0
+
+
+def eigh(matrix: Tensor, overwrite: bool) -> tuple[Tensor, Tensor]:
+    """Give eigenvalues and eigenvectors; on the CPU the latter may take the place of the matrix."""
+    if matrix.device.type != "cpu" or len(matrix) < _LARGE:
+        values, vectors = torch.linalg.eigh(matrix)
+        return values, vectors
+    # The transpose of a symmetric matrix is Fortran's order of it. Divide and conquer: the leaner "evr" loses the
+    # orthogonality of the vectors by a factor of a thousand.
+    memory = matrix if overwrite and matrix.is_contiguous() else matrix.clone(memory_format=torch.contiguous_format)
+    with threadpool_limits(torch.get_num_threads(), user_api="blas"):
+        found = scipy.linalg.eigh(memory.numpy().T, driver="evd", overwrite_a=True, check_finite=False)
+    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
