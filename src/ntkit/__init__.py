@@ -1,8 +1,34 @@
 """Neural tangent kernels of ordinary PyTorch modules."""
 
 from . import errors, testing
+from .dynamics import (
+    Descent,
+    Evidence,
+    GradientFlow,
+    LearningCurves,
+    LeaveOneOut,
+    Posterior,
+    evidence,
+    leave_one_out,
+    log_marginal_likelihood,
+    max_learning_rate,
+    posterior,
+)
 from .estimators import NTKClassifier, NTKRegressor
-from .kernels import InfiniteWidth, Kernel, as_gpytorch_kernel, as_sklearn_kernel, infinite_width
+from .finite import (
+    MonteCarlo,
+    TrainState,
+    Trajectory,
+    initialize,
+    linearize,
+    monte_carlo,
+    parametrize_ntk,
+    remove_ntk,
+    taylor,
+    train,
+    widen,
+)
+from .kernels import Empirical, InfiniteWidth, Kernel, as_gpytorch_kernel, as_sklearn_kernel, empirical, infinite_width
 from .native import build_info
 from .solvers import Solution, solve
 from .trace import Elementwise, supported_layers
@@ -10,17 +36,41 @@ from .trace import Elementwise, supported_layers
 __version__ = build_info().version
 
 __all__ = [
+    "Descent",
     "Elementwise",
+    "Empirical",
+    "Evidence",
+    "GradientFlow",
     "InfiniteWidth",
     "Kernel",
+    "LearningCurves",
+    "LeaveOneOut",
+    "MonteCarlo",
     "NTKClassifier",
     "NTKRegressor",
+    "Posterior",
     "Solution",
+    "TrainState",
+    "Trajectory",
     "as_gpytorch_kernel",
     "as_sklearn_kernel",
+    "empirical",
     "errors",
+    "evidence",
     "infinite_width",
+    "initialize",
+    "leave_one_out",
+    "linearize",
+    "log_marginal_likelihood",
+    "max_learning_rate",
+    "monte_carlo",
+    "parametrize_ntk",
+    "posterior",
+    "remove_ntk",
     "solve",
     "supported_layers",
+    "taylor",
     "testing",
+    "train",
+    "widen",
 ]

@@ -123,16 +123,18 @@ def test_fitting_leaves_the_global_generator_alone(data: tuple[Array, Array]) ->
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+@pytest.mark.parametrize("calibration", ["loo", None])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_classifier_scores_and_probabilities(classes: int) -> None:
+def test_classifier_scores_and_probabilities(classes: int, calibration: str | None) -> None:
     X, y = load_iris(return_X_y=True)
     keep = y < classes
     X, y = StandardScaler().fit_transform(X[keep]), y[keep]
-    model = ntkit.NTKClassifier(b_std=0.1, ridge=1e-3).fit(X[::2], y[::2])
+    model = ntkit.NTKClassifier(b_std=0.1, ridge=1e-3, calibration=calibration).fit(X[::2], y[::2])
     gram, cross = (relu_kernels(x, X[::2], 3, b_std=0.1)[0] for x in (X[::2], X[1::2]))
     one_hot = np.eye(classes)[y[::2]]
     scores = regression(gram, cross, one_hot - 1 / classes, 1e-3)
-    exponent = np.exp(classes * scores)
+    exponent = np.exp(classes * scores / model.temperature_)
+    assert (model.temperature_ == 1) == (calibration is None)
     decision = model.decision_function(X[1::2])
     probabilities = model.predict_proba(X[1::2])
     np.testing.assert_allclose(decision, scores[:, 1] - scores[:, 0] if classes == 2 else scores, atol=1e-7)

@@ -42,8 +42,11 @@ PARAMETERS: list[dict[str, Any]] = [
     {"model": _module(), "ridge": 1e-3, "b_std": 0.3},
     {"kernel": Cubic(), "ridge": 1e-3},
     {"kernel": "precomputed", "ridge": 1.0},
+    {"tune": "loo", "b_std": 0.1},
+    {"stopping_time": 5.0, "b_std": 0.1},
 ]
-ESTIMATORS = [kind(**parameters) for kind in (ntkit.NTKRegressor, ntkit.NTKClassifier) for parameters in PARAMETERS]
+KINDS = (ntkit.NTKRegressor, ntkit.NTKClassifier)
+ESTIMATORS = [kind(**parameters) for kind in KINDS for parameters in PARAMETERS]
 
 
 def _expected_failures(estimator: Any) -> dict[str, str]:
@@ -61,4 +64,11 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
 @pytest.mark.filterwarnings("ignore::ntkit.errors.JitterWarning")
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=_expected_failures, xfail_strict=True)  # type: ignore[untyped-decorator]
 def test_sklearn_check(estimator: BaseEstimator, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow  # fifty fits, each a search
+@pytest.mark.filterwarnings("ignore::ntkit.errors.JitterWarning")
+@parametrize_with_checks([kind(kernel="nngp", tune="evidence") for kind in KINDS])  # type: ignore[untyped-decorator]
+def test_sklearn_check_of_tuned_gains(estimator: BaseEstimator, check: Any) -> None:
     check(estimator)

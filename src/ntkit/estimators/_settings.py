@@ -12,7 +12,7 @@ from torch import nn
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Kernel, infinite_width
 
-__all__ = ["build_kernel", "numpy_dtype", "read_device", "read_dtype"]
+__all__ = ["build_kernel", "build_model", "numpy_dtype", "read_device", "read_dtype"]
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _HIDDEN_LAYERS = 3
@@ -76,15 +76,20 @@ def build_kernel(
                 "Leave them out, or write kernel='ntk' and pass the inputs."
             )
         return None
+    limit = infinite_width(build_model(model, input_shape, n_features), w_std=w_std, b_std=b_std)
+    return limit.ntk if kernel == "ntk" else limit.nngp
+
+
+def build_model(model: nn.Module | None, input_shape: Sequence[int] | None, n_features: int) -> nn.Module:
+    """Give the network whose kernel is asked for: the one given, or the default."""
     if model is None:
-        model = _default_model(n_features, flatten=input_shape is not None)
-    elif not isinstance(model, nn.Module):
+        return _default_model(n_features, flatten=input_shape is not None)
+    if not isinstance(model, nn.Module):
         raise InputTypeError(
             f"model must be a torch.nn.Module or None. Got {model!r} of type {type(model).__name__}: "
             "pass an instance such as nn.Sequential(...)."
         )
-    limit = infinite_width(model, w_std=w_std, b_std=b_std)
-    return limit.ntk if kernel == "ntk" else limit.nngp
+    return model
 
 
 def _default_model(n_features: int, flatten: bool) -> nn.Module:

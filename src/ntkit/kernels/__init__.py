@@ -1,5 +1,6 @@
-"""Kernels: the protocol, the exact kernels of infinitely wide networks, and adapters to other libraries."""
+"""Kernels: the protocol, the exact kernels of infinitely wide networks, those of finite ones, and adapters to other libraries."""
 
+from ._empirical import BYTE_BUDGET, Empirical, EmpiricalKernel, empirical
 from ._explain import Explanation
 from ._gpytorch import as_gpytorch_kernel
 from ._infinite_width import InfiniteWidth, InfiniteWidthKernel, NtkAndNngp, infinite_width
@@ -7,6 +8,9 @@ from ._kernel import Kernel
 from ._sklearn import as_sklearn_kernel
 
 __all__ = [
+    "BYTE_BUDGET",
+    "Empirical",
+    "EmpiricalKernel",
     "Explanation",
     "InfiniteWidth",
     "InfiniteWidthKernel",
@@ -14,5 +18,6 @@ __all__ = [
     "NtkAndNngp",
     "as_gpytorch_kernel",
     "as_sklearn_kernel",
+    "empirical",
     "infinite_width",
 ]

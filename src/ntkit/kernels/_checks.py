@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["check_batches", "check_input_size", "check_result"]
+__all__ = ["check_batches", "check_finite", "check_input_size", "check_pair", "check_result"]
 
 
 def check_batches(x1: Tensor, x2: Tensor | None) -> None:
@@ -26,12 +26,13 @@ def check_batches(x1: Tensor, x2: Tensor | None) -> None:
     for name, x in batches.items():
         _check_kind(name, x)
     if x2 is not None:
-        _check_pair(x1, x2)
+        check_pair(x1, x2)
     for name, x in batches.items():
-        _check_finite(name, x)
+        check_finite(name, x)
 
 
-def _check_pair(x1: Tensor, x2: Tensor) -> None:
+def check_pair(x1: Tensor, x2: Tensor) -> None:
+    """Refuse two batches that differ in dtype, device or the shape of an input."""
     if x1.dtype != x2.dtype:
         raise InputTypeError(f"x1 and x2 must have one dtype. Got {x1.dtype} and {x2.dtype}. Write x2.to(x1.dtype).")
     if x1.device != x2.device:
@@ -64,7 +65,8 @@ def _check_kind(name: str, x: object) -> None:
         raise InputError(f"{name} must have at least one row and one feature. Got shape {tuple(x.shape)}.")
 
 
-def _check_finite(name: str, x: Tensor) -> None:
+def check_finite(name: str, x: Tensor) -> None:
+    """Refuse NaN and infinite values, naming the first row that has one."""
     bad = ~torch.isfinite(x.detach())
     if bool(bad.any()):
         row = int(bad.flatten(1).any(1).nonzero()[0])

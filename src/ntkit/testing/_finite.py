@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import copy
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ntkit.finite import Estimate, initialize, parametrize_ntk
 from ntkit.trace import GainRule
 
 __all__ = ["Estimate", "extrapolated_kernels", "sampled_kernels"]
-
-
-class Estimate(NamedTuple):
-    """A mean over independent networks and its standard error, each of shape (n1, n2)."""
-
-    mean: Tensor
-    error: Tensor
 
 
 def sampled_kernels(
@@ -25,35 +18,19 @@ def sampled_kernels(
 ) -> tuple[Estimate, Estimate]:
     """Average the empirical NTK and the outputs' covariance over networks drawn at random.
 
-    The output's entries (channels, and positions if any) are averaged over as well: the mean of the diagonal blocks.
-    Layers with weights are drawn from N(0, w_std^2 / fan_in) and N(0, b_std^2); affine parameters keep their values.
+    The output's entries (channels, and positions if any) are averaged over as well: the mean of the diagonal blocks. The slow
+    way, by forming every derivative: :func:`ntkit.monte_carlo` is the fast one.
     """
     module = copy.deepcopy(module).double().eval()
-    layers = {
-        name: layer
-        for name, layer in module.named_modules()
-        if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))
-    }
-    rates = {name: 1.0 for name, parameter in module.named_parameters() if parameter.requires_grad}
-    scales: dict[str, float] = {}
-    for name, layer in layers.items():
-        fan_in = layer.weight[0].numel()
-        trained = [p is not None and p.requires_grad for p in (layer.weight, layer.bias)]
-        own = gains(name, fan_in, layer.bias is not None, *trained)
-        prefix = f"{name}." if name else ""
-        scales[prefix + "weight"] = float(own.w_std) / fan_in**0.5
-        scales[prefix + "bias"] = float(own.b_std)
-        # In the NTK parametrisation the trained variable is the weight divided by its standard deviation.
-        rates.update({prefix + "weight": float(own.weight_rate) / fan_in, prefix + "bias": float(own.bias_rate)})
+    own = {}
+    if gains.init == "ntk":
+        parametrize_ntk(module, gains.w_std, gains.b_std, gains.overrides)
+    elif gains.init == "standard":
+        own = {"w_std": gains.w_std, "b_std": gains.b_std, "overrides": gains.overrides}
     ntks, nngps = [], []
     for _ in range(n_samples):
-        with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                if name in scales:
-                    parameter.copy_(
-                        scales[name] * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                    )
-        ntk, nngp = _kernels(module, rates, x1, x2)
+        initialize(module, gains.init, **own, generator=generator)  # type: ignore[arg-type]
+        ntk, nngp = _kernels(module, x1, x2)
         ntks.append(ntk)
         nngps.append(nngp)
     return _estimate(ntks), _estimate(nngps)
@@ -73,18 +50,15 @@ def extrapolated_kernels(
     return ntk, nngp
 
 
-def _kernels(module: nn.Module, rates: dict[str, float], x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-    x = torch.cat([x1, x2])
-    f = module(x).flatten(1)
-    nngp = f[: len(x1)] @ f[len(x1) :].T / f.shape[1]
-    ntk = torch.zeros_like(nngp)
-    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    if trained:
-        gradients = [torch.autograd.grad(entry, list(trained.values()), retain_graph=True) for entry in f.flatten()]
-        for index, name in enumerate(trained):
-            jacobian = torch.stack([gradient[index].flatten() for gradient in gradients]).view(*f.shape, -1).flatten(1)
-            ntk += rates[name] * jacobian[: len(x1)] @ jacobian[len(x1) :].T / f.shape[1]
-    return ntk, nngp.detach()
+def _kernels(module: nn.Module, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
+    f = module(torch.cat([x1, x2])).flatten(1)
+    nngp = (f[: len(x1)] @ f[len(x1) :].T / f.shape[1]).detach()
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not trained:
+        return torch.zeros_like(nngp), nngp
+    rows = [torch.autograd.grad(entry, trained, retain_graph=True) for entry in f.flatten()]
+    jacobian = torch.stack([torch.cat([part.flatten() for part in row]) for row in rows]).view(len(f), -1)
+    return jacobian[: len(x1)] @ jacobian[len(x1) :].T / f.shape[1], nngp
 
 
 def _estimate(samples: list[Tensor]) -> Estimate:

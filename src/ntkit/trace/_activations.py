@@ -32,8 +32,9 @@ class Elementwise(nn.Module):
     function
         Torch in, torch out, the same function on every entry, differentiable.
     kinks
-        Where the function or one of its first two derivatives jumps. Kinks at zero cost nothing; between kinks elsewhere
-        the function should be a polynomial of degree at most three. Where an expectation cannot be had to 1e-10, a
+        Where the function or one of its first two derivatives jumps, to all digits. Kinks at zero cost nothing, nor do
+        kinks between polynomials of degree at most three; others make the kernel slower, since its entries are then
+        integrated one by one. Where an expectation cannot be had to 1e-10, a
         :class:`~ntkit.errors.QuadratureWarning` says how large its error is.
 
     Examples

@@ -14,10 +14,15 @@ from ntkit.program import Arrange, Concat, Constant, Contract, Conv, Dense, Gain
 
 from ._field import BATCH, CHANNEL, Block, Data, Field, Weight
 
-__all__ = ["Builder", "Info", "Refused", "WeightGains"]
+__all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains"]
 
 WeightGains = Callable[[str, int, bool, bool, bool], Gains]
 """The gains of a layer from its name, fan-in, whether it has a bias, and whether weight and bias are trained."""
+
+EMPIRICAL = (
+    "take the mean kernel of finite networks, ntkit.monte_carlo(module, n_samples), or of one, ntkit.empirical(module)"
+)
+"""What to use where no limit has a closed form."""
 
 
 class Refused(Exception):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ntkit.program import Conv, Dense, Reindex
 
-from ._builder import Builder, Refused
+from ._builder import EMPIRICAL, Builder, Refused
 from ._field import BATCH, CHANNEL, Block, Data, Field, Weight
 from ._registry import matches
 
@@ -28,7 +28,7 @@ def _checked(weight: object, bias: object) -> tuple[Weight, Weight | None]:
     if not isinstance(weight, Weight) or not (bias is None or isinstance(bias, Weight)):
         raise Refused(
             "its weights are computed, not parameters of their own, so their distribution is not known",
-            "use nn.Linear or nn.Conv layers, or kernels of finite networks: ntkit.testing.sampled_kernels(module, ...)",
+            f"use nn.Linear or nn.Conv layers; or {EMPIRICAL}",
         )
     return weight, bias
 
@@ -138,7 +138,7 @@ def _check_groups(x: Field, groups: int, raw: bool) -> None:
     if x.channels == groups:
         raise Refused(
             "a depthwise convolution: each output sees a single channel, which does not average out however wide it is",
-            "use fewer groups, or kernels of finite networks: ntkit.testing.sampled_kernels(module, ...)",
+            f"use fewer groups; or {EMPIRICAL}",
         )
     if len(x.blocks) > 1:
         raise Refused(

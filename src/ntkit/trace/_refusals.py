@@ -9,14 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ._builder import Builder, Refused
+from ._builder import EMPIRICAL, Builder, Refused
 from ._field import Field
 from ._pool import avg_pool
 from ._registry import matches
-
-__all__ = ["EMPIRICAL"]
-
-EMPIRICAL = "average the kernels of finite networks: ntkit.testing.sampled_kernels(module, ...)"
 
 
 def _refuse(reason: str, instead: str, *functions: object, modules: tuple[type[nn.Module], ...] = ()) -> None:

@@ -12,12 +12,11 @@ from torch import Tensor, fx, nn
 from ntkit.errors import InputError, InputTypeError, Problem, UnsupportedLayerError
 from ntkit.program import Program
 
-from ._builder import Builder, Refused
+from ._builder import EMPIRICAL, Builder, Refused
 from ._field import Computed, Data, Field, Unknown, Weight
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, prefix_module, symbolic_graph
 from ._inplace import overwritten
-from ._refusals import EMPIRICAL
 from ._registry import Matcher, find, find_module
 
 __all__ = ["Tracer"]

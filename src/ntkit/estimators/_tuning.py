@@ -1,0 +1,112 @@
+"""Ridge, stopping time and gains: as given, or chosen by leave-one-out error or by marginal likelihood."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ntkit.dynamics import Evidence, LeaveOneOut, evidence, leave_one_out
+from ntkit.errors import InputError, InputTypeError, SingularKernelError
+
+__all__ = ["Candidates", "check_tuning", "leave_each_out", "tune_by_evidence", "tune_by_leave_one_out"]
+
+Candidates = float | str | Sequence[float] | None
+"""A number, candidates in a sequence, or "auto" for candidates that suit the kernel; None is an infinite time."""
+
+# Half decades. Below the smallest ridge a Gram matrix of that dtype is only rounding.
+_RIDGES = {
+    dtype: tuple(float(10**power) for power in np.arange(lowest, 1.25, 0.5))
+    for dtype, lowest in ((torch.float64, -8), (torch.float32, -5))
+}
+# In units of 1/trace(K), before which nothing is learnt; directions of 1e-10 trace(K) are learnt at the last.
+_TIMES = tuple(float(10**power) for power in np.arange(0, 10.25, 0.5))
+
+
+def check_tuning(tune: str | None, ridge: Candidates, stopping_time: Candidates) -> tuple[float, float]:
+    """Give the ridge and the stopping time that hold where neither is to be chosen, or say what does not go together."""
+    if tune is not None and (not isinstance(tune, str) or tune not in ("loo", "evidence")):
+        raise InputError(f"tune must be 'loo', 'evidence' or None. Got {tune!r}.")
+    if tune == "evidence" and stopping_time is not None:
+        raise InputError(
+            "tune='evidence' chooses the ridge and the gains of a network trained to the end, so stopping_time must be "
+            f"None. Got {stopping_time!r}: write tune='loo' to choose a stopping time."
+        )
+    for name, value in (("ridge", ridge), ("stopping_time", stopping_time)):
+        if tune != "loo" and _to_choose(value, name):
+            raise InputError(f"candidates for {name} go with tune='loo'. Got {name}={value!r} and tune={tune!r}.")
+    return (
+        0.0 if _to_choose(ridge, "ridge") else float(_number(ridge, "ridge")),
+        math.inf if stopping_time is None or _to_choose(stopping_time, "stopping_time") else _time(stopping_time),
+    )
+
+
+def tune_by_leave_one_out(gram: Tensor, y: Tensor, ridge: Candidates, stopping_time: Candidates) -> LeaveOneOut:
+    """Choose what is given as candidates, the ridge where nothing is, by the mean squared leave-one-out error."""
+    if len(gram) < 2:
+        raise InputError("tune='loo' leaves one sample out, so it needs at least two. Got n_samples=1.")
+    nothing = not (_to_choose(ridge, "ridge") or _to_choose(stopping_time, "stopping_time"))
+    ridges = _RIDGES[gram.dtype] if nothing or isinstance(ridge, str) else _listed(ridge)
+    if isinstance(stopping_time, str):
+        trace = float(gram.diagonal().double().sum())
+        times: list[float] = [time / trace for time in _TIMES if trace > 0] + [math.inf]
+    else:
+        times = [math.inf] if stopping_time is None else [_time(time) for time in _listed(stopping_time)]
+    return leave_each_out(gram, y, [_number(one, "ridge") for one in ridges], times)
+
+
+def leave_each_out(gram: Tensor, y: Tensor, ridges: Sequence[float], times: Sequence[float]) -> LeaveOneOut:
+    """Leave one out, with ridges lifted above what rounding in float32 made negative of the matrix, where it did."""
+    try:
+        return leave_one_out(gram, y, list(ridges), list(times))
+    except SingularKernelError:
+        values = torch.linalg.eigvalsh(gram.double())
+        lowest, scale = float(values[0]), float(gram.diagonal().double().mean())
+        rounding = 10 * torch.finfo(torch.float32).eps * float(values[-1]) * len(gram) ** 0.5
+        if not 0 < -lowest <= rounding:
+            raise
+        floor = -2 * lowest / scale
+        lifted = dict.fromkeys(max(ridge, floor) for ridge in ridges)  # each once
+        return leave_one_out(gram, y, list(lifted), list(times))
+
+
+def tune_by_evidence(
+    model: nn.Module, x: Tensor, y: Tensor, kernel: Literal["ntk", "nngp"], w_std: float, b_std: float, ridge: float
+) -> Evidence:
+    """Choose gains and ridge by marginal likelihood, from those given; zeros, where no logarithm starts, are moved."""
+    start: dict[str, Any] = {"w_std": w_std, "b_std": b_std, "ridge": ridge}
+    given = {name: value for name, value in start.items() if not (isinstance(value, (int, float)) and value == 0)}
+    return evidence(model, x, y, kernel=kernel, **given)
+
+
+def _to_choose(value: object, name: str) -> bool:
+    if isinstance(value, str):
+        if value == "auto":
+            return True
+        raise InputTypeError(f"{name} must be a number, or candidates: 'auto' or a sequence of numbers. Got {value!r}.")
+    return isinstance(value, (Sequence, np.ndarray, Tensor)) and np.ndim(value) > 0
+
+
+def _listed(value: Any) -> list[Any]:
+    values = list(value) if np.ndim(value) else [value]
+    if not values:
+        raise InputError("candidates must be at least one number. Got an empty sequence.")
+    return values
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, (bool, str)) or not hasattr(value, "__float__"):
+        raise InputTypeError(f"{name} must be a number. Got {value!r} of type {type(value).__name__}.")
+    number = float(value)
+    if not number >= 0 or (name == "ridge" and math.isinf(number)):
+        allowed = "finite and not negative (it is relative to trace(K)/n)" if name == "ridge" else "not negative"
+        raise InputError(f"{name} must be {allowed}. Got {number}.")
+    return number
+
+
+def _time(value: Any) -> float:
+    return math.inf if value is None else _number(value, "stopping_time")

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import ntkit
+from ntkit.errors import InputError
+from ntkit.experiments import random_features_cifar as experiment
+
+
+def images(path, n=12, side=4):
+    draws = np.random.default_rng(0)
+    arrays = {}
+    for part in ("train", "test"):
+        labels = np.repeat([0, 1, 2], n).astype(np.uint8)
+        pixels = draws.integers(0, 80, (len(labels), side, side, 3)) + 60 * labels[:, None, None, None]
+        arrays |= {f"x_{part}": pixels.astype(np.uint8), f"y_{part}": labels}
+    np.savez(path, **arrays)
+    return path
+
+
+def test_digits_by_default_and_the_same_bits_again(tmp_path):
+    path = tmp_path / "a.json"
+    first = experiment.run(experiment.QUICK, seed=1, path=path)
+    content = json.loads(path.read_text())
+    content["cells"].popitem()
+    path.write_text(json.dumps(content))
+    again = experiment.run(experiment.QUICK, seed=1, path=path)
+    for name, values in first.accuracy.items():
+        assert values.shape == (2, 2) and ((values >= 0) & (values <= 1)).all()
+        np.testing.assert_array_equal(values, again.accuracy[name])
+    assert first.exact == again.exact and min(first.exact.values()) > 0.5
+
+
+def test_exact_accuracy_is_that_of_the_classifier():
+    data = experiment.load(experiment.QUICK, seed=0)
+    result = experiment.run(experiment.QUICK, seed=0)
+    for name, net in experiment.networks(experiment.QUICK, 5, 1, 8).items():
+        model = ntkit.NTKClassifier(net, input_shape=(1, 8, 8)).fit(data.x.flatten(1).numpy(), data.y)
+        assert model.score(data.x_test.flatten(1).numpy(), data.y_test) == result.exact[name]
+
+
+def test_images_from_a_file_are_standardised_and_balanced(tmp_path):
+    settings = experiment.Settings(train=10, test=8, classes=(0, 2))
+    data = experiment.load(settings, 0, images(tmp_path / "a.npz"))
+    assert data.x.shape == (10, 3, 4, 4) and data.x_test.shape == (8, 3, 4, 4) and data.x.dtype == torch.float32
+    assert data.x.mean((0, 2, 3)).abs().max() < 1e-5 and abs(data.x.std() - 1) < 0.02
+    assert sorted(data.y.tolist()) == [0] * 5 + [2] * 5
+
+
+def test_average_network_has_its_ends_fixed():
+    nets = experiment.networks(experiment.Settings(), 4, 3, 8)
+    assert [p.requires_grad for p in nets["CNTK-GAP"].parameters()] == [False, True, True, False]
+    assert all(p.requires_grad for p in nets["CNTK-V"].parameters())
+
+
+def test_program(tmp_path, capsys):
+    path, data = tmp_path / "result.json", images(tmp_path / "a.npz")
+    options = [
+        "--quick",
+        "--data",
+        str(data),
+        "--widths",
+        "2",
+        "3",
+        "--train",
+        "8",
+        "--test",
+        "8",
+        "--output",
+        str(path),
+    ]
+    assert experiment.main(options) == 0
+    assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert "CNTK-GAP" in capsys.readouterr().out
+    assert json.loads(path.read_text())["settings"]["classes"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--data", "missing.npz"], "must be an .npz file"),
+        (["--widths", "0"], "widths must be positive"),
+        (["--classes", "1", "1"], "two different"),
+        (["--train", "7"], "multiple"),
+        (["--train", "9000"], "at most"),
+    ],
+)
+def test_bad_options(options, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        experiment.main(["--quick", *options])
+    assert message in capsys.readouterr().err
+
+
+def test_arrays_of_another_kind(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=np.zeros((3, 4)), y_train=np.zeros(3))
+    with pytest.raises(InputError, match="uint8"):
+        experiment.load(experiment.QUICK, 0, tmp_path / "a.npz")
