@@ -159,6 +159,7 @@ class NativeEngine:
             own[:, 0] = 1.0
             if self._layout.scalable:
                 size = sum(row.double().square().sum(1) for row in rows) / sum(row.shape[1] for row in rows)
+                size = size + self._layout.bias
                 # Powers of two: scaling does not round.
                 own[:, 0] = torch.where(size > 0, torch.exp2(-torch.round(torch.log2(size) / 2)), 1.0)
                 rows = [row * own[:, :1].to(dtype) for row in rows]

@@ -77,14 +77,29 @@ def _missing(node: Node, readers: list[Node]) -> str | None:
             if op.axes and len(op.axes) != len(node.positions):
                 return "normalisation over some of the positions"
             activations = [isinstance(reader.op, Elementwise) for reader in readers]
-            if op.weight_trained and any(activations) and not (
-                all(activations) and all(reader.op.phi.name == "rectified" for reader in readers)  # type: ignore[attr-defined]
+            if (
+                op.weight_trained
+                and any(activations)
+                and not (
+                    all(activations) and all(reader.op.phi.name == "rectified" for reader in readers)  # type: ignore[attr-defined]
+                )
             ):
                 return "a trained gain before this activation"
             if op.weight_trained and any(isinstance(reader.op, (Sum, Normalize)) for reader in readers):
                 return "a trained gain before a sum or another normalisation"
             return None
-        case Input() | Dense() | Conv() | Elementwise() | AvgPool() | Contract() | Sum() | Concat() | Constant() | Reindex():
+        case (
+            Input()
+            | Dense()
+            | Conv()
+            | Elementwise()
+            | AvgPool()
+            | Contract()
+            | Sum()
+            | Concat()
+            | Constant()
+            | Reindex()
+        ):
             return None
     return node.op.label()
 
@@ -92,9 +107,13 @@ def _missing(node: Node, readers: list[Node]) -> str | None:
 def single_precision(program: Program) -> bool:
     """Tell whether float32 inputs may be computed with in single precision.
 
-    So they are where every activation is of the ReLU family and H carries the small differences through the network.
+    So they are where every activation is of the ReLU family and nothing is normalised: there H carries small differences
+    through the whole network, and what a multiple of an input gives is the multiple, but for the biases, which scale along.
     """
-    return all(node.op.phi.name == "rectified" for node in program.nodes if isinstance(node.op, Elementwise))
+    return not any(
+        isinstance(node.op, Normalize) or (isinstance(node.op, Elementwise) and node.op.phi.name != "rectified")
+        for node in program.nodes
+    )
 
 
 def affine_index(op: Reindex) -> tuple[int, int] | None:
@@ -180,7 +199,7 @@ class Layout:
         wanted: dict[tuple[Own, int], int] = {}
 
         def want(kind: Own, index: int) -> None:
-            twice = kind in (Own.DEVIATION, Own.SCALE)
+            twice = kind is Own.SCALE
             wanted.setdefault((kind, index), (1 + twice) * int(np.prod(nodes[index].positions, dtype=np.int64)))
 
         for index, node in enumerate(nodes):
@@ -221,13 +240,19 @@ class Layout:
         if not self.own:
             return 1
         (kind, index), start = list(self.own.items())[-1]
-        twice = kind in (Own.DEVIATION, Own.SCALE)
+        twice = kind is Own.SCALE
         return start + (1 + twice) * int(np.prod(self.program.nodes[index].positions, dtype=np.int64))
 
     @property
     def scalable(self) -> bool:
-        """Whether the network of a multiple of an input is the multiple, but for the biases, which are scaled along."""
-        return single_precision(self.program) and not any(isinstance(node.op, Normalize) for node in self.program.nodes)
+        """Whether inputs may be scaled to norm one."""
+        return single_precision(self.program)
+
+    @property
+    def bias(self) -> float:
+        """The largest variance of a bias, relative to that of the weights beside it."""
+        gains = [node.op.gains for node in self.program.nodes if isinstance(node.op, (Dense, Conv))]
+        return max((float(g.b_std / g.w_std) ** 2 for g in gains if float(g.w_std)), default=0.0)
 
     @property
     def windows(self) -> bool:

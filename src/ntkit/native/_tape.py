@@ -256,7 +256,12 @@ class _Planner:
             inputs = node.inputs[:1] if isinstance(node.op, Normalize) else node.inputs
             for place, read in enumerate(inputs):
                 for source in self._source_offsets(node, offset, self.nodes[read].positions):
-                    if own and isinstance(node.op, AvgPool) and any(source) and not self.layout.linear_after[plane.node]:
+                    if (
+                        own
+                        and isinstance(node.op, AvgPool)
+                        and any(source)
+                        and not self.layout.linear_after[plane.node]
+                    ):
                         found = self._request(read, source, False)
                     else:
                         circular = node.op.axes if isinstance(node.op, Conv) and node.op.circular else ()
@@ -404,12 +409,18 @@ class _Planner:
         self.compute(same)
         mean = Plane(-1 - index, plane.offset, True)
         self._take_slot(mean)
-        self._append(_Kind.OWN_POOL, operation, self._slot[mean], self._slot[same], self._theta(same, plane) | _Flag.OWN_ONLY)
+        self._append(
+            _Kind.OWN_POOL, operation, self._slot[mean], self._slot[same], self._theta(same, plane) | _Flag.OWN_ONLY
+        )
         self.release(same)
         if (Own.MEAN, index) in self.layout.own:
             self.store(Own.MEAN, index, mean)
         self._append(
-            _Kind.OWN_POOL_END, operation, self._slot[inside], self._slot[mean], self._theta(same, plane) | _Flag.OWN_ONLY
+            _Kind.OWN_POOL_END,
+            operation,
+            self._slot[inside],
+            self._slot[mean],
+            self._theta(same, plane) | _Flag.OWN_ONLY,
         )
         self._free.append(self._slot.pop(mean))
         self._slot[plane] = self._slot.pop(inside)
@@ -418,7 +429,11 @@ class _Planner:
         """Compute a plane and hand it over as the result."""
         self.compute(plane)
         self._append(
-            _Kind.OUTPUT, self._operation_of[plane.node], self._slot[plane], self._slot[plane], self._theta(plane, plane)
+            _Kind.OUTPUT,
+            self._operation_of[plane.node],
+            self._slot[plane],
+            self._slot[plane],
+            self._theta(plane, plane),
         )
         self.release(plane)
 
@@ -553,7 +568,9 @@ class _Planner:
                     channels, factors = len(phi.parameters), _hermite_terms(phi.parameters)
             case Normalize() as op:
                 own[0] = starts[Own.SCALE, index]
-                settled = not any(isinstance(self.nodes[reader].op, Elementwise) for reader in self.layout.readers[index])
+                settled = not any(
+                    isinstance(self.nodes[reader].op, Elementwise) for reader in self.layout.readers[index]
+                )
                 constants[1], constants[2] = float(op.bias_trained), float(op.weight_trained and settled)
             case AvgPool() as op:
                 axis = place + op.axis
@@ -570,7 +587,7 @@ class _Planner:
                         step *= sizes[place + axis]
                 constants[0] = 1.0 / int(np.prod([sizes[place + axis] for axis in op.axes], dtype=np.int64))
         if isinstance(activation.op, Elementwise) and activation.op.phi.name == "rectified":
-            own[0] = starts[Own.DEVIATION, index]
+            own[0], wide = starts[Own.DEVIATION, index], int(not self.layout.scalable)
             constants[5:7] = activation.op.phi.parameters
             norm = self.nodes[activation.inputs[0]].op
             constants[7] = float(isinstance(norm, Normalize) and norm.weight_trained)
@@ -601,7 +618,15 @@ class _Planner:
             int(np.prod(ints[first : first + AXES], dtype=np.int64)) for ints in self.operations for first in (0, AXES)
         )
         own_size = self.layout.own_size
-        sizes = [self.batch, max(self._slots, 1), largest, self._wide, self._wide_positions, self._longest_row, own_size]
+        sizes = [
+            self.batch,
+            max(self._slots, 1),
+            largest,
+            self._wide,
+            self._wide_positions,
+            self._longest_row,
+            own_size,
+        ]
         tape = _core.make_tape(
             np.array(self.operations, dtype=np.int32),
             np.array(self.constants, dtype=np.float64),

@@ -48,7 +48,7 @@ enum class Kind : std::int32_t {
 
 // What of each input on its own is remembered: `Operation::own` says where.
 enum class Own : std::int32_t {
-    deviation = 0,  // sqrt(q), and its inverse behind it
+    deviation = 0,  // sqrt(q)
     half = 1,       // q / 2
     scale = 2,      // 1 / s of a normalisation, and q / s behind it
     inside = 3,     // H summed over all pairs in a window
@@ -70,7 +70,9 @@ struct Operation {
     std::int32_t index;               // input: which data; smooth: which function; store: what
     std::int32_t channels;            // input
     std::int32_t fused;               // layer: 1 where a rectified activation follows
-    std::int32_t wide;                // pool, reduce: 1 where sums are long enough for an accumulator in double precision
+    // pool, reduce: 1 where sums are long enough for an accumulator in double precision; activations: 1 where H was rounded to
+    // the precision of the variances.
+    std::int32_t wide;
     // Where, among the numbers of each input on its own, these begin; -1: nowhere.
     // 0: the deviations an activation reads, or the scales of a normalisation; 1: half the variances of the input;
     // 2: half the variances of the output; 3, 4: pool: inside, mean; 5: store: the target.
