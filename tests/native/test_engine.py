@@ -199,7 +199,10 @@ NETWORKS = {
     ),
     "pools between": (
         (3, 8, 8),
-        [*convs(3, 4, padding=1), nn.AvgPool2d(2), *convs(4, 4, padding=1), nn.AvgPool2d(3, 2, 1), *convs(4, 4, padding=1), *head()],
+        [
+            *convs(3, 4, padding=1), nn.AvgPool2d(2), *convs(4, 4, padding=1), nn.AvgPool2d(3, 2, 1), *convs(4, 4, padding=1),
+            *head(),
+        ],
     ),
     "pools that count no padding": (
         (3, 6, 6),

@@ -48,7 +48,8 @@ def _needs_gradient(op: object) -> bool:
 @dataclass(frozen=True)
 class _Batch:
     """Inputs as the core reads them: data (n, numbers), what is remembered of each on its own (n, numbers), and the features
-    of vectors (n, features) for each data."""
+    of vectors (n, features) for each data.
+    """
 
     data: NDArray[Any]
     own: NDArray[Any]
@@ -158,8 +159,8 @@ class NativeEngine:
             own = torch.zeros(len(x), plan.own_size, dtype=torch.float64)
             own[:, 0] = 1.0
             if self._layout.scalable:
-                size = sum(row.double().square().sum(1) for row in rows) / sum(row.shape[1] for row in rows)
-                size = size + self._layout.bias
+                numbers = torch.cat(rows, 1).double()
+                size = numbers.square().mean(1) + self._layout.bias
                 # Powers of two: scaling does not round.
                 own[:, 0] = torch.where(size > 0, torch.exp2(-torch.round(torch.log2(size) / 2)), 1.0)
                 rows = [row * own[:, :1].to(dtype) for row in rows]

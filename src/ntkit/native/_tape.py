@@ -395,7 +395,7 @@ class _Planner:
                 self.emit(_Kind.POOL_END, operation, plane, part.offset)
 
     def _own_pool(self, plane: Plane, part: _Part, operation: int) -> None:
-        """The variance of a mean, N B - A, from the mean B of the variances and what varies inside the window, A."""
+        """Emit the variance of a mean, N B - A, from the mean B of the variances and what varies inside the window, A."""
         index = plane.node
         op = self.nodes[index].op
         assert isinstance(op, AvgPool)
