@@ -55,6 +55,7 @@ def test_same_bits_whatever_the_threads_and_tiles(threads, monkeypatch):
         monkeypatch.setattr(_engine, "_CHUNK_BYTES", chunk)
         engine = engine_of(POOLED, 3, 8, 8)
         results.append([*engine.gram(x, None, True, True), *engine.gram(x, z, True, True), engine.diag(x, True)])
+        results[-1] += [*engine.gram(x.float(), None, True, True)]
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
@@ -134,31 +135,12 @@ def test_interruption_stops_within_a_second_and_leaves_no_threads():
         assert len(os.listdir("/proc/self/task")) <= before
 
 
-def test_arrays_of_another_shape_are_refused():
-    engine = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4)
-    plan = engine._plan("self", False)
-    with pytest.raises(ValueError, match="another size"):
-        _core.self(
-            plan.tape,
-            np.zeros((2, 5)),
-            np.zeros((1, 1, 64)),
-            np.zeros((2, plan.deviations)),
-            np.zeros(2),
-            np.zeros(2),
-            1,
-            None,
-        )
-    with pytest.raises(ValueError, match="another shape"):
-        _core.self(
-            plan.tape,
-            np.zeros((2, 0)),
-            np.zeros((1, 1, 64)),
-            np.zeros((3, plan.deviations)),
-            np.zeros(2),
-            np.zeros(2),
-            1,
-            None,
-        )
+@pytest.mark.parametrize(("data", "own", "message"), [(5, 0, "another size"), (4, 1, "another shape")])
+def test_arrays_of_another_shape_are_refused(data, own, message):
+    plan = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4)._plan("self", False)
+    arrays = np.zeros((2, data)), np.zeros((1, 1, 64)), False, np.zeros((2, plan.own_size + own))
+    with pytest.raises(ValueError, match=message):
+        _core.self(plan.tape, *arrays, np.zeros(2), np.zeros(2), 1, None)
 
 
 def test_convolution_that_shrinks_one_axis_and_grows_another():
@@ -176,8 +158,154 @@ def test_only_the_planes_that_are_needed():
     flat = engine_of(nn.Sequential(*convs(3, 8, padding=1), nn.Flatten(), nn.Linear(512, 1)), 3, 8, 8)._plan(
         "cross", True
     )
-    assert flat.planes == 5
+    assert flat.planes == 4  # a convolution and its activation are one
     gap = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
     assert engine_of(gap, 3, 8, 8)._plan("cross", True).planes == 2 * 15 * 15 + 15 + 1 + 1 + 1
     pool = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, 1))
     assert engine_of(pool, 3, 8, 8)._plan("cross", True).planes == 2 * 9 + 3 + 1 + 1 + 1
+
+
+class Functional(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+class Residual(nn.Module):
+    def __init__(self, *layers):
+        super().__init__()
+        self.branch = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return x + self.branch(x)
+
+
+CIRCULAR = {"padding": 1, "padding_mode": "circular"}
+
+
+def head():
+    return nn.Flatten(), nn.LazyLinear(1)
+
+
+NETWORKS = {
+    "flatten": ((3, 6, 5), [*convs(3, 4, 4, padding=1), *head()]),
+    "average": ((3, 5, 6), [*convs(3, 4, 4, padding=1), nn.AdaptiveAvgPool2d(1), *head()]),
+    "layers after the average": (
+        (3, 5, 5),
+        [*convs(3, 4, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)],
+    ),
+    "pools between": (
+        (3, 8, 8),
+        [
+            *convs(3, 4, padding=1), nn.AvgPool2d(2), *convs(4, 4, padding=1), nn.AvgPool2d(3, 2, 1), *convs(4, 4, padding=1),
+            *head(),
+        ],
+    ),
+    "pools that count no padding": (
+        (3, 6, 6),
+        [*convs(3, 4, padding=1), nn.AvgPool2d(3, 2, 1, count_include_pad=False), *convs(4, 4, padding=1), *head()],
+    ),
+    "circular": ((3, 6, 4), [*convs(3, 4, 4, **CIRCULAR), nn.AdaptiveAvgPool2d(1), *head()]),
+    "circular, then pools": (
+        (3, 6, 6), [*convs(3, 4, **CIRCULAR), nn.AvgPool2d(2), *convs(4, 4, **CIRCULAR), nn.AdaptiveAvgPool2d(1), *head()]
+    ),
+    "circular with a stride, then zeros": (
+        (3, 7, 5), [*convs(3, 4, stride=2, **CIRCULAR), *convs(4, 4, padding=1), nn.AdaptiveAvgPool2d(1), *head()]
+    ),
+    "zeros, then circular": (
+        (3, 5, 4), [*convs(3, 4, padding=2), *convs(4, 4, **CIRCULAR), nn.AdaptiveAvgPool2d(1), *head()]
+    ),
+    "three axes": (
+        (2, 3, 4, 3), [nn.Conv3d(2, 4, (2, 3, 2), (1, 2, 1), 1), nn.ReLU(), nn.AdaptiveAvgPool3d(1), *head()]
+    ),
+    "mean over one axis": (
+        (3, 5, 4),
+        [*convs(3, 4, padding=1), Functional(lambda x: x.mean(2)), nn.Conv1d(4, 4, 3, padding=1), nn.LeakyReLU(0.2), *head()],
+    ),
+    "slices and padding": (
+        (3, 6, 6),
+        [
+            *convs(3, 4, padding=1), Functional(lambda x: nn.functional.pad(x[:, :, 1::2], (2, 1))), nn.Conv2d(4, 4, 1),
+            nn.ReLU(), nn.AdaptiveAvgPool2d(1), *head(),
+        ],
+    ),
+    "residual": (
+        (3, 5, 5),
+        [nn.Conv2d(3, 4, 3, padding=1), Residual(nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1)), nn.AdaptiveAvgPool2d(1), *head()],
+    ),
+    "normalised": (
+        (6,), [nn.Linear(6, 4), nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 1)]
+    ),
+    "normalised over positions": (
+        (3, 4, 4), [nn.Conv2d(3, 4, 3, padding=1), nn.GroupNorm(1, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), *head()]
+    ),
+    "smooth": (
+        (6,),
+        [
+            nn.Linear(6, 4), nn.GELU(), nn.Linear(4, 4), Functional(torch.erf), nn.Linear(4, 4), Functional(torch.sin),
+            nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), Functional(torch.cos), nn.Linear(4, 1),
+        ],
+    ),
+    "polynomials": (
+        (3, 4, 4), [nn.Conv2d(3, 4, 3, padding=1), Functional(lambda x: x**3), nn.AdaptiveAvgPool2d(1), *head()]
+    ),
+    "a constant": ((3, 4, 4), [nn.Conv2d(3, 4, 3, padding=1), nn.AdaptiveAvgPool2d(1), Functional(lambda x: 2 * x), *head()]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(NETWORKS))
+@pytest.mark.parametrize("b_std", [0.0, 0.3])
+def test_as_the_reference_engine(name, b_std):
+    """Also for equal, opposite and nearly equal inputs, and multiples of one another."""
+    shape, layers = NETWORKS[name]
+    net = nn.Sequential(*layers).double()
+    x = normal(8, *shape)
+    net(x)  # gives lazy layers their sizes
+    x[1], x[2], x[3], x[4], x[5] = x[0], 3 * x[0], -x[0], x[0] + 1e-3 * x[6], 0 * x[0]
+    limit = ntkit.infinite_width(net, b_std=b_std)
+    native, reference = (limit.both(x, engine=engine) for engine in ("native", "reference"))
+    for a, b in zip(native, reference, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12 * b.abs().max().item())
+    for kernel, gram in ((limit.ntk, native.ntk), (limit.nngp, native.nngp)):
+        torch.testing.assert_close(kernel.diag(x), gram.diagonal(), rtol=1e-13, atol=0)
+
+
+def smooth_images(n, side, seed=0):
+    """Images as real ones are, with neighbours alike: waves of few periods, between 0 and 1."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand((n, 3, side // 4, side // 4), generator=generator)
+    return nn.functional.interpolate(coarse, size=(side, side), mode="bilinear")
+
+
+@pytest.mark.parametrize("depth", [3, 20])
+@pytest.mark.parametrize("head", ["flatten", "average"])
+def test_single_precision_can_be_trusted(depth, head):
+    """Against double precision on the same numbers: 5e-6, and 1e-6 where two inputs are the same, near copies included."""
+    pool = [nn.AdaptiveAvgPool2d(1)] if head == "average" else []
+    net = nn.Sequential(*convs(3, *[4] * depth, padding=1), *pool, nn.Flatten(), nn.Linear(4 if pool else 576, 1))
+    x = smooth_images(8, 12)
+    x[1], x[2], x[3] = x[0], x[0] * (1 + 1e-4), x[0] + 1e-3 * smooth_images(1, 12, seed=1)[0]
+    x[4] = 0.5 * x[0]
+    limit = ntkit.infinite_width(net)
+    single, double = (limit.both(z, engine="native") for z in (x, x.double()))
+    for a, b in zip(single, double, strict=True):
+        error = (a.double() / b - 1).abs()
+        assert a.dtype == torch.float32 and torch.equal(a, a.T)
+        assert error.max() < 5e-6
+        assert max(error.diagonal().max(), error[0, 1]) < 1e-6
+
+
+def test_vectors_of_single_precision():
+    net = nn.Sequential(
+        nn.Linear(50, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)
+    )
+    x = normal(200, 50).float()
+    x[1], x[2], x[3], x[4] = x[0], x[0] + 1e-4 * x[5], 7 * x[0], 1e-3 * x[6]
+    limit = ntkit.infinite_width(net, b_std=0.1)
+    for a, b in zip(limit.both(x, engine="native"), limit.both(x.double(), engine="native"), strict=True):
+        error = (a.double() - b).abs() / (b.diagonal()[:, None] * b.diagonal()).sqrt()
+        assert error.max() < 2e-6
+        assert error.diagonal().max() < 1e-6

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,23 +14,21 @@ def make_tape(
     operations: NDArray[np.int32],
     constants: NDArray[np.float64],
     factors: Sequence[Sequence[float]],
+    counts: Sequence[Sequence[float]],
     instructions: NDArray[np.int32],
     instruction_factors: NDArray[np.float64],
-    slots: int,
-    slot_positions: int,
-    activation_positions: Sequence[int],
+    sizes: Sequence[int],
     data_sizes: Sequence[int],
-    batch: int,
 ) -> Tape: ...
 def cross(
     tape: Tape,
-    data1: NDArray[np.float64],
-    deviation1: NDArray[np.float64],
-    data2: NDArray[np.float64],
-    deviation2: NDArray[np.float64],
-    inner: NDArray[np.float64],
-    nngp: NDArray[np.float64],
-    ntk: NDArray[np.float64] | None,
+    data1: NDArray[Any],
+    own1: NDArray[Any],
+    data2: NDArray[Any],
+    own2: NDArray[Any],
+    products: NDArray[Any],
+    nngp: NDArray[Any] | None,
+    ntk: NDArray[Any] | None,
     upper: bool,
     first_row: int,
     first_column: int,
@@ -39,11 +37,13 @@ def cross(
 ) -> None: ...
 def self(
     tape: Tape,
-    data: NDArray[np.float64],
-    inner: NDArray[np.float64],
-    deviation: NDArray[np.float64],
-    nngp: NDArray[np.float64],
-    ntk: NDArray[np.float64],
+    data: NDArray[Any],
+    products: NDArray[Any],
+    own_known: bool,
+    own: NDArray[Any],
+    nngp: NDArray[Any],
+    ntk: NDArray[Any],
     threads: int,
     progress: Callable[[int], None] | None,
 ) -> None: ...
+def roofline(single: bool, seconds: float) -> float: ...

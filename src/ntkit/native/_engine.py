@@ -1,9 +1,10 @@
-"""Gram matrices by the compiled core: the same contract as the reference engine's, in float64, on CPU tensors."""
+"""Gram matrices by the compiled core: the same contract as the reference engine's, on CPU tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,15 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit.program import Gains, Program
-from ntkit.rules import Ends, Kernels, Moments, Progress, input_covariance, read_data
+from ntkit.rules import Kernels, Progress, read_data
 
 from . import _core
-from ._tape import TapePlan, plan_cross, plan_self, unsupported
+from ._layout import Layout, single_precision, unsupported
+from ._tape import TapePlan, plan_cross, plan_self
 
 __all__ = ["NativeEngine", "reason_against"]
 
 _CHUNK_BYTES = 48 << 20  # of each of: packed columns, packed rows, a tile of the result
 _MIRROR_ROWS = 256
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 def reason_against(program: Program, *batches: Tensor | None) -> str | None:
@@ -43,48 +46,56 @@ def _needs_gradient(op: object) -> bool:
 
 
 @dataclass(frozen=True)
-class _Own:
-    """What is computed of each input on its own: arrays with one row, or number, for each."""
+class _Batch:
+    """Inputs as the core reads them: data (n, numbers), what is remembered of each on its own (n, numbers), and the features
+    of vectors (n, features) for each data.
+    """
 
-    moments: Moments
-    data: NDArray[np.float64]
-    deviation: NDArray[np.float64]
-    nngp: NDArray[np.float64]
-    ntk: NDArray[np.float64]
+    data: NDArray[Any]
+    own: NDArray[Any]
+    vectors: tuple[Tensor, ...]
 
 
 class NativeEngine:
-    """Computes kernels of one program; tapes are planned once."""
+    """Computes kernels of one program; tapes are planned once.
+
+    Inputs of single precision are computed with in single precision where :func:`single_precision` allows.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._layout = Layout(program)
         self._plans: dict[tuple[str, bool], TapePlan] = {}
 
     def gram(self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None) -> Kernels:
         """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None."""
         plan = self._plan("cross", ntk)
+        dtype = self._dtype(x1)
         columns = x1 if x2 is None else x2
-        out = Kernels(*(x1.new_zeros(len(x1), len(columns)) if wanted else None for wanted in (ntk, nngp)))
-        threads = torch.get_num_threads()
+        # Where the core's numbers are of the inputs' type, it writes where they are wanted.
+        out = Kernels(*(x1.new_empty(len(x1), len(columns)) if wanted else None for wanted in (ntk, nngp)))
         total = len(x1) * len(columns) if x2 is not None else len(x1) * (len(x1) + 1) // 2
         done = 0
-        step = max(plan.width, _CHUNK_BYTES // (8 * max(plan.row_numbers, 1)))
+        size = torch.finfo(dtype).bits // 8
+        step = max(128, _CHUNK_BYTES // (size * max(plan.row_numbers, 1)))
         for own2 in _ranges(len(columns), step):
-            second = self._read(columns[own2.start : own2.stop])
-            row_step = max(1, min(step, _CHUNK_BYTES // (8 * len(own2))))
+            second = self._read(columns[own2.start : own2.stop], dtype)
+            row_step = max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
             for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
-                first = self._read(x1[own1.start : own1.stop])
-                inner = self._inner(plan, Ends(first.moments, second.moments, pair_dims=2))
+                same = x2 is None and own1 == own2
+                first = second if same else self._read(x1[own1.start : own1.stop], dtype)
                 upper = x2 is None and own1.stop > own2.start
-                tile = [np.zeros((len(own1), len(own2))) for _ in range(2 if ntk else 1)]
+                shape = (len(own1), len(own2))
+                tile = [np.empty(shape, _NUMPY[dtype]) if target is not None else None for target in out]
                 report = None if progress is None else _shifted(progress, done, total)
+                padded = _padded(second.data, self._width(dtype)) if plan.batch > 1 else second.data
                 _core.cross(
-                    plan.tape, first.data, first.deviation, second.data, second.deviation, inner,
-                    tile[0], tile[1] if ntk else None, upper, own1.start, own2.start, threads, report,
+                    plan.tape, first.data, first.own, padded, second.own, self._products(first, second, dtype),
+                    tile[1], tile[0], upper, own1.start, own2.start, torch.get_num_threads(), report,
                 )  # fmt: skip
                 done += _entries(own1, own2) if upper else len(own1) * len(own2)
-                for target, values in ((out.ntk, tile[-1]), (out.nngp, tile[0])):
-                    if target is not None:
+                for target, values in zip(out, tile, strict=True):
+                    if target is not None and values is not None:
                         target[own1.start : own1.stop, own2.start : own2.stop] = torch.from_numpy(values)
         for target in out:
             if x2 is None and target is not None:
@@ -95,52 +106,87 @@ class NativeEngine:
         """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
         plan = self._plan("diag", ntk)
         parts = []
-        for rows in _ranges(len(x), max(plan.width, _CHUNK_BYTES // (8 * max(plan.row_numbers, 1)))):
-            own = self._self(plan, x[rows.start : rows.stop])
-            parts.append(own.ntk if ntk else own.nngp)
+        for rows in _ranges(len(x), max(128, _CHUNK_BYTES // (8 * max(plan.row_numbers, 1)))):
+            _, kernels = self._alone(plan, self._data(x[rows.start : rows.stop], torch.float64))
+            parts.append(kernels[0 if ntk else 1])
         return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
+
+    def _dtype(self, x: Tensor) -> torch.dtype:
+        return torch.float32 if x.dtype == torch.float32 and single_precision(self.program) else torch.float64
+
+    def _width(self, dtype: torch.dtype) -> int:
+        """How many columns of a kernel one run of a tape computes."""
+        return self._layout.batch * (256 // torch.finfo(dtype).bits)
 
     def _plan(self, kind: str, ntk: bool) -> TapePlan:
         if (kind, ntk) not in self._plans:
-            plan = plan_cross(self.program, ntk) if kind == "cross" else plan_self(self.program, ntk, kind == "diag")
+            plan = plan_cross(self._layout, ntk) if kind == "cross" else plan_self(self._layout, ntk, kind == "diag")
             self._plans[kind, ntk] = plan
         return self._plans[kind, ntk]
 
-    def _read(self, x: Tensor) -> _Own:
-        """Give what tapes read of each input."""
-        return self._self(self._plan("self", False), x)
+    def _read(self, x: Tensor, dtype: torch.dtype) -> _Batch:
+        """Give what tapes read of each input. It is computed in double precision, whatever the type of the rest."""
+        plan = self._plan("self", False)
+        double = self._data(x, torch.float64)
+        own, _ = self._alone(plan, double)
+        if dtype == torch.float64:
+            return _Batch(double.data, own, double.vectors)
+        single = self._data(x, dtype)
+        own = own.astype(np.float32)
+        if self._layout.windows:
+            # Sums inside a window are taken away from sums between two windows, so both must round alike.
+            nothing = np.zeros(len(x), np.float32)
+            _core.self(plan.tape, single.data, np.zeros((0, 0, 0), np.float32), True, own, nothing, nothing.copy(),
+                       torch.get_num_threads(), None)  # fmt: skip
+        return _Batch(single.data, own, single.vectors)
 
-    def _self(self, plan: TapePlan, x: Tensor) -> _Own:
+    def _alone(self, plan: TapePlan, batch: _Batch) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
+        """Compute what is remembered of each input, and, by a tape that has an output, Theta and K with itself."""
+        count = len(batch.data)
+        own, nngp, ntk = np.array(batch.own), np.zeros(count), np.zeros(count)
+        squares = [vector.square().mean(1)[None] for vector in batch.vectors]
+        products = _stacked(squares, self._width(torch.float64)) if plan.batch > 1 else np.zeros((0, 0, 0))
+        _core.self(plan.tape, batch.data, products, False, own, nngp, ntk, torch.get_num_threads(), None)
+        return own, (ntk, nngp)
+
+    def _data(self, x: Tensor, dtype: torch.dtype) -> _Batch:
+        """Give the inputs' numbers, channels before positions, shape (n, numbers)."""
+        plan = self._plan("self", False)
         with torch.no_grad():
             moments = read_data(self.program, x)
-            own = _Own(
-                moments,
-                self._data(plan, moments),
-                *(np.zeros(shape) for shape in ((len(x), plan.deviations), len(x), len(x))),
-            )
-            inner = self._inner(plan, Ends(moments, moments, pair_dims=1))
-        _core.self(plan.tape, own.data, inner, own.deviation, own.nngp, own.ntk, torch.get_num_threads(), None)
-        return own
+            values = [moments.data[op.prefix, op.channel].to(dtype) for op in plan.inputs]
+            rows = [value.movedim(-1, 1).reshape(len(value), -1) for value in values]
+            own = torch.zeros(len(x), plan.own_size, dtype=torch.float64)
+            own[:, 0] = 1.0
+            if self._layout.scalable:
+                numbers = torch.cat(rows, 1).double()
+                size = numbers.square().mean(1) + self._layout.bias
+                # Powers of two: scaling does not round.
+                own[:, 0] = torch.where(size > 0, torch.exp2(-torch.round(torch.log2(size) / 2)), 1.0)
+                rows = [row * own[:, :1].to(dtype) for row in rows]
+            data = np.ascontiguousarray((rows[0] if len(rows) == 1 else torch.cat(rows, 1)).numpy())
+        return _Batch(data, own.numpy(), tuple(rows) if plan.batch > 1 else ())
 
-    def _data(self, plan: TapePlan, moments: Moments) -> NDArray[np.float64]:
-        """Give the inputs' numbers, channels before positions, shape (n, numbers); none of vectors."""
-        values = [moments.data[op.prefix, op.channel] for op in plan.inputs]
-        if plan.batch > 1:
-            return np.zeros((len(values[0]), 0))
-        rows = [value.movedim(-1, 1).reshape(len(value), -1) for value in values]
-        return np.ascontiguousarray(torch.cat(rows, 1).double().numpy())
-
-    def _inner(self, plan: TapePlan, ends: Ends) -> NDArray[np.float64]:
+    def _products(self, first: _Batch, second: _Batch, dtype: torch.dtype) -> NDArray[Any]:
         """Give x . x' / C of vectors by a matrix product, columns padded to whole blocks; nothing of images."""
-        if plan.batch == 1:
-            return np.zeros((0, 0, 0))
+        if self._layout.batch == 1:
+            return np.zeros((0, 0, 0), _NUMPY[dtype])
         with torch.no_grad():
-            products = [torch.atleast_2d(input_covariance(op, (), ends).nngp) for op in plan.inputs]
-            rows, columns = products[0].shape
-            padded = torch.zeros(len(products), rows, -(-columns // plan.width) * plan.width, dtype=torch.float64)
-            for index, product in enumerate(products):
-                padded[index, :, :columns] = product
-        return padded.numpy()
+            matrices = [a @ b.T / a.shape[1] for a, b in zip(first.vectors, second.vectors, strict=True)]
+        return _stacked(matrices, self._width(dtype))
+
+
+def _stacked(matrices: list[Tensor], width: int) -> NDArray[Any]:
+    """Stack matrices, their columns padded to whole blocks."""
+    missing = -matrices[0].shape[1] % width
+    if len(matrices) == 1 and missing == 0:
+        return matrices[0][None].numpy()
+    return torch.nn.functional.pad(torch.stack(matrices), (0, missing)).numpy()
+
+
+def _padded(data: NDArray[Any], width: int) -> NDArray[Any]:
+    missing = -len(data) % width
+    return data if missing == 0 else np.concatenate([data, np.repeat(data[-1:], missing, axis=0)])
 
 
 def _ranges(stop: int, step: int) -> Iterator[range]:

@@ -1,5 +1,6 @@
 """Rules: how each operation transforms covariances, and the reference engine that runs them in torch."""
 
+from ._closed_forms import odd_factorial
 from ._covariance import Ends, Moments
 from ._engine import read_data
 from ._input import input_covariance
@@ -14,6 +15,7 @@ __all__ = [
     "diag",
     "gram",
     "input_covariance",
+    "odd_factorial",
     "pair_bytes",
     "read_data",
 ]

@@ -21,38 +21,40 @@ constexpr std::size_t kAlignment = 64;
 constexpr std::int64_t kSegment = 32;  // most blocks of columns in one task
 
 struct Free {
-    void operator()(double* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
+    void operator()(void* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
 };
-using Buffer = std::unique_ptr<double[], Free>;
+template <class T>
+using Buffer = std::unique_ptr<T[], Free>;
 
-Buffer allocate(std::int64_t count) {
-    const auto bytes = sizeof(double) * static_cast<std::size_t>(std::max<std::int64_t>(count, 1));
-    return Buffer(static_cast<double*>(::operator new[](bytes, std::align_val_t{kAlignment})));
+template <class T>
+Buffer<T> allocate(std::int64_t count) {
+    const auto bytes = sizeof(T) * static_cast<std::size_t>(std::max<std::int64_t>(count, 1));
+    return Buffer<T>(static_cast<T*>(::operator new[](bytes, std::align_val_t{kAlignment})));
 }
 
 // Puts the rows of `width` inputs side by side; the last one fills the places that are left.
-void interleave(const double* from, std::int64_t size, std::int64_t first, std::int64_t count, int width, double* to) {
+template <class T>
+void interleave(const T* from, std::int64_t size, std::int64_t first, std::int64_t count, int width, T* to) {
     for (int place = 0; place < width; ++place) {
-        const double* row = from + std::min(first + place, count - 1) * size;
+        const T* row = from + std::min(first + place, count - 1) * size;
         for (std::int64_t i = 0; i < size; ++i) to[i * width + place] = row[i];
     }
 }
 
-void repeat(const double* row, std::int64_t size, int width, double* to) {
-    for (std::int64_t i = 0; i < size; ++i) std::fill(to + i * width, to + (i + 1) * width, row[i]);
-}
-
 // What one thread works in.
+template <class T>
 struct Workspace {
-    Buffer slots, scratch, data, deviation, nngp, ntk;
+    Buffer<T> slots, rows, data, own, nngp, ntk;
+    Buffer<double> accumulators;
 
     explicit Workspace(const Tape& tape)
-        : slots(allocate(tape.slots * 2 * tape.slot_positions * kLanes)),
-          scratch(allocate(2 * tape.slot_positions * kLanes)),
-          data(allocate(tape.data_size * kLanes)),
-          deviation(allocate(2 * tape.activation_positions * tape.batch * kLanes)),
-          nngp(allocate(tape.batch * kLanes)),
-          ntk(allocate(tape.batch * kLanes)) {}
+        : slots(allocate<T>(tape.slots * 2 * tape.slot_positions * kLanes<T>)),
+          rows(allocate<T>(2 * tape.row_positions * kLanes<T>)),
+          data(allocate<T>(tape.batch > 1 ? 0 : tape.data_size * kLanes<T>)),
+          own(allocate<T>(tape.own_size * tape.batch * kLanes<T>)),
+          nngp(allocate<T>(tape.batch * kLanes<T>)),
+          ntk(allocate<T>(tape.batch * kLanes<T>)),
+          accumulators(allocate<double>(tape.accumulators * 2 * tape.accumulator_positions * kLanes<T>)) {}
 };
 
 // Threads that are joined in any case (std::jthread is missing from some standard libraries).
@@ -65,7 +67,7 @@ struct Threads : std::vector<std::thread> {
 };
 
 // Runs tasks 0, 1, ... on threads while the calling thread polls. An exception of a task is thrown here.
-template <class Task>
+template <class T, class Task>
 bool run_tasks(const Tape& tape, std::int64_t tasks, int threads, const std::atomic<std::int64_t>& done, const Poll& poll,
                Task task) {
     std::atomic<std::int64_t> next{0};
@@ -76,7 +78,7 @@ bool run_tasks(const Tape& tape, std::int64_t tasks, int threads, const std::ato
     std::exception_ptr failure;
     const auto work = [&] {
         try {
-            Workspace workspace(tape);
+            Workspace<T> workspace(tape);
             while (!stop) {
                 const std::int64_t index = next++;
                 if (index >= tasks) break;
@@ -122,68 +124,77 @@ bool run_tasks(const Tape& tape, std::int64_t tasks, int threads, const std::ato
 
 }  // namespace
 
-bool cross(const Tape& tape, const Batch& rows, const Batch& columns, const Inner& inner, const Result& result, bool upper,
-           std::int64_t first_row, std::int64_t first_column, int threads, const Poll& poll) {
-    const Execute execute = choose_execute();
-    const int width = tape.batch * kLanes;  // columns in a block
+template <class T>
+bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, const Products<T>& products, const Result<T>& result,
+           bool upper, std::int64_t first_row, std::int64_t first_column, int threads, const Poll& poll) {
+    const Execute<T> execute = choose_execute<T>();
+    const bool vectors = tape.batch > 1;
+    const int width = tape.batch * kLanes<T>;  // columns in a block
     const std::int64_t blocks = (columns.count + width - 1) / width;
-    const std::int64_t deviations = 2 * tape.activation_positions;
-    const Buffer data = allocate(blocks * tape.data_size * width);
-    const Buffer deviation = allocate(blocks * deviations * width);
+    const Buffer<T> data = allocate<T>(vectors ? 0 : blocks * tape.data_size * width);
+    const Buffer<T> own = allocate<T>(blocks * tape.own_size * width);
     for (std::int64_t block = 0; block < blocks; ++block) {
         const std::int64_t first = block * width;
-        interleave(columns.data, tape.data_size, first, columns.count, width, &data[first * tape.data_size]);
-        interleave(columns.deviation, deviations, first, columns.count, width, &deviation[first * deviations]);
+        if (!vectors) interleave(columns.data, tape.data_size, first, columns.count, width, &data[first * tape.data_size]);
+        interleave(columns.own, tape.own_size, first, columns.count, width, &own[first * tape.own_size]);
     }
     const std::int64_t length = std::clamp<std::int64_t>(rows.count * blocks / (8 * std::max(threads, 1)), 1, kSegment);
     const std::int64_t segments = (blocks + length - 1) / length;
     std::atomic<std::int64_t> done{0};
-    const auto task = [&](std::int64_t index, Workspace& workspace, const std::atomic<bool>& stop) {
+    const auto task = [&](std::int64_t index, Workspace<T>& workspace, const std::atomic<bool>& stop) {
         const std::int64_t row = index / segments;
         const std::int64_t from = index % segments * length, to = std::min(blocks, from + length);
         // The first column that is wanted.
         const std::int64_t begin = upper ? std::max<std::int64_t>(0, first_row + row - first_column) : 0;
         if (begin >= to * width) return;
-        repeat(rows.data + row * tape.data_size, tape.data_size, kLanes, workspace.data.get());
-        repeat(rows.deviation + row * deviations, deviations, width, workspace.deviation.get());
         for (std::int64_t block = std::max(from, begin / width); block < to && !stop; ++block) {
             const std::int64_t first = block * width, end = std::min(first + width, columns.count);
-            const double* products = inner.products ? inner.products + row * inner.row_stride + first : nullptr;
-            execute(tape, {workspace.data.get(), &data[first * tape.data_size], products, inner.data_stride,
-                           workspace.deviation.get(), &deviation[first * deviations], workspace.slots.get(),
-                           workspace.scratch.get(), workspace.nngp.get(), workspace.ntk.get()});
+            execute(tape, {rows.data + row * tape.data_size,
+                           vectors ? columns.data + first * tape.data_size : &data[first * tape.data_size],
+                           vectors ? products.values + row * products.row_stride + first : nullptr, products.data_stride,
+                           rows.own + row * tape.own_size, &own[first * tape.own_size], workspace.slots.get(),
+                           workspace.rows.get(), workspace.accumulators.get(), workspace.nngp.get(), workspace.ntk.get(), true});
             for (std::int64_t column = std::max(first, begin); column < end; ++column) {
-                result.nngp[row * result.stride + column] = workspace.nngp[column - first];
+                if (result.nngp) result.nngp[row * result.stride + column] = workspace.nngp[column - first];
                 if (result.ntk) result.ntk[row * result.stride + column] = workspace.ntk[column - first];
             }
             done += end - std::max(first, begin);
         }
     };
-    return run_tasks(tape, rows.count * segments, threads, done, poll, task);
+    return run_tasks<T>(tape, rows.count * segments, threads, done, poll, task);
 }
 
-bool self(const Tape& tape, const double* data, std::int64_t count, const Inner& inner, double* deviation, double* nngp, double* ntk,
+template <class T>
+bool self(const Tape& tape, const T* data, std::int64_t count, const Products<T>& products, bool own_known, T* own, T* nngp, T* ntk,
           int threads, const Poll& poll) {
-    const Execute execute = choose_execute();
-    const std::int64_t deviations = 2 * tape.activation_positions;
+    const Execute<T> execute = choose_execute<T>();
     std::atomic<std::int64_t> done{0};
-    const int width = tape.batch * kLanes;
-    const auto task = [&](std::int64_t block, Workspace& workspace, const std::atomic<bool>&) {
+    const int width = tape.batch * kLanes<T>;
+    const auto task = [&](std::int64_t block, Workspace<T>& workspace, const std::atomic<bool>&) {
         const std::int64_t first = block * width;
-        if (!inner.products) interleave(data, tape.data_size, first, count, width, workspace.data.get());
-        std::fill_n(workspace.nngp.get(), width, 0.0);  // a tape without output leaves them as they are
-        std::fill_n(workspace.ntk.get(), width, 0.0);
-        execute(tape, {workspace.data.get(), workspace.data.get(), inner.products ? inner.products + first : nullptr,
-                       inner.data_stride, workspace.deviation.get(), workspace.deviation.get(), workspace.slots.get(), workspace.scratch.get(), workspace.nngp.get(), workspace.ntk.get()});
+        if (tape.batch == 1) interleave(data, tape.data_size, first, count, width, workspace.data.get());
+        interleave(own, tape.own_size, first, count, width, workspace.own.get());
+        std::fill_n(workspace.nngp.get(), width, T(0));  // a tape without output leaves them as they are
+        std::fill_n(workspace.ntk.get(), width, T(0));
+        execute(tape, {nullptr, workspace.data.get(), products.values ? products.values + first : nullptr, products.data_stride,
+                       nullptr, workspace.own.get(), workspace.slots.get(), workspace.rows.get(), workspace.accumulators.get(),
+                       workspace.nngp.get(), workspace.ntk.get(), own_known});
         for (std::int64_t row = first; row < std::min(first + width, count); ++row) {
-            for (std::int64_t i = 0; i < deviations; ++i)
-                deviation[row * deviations + i] = workspace.deviation[i * width + (row - first)];
+            for (std::int64_t i = 0; i < tape.own_size; ++i)
+                own[row * tape.own_size + i] = workspace.own[i * width + (row - first)];
             nngp[row] = workspace.nngp[row - first];
             ntk[row] = workspace.ntk[row - first];
             ++done;
         }
     };
-    return run_tasks(tape, (count + width - 1) / width, threads, done, poll, task);
+    return run_tasks<T>(tape, (count + width - 1) / width, threads, done, poll, task);
 }
+
+#define NTKIT_INSTANTIATE(T)                                                                                                    \
+    template bool cross<T>(const Tape&, const Batch<T>&, const Batch<T>&, const Products<T>&, const Result<T>&, bool,           \
+                           std::int64_t, std::int64_t, int, const Poll&);                                                       \
+    template bool self<T>(const Tape&, const T*, std::int64_t, const Products<T>&, bool, T*, T*, T*, int, const Poll&);
+NTKIT_INSTANTIATE(float)
+NTKIT_INSTANTIATE(double)
 
 }  // namespace ntkit

@@ -1,4 +1,4 @@
-// Gram matrices block by block, on threads.
+// Gram matrices: blocks of pairs, spread over threads.
 
 #pragma once
 
@@ -9,37 +9,43 @@
 
 namespace ntkit {
 
-// One batch of inputs: what the tape reads of each.
+// Rows, one for each input: data (count, data_size) with channels before positions, own (count, own_size).
+template <class T>
 struct Batch {
-    const double* data;        // (count, data_size)
-    const double* deviation;   // (count, 2, activation_positions)
+    const T* data;
+    const T* own;
     std::int64_t count;
 };
 
-// Where batch > 1, the inner products / C of vectors: of data d, row i and column j at d * data_stride + i * row_stride + j.
-// Columns are padded to whole blocks.
-struct Inner {
-    const double* products;
-    std::int64_t data_stride;
-    std::int64_t row_stride;
+// Inner products of vectors divided by C, for each data a matrix; no values for networks that have positions.
+template <class T>
+struct Products {
+    const T* values;
+    std::int64_t data_stride, row_stride;
 };
 
-// Where results go: entry (i, j) at i * stride + j; ntk may be null.
+// Row-major results; null: not wanted.
+template <class T>
 struct Result {
-    double* nngp;
-    double* ntk;
+    T* nngp;
+    T* ntk;
     std::int64_t stride;
 };
 
-// Called now and then on the calling thread with the entries done; returns false to stop.
+// Called now and then from the calling thread with the number of finished pairs; false: stop.
 using Poll = std::function<bool(std::int64_t)>;
 
-// Computes all entries, or those with first_row + i <= first_column + j where `upper`. False if it was stopped.
-bool cross(const Tape& tape, const Batch& rows, const Batch& columns, const Inner& inner, const Result& result, bool upper,
-           std::int64_t first_row, std::int64_t first_column, int threads, const Poll& poll);
+// Computes K and Theta for all pairs of rows and columns; where `upper`, only those with first_row + row <= first_column +
+// column. Returns false if it was stopped.
+template <class T>
+bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, const Products<T>& products, const Result<T>& result,
+           bool upper, std::int64_t first_row, std::int64_t first_column, int threads, const Poll& poll);
 
-// Computes the deviations (count, 2, activation_positions) and K and Theta of each input with itself.
-bool self(const Tape& tape, const double* data, std::int64_t count, const Inner& inner, double* deviation, double* nngp, double* ntk,
+// Computes what is remembered of each input on its own (count, own_size), and its K and Theta with itself.
+// The first number of each must be there. Where `own_known`, the others are too, in higher precision, and only what must match the arithmetic of `cross` to the bit is
+// computed again.
+template <class T>
+bool self(const Tape& tape, const T* data, std::int64_t count, const Products<T>& products, bool own_known, T* own, T* nngp, T* ntk,
           int threads, const Poll& poll);
 
 }  // namespace ntkit

@@ -8,29 +8,48 @@
 
 namespace ntkit {
 
-// One block: batch * kLanes inputs on each side. All arrays have the lanes innermost, and the batch before them.
+// One block: one input x against batch * kLanes<T> inputs x'; or as many inputs, each with itself, where the first side
+// is absent. Arrays of the second side have the lanes innermost, and the batch before them.
+template <class T>
 struct Block {
-    const double* data1;      // (data_size, kLanes); not read where batch > 1
-    const double* data2;
-    const double* inner;      // where batch > 1: inner products / C, batch * kLanes of them for each data
-    std::int64_t inner_stride;  // from one data to the next
-    double* deviation1;       // (2, activation_positions, batch, kLanes): standard deviations, and their inverses
-    double* deviation2;
-    double* slots;            // (slots, 2, slot_positions, kLanes)
-    double* scratch;          // (2, slot_positions, kLanes)
-    double* nngp;             // (batch, kLanes)
-    double* ntk;
+    const T* data1;        // (data_size); of vectors the features themselves
+    const T* data2;        // (data_size, kLanes); of vectors (batch * kLanes, data_size), one row after the other
+    const T* products;     // of vectors: x . x' / C, batch * kLanes of them for each data
+    std::int64_t products_stride;  // from one data to the next
+    const T* own1;         // (own_size); null: each input with itself
+    T* own2;               // (own_size, batch, kLanes)
+    T* slots;              // (slots, 2, slot_positions, kLanes)
+    T* rows;               // (2, row_positions, kLanes)
+    double* accumulators;  // (accumulators, 2, accumulator_positions, kLanes)
+    T* nngp;               // (batch, kLanes)
+    T* ntk;
+    bool own_known;        // the numbers of each input on its own, but those of windows, are there already
 };
 
-using Execute = void (*)(const Tape&, const Block&);
+template <class T>
+using Execute = void (*)(const Tape&, const Block<T>&);
 
-// The version for the widest instruction set of this machine, chosen once.
-Execute choose_execute();
+// The version for the widest instruction set of this machine.
+template <class T>
+Execute<T> choose_execute();
 
-namespace baseline { void execute(const Tape&, const Block&); }
+// Entries a second that one thread updates by a 3 x 3 window and a ReLU when all data are in the first-level cache and no
+// plane has a border: what the arithmetic alone would allow.
+template <class T>
+double roofline(double seconds);
+
+#define NTKIT_DECLARE(target)                                \
+    namespace target {                                       \
+    template <class T>                                       \
+    void execute(const Tape&, const Block<T>&);              \
+    template <class T>                                       \
+    double roofline(double seconds);                         \
+    }
+NTKIT_DECLARE(baseline)
 #if defined(NTKIT_X86)
-namespace avx2 { void execute(const Tape&, const Block&); }
-namespace avx512 { void execute(const Tape&, const Block&); }
+NTKIT_DECLARE(avx2)
+NTKIT_DECLARE(avx512)
 #endif
+#undef NTKIT_DECLARE
 
 }  // namespace ntkit

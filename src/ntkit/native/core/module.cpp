@@ -5,12 +5,14 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <vector>
 
 #include "engine.hpp"
+#include "execute.hpp"
 #include "simd.hpp"
 
 namespace nb = nanobind;
@@ -50,7 +52,7 @@ constexpr const char* compiler_version() {
 template <class T, int Dims>
 using Array = nb::ndarray<T, nb::numpy, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
 
-constexpr int kOperationInts = 7 * ntkit::kAxes + 2;
+constexpr int kOperationInts = 8 * ntkit::kAxes + 4 + ntkit::kOwns;
 constexpr int kInstructionInts = 5 + 2 * ntkit::kAxes;
 
 void require(bool condition, const char* message) {
@@ -58,31 +60,42 @@ void require(bool condition, const char* message) {
 }
 
 ntkit::Tape make_tape(Array<const std::int32_t, 2> operations, Array<const double, 2> constants,
-                      const std::vector<std::vector<double>>& factors, Array<const std::int32_t, 2> instructions,
-                      Array<const double, 1> instruction_factors, std::int32_t slots, std::int64_t slot_positions,
-                      const std::vector<std::int64_t>& activation_positions, const std::vector<std::int64_t>& data_sizes,
-                      std::int32_t batch) {
-    require(operations.shape(1) == kOperationInts && constants.shape(1) == 4, "operations have another form");
-    require(operations.shape(0) == constants.shape(0) && operations.shape(0) == factors.size(), "operations differ in number");
+                      const std::vector<std::vector<double>>& factors, const std::vector<std::vector<double>>& counts,
+                      Array<const std::int32_t, 2> instructions, Array<const double, 1> instruction_factors,
+                      const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& data_sizes) {
+    require(operations.shape(1) == kOperationInts && constants.shape(1) == ntkit::kConstants, "operations have another form");
+    require(operations.shape(0) == constants.shape(0) && operations.shape(0) == factors.size() && factors.size() == counts.size(),
+            "operations differ in number");
     require(instructions.shape(1) == kInstructionInts && instructions.shape(0) == instruction_factors.shape(0),
             "instructions have another form");
+    require(sizes.size() == 7, "sizes have another form");
     ntkit::Tape tape;
+    tape.batch = static_cast<std::int32_t>(sizes[0]);
+    tape.slots = static_cast<std::int32_t>(sizes[1]);
+    tape.slot_positions = sizes[2];
+    tape.accumulators = static_cast<std::int32_t>(sizes[3]);
+    tape.accumulator_positions = sizes[4];
+    tape.row_positions = sizes[5];
+    tape.own_size = sizes[6];
     for (std::size_t i = 0; i < operations.shape(0); ++i) {
         const std::int32_t* row = operations.data() + i * kOperationInts;
         ntkit::Operation op{};
-        std::int32_t* fields[] = {op.in_size, op.out_size, op.kernel, op.stride, op.dilation, op.padding, op.out_stride};
+        std::int32_t* fields[] = {op.in_size, op.out_size, op.kernel, op.stride, op.dilation, op.padding, op.circular, op.out_stride};
         for (std::int32_t* field : fields)
             for (int axis = 0; axis < ntkit::kAxes; ++axis) field[axis] = *row++;
         op.index = *row++;
         op.channels = *row++;
-        for (int j = 0; j < 4; ++j) op.constants[j] = constants.data()[i * 4 + j];
-        op.factors = factors[i];
-        for (int done = 0; done <= ntkit::kAxes; ++done) {  // a convolution has axes of its output and of its input at once
-            std::int64_t positions = 1;
-            for (int axis = 0; axis < ntkit::kAxes; ++axis)
-                positions *= axis >= ntkit::kAxes - done ? op.out_size[axis] : op.in_size[axis];
-            require(positions <= slot_positions, "a plane does not fit into its slot");
+        op.fused = *row++;
+        op.wide = *row++;
+        for (std::int32_t& own : op.own) {
+            own = *row++;
+            require(own < std::max<std::int64_t>(tape.own_size, 1), "a number of an input on its own is not there");
         }
+        for (int j = 0; j < ntkit::kConstants; ++j) op.constants[j] = constants.data()[i * ntkit::kConstants + j];
+        op.factors = factors[i];
+        op.counts = counts[i];
+        for (const std::int32_t* size : {op.in_size, op.out_size})
+            require(static_cast<std::int64_t>(size[0]) * size[1] * size[2] <= tape.slot_positions, "a plane does not fit into its slot");
         tape.operations.push_back(op);
     }
     for (std::size_t i = 0; i < instructions.shape(0); ++i) {
@@ -92,23 +105,17 @@ ntkit::Tape make_tape(Array<const std::int32_t, 2> operations, Array<const doubl
         step.operation = row[1];
         step.out = row[2];
         step.in = row[3];
-        step.theta = row[4];
+        step.flags = row[4];
         for (int axis = 0; axis < ntkit::kAxes; ++axis) {
             step.in_offset[axis] = row[5 + axis];
             step.out_offset[axis] = row[5 + ntkit::kAxes + axis];
         }
         step.factor = instruction_factors.data()[i];
-        require(row[1] >= 0 && row[1] < static_cast<std::int32_t>(tape.operations.size()) && row[2] >= 0 && row[2] < slots &&
-                    row[3] >= 0 && row[3] < slots,
+        const std::int32_t places = std::max(tape.slots, tape.accumulators);
+        require(row[1] >= 0 && row[1] < static_cast<std::int32_t>(tape.operations.size()) && row[2] >= 0 && row[2] < places &&
+                    row[3] >= 0 && row[3] < places,
                 "an instruction names an operation or a slot that is not there");
         tape.instructions.push_back(step);
-    }
-    tape.batch = batch;
-    tape.slots = slots;
-    tape.slot_positions = slot_positions;
-    for (const std::int64_t size : activation_positions) {
-        tape.activation_start.push_back(tape.activation_positions);
-        tape.activation_positions += size;
     }
     for (const std::int64_t size : data_sizes) {
         tape.data_start.push_back(tape.data_size);
@@ -143,47 +150,61 @@ void run_polled(const nb::object& progress, Run run) {
 }
 
 // The inner products that a tape of vectors reads: (data, rows, columns padded to whole blocks); empty for other tapes.
-ntkit::Inner read_inner(const ntkit::Tape& tape, const Array<const double, 3>& inner, std::size_t rows, std::size_t columns) {
+template <class T>
+ntkit::Products<T> read_products(const ntkit::Tape& tape, const Array<const T, 3>& products, std::size_t rows, std::size_t columns) {
     if (tape.batch == 1) return {nullptr, 0, 0};
-    const std::size_t width = static_cast<std::size_t>(tape.batch) * ntkit::kLanes;
+    const std::size_t width = static_cast<std::size_t>(tape.batch) * ntkit::kLanes<T>;
     const std::size_t padded = (columns + width - 1) / width * width;
-    require(inner.shape(0) == tape.data_start.size() && inner.shape(1) == rows && inner.shape(2) == padded,
+    require(products.shape(0) == tape.data_start.size() && products.shape(1) == rows && products.shape(2) == padded,
             "inner products of another shape");
-    return {inner.data(), static_cast<std::int64_t>(rows * padded), static_cast<std::int64_t>(padded)};
+    return {products.data(), static_cast<std::int64_t>(rows * padded), static_cast<std::int64_t>(padded)};
 }
 
-void cross(const ntkit::Tape& tape, Array<const double, 2> data1, Array<const double, 2> deviation1,
-           Array<const double, 2> data2, Array<const double, 2> deviation2, Array<const double, 3> inner, Array<double, 2> nngp,
-           std::optional<Array<double, 2>> ntk, bool upper, std::int64_t first_row, std::int64_t first_column, int threads,
-           const nb::object& progress) {
-    const auto rows = static_cast<std::int64_t>(data1.shape(0)), columns = static_cast<std::int64_t>(data2.shape(0));
+template <class T>
+void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> own1, Array<const T, 2> data2, Array<const T, 2> own2,
+           Array<const T, 3> products, std::optional<Array<T, 2>> nngp, std::optional<Array<T, 2>> ntk, bool upper,
+           std::int64_t first_row, std::int64_t first_column, int threads, const nb::object& progress) {
+    const std::size_t rows = own1.shape(0), columns = own2.shape(0);
+    for (const auto& own : {own1, own2})
+        require(static_cast<std::int64_t>(own.shape(1)) == tape.own_size, "numbers of the inputs on their own of another size");
     for (const auto& data : {data1, data2})
         require(static_cast<std::int64_t>(data.shape(1)) == tape.data_size, "data of another size");
-    for (const auto& deviation : {deviation1, deviation2})
-        require(static_cast<std::int64_t>(deviation.shape(1)) == 2 * tape.activation_positions, "deviations of another size");
-    require(deviation1.shape(0) == data1.shape(0) && deviation2.shape(0) == data2.shape(0), "deviations of another count");
-    require(static_cast<std::int64_t>(nngp.shape(0)) == rows && static_cast<std::int64_t>(nngp.shape(1)) == columns,
-            "a result of another shape");
-    require(!ntk || (ntk->shape(0) == nngp.shape(0) && ntk->shape(1) == nngp.shape(1)), "a result of another shape");
-    const ntkit::Inner products = read_inner(tape, inner, data1.shape(0), data2.shape(0));
+    // Blocks of vectors read their data in place, so those are padded to whole blocks.
+    const std::size_t width = tape.batch > 1 ? static_cast<std::size_t>(tape.batch) * ntkit::kLanes<T> : 1;
+    require(data1.shape(0) == rows && data2.shape(0) == (columns + width - 1) / width * width, "data of another count");
+    for (const auto& result : {nngp, ntk})
+        require(!result || (result->shape(0) == rows && result->shape(1) == columns), "a result of another shape");
+    const ntkit::Products<T> read = read_products<T>(tape, products, rows, columns);
     run_polled(progress, [&](const ntkit::Poll& poll) {
-        ntkit::cross(tape, {data1.data(), deviation1.data(), rows}, {data2.data(), deviation2.data(), columns}, products,
-                     {nngp.data(), ntk ? ntk->data() : nullptr, columns}, upper, first_row, first_column, threads, poll);
+        ntkit::cross<T>(tape, {data1.data(), own1.data(), static_cast<std::int64_t>(rows)},
+                        {data2.data(), own2.data(), static_cast<std::int64_t>(columns)}, read,
+                        {nngp ? nngp->data() : nullptr, ntk ? ntk->data() : nullptr, static_cast<std::int64_t>(columns)}, upper,
+                        first_row, first_column, threads, poll);
     });
 }
 
-void self(const ntkit::Tape& tape, Array<const double, 2> data, Array<const double, 3> inner, Array<double, 2> deviation, Array<double, 1> nngp,
-          Array<double, 1> ntk, int threads, const nb::object& progress) {
-    const auto count = static_cast<std::int64_t>(data.shape(0));
-    require(static_cast<std::int64_t>(data.shape(1)) == tape.data_size, "data of another size");
-    require(static_cast<std::int64_t>(deviation.shape(0)) == count && static_cast<std::int64_t>(nngp.shape(0)) == count &&
-                static_cast<std::int64_t>(ntk.shape(0)) == count &&
-                static_cast<std::int64_t>(deviation.shape(1)) == 2 * tape.activation_positions,
+template <class T>
+void self(const ntkit::Tape& tape, Array<const T, 2> data, Array<const T, 3> products, bool own_known, Array<T, 2> own,
+          Array<T, 1> nngp, Array<T, 1> ntk, int threads, const nb::object& progress) {
+    const std::size_t count = own.shape(0);
+    require(data.shape(0) == count && static_cast<std::int64_t>(data.shape(1)) == tape.data_size, "data of another size");
+    require(nngp.shape(0) == count && ntk.shape(0) == count && static_cast<std::int64_t>(own.shape(1)) == tape.own_size,
             "a result of another shape");
-    const ntkit::Inner products = read_inner(tape, inner, 1, data.shape(0));
+    const ntkit::Products<T> read = read_products<T>(tape, products, 1, count);
     run_polled(progress, [&](const ntkit::Poll& poll) {
-        ntkit::self(tape, data.data(), count, products, deviation.data(), nngp.data(), ntk.data(), threads, poll);
+        ntkit::self<T>(tape, data.data(), static_cast<std::int64_t>(count), read, own_known, own.data(), nngp.data(), ntk.data(),
+                       threads, poll);
     });
+}
+
+template <class T>
+void define(nb::module_& m) {
+    m.def("cross", &cross<T>, nb::arg("tape"), nb::arg("data1"), nb::arg("own1"), nb::arg("data2"), nb::arg("own2"),
+          nb::arg("products"), nb::arg("nngp").none(), nb::arg("ntk").none(), nb::arg("upper"), nb::arg("first_row"),
+          nb::arg("first_column"), nb::arg("threads"), nb::arg("progress").none(), "Compute the kernels between two batches.");
+    m.def("self", &self<T>, nb::arg("tape"), nb::arg("data"), nb::arg("products"), nb::arg("own_known"), nb::arg("own"),
+          nb::arg("nngp"), nb::arg("ntk"), nb::arg("threads"), nb::arg("progress").none(),
+          "Compute what is remembered of each input on its own, and its kernels with itself.");
 }
 
 }  // namespace
@@ -198,9 +219,10 @@ NB_MODULE(_core, m) {
     m.def("compiler_version", &compiler_version, "Give the version of the compiler that built this module.");
     nb::class_<ntkit::Tape>(m, "Tape", "The instructions of one block of pairs.");
     m.def("make_tape", &make_tape, "Read a tape from arrays.");
-    m.def("cross", &cross, nb::arg("tape"), nb::arg("data1"), nb::arg("deviation1"), nb::arg("data2"), nb::arg("deviation2"),
-          nb::arg("inner"), nb::arg("nngp"), nb::arg("ntk").none(), nb::arg("upper"), nb::arg("first_row"), nb::arg("first_column"),
-          nb::arg("threads"), nb::arg("progress").none(), "Compute the kernels between two batches.");
-    m.def("self", &self, nb::arg("tape"), nb::arg("data"), nb::arg("inner"), nb::arg("deviation"), nb::arg("nngp"), nb::arg("ntk"),
-          nb::arg("threads"), nb::arg("progress").none(), "Compute the deviations and kernels of each input with itself.");
+    define<float>(m);
+    define<double>(m);
+    m.def("roofline", [](bool single, double seconds) {
+        const nb::gil_scoped_release release;
+        return single ? ntkit::roofline<float>(seconds) : ntkit::roofline<double>(seconds);
+    }, nb::arg("single"), nb::arg("seconds"), "Measure how many entries of a covariance one thread can update in a second.");
 }
