@@ -262,3 +262,12 @@ def test_owen_and_orthant():
     torch.testing.assert_close(
         orthant(*f64(0.7, 0.2, 0.0)), upper * torch.special.ndtr(-f64(0.2)[0]), rtol=0, atol=1e-15
     )
+
+
+@pytest.mark.parametrize("q", [0.01, 0.05])
+def test_functions_that_overflow_far_away(q):
+    """E[cosh cosh] = exp(q) cosh(q) of a variable with itself; cosh(1000) is infinite."""
+    variance = torch.tensor([q], dtype=torch.float64)
+    value, slope = dual(Activation("quadrature", function=torch.cosh), variance, variance, variance, tangent=True)
+    torch.testing.assert_close(value, variance.exp() * variance.cosh(), rtol=1e-10, atol=0)
+    torch.testing.assert_close(slope, variance.exp() * variance.sinh(), rtol=1e-10, atol=0)

@@ -1,6 +1,7 @@
 """The same network written in different ways has the same kernel."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -291,3 +292,20 @@ def test_user_subclass_of_a_layer(shape):
     same_kernels(nn.Sequential(MyLinear(shape[-1], 8), nn.ReLU(), nn.Linear(8, 1)), plain, x)
     scaled = nn.Sequential(nn.Linear(shape[-1], 8), Lambda(lambda m, h: 2 * h), nn.ReLU(), nn.Linear(8, 1))
     same_kernels(nn.Sequential(Twice(shape[-1], 8), nn.ReLU(), nn.Linear(8, 1)), scaled, x)
+
+
+def test_a_parametrised_module_has_the_limit_of_the_plain_one():
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    net[2].weight.requires_grad_(False)
+    x = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(3, 4)
+    gains = {"w_std": 1.3, "b_std": 0.2}
+    plain = ntkit.infinite_width(net, **gains).ntk(x)
+    assert torch.equal(ntkit.infinite_width(ntkit.parametrize_ntk(net, **gains), **gains).ntk(x), plain)
+
+
+def test_modules_are_traced_on_several_threads():
+    def trace(width):
+        return ntkit.infinite_width(nn.Sequential(*[nn.Linear(width, width), nn.ReLU()] * 1, nn.Linear(width, 1)))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(trace, range(1, 40)))) == 39

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -30,10 +29,6 @@ Predictor = Callable[[Index, Index], NDArray[Any]]
 
 Candidates = Iterable[tuple[Mapping[str, float], Predictor]]
 """Settings by name with the predictor they make, the simplest first."""
-
-
-# torch.fx replaces methods of nn.Module while it traces, for every thread; a network is traced at its first input.
-_TRACING = Lock()
 
 
 @dataclass(frozen=True)
@@ -115,9 +110,7 @@ def relu_gram(X: NDArray[np.float64], depth: int, fixed: int) -> NDArray[np.floa
     times its square root undo that. With all layers fixed but the last this is the NNGP kernel of the network.
     """
     points = torch.from_numpy(X * X.shape[1] ** 0.5)
-    with _TRACING:
-        kernel = infinite_width(relu_net(X.shape[1], depth, fixed), w_std=1.0).ntk
-        kernel.diag(points[:1])
+    kernel = infinite_width(relu_net(X.shape[1], depth, fixed), w_std=1.0).ntk
     return np.asarray(kernel(points).numpy())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,13 +48,30 @@ def _needs_gradient(op: object) -> bool:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Inputs as the core reads them: data (n, numbers), what is remembered of each on its own (n, numbers), and the features
-    of vectors (n, features) for each data.
+    """Inputs as the core reads them.
+
+    Attributes
+    ----------
+    data
+        Their numbers, shape (n, numbers).
+    own
+        What is remembered of each on its own, shape (n, numbers).
+    vectors
+        The features of vectors, shape (n, features) for each data; empty for images.
+    width
+        How many vectors a block has; 1 for images.
     """
 
     data: NDArray[Any]
     own: NDArray[Any]
     vectors: tuple[Tensor, ...]
+    width: int
+
+    @cached_property
+    def padded(self) -> NDArray[Any]:
+        """The data, the last vector repeated to whole blocks."""
+        missing = -len(self.data) % self.width
+        return self.data if missing == 0 else np.concatenate([self.data, np.repeat(self.data[-1:], missing, axis=0)])
 
 
 class NativeEngine:
@@ -88,9 +106,8 @@ class NativeEngine:
                 shape = (len(own1), len(own2))
                 tile = [np.empty(shape, _NUMPY[dtype]) if target is not None else None for target in out]
                 report = None if progress is None else _shifted(progress, done, total)
-                padded = _padded(second.data, self._width(dtype)) if plan.batch > 1 else second.data
                 _core.cross(
-                    plan.tape, first.data, first.own, padded, second.own, self._products(first, second, dtype),
+                    plan.tape, first.data, first.own, second.padded, second.own, self._products(first, second, dtype),
                     tile[1], tile[0], upper, own1.start, own2.start, torch.get_num_threads(), report,
                 )  # fmt: skip
                 done += _entries(own1, own2) if upper else len(own1) * len(own2)
@@ -130,7 +147,7 @@ class NativeEngine:
         double = self._data(x, torch.float64)
         own, _ = self._alone(plan, double)
         if dtype == torch.float64:
-            return _Batch(double.data, own, double.vectors)
+            return _Batch(double.data, own, double.vectors, double.width)
         single = self._data(x, dtype)
         own = own.astype(np.float32)
         if self._layout.windows:
@@ -138,7 +155,7 @@ class NativeEngine:
             nothing = np.zeros(len(x), np.float32)
             _core.self(plan.tape, single.data, np.zeros((0, 0, 0), np.float32), True, own, nothing, nothing.copy(),
                        torch.get_num_threads(), None)  # fmt: skip
-        return _Batch(single.data, own, single.vectors)
+        return _Batch(single.data, own, single.vectors, single.width)
 
     def _alone(self, plan: TapePlan, batch: _Batch) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
         """Compute what is remembered of each input, and, by a tape that has an output, Theta and K with itself."""
@@ -165,15 +182,18 @@ class NativeEngine:
                 own[:, 0] = torch.where(size > 0, torch.exp2(-torch.round(torch.log2(size) / 2)), 1.0)
                 rows = [row * own[:, :1].to(dtype) for row in rows]
             data = np.ascontiguousarray((rows[0] if len(rows) == 1 else torch.cat(rows, 1)).numpy())
-        return _Batch(data, own.numpy(), tuple(rows) if plan.batch > 1 else ())
+        return _Batch(data, own.numpy(), *((tuple(rows), self._width(dtype)) if plan.batch > 1 else ((), 1)))
 
     def _products(self, first: _Batch, second: _Batch, dtype: torch.dtype) -> NDArray[Any]:
         """Give x . x' / C of vectors by a matrix product, columns padded to whole blocks; nothing of images."""
         if self._layout.batch == 1:
             return np.zeros((0, 0, 0), _NUMPY[dtype])
-        with torch.no_grad():
-            matrices = [a @ b.T / a.shape[1] for a, b in zip(first.vectors, second.vectors, strict=True)]
-        return _stacked(matrices, self._width(dtype))
+        matrices, start = [], 0
+        for left in first.vectors:
+            right = torch.from_numpy(second.padded[:, start : start + left.shape[1]])
+            matrices.append((left / left.shape[1]) @ right.T)
+            start += left.shape[1]
+        return (matrices[0][None] if len(matrices) == 1 else torch.stack(matrices)).numpy()
 
 
 def _stacked(matrices: list[Tensor], width: int) -> NDArray[Any]:
@@ -182,11 +202,6 @@ def _stacked(matrices: list[Tensor], width: int) -> NDArray[Any]:
     if len(matrices) == 1 and missing == 0:
         return matrices[0][None].numpy()
     return torch.nn.functional.pad(torch.stack(matrices), (0, missing)).numpy()
-
-
-def _padded(data: NDArray[Any], width: int) -> NDArray[Any]:
-    missing = -len(data) % width
-    return data if missing == 0 else np.concatenate([data, np.repeat(data[-1:], missing, axis=0)])
 
 
 def _ranges(stop: int, step: int) -> Iterator[range]:

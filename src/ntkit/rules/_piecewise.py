@@ -65,10 +65,12 @@ def pieces(phi: Activation) -> Pieces | None:
         inside = low + (high - low) * (0.5 - 0.5 * np.cos(np.pi * (np.arange(24) + 0.5) / 24))
         # An unbounded piece must go on as it began.
         far = [low - 1e3, low - 30] * (i == 0) + [high + 30, high + 1e3] * (i == len(kinks))
+        values = evaluate(phi, torch.from_numpy(inside))[0].numpy()
+        polynomial = _fit(inside, values)
+        if _differs(polynomial, inside, values):  # before looking far away, where another function may overflow
+            return None
         z = np.concatenate([inside, far])
-        values = evaluate(phi, torch.from_numpy(z))[0].numpy()
-        polynomial = _fit(inside, values[: len(inside)])
-        if np.any(np.abs(polynomial(z) - values) > 1e-12 * np.maximum(np.abs(values), np.abs(values).max() * 1e-3)):
+        if far and _differs(polynomial, z, evaluate(phi, torch.from_numpy(z))[0].numpy()):
             return None
         polynomials.append(polynomial)
     first = sum(t < 0 for t in kinks)
@@ -79,6 +81,11 @@ def pieces(phi: Activation) -> Pieces | None:
         scale = max(np.abs(p.coef).max() for p in polynomials) * max(1.0, abs(t)) ** _DEGREE
         corners.append((float(t), side, tuple(float(c) if abs(c) > 1e-12 * scale else 0.0 for c in jump.coef)))
     return Pieces(str(phi), tuple(map(float, polynomials[first].coef)), tuple(corners))
+
+
+def _differs(polynomial: Polynomial, z: NDArray[np.float64], values: NDArray[np.float64]) -> bool:
+    size = np.abs(values)
+    return bool(np.any(np.abs(polynomial(z) - values) > 1e-12 * np.maximum(size, size.max() * 1e-3)))
 
 
 def _fit(z: NDArray[np.float64], values: NDArray[np.float64]) -> Polynomial:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrize import is_parametrized
 
 from ntkit.program import Conv, Dense, Reindex
 
@@ -20,8 +21,19 @@ __all__: list[str] = []
 
 def _parameters(module: nn.Module, path: str) -> dict[str, Weight | None]:
     prefix = f"{path}." if path else ""
-    found = {name: getattr(module, name) for name in ("weight", "bias")}
+    found = {name: _original(module, name) for name in ("weight", "bias")}
     return {name: None if value is None else Weight(prefix + name, value) for name, value in found.items()}
+
+
+def _original(module: nn.Module, name: str) -> Any:
+    """Give a parameter itself, also where a parametrisation scales it in the forward pass (``parametrize_ntk``)."""
+    if is_parametrized(module, name):
+        original = getattr(module.parametrizations[name], "original", None)  # type: ignore[index]
+        value = getattr(module, name)
+        if isinstance(original, nn.Parameter) and original.shape == value.shape:
+            return original
+        return value
+    return getattr(module, name)
 
 
 def _checked(weight: object, bias: object) -> tuple[Weight, Weight | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ __all__ = ["Tracer"]
 
 _BATCH = 2
 _ROOT = "forward"
+# torch.fx replaces methods of nn.Module while it traces, for every thread, so only one may trace or run a traced module.
+_TRACING = threading.RLock()
 
 
 class Tracer:
@@ -47,11 +50,12 @@ class Tracer:
         self._programs: dict[tuple[int, ...], Program] = {}
         self._symbolic: fx.GraphModule | None = None
         self._failure = ""
-        try:
-            self._symbolic = symbolic_graph(self.module)
-        except Untraceable as error:
-            self._failure = str(error)
-        self._probe()
+        with _TRACING:
+            try:
+                self._symbolic = symbolic_graph(self.module)
+            except Untraceable as error:
+                self._failure = str(error)
+            self._probe()
 
     def program(self, input_shape: Sequence[int]) -> Program:
         """Give the program for inputs of one shape, without the batch dimension.
@@ -62,8 +66,9 @@ class Tracer:
             With every place that has no closed-form limit.
         """
         shape = tuple(int(size) for size in input_shape)
-        if shape not in self._programs:
-            self._programs[shape] = self._read(self._example(shape))
+        with _TRACING:
+            if shape not in self._programs:
+                self._programs[shape] = self._read(self._example(shape))
         return self._programs[shape]
 
     def _example(self, shape: tuple[int, ...]) -> Tensor:

@@ -18,7 +18,7 @@ namespace ntkit {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::int64_t kSegment = 32;  // most blocks of columns in one task
+constexpr std::int64_t kSegment = 64;  // most rows in one task
 
 struct Free {
     void operator()(void* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
@@ -138,30 +138,28 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
         if (!vectors) interleave(columns.data, tape.data_size, first, columns.count, width, &data[first * tape.data_size]);
         interleave(columns.own, tape.own_size, first, columns.count, width, &own[first * tape.own_size]);
     }
+    // A block of columns stays in the cache while several rows pass by.
     const std::int64_t length = std::clamp<std::int64_t>(rows.count * blocks / (8 * std::max(threads, 1)), 1, kSegment);
-    const std::int64_t segments = (blocks + length - 1) / length;
+    const std::int64_t segments = (rows.count + length - 1) / length;
     std::atomic<std::int64_t> done{0};
     const auto task = [&](std::int64_t index, Workspace<T>& workspace, const std::atomic<bool>& stop) {
-        const std::int64_t row = index / segments;
-        const std::int64_t from = index % segments * length, to = std::min(blocks, from + length);
-        // The first column that is wanted.
-        const std::int64_t begin = upper ? std::max<std::int64_t>(0, first_row + row - first_column) : 0;
-        if (begin >= to * width) return;
-        for (std::int64_t block = std::max(from, begin / width); block < to && !stop; ++block) {
-            const std::int64_t first = block * width, end = std::min(first + width, columns.count);
+        const std::int64_t first = index / segments * width, end = std::min(first + width, columns.count);
+        const std::int64_t from = index % segments * length, to = std::min(rows.count, from + length);
+        for (std::int64_t row = from; row < to && !stop; ++row) {
+            // The first column that is wanted.
+            const std::int64_t begin = upper ? std::max(first, first_row + row - first_column) : first;
+            if (begin >= end) break;
             execute(tape, {rows.data + row * tape.data_size,
                            vectors ? columns.data + first * tape.data_size : &data[first * tape.data_size],
                            vectors ? products.values + row * products.row_stride + first : nullptr, products.data_stride,
                            rows.own + row * tape.own_size, &own[first * tape.own_size], workspace.slots.get(),
                            workspace.rows.get(), workspace.accumulators.get(), workspace.nngp.get(), workspace.ntk.get(), true});
-            for (std::int64_t column = std::max(first, begin); column < end; ++column) {
-                if (result.nngp) result.nngp[row * result.stride + column] = workspace.nngp[column - first];
-                if (result.ntk) result.ntk[row * result.stride + column] = workspace.ntk[column - first];
-            }
-            done += end - std::max(first, begin);
+            if (result.nngp) std::copy_n(&workspace.nngp[begin - first], end - begin, result.nngp + row * result.stride + begin);
+            if (result.ntk) std::copy_n(&workspace.ntk[begin - first], end - begin, result.ntk + row * result.stride + begin);
+            done += end - begin;
         }
     };
-    return run_tasks<T>(tape, rows.count * segments, threads, done, poll, task);
+    return run_tasks<T>(tape, blocks * segments, threads, done, poll, task);
 }
 
 template <class T>
