@@ -56,6 +56,9 @@ CASES = {
     "sin": (Activation("sin"), np.sin, np.cos),
     "cos": (Activation("cos"), np.cos, lambda z: -np.sin(z)),
     "exp": (Activation("exp"), np.exp, np.exp),
+    "sinh": (Activation("sinh"), np.sinh, np.cosh),
+    "cosh": (Activation("cosh"), np.cosh, np.sinh),
+    "expm1": (Activation("expm1"), np.expm1, np.exp),
     "polynomial": (
         Activation("polynomial", (0.5, -1.0, 0.3, 0.1)),
         lambda z: 0.5 - z + 0.3 * z**2 + 0.1 * z**3,
@@ -168,7 +171,7 @@ def test_large_variances_do_not_overflow():
 @given(st.sampled_from(list(CASES)), st.floats(1e-6, 50), st.floats(1e-6, 50), st.floats(-1, 1))
 @settings(max_examples=150, deadline=None)
 def test_cauchy_schwarz(name, q1, q2, rho):
-    if name == "exp":
+    if name in ("exp", "sinh", "cosh", "expm1"):
         q1, q2 = q1 / 10, q2 / 10
     phi = CASES[name][0]
     k, q1, q2 = tensors(q1, q2, rho)

@@ -18,8 +18,8 @@ class Activation:
     ----------
     name
         Which rule gives its Gaussian expectations: ``"rectified"``, ``"erf"``, ``"gelu"``, ``"sin"``, ``"cos"``,
-        ``"polynomial"``, ``"exp"``, ``"sign"``, ``"step"`` have closed forms; ``"quadrature"`` integrates
-        ``function`` numerically.
+        ``"polynomial"``, ``"exp"``, ``"sinh"``, ``"cosh"``, ``"expm1"``, ``"sign"``, ``"step"`` have closed forms;
+        ``"quadrature"`` integrates ``function`` numerically.
     parameters
         The constants of the closed form: ``(a, b)`` of a min(z, 0) + b max(z, 0) for ``"rectified"``, the
         coefficients from the constant term up for ``"polynomial"``, the value at zero for ``"step"``.

@@ -76,6 +76,27 @@ def _exp(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     return value, value
 
 
+def _sinh(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """E = exp((q1 + q2) / 2) sinh k, E' = exp((q1 + q2) / 2) cosh k."""
+    half = (pair.v1 + pair.v2) / 2
+    both, apart = torch.exp(half + pair.k) / 2, torch.exp(half - pair.k) / 2
+    # Small k loses no digits.
+    return torch.where(pair.k.abs() < 1, torch.exp(half) * torch.sinh(pair.k.clamp(-1, 1)), both - apart), both + apart
+
+
+def _cosh(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """E and E' of the hyperbolic sine, exchanged."""
+    value, slope = _sinh(pair, ())
+    return slope, value
+
+
+def _expm1(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """E = exp((q1 + q2) / 2) (exp(k) - 1) + (exp(q1 / 2) - 1)(exp(q2 / 2) - 1), E' = exp((q1 + q2) / 2 + k)."""
+    half = (pair.v1 + pair.v2) / 2
+    own = torch.expm1(pair.v1 / 2) * torch.expm1(pair.v2 / 2)
+    return torch.exp(half) * torch.expm1(pair.k) + own, torch.exp(half + pair.k)
+
+
 def odd_factorial(n: int) -> int:
     """(n - 1)!! = E z^n for even n and a standard Gaussian z."""
     return math.prod(range(1, n, 2))
@@ -129,6 +150,9 @@ _RULES: dict[str, Callable[[Pair, tuple[float, ...]], tuple[Tensor, Tensor | Non
     "sin": _sin,
     "cos": _cos,
     "exp": _exp,
+    "sinh": _sinh,
+    "cosh": _cosh,
+    "expm1": _expm1,
     "polynomial": _polynomial,
     "sign": _sign,
     "step": _step,
@@ -162,13 +186,15 @@ def closed_mean(phi: Activation, pair: Pair) -> Tensor:
             return q / torch.sqrt(2 * math.pi * (1 + q))
         case "cos":
             return torch.exp(-q / 2)
-        case "exp":
+        case "exp" | "cosh":
             return torch.exp(q / 2)
+        case "expm1":
+            return torch.expm1(q / 2)
         case "polynomial":
             even = phi.parameters[::2]
             return sum((c * odd_factorial(2 * i) * q**i for i, c in enumerate(even)), torch.zeros_like(q))
         case "step":
             return _step_mean(q, phi.parameters[0])
-        case "erf" | "sin" | "sign":
+        case "erf" | "sin" | "sinh" | "sign":
             return torch.zeros_like(q)
     raise ValueError(f"Activation name must be 'quadrature' or one of {sorted(_RULES)}. Got {phi.name!r}.")

@@ -139,6 +139,9 @@ _register(Activation("erf"), torch.erf, torch.special.erf, "erf", "erf_")
 _register(Activation("sin"), torch.sin, "sin", "sin_")
 _register(Activation("cos"), torch.cos, "cos", "cos_")
 _register(Activation("exp"), torch.exp, "exp", "exp_")
+_register(Activation("sinh"), torch.sinh, "sinh", "sinh_")
+_register(Activation("cosh"), torch.cosh, "cosh", "cosh_")
+_register(Activation("expm1"), torch.expm1, torch.special.expm1, "expm1", "expm1_")
 _register(Activation("polynomial", (0.0, 0.0, 1.0), label="square"), torch.square, "square", "square_")
 _register(Activation("sign"), torch.sign, torch.sgn, "sign", "sgn", "sign_")
 
@@ -284,6 +287,3 @@ _quadrature(
     kinks=lambda lambd=0.5: (-lambd, lambd),
 )  # fmt: skip
 _quadrature(torch.atan, torch.arctan, "atan_", "arctan")
-_quadrature(torch.sinh, "sinh_")
-_quadrature(torch.cosh, "cosh_")
-_quadrature(torch.expm1, torch.special.expm1, "expm1_")
