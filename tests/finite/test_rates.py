@@ -1,9 +1,10 @@
-"""Empirical kernels of random networks approach the exact ones at the rate width^-1/2, for every family of operations."""
+"""Kernels of random networks, one by one and in the mean, approach the exact ones at the rate width^-1/2, for every family."""
 
 from __future__ import annotations
 
 import inspect
 
+import numpy as np
 import pytest
 import torch
 from tests.rules import test_activation_rules, test_rules
@@ -42,6 +43,25 @@ def test_rate(family):
         errors.append(row)
     law = fit_power_law(widths, errors)
     assert -0.75 < law.exponent < -0.3, (law, [sum(row) / DRAWS for row in errors])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [name for name, case in FAMILIES.items() if case.tangent])
+def test_monte_carlo_rate(family):
+    """The standard error falls like width^-1/2, and the mean is off by no more than it and a bias of order 1 / width."""
+    case = FAMILIES[family]()
+    widths = (32, 128, 512) if issubclass(FAMILIES[family], Vectors) else (16, 64, 256)
+    x = case.inputs()[:4]
+    errors = []
+    for width in widths:
+        net = case.module(width).double()
+        exact = ntkit.infinite_width(net, **case.gains).ntk(x)
+        sampled = ntkit.monte_carlo(net, 2 * DRAWS, generator=torch.Generator().manual_seed(1), **case.gains)
+        mean, error = sampled.ntk.estimate(x)
+        errors.append(float(error.norm() / exact.norm()))
+        assert float((mean - exact).norm() / exact.norm()) < 4 * errors[-1] + 4 / width
+    rate = np.polyfit(np.log(widths), np.log(errors), 1)[0]
+    assert -0.75 < rate < -0.3, errors
 
 
 def empirical(case: RuleConformance, net: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
