@@ -252,7 +252,17 @@ NETWORKS = {
     "polynomials": (
         (3, 4, 4), [nn.Conv2d(3, 4, 3, padding=1), Functional(lambda x: x**3), nn.AdaptiveAvgPool2d(1), *head()]
     ),
-    "a constant": ((3, 4, 4), [nn.Conv2d(3, 4, 3, padding=1), nn.AdaptiveAvgPool2d(1), Functional(lambda x: 2 * x), *head()]),
+    "a multiple": ((3, 4, 4), [nn.Conv2d(3, 4, 3, padding=1), nn.AdaptiveAvgPool2d(1), Functional(lambda x: 2 * x), *head()]),
+    "a constant": (
+        (6,), [nn.Linear(6, 4), Functional(lambda x: x + 1.5), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)]
+    ),
+    "a constant at every position": (
+        (3, 4, 4),
+        [
+            nn.Conv2d(3, 4, 3, padding=1), Functional(lambda x: x - 0.5), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1), *head(),
+        ],
+    ),
 }  # fmt: skip
 
 

@@ -31,7 +31,17 @@ from ntkit.program import (
     Sum,
 )
 
-__all__ = ["AXES", "SMOOTH", "Layout", "Own", "affine_index", "single_precision", "unsupported"]
+__all__ = [
+    "AXES",
+    "SMOOTH",
+    "Layout",
+    "Own",
+    "affine_index",
+    "layer_constants",
+    "pool_weights",
+    "single_precision",
+    "unsupported",
+]
 
 AXES = 3
 SMOOTH = {"erf": 0, "gelu": 1, "sin": 2, "cos": 3, "exp": 4, "polynomial": 5}
@@ -273,6 +283,6 @@ def pool_weights(op: AvgPool, size: int) -> tuple[list[float], list[float]]:
 
 
 def layer_constants(gains: Gains, window: int) -> list[float]:
-    """Give w / window, b, r / window, r / w, t of K' = w M(K) + b, Theta' = r M(K) + t + w M(Theta)."""
+    """Give w / window, b, r / w, t of K' = w M(K) + b, Theta' = r M(K) + t + w M(Theta)."""
     w, b, r, t = (float(value) for value in (gains.w_std**2, gains.b_std**2, gains.weight_rate, gains.bias_rate))
-    return [w / window, b, r / window, r / w if r else 0.0, t]
+    return [w / window, b, r / w if r else 0.0, t]

@@ -24,7 +24,7 @@ namespace ntkit {
 template <class T>
 constexpr int kLanes = 32 / sizeof(T);
 constexpr int kAxes = 3;
-constexpr int kConstants = 8;
+constexpr int kConstants = 7;
 constexpr int kOwns = 6;
 
 enum class Kind : std::int32_t {
@@ -77,9 +77,10 @@ struct Operation {
     // 0: the deviations an activation reads, or the scales of a normalisation; 1: half the variances of the input;
     // 2: half the variances of the output; 3, 4: pool: inside, mean; 5: store: the target.
     std::int32_t own[kOwns];
-    // layer: w / window, b, r / window, r / w, t, then a, b of the activation: K' = w M(K) + b, Theta' = r M(K) + t + w M(Theta).
-    // rectified: 5, 6: a, b; 7: what the product of a trained gain adds. normalize: 0: eps, 1: added to Theta.
-    // clear: 0: the value. reduce: 0: the factor.
+    // layer: 0 to 3: w / window, b, r / w, t of K' = w M(K) + b, Theta' = r M(K) + t + w M(Theta). rectified, and a fused layer:
+    // 4, 5: a, b; 6: the multiple of K' that a trained gain adds to Theta. normalize: 1, 2: what a trained shift, and a trained
+    // gain times K', add. store: 0: eps, 3: 1 where statistics are over the positions too. clear: 0: the square of the
+    // constant. reduce: 0: the factor.
     double constants[kConstants];
     std::vector<double> factors;      // pool: for each window what its sum is multiplied with; smooth: coefficients
     std::vector<double> counts;       // pool: for each window the sum of its weights
