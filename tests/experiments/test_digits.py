@@ -78,7 +78,7 @@ def test_output_that_cannot_be_written_ends_it_before_the_computation(tmp_path, 
     with pytest.raises(SystemExit) as end:
         digits.main(["--quick", "--output", str(tmp_path / place)])
     assert end.value.code == 2
-    assert "cannot write the report to" in capsys.readouterr().err
+    assert "cannot write to" in capsys.readouterr().err
 
 
 def test_seed_out_of_range(capsys):

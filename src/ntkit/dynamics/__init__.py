@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ._descent import Descent, max_learning_rate
+from ._descent import Descent, flow_filter, max_learning_rate
 from ._evidence import Evidence, evidence, log_marginal_likelihood
 from ._flow import GradientFlow
 from ._leave_one_out import LeaveOneOut, leave_one_out
 from ._posterior import Posterior, posterior
-from ._training import LearningCurves
+from ._training import LearningCurves, SquaredError
 
 __all__ = [
     "Descent",
@@ -16,7 +16,9 @@ __all__ = [
     "LearningCurves",
     "LeaveOneOut",
     "Posterior",
+    "SquaredError",
     "evidence",
+    "flow_filter",
     "leave_one_out",
     "log_marginal_likelihood",
     "max_learning_rate",

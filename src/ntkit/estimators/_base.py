@@ -13,12 +13,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from ntkit.dynamics import Evidence, LeaveOneOut
-from ntkit.dynamics._descent import flow_filter
-from ntkit.dynamics._training import SquaredError
+from ntkit.dynamics import Evidence, LeaveOneOut, SquaredError, flow_filter
 from ntkit.errors import InputError
-from ntkit.kernels import Kernel
-from ntkit.kernels._rows import check_input_shape, fold_rows
+from ntkit.kernels import Kernel, check_input_shape, fold_rows
 from ntkit.solvers import Solution, decompose, factorize, solve
 
 from ._settings import build_kernel, build_model, numpy_dtype, read_device, read_dtype

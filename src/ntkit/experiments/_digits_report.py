@@ -1,17 +1,14 @@
-"""What the digits experiment shows: progress bars and a table in the terminal, and the HTML report."""
+"""What the digits experiment shows: a table in the terminal, and the HTML report."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import rich.box
 import rich.table
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ntkit.plots import (
     CurveStyle,
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 
     from .digits import DigitsResult
 
-__all__ = ["console_table", "html", "progress_bars"]
+__all__ = ["console_table", "html"]
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart. One colour for a network's kernel (solid line) and
 # the same network trained (dashed); dotted lines for the methods without a network.
@@ -45,26 +42,6 @@ _STYLES = {
     "RBF kernel ridge": CurveStyle("#009E73", ":", "p"),
     "random forest": CurveStyle("#CC79A7", ":", "*"),
 }
-
-
-@contextmanager
-def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar for each thing computed, on the standard error stream."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def progress(what: str, done: int, there_are: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=there_are)
-            bars.update(tasks[what], completed=done)
-
-        yield progress
 
 
 def console_table(result: DigitsResult) -> None:

@@ -1,4 +1,4 @@
-"""What experiments with finite networks share: a table of numbers that a stopped run fills further, and the command line."""
+"""A table of numbers, by curve, width and draw, that a stopped run fills further."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntkit.errors import InputError
-from ntkit.plots import Table, new_figure
 
-__all__ = ["Cell", "Progress", "fill", "open_bars", "parser", "print_table", "read_options", "table"]
+from ._command_line import Progress, check_writable, options_of, read_options
 
-Progress = Callable[[str, int, int], None]
-"""Called with what is being computed, how much of it is done and how much there is."""
+__all__ = ["Cell", "file_options", "fill", "read_file_options", "table"]
 
 Cell = tuple[str, int, int]
 """A curve, a width and the number of a draw."""
@@ -86,61 +83,20 @@ def _write(path: Path, settings: Mapping[str, Any], cells: Mapping[str, float]) 
     os.replace(fresh, path)
 
 
-def parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """Give the options that every experiment has."""
-    options = argparse.ArgumentParser(prog=f"python -m ntkit.experiments.{name}", description=description)
-    options.add_argument(
-        "--output",
-        type=Path,
-        default=Path(f"ntkit-{name.replace('_', '-')}.json"),
-        help="the numbers (%(default)s), with the figure beside it as .png; a file of the same settings is gone on from",
+def file_options(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Give the options of an experiment whose numbers go to a file that a later run goes on from."""
+    return options_of(
+        name,
+        description,
+        f"ntkit-{name.replace('_', '-')}.json",
+        "the numbers (%(default)s), with the figure beside it as .png; a file of the same settings is gone on from",
     )
-    options.add_argument("--seed", type=int, default=0, help="decides all that is random (%(default)s)")
-    options.add_argument("--quick", action="store_true", help="a few seconds, too small to mean anything")
-    return options
 
 
-def read_options(options: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line, and end the program now, not after the computation, if something is missing."""
-    chosen = options.parse_args(arguments)
-    if not 0 <= chosen.seed < 2**31:
-        options.error(f"--seed must be between 0 and {2**31 - 1}. Got {chosen.seed}.")
+def read_file_options(options: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line; the file and the figure beside it must be writable."""
+    chosen = read_options(options, arguments)
     if chosen.output.suffix == ".png":
         options.error(f"--output must not end in .png, where the figure goes. Got {chosen.output}.")
-    try:
-        open_bars()
-        new_figure()
-    except ImportError as error:
-        options.error(f"the experiment needs matplotlib and rich: pip install 'ntkit[plot,cli]' ({error})")
-    if not chosen.output.name:
-        options.error(f"cannot write to {chosen.output}: it is a folder. Name a file with --output.")
-    for path in (chosen.output, chosen.output.with_suffix(".png")):
-        existed = path.exists()
-        try:
-            path.open("ab").close()
-        except OSError as error:
-            options.error(f"cannot write to {path}: {error.strerror}. Name another file with --output.")
-        if not existed:
-            path.unlink()
+    check_writable(options, chosen.output, chosen.output.with_suffix(".png") if chosen.output.name else chosen.output)
     return chosen
-
-
-def open_bars() -> AbstractContextManager[Progress]:
-    """Give progress bars on the standard error stream."""
-    from ._digits_report import progress_bars
-
-    return progress_bars()
-
-
-def print_table(source: Table) -> None:
-    """Print a table in the terminal."""
-    import rich.box
-    import rich.table
-    from rich.console import Console
-
-    shown = rich.table.Table(title=source.caption, title_justify="left", box=rich.box.SIMPLE_HEAD)
-    for number, name in enumerate(source.header):
-        shown.add_column(name, justify="right" if number else "left")
-    for row in source.rows:
-        shown.add_row(*row)
-    Console().print(shown)

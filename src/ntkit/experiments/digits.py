@@ -5,16 +5,13 @@ Run it with ``python -m ntkit.experiments.digits``: a table in the terminal and 
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +22,8 @@ from torch import Tensor
 from ntkit.datasets import Digits, balanced_split, load_digits
 from ntkit.estimators import NTKClassifier
 from ntkit.kernels import InfiniteWidthKernel, infinite_width
-from ntkit.plots import new_figure
 
+from ._command_line import Progress, check_writable, options_of, progress_bars, read_options
 from ._digits_methods import (
     conv_net,
     dense_net,
@@ -36,11 +33,9 @@ from ._digits_methods import (
     predict_ridge,
     predict_svm,
 )
+from ._threads import one_thread_an_operation
 
 __all__ = ["DigitsResult", "Settings", "main", "run"]
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being computed, how much of it is done and how much there is."""
 
 Predictor = Callable[[Tensor, int], NDArray[Any]]
 """Trains on the images of the pool at an index and predicts the classes of the test images; takes the index and a seed."""
@@ -145,7 +140,7 @@ def run(settings: Settings | None = None, seed: int = 0, progress: Progress | No
 
     # torch, NumPy and scikit-learn compute outside the interpreter's lock, so threads are enough.
     accuracy, fit_seconds = {}, {}
-    with _one_thread_an_operation(), ThreadPoolExecutor(max_workers=os.cpu_count()) as workers:
+    with one_thread_an_operation(), ThreadPoolExecutor(max_workers=os.cpu_count()) as workers:
         jobs = [(index, seed + draw) for row in draws for draw, index in enumerate(row)]
         for name, predict in predictors.items():
             start, shares = time.perf_counter(), []
@@ -165,20 +160,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments
         Those of the command line; None takes the program's own.
     """
-    parser = argparse.ArgumentParser(prog="python -m ntkit.experiments.digits", description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("ntkit-demo.html"), help="the report (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="decides all that is random (%(default)s)")
-    parser.add_argument("--quick", action="store_true", help="a few seconds, on too little data to mean anything")
-    options = parser.parse_args(arguments)
-    if not 0 <= options.seed < 2**31:
-        parser.error(f"--seed must be between 0 and {2**31 - 1}. Got {options.seed}.")
-    try:
-        from ._digits_report import console_table, html, progress_bars
-
-        new_figure()  # fails now, not after the computation, where matplotlib is missing
-    except ImportError as error:
-        parser.error(f"the experiment needs matplotlib and rich: pip install 'ntkit[plot,cli]' ({error})")
-    _check_writable(parser, options.output)
+    parser = options_of("digits", __doc__, "ntkit-demo.html", "the report (%(default)s)")
+    options = read_options(parser, arguments)
+    check_writable(parser, options.output)
+    from ._digits_report import console_table, html  # rich is optional
 
     start = time.perf_counter()
     with progress_bars() as progress:
@@ -187,21 +172,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console_table(result)
     print(f"{time.perf_counter() - start:.0f} seconds. The report with figures: {options.output.resolve()}")
     return 0
-
-
-@contextmanager
-def _one_thread_an_operation() -> Iterator[None]:
-    """Keep torch from using threads of its own.
-
-    The fits are shared out to Python threads. Threads inside each operation would wait for one another at its end, which
-    costs more than the operation itself wherever another program keeps one of the cores.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _kernels() -> list[tuple[str, InfiniteWidthKernel]]:
@@ -241,17 +211,6 @@ def _from_images(
     method: Callable[..., NDArray[Any]], pool: Digits, test: Digits, index: Tensor, seed: int
 ) -> NDArray[Any]:
     return method(pool.take(index), test, seed=seed)
-
-
-def _check_writable(parser: argparse.ArgumentParser, path: Path) -> None:
-    """End the program now, not after the computation, if the report could not be written."""
-    existed = path.exists()
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        parser.error(f"cannot write the report to {path}: {error.strerror}. Name another file with --output.")
-    if not existed:
-        path.unlink()
 
 
 if __name__ == "__main__":

@@ -5,14 +5,12 @@ Run it with ``python -m ntkit.experiments.dynamics_1d``: a table in the terminal
 
 from __future__ import annotations
 
-import argparse
 import copy
 import math
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +32,7 @@ from ntkit.plots import (
     plot_predictions,
 )
 
-from .digits import _check_writable
+from ._command_line import check_writable, options_of, print_table, progress_bars, read_options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -233,26 +231,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments
         Those of the command line; None takes the program's own.
     """
-    parser = argparse.ArgumentParser(prog="python -m ntkit.experiments.dynamics_1d", description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("ntkit-dynamics.html"), help="the report (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="decides the initial weights (%(default)s)")
-    parser.add_argument("--quick", action="store_true", help="a few seconds, on too few networks to mean anything")
-    options = parser.parse_args(arguments)
-    try:
-        from ._digits_report import progress_bars
-
-        new_figure()  # fails now, not after the computation, where matplotlib is missing
-    except ImportError as error:
-        parser.error(f"the experiment needs matplotlib and rich: pip install 'ntkit[plot,cli]' ({error})")
-    _check_writable(parser, options.output)
+    parser = options_of("dynamics_1d", __doc__, "ntkit-dynamics.html", "the report (%(default)s)")
+    options = read_options(parser, arguments)
+    check_writable(parser, options.output)
     start = time.perf_counter()
     with progress_bars() as progress:
         result = run(QUICK if options.quick else None, options.seed, progress)
     options.output.write_text(html(result), encoding="utf-8")
-    table = agreement(result)
-    print(table.caption)
-    for row in (table.header, *table.rows):
-        print("".join(f"{cell:>22}" for cell in row))
+    print_table(agreement(result))
     print(f"{time.perf_counter() - start:.0f} seconds. The report with figures: {options.output.resolve()}")
     return 0
 

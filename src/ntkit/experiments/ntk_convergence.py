@@ -22,7 +22,8 @@ from ntkit.finite import initialize, parametrize_ntk
 from ntkit.kernels import empirical, infinite_width
 from ntkit.plots import PowerLaw, Table, fit_power_law, new_figure, plot_width_errors
 
-from ._finite_cells import Cell, Progress, fill, open_bars, parser, print_table, read_options, table
+from ._command_line import Progress, print_table, progress_bars
+from ._finite_cells import Cell, file_options, fill, read_file_options, table
 
 __all__ = ["ConvergenceResult", "Settings", "main", "run"]
 
@@ -131,10 +132,10 @@ def run(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment from the command line and give the exit status."""
-    options = parser("ntk_convergence", __doc__)
-    chosen = read_options(options, arguments)
+    options = file_options("ntk_convergence", __doc__)
+    chosen = read_file_options(options, arguments)
     try:
-        with open_bars() as progress:
+        with progress_bars() as progress:
             result = run(QUICK if chosen.quick else None, chosen.seed, chosen.output, progress)
     except InputError as error:
         options.error(str(error))

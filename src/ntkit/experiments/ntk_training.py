@@ -23,7 +23,8 @@ from ntkit.kernels import infinite_width
 from ntkit.plots import Table, new_figure, plot_width_errors
 from ntkit.solvers import solve
 
-from ._finite_cells import Cell, Progress, fill, open_bars, parser, print_table, read_options, table
+from ._command_line import Progress, print_table, progress_bars
+from ._finite_cells import Cell, file_options, fill, read_file_options, table
 
 __all__ = ["Settings", "TrainingResult", "main", "run"]
 
@@ -160,10 +161,10 @@ def run(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment from the command line and give the exit status."""
-    options = parser("ntk_training", __doc__)
-    chosen = read_options(options, arguments)
+    options = file_options("ntk_training", __doc__)
+    chosen = read_file_options(options, arguments)
     try:
-        with open_bars() as progress:
+        with progress_bars() as progress:
             result = run(QUICK if chosen.quick else None, chosen.seed, chosen.output, progress)
     except InputError as error:
         options.error(str(error))

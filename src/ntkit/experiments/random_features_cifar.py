@@ -26,7 +26,8 @@ from ntkit.finite import initialize, parametrize_ntk
 from ntkit.kernels import Kernel, empirical, infinite_width
 from ntkit.plots import Table, new_figure, plot_random_features
 
-from ._finite_cells import Cell, Progress, fill, open_bars, parser, print_table, read_options, table
+from ._command_line import Progress, print_table, progress_bars
+from ._finite_cells import Cell, file_options, fill, read_file_options, table
 
 __all__ = ["FeaturesResult", "Settings", "TwoClasses", "load", "main", "run"]
 
@@ -218,7 +219,7 @@ def run(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiment from the command line and give the exit status."""
-    options = parser("random_features_cifar", __doc__)
+    options = file_options("random_features_cifar", __doc__)
     options.add_argument("--data", type=Path, help="images as an .npz file (scikit-learn's digits)")
     options.add_argument("--train", type=int, help="training images (60; 200 with --data)")
     options.add_argument("--test", type=int, help="test images (200)")
@@ -226,10 +227,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--widths", type=int, nargs="+", help="channels of the finite networks (8 16 32 64 128)")
     options.add_argument("--draws", type=int, help="networks of each width (5)")
     options.add_argument("--classes", type=int, nargs=2, help="the two classes (3 9; 0 1 with --data)")
-    chosen = read_options(options, arguments)
+    chosen = read_file_options(options, arguments)
     try:
         settings = _settings(chosen.quick, chosen.data is not None, vars(chosen))
-        with open_bars() as progress:
+        with progress_bars() as progress:
             result = run(settings, chosen.seed, chosen.data, chosen.output, progress)
     except InputError as error:
         options.error(str(error))

@@ -8,7 +8,6 @@ that scikit-learn carries. A run that was stopped goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -21,12 +20,12 @@ import numpy as np
 
 from ntkit.datasets import SplitTable, load_uci
 from ntkit.errors import InputError, NtkitError
-from ntkit.plots import new_figure
 
+from ._command_line import Progress, options_of, progress_bars, read_options
+from ._threads import one_thread_an_operation
 from ._uci_methods import METHODS, Grids, evaluate
 from ._uci_scores import Score, scores
 from ._uci_store import Record, ResultFile, fingerprint
-from .digits import Progress, _one_thread_an_operation
 
 __all__ = ["QUICK", "UCIResult", "main", "run"]
 
@@ -127,7 +126,7 @@ def run(
         return Record(table.name, name, keys[table.name], outcome, time.perf_counter() - start)
 
     # scikit-learn, torch and the kernels compute outside the interpreter's lock, so threads are enough.
-    with _one_thread_an_operation(), ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+    with one_thread_an_operation(), ThreadPoolExecutor(workers or os.cpu_count()) as pool:
         jobs: list[Future[Record]] = [
             pool.submit(job, table, name)
             for table in sorted(tables, key=len, reverse=True)
@@ -156,26 +155,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments
         Those of the command line; None takes the program's own.
     """
-    parser = argparse.ArgumentParser(prog="python -m ntkit.experiments.uci", description=__doc__)
+    parser = options_of("uci", __doc__, "ntkit-uci", "a folder (%(default)s)")
     parser.add_argument("--data", type=Path, help="an .npz file, see ntkit.datasets.load_uci (four bundled tables)")
-    parser.add_argument("--output", type=Path, default=Path("ntkit-uci"), help="a folder (%(default)s)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these data sets alone")
     parser.add_argument("--methods", nargs="+", metavar="NAME", help=f"some of {', '.join(map(repr, METHODS))}")
     parser.add_argument("--workers", type=int, help="results to compute at a time (the number of cores)")
-    parser.add_argument("--seed", type=int, default=0, help="decides the random forest (%(default)s)")
-    parser.add_argument("--quick", action="store_true", help="small grids: a few seconds, not the protocol")
-    options = parser.parse_args(arguments)
-    if not 0 <= options.seed < 2**31:
-        parser.error(f"--seed must be between 0 and {2**31 - 1}. Got {options.seed}.")
+    options = read_options(parser, arguments)
     if options.workers is not None and options.workers < 1:
         parser.error(f"--workers must be at least 1. Got {options.workers}.")
-    try:
-        from ._digits_report import progress_bars
-        from ._uci_report import console_table, write_reports
+    from ._uci_report import console_table, write_reports  # rich is optional
 
-        new_figure()  # fails now, not after the computation, where matplotlib is missing
-    except ImportError as error:
-        parser.error(f"the study needs matplotlib and rich: pip install 'ntkit[plot,cli]' ({error})")
     try:
         tables = _only(load_uci(options.data), options.only)
         methods = _method_names(options.methods)

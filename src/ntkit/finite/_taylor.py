@@ -14,7 +14,7 @@ from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ntkit.errors import InputError, InputTypeError
-from ntkit.kernels._empirical_network import _check_modes
+from ntkit.kernels import check_modes
 
 from ._elementary import Elementary
 from ._layers import check_module
@@ -115,7 +115,7 @@ def taylor(module: nn.Module, order: int) -> nn.Module:
             "the module must have a parameter that requires gradients: there is nothing to expand in. "
             "Write module.requires_grad_()."
         )
-    _check_modes(module)
+    check_modes(module)
     return Taylor(module, order)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ntkit.errors import InputError
-from ntkit.kernels._empirical_network import Network
+from ntkit.kernels import Network
 
 from ._layers import check_module
 from ._losses import Loss

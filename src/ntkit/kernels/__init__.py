@@ -1,10 +1,12 @@
 """Kernels: the protocol, the exact kernels of infinitely wide networks, those of finite ones, and adapters to other libraries."""
 
 from ._empirical import BYTE_BUDGET, Empirical, EmpiricalKernel, empirical
+from ._empirical_network import Network, check_modes
 from ._explain import Explanation
 from ._gpytorch import as_gpytorch_kernel
 from ._infinite_width import InfiniteWidth, InfiniteWidthKernel, NtkAndNngp, infinite_width
 from ._kernel import Kernel
+from ._rows import check_input_shape, fold_rows
 from ._sklearn import as_sklearn_kernel
 
 __all__ = [
@@ -15,9 +17,13 @@ __all__ = [
     "InfiniteWidth",
     "InfiniteWidthKernel",
     "Kernel",
+    "Network",
     "NtkAndNngp",
     "as_gpytorch_kernel",
     "as_sklearn_kernel",
+    "check_input_shape",
+    "check_modes",
     "empirical",
+    "fold_rows",
     "infinite_width",
 ]

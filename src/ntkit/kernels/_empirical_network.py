@@ -14,7 +14,7 @@ from ntkit.errors import InputError, InputTypeError
 
 from ._checks import check_batches, check_finite, check_pair
 
-__all__ = ["Network", "Output"]
+__all__ = ["Network", "Output", "check_modes"]
 
 Output = Literal["trace", "sum", "full"] | int
 
@@ -96,7 +96,7 @@ class Network:
                     f"{name} must not require gradients: empirical kernels are not differentiable in their inputs. "
                     f"Write {name}.detach()."
                 )
-        _check_modes(self.module)
+        check_modes(self.module)
         self._check_output(larger(x1, x2)[:3])
 
     def _check_output(self, x: Tensor) -> None:
@@ -159,7 +159,8 @@ def _check_integers(batches: dict[str, Tensor]) -> None:
         check_finite(name, x)
 
 
-def _check_modes(module: nn.Module) -> None:
+def check_modes(module: nn.Module) -> None:
+    """Refuse a module whose outputs are random or depend on the whole batch."""
     found = []
     for path, layer in module.named_modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and (layer.training or not layer.track_running_stats):
