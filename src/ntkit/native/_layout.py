@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 
@@ -199,9 +200,34 @@ class Layout:
             for index, node in enumerate(nodes)
             if isinstance(node.op, Elementwise)
             and node.op.phi.name == "rectified"
-            and isinstance(nodes[node.inputs[0]].op, (Dense, Conv))
+            and isinstance(layer := nodes[node.inputs[0]].op, (Dense, Conv))
+            and float(layer.gains.w_std) != 0
             and len(self.readers[node.inputs[0]]) == 1
         )
+
+    @cached_property
+    def negative(self) -> tuple[bool, ...]:
+        """Whether a node's covariance between two inputs may be negative."""
+        found: list[bool] = []
+        for node in self.program.nodes:
+            before = any(found[read] for read in node.inputs)
+            match node.op:
+                case Input():
+                    found.append(True)
+                case Elementwise(phi=phi) if phi.name == "rectified":
+                    low, high = phi.parameters
+                    found.append(before and low * high > 0)  # otherwise its values have one sign
+                case _:  # a power series in the correlation has no negative terms
+                    found.append(before)
+        return tuple(found)
+
+    def factor(self, index: int) -> float:
+        """What the sum over the window of the layer fused with an activation is multiplied with; 1 for other nodes."""
+        if index not in self.fused:
+            return 1.0
+        op = self.program.nodes[self.program.nodes[index].inputs[0]].op
+        assert isinstance(op, (Dense, Conv))
+        return layer_constants(op.gains, prod(op.kernel) if isinstance(op, Conv) else 1)[0]
 
     @cached_property
     def own(self) -> dict[tuple[Own, int], int]:

@@ -39,6 +39,7 @@ class Operation:
     index: int = 0
     channels: int = 0
     fused: bool = False
+    negative: bool = False
     wide: bool = False
     own: list[int] = field(default_factory=lambda: [-1] * _OWNS)
     constants: list[float] = field(default_factory=lambda: [0.0] * _CONSTANTS)
@@ -49,7 +50,7 @@ class Operation:
         """Give the whole numbers in the order of the core."""
         axes = (self.in_size, self.out_size, self.kernel, self.stride, self.dilation, self.padding, self.circular)
         rows = [value for row in (*axes, self.out_stride) for value in row]
-        return [*rows, self.index, self.channels, int(self.fused), int(self.wide), *self.own]
+        return [*rows, self.index, self.channels, int(self.fused), int(self.negative), int(self.wide), *self.own]
 
     @property
     def positions(self) -> int:
@@ -82,6 +83,8 @@ def store_operation(layout: Layout, kind: Own, index: int) -> Operation:
     sizes, op = _sizes(layout, index), layout.program.nodes[index].op
     made = Operation(sizes, sizes, index=int(kind))
     made.own[5] = layout.own[kind, index]
+    # A layer's factor is divided out of the deviations behind it, see core/rectifier.inc.
+    made.constants[1] = 1.0 / layout.factor(index) if kind is Own.DEVIATION else 1.0
     if isinstance(op, Normalize):
         made.constants[0], made.constants[3] = op.eps, float(bool(op.axes))
     return made
@@ -141,6 +144,7 @@ def node_operation(layout: Layout, index: int, inputs: list[Input]) -> Operation
     if isinstance(activation.op, Elementwise) and activation.op.phi.name == "rectified":
         made.own[0], made.wide = starts[Own.DEVIATION, index], not layout.scalable
         made.constants[4:6] = activation.op.phi.parameters
+        made.negative = layout.negative[activation.inputs[0]]
         norm = nodes[activation.inputs[0]].op
         made.constants[6] = float(isinstance(norm, Normalize) and norm.weight_trained)
     return made

@@ -45,6 +45,7 @@ class _Flag(IntFlag):
     COVARIANCE_IN = 4
     COVARIANCE_OUT = 8
     OWN_ONLY = 16
+    CHAINED = 32
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class _Planner:
         self.inputs: list[Input] = []
         self.operations: list[Operation] = []
         self._operation_of = [self._add(node_operation(layout, index, self.inputs)) for index in range(len(self.nodes))]
+        self._read_once: set[int] = set()  # instructions whose output is read by one other
         self._computed = 0
         self._wide_positions = 1
         self._slot: dict[Plane, int] = {}
@@ -181,6 +183,8 @@ class _Planner:
         for part in parts:
             first, source = part.reads[0][:2] if part.reads else (None, part.offset)
             self.emit(kind, operation, plane, part.offset, first, source, self._mask(plane))
+        if len(parts) == 1 and self._uses[plane] == 1 and kind in (_Kind.INPUT, _Kind.LAYER):
+            self._read_once.add(len(self.instructions) - 1)
         for part in parts:
             for read in part.planes:
                 self.release(read)
@@ -346,6 +350,10 @@ class _Planner:
 
     def plan(self) -> TapePlan:
         """Hand the tape to the core."""
+        for index in self._read_once:
+            kind, _, _, into, *_ = self.instructions[index + 1]
+            if kind in (_Kind.LAYER, _Kind.REDUCE) and into == self.instructions[index][2]:
+                self.instructions[index][4] |= _Flag.CHAINED
         data_sizes = [node.op.channels * prod(node.positions) for node in self.nodes if isinstance(node.op, Input)]
         sizes = [
             self.layout.batch,

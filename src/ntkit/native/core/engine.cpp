@@ -41,15 +41,27 @@ void interleave(const T* from, std::int64_t size, std::int64_t first, std::int64
     }
 }
 
+// Tells of each group of inputs whether a number of one of them on its own is zero.
+template <class T>
+std::vector<char> find_zeros(const T* own, std::int64_t size, std::int64_t count, std::int64_t group) {
+    std::vector<char> found;
+    for (std::int64_t first = 0; first < count; first += group) {
+        const T *begin = own + first * size, *end = own + std::min(first + group, count) * size;
+        found.push_back(std::find(begin, end, T(0)) != end);
+    }
+    return found;
+}
+
 // What one thread works in.
 template <class T>
 struct Workspace {
-    Buffer<T> slots, rows, data, own, nngp, ntk;
+    Buffer<T> slots, rows, rings, data, own, nngp, ntk;
     Buffer<double> accumulators;
 
     explicit Workspace(const Tape& tape)
         : slots(allocate<T>(tape.slots * 2 * tape.slot_positions * kLanes<T>)),
           rows(allocate<T>(2 * tape.row_positions * kLanes<T>)),
+          rings(allocate<T>(tape.batch > 1 ? 0 : kRingPositions * kLanes<T>)),
           data(allocate<T>(tape.batch > 1 ? 0 : tape.data_size * kLanes<T>)),
           own(allocate<T>(tape.own_size * tape.batch * kLanes<T>)),
           nngp(allocate<T>(tape.batch * kLanes<T>)),
@@ -138,6 +150,8 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
         if (!vectors) interleave(columns.data, tape.data_size, first, columns.count, width, &data[first * tape.data_size]);
         interleave(columns.own, tape.own_size, first, columns.count, width, &own[first * tape.own_size]);
     }
+    const std::vector<char> zero_rows = find_zeros(rows.own, tape.own_size, rows.count, 1);
+    const std::vector<char> zero_columns = find_zeros(columns.own, tape.own_size, columns.count, width);
     // A block of columns stays in the cache while several rows pass by.
     const std::int64_t length = std::clamp<std::int64_t>(rows.count * blocks / (8 * std::max(threads, 1)), 1, kSegment);
     const std::int64_t segments = (rows.count + length - 1) / length;
@@ -153,7 +167,8 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
                            vectors ? columns.data + first * tape.data_size : &data[first * tape.data_size],
                            vectors ? products.values + row * products.row_stride + first : nullptr, products.data_stride,
                            rows.own + row * tape.own_size, &own[first * tape.own_size], workspace.slots.get(),
-                           workspace.rows.get(), workspace.accumulators.get(), workspace.nngp.get(), workspace.ntk.get(), true});
+                           workspace.rows.get(), workspace.rings.get(), workspace.accumulators.get(), workspace.nngp.get(), workspace.ntk.get(),
+                           zero_rows[row] || zero_columns[first / width], true});
             if (result.nngp) std::copy_n(&workspace.nngp[begin - first], end - begin, result.nngp + row * result.stride + begin);
             if (result.ntk) std::copy_n(&workspace.ntk[begin - first], end - begin, result.ntk + row * result.stride + begin);
             done += end - begin;
@@ -175,8 +190,8 @@ bool self(const Tape& tape, const T* data, std::int64_t count, const Products<T>
         std::fill_n(workspace.nngp.get(), width, T(0));  // a tape without output leaves them as they are
         std::fill_n(workspace.ntk.get(), width, T(0));
         execute(tape, {nullptr, workspace.data.get(), products.values ? products.values + first : nullptr, products.data_stride,
-                       nullptr, workspace.own.get(), workspace.slots.get(), workspace.rows.get(), workspace.accumulators.get(),
-                       workspace.nngp.get(), workspace.ntk.get(), own_known});
+                       nullptr, workspace.own.get(), workspace.slots.get(), workspace.rows.get(), workspace.rings.get(), workspace.accumulators.get(),
+                       workspace.nngp.get(), workspace.ntk.get(), true, own_known});
         for (std::int64_t row = first; row < std::min(first + width, count); ++row) {
             for (std::int64_t i = 0; i < tape.own_size; ++i)
                 own[row * tape.own_size + i] = workspace.own[i * width + (row - first)];

@@ -20,9 +20,11 @@ struct Block {
     T* own2;               // (own_size, batch, kLanes)
     T* slots;              // (slots, 2, slot_positions, kLanes)
     T* rows;               // (2, row_positions, kLanes)
+    T* rings;              // (kRingPositions, kLanes)
     double* accumulators;  // (accumulators, 2, accumulator_positions, kLanes)
     T* nngp;               // (batch, kLanes)
     T* ntk;
+    bool zeros;            // some variance may be zero
     bool own_known;        // the numbers of each input on its own, but those of windows, are there already
 };
 

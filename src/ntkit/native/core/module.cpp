@@ -52,7 +52,7 @@ constexpr const char* compiler_version() {
 template <class T, int Dims>
 using Array = nb::ndarray<T, nb::numpy, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
 
-constexpr int kOperationInts = 8 * ntkit::kAxes + 4 + ntkit::kOwns;
+constexpr int kOperationInts = 8 * ntkit::kAxes + 5 + ntkit::kOwns;
 constexpr int kInstructionInts = 5 + 2 * ntkit::kAxes;
 
 void require(bool condition, const char* message) {
@@ -86,12 +86,16 @@ ntkit::Tape make_tape(Array<const std::int32_t, 2> operations, Array<const doubl
         op.index = *row++;
         op.channels = *row++;
         op.fused = *row++;
+        op.negative = *row++;
         op.wide = *row++;
         for (std::int32_t& own : op.own) {
             own = *row++;
             require(own < std::max<std::int64_t>(tape.own_size, 1), "a number of an input on its own is not there");
         }
         for (int j = 0; j < ntkit::kConstants; ++j) op.constants[j] = constants.data()[i * ntkit::kConstants + j];
+        const double jump = op.constants[5] - op.constants[4], factor = jump * jump * (op.fused ? op.constants[0] : 1.0);
+        op.single = ntkit::ScaledArcCosine<float>(factor);
+        op.twice = ntkit::ScaledArcCosine<double>(factor);
         op.factors = factors[i];
         op.counts = counts[i];
         for (const std::int32_t* size : {op.in_size, op.out_size})

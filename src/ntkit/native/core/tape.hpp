@@ -19,6 +19,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "arc_cosine.hpp"
+
 namespace ntkit {
 
 template <class T>
@@ -26,6 +28,7 @@ constexpr int kLanes = 32 / sizeof(T);
 constexpr int kAxes = 3;
 constexpr int kConstants = 7;
 constexpr int kOwns = 6;
+constexpr int kRingPositions = 640;  // of the rows that a chain of layers keeps: two thirds of a first-level cache
 
 enum class Kind : std::int32_t {
     input = 0,       // of the data
@@ -70,6 +73,7 @@ struct Operation {
     std::int32_t index;               // input: which data; smooth: which function; store: what
     std::int32_t channels;            // input
     std::int32_t fused;               // layer: 1 where a rectified activation follows
+    std::int32_t negative;            // rectified, and a fused layer: 1 where rho may be negative
     // pool, reduce: 1 where sums are long enough for an accumulator in double precision; activations: 1 where H was rounded to
     // the precision of the variances.
     std::int32_t wide;
@@ -79,11 +83,20 @@ struct Operation {
     std::int32_t own[kOwns];
     // layer: 0 to 3: w / window, b, r / w, t of K' = w M(K) + b, Theta' = r M(K) + t + w M(Theta). rectified, and a fused layer:
     // 4, 5: a, b; 6: the multiple of K' that a trained gain adds to Theta. normalize: 1, 2: what a trained shift, and a trained
-    // gain times K', add. store: 0: eps, 3: 1 where statistics are over the positions too. clear: 0: the square of the
+    // gain times K', add. store: 0: eps, 1: what a variance is multiplied with before its root is taken, 3: 1 where statistics are
+    // over the positions too. clear: 0: the square of the
     // constant. reduce: 0: the factor.
     double constants[kConstants];
     std::vector<double> factors;      // pool: for each window what its sum is multiplied with; smooth: coefficients
     std::vector<double> counts;       // pool: for each window the sum of its weights
+    ScaledArcCosine<float> single;    // rectified, and a fused layer
+    ScaledArcCosine<double> twice;
+
+    template <class T>
+    const ScaledArcCosine<T>& arc_cosine() const {
+        if constexpr (sizeof(T) == sizeof(float)) return single;
+        else return twice;
+    }
 };
 
 enum Flag : std::int32_t {
@@ -92,6 +105,7 @@ enum Flag : std::int32_t {
     kCovarianceIn = 4,   // the input plane holds K, not H
     kCovarianceOut = 8,
     kOwnOnly = 16,       // of the variances: not run again in lower precision
+    kChained = 32,       // the next instruction reads the output, and nothing else does
 };
 
 struct Instruction {
