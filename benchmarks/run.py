@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ntkit
+from ntkit import native
 
 
 class Block(nn.Module):
@@ -108,6 +109,7 @@ def measure(name: str, case: Case, peer: Peer | None, repeats: int) -> dict[str,
     x1, x2 = (torch.rand((n, *case.shape), generator=generator) for n in (case.rows, case.columns))
     small = x1[: case.peer_rows], x2[: case.peer_columns]
     kernel = ntkit.infinite_width(module(case)).ntk
+    threads = torch.get_num_threads()
     best: dict[str, float] = {}
     corners: dict[str, Tensor] = {}
 
@@ -120,19 +122,43 @@ def measure(name: str, case: Case, peer: Peer | None, repeats: int) -> dict[str,
         file = str(Path(folder) / "inputs.npz")
         np.savez(file, x1=small[0].numpy(), x2=small[1].numpy())
         for _ in range(repeats):
-            note("native", *_swap(timed(kernel, x1, x2, "native"), case.rows * case.columns))
+            entries = case.rows * case.columns
+            note("native float32", *_swap(timed(kernel, x1, x2, "native"), entries))
+            note("native float64", *_swap(timed(kernel, x1.double(), x2.double(), "native"), entries))
+            torch.set_num_threads(1)
+            note("native float32, one thread", *_swap(timed(kernel, x1, x2, "native"), entries))
+            torch.set_num_threads(threads)
+            if len(case.shape) == 1:
+                note("matrix product", *_swap(_product(x1, x2), entries))
             note("reference", *_swap(timed(kernel, *small, "reference"), case.peer_rows * case.peer_columns))
             if peer is not None:
                 for dtype in ("float32", "float64"):
                     answer = peer.timed(name, case, dtype, file)
                     note(f"neural-tangents {dtype}", *_swap(answer, case.peer_rows * case.peer_columns))
+    corners.pop("matrix product", None)
     rows, columns = corners["reference"].shape
     for engine, corner in corners.items():
         message = f"{name}: {engine} computes something else"
         torch.testing.assert_close(corner[:rows, :columns], corners["reference"], rtol=1e-3, atol=0, msg=message)
-    seconds = {**best, "entries x layers / s": case.covariance_entries / best["native"]}
-    theirs = [value for key, value in best.items() if key.startswith("neural-tangents")]
-    return {"case": name, **seconds, "ratio": min(theirs) / best["native"] if theirs else None}
+    theirs = min((value for key, value in best.items() if key.startswith("neural-tangents")), default=None)
+    result: dict[str, Any] = {"case": name, **best}
+    for dtype in ("float32", "float64"):
+        ours = best[f"native {dtype}"]
+        result[f"ratio {dtype}"] = None if theirs is None else theirs / ours
+        result[f"entries x layers / s, {dtype}"] = case.covariance_entries / ours
+        if len(case.shape) > 1:  # a roofline of windows and activations says nothing of matrix products
+            ceiling = threads * native.roofline(dtype == "float32")
+            result[f"of the roofline, {dtype}"] = case.covariance_entries / ours / ceiling
+    result["speed-up by threads"] = best["native float32, one thread"] / best["native float32"]
+    if "matrix product" in best:
+        result["times the matrix product"] = best["native float32"] / best["matrix product"]
+    return result
+
+
+def _product(x1: Tensor, x2: Tensor) -> tuple[float, Tensor]:
+    start = time.perf_counter()
+    value = x1 @ x2.T
+    return time.perf_counter() - start, value[:2, :2]
 
 
 def _swap(answer: tuple[float, Tensor], entries: int) -> tuple[float, int, Tensor]:
@@ -153,19 +179,27 @@ def main() -> int:
     else:
         print("neural-tangents is not there (make peer installs it): its columns stay empty.", file=sys.stderr)
     rows = [measure(name, CASES[name], peer, options.repeats) for name in track(options.only or list(CASES))]
-    table = Table(
-        title=f"milliseconds an entry of the NTK, {torch.get_num_threads()} threads, best of {options.repeats}"
+    title = f"milliseconds an entry of the NTK, {torch.get_num_threads()} threads, best of {options.repeats}"
+    times = ["native float32", "native float64", "reference", "neural-tangents float32", "neural-tangents float64"]
+    figures = ["ratio float32", "ratio float64", "of the roofline, float32", "of the roofline, float64", "speed-up by threads",
+               "times the matrix product"]  # fmt: skip
+    tables = (
+        (title, times, lambda value: f"{1e3 * value:.4g}"),
+        (
+            "ratios to neural-tangents' better type, to the roofline, of two threads to one",
+            figures,
+            lambda value: f"{value:.2f}",
+        ),
     )
-    columns = ["native", "reference", "neural-tangents float32", "neural-tangents float64"]
-    for column in ("case", *columns, "ratio to the better", "entries x layers / s"):
-        table.add_column(column, justify="left" if column == "case" else "right")
-    for row in rows:
-        cells = [f"{1e3 * row[column]:.4g}" if column in row else "-" for column in columns]
-        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.1f}"
-        table.add_row(row["case"], *cells, ratio, f"{row['entries x layers / s']:.2g}")
-    Console().print(table)
+    for heading, columns, text in tables:
+        table = Table(title=heading)
+        for column in ("case", *columns):
+            table.add_column(column, justify="left" if column == "case" else "right")
+        for row in rows:
+            table.add_row(row["case"], *("-" if row.get(column) is None else text(row[column]) for column in columns))
+        Console().print(table)
     machine = {"machine": platform.processor() or platform.machine(), "threads": torch.get_num_threads(),
-               "simd": ntkit.native.build_info().simd, "ntkit": ntkit.__version__, "torch": torch.__version__}  # fmt: skip
+               "simd": native.build_info().simd, "ntkit": ntkit.__version__, "torch": torch.__version__}  # fmt: skip
     options.output.write_text(json.dumps({"machine": machine, "seconds an entry": rows}, indent=2) + "\n")
     return 0
 

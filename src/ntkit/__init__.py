@@ -1,6 +1,7 @@
 """Neural tangent kernels of ordinary PyTorch modules."""
 
 from . import errors, testing
+from .diagnostics import local_elasticity
 from .dynamics import (
     Descent,
     Evidence,
@@ -14,7 +15,7 @@ from .dynamics import (
     max_learning_rate,
     posterior,
 )
-from .estimators import NTKClassifier, NTKRegressor
+from .estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor
 from .finite import (
     MonteCarlo,
     TrainState,
@@ -29,6 +30,18 @@ from .finite import (
     widen,
 )
 from .kernels import Empirical, InfiniteWidth, Kernel, as_gpytorch_kernel, as_sklearn_kernel, empirical, infinite_width
+from .labels import (
+    FiniteWidthCorrection,
+    HierarchyTerms,
+    Hoeffding,
+    LabelAware,
+    TangentHierarchy,
+    alignment,
+    finite_width_correction,
+    hierarchy_terms,
+    hoeffding,
+    tangent_hierarchy,
+)
 from .native import build_info
 from .solvers import Solution, solve
 from .trace import Elementwise, supported_layers
@@ -40,9 +53,14 @@ __all__ = [
     "Elementwise",
     "Empirical",
     "Evidence",
+    "FiniteWidthCorrection",
     "GradientFlow",
+    "HierarchyTerms",
+    "Hoeffding",
     "InfiniteWidth",
     "Kernel",
+    "LabelAware",
+    "LabelAwareClassifier",
     "LearningCurves",
     "LeaveOneOut",
     "MonteCarlo",
@@ -50,17 +68,23 @@ __all__ = [
     "NTKRegressor",
     "Posterior",
     "Solution",
+    "TangentHierarchy",
     "TrainState",
     "Trajectory",
+    "alignment",
     "as_gpytorch_kernel",
     "as_sklearn_kernel",
     "empirical",
     "errors",
     "evidence",
+    "finite_width_correction",
+    "hierarchy_terms",
+    "hoeffding",
     "infinite_width",
     "initialize",
     "leave_one_out",
     "linearize",
+    "local_elasticity",
     "log_marginal_likelihood",
     "max_learning_rate",
     "monte_carlo",
@@ -69,6 +93,7 @@ __all__ = [
     "remove_ntk",
     "solve",
     "supported_layers",
+    "tangent_hierarchy",
     "taylor",
     "testing",
     "train",

@@ -178,9 +178,10 @@ class NativeEngine:
             if self._layout.scalable:
                 numbers = torch.cat(rows, 1).double()
                 size = numbers.square().mean(1) + self._layout.bias
-                # Powers of two: scaling does not round.
-                own[:, 0] = torch.where(size > 0, torch.exp2(-torch.round(torch.log2(size) / 2)), 1.0)
-                rows = [row * own[:, :1].to(dtype) for row in rows]
+                # A number of single precision, so that all that is done with it later is exact to double precision.
+                scale = size.rsqrt().clamp(2.0**-100, 2.0**100).to(torch.float32).double()
+                own[:, 0] = torch.where(size > 0, scale, 1.0)
+                rows = [(row.double() * own[:, :1]).to(dtype) for row in rows]
             data = np.ascontiguousarray((rows[0] if len(rows) == 1 else torch.cat(rows, 1)).numpy())
         return _Batch(data, own.numpy(), *((tuple(rows), self._width(dtype)) if plan.batch > 1 else ((), 1)))
 

@@ -9,6 +9,7 @@ from ._curves import CurveStyle, plot_accuracy
 from ._dynamics import plot_learning_curves, plot_losses, plot_predictions
 from ._finite import PowerLaw, fit_power_law, plot_random_features, plot_width_errors
 from ._kernels import plot_heat_map, plot_spectrum
+from ._labels import plot_accuracies, plot_elasticity, plot_levels, plot_relabelling
 from ._report import Picture, Section, Table, html_report, new_figure
 
 __all__ = [
@@ -20,12 +21,16 @@ __all__ = [
     "fit_power_law",
     "html_report",
     "new_figure",
+    "plot_accuracies",
     "plot_accuracy",
+    "plot_elasticity",
     "plot_heat_map",
     "plot_learning_curves",
+    "plot_levels",
     "plot_losses",
     "plot_predictions",
     "plot_random_features",
+    "plot_relabelling",
     "plot_spectrum",
     "plot_width_errors",
 ]

@@ -100,6 +100,7 @@ ntkit::Tape make_tape(Array<const std::int32_t, 2> operations, Array<const doubl
         op.counts = counts[i];
         for (const std::int32_t* size : {op.in_size, op.out_size})
             require(static_cast<std::int64_t>(size[0]) * size[1] * size[2] <= tape.slot_positions, "a plane does not fit into its slot");
+        tape.window_rows = std::max(tape.window_rows, static_cast<std::int64_t>(op.kernel[0]) * op.kernel[1]);
         tape.operations.push_back(op);
     }
     for (std::size_t i = 0; i < instructions.shape(0); ++i) {

@@ -128,6 +128,7 @@ struct Tape {
     std::int32_t accumulators = 0;
     std::int64_t accumulator_positions = 0;
     std::int64_t row_positions = 0;    // the longest row that a window reads, its padding included
+    std::int64_t window_rows = 0;      // the most rows that a window has
     std::int64_t own_size = 0;         // numbers of each input on its own
     std::vector<std::int64_t> data_start;        // where each data's numbers begin, in an input's row
     std::int64_t data_size = 0;                  // numbers of one input

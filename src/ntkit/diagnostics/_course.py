@@ -1,0 +1,196 @@
+"""Local elasticity while a network is trained, for several label systems of the same points."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ntkit.errors import InputError, InputTypeError
+from ntkit.finite import Trajectory, train
+from ntkit.kernels import empirical
+from ntkit.labels import check_labels, class_numbers
+
+from ._local_elasticity import local_elasticity
+
+__all__ = ["ElasticityCourse", "elasticity_course"]
+
+_TAKEN = ("observe", "observe_at", "resume", "checkpoint", "checkpoint_every", "x_test")
+
+
+@dataclass(frozen=True, eq=False)
+class ElasticityCourse:
+    """RR of the tangent kernel of networks that were trained on one label system each.
+
+    Attributes
+    ----------
+    systems
+        Names of the s label systems.
+    steps, times
+        Of each of the m records, shape (m,).
+    train
+        RR of train-train pairs, shape (s, s, m): trained on, measured by, record. float64.
+    test
+        RR of test-train pairs, likewise; None without test points.
+    losses
+        L of each network, shape (s, m).
+    modules
+        The trained networks, by the system they were trained on.
+    """
+
+    systems: tuple[str, ...]
+    steps: Tensor
+    times: Tensor
+    train: Tensor
+    test: Tensor | None
+    losses: Tensor
+    modules: dict[str, nn.Module]
+
+
+def elasticity_course(
+    module: nn.Module,
+    x: Tensor,
+    labels: Mapping[str, Tensor],
+    *,
+    x_test: Tensor | None = None,
+    labels_test: Mapping[str, Tensor] | None = None,
+    record: Sequence[float] | None = None,
+    progress: Callable[[str, float, float], None] | None = None,
+    **training: Any,
+) -> ElasticityCourse:
+    r"""Train a copy of a network on each label system, and measure the local elasticity of its tangent kernel on the way.
+
+    For the kernel :math:`K_t(x, x') = \langle \partial_w f(x, w_t), \partial_w f(x', w_t) \rangle` of each network the
+    relative ratio :math:`\mathrm{RR}(K_t)` (:func:`ntkit.local_elasticity`) is measured by every label system, its own and the
+    others: a network becomes locally elastic for the labels it learns (Chen, He, Su 2020 [1]_, Fig. 1b, 1c and D.1).
+
+    Parameters
+    ----------
+    module
+        Where all start from; it is copied and stays as it is. Either one output, and then systems of two classes, or one
+        output for each class.
+    x
+        Training points, shape (n, ...).
+    labels
+        By the name of the system: classes of the training points, shape (n,), any numbers. Squared error is trained on -1 and
+        +1 for one output and on the indicator of the class for more; cross-entropies on the classes.
+    x_test, labels_test
+        More points and their classes in every system: then RR of test-train pairs is measured too.
+    record
+        Steps (times, for the flow) at which to measure, besides the start and the end.
+    progress
+        Called after each step with the system, and the steps (time) done and to do.
+    training
+        Further arguments of :func:`ntkit.train`: ``method``, ``lr``, ``steps``, ``time``, ``loss``, ``kappa``, ... A wide network
+        hardly moves, and its kernel with it; a small ``kappa`` makes it move.
+
+    Returns
+    -------
+    ElasticityCourse
+
+    References
+    ----------
+    .. [1] Chen, He, Su, "Label-Aware Neural Tangent Kernel: Toward Better Generalization and Local Elasticity", 2020.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> from torch import nn
+    >>> net = ntkit.parametrize_ntk(nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 1)))
+    >>> net = ntkit.initialize(net, generator=torch.Generator().manual_seed(0))
+    >>> x = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0], [2.0, 1.0], [-2.0, -1.0]])
+    >>> labels = {"left": x[:, 0] < 0, "low": x[:, 1] < 0}
+    >>> course = ntkit.diagnostics.elasticity_course(net, x, labels, lr=0.05, steps=100, record=[10])
+    >>> course.systems, course.steps, course.train.shape
+    (('left', 'low'), tensor([  0,  10, 100]), torch.Size([2, 2, 3]))
+    """
+    _check(module, x, labels, x_test, labels_test, training)
+    test = dict(labels_test or {})
+
+    def ratios(net: nn.Module) -> Tensor:
+        ntk = empirical(net).ntk
+        gram = ntk(x).double()
+        found = [[local_elasticity(gram, y) for y in labels.values()]]
+        if x_test is not None:
+            cross, diag_test = ntk(x_test, x).double(), ntk.diag(x_test).double()
+            diag = gram.diagonal()
+            found.append([local_elasticity(cross, test[name], y, diag_test, diag) for name, y in labels.items()])
+        return torch.stack([torch.stack(row) for row in found]).cpu()
+
+    with torch.no_grad():
+        outputs = module(x[:1]).flatten(1).shape[1]
+    runs: list[Trajectory] = []
+    modules: dict[str, nn.Module] = {}
+    for name, y in labels.items():
+        modules[name] = copy.deepcopy(module)
+        report = None if progress is None else _named(progress, name)
+        target = _target(name, y, outputs, training.get("loss", "mse"), x)
+        runs.append(
+            train(modules[name], x, target, record=record, observe={"rr": ratios}, progress=report, **training)
+        )  # fmt: skip
+    if len({len(run.steps) for run in runs}) > 1:
+        raise InputError("stop_below ended the networks at different records. Leave it out to compare them over time.")
+    measured = torch.stack([run.observations["rr"] for run in runs])  # (s, m, 1 or 2, s)
+    series = measured.permute(2, 0, 3, 1)
+    return ElasticityCourse(
+        tuple(labels),
+        runs[0].steps,
+        runs[0].times,
+        series[0].contiguous(),
+        series[1].contiguous() if x_test is not None else None,
+        torch.stack([run.losses for run in runs]),
+        modules,
+    )
+
+
+def _named(progress: Callable[[str, float, float], None], name: str) -> Callable[[float, float], None]:
+    return lambda done, total: progress(name, done, total)
+
+
+def _target(name: str, y: Tensor, outputs: int, loss: object, x: Tensor) -> Tensor:
+    numbers, _, classes = class_numbers(y)
+    if classes != max(outputs, 2):
+        expected = "two classes" if outputs == 1 else f"{outputs} classes, one for each output"
+        raise InputError(f"the labels of {name!r} must be of {expected}. Got {classes}.")
+    if loss == "cross_entropy":
+        return numbers
+    if outputs == 1:
+        column = numbers.to(x.dtype)[:, None]
+        return column if loss == "binary_cross_entropy" else 2 * column - 1
+    return torch.nn.functional.one_hot(numbers, outputs).to(x.dtype)
+
+
+def _check(
+    module: nn.Module,
+    x: Tensor,
+    labels: Mapping[str, Tensor],
+    x_test: Tensor | None,
+    labels_test: Mapping[str, Tensor] | None,
+    training: Mapping[str, Any],
+) -> None:
+    if not isinstance(module, nn.Module):
+        raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
+    if not isinstance(x, Tensor) or not isinstance(x_test, Tensor | None):
+        raise InputTypeError("x and x_test must be tensors of points, shape (n, ...).")
+    if not isinstance(labels, Mapping) or not labels:
+        raise InputError('labels must name at least one label system, {"animal": y}. Got none.')
+    for taken in _TAKEN:
+        if taken in training:
+            raise InputError(
+                f"{taken} must be left out: the course needs it, or copies of the module that it would mix up."
+            )
+    for name, y in labels.items():
+        check_labels(f"labels[{name!r}]", y, len(x), x.device)
+    if (x_test is None) != (labels_test is None):
+        raise InputError("x_test and labels_test go together: the points, and their classes in every label system.")
+    if x_test is not None and labels_test is not None:
+        if set(labels_test) != set(labels):
+            raise InputError(
+                f"labels_test must have the systems of labels, {sorted(labels)}. Got {sorted(labels_test)}."
+            )
+        for name, y in labels_test.items():
+            check_labels(f"labels_test[{name!r}]", y, len(x_test), x.device)

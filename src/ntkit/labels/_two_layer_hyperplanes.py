@@ -1,0 +1,142 @@
+"""Terms of a ReLU network's expected K4 with one delta function: neurons conditioned on a hyperplane w . x = 0."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ._two_layer_terms import Contraction
+
+__all__ = ["PARALLEL", "input_terms", "normal_cdf", "reciprocal", "train_terms"]
+
+PARALLEL = 1e-10
+"""Two inputs count as parallel where the squared sine of their angle is at most this: rounding leaves about 1e-15."""
+
+SLICES = 8
+"""The neurons of a batch are dealt to the training points in this many hands, since a sum over those averages anyway."""
+
+ENTRIES = 2**18
+"""Entries of the largest array, about: it stays in the cache."""
+
+
+def normal_cdf(t: Tensor) -> Tensor:
+    """Give the standard normal distribution function."""
+    result: Tensor = torch.special.ndtr(t)
+    return result
+
+
+def reciprocal(values: Tensor) -> Tensor:
+    """Give 1 / values, and 0 at 0: an input that is zero has no hyperplane, and no gradient either."""
+    return torch.where(values > 0, 1 / torch.where(values > 0, values, 1), 0)
+
+
+def _on_hyperplane(
+    z: Tensor, pivot: Tensor, cross: Tensor, norms: Tensor, pivot_norms: Tensor, noise: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Move neurons onto the hyperplanes w . x = 0 of g inputs x; give w . p and sigma'(w . p) there, of N points p.
+
+    A point parallel to x has w . p = 0 on all of the hyperplane. There delta(z) sigma'(z)^k = (d/dz) sigma'(z)^(k+1) / (k+1), so
+    that sigma' has the law of a uniform variable, or of one minus the same variable for a point opposite to x: this is the limit
+    of every smooth approximation of the ReLU whose width is in proportion to the norm of the input.
+
+    Parameters
+    ----------
+    z
+        w . p of every neuron, shape (g, S, N) or (1, S, N).
+    pivot
+        w . x, shape (g, S).
+    cross
+        x . p, shape (g, N).
+    norms, pivot_norms
+        Squared norms of the points, shape (N,), and of the x, shape (g,).
+    noise
+        Standard normal, shape (S,) or (g, S): its distribution function is the uniform variable.
+    """
+    along = cross * reciprocal(pivot_norms)[:, None]
+    moved = z - pivot[..., None] * along[:, None]
+    step = torch.gt(moved, 0.0, out=torch.empty_like(moved))  # no boolean array in between
+    tied = norms - cross * along <= PARALLEL * norms
+    row, point = tied.nonzero(as_tuple=True)
+    uniform = normal_cdf(cross[row, point].sign()[:, None] * noise.expand(len(cross), -1)[row])
+    moved[row, :, point] = 0
+    step[row, :, point] = uniform
+    return moved, step
+
+
+def input_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tensor) -> Tensor:
+    r"""Give the terms with delta(w . x) alone, for the rows x and the columns x' = other, shape (n1, n2).
+
+    .. math:: E \delta(z) [\alpha_u \alpha_v \sigma(z') + x \cdot x' (2 s_u \alpha_v + 6 s_v \alpha_u) \sigma'(z')],
+        \qquad E \delta(z) F(w) = \frac{E[F(w) \mid w \cdot x = 0]}{\sqrt{2 \pi} |x|}
+
+    (three of the six s_v alpha_u are those of eq. (15), three come from :func:`pair_terms`). Each neuron counts with its
+    opposite.
+    """
+    points, n = torch.cat([c.x, other]), len(c.x)
+    z, pivots, crosses = (points @ w).T, x @ w, x @ points.T
+    norms, x_norms = (points * points).sum(1), (x * x).sum(1)
+    uv = torch.cat([c.u, c.v]).T
+    rows = []
+    for start in range(0, len(x), chunk := max(1, ENTRIES // z.numel())):
+        some = slice(start, start + chunk)
+        cross = crosses[some]
+        moved, step = _on_hyperplane(z[None], pivots[some], cross, norms, x_norms[some], noise)
+        ramp = moved.clamp(min=0)
+        alpha = step[..., :n] @ (uv * cross[:, :n, None])  # alpha_u and alpha_v side by side, shape (g, S, 2 Q)
+        value, slope = _weights(alpha, sums := ramp[..., :n] @ uv)
+        # The opposite neuron -w: sigma'(-z) = 1 - sigma'(z), sigma(-z) = sigma(z) - z.
+        opposite = (cross[:, :n] @ uv)[:, None] - alpha, sums - moved[..., :n] @ uv
+        value_, slope_ = _weights(*opposite)
+        by_value = _over_neurons(value + value_, ramp[..., n:]) - _over_neurons(value_, moved[..., n:])
+        by_slope = _over_neurons(slope - slope_, step[..., n:]) + slope_.sum(1, keepdim=True)
+        rows.append(by_value + cross[:, n:] * by_slope)
+    density = reciprocal(x_norms.sqrt()) / math.sqrt(2 * math.pi)
+    return torch.cat(rows) * (density / (2 * w.shape[1]))[:, None]
+
+
+def _weights(alpha: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Give sum_q alpha_u alpha_v and sum_q (2 s_u alpha_v + 6 s_v alpha_u) of each neuron, shape (g, S)."""
+    (au, av), (su, sv) = alpha.chunk(2, -1), sums.chunk(2, -1)
+    return (au * av).sum(-1), (2 * su * av + 6 * sv * au).sum(-1)
+
+
+def _over_neurons(weights: Tensor, values: Tensor) -> Tensor:
+    """Give sum_s weights[g, s] values[g, s, p], shape (g, N)."""
+    return (weights[:, None] @ values)[:, 0]
+
+
+def train_terms(c: Contraction, x1: Tensor, x2: Tensor, w: Tensor, noise: Tensor) -> Tensor:
+    r"""Give the terms with delta(w . x_i), x_i a training point, shape (n1, n2).
+
+    .. math:: E \sum_i \delta(z_i) (x_i \cdot p_{v,i}) [x \cdot x_i \sigma'(z) \sigma(z') + x' \cdot x_i \sigma(z) \sigma'(z')],
+        \qquad p_{v,i} = \sum_j \sum_q u_{qi} v_{qj} \sigma'(z_j) x_j
+    """
+    n, n1 = len(c.x), len(x1)
+    points = torch.cat([c.x, x1, x2])
+    z, crosses, norms = (points @ w).T, c.x @ points.T, (points * points).sum(1)
+    hands = max(1, min(SLICES, n, len(z)))
+    size = len(z) // hands
+    density = reciprocal(norms[:n].sqrt()) / (math.sqrt(2 * math.pi) * 2 * size)
+    weights = c.b * c.gram * density[:, None]
+    total = torch.zeros(n1, len(x2), dtype=z.dtype, device=z.device)
+    for start in range(0, n, chunk := max(1, ENTRIES // (size * len(points)))):
+        some = torch.arange(start, min(n, start + chunk), device=z.device)
+        mine = (some % hands)[:, None] * size + torch.arange(size, device=z.device)  # (g, s)
+        own, cross = z[mine], crosses[some]
+        pivot = own.gather(2, some[:, None, None].expand(-1, size, 1))[..., 0]
+        moved, step = _on_hyperplane(own, pivot, cross, norms, norms[some], noise[mine])
+        weight = (step[..., :n] @ weights[some, :, None]).reshape(-1, 1)
+        weight_ = weights[some].sum(1).repeat_interleave(size)[:, None] - weight
+        step, moved = step.flatten(0, 1), moved.flatten(0, 1)
+        ramp = moved.clamp(min=0)
+        slopes = (weight * step, weight_ * (1 - step))
+        values = (ramp, ramp - moved)
+        along = cross.repeat_interleave(size, 0)
+        one, two = slice(n, n + n1), slice(n + n1, None)
+        for slope, value in zip(slopes, values, strict=True):
+            total += (slope[:, one] * along[:, one]).T @ value[:, two] + value[:, one].T @ (
+                slope[:, two] * along[:, two]
+            )
+    return total

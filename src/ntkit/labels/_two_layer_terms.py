@@ -1,0 +1,165 @@
+"""K4 of a two-layer network from its neurons: every term of eq. (15) of 000, contracted with the training points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import jvp
+
+__all__ = ["Contraction", "derivatives", "fourth_of_neurons", "orthogonal_neurons"]
+
+Function = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """The training points and the weights that K4 is contracted with.
+
+    Attributes
+    ----------
+    x
+        Training inputs, shape (n, d).
+    gram
+        x_i . x_j, shape (n, n).
+    u, v
+        Weights, shape (Q, n): u goes with the third input of K4, v with the fourth.
+    b
+        sum_q u_qi v_qj, shape (n, n).
+    """
+
+    x: Tensor
+    gram: Tensor
+    u: Tensor
+    v: Tensor
+    b: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor, u: Tensor, v: Tensor) -> Contraction:
+        """Collect what all terms need."""
+        return cls(x, x @ x.T, u, v, u.T @ v)
+
+
+def orthogonal_neurons(d: int, count: int, generator: torch.Generator) -> Tensor:
+    """Draw weights w ~ N(0, I_d), shape (d, count), orthogonal in groups of d: each Gaussian, with less variance together."""
+    frames = []
+    for start in range(0, count, d):
+        gauss = torch.randn(d, min(d, count - start), generator=generator, dtype=torch.float64)
+        q, r = torch.linalg.qr(gauss)
+        # With the signs of diag(R) taken out Q is uniform; it depends on the columns' directions only, so their norms are free.
+        frames.append(q * (r.diagonal().sign() * gauss.norm(dim=0)))
+    return torch.cat(frames, 1)
+
+
+def derivatives(function: Function, z: Tensor, order: int) -> tuple[Tensor, ...]:
+    """Give the function and its first ``order`` derivatives at every entry of z, each of z's shape."""
+    if order == 0:
+        return (function(z),)
+    lower = jvp(lambda z: derivatives(function, z, order - 1), (z,), (torch.ones_like(z),))
+    return (*lower[0], lower[1][-1])
+
+
+@dataclass(frozen=True)
+class _Side:
+    """What the terms need of one batch of inputs x, each of shape (inputs, S).
+
+    Attributes
+    ----------
+    s
+        sigma and its derivatives at w . x: two of them for a function with a kink, four for a smooth one.
+    au, av
+        alpha_u = sum_i u_i sigma'(z_i) x . x_i of each pair of weights, shape (Q, inputs, S), and alpha_v.
+    svau, suav
+        sum_q s_v alpha_u and sum_q s_u alpha_v.
+    r
+        sum_q x . r_uv, r_uv = sum_i u_i sigma''(z_i) (x_i . p_v) x_i; zeros for a function with a kink.
+    """
+
+    s: tuple[Tensor, ...]
+    au: Tensor
+    av: Tensor
+    svau: Tensor
+    suav: Tensor
+    r: Tensor
+
+    def with_value(self, a2: Tensor) -> Tensor:
+        """Give what sigma(z') of the other input is multiplied by."""
+        total = self.s[1] * (self.svau + a2 * self.r)
+        if len(self.s) > 2:
+            total = total + a2 * self.s[2] * (self.au * self.av).sum(0)
+        return total
+
+    def with_slope(self, a2: Tensor, a4: Tensor) -> Tensor:
+        """Give what x . x' sigma'(z') of the other input is multiplied by, but for the terms that both inputs share."""
+        both = (self.au * self.av).sum(0)
+        return a2 * self.s[2] * (2 * self.suav + 3 * self.svau) + a4 * (self.s[3] * both + self.s[2] * self.r)
+
+
+def fourth_of_neurons(
+    function: Function, smooth: bool, w: Tensor, a2: Tensor, a4: Tensor, c: Contraction, x1: Tensor, x2: Tensor
+) -> Tensor:
+    r"""Give the sum over neurons of eq. (15), contracted: m^2 sum_q sum_ij u_qi v_qj K4(x1_a, x2_b, x_i, x_j).
+
+    With z = w . x, s_u = sum_i u_i sigma(z_i), p_u = sum_i u_i sigma'(z_i) x_i and alpha_u = x . p_u, gradient flow along
+    grad f(x_i), weighted by u, moves a neuron by (s_u, a p_u), and the derivative of
+
+    .. math:: a (\alpha_u \sigma'(z) \sigma(z') + \alpha'_u \sigma(z) \sigma'(z') + 2 s_u x \cdot x' \sigma'(z) \sigma'(z'))
+        + a^3 x \cdot x' (\alpha_u \sigma''(z) \sigma'(z') + \alpha'_u \sigma'(z) \sigma''(z'))
+
+    (eq. 14) along (s_v, a p_v), which moves s_u by a p_u . p_v and p_u by a r_uv, has the terms of eq. (15), each a product of a
+    function of x and one of x'. So the sum over neurons is a matrix product, and nothing larger than (Q, inputs, S) is formed.
+
+    Parameters
+    ----------
+    function
+        sigma, elementwise.
+    smooth
+        Whether to take the terms with sigma'' and sigma''' too. Without: those of a function with a kink that are functions.
+    w
+        Weights of the S neurons, shape (d, S).
+    a2, a4
+        Second and fourth powers of the outer weights, or their expectations 1 and 3, shape (S,).
+    c
+        The training points and weights.
+    x1, x2
+        Inputs, shapes (n1, d) and (n2, d).
+
+    Returns
+    -------
+    Tensor
+        Shape (n1, n2).
+    """
+    order = 3 if smooth else 1
+    s = derivatives(function, c.x @ w, min(order, 2))
+    su, sv = c.u @ s[0], c.v @ s[0]
+    weighted = (c.b * c.gram) @ s[1]  # sum_q u_qi x_i . p_v
+    curved = s[2] * weighted if smooth else torch.zeros_like(weighted)
+
+    def side(x: Tensor) -> _Side:
+        gram = x @ c.x.T
+        au = torch.stack([gram @ (u[:, None] * s[1]) for u in c.u])
+        av = torch.stack([gram @ (v[:, None] * s[1]) for v in c.v])
+        return _Side(
+            derivatives(function, x @ w, order),
+            au,
+            av,
+            (sv[:, None] * au).sum(0),
+            (su[:, None] * av).sum(0),
+            gram @ curved,
+        )
+
+    one = side(x1)
+    two = one if x2 is x1 else side(x2)
+    total = one.with_value(a2) @ two.s[0].T + one.s[0] @ two.with_value(a2).T
+    shared = 2 * ((su * sv).sum(0) + a2 * (weighted * s[1]).sum(0))
+    inner = (one.s[1] * shared) @ two.s[1].T
+    if smooth:
+        inner = inner + one.with_slope(a2, a4) @ two.s[1].T + one.s[1] @ two.with_slope(a2, a4).T
+    for left, right in ((one.au, two.av), (one.av, two.au)):
+        for q in range(len(left)):
+            total = total + (a2 * one.s[1] * left[q]) @ (two.s[1] * right[q]).T
+            if smooth:
+                inner = inner + (a4 * one.s[2] * left[q]) @ (two.s[2] * right[q]).T
+    return total + (x1 @ x2.T) * inner

@@ -1,0 +1,145 @@
+"""LabelAwareClassifier against explicit formulas, and scikit-learn's own checks."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import BaseEstimator, clone
+from sklearn.datasets import load_digits
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import Tensor, nn
+
+import ntkit
+from ntkit.errors import InputError, InputTypeError
+
+X, Y = load_digits(return_X_y=True)
+
+
+class Cubic(ntkit.Kernel):
+    """(1 + x.x')^3: a user's kernel."""
+
+    def __repr__(self):  # test names must be the same in every process
+        return "Cubic()"
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        return (1 + x1 @ (x1 if x2 is None else x2).T) ** 3
+
+    def diag(self, x: Tensor) -> Tensor:
+        return (1 + (x * x).sum(1)) ** 3
+
+
+def _module() -> nn.Module:
+    """A convolution over the features, so that one module takes the many numbers of features of the checks."""
+    layers = nn.Unflatten(1, (1, -1)), nn.Conv1d(1, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(8, 1))
+
+
+ESTIMATORS = [
+    ntkit.LabelAwareClassifier(),
+    ntkit.LabelAwareClassifier(pairs="fjlt-v2", strength=0.1, ridge=1e-3, b_std=0.1),
+    ntkit.LabelAwareClassifier(kernel=Cubic(), pairs="kr-v2", strength=[0.1, 1.0], ridge=1e-3, validation=0.3),
+    ntkit.LabelAwareClassifier(model=_module(), pairs="fjlt-v1", solver="fjlt", eps=0.4, strength=1.0, ridge=1e-3),
+]
+
+
+def _expected_failures(estimator: Any) -> dict[str, str]:
+    if estimator.model is not None:
+        return {"check_estimators_overwrite_params": "joblib hashes two equal nn.Modules differently"}
+    return {}
+
+
+# The checks fit on repeated and constant inputs, where the jitter warning is right.
+@pytest.mark.filterwarnings("ignore::ntkit.errors.JitterWarning")
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=_expected_failures, xfail_strict=True)  # type: ignore[untyped-decorator]
+def test_sklearn_check(estimator: BaseEstimator, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize("digits", [(3, 5), (1, 7, 8)])
+@pytest.mark.parametrize("strength", [0.1, 30.0])  # the second leaves a Gram matrix that is not positive semidefinite
+@pytest.mark.parametrize("pairs", ["kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2"])
+def test_scores(pairs, strength, digits):
+    rows = np.isin(Y, digits).nonzero()[0][:90]
+    x, y = X[rows] / 16, np.array([f"digit {label}" for label in Y[rows]])
+    train, test = slice(0, 60), slice(60, 90)
+    base = ntkit.infinite_width(nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.2).ntk
+    model = ntkit.LabelAwareClassifier(kernel=base, pairs=pairs, strength=strength, ridge=1e-3).fit(x[train], y[train])
+    codes = torch.from_numpy(np.searchsorted(model.classes_, y[train]))
+    kernel = ntkit.LabelAware(base, pairs, strength, ridge=1e-3).fit(torch.from_numpy(x[train]), codes)
+    gram, cross = (
+        kernel(torch.from_numpy(x[train])).numpy(),
+        kernel(*map(torch.from_numpy, (x[test], x[train]))).numpy(),
+    )
+    scale, lowest = np.trace(gram) / 60, np.linalg.eigvalsh(gram)[0]
+    gram = gram + np.eye(60) * (-2 * lowest if lowest < -0.5e-3 * scale else 0.0)
+    assert model.shift_ == pytest.approx(-2 * lowest if lowest < -0.5e-3 * scale else 0.0, rel=1e-6)
+    assert model.definiteness_.smallest == pytest.approx(lowest, rel=1e-6, abs=1e-9)
+    targets = 2.0 * codes.numpy() - 1 if len(digits) == 2 else np.eye(3)[codes] - 1 / 3
+    scores = cross @ np.linalg.solve(gram + 1e-3 * np.trace(gram) / 60 * np.eye(60), targets)
+    np.testing.assert_allclose(model.decision_function(x[test]), scores, rtol=0, atol=1e-6 * np.abs(scores).max())
+    named = (scores > 0).astype(int) if len(digits) == 2 else scores.argmax(1)
+    assert (model.predict(x[test]) == model.classes_[named]).all()
+    assert model.predict_proba(x[test]).sum(1) == pytest.approx(1)
+
+
+def test_some_strength_is_too_much():
+    """The cases above do reach matrices that are not positive semidefinite."""
+    rows = np.isin(Y, (3, 5))
+    model = ntkit.LabelAwareClassifier(pairs="fjlt-v1", strength=30.0, ridge=1e-3).fit(X[rows][:60], Y[rows][:60])
+    assert model.shift_ > 0 and model.definiteness_.smallest < 0
+
+
+def test_chooses_the_strength():
+    model = ntkit.LabelAwareClassifier(pairs="fjlt-v1", ridge=1e-3, random_state=0).fit(X[:200], Y[:200])
+    assert model.search_.strengths == (0.001, 0.01, 0.1, 1.0)
+    assert model.strength_ == model.search_.strength
+    fixed = ntkit.LabelAwareClassifier(pairs="fjlt-v1", ridge=1e-3, strength=model.strength_).fit(X[:200], Y[:200])
+    np.testing.assert_allclose(fixed.decision_function(X[200:220]), model.decision_function(X[200:220]), rtol=1e-9)
+    assert fixed.search_ is None
+    again = clone(model).fit(X[:200], Y[:200])
+    assert again.search_ == model.search_
+
+
+def test_images_in_single_precision():
+    net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 64, 1))
+    model = ntkit.LabelAwareClassifier(net, (1, 8, 8), pairs="fjlt-v2", strength=0.1, ridge=1e-3, dtype="float32")
+    assert model.fit(X[:300], Y[:300]).score(X[300:600], Y[300:600]) > 0.85
+    assert isinstance(model.kernel_, ntkit.LabelAware)
+
+
+def test_pipelines():
+    model = ntkit.LabelAwareClassifier(ridge=1e-3, random_state=0).fit(X[:100], Y[:100])
+    restored = pickle.loads(pickle.dumps(model))
+    np.testing.assert_allclose(restored.predict_proba(X[100:110]), model.predict_proba(X[100:110]), rtol=1e-12)
+    search = GridSearchCV(model, {"pairs": ["kr-v1", "fjlt-v1"], "strength": [0.1]}, cv=2).fit(X[:100], Y[:100])
+    assert search.best_score_ > 0.7
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"kernel": "precomputed"}, InputError, "needs the inputs"),
+        ({"strength": "best"}, InputError, "'auto'"),
+        ({"strength": -0.1}, InputError, "not negative"),
+        ({"pairs": "kr"}, InputError, "pairs must be"),
+        ({"ridge": "auto"}, InputTypeError, "ridge must be a number"),
+        ({"ridge": [0.1, 1.0]}, InputTypeError, "ridge must be a number"),
+        ({"validation": 1}, InputError, "validation"),
+        ({"kernel": "rbf"}, InputError, "kernel must be"),
+    ],
+)
+def test_bad_parameters(parameters, error, message):
+    with pytest.raises(error, match=message):
+        ntkit.LabelAwareClassifier(**parameters).fit(X[:64], Y[:64])
+
+
+def test_one_class():
+    with pytest.raises(InputError, match="two classes"):
+        ntkit.LabelAwareClassifier().fit(X[:5], np.zeros(5))
+    with pytest.raises(AttributeError, match="after fit"):
+        _ = ntkit.LabelAwareClassifier().definiteness_
