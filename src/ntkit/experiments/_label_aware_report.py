@@ -1,0 +1,109 @@
+"""Tables of the label-aware experiment, beside the paper's figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntkit.plots import Table
+
+from ._label_aware_scores import METHODS, Scores
+
+__all__ = ["PAPER", "differences_table", "strengths_table", "table"]
+
+PAPER = {
+    "deer vs dog": (85.15, 86.75, 85.65, 85.80, 86.75, 86.25),
+    "cat vs deer": (83.55, 84.85, 83.90, 83.90, 84.85, 84.55),
+    "cat vs frog": (86.95, 87.40, 87.20, 87.15, 87.40, 87.10),
+    "deer vs frog": (87.55, 88.30, 87.85, 87.90, 88.10, 88.30),
+    "bird vs frog": (86.35, 87.45, 87.45, 87.25, 86.40, 87.00),
+    "2000": (44.01, 46.31, 44.49, 44.64, 46.31, 45.72),
+    "5000": (50.44, 52.66, 51.39, 51.38, 52.66, 52.50),
+}
+"""Accuracy in % in Tables 1 and 2, of CNTK, LANTK-best, KR-V1, KR-V2, FJLT-V1 and FJLT-V2; the pairs with 10,000 images."""
+
+_PAPER = "; in parentheses the paper's, for pairs with 10,000 training images"
+
+Accuracies = Callable[[Scores], NDArray[np.float64]]
+"""Gives the test accuracy of something in each draw, shape (draws,)."""
+
+
+def _rows() -> list[tuple[str, int, Accuracies]]:
+    """Give the name of each row, its place in :data:`PAPER` and its accuracies."""
+    return [
+        ("CNTK", 0, lambda scores: scores.base),
+        *((name.upper(), 2 + place, _chosen(name)) for place, name in enumerate(METHODS)),
+        ("best by validation", 1, _chosen(*METHODS)),
+        ("best method on test", 1, Scores.best_method_on_test),
+        ("best strength on test too", 1, Scores.best_on_test),
+    ]
+
+
+def _chosen(*methods: str) -> Accuracies:
+    return lambda scores: scores.by_validation(*methods)
+
+
+def _fixed(method: str, number: int) -> Accuracies:
+    return lambda scores: scores.test[method][:, number]
+
+
+def table(results: Mapping[str, Scores], images: bool) -> Table:
+    """Give the test accuracies, averaged over draws, the paper's in parentheses where the images are the paper's."""
+    known = images and all(name in PAPER for name in results)
+    rows = []
+    for name, place, accuracies in _rows():
+        means = [100 * accuracies(scores).mean() for scores in results.values()]
+        cells = [f"{value:.2f}" for value in (*means, np.mean(means))]
+        rows.append([name, *(_with_paper(cells, [PAPER[task][place] for task in results], "") if known else cells)])
+    return Table(["", *results, "average"], rows, "Test accuracy in %" + (_PAPER if known else ""))
+
+
+def differences_table(results: Mapping[str, Scores], images: bool) -> Table:
+    """Give the differences to the base kernel on the same images, with their standard errors over draws.
+
+    That of the average is over draws of the mean over tasks.
+    """
+    known = images and all(name in PAPER for name in results)
+    rows = []
+    for name, place, accuracies in _rows()[1:]:
+        cells = [_difference([scores], accuracies) for scores in results.values()]
+        cells.append(_difference(list(results.values()), accuracies))
+        paper = [PAPER[task][place] - PAPER[task][0] for task in results] if known else []
+        rows.append([name, *(_with_paper(cells, paper, "+") if known else cells)])
+    caption = "Difference to CNTK in points of test accuracy, and its standard error over draws"
+    return Table(["", *results, "average"], rows, caption + (_PAPER if known else ""))
+
+
+def _with_paper(cells: Sequence[str], paper: Sequence[float], sign: str) -> list[str]:
+    return [f"{own} ({other:{sign}.2f})" for own, other in zip(cells, (*paper, np.mean(paper)), strict=True)]
+
+
+def strengths_table(results: Mapping[str, Scores]) -> Table:
+    """Give what each strength would have gained if it were used in every draw, and how often it was chosen."""
+    strengths = next(iter(results.values())).strengths
+    rows = []
+    for method in METHODS:
+        cells = []
+        chosen = Counter(int(number) for scores in results.values() for number in scores.chosen(method))
+        for number in range(len(strengths)):
+            gain = _difference(list(results.values()), _fixed(method, number))
+            shifted = np.mean(np.concatenate([scores.shift[method][:, number] > 0 for scores in results.values()]))
+            cells.append(f"{gain}; {chosen[number]}; {100 * shifted:.0f} %")
+        rows.append([method.upper(), *cells])
+    caption = (
+        "Difference to CNTK in points of test accuracy with one strength throughout; in how many draws validation chose it; in "
+        "how many the Gram matrix had to be made definite"
+    )
+    return Table(["strength", *(f"{strength:g}" for strength in strengths)], rows, caption)
+
+
+def _difference(results: Sequence[Scores], accuracies: Accuracies) -> str:
+    """Give the mean over tasks and draws, and where the tasks have equally many the standard error over draws."""
+    gains = [100 * (accuracies(scores) - scores.base) for scores in results]
+    mean = np.mean([gain.mean() for gain in gains])
+    if len(gains[0]) < 2 or len({len(gain) for gain in gains}) > 1:
+        return f"{mean:+.2f}"
+    return f"{mean:+.2f} +- {np.mean(gains, axis=0).std(ddof=1) / len(gains[0]) ** 0.5:.2f}"
