@@ -9,8 +9,7 @@ import torch
 
 import ntkit
 from ntkit.experiments import hierarchy_planes_ships as experiment
-from ntkit.experiments.random_features_cifar import Settings as ImageSettings
-from ntkit.experiments.random_features_cifar import load
+from ntkit.experiments._images import load_images
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def test_levels_end_at_the_second(quick):
 
 def test_points_keep_their_inner_products_but_for_one_scale():
     x, y = experiment.points(experiment.QUICK, 3, 0, 0, None)
-    images = load(ImageSettings(train=6, test=2, classes=(3, 8)), 0)
+    images = load_images(6, 2, 0, None, (3, 8))
     flat = images.x.flatten(1).double()
     torch.testing.assert_close(x @ x.T, flat @ flat.T / flat.square().sum(1).mean())
     assert x.shape == (6, 6) and y.tolist() == np.where(images.y == 3, 1.0, -1.0).tolist()

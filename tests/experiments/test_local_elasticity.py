@@ -11,8 +11,7 @@ from torch import nn
 import ntkit
 from ntkit.errors import InputError
 from ntkit.experiments import local_elasticity_cifar as experiment
-from ntkit.experiments.random_features_cifar import Settings as ImageSettings
-from ntkit.experiments.random_features_cifar import load
+from ntkit.experiments._images import load_images
 
 
 def images(path, n=8, side=4):
@@ -45,7 +44,7 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path):
 def test_rows_are_the_kernels_they_are_named_for():
     settings = replace(experiment.QUICK, pairs=((3, 8),), steps=3, strengths=(0.2,))
     result = experiment.run(settings, seed=2)
-    data = load(ImageSettings(train=settings.train, test=settings.test, classes=(3, 8)), 2)
+    data = load_images(settings.train, settings.test, 2, None, (3, 8))
     y, y_test = torch.from_numpy(data.y), torch.from_numpy(data.y_test)
     net = experiment.network(settings, 64, 2 + 7919)
     for method in ("NN-init", "NN-trained"):

@@ -4,11 +4,10 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 import ntkit
-from ntkit.errors import InputError
 from ntkit.experiments import random_features_cifar as experiment
+from ntkit.experiments._images import load_images
 
 
 def images(path, n=12, side=4):
@@ -36,19 +35,12 @@ def test_digits_by_default_and_the_same_bits_again(tmp_path):
 
 
 def test_exact_accuracy_is_that_of_the_classifier():
-    data = experiment.load(experiment.QUICK, seed=0)
+    quick = experiment.QUICK
+    data = load_images(quick.train, quick.test, 0, None, quick.classes)
     result = experiment.run(experiment.QUICK, seed=0)
     for name, net in experiment.networks(experiment.QUICK, 5, 1, 8).items():
         model = ntkit.NTKClassifier(net, input_shape=(1, 8, 8)).fit(data.x.flatten(1).numpy(), data.y)
         assert model.score(data.x_test.flatten(1).numpy(), data.y_test) == result.exact[name]
-
-
-def test_images_from_a_file_are_standardised_and_balanced(tmp_path):
-    settings = experiment.Settings(train=10, test=8, classes=(0, 2))
-    data = experiment.load(settings, 0, images(tmp_path / "a.npz"))
-    assert data.x.shape == (10, 3, 4, 4) and data.x_test.shape == (8, 3, 4, 4) and data.x.dtype == torch.float32
-    assert data.x.mean((0, 2, 3)).abs().max() < 1e-5 and abs(data.x.std() - 1) < 0.02
-    assert sorted(data.y.tolist()) == [0] * 5 + [2] * 5
 
 
 def test_average_network_has_its_ends_fixed():
@@ -94,9 +86,3 @@ def test_bad_options(options, message, tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         experiment.main(["--quick", *options])
     assert message in capsys.readouterr().err
-
-
-def test_arrays_of_another_kind(tmp_path):
-    np.savez(tmp_path / "a.npz", x_train=np.zeros((3, 4)), y_train=np.zeros(3))
-    with pytest.raises(InputError, match="uint8"):
-        experiment.load(experiment.QUICK, 0, tmp_path / "a.npz")

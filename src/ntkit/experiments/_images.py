@@ -48,8 +48,8 @@ def load_images(
     seed
         Decides which images.
     data
-        An ``.npz`` file with ``x_train`` and ``x_test`` of shape (n, side, side, channels), uint8, and ``y_train``, ``y_test``: the
-        images are standardised by channel, as by Arora et al. None takes the digits, as they are.
+        An ``.npz`` file with ``x_train`` and ``x_test`` of shape (n, side, side, channels), uint8, and ``y_train``,
+        ``y_test``: the images are standardised by channel, as by Arora et al. None takes the digits, as they are.
     classes
         Only these; None takes all.
     """

@@ -162,11 +162,11 @@ def _check(settings: Settings) -> None:
         raise InputError(f"depths must be at least 2: one convolution and the last layer. Got {list(settings.depths)}.")
 
 
-def table(settings: Settings, results: Sequence[DepthResult]) -> Table:
-    """Put the results beside the paper's figures."""
+def table(settings: Settings, results: Sequence[DepthResult], cifar: bool) -> Table:
+    """Put the results beside the paper's figures, where the images are those of CIFAR-10."""
     rows = []
     for result in results:
-        paper = [PAPER[settings.head][size].get(result.depth) for size in (2000, 50000)]
+        paper = [PAPER[settings.head][size].get(result.depth) if cifar else None for size in (2000, 50000)]
         error = 100 * (result.accuracy * (1 - result.accuracy) / settings.test) ** 0.5
         rows.append(
             [
@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InputError, OSError) as error:
         options.error(str(error))
     (chosen.output / "results.json").write_text(json.dumps([result.__dict__ for result in results], indent=1) + "\n")
-    print_table(table(settings, results))
+    print_table(table(settings, results, chosen.data is not None))
     print(f"Kernels and numbers: {chosen.output.resolve()}")
     return 0
 

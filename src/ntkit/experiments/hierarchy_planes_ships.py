@@ -27,8 +27,7 @@ from ntkit.plots import Table, new_figure, plot_levels
 
 from ._command_line import Progress, print_table, progress_bars
 from ._finite_cells import Cell, file_options, fill, read_file_options, table
-from .random_features_cifar import Settings as ImageSettings
-from .random_features_cifar import load as load_images
+from ._images import load_images
 
 __all__ = ["PAPER", "HierarchyResult", "Settings", "main", "run"]
 
@@ -101,7 +100,7 @@ def points(settings: Settings, size: int, draw: int, seed: int, data: Path | Non
     They are turned into the coordinates of their span, which changes no inner product and so no kernel here, and scaled to a
     mean square norm of 1: K2 grows with the square of the scale, while its label-aware part does not depend on it.
     """
-    images = load_images(ImageSettings(train=2 * size, test=2, classes=settings.classes), seed + 7919 * draw, data)
+    images = load_images(2 * size, 2, seed + 7919 * draw, data, settings.classes)
     left, sizes, _ = torch.linalg.svd(images.x.flatten(1).double(), full_matrices=False)
     x = left * sizes * (len(left) ** 0.5 / torch.linalg.vector_norm(sizes))
     return x, torch.where(torch.from_numpy(images.y) == settings.classes[0], 1.0, -1.0).to(x.dtype)

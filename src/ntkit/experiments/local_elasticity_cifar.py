@@ -27,9 +27,7 @@ from ntkit.plots import Table, new_figure, plot_accuracies
 
 from ._command_line import Progress, print_table, progress_bars
 from ._finite_cells import Cell, file_options, fill, read_file_options
-from .random_features_cifar import Settings as ImageSettings
-from .random_features_cifar import TwoClasses
-from .random_features_cifar import load as load_images
+from ._images import Images, load_images
 
 __all__ = ["KINDS", "METHODS", "PAPER", "ElasticityResult", "Settings", "main", "run"]
 
@@ -188,15 +186,14 @@ def run(
     settings = settings or Settings()
 
     @lru_cache(maxsize=1)  # one pair of classes is all cells of it
-    def images(number: int) -> TwoClasses:
-        sizes = ImageSettings(train=settings.train, test=settings.test, classes=settings.pairs[number])
-        found = load_images(sizes, seed, data)
+    def images(number: int) -> Images:
+        found = load_images(settings.train, settings.test, seed, data, settings.pairs[number])
         if not 1 <= settings.pool <= found.x.shape[-1]:
             raise InputError(
                 f"pool must be between 1 and the side of the images, {found.x.shape[-1]}. Got {settings.pool}."
             )
         x, x_test = (nn.functional.avg_pool2d(one, settings.pool) for one in (found.x, found.x_test))
-        return TwoClasses(x, found.y, x_test, found.y_test)
+        return Images(x, found.y, x_test, found.y_test)
 
     @lru_cache(maxsize=1)
     def networks(number: int) -> dict[Cell, float]:

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
 from ntkit.estimators import NTKClassifier
 from ntkit.finite import initialize, parametrize_ntk
@@ -28,8 +27,9 @@ from ntkit.plots import Table, new_figure, plot_random_features
 
 from ._command_line import Progress, print_table, progress_bars
 from ._finite_cells import Cell, file_options, fill, read_file_options, table
+from ._images import Images, load_images
 
-__all__ = ["FeaturesResult", "Settings", "TwoClasses", "load", "main", "run"]
+__all__ = ["FeaturesResult", "Settings", "main", "run"]
 
 _EXACT = 0  # stands for infinitely many channels in the table of results
 
@@ -64,24 +64,6 @@ QUICK = Settings(widths=(2, 4), draws=2, depth=2, train=10, test=20)
 
 
 @dataclass(frozen=True)
-class TwoClasses:
-    """Images of two classes.
-
-    Attributes
-    ----------
-    x, x_test
-        Shape (n, channels, side, side), float32.
-    y, y_test
-        Shape (n,), the classes.
-    """
-
-    x: Tensor
-    y: NDArray[Any]
-    x_test: Tensor
-    y_test: NDArray[Any]
-
-
-@dataclass(frozen=True)
 class FeaturesResult:
     """What the experiment found.
 
@@ -99,49 +81,6 @@ class FeaturesResult:
     seed: int
     accuracy: dict[str, NDArray[Any]]
     exact: dict[str, float]
-
-
-def load(settings: Settings, seed: int, data: Path | None = None) -> TwoClasses:
-    """Read images of two classes and draw training and test images.
-
-    Parameters
-    ----------
-    settings
-        How many, and which classes.
-    seed
-        Decides which images.
-    data
-        An ``.npz`` file; None takes the digits.
-    """
-    if data is None:
-        digits = load_digits()
-        keep = (digits.labels[:, None] == torch.tensor(settings.classes)).any(1)
-        images, labels = digits.images[keep].float(), digits.labels[keep]
-        train, test = balanced_split(labels, [settings.train, settings.test], seed)
-        return TwoClasses(images[train], labels[train].numpy(), images[test], labels[test].numpy())
-    parts = []
-    try:
-        with np.load(data) as arrays:
-            for part, size in (("train", settings.train), ("test", settings.test)):
-                pixels, labels = (
-                    np.asarray(arrays[f"x_{part}"]),
-                    torch.from_numpy(np.asarray(arrays[f"y_{part}"], np.int64)),
-                )
-                if pixels.ndim != 4 or pixels.dtype != np.uint8 or labels.shape != (len(pixels),):
-                    raise InputError(
-                        f"x_{part} must be uint8 of shape (n, side, side, channels) and y_{part} of shape (n,)."
-                    )
-                rows = np.flatnonzero(np.isin(labels.numpy(), settings.classes))
-                chosen = rows[balanced_split(labels[torch.from_numpy(rows)], [size], seed)[0].numpy()]
-                parts.append(
-                    (torch.from_numpy(pixels[chosen]).permute(0, 3, 1, 2).float() / 255, labels.numpy()[chosen])
-                )
-    except (OSError, KeyError, ValueError) as error:
-        raise InputError(f"{data} must be an .npz file with x_train, y_train, x_test and y_test: {error}") from error
-    (x, y), (x_test, y_test) = parts
-    # Standardised by the training images, as the paper does by its own.
-    mean, deviation = x.mean((0, 2, 3), keepdim=True), x.std((0, 2, 3), keepdim=True)
-    return TwoClasses((x - mean) / deviation, y, (x_test - mean) / deviation, y_test)
 
 
 def networks(settings: Settings, width: int, channels: int, side: int) -> dict[str, nn.Module]:
@@ -193,7 +132,7 @@ def run(
     ['CNTK-GAP', 'CNTK-V']
     """
     settings = settings or Settings()
-    images = load(settings, seed, data)
+    images = load_images(settings.train, settings.test, seed, data, settings.classes)
     channels, side = images.x.shape[1], images.x.shape[2]
     names = list(networks(settings, 1, channels, side))
 
@@ -264,7 +203,7 @@ def _settings(quick: bool, images: bool, given: dict[str, Any]) -> Settings:
     return settings
 
 
-def _accuracy(kernel: Kernel, images: TwoClasses) -> float:
+def _accuracy(kernel: Kernel, images: Images) -> float:
     """Give the accuracy of kernel regression without ridge."""
     model = NTKClassifier(kernel="precomputed").fit(kernel(images.x).double().numpy(), images.y)
     predicted = model.predict(kernel(images.x_test, images.x).double().numpy())

@@ -1,5 +1,6 @@
 """Finite networks: NTK parametrisation, initialisation, widths, linearisation and training."""
 
+from ._elementary import Elementary
 from ._initialize import initialize
 from ._monte_carlo import Estimate, MonteCarlo, MonteCarloKernel, monte_carlo
 from ._parametrize import parametrize_ntk, remove_ntk
@@ -9,6 +10,7 @@ from ._trajectory import TrainState, Trajectory
 from ._widen import widen
 
 __all__ = [
+    "Elementary",
     "Estimate",
     "MonteCarlo",
     "MonteCarloKernel",

@@ -1,5 +1,6 @@
 """Kernels: the protocol, the exact kernels of infinitely wide networks, those of finite ones, and adapters to other libraries."""
 
+from ._checks import check_batches, check_pair
 from ._empirical import BYTE_BUDGET, Empirical, EmpiricalKernel, empirical
 from ._empirical_network import Network, check_modes
 from ._explain import Explanation
@@ -21,8 +22,10 @@ __all__ = [
     "NtkAndNngp",
     "as_gpytorch_kernel",
     "as_sklearn_kernel",
+    "check_batches",
     "check_input_shape",
     "check_modes",
+    "check_pair",
     "empirical",
     "fold_rows",
     "infinite_width",

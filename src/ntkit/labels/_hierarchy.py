@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ntkit.errors import InputError, InputTypeError
-from ntkit.kernels import Kernel
-from ntkit.kernels._checks import check_batches, check_pair
+from ntkit.kernels import Kernel, check_batches, check_pair
 
 from ._hierarchy_module import ModuleHierarchy
 from ._hierarchy_source import HierarchySource

@@ -14,7 +14,7 @@ from torch.func import grad, jvp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ntkit.errors import InputError, InputTypeError
-from ntkit.finite._elementary import Elementary
+from ntkit.finite import Elementary
 from ntkit.kernels import BYTE_BUDGET, Network
 
 __all__ = ["Tangents", "check_weights", "scalar_network", "tangent_hierarchy"]

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
-from ntkit.kernels import Kernel
-from ntkit.kernels._checks import check_batches
+from ntkit.kernels import Kernel, check_batches
 from ntkit.solvers import check_gram, check_ridge
 
 from ._classes import check_labels, class_numbers

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from ntkit.errors import InputError, InputTypeError
 from ntkit.finite import Estimate
-from ntkit.kernels import Kernel, infinite_width
-from ntkit.kernels._checks import check_batches
+from ntkit.kernels import Kernel, check_batches, infinite_width
 from ntkit.trace import Elementwise
 
 from ._two_layer_hyperplanes import input_terms, train_terms

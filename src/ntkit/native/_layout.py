@@ -222,7 +222,7 @@ class Layout:
         return tuple(found)
 
     def factor(self, index: int) -> float:
-        """What the sum over the window of the layer fused with an activation is multiplied with; 1 for other nodes."""
+        """Give what the layer fused with an activation multiplies the sum over its window with; 1 for other nodes."""
         if index not in self.fused:
             return 1.0
         op = self.program.nodes[self.program.nodes[index].inputs[0]].op
