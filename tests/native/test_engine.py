@@ -49,6 +49,7 @@ def threads():
 
 def test_same_bits_whatever_the_threads_and_tiles(threads, monkeypatch):
     x, z = normal(23, 3, 8, 8), normal(9, 3, 8, 8, seed=1)
+    x[2, :, :, :5], z[3] = 0, 0  # variances that are zero, in some blocks only
     results = []
     for count, chunk in ((1, 48 << 20), (2, 48 << 20), (3, 1 << 14), (2, 1)):
         threads(count)
@@ -58,6 +59,27 @@ def test_same_bits_whatever_the_threads_and_tiles(threads, monkeypatch):
         results[-1] += [*engine.gram(x.float(), None, True, True)]
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_same_bits_of_vectors(dtype, threads, monkeypatch):
+    x = normal(300, 50).to(dtype)
+    net = nn.Sequential(nn.Linear(50, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    results = []
+    for count, chunk in ((1, 48 << 20), (2, 48 << 20), (2, 1 << 16)):
+        threads(count)
+        monkeypatch.setattr(_engine, "_CHUNK_BYTES", chunk)
+        engine = engine_of(net, 50)
+        whole = engine.gram(x, None, True, True)
+        for part in (engine.gram(x[7:9], x, True, True), engine.gram(x, x[290:291], True, True)):
+            results.append([*part])
+        results.append([*whole])
+    for group in range(3):
+        for other in results[group::3]:
+            assert all(torch.equal(a, b) for a, b in zip(results[group], other, strict=True))
+    # Below its diagonal a Gram matrix is a mirror image, where x and x' have changed places.
+    assert torch.equal(results[0][0][:, 9:], results[2][0][7:9, 9:])
+    assert torch.equal(results[1][0][:290], results[2][0][:290, 290:291])
 
 
 @pytest.mark.parametrize("chunk", [1, 1 << 12, 48 << 20])
@@ -298,7 +320,7 @@ def test_single_precision_can_be_trusted(depth, head):
     net = nn.Sequential(*convs(3, *[4] * depth, padding=1), *pool, nn.Flatten(), nn.Linear(4 if pool else 576, 1))
     x = smooth_images(8, 12)
     x[1], x[2], x[3] = x[0], x[0] * (1 + 1e-4), x[0] + 1e-3 * smooth_images(1, 12, seed=1)[0]
-    x[4] = 0.5 * x[0]
+    x[4], x[5], x[6, :, :6] = 0.5 * x[0], 1.7 * x[3], 0
     limit = ntkit.infinite_width(net)
     single, double = (limit.both(z, engine="native") for z in (x, x.double()))
     for a, b in zip(single, double, strict=True):

@@ -23,6 +23,7 @@ __all__ = ["NativeEngine", "reason_against"]
 
 _CHUNK_BYTES = 48 << 20  # of each of: packed columns, packed rows, a tile of the result
 _MIRROR_ROWS = 256
+_TILE = 384  # of matrix products: whole blocks of columns, and whole panels of 4 to 32 in any BLAS, whose edges round otherwise
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
@@ -107,7 +108,7 @@ class NativeEngine:
                 tile = [np.empty(shape, _NUMPY[dtype]) if target is not None else None for target in out]
                 report = None if progress is None else _shifted(progress, done, total)
                 _core.cross(
-                    plan.tape, first.data, first.own, second.padded, second.own, self._products(first, second, dtype),
+                    plan.tape, first.data, first.own, second.padded, second.own, self._products(first, second, dtype, own1.start - own2.start if upper else -len(x1)),
                     tile[1], tile[0], upper, own1.start, own2.start, torch.get_num_threads(), report,
                 )  # fmt: skip
                 done += _entries(own1, own2) if upper else len(own1) * len(own2)
@@ -185,16 +186,29 @@ class NativeEngine:
             data = np.ascontiguousarray((rows[0] if len(rows) == 1 else torch.cat(rows, 1)).numpy())
         return _Batch(data, own.numpy(), *((tuple(rows), self._width(dtype)) if plan.batch > 1 else ((), 1)))
 
-    def _products(self, first: _Batch, second: _Batch, dtype: torch.dtype) -> NDArray[Any]:
-        """Give x . x' / C of vectors by a matrix product, columns padded to whole blocks; nothing of images."""
+    def _products(self, first: _Batch, second: _Batch, dtype: torch.dtype, below: int) -> NDArray[Any]:
+        """Give x . x' / C of vectors, rows and columns padded to whole tiles; nothing of images.
+
+        Matrix products of one shape: of another shape or by other threads the same entry might have other bits. Tiles that are
+        below the diagonal, by ``below`` rows before the first, are left as they are.
+        """
         if self._layout.batch == 1:
             return np.zeros((0, 0, 0), _NUMPY[dtype])
-        matrices, start = [], 0
-        for left in first.vectors:
-            right = torch.from_numpy(second.padded[:, start : start + left.shape[1]])
-            matrices.append((left / left.shape[1]) @ right.T)
-            start += left.shape[1]
+        matrices = []
+        for left, right in zip(first.vectors, second.vectors, strict=True):
+            left, right = (_whole_tiles(matrix) for matrix in (left / left.shape[1], right))
+            product = left.new_empty(len(left), len(right))
+            for rows in _ranges(len(left), _TILE):
+                for columns in _ranges(len(right), _TILE):
+                    if columns.stop > rows.start + below:
+                        tile = left[rows.start : rows.stop] @ right[columns.start : columns.stop].T
+                        product[rows.start : rows.stop, columns.start : columns.stop] = tile
+            matrices.append(product)
         return (matrices[0][None] if len(matrices) == 1 else torch.stack(matrices)).numpy()
+
+
+def _whole_tiles(matrix: Tensor) -> Tensor:
+    return torch.nn.functional.pad(matrix, (0, 0, 0, -len(matrix) % _TILE))
 
 
 def _stacked(matrices: list[Tensor], width: int) -> NDArray[Any]:

@@ -154,15 +154,16 @@ void run_polled(const nb::object& progress, Run run) {
     if (raised) throw nb::python_error(std::move(*raised));
 }
 
-// The inner products that a tape of vectors reads: (data, rows, columns padded to whole blocks); empty for other tapes.
+// The inner products that a tape of vectors reads: (data, rows, columns), padded at least to whole blocks; empty for other tapes.
 template <class T>
 ntkit::Products<T> read_products(const ntkit::Tape& tape, const Array<const T, 3>& products, std::size_t rows, std::size_t columns) {
     if (tape.batch == 1) return {nullptr, 0, 0};
     const std::size_t width = static_cast<std::size_t>(tape.batch) * ntkit::kLanes<T>;
     const std::size_t padded = (columns + width - 1) / width * width;
-    require(products.shape(0) == tape.data_start.size() && products.shape(1) == rows && products.shape(2) == padded,
+    require(products.shape(0) == tape.data_start.size() && products.shape(1) >= rows && products.shape(2) >= padded,
             "inner products of another shape");
-    return {products.data(), static_cast<std::int64_t>(rows * padded), static_cast<std::int64_t>(padded)};
+    return {products.data(), static_cast<std::int64_t>(products.shape(1) * products.shape(2)),
+            static_cast<std::int64_t>(products.shape(2))};
 }
 
 template <class T>
