@@ -37,8 +37,8 @@ def _rows() -> list[tuple[str, int, Accuracies]]:
         ("CNTK", 0, lambda scores: scores.base),
         *((name.upper(), 2 + place, _chosen(name)) for place, name in enumerate(METHODS)),
         ("best by validation", 1, _chosen(*METHODS)),
-        ("best method on test", 1, Scores.best_method_on_test),
-        ("best strength on test too", 1, Scores.best_on_test),
+        ("best of the four on test", 1, Scores.best_method_on_test),
+        ("best of all on test", 1, Scores.best_on_test),
     ]
 
 

@@ -107,8 +107,9 @@ class NativeEngine:
                 shape = (len(own1), len(own2))
                 tile = [np.empty(shape, _NUMPY[dtype]) if target is not None else None for target in out]
                 report = None if progress is None else _shifted(progress, done, total)
+                products = self._products(first, second, dtype, own1.start - own2.start if upper else -len(x1))
                 _core.cross(
-                    plan.tape, first.data, first.own, second.padded, second.own, self._products(first, second, dtype, own1.start - own2.start if upper else -len(x1)),
+                    plan.tape, first.data, first.own, second.padded, second.own, products,
                     tile[1], tile[0], upper, own1.start, own2.start, torch.get_num_threads(), report,
                 )  # fmt: skip
                 done += _entries(own1, own2) if upper else len(own1) * len(own2)
