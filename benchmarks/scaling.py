@@ -51,12 +51,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     series = {
-        ("n", "flatten"): [(3, "flatten", 32, n) for n in (100, 200, 400, 800)],
-        ("n", "average"): [(3, "average", 32, n) for n in (8, 16, 32)],
-        ("side", "flatten"): [(3, "flatten", side, 200) for side in (16, 32, 64)],
-        ("side", "average"): [(3, "average", side, 8) for side in (16, 24, 32, 48)],
-        ("depth", "flatten"): [(depth, "flatten", 32, 200) for depth in (3, 6, 12, 24)],
-        ("depth", "average"): [(depth, "average", 32, 8) for depth in (3, 6, 12, 24)],
+        ("n", "flatten"): [(3, "flatten", 32, n) for n in (400, 800, 1600)],
+        ("n", "average"): [(3, "average", 32, n) for n in (16, 32, 64)],
+        ("side", "flatten"): [(3, "flatten", side, 200) for side in (32, 64, 128)],
+        ("side", "average"): [(3, "average", side, 16) for side in (16, 24, 32, 48)],
+        ("depth", "flatten"): [(depth, "flatten", 32, 400) for depth in (3, 6, 12, 24)],
+        ("depth", "average"): [(depth, "average", 32, 16) for depth in (3, 6, 12, 24)],
     }
     place = {"depth": 0, "side": 2, "n": 3}
     table = Table(
