@@ -35,7 +35,7 @@ def reciprocal(values: Tensor) -> Tensor:
 def _on_hyperplane(
     z: Tensor, pivot: Tensor, cross: Tensor, norms: Tensor, pivot_norms: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Move neurons onto the hyperplanes w . x = 0 of g inputs x; give w . p and sigma'(w . p) there, of N points p.
+    """Move neurons onto the hyperplanes w . x = 0 of g inputs x; give w . p and 2 sigma'(w . p) - 1 there, of N points p.
 
     A point parallel to x has w . p = 0 on all of the hyperplane. There delta(z) sigma'(z)^k = (d/dz) sigma'(z)^(k+1) / (k+1), so
     that sigma' has the law of a uniform variable, or of one minus the same variable for a point opposite to x: this is the limit
@@ -55,14 +55,14 @@ def _on_hyperplane(
         Standard normal, shape (S,) or (g, S): its distribution function is the uniform variable.
     """
     along = cross * reciprocal(pivot_norms)[:, None]
-    moved = z - pivot[..., None] * along[:, None]
-    step = torch.gt(moved, 0.0, out=torch.empty_like(moved))  # no boolean array in between
+    moved = torch.addcmul(z, pivot[..., None], along[:, None], value=-1)
+    sign = moved.sign()
     tied = norms - cross * along <= PARALLEL * norms
     row, point = tied.nonzero(as_tuple=True)
     uniform = normal_cdf(cross[row, point].sign()[:, None] * noise.expand(len(cross), -1)[row])
     moved[row, :, point] = 0
-    step[row, :, point] = uniform
-    return moved, step
+    sign[row, :, point] = 2 * uniform - 1
+    return moved, sign
 
 
 def input_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tensor) -> Tensor:
@@ -72,28 +72,33 @@ def input_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tens
         \qquad E \delta(z) F(w) = \frac{E[F(w) \mid w \cdot x = 0]}{\sqrt{2 \pi} |x|}
 
     (three of the six s_v alpha_u are those of eq. (15), three come from :func:`pair_terms`). Each neuron counts with its
-    opposite.
+    opposite -w: sigma(+-z) = (|z| +- z) / 2 and sigma'(+-z) = (1 +- sign z) / 2, so that |z| and sign z serve both.
     """
-    points, n = torch.cat([c.x, other]), len(c.x)
-    z, pivots, crosses = (points @ w).T, x @ w, x @ points.T
-    norms, x_norms = (points * points).sum(1), (x * x).sum(1)
-    uv = torch.cat([c.u, c.v]).T
-    rows = []
-    for start in range(0, len(x), chunk := max(1, ENTRIES // z.numel())):
+    n, uv = len(c.x), torch.cat([c.u, c.v]).T
+    z, z_other, pivots = w.T @ c.x.T, w.T @ other.T, x @ w
+    crosses, crosses_other = x @ c.x.T, x @ other.T
+    norms, norms_other, x_norms = ((points * points).sum(1) for points in (c.x, other, x))
+    linear = z @ uv
+    odd_values, rows = [], []
+    for start in range(0, len(x), chunk := max(1, ENTRIES // (len(z) * max(n, len(other))))):
         some = slice(start, start + chunk)
-        cross = crosses[some]
-        moved, step = _on_hyperplane(z[None], pivots[some], cross, norms, x_norms[some], noise)
-        ramp = moved.clamp(min=0)
-        alpha = step[..., :n] @ (uv * cross[:, :n, None])  # alpha_u and alpha_v side by side, shape (g, S, 2 Q)
-        value, slope = _weights(alpha, sums := ramp[..., :n] @ uv)
-        # The opposite neuron -w: sigma'(-z) = 1 - sigma'(z), sigma(-z) = sigma(z) - z.
-        opposite = (cross[:, :n] @ uv)[:, None] - alpha, sums - moved[..., :n] @ uv
-        value_, slope_ = _weights(*opposite)
-        by_value = _over_neurons(value + value_, ramp[..., n:]) - _over_neurons(value_, moved[..., n:])
-        by_slope = _over_neurons(slope - slope_, step[..., n:]) + slope_.sum(1, keepdim=True)
-        rows.append(by_value + cross[:, n:] * by_slope)
+        cross, pivot = crosses[some], pivots[some]
+        moved, sign = _on_hyperplane(z[None], pivot, cross, norms, x_norms[some], noise)
+        # alpha_u and alpha_v side by side, shape (g, S, 2 Q), and s_u and s_v: the halves that -w shares, and those it turns.
+        even_alpha, odd_alpha = (cross @ uv)[:, None], _times(sign.mul_(cross[:, None]), uv)
+        on_plane = (cross * reciprocal(x_norms[some])[:, None]) @ uv
+        even_sums = _times(moved.abs_(), uv)
+        odd_sums = torch.addcmul(linear[None], pivot[..., None], on_plane[:, None], value=-1)
+        value, slope = _weights(even_alpha + odd_alpha, even_sums + odd_sums)
+        value_, slope_ = _weights(even_alpha - odd_alpha, even_sums - odd_sums)
+        moved, sign = _on_hyperplane(z_other[None], pivot, crosses_other[some], norms_other, x_norms[some], noise)
+        by_slope = _over_neurons(slope - slope_, sign) + (slope + slope_).sum(1, keepdim=True)
+        rows.append(_over_neurons(value + value_, moved.abs_()) + crosses_other[some] * by_slope)
+        odd_values.append(value - value_)
     density = reciprocal(x_norms.sqrt()) / math.sqrt(2 * math.pi)
-    return torch.cat(rows) * (density / (2 * w.shape[1]))[:, None]
+    odd = torch.cat(odd_values)
+    by_odd = odd @ z_other - (odd * pivots).sum(1, keepdim=True) * crosses_other * reciprocal(x_norms)[:, None]
+    return (torch.cat(rows) + by_odd) * (density / (16 * w.shape[1]))[:, None]
 
 
 def _weights(alpha: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,9 +107,14 @@ def _weights(alpha: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
     return (au * av).sum(-1), (2 * su * av + 6 * sv * au).sum(-1)
 
 
+def _times(values: Tensor, weights: Tensor) -> Tensor:
+    """Give sum_i values[g, s, i] weights[i, q] as one matrix product, much faster than a batch of them."""
+    return (values.flatten(0, 1) @ weights).reshape(*values.shape[:2], -1)
+
+
 def _over_neurons(weights: Tensor, values: Tensor) -> Tensor:
     """Give sum_s weights[g, s] values[g, s, p], shape (g, N)."""
-    return (weights[:, None] @ values)[:, 0]
+    return torch.stack([one @ other for one, other in zip(weights, values, strict=True)])
 
 
 def train_terms(c: Contraction, x1: Tensor, x2: Tensor, w: Tensor, noise: Tensor) -> Tensor:
@@ -126,7 +136,8 @@ def train_terms(c: Contraction, x1: Tensor, x2: Tensor, w: Tensor, noise: Tensor
         mine = (some % hands)[:, None] * size + torch.arange(size, device=z.device)  # (g, s)
         own, cross = z[mine], crosses[some]
         pivot = own.gather(2, some[:, None, None].expand(-1, size, 1))[..., 0]
-        moved, step = _on_hyperplane(own, pivot, cross, norms, norms[some], noise[mine])
+        moved, sign = _on_hyperplane(own, pivot, cross, norms, norms[some], noise[mine])
+        step = (1 + sign) / 2
         weight = (step[..., :n] @ weights[some, :, None]).reshape(-1, 1)
         weight_ = weights[some].sum(1).repeat_interleave(size)[:, None] - weight
         step, moved = step.flatten(0, 1), moved.flatten(0, 1)

@@ -46,7 +46,7 @@ def pair_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tenso
         The mean over each batch of neurons, shape (batches, n1, n2).
     """
     points, n = torch.cat([c.x, other]), len(c.x)
-    z = [(points @ batch).T.reshape(n, -1, len(points)) for batch in w]
+    z = [tuple((batch.T @ part.T).reshape(n, -1, len(part)) for part in (c.x, other)) for batch in w]
     pivots = [(x @ batch).reshape(len(x), n, -1) for batch in w]
     gram, crosses, norms = c.x @ points.T, x @ points.T, (points * points).sum(1)
     rows = []
@@ -70,7 +70,7 @@ class _Plane:
     weights
         |x_j|^2 b_ij x . x_i times the density of z and z_j at zero, shape (n, n) for j and i.
     parallel, side
-        The points parallel to x, and on which side they are.
+        Which points are parallel to x, and on which side they are, shape (N,).
     tied
         The pairs j and p where p lies in the span of x and x_j, and there the shares of the noise of x and x_j in that of p.
     expected
@@ -111,28 +111,44 @@ class _Plane:
         by_x = (cross[p] - slopes[j, p] * cross[j]) / math.sqrt(norm) * size
         by_j = slopes[j, p] * norms[j].sqrt() * size
         weights = c.b.T * cross[:n] * density[:, None]
-        return cls(along, slopes, weights, parallel.nonzero()[:, 0], side, (j, p, by_x, by_j), expected)
+        return cls(along, slopes, weights, parallel, side, (j, p, by_x, by_j), expected)
 
-    def sampled(self, z: Tensor, pivot: Tensor, noise: Tensor) -> Tensor:
+    def sampled(self, z: tuple[Tensor, Tensor], pivot: Tensor, noise: Tensor) -> Tensor:
         """Give the mean difference between neurons orthogonal to x and x_j and the same orthogonal to x only, shape (n2,).
 
         In signs, since E sigma' sigma' = 1/4 + E sign sign / 4 over a neuron and its opposite.
 
         Parameters
         ----------
-        z, pivot, noise
-            w . p of the neurons of each training point, shape (n, S, N), w . x, shape (n, S), and noise, shape (2, n, S).
+        z
+            w . p of the neurons of each training point, for the training points and the others, (n, S, n) and (n, S, n2).
+        pivot, noise
+            w . x, shape (n, S), and noise, shape (2, n, S).
         """
-        n = len(z)
-        moved = z - pivot[..., None] * self.along
-        signs = moved.sign()
-        signs[..., self.parallel] = _sign(noise[0][..., None] * self.side[self.parallel])
-        once = _product(self.weights, signs, n)
-        own = moved.gather(2, torch.arange(n, device=z.device)[:, None, None].expand(-1, z.shape[1], 1))
-        signs = moved.addcmul_(own, self.slopes[:, None], value=-1).sign_()
-        j, p, by_x, by_j = self.tied
-        signs[j, :, p] = _sign(by_x[:, None] * noise[0, j] + by_j[:, None] * noise[1, j])
-        return (_product(self.weights, signs, n) - once) / (4 * z.shape[1])
+        n, count = pivot.shape
+        own = z[0].diagonal(dim1=0, dim2=2).T - pivot * self.along[:n, None]
+        (once, twice), (once_other, twice_other) = (
+            self._signs(part, slice(start, start + part.shape[2]), own, pivot, noise)
+            for part, start in zip(z, (0, n), strict=True)
+        )
+        return (self._product(twice, twice_other) - self._product(once, once_other)) / (4 * count)
+
+    def _signs(self, z: Tensor, points: slice, own: Tensor, pivot: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the signs of some points for neurons orthogonal to x, and to x and x_j, each of z's shape."""
+        moved = torch.addcmul(z, pivot[..., None], self.along[points], value=-1)
+        once = moved.sign()
+        parallel, (j, p, by_x, by_j) = self.parallel[points], self.tied
+        once[..., parallel] = _sign(noise[0][..., None] * self.side[points][parallel])
+        twice = moved.addcmul_(own[..., None], self.slopes[:, None, points], value=-1).sign_()
+        here = (p >= points.start) & (p < points.stop)
+        j, p, by_x, by_j = j[here], p[here] - points.start, by_x[here], by_j[here]
+        twice[j, :, p] = _sign(by_x[:, None] * noise[0, j] + by_j[:, None] * noise[1, j])
+        return once, twice
+
+    def _product(self, signs: Tensor, other: Tensor) -> Tensor:
+        """Give sum_js (sum_i weights_ji signs_jsi) other_jsp."""
+        sums = (signs * self.weights[:, None]).sum(-1)
+        return sums.flatten() @ other.flatten(0, 1)
 
 
 def _finite_part(
@@ -162,9 +178,3 @@ def _finite_part(
 def _sign(t: Tensor) -> Tensor:
     """Give 2 sigma' - 1 of a point whose distance from the hyperplane is t times the width of a Gaussian approximation."""
     return (t / math.sqrt(2)).erf()
-
-
-def _product(weights: Tensor, signs: Tensor, n: int) -> Tensor:
-    """Give sum_js (sum_i weights_ji signs_jsi) signs_jsp for the points p after the n training points."""
-    sums = signs[..., :n] @ weights[..., None]
-    return sums.flatten() @ signs[..., n:].flatten(0, 1)
