@@ -22,8 +22,9 @@ from ._tape import TapePlan, plan_cross, plan_self
 __all__ = ["NativeEngine", "reason_against"]
 
 _CHUNK_BYTES = 48 << 20  # of each of: packed columns, packed rows, a tile of the result
+_CACHE_NUMBERS = 1 << 18  # of inputs that are read at a time: new memory costs more than the arithmetic
 _MIRROR_ROWS = 256
-_TILE = 384  # of matrix products: whole blocks of columns, and whole panels of 4 to 32 in any BLAS, whose edges round otherwise
+_TILE = 512  # of matrix products: all of one shape, since the edges of others are often rounded otherwise
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
@@ -57,16 +58,30 @@ class _Batch:
         Their numbers, shape (n, numbers).
     own
         What is remembered of each on its own, shape (n, numbers).
-    vectors
-        The features of vectors, shape (n, features) for each data; empty for images.
+    features
+        How many numbers each data of vectors has; empty for images.
     width
         How many vectors a block has; 1 for images.
     """
 
     data: NDArray[Any]
     own: NDArray[Any]
-    vectors: tuple[Tensor, ...]
+    features: tuple[int, ...]
     width: int
+
+    def rows(self, start: int, stop: int) -> _Batch:
+        """Give some of them."""
+        return _Batch(self.data[start:stop], self.own[start:stop], self.features, self.width)
+
+    @property
+    def vectors(self) -> tuple[Tensor, ...]:
+        """The features of vectors, shape (n, features) for each data."""
+        return torch.from_numpy(self.data).split(self.features, 1) if self.features else ()
+
+    @cached_property
+    def tiles(self) -> tuple[Tensor, ...]:
+        """The same, with rows of zeros up to whole tiles of matrix products."""
+        return tuple(torch.nn.functional.pad(vector, (0, 0, 0, -len(vector) % _TILE)) for vector in self.vectors)
 
     @cached_property
     def padded(self) -> NDArray[Any]:
@@ -99,13 +114,22 @@ class NativeEngine:
         step = max(128, _CHUNK_BYTES // (size * max(plan.row_numbers, 1)))
         for own2 in _ranges(len(columns), step):
             second = self._read(columns[own2.start : own2.stop], dtype)
-            row_step = max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
+            # Few rows of vectors at a time: their products are still in the cache when the core reads them.
+            most = _TILE if plan.batch > 1 else step
+            row_step = max(1, min(most, _CHUNK_BYTES // (size * len(own2))))
             for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
-                same = x2 is None and own1 == own2
-                first = second if same else self._read(x1[own1.start : own1.stop], dtype)
+                if x2 is None and own1.start >= own2.start and own1.stop <= own2.stop:
+                    first = second.rows(own1.start - own2.start, own1.stop - own2.start)
+                else:
+                    first = self._read(x1[own1.start : own1.stop], dtype)
                 upper = x2 is None and own1.stop > own2.start
-                shape = (len(own1), len(own2))
-                tile = [np.empty(shape, _NUMPY[dtype]) if target is not None else None for target in out]
+                targets = [
+                    None if matrix is None else matrix[own1.start : own1.stop, own2.start : own2.stop] for matrix in out
+                ]
+                tile = [
+                    None if target is None else target.numpy() if target.dtype == dtype else np.empty(target.shape)
+                    for target in targets
+                ]
                 report = None if progress is None else _shifted(progress, done, total)
                 products = self._products(first, second, dtype, own1.start - own2.start if upper else -len(x1))
                 _core.cross(
@@ -113,9 +137,9 @@ class NativeEngine:
                     tile[1], tile[0], upper, own1.start, own2.start, torch.get_num_threads(), report,
                 )  # fmt: skip
                 done += _entries(own1, own2) if upper else len(own1) * len(own2)
-                for target, values in zip(out, tile, strict=True):
-                    if target is not None and values is not None:
-                        target[own1.start : own1.stop, own2.start : own2.stop] = torch.from_numpy(values)
+                for target, values in zip(targets, tile, strict=True):
+                    if target is not None and target.dtype != dtype:
+                        target.copy_(torch.from_numpy(values))
         for target in out:
             if x2 is None and target is not None:
                 _mirror(target)
@@ -126,7 +150,7 @@ class NativeEngine:
         plan = self._plan("diag", ntk)
         parts = []
         for rows in _ranges(len(x), max(128, _CHUNK_BYTES // (8 * max(plan.row_numbers, 1)))):
-            _, kernels = self._alone(plan, self._data(x[rows.start : rows.stop], torch.float64))
+            _, kernels = self._alone(plan, self._data(x[rows.start : rows.stop]))
             parts.append(kernels[0 if ntk else 1])
         return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
 
@@ -146,18 +170,18 @@ class NativeEngine:
     def _read(self, x: Tensor, dtype: torch.dtype) -> _Batch:
         """Give what tapes read of each input. It is computed in double precision, whatever the type of the rest."""
         plan = self._plan("self", False)
-        double = self._data(x, torch.float64)
-        own, _ = self._alone(plan, double)
-        if dtype == torch.float64:
-            return _Batch(double.data, own, double.vectors, double.width)
-        single = self._data(x, dtype)
-        own = own.astype(np.float32)
-        if self._layout.windows:
+        kind = _NUMPY[dtype]
+        some = []
+        for part in x.split(max(64, _CACHE_NUMBERS // x[0].numel())):
+            batch = self._data(part)
+            some.append((batch.data.astype(kind, copy=False), self._alone(plan, batch)[0].astype(kind, copy=False)))
+        data, own = (parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in zip(*some, strict=True))
+        if dtype != torch.float64 and self._layout.windows:
             # Sums inside a window are taken away from sums between two windows, so both must round alike.
             nothing = np.zeros(len(x), np.float32)
-            _core.self(plan.tape, single.data, np.zeros((0, 0, 0), np.float32), True, own, nothing, nothing.copy(),
+            _core.self(plan.tape, data, np.zeros((0, 0, 0), np.float32), True, own, nothing, nothing.copy(),
                        torch.get_num_threads(), None)  # fmt: skip
-        return _Batch(single.data, own, single.vectors, single.width)
+        return _Batch(data, own, batch.features, self._width(dtype) if batch.features else 1)
 
     def _alone(self, plan: TapePlan, batch: _Batch) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
         """Compute what is remembered of each input, and, by a tape that has an output, Theta and K with itself."""
@@ -168,24 +192,26 @@ class NativeEngine:
         _core.self(plan.tape, batch.data, products, False, own, nngp, ntk, torch.get_num_threads(), None)
         return own, (ntk, nngp)
 
-    def _data(self, x: Tensor, dtype: torch.dtype) -> _Batch:
-        """Give the inputs' numbers, channels before positions, shape (n, numbers)."""
+    def _data(self, x: Tensor) -> _Batch:
+        """Give the inputs' numbers, channels before positions, shape (n, numbers), in double precision."""
         plan = self._plan("self", False)
         with torch.no_grad():
             moments = read_data(self.program, x)
-            values = [moments.data[op.prefix, op.channel].to(dtype) for op in plan.inputs]
+            values = [moments.data[op.prefix, op.channel].double() for op in plan.inputs]
             rows = [value.movedim(-1, 1).reshape(len(value), -1) for value in values]
+            numbers = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
             own = torch.zeros(len(x), plan.own_size, dtype=torch.float64)
             own[:, 0] = 1.0
             if self._layout.scalable:
-                numbers = torch.cat(rows, 1).double()
                 size = numbers.square().mean(1) + self._layout.bias
                 # A number of single precision, so that all that is done with it later is exact to double precision.
                 scale = size.rsqrt().clamp(2.0**-100, 2.0**100).to(torch.float32).double()
                 own[:, 0] = torch.where(size > 0, scale, 1.0)
-                rows = [(row.double() * own[:, :1]).to(dtype) for row in rows]
-            data = np.ascontiguousarray((rows[0] if len(rows) == 1 else torch.cat(rows, 1)).numpy())
-        return _Batch(data, own.numpy(), *((tuple(rows), self._width(dtype)) if plan.batch > 1 else ((), 1)))
+                numbers = numbers * own[:, :1]
+        features = tuple(row.shape[1] for row in rows) if plan.batch > 1 else ()
+        return _Batch(
+            np.ascontiguousarray(numbers.numpy()), own.numpy(), features, self._width(torch.float64) if features else 1
+        )
 
     def _products(self, first: _Batch, second: _Batch, dtype: torch.dtype, below: int) -> NDArray[Any]:
         """Give x . x' / C of vectors, rows and columns padded to whole tiles; nothing of images.
@@ -196,8 +222,8 @@ class NativeEngine:
         if self._layout.batch == 1:
             return np.zeros((0, 0, 0), _NUMPY[dtype])
         matrices = []
-        for left, right in zip(first.vectors, second.vectors, strict=True):
-            left, right = (_whole_tiles(matrix) for matrix in (left / left.shape[1], right))
+        for left, right in zip(first.tiles, second.tiles, strict=True):
+            left = left / left.shape[1]
             product = left.new_empty(len(left), len(right))
             for rows in _ranges(len(left), _TILE):
                 for columns in _ranges(len(right), _TILE):
@@ -206,10 +232,6 @@ class NativeEngine:
                         product[rows.start : rows.stop, columns.start : columns.stop] = tile
             matrices.append(product)
         return (matrices[0][None] if len(matrices) == 1 else torch.stack(matrices)).numpy()
-
-
-def _whole_tiles(matrix: Tensor) -> Tensor:
-    return torch.nn.functional.pad(matrix, (0, 0, 0, -len(matrix) % _TILE))
 
 
 def _stacked(matrices: list[Tensor], width: int) -> NDArray[Any]:

@@ -52,6 +52,10 @@ constexpr const char* compiler_version() {
 template <class T, int Dims>
 using Array = nb::ndarray<T, nb::numpy, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
 
+// Part of a matrix, its columns side by side.
+template <class T>
+using Part = nb::ndarray<T, nb::numpy, nb::ndim<2>, nb::device::cpu>;
+
 constexpr int kOperationInts = 8 * ntkit::kAxes + 5 + ntkit::kOwns;
 constexpr int kInstructionInts = 5 + 2 * ntkit::kAxes;
 
@@ -168,7 +172,7 @@ ntkit::Products<T> read_products(const ntkit::Tape& tape, const Array<const T, 3
 
 template <class T>
 void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> own1, Array<const T, 2> data2, Array<const T, 2> own2,
-           Array<const T, 3> products, std::optional<Array<T, 2>> nngp, std::optional<Array<T, 2>> ntk, bool upper,
+           Array<const T, 3> products, std::optional<Part<T>> nngp, std::optional<Part<T>> ntk, bool upper,
            std::int64_t first_row, std::int64_t first_column, int threads, const nb::object& progress) {
     const std::size_t rows = own1.shape(0), columns = own2.shape(0);
     for (const auto& own : {own1, own2})
@@ -178,13 +182,19 @@ void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> o
     // Blocks of vectors read their data in place, so those are padded to whole blocks.
     const std::size_t width = tape.batch > 1 ? static_cast<std::size_t>(tape.batch) * ntkit::kLanes<T> : 1;
     require(data1.shape(0) == rows && data2.shape(0) == (columns + width - 1) / width * width, "data of another count");
-    for (const auto& result : {nngp, ntk})
-        require(!result || (result->shape(0) == rows && result->shape(1) == columns), "a result of another shape");
+    std::int64_t stride = 0;
+    for (const auto& result : {nngp, ntk}) {
+        if (!result) continue;
+        require(result->shape(0) == rows && result->shape(1) == columns, "a result of another shape");
+        require(result->stride(1) == 1 || columns == 1, "a result whose columns are apart");
+        require(stride == 0 || result->stride(0) == stride || rows == 1, "results with other distances between their rows");
+        stride = result->stride(0);
+    }
     const ntkit::Products<T> read = read_products<T>(tape, products, rows, columns);
     run_polled(progress, [&](const ntkit::Poll& poll) {
         ntkit::cross<T>(tape, {data1.data(), own1.data(), static_cast<std::int64_t>(rows)},
                         {data2.data(), own2.data(), static_cast<std::int64_t>(columns)}, read,
-                        {nngp ? nngp->data() : nullptr, ntk ? ntk->data() : nullptr, static_cast<std::int64_t>(columns)}, upper,
+                        {nngp ? nngp->data() : nullptr, ntk ? ntk->data() : nullptr, stride}, upper,
                         first_row, first_column, threads, poll);
     });
 }
