@@ -240,6 +240,9 @@ NETWORKS = {
     "zeros, then circular": (
         (3, 5, 4), [*convs(3, 4, padding=2), *convs(4, 4, **CIRCULAR), nn.AdaptiveAvgPool2d(1), *head()]
     ),
+    "wide pools, then circular": (
+        (3, 8, 7), [*convs(3, 4, padding=1), nn.AvgPool2d(5, 1), *convs(4, 4, **CIRCULAR), nn.AdaptiveAvgPool2d(1), *head()]
+    ),
     "three axes": (
         (2, 3, 4, 3), [nn.Conv3d(2, 4, (2, 3, 2), (1, 2, 1), 1), nn.ReLU(), nn.AdaptiveAvgPool3d(1), *head()]
     ),

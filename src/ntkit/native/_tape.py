@@ -204,8 +204,9 @@ class _Planner:
         index = plane.node if index is None else index
         operation = self._operation_of[index]
         place = self._take_wide(index) if wide else self._take_slot(plane)
-        for part in parts:
-            self.emit(_Kind.CLEAR, operation, plane, part.offset, place=place)
+        for number, part in enumerate(parts):
+            if number == 0 or not wide:  # an accumulator is cleared as a whole, for all parts
+                self.emit(_Kind.CLEAR, operation, plane, part.offset, place=place)
             for read, source, which in part.reads:
                 if read is not None:
                     self.compute(read)
