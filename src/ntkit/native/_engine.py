@@ -150,7 +150,7 @@ class NativeEngine:
         plan = self._plan("diag", ntk)
         parts = []
         for rows in _ranges(len(x), max(128, _CHUNK_BYTES // (8 * max(plan.row_numbers, 1)))):
-            _, kernels = self._alone(plan, self._data(x[rows.start : rows.stop]))
+            kernels = self._alone(plan, self._data(x[rows.start : rows.stop]), np.zeros((len(rows), plan.own_size)))
             parts.append(kernels[0 if ntk else 1])
         return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
 
@@ -159,7 +159,7 @@ class NativeEngine:
 
     def _width(self, dtype: torch.dtype) -> int:
         """How many columns of a kernel one run of a tape computes."""
-        return self._layout.batch * (256 // torch.finfo(dtype).bits)
+        return self._layout.batch * (512 // torch.finfo(dtype).bits)
 
     def _plan(self, kind: str, ntk: bool) -> TapePlan:
         if (kind, ntk) not in self._plans:
@@ -170,12 +170,12 @@ class NativeEngine:
     def _read(self, x: Tensor, dtype: torch.dtype) -> _Batch:
         """Give what tapes read of each input. It is computed in double precision, whatever the type of the rest."""
         plan = self._plan("self", False)
-        kind = _NUMPY[dtype]
-        some = []
-        for part in x.split(max(64, _CACHE_NUMBERS // x[0].numel())):
-            batch = self._data(part)
-            some.append((batch.data.astype(kind, copy=False), self._alone(plan, batch)[0].astype(kind, copy=False)))
-        data, own = (parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in zip(*some, strict=True))
+        own = np.zeros((len(x), plan.own_size), _NUMPY[dtype])
+        data = np.empty((len(x), plan.data_size), _NUMPY[dtype])
+        for part in _ranges(len(x), max(64, _CACHE_NUMBERS // x[0].numel())):
+            batch = self._data(x[part.start : part.stop])
+            data[part.start : part.stop] = batch.data
+            self._alone(plan, batch, own[part.start : part.stop])
         if dtype != torch.float64 and self._layout.windows:
             # Sums inside a window are taken away from sums between two windows, so both must round alike.
             nothing = np.zeros(len(x), np.float32)
@@ -183,14 +183,14 @@ class NativeEngine:
                        torch.get_num_threads(), None)  # fmt: skip
         return _Batch(data, own, batch.features, self._width(dtype) if batch.features else 1)
 
-    def _alone(self, plan: TapePlan, batch: _Batch) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
-        """Compute what is remembered of each input, and, by a tape that has an output, Theta and K with itself."""
-        count = len(batch.data)
-        own, nngp, ntk = np.array(batch.own), np.zeros(count), np.zeros(count)
+    def _alone(self, plan: TapePlan, batch: _Batch, own: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Compute what is remembered of each input into ``own``, and, by a tape that has an output, Theta and K with itself."""
+        nngp, ntk = np.zeros(len(own)), np.zeros(len(own))
+        own[:, 0] = batch.own[:, 0]
         squares = [vector.square().mean(1)[None] for vector in batch.vectors]
         products = _stacked(squares, self._width(torch.float64)) if plan.batch > 1 else np.zeros((0, 0, 0))
         _core.self(plan.tape, batch.data, products, False, own, nngp, ntk, torch.get_num_threads(), None)
-        return own, (ntk, nngp)
+        return ntk, nngp
 
     def _data(self, x: Tensor) -> _Batch:
         """Give the inputs' numbers, channels before positions, shape (n, numbers), in double precision."""
@@ -200,14 +200,13 @@ class NativeEngine:
             values = [moments.data[op.prefix, op.channel].double() for op in plan.inputs]
             rows = [value.movedim(-1, 1).reshape(len(value), -1) for value in values]
             numbers = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
-            own = torch.zeros(len(x), plan.own_size, dtype=torch.float64)
-            own[:, 0] = 1.0
+            own = torch.ones(len(x), 1, dtype=torch.float64)
             if self._layout.scalable:
                 size = numbers.square().mean(1) + self._layout.bias
                 # A number of single precision, so that all that is done with it later is exact to double precision.
                 scale = size.rsqrt().clamp(2.0**-100, 2.0**100).to(torch.float32).double()
-                own[:, 0] = torch.where(size > 0, scale, 1.0)
-                numbers = numbers * own[:, :1]
+                own = torch.where(size > 0, scale, 1.0)[:, None]
+                numbers = numbers * own
         features = tuple(row.shape[1] for row in rows) if plan.batch > 1 else ()
         return _Batch(
             np.ascontiguousarray(numbers.numpy()), own.numpy(), features, self._width(torch.float64) if features else 1

@@ -33,23 +33,20 @@ Buffer<T> allocate(std::int64_t count) {
 }
 
 // Puts the rows of `width` inputs side by side; the last one fills the places that are left.
-template <class T>
-void interleave(const T* from, std::int64_t size, std::int64_t first, std::int64_t count, int width, T* to) {
-    for (int place = 0; place < width; ++place) {
-        const T* row = from + std::min(first + place, count - 1) * size;
-        for (std::int64_t i = 0; i < size; ++i) to[i * width + place] = row[i];
-    }
+template <class From, class To>
+void interleave(const From* from, std::int64_t size, std::int64_t first, std::int64_t count, int width, To* to) {
+    // Few numbers of all inputs at a time, so that what is written to stays in the cache.
+    constexpr std::int64_t kPart = 64;
+    for (std::int64_t begin = 0; begin < size; begin += kPart)
+        for (int place = 0; place < width; ++place) {
+            const From* row = from + std::min(first + place, count - 1) * size;
+            for (std::int64_t i = begin; i < std::min(begin + kPart, size); ++i) to[i * width + place] = static_cast<To>(row[i]);
+        }
 }
 
-// Tells of each group of inputs whether a number of one of them on its own is zero.
 template <class T>
-std::vector<char> find_zeros(const T* own, std::int64_t size, std::int64_t count, std::int64_t group) {
-    std::vector<char> found;
-    for (std::int64_t first = 0; first < count; first += group) {
-        const T *begin = own + first * size, *end = own + std::min(first + group, count) * size;
-        found.push_back(std::find(begin, end, T(0)) != end);
-    }
-    return found;
+bool has_zeros(const T* numbers, std::int64_t count) {
+    return std::find(numbers, numbers + count, T(0)) != numbers + count;
 }
 
 // What one thread works in.
@@ -78,10 +75,10 @@ struct Threads : std::vector<std::thread> {
     ~Threads() { join(); }
 };
 
-// Runs tasks 0, 1, ... on threads while the calling thread polls. An exception of a task is thrown here.
-template <class T, class Task>
-bool run_tasks(const Tape& tape, std::int64_t tasks, int threads, const std::atomic<std::int64_t>& done, const Poll& poll,
-               Task task) {
+// Runs tasks 0, 1, ... on threads, each with what `start` gives, while the calling thread polls. An exception of a task is thrown
+// here.
+template <class Start, class Task>
+bool run_tasks(std::int64_t tasks, int threads, const std::atomic<std::int64_t>& done, const Poll& poll, Start start, Task task) {
     std::atomic<std::int64_t> next{0};
     std::atomic<bool> stop{false};
     std::atomic<int> running{0};
@@ -90,11 +87,11 @@ bool run_tasks(const Tape& tape, std::int64_t tasks, int threads, const std::ato
     std::exception_ptr failure;
     const auto work = [&] {
         try {
-            Workspace<T> workspace(tape);
+            auto state = start();
             while (!stop) {
                 const std::int64_t index = next++;
                 if (index >= tasks) break;
-                task(index, workspace, stop);
+                task(index, state, stop);
             }
         } catch (...) {
             const std::lock_guard lock(mutex);
@@ -145,18 +142,25 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
     const std::int64_t blocks = (columns.count + width - 1) / width;
     const Buffer<T> data = allocate<T>(vectors ? 0 : blocks * tape.data_size * width);
     const Buffer<T> own = allocate<T>(blocks * tape.own_size * width);
-    for (std::int64_t block = 0; block < blocks; ++block) {
-        const std::int64_t first = block * width;
+    std::vector<char> zero_rows(rows.count), zero_columns(blocks);
+    std::atomic<std::int64_t> done{0};
+    const auto prepare = [&](std::int64_t index, int, const std::atomic<bool>&) {
+        if (index >= blocks) {
+            for (std::int64_t row = (index - blocks) * kSegment; row < std::min((index - blocks + 1) * kSegment, rows.count); ++row)
+                zero_rows[row] = has_zeros(rows.own + row * tape.own_size, tape.own_size);
+            return;
+        }
+        const std::int64_t first = index * width, count = std::min<std::int64_t>(width, columns.count - first);
         if (!vectors) interleave(columns.data, tape.data_size, first, columns.count, width, &data[first * tape.data_size]);
         interleave(columns.own, tape.own_size, first, columns.count, width, &own[first * tape.own_size]);
-    }
-    const std::vector<char> zero_rows = find_zeros(rows.own, tape.own_size, rows.count, 1);
-    const std::vector<char> zero_columns = find_zeros(columns.own, tape.own_size, columns.count, width);
+        zero_columns[index] = has_zeros(columns.own + first * tape.own_size, count * tape.own_size);
+    };
+    const std::int64_t preparations = blocks + (rows.count + kSegment - 1) / kSegment;
+    if (!run_tasks(preparations, threads, done, poll, [] { return 0; }, prepare)) return false;
     // A block of columns stays in the cache while several rows pass by.
     const std::int64_t length = std::clamp<std::int64_t>(rows.count * blocks / (8 * std::max(threads, 1)), 1, kSegment);
     const std::int64_t segments = (rows.count + length - 1) / length;
-    std::atomic<std::int64_t> done{0};
-    const auto task = [&](std::int64_t index, Workspace<T>& workspace, const std::atomic<bool>& stop) {
+    const auto compute = [&](std::int64_t index, Workspace<T>& workspace, const std::atomic<bool>& stop) {
         const std::int64_t first = index / segments * width, end = std::min(first + width, columns.count);
         const std::int64_t from = index % segments * length, to = std::min(rows.count, from + length);
         for (std::int64_t row = from; row < to && !stop; ++row) {
@@ -174,11 +178,11 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
             done += end - begin;
         }
     };
-    return run_tasks<T>(tape, blocks * segments, threads, done, poll, task);
+    return run_tasks(blocks * segments, threads, done, poll, [&] { return Workspace<T>(tape); }, compute);
 }
 
-template <class T>
-bool self(const Tape& tape, const T* data, std::int64_t count, const Products<T>& products, bool own_known, T* own, T* nngp, T* ntk,
+template <class T, class O>
+bool self(const Tape& tape, const T* data, std::int64_t count, const Products<T>& products, bool own_known, O* own, T* nngp, T* ntk,
           int threads, const Poll& poll) {
     const Execute<T> execute = choose_execute<T>();
     std::atomic<std::int64_t> done{0};
@@ -194,20 +198,22 @@ bool self(const Tape& tape, const T* data, std::int64_t count, const Products<T>
                        workspace.nngp.get(), workspace.ntk.get(), true, own_known});
         for (std::int64_t row = first; row < std::min(first + width, count); ++row) {
             for (std::int64_t i = 0; i < tape.own_size; ++i)
-                own[row * tape.own_size + i] = workspace.own[i * width + (row - first)];
+                own[row * tape.own_size + i] = static_cast<O>(workspace.own[i * width + (row - first)]);
             nngp[row] = workspace.nngp[row - first];
             ntk[row] = workspace.ntk[row - first];
             ++done;
         }
     };
-    return run_tasks<T>(tape, (count + width - 1) / width, threads, done, poll, task);
+    return run_tasks((count + width - 1) / width, threads, done, poll, [&] { return Workspace<T>(tape); }, task);
 }
 
 #define NTKIT_INSTANTIATE(T)                                                                                                    \
     template bool cross<T>(const Tape&, const Batch<T>&, const Batch<T>&, const Products<T>&, const Result<T>&, bool,           \
                            std::int64_t, std::int64_t, int, const Poll&);                                                       \
-    template bool self<T>(const Tape&, const T*, std::int64_t, const Products<T>&, bool, T*, T*, T*, int, const Poll&);
+    template bool self<T, float>(const Tape&, const T*, std::int64_t, const Products<T>&, bool, float*, T*, T*, int, const Poll&);
 NTKIT_INSTANTIATE(float)
 NTKIT_INSTANTIATE(double)
+template bool self<double, double>(const Tape&, const double*, std::int64_t, const Products<double>&, bool, double*, double*, double*,
+                                   int, const Poll&);
 
 }  // namespace ntkit

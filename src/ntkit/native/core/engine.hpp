@@ -42,10 +42,10 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
            bool upper, std::int64_t first_row, std::int64_t first_column, int threads, const Poll& poll);
 
 // Computes what is remembered of each input on its own (count, own_size), and its K and Theta with itself.
-// The first number of each must be there. Where `own_known`, the others are too, in higher precision, and only what must match the arithmetic of `cross` to the bit is
-// computed again.
-template <class T>
-bool self(const Tape& tape, const T* data, std::int64_t count, const Products<T>& products, bool own_known, T* own, T* nngp, T* ntk,
+// The first number of each must be there. Where `own_known`, the others are too, in higher precision, and only what must match the
+// arithmetic of `cross` to the bit is computed again. O: in which precision they are kept.
+template <class T, class O>
+bool self(const Tape& tape, const T* data, std::int64_t count, const Products<T>& products, bool own_known, O* own, T* nngp, T* ntk,
           int threads, const Poll& poll);
 
 }  // namespace ntkit

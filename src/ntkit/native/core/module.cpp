@@ -199,8 +199,8 @@ void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> o
     });
 }
 
-template <class T>
-void self(const ntkit::Tape& tape, Array<const T, 2> data, Array<const T, 3> products, bool own_known, Array<T, 2> own,
+template <class T, class O>
+void self(const ntkit::Tape& tape, Array<const T, 2> data, Array<const T, 3> products, bool own_known, Array<O, 2> own,
           Array<T, 1> nngp, Array<T, 1> ntk, int threads, const nb::object& progress) {
     const std::size_t count = own.shape(0);
     require(data.shape(0) == count && static_cast<std::int64_t>(data.shape(1)) == tape.data_size, "data of another size");
@@ -208,17 +208,21 @@ void self(const ntkit::Tape& tape, Array<const T, 2> data, Array<const T, 3> pro
             "a result of another shape");
     const ntkit::Products<T> read = read_products<T>(tape, products, 1, count);
     run_polled(progress, [&](const ntkit::Poll& poll) {
-        ntkit::self<T>(tape, data.data(), static_cast<std::int64_t>(count), read, own_known, own.data(), nngp.data(), ntk.data(),
+        ntkit::self<T, O>(tape, data.data(), static_cast<std::int64_t>(count), read, own_known, own.data(), nngp.data(), ntk.data(),
                        threads, poll);
     });
 }
 
 template <class T>
-void define(nb::module_& m) {
+void define_cross(nb::module_& m) {
     m.def("cross", &cross<T>, nb::arg("tape"), nb::arg("data1"), nb::arg("own1"), nb::arg("data2"), nb::arg("own2"),
           nb::arg("products"), nb::arg("nngp").none(), nb::arg("ntk").none(), nb::arg("upper"), nb::arg("first_row"),
           nb::arg("first_column"), nb::arg("threads"), nb::arg("progress").none(), "Compute the kernels between two batches.");
-    m.def("self", &self<T>, nb::arg("tape"), nb::arg("data"), nb::arg("products"), nb::arg("own_known"), nb::arg("own"),
+}
+
+template <class T, class O>
+void define_self(nb::module_& m) {
+    m.def("self", &self<T, O>, nb::arg("tape"), nb::arg("data"), nb::arg("products"), nb::arg("own_known"), nb::arg("own"),
           nb::arg("nngp"), nb::arg("ntk"), nb::arg("threads"), nb::arg("progress").none(),
           "Compute what is remembered of each input on its own, and its kernels with itself.");
 }
@@ -235,8 +239,11 @@ NB_MODULE(_core, m) {
     m.def("compiler_version", &compiler_version, "Give the version of the compiler that built this module.");
     nb::class_<ntkit::Tape>(m, "Tape", "The instructions of one block of pairs.");
     m.def("make_tape", &make_tape, "Read a tape from arrays.");
-    define<float>(m);
-    define<double>(m);
+    define_cross<float>(m);
+    define_cross<double>(m);
+    define_self<float, float>(m);
+    define_self<double, float>(m);
+    define_self<double, double>(m);
     m.def("roofline", [](bool single, double seconds) {
         const nb::gil_scoped_release release;
         return single ? ntkit::roofline<float>(seconds) : ntkit::roofline<double>(seconds);

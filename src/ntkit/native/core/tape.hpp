@@ -24,7 +24,7 @@
 namespace ntkit {
 
 template <class T>
-constexpr int kLanes = 32 / sizeof(T);
+constexpr int kLanes = 64 / sizeof(T);
 constexpr int kAxes = 3;
 constexpr int kConstants = 7;
 constexpr int kOwns = 6;
