@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ __all__ = ["NativeEngine", "reason_against"]
 _CHUNK_BYTES = 48 << 20  # of each of: packed columns, packed rows, a tile of the result
 _CACHE_NUMBERS = 1 << 18  # of inputs that are read at a time: new memory costs more than the arithmetic
 _MIRROR_ROWS = 256
+_PRODUCT_COLUMNS = 8192  # of vectors: with the rows of a tile their products fit into the last cache
 _TILE = 512  # of matrix products: all of one shape, since the edges of others are often rounded otherwise
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -55,39 +55,26 @@ class _Batch:
     Attributes
     ----------
     data
-        Their numbers, shape (n, numbers).
+        Their numbers, shape (n, numbers); of vectors there are zeros below them, up to whole tiles of matrix products.
     own
         What is remembered of each on its own, shape (n, numbers).
     features
         How many numbers each data of vectors has; empty for images.
-    width
-        How many vectors a block has; 1 for images.
     """
 
     data: NDArray[Any]
     own: NDArray[Any]
     features: tuple[int, ...]
-    width: int
 
     def rows(self, start: int, stop: int) -> _Batch:
-        """Give some of them."""
-        return _Batch(self.data[start:stop], self.own[start:stop], self.features, self.width)
+        """Give some of them; of vectors the first must begin a tile."""
+        end = stop if not self.features else start + _whole(stop - start)
+        return _Batch(self.data[start:end], self.own[start:stop], self.features)
 
     @property
     def vectors(self) -> tuple[Tensor, ...]:
-        """The features of vectors, shape (n, features) for each data."""
+        """The features of vectors, shape (whole tiles, features) for each data."""
         return torch.from_numpy(self.data).split(self.features, 1) if self.features else ()
-
-    @cached_property
-    def tiles(self) -> tuple[Tensor, ...]:
-        """The same, with rows of zeros up to whole tiles of matrix products."""
-        return tuple(torch.nn.functional.pad(vector, (0, 0, 0, -len(vector) % _TILE)) for vector in self.vectors)
-
-    @cached_property
-    def padded(self) -> NDArray[Any]:
-        """The data, the last vector repeated to whole blocks."""
-        missing = -len(self.data) % self.width
-        return self.data if missing == 0 else np.concatenate([self.data, np.repeat(self.data[-1:], missing, axis=0)])
 
 
 class NativeEngine:
@@ -112,11 +99,12 @@ class NativeEngine:
         done = 0
         size = torch.finfo(dtype).bits // 8
         step = max(128, _CHUNK_BYTES // (size * max(plan.row_numbers, 1)))
+        if plan.batch > 1:
+            step = min(max(_TILE, step // _TILE * _TILE), _PRODUCT_COLUMNS)
         for own2 in _ranges(len(columns), step):
             second = self._read(columns[own2.start : own2.stop], dtype)
             # Few rows of vectors at a time: their products are still in the cache when the core reads them.
-            most = _TILE if plan.batch > 1 else step
-            row_step = max(1, min(most, _CHUNK_BYTES // (size * len(own2))))
+            row_step = _TILE if plan.batch > 1 else max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
             for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
                 if x2 is None and own1.start >= own2.start and own1.stop <= own2.stop:
                     first = second.rows(own1.start - own2.start, own1.stop - own2.start)
@@ -133,7 +121,7 @@ class NativeEngine:
                 report = None if progress is None else _shifted(progress, done, total)
                 products = self._products(first, second, dtype, own1.start - own2.start if upper else -len(x1))
                 _core.cross(
-                    plan.tape, first.data, first.own, second.padded, second.own, products,
+                    plan.tape, first.data, first.own, second.data, second.own, products,
                     tile[1], tile[0], upper, own1.start, own2.start, torch.get_num_threads(), report,
                 )  # fmt: skip
                 done += _entries(own1, own2) if upper else len(own1) * len(own2)
@@ -150,7 +138,7 @@ class NativeEngine:
         plan = self._plan("diag", ntk)
         parts = []
         for rows in _ranges(len(x), max(128, _CHUNK_BYTES // (8 * max(plan.row_numbers, 1)))):
-            kernels = self._alone(plan, self._data(x[rows.start : rows.stop]), np.zeros((len(rows), plan.own_size)))
+            kernels = self._alone(plan, *self._data(x[rows.start : rows.stop]), np.zeros((len(rows), plan.own_size)))
             parts.append(kernels[0 if ntk else 1])
         return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
 
@@ -171,46 +159,52 @@ class NativeEngine:
         """Give what tapes read of each input. It is computed in double precision, whatever the type of the rest."""
         plan = self._plan("self", False)
         own = np.zeros((len(x), plan.own_size), _NUMPY[dtype])
-        data = np.empty((len(x), plan.data_size), _NUMPY[dtype])
+        data = np.zeros((_whole(len(x)) if plan.batch > 1 else len(x), plan.data_size), _NUMPY[dtype])
         for part in _ranges(len(x), max(64, _CACHE_NUMBERS // x[0].numel())):
-            batch = self._data(x[part.start : part.stop])
+            batch, squares = self._data(x[part.start : part.stop])
             data[part.start : part.stop] = batch.data
-            self._alone(plan, batch, own[part.start : part.stop])
+            self._alone(plan, batch, squares, own[part.start : part.stop])
         if dtype != torch.float64 and self._layout.windows:
             # Sums inside a window are taken away from sums between two windows, so both must round alike.
             nothing = np.zeros(len(x), np.float32)
             _core.self(plan.tape, data, np.zeros((0, 0, 0), np.float32), True, own, nothing, nothing.copy(),
                        torch.get_num_threads(), None)  # fmt: skip
-        return _Batch(data, own, batch.features, self._width(dtype) if batch.features else 1)
+        return _Batch(data, own, batch.features)
 
-    def _alone(self, plan: TapePlan, batch: _Batch, own: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _alone(
+        self, plan: TapePlan, batch: _Batch, squares: list[Tensor], own: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Compute what is remembered of each input into ``own``, and, by a tape that has an output, Theta and K with itself."""
         nngp, ntk = np.zeros(len(own)), np.zeros(len(own))
         own[:, 0] = batch.own[:, 0]
-        squares = [vector.square().mean(1)[None] for vector in batch.vectors]
-        products = _stacked(squares, self._width(torch.float64)) if plan.batch > 1 else np.zeros((0, 0, 0))
+        matrices = [square[None] for square in squares]
+        products = _stacked(matrices, self._width(torch.float64)) if plan.batch > 1 else np.zeros((0, 0, 0))
         _core.self(plan.tape, batch.data, products, False, own, nngp, ntk, torch.get_num_threads(), None)
         return ntk, nngp
 
-    def _data(self, x: Tensor) -> _Batch:
-        """Give the inputs' numbers, channels before positions, shape (n, numbers), in double precision."""
+    def _data(self, x: Tensor) -> tuple[_Batch, list[Tensor]]:
+        """Give the inputs' numbers, channels before positions, shape (n, numbers), and the mean square of each data, shape (n,).
+
+        In double precision.
+        """
         plan = self._plan("self", False)
         with torch.no_grad():
             moments = read_data(self.program, x)
             values = [moments.data[op.prefix, op.channel].double() for op in plan.inputs]
             rows = [value.movedim(-1, 1).reshape(len(value), -1) for value in values]
+            squares = [row.square().mean(1) for row in rows]
             numbers = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
             own = torch.ones(len(x), 1, dtype=torch.float64)
             if self._layout.scalable:
-                size = numbers.square().mean(1) + self._layout.bias
+                whole = sum((square * row.shape[1] for square, row in zip(squares, rows, strict=True)), torch.zeros(()))
+                size = whole / numbers.shape[1] + self._layout.bias
                 # A number of single precision, so that all that is done with it later is exact to double precision.
                 scale = size.rsqrt().clamp(2.0**-100, 2.0**100).to(torch.float32).double()
                 own = torch.where(size > 0, scale, 1.0)[:, None]
                 numbers = numbers * own
+                squares = [square * own[:, 0].square() for square in squares]
         features = tuple(row.shape[1] for row in rows) if plan.batch > 1 else ()
-        return _Batch(
-            np.ascontiguousarray(numbers.numpy()), own.numpy(), features, self._width(torch.float64) if features else 1
-        )
+        return _Batch(np.ascontiguousarray(numbers.numpy()), own.numpy(), features), squares
 
     def _products(self, first: _Batch, second: _Batch, dtype: torch.dtype, below: int) -> NDArray[Any]:
         """Give x . x' / C of vectors, rows and columns padded to whole tiles; nothing of images.
@@ -221,7 +215,7 @@ class NativeEngine:
         if self._layout.batch == 1:
             return np.zeros((0, 0, 0), _NUMPY[dtype])
         matrices = []
-        for left, right in zip(first.tiles, second.tiles, strict=True):
+        for left, right in zip(first.vectors, second.vectors, strict=True):
             left = left / left.shape[1]
             product = left.new_empty(len(left), len(right))
             for rows in _ranges(len(left), _TILE):
@@ -231,6 +225,10 @@ class NativeEngine:
                         product[rows.start : rows.stop, columns.start : columns.stop] = tile
             matrices.append(product)
         return (matrices[0][None] if len(matrices) == 1 else torch.stack(matrices)).numpy()
+
+
+def _whole(count: int) -> int:
+    return -(-count // _TILE) * _TILE
 
 
 def _stacked(matrices: list[Tensor], width: int) -> NDArray[Any]:

@@ -299,7 +299,7 @@ class Layout:
     @property
     def batch(self) -> int:
         """How many blocks of pairs run at once: more than one where no value has positions."""
-        return 1 if any(node.positions for node in self.program.nodes) else 16
+        return 1 if any(node.positions for node in self.program.nodes) else 32
 
 
 def pool_weights(op: AvgPool, size: int) -> tuple[list[float], list[float]]:

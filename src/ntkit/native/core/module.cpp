@@ -181,7 +181,7 @@ void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> o
         require(static_cast<std::int64_t>(data.shape(1)) == tape.data_size, "data of another size");
     // Blocks of vectors read their data in place, so those are padded to whole blocks.
     const std::size_t width = tape.batch > 1 ? static_cast<std::size_t>(tape.batch) * ntkit::kLanes<T> : 1;
-    require(data1.shape(0) == rows && data2.shape(0) == (columns + width - 1) / width * width, "data of another count");
+    require(data1.shape(0) >= rows && data2.shape(0) >= (columns + width - 1) / width * width, "data of another count");
     std::int64_t stride = 0;
     for (const auto& result : {nngp, ntk}) {
         if (!result) continue;
