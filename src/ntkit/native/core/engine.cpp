@@ -32,11 +32,11 @@ Buffer<T> allocate(std::int64_t count) {
     return Buffer<T>(static_cast<T*>(::operator new[](bytes, std::align_val_t{kAlignment})));
 }
 
+constexpr std::int64_t kPart = 64;  // numbers of all inputs of a block that are moved at a time, so that they stay in the cache
+
 // Puts the rows of `width` inputs side by side; the last one fills the places that are left.
 template <class From, class To>
 void interleave(const From* from, std::int64_t size, std::int64_t first, std::int64_t count, int width, To* to) {
-    // Few numbers of all inputs at a time, so that what is written to stays in the cache.
-    constexpr std::int64_t kPart = 64;
     for (std::int64_t begin = 0; begin < size; begin += kPart)
         for (int place = 0; place < width; ++place) {
             const From* row = from + std::min(first + place, count - 1) * size;
@@ -190,15 +190,20 @@ bool self(const Tape& tape, const T* data, std::int64_t count, const Products<T>
     const auto task = [&](std::int64_t block, Workspace<T>& workspace, const std::atomic<bool>&) {
         const std::int64_t first = block * width;
         if (tape.batch == 1) interleave(data, tape.data_size, first, count, width, workspace.data.get());
-        interleave(own, tape.own_size, first, count, width, workspace.own.get());
+        if (own_known) interleave(own, tape.own_size, first, count, width, workspace.own.get());
+        for (int place = 0; place < width; ++place)
+            workspace.own[place] = static_cast<T>(own[std::min(first + place, count - 1) * tape.own_size]);
         std::fill_n(workspace.nngp.get(), width, T(0));  // a tape without output leaves them as they are
         std::fill_n(workspace.ntk.get(), width, T(0));
         execute(tape, {nullptr, workspace.data.get(), products.values ? products.values + first : nullptr, products.data_stride,
                        nullptr, workspace.own.get(), workspace.slots.get(), workspace.rows.get(), workspace.rings.get(), workspace.accumulators.get(),
                        workspace.nngp.get(), workspace.ntk.get(), true, own_known});
-        for (std::int64_t row = first; row < std::min(first + width, count); ++row) {
-            for (std::int64_t i = 0; i < tape.own_size; ++i)
-                own[row * tape.own_size + i] = static_cast<O>(workspace.own[i * width + (row - first)]);
+        const std::int64_t end = std::min(first + width, count);
+        for (std::int64_t begin = 0; begin < tape.own_size; begin += kPart)
+            for (std::int64_t row = first; row < end; ++row)
+                for (std::int64_t i = begin; i < std::min(begin + kPart, tape.own_size); ++i)
+                    own[row * tape.own_size + i] = static_cast<O>(workspace.own[i * width + (row - first)]);
+        for (std::int64_t row = first; row < end; ++row) {
             nngp[row] = workspace.nngp[row - first];
             ntk[row] = workspace.ntk[row - first];
             ++done;
