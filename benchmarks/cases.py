@@ -50,21 +50,21 @@ def _convs(depth: int) -> tuple[str, ...]:
 
 CASES = {
     "conv 3, average": Case((*_convs(3), "gap", "dense"), _IMAGE, 16, 16, 2, 2, 3 * _PIXELS**2),
-    "conv 20, average": Case((*_convs(20), "gap", "dense"), _IMAGE, 2, 8, 1, 2, 20 * _PIXELS**2),
-    "conv 3, flatten": Case((*_convs(3), "flatten", "dense"), _IMAGE, 200, 200, 20, 20, 3 * _PIXELS),
-    "conv 20, flatten": Case((*_convs(20), "flatten", "dense"), _IMAGE, 100, 100, 10, 10, 20 * _PIXELS),
+    "conv 20, average": Case((*_convs(20), "gap", "dense"), _IMAGE, 4, 16, 1, 2, 20 * _PIXELS**2),
+    "conv 3, flatten": Case((*_convs(3), "flatten", "dense"), _IMAGE, 400, 400, 20, 20, 3 * _PIXELS),
+    "conv 20, flatten": Case((*_convs(20), "flatten", "dense"), _IMAGE, 192, 192, 10, 10, 20 * _PIXELS),
     "myrtle 5": Case(
         (*_convs(2), "pool", *_convs(1), "pool", *_convs(1), "pool", "gap", "dense"),
-        _IMAGE, 8, 8, 2, 2, 2 * _PIXELS**2 + (_PIXELS // 4) ** 2 + (_PIXELS // 16) ** 2,
+        _IMAGE, 8, 16, 2, 2, 2 * _PIXELS**2 + (_PIXELS // 4) ** 2 + (_PIXELS // 16) ** 2,
     ),
     "myrtle 10": Case(
         (*_convs(3), "pool", *_convs(3), "pool", *_convs(3), "pool", "gap", "dense"),
-        _IMAGE, 8, 8, 2, 2, 3 * (_PIXELS**2 + (_PIXELS // 4) ** 2 + (_PIXELS // 16) ** 2),
+        _IMAGE, 8, 16, 2, 2, 3 * (_PIXELS**2 + (_PIXELS // 4) ** 2 + (_PIXELS // 16) ** 2),
     ),
     # 33 pixels: only with an odd side does the peer pad a strided convolution alike at both ends.
     "residual, strided": Case(
         ("conv", "block", "block2", "block2", "relu", "gap", "dense"),
-        (3, 33, 33), 8, 8, 2, 2, 2 * 33**4 + 3 * 17**4 + 3 * 9**4,
+        (3, 33, 33), 8, 16, 2, 2, 2 * 33**4 + 3 * 17**4 + 3 * 9**4,
     ),
     "dense 3": Case(("dense", "relu") * 3 + ("dense",), (784,), 5000, 5000, 5000, 5000, 3),
 }  # fmt: skip

@@ -94,7 +94,7 @@ class NativeEngine:
         dtype = self._dtype(x1)
         columns = x1 if x2 is None else x2
         # Where the core's numbers are of the inputs' type, it writes where they are wanted.
-        out = Kernels(*(x1.new_empty(len(x1), len(columns)) if wanted else None for wanted in (ntk, nngp)))
+        out = Kernels(*(_empty(len(x1), len(columns), x1.dtype) if wanted else None for wanted in (ntk, nngp)))
         total = len(x1) * len(columns) if x2 is not None else len(x1) * (len(x1) + 1) // 2
         done = 0
         size = torch.finfo(dtype).bits // 8
@@ -158,8 +158,9 @@ class NativeEngine:
     def _read(self, x: Tensor, dtype: torch.dtype) -> _Batch:
         """Give what tapes read of each input. It is computed in double precision, whatever the type of the rest."""
         plan = self._plan("self", False)
-        own = np.zeros((len(x), plan.own_size), _NUMPY[dtype])
-        data = np.zeros((_whole(len(x)) if plan.batch > 1 else len(x), plan.data_size), _NUMPY[dtype])
+        own = np.empty((len(x), plan.own_size), _NUMPY[dtype])
+        data = np.empty((_whole(len(x)) if plan.batch > 1 else len(x), plan.data_size), _NUMPY[dtype])
+        data[len(x) :] = 0
         for part in _ranges(len(x), max(64, _CACHE_NUMBERS // x[0].numel())):
             batch, squares = self._data(x[part.start : part.stop])
             data[part.start : part.stop] = batch.data
@@ -217,7 +218,7 @@ class NativeEngine:
         matrices = []
         for left, right in zip(first.vectors, second.vectors, strict=True):
             left = left / left.shape[1]
-            product = left.new_empty(len(left), len(right))
+            product = _empty(len(left), len(right), dtype)
             for rows in _ranges(len(left), _TILE):
                 for columns in _ranges(len(right), _TILE):
                     if columns.stop > rows.start + below:
@@ -225,6 +226,11 @@ class NativeEngine:
                         product[rows.start : rows.stop, columns.start : columns.stop] = tile
             matrices.append(product)
         return (matrices[0][None] if len(matrices) == 1 else torch.stack(matrices)).numpy()
+
+
+def _empty(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    # By numpy, which asks for large pages: small ones cost as much time as the kernels of vectors.
+    return torch.from_numpy(np.empty((rows, columns), _NUMPY[dtype]))
 
 
 def _whole(count: int) -> int:
