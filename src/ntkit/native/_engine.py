@@ -104,7 +104,7 @@ class NativeEngine:
         for own2 in _ranges(len(columns), step):
             second = self._read(columns[own2.start : own2.stop], dtype)
             # Few rows of vectors at a time: their products are still in the cache when the core reads them.
-            row_step = _TILE if plan.batch > 1 else max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
+            row_step = 2 * _TILE if plan.batch > 1 else max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
             for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
                 if x2 is None and own1.start >= own2.start and own1.stop <= own2.stop:
                     first = second.rows(own1.start - own2.start, own1.stop - own2.start)
@@ -222,8 +222,8 @@ class NativeEngine:
             for rows in _ranges(len(left), _TILE):
                 for columns in _ranges(len(right), _TILE):
                     if columns.stop > rows.start + below:
-                        tile = left[rows.start : rows.stop] @ right[columns.start : columns.stop].T
-                        product[rows.start : rows.stop, columns.start : columns.stop] = tile
+                        tile = product[rows.start : rows.stop, columns.start : columns.stop]
+                        torch.mm(left[rows.start : rows.stop], right[columns.start : columns.stop].T, out=tile)
             matrices.append(product)
         return (matrices[0][None] if len(matrices) == 1 else torch.stack(matrices)).numpy()
 
