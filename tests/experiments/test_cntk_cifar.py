@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
@@ -54,6 +56,27 @@ def test_a_stopped_gram_goes_on(tmp_path, symmetric):
         stored_gram(again, x1, x2, path, "another", block=3)
     with pytest.raises(InputError, match="other data"):
         stored_gram(again, 2 * x1, x2, path, "linear", block=3)
+
+
+@pytest.mark.parametrize("which", ["k.npy", "k.json"])
+def test_a_file_that_was_cut_off(tmp_path, which):
+    x = torch.randn(8, 3)
+    stored_gram(Counted(), x, None, tmp_path / "k.npy", "linear")
+    (tmp_path / which).write_bytes((tmp_path / which).read_bytes()[:-40])
+    with pytest.raises(InputError, match="Remove both"):
+        stored_gram(Counted(), x, None, tmp_path / "k.npy", "linear")
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="space cannot be reserved")
+def test_a_full_disk_is_an_error_before_the_computation(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    kernel = Counted()
+    with pytest.raises(OSError, match="No space left"):
+        stored_gram(kernel, torch.randn(8, 3), None, tmp_path / "k.npy", "linear")
+    assert kernel.entries == 0 and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("head", ["flatten", "average"])

@@ -3,24 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.experiments.image_files import write_images
 
 from ntkit.errors import InputError
 from ntkit.experiments._images import load_images
 
 
-def write(path, n=12, side=4):
-    draws = np.random.default_rng(0)
-    arrays = {}
-    for part in ("train", "test"):
-        labels = np.repeat([0, 1, 2], n).astype(np.uint8)
-        pixels = draws.integers(0, 80, (len(labels), side, side, 3)) + 60 * labels[:, None, None, None]
-        arrays |= {f"x_{part}": pixels.astype(np.uint8), f"y_{part}": labels}
-    np.savez(path, **arrays)
-    return path
-
-
 def test_images_from_a_file_are_standardised_and_balanced(tmp_path):
-    data = load_images(10, 8, 0, write(tmp_path / "a.npz"), (0, 2))
+    data = load_images(10, 8, 0, write_images(tmp_path / "a.npz", classes=3, n=12, side=4), (0, 2))
     assert data.x.shape == (10, 3, 4, 4) and data.x_test.shape == (8, 3, 4, 4) and data.x.dtype == torch.float32
     assert data.x.mean((0, 2, 3)).abs().max() < 1e-5 and abs(data.x.std() - 1) < 0.02
     assert sorted(data.y.tolist()) == [0] * 5 + [2] * 5

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.experiments.image_files import write_images
 from torch import nn
 
 import ntkit
@@ -17,17 +18,6 @@ from ntkit.experiments._images import load_images
 from ntkit.experiments._label_aware_scores import METHODS, Scores
 
 PAIR = replace(experiment.QUICK, tasks=experiment.QUICK.tasks[:1])
-
-
-def images(path, n=10, side=8):
-    draws = np.random.default_rng(0)
-    arrays = {}
-    for part in ("train", "test"):
-        labels = np.repeat(np.arange(10), n).astype(np.uint8)
-        pixels = draws.integers(0, 80, (len(labels), side, side, 3)) + 15 * labels[:, None, None, None]
-        arrays |= {f"x_{part}": pixels.astype(np.uint8), f"y_{part}": labels}
-    np.savez(path, **arrays)
-    return path
 
 
 def scores(base, test, validation, error):
@@ -162,7 +152,7 @@ def test_tables():
 )
 def test_program(options, words, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    folder, data = tmp_path / "results", images(tmp_path / "a.npz")
+    folder, data = tmp_path / "results", write_images(tmp_path / "a.npz", classes=10, n=10, side=8)
     common = ["--quick", "--data", str(data), "--output", str(folder), "--threads", str(torch.get_num_threads())]
     assert experiment.main([*common, *options]) == 0
     output = capsys.readouterr().out

@@ -6,23 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.experiments.image_files import write_images
 from torch import nn
 
 import ntkit
 from ntkit.errors import InputError
 from ntkit.experiments import local_elasticity_cifar as experiment
 from ntkit.experiments._images import load_images
-
-
-def images(path, n=8, side=4):
-    draws = np.random.default_rng(0)
-    arrays = {}
-    for part in ("train", "test"):
-        labels = np.repeat(np.arange(10), n).astype(np.uint8)
-        pixels = draws.integers(0, 80, (len(labels), side, side, 3)) + 15 * labels[:, None, None, None]
-        arrays |= {f"x_{part}": pixels.astype(np.uint8), f"y_{part}": labels}
-    np.savez(path, **arrays)
-    return path
 
 
 def test_a_stopped_run_goes_on_to_the_same_numbers(tmp_path):
@@ -84,7 +74,7 @@ def test_expected_kernel_is_the_limit_of_that_width_and_the_mean_of_networks():
 
 
 def test_program(tmp_path, capsys):
-    path, data = tmp_path / "result.json", images(tmp_path / "a.npz")
+    path, data = tmp_path / "result.json", write_images(tmp_path / "a.npz", classes=10, n=8, side=4)
     options = ["--quick", "--data", str(data), "--train", "8", "--test", "8", "--pool", "2", "--output", str(path)]
     assert experiment.main([*options, "--parametrization", "ntk", "--strengths", "0.01", "0.1"]) == 0
     assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")

@@ -4,21 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from tests.experiments.image_files import write_images
 
 import ntkit
 from ntkit.experiments import random_features_cifar as experiment
 from ntkit.experiments._images import load_images
-
-
-def images(path, n=12, side=4):
-    draws = np.random.default_rng(0)
-    arrays = {}
-    for part in ("train", "test"):
-        labels = np.repeat([0, 1, 2], n).astype(np.uint8)
-        pixels = draws.integers(0, 80, (len(labels), side, side, 3)) + 60 * labels[:, None, None, None]
-        arrays |= {f"x_{part}": pixels.astype(np.uint8), f"y_{part}": labels}
-    np.savez(path, **arrays)
-    return path
 
 
 def test_digits_by_default_and_the_same_bits_again(tmp_path):
@@ -50,7 +40,7 @@ def test_average_network_has_its_ends_fixed():
 
 
 def test_program(tmp_path, capsys):
-    path, data = tmp_path / "result.json", images(tmp_path / "a.npz")
+    path, data = tmp_path / "result.json", write_images(tmp_path / "a.npz", classes=3, n=12, side=4)
     options = [
         "--quick",
         "--data",

@@ -6,10 +6,13 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from ntkit.plots import Table, new_figure
 
-__all__ = ["Progress", "check_writable", "options_of", "print_table", "progress_bars", "read_options"]
+__all__ = ["Progress", "check_writable", "given", "options_of", "print_table", "progress_bars", "read_options"]
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being computed, how much of it is done and how much there is."""
@@ -20,6 +23,7 @@ def options_of(name: str, description: str | None, output: str, output_help: str
     options = argparse.ArgumentParser(prog=f"python -m ntkit.experiments.{name}", description=description)
     options.add_argument("--output", type=Path, default=Path(output), help=output_help)
     options.add_argument("--seed", type=int, default=0, help="decides all that is random (%(default)s)")
+    options.add_argument("--threads", type=int, help="threads (torch's choice)")
     options.add_argument("--quick", action="store_true", help="a few seconds, too small to mean anything")
     return options
 
@@ -29,6 +33,10 @@ def read_options(options: argparse.ArgumentParser, arguments: Sequence[str] | No
     chosen = options.parse_args(arguments)
     if not 0 <= chosen.seed < 2**31:
         options.error(f"--seed must be between 0 and {2**31 - 1}. Got {chosen.seed}.")
+    if chosen.threads is not None:
+        if chosen.threads < 1:
+            options.error(f"--threads must be positive. Got {chosen.threads}.")
+        torch.set_num_threads(chosen.threads)
     try:
         import rich.progress  # noqa: F401
 
@@ -36,6 +44,14 @@ def read_options(options: argparse.ArgumentParser, arguments: Sequence[str] | No
     except ImportError as error:
         options.error(f"the experiment needs matplotlib and rich: pip install 'ntkit[plot,cli]' ({error})")
     return chosen
+
+
+def given(chosen: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Give the options, of those named, that the command line has; several values as a tuple."""
+    values = {name: getattr(chosen, name) for name in names}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if value is not None
+    }
 
 
 def check_writable(options: argparse.ArgumentParser, *paths: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from ntkit.errors import InputError
 
 from ._command_line import Progress, check_writable, options_of, read_options
+from ._files import write_json
 
 __all__ = ["Cell", "file_options", "fill", "read_file_options", "table"]
 
@@ -50,11 +50,11 @@ def fill(
         if key not in found:
             found[key] = float(compute(cell))
             if path is not None:
-                _write(path, settings, found)
+                write_json(path, {"settings": dict(settings), "cells": found})
         if progress is not None:
             progress(cell[0], sum(c[0] == cell[0] for c in cells[: number + 1]), sum(c[0] == cell[0] for c in cells))
     if path is not None:
-        _write(path, settings, found)
+        write_json(path, {"settings": dict(settings), "cells": found})
     return {cell: found["/".join(map(str, cell))] for cell in cells}
 
 
@@ -74,13 +74,6 @@ def _read(path: Path, settings: Mapping[str, Any]) -> dict[str, float]:
     if made_with != json.loads(json.dumps(settings)):
         raise InputError(f"{path} was made with other settings. Name another --output, or remove it.")
     return cells
-
-
-def _write(path: Path, settings: Mapping[str, Any], cells: Mapping[str, float]) -> None:
-    """Write a new file and put it in the old one's place, so that a run stopped here leaves one of them whole."""
-    fresh = path.with_name(path.name + ".part")
-    fresh.write_text(json.dumps({"settings": dict(settings), "cells": dict(cells)}, indent=1) + "\n", encoding="utf-8")
-    os.replace(fresh, path)
 
 
 def file_options(name: str, description: str | None) -> argparse.ArgumentParser:

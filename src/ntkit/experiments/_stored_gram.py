@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,8 @@ from torch import Tensor
 
 from ntkit.errors import InputError
 from ntkit.kernels import Kernel
+
+from ._files import reserve, write_json
 
 __all__ = ["stored_gram"]
 
@@ -57,14 +58,11 @@ def stored_gram(
     notes = path.with_suffix(".json")
     done: dict[str, float] = {}
     if path.exists() and notes.exists():
-        found = json.loads(notes.read_text(encoding="utf-8"))
-        if found.get("key") != key:
-            raise InputError(f"{path} holds the kernel of other data or another network. Name another folder.")
-        done = found["seconds"]
-        matrix = np.lib.format.open_memmap(path, mode="r+")
+        matrix, done = _read(path, notes, key)
     else:
         kind = {torch.float32: np.float32, torch.float64: np.float64}[x1.dtype]
         matrix = np.lib.format.open_memmap(path, mode="w+", dtype=kind, shape=(len(x1), len(columns)))
+        reserve(path)
     for first in range(0, len(x1), block):
         rows = slice(first, min(first + block, len(x1)))
         if str(first) not in done:
@@ -78,7 +76,7 @@ def stored_gram(
                 matrix[rows] = kernel(x1[rows], x2).numpy()
             matrix.flush()  # the rows are on disk before they are said to be
             done[str(first)] = time.perf_counter() - start
-            _write(notes, {"key": key, "seconds": done})
+            write_json(notes, {"key": key, "seconds": done})
         if progress is not None:
             progress(*_entries(rows.stop, len(x1), len(columns), x2 is None))
     return matrix, sum(done.values())
@@ -99,7 +97,18 @@ def _fingerprint(name: str, *batches: Tensor | None) -> str:
     return digest.hexdigest()[:16]
 
 
-def _write(path: Path, content: object) -> None:
-    fresh = path.with_name(path.name + ".part")
-    fresh.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    os.replace(fresh, path)
+def _read(path: Path, notes: Path, key: str) -> tuple[np.memmap[Any, Any], dict[str, float]]:
+    """Give the matrix of a file, and the seconds of the blocks that are done."""
+    try:
+        found = json.loads(notes.read_text(encoding="utf-8"))
+        made_of, done = found["key"], {str(first): float(seconds) for first, seconds in found["seconds"].items()}
+        np.lib.format.open_memmap(path, mode="r")  # a file that was cut off is filled up with zeros when opened to write
+        matrix = np.lib.format.open_memmap(path, mode="r+")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path} and {notes.name} must be a kernel and its notes from an earlier run. Got files that cannot be read "
+            f"({error}). Remove both, or name another folder."
+        ) from error
+    if made_of != key:
+        raise InputError(f"{path} holds the kernel of other data or another network. Name another folder.")
+    return matrix, done

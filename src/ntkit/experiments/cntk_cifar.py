@@ -8,16 +8,14 @@ that was stopped goes on where it was.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import numpy as np
-import torch
 from torch import nn
 
 from ntkit.errors import InputError
@@ -25,7 +23,8 @@ from ntkit.estimators import NTKClassifier
 from ntkit.kernels import infinite_width
 from ntkit.plots import Table
 
-from ._command_line import Progress, options_of, print_table, progress_bars, read_options
+from ._command_line import Progress, given, options_of, print_table, progress_bars, read_options
+from ._files import write_json
 from ._images import Images, load_images
 from ._stored_gram import stored_gram
 
@@ -126,12 +125,10 @@ def run(
     """
     settings = settings or Settings()
     _check(settings)
-    images = load_images(settings.train, settings.test, seed, data)
     if folder is None:
-        from tempfile import TemporaryDirectory
-
         with TemporaryDirectory() as temporary:
-            return [_depth(settings, depth, images, Path(temporary), progress) for depth in settings.depths]
+            return run(settings, seed, data, Path(temporary), progress)
+    images = load_images(settings.train, settings.test, seed, data)
     folder.mkdir(parents=True, exist_ok=True)
     return [_depth(settings, depth, images, folder, progress) for depth in settings.depths]
 
@@ -197,20 +194,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--test", type=int, help="test images (500)")
     options.add_argument("--depths", type=int, nargs="+", help="layers with weights (3 4 6 11 21)")
     options.add_argument("--head", choices=list(PAPER), help="flatten")
-    options.add_argument("--threads", type=int, help="threads (torch's choice)")
     chosen = read_options(options, arguments)
-    given: dict[str, Any] = {name: getattr(chosen, name) for name in ("train", "test", "depths", "head")}
-    base = QUICK if chosen.quick else Settings()
-    values = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if v is not None}
-    settings = Settings(**{**base.__dict__, **values})
-    if chosen.threads is not None:
-        torch.set_num_threads(chosen.threads)
+    settings = replace(QUICK if chosen.quick else Settings(), **given(chosen, "train", "test", "depths", "head"))
     try:
         with progress_bars() as progress:
             results = run(settings, chosen.seed, chosen.data, chosen.output, progress)
     except (InputError, OSError) as error:
         options.error(str(error))
-    (chosen.output / "results.json").write_text(json.dumps([result.__dict__ for result in results], indent=1) + "\n")
+    write_json(chosen.output / "results.json", [asdict(result) for result in results])
     print_table(table(settings, results, chosen.data is not None))
     print(f"Kernels and numbers: {chosen.output.resolve()}")
     return 0

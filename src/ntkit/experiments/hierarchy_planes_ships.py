@@ -8,6 +8,7 @@ shape (n, 32, 32, 3), uint8, and ``y_train``, ``y_test``); without data it uses 
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +26,7 @@ from ntkit.kernels import infinite_width
 from ntkit.labels import LabelAware, TangentHierarchy, function_of_labels, hoeffding
 from ntkit.plots import Table, new_figure, plot_levels
 
-from ._command_line import Progress, print_table, progress_bars
+from ._command_line import Progress, given, print_table, progress_bars
 from ._finite_cells import Cell, file_options, fill, read_file_options, table
 from ._images import load_images
 
@@ -201,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--strength", type=float, help="of K_HR (0.1)")
     chosen = read_file_options(options, arguments)
     try:
-        settings = _settings(chosen.quick, chosen.data is not None, vars(chosen))
+        settings = _settings(chosen)
         with progress_bars() as progress:
             result = run(settings, chosen.seed, chosen.data, chosen.output, progress)
     except InputError as error:
@@ -248,12 +249,11 @@ def _tables(result: HierarchyResult) -> list[Table]:
     ]
 
 
-def _settings(quick: bool, images: bool, given: dict[str, Any]) -> Settings:
-    base = asdict(QUICK if quick else Settings())
-    if images:
+def _settings(chosen: argparse.Namespace) -> Settings:
+    base = asdict(QUICK if chosen.quick else Settings())
+    if chosen.data is not None:
         base["classes"] = (0, 8)
-    names = ("sizes", "draws", "classes", "samples", "level_samples", "strength")
-    base |= {name: tuple(v) if isinstance(v := given[name], list) else v for name in names if given[name] is not None}
+    base |= given(chosen, "sizes", "draws", "classes", "samples", "level_samples", "strength")
     settings = Settings(**base)
     for name, values, least in (("sizes", settings.sizes, 2), ("draws", (settings.draws,), 1)):
         if min(values) < least:

@@ -246,12 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--test", type=int, help="test images (400; 2000 in Table 2)")
     options.add_argument("--seeds", type=int, nargs="+", help="draws, one number or one for each of --train (5)")
     options.add_argument("--validation", type=float, help="folds, or a share below 1 (5; 0.2 in Table 2)")
-    options.add_argument("--threads", type=int, help="threads (torch's choice)")
     chosen = read_options(options, arguments)
-    if chosen.threads is not None:
-        if chosen.threads < 1:
-            options.error(f"--threads must be positive. Got {chosen.threads}.")
-        torch.set_num_threads(chosen.threads)
     try:
         settings = _settings(chosen)
         with progress_bars() as progress:

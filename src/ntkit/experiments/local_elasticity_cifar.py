@@ -7,13 +7,14 @@ uint8, and ``y_train``, ``y_test``); without data it uses scikit-learn's 8x8 dig
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from ntkit.kernels import Kernel, infinite_width
 from ntkit.labels import STRENGTHS, LabelAware
 from ntkit.plots import Table, new_figure, plot_accuracies
 
-from ._command_line import Progress, print_table, progress_bars
+from ._command_line import Progress, given, print_table, progress_bars
 from ._finite_cells import Cell, file_options, fill, read_file_options
 from ._images import Images, load_images
 
@@ -264,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--strengths", type=float, nargs="+", help="of LANTK (0.001 0.01 0.1 1)")
     chosen = read_file_options(options, arguments)
     try:
-        settings = _settings(chosen.quick, chosen.data is not None, vars(chosen))
+        settings = _settings(chosen)
         with progress_bars() as progress:
             result = run(settings, chosen.seed, chosen.data, chosen.output, progress)
     except InputError as error:
@@ -305,13 +306,13 @@ def _table(result: ElasticityResult, kind: str, pairs: Sequence[str], images: bo
     return Table(["", *pairs], rows, caption + (" (in parentheses Table 3, with 40,960)" if images else ""))
 
 
-def _settings(quick: bool, images: bool, given: dict[str, Any]) -> Settings:
+def _settings(chosen: argparse.Namespace) -> Settings:
+    quick = chosen.quick
     base = asdict(QUICK if quick else Settings())
-    if images:
+    if chosen.data is not None:
         base["pairs"] = _CIFAR[: len(base["pairs"])] if quick else _CIFAR
         base |= {} if quick else {"train": 400, "test": 200, "pool": 4, "width": 2560}
-    names = ("train", "test", "pool", "width", "steps", "rate", "parametrization", "strengths")
-    base |= {name: tuple(v) if isinstance(v := given[name], list) else v for name in names if given[name] is not None}
+    base |= given(chosen, "train", "test", "pool", "width", "steps", "rate", "parametrization", "strengths")
     settings = Settings(**base)
     for name in ("width", "steps"):
         if getattr(settings, name) < 1:

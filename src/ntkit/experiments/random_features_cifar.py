@@ -8,6 +8,7 @@ scikit-learn's 8x8 digits.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +26,7 @@ from ntkit.finite import initialize, parametrize_ntk
 from ntkit.kernels import Kernel, empirical, infinite_width
 from ntkit.plots import Table, new_figure, plot_random_features
 
-from ._command_line import Progress, print_table, progress_bars
+from ._command_line import Progress, given, print_table, progress_bars
 from ._finite_cells import Cell, file_options, fill, read_file_options, table
 from ._images import Images, load_images
 
@@ -168,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--classes", type=int, nargs=2, help="the two classes (3 9; 0 1 with --data)")
     chosen = read_file_options(options, arguments)
     try:
-        settings = _settings(chosen.quick, chosen.data is not None, vars(chosen))
+        settings = _settings(chosen)
         with progress_bars() as progress:
             result = run(settings, chosen.seed, chosen.data, chosen.output, progress)
     except InputError as error:
@@ -187,12 +188,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _settings(quick: bool, images: bool, given: dict[str, Any]) -> Settings:
+def _settings(chosen: argparse.Namespace) -> Settings:
+    quick = chosen.quick
     base = asdict(QUICK if quick else Settings())
-    if images:
+    if chosen.data is not None:
         base |= {"classes": (0, 1)} | ({} if quick else {"train": 200})
-    names = ("train", "test", "depth", "widths", "draws", "classes")
-    base |= {name: tuple(v) if isinstance(v := given[name], list) else v for name in names if given[name] is not None}
+    base |= given(chosen, "train", "test", "depth", "widths", "draws", "classes")
     settings = Settings(**base)
     sizes = {"depth": (settings.depth,), "draws": (settings.draws,), "widths": settings.widths}
     for name, values in sizes.items():
