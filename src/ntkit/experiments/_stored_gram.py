@@ -102,7 +102,9 @@ def _read(path: Path, notes: Path, key: str) -> tuple[np.memmap[Any, Any], dict[
     try:
         found = json.loads(notes.read_text(encoding="utf-8"))
         made_of, done = found["key"], {str(first): float(seconds) for first, seconds in found["seconds"].items()}
-        np.lib.format.open_memmap(path, mode="r")  # a file that was cut off is filled up with zeros when opened to write
+        np.lib.format.open_memmap(
+            path, mode="r"
+        )  # a file that was cut off is filled up with zeros when opened to write
         matrix = np.lib.format.open_memmap(path, mode="r+")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(

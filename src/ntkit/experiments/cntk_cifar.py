@@ -147,7 +147,7 @@ def _depth(settings: Settings, depth: int, images: Images, folder: Path, progres
         parts.append(stored_gram(kernel, x1, x2, path, name, progress=report))
     (gram, seconds), (cross, test_seconds) = parts
     start = time.perf_counter()
-    model = NTKClassifier(kernel="precomputed").fit(np.asarray(gram, np.float64), images.y)
+    model = NTKClassifier(kernel="precomputed", calibration=None).fit(np.asarray(gram, np.float64), images.y)
     accuracy = float(np.mean(model.predict(np.asarray(cross, np.float64)) == images.y_test))
     return DepthResult(depth, accuracy, seconds + test_seconds, time.perf_counter() - start)
 
