@@ -23,7 +23,7 @@ __all__ = ["NativeEngine", "reason_against"]
 _CHUNK_BYTES = 48 << 20  # of each of: packed columns, packed rows, a tile of the result
 _CACHE_NUMBERS = 1 << 18  # of inputs that are read at a time: new memory costs more than the arithmetic
 _MIRROR_ROWS = 256
-_PRODUCT_COLUMNS = 8192  # of vectors: with the rows of a tile their products fit into the last cache
+_PRODUCT_COLUMNS = 8192  # of vectors at a time: their products with two tiles of rows take 32 MiB in single precision
 _TILE = 512  # of matrix products: all of one shape, since the edges of others are often rounded otherwise
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -103,7 +103,7 @@ class NativeEngine:
             step = min(max(_TILE, step // _TILE * _TILE), _PRODUCT_COLUMNS)
         for own2 in _ranges(len(columns), step):
             second = self._read(columns[own2.start : own2.stop], dtype)
-            # Few rows of vectors at a time: their products are still in the cache when the core reads them.
+            # Few rows of vectors at a time: most of their products are still in the last cache when the core reads them.
             row_step = 2 * _TILE if plan.batch > 1 else max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
             for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
                 if x2 is None and own1.start >= own2.start and own1.stop <= own2.stop:
