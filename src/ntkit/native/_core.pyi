@@ -18,6 +18,7 @@ def make_tape(
     instructions: NDArray[np.int32],
     instruction_factors: NDArray[np.float64],
     sizes: Sequence[int],
+    slot_positions: Sequence[int],
     data_sizes: Sequence[int],
 ) -> Tape: ...
 def cross(
@@ -35,9 +36,21 @@ def cross(
     threads: int,
     progress: Callable[[int], None] | None,
 ) -> None: ...
+def read(
+    numbers: NDArray[Any],
+    sizes: Sequence[int],
+    scalable: bool,
+    bias: float,
+    data: NDArray[Any] | None,
+    squares: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    threads: int,
+    progress: Callable[[int], None] | None,
+) -> None: ...
 def self(
     tape: Tape,
-    data: NDArray[Any],
+    numbers: NDArray[Any],
+    scale: NDArray[np.float64],
     products: NDArray[Any],
     own_known: bool,
     own: NDArray[Any],

@@ -21,7 +21,7 @@ from ._tape import TapePlan, plan_cross, plan_self
 __all__ = ["NativeEngine", "reason_against"]
 
 _CHUNK_BYTES = 48 << 20  # of each of: packed columns, packed rows, a tile of the result
-_CACHE_NUMBERS = 1 << 18  # of inputs that are read at a time: new memory costs more than the arithmetic
+_PART_NUMBERS = 1 << 22  # of inputs that are read at a time, so that copies of them take little memory
 _MIRROR_ROWS = 256
 _PRODUCT_COLUMNS = 8192  # of vectors at a time: their products with two tiles of rows take 32 MiB in single precision
 _TILE = 512  # of matrix products: all of one shape, since the edges of others are often rounded otherwise
@@ -138,16 +138,12 @@ class NativeEngine:
         plan = self._plan("diag", ntk)
         parts = []
         for rows in _ranges(len(x), max(128, _CHUNK_BYTES // (8 * max(plan.row_numbers, 1)))):
-            kernels = self._alone(plan, *self._data(x[rows.start : rows.stop]), np.zeros((len(rows), plan.own_size)))
+            kernels = self._alone(plan, x[rows.start : rows.stop], None, np.zeros((len(rows), plan.own_size)))
             parts.append(kernels[0 if ntk else 1])
         return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
 
     def _dtype(self, x: Tensor) -> torch.dtype:
         return torch.float32 if x.dtype == torch.float32 and single_precision(self.program) else torch.float64
-
-    def _width(self, dtype: torch.dtype) -> int:
-        """How many columns of a kernel one run of a tape computes."""
-        return self._layout.batch * (512 // torch.finfo(dtype).bits)
 
     def _plan(self, kind: str, ntk: bool) -> TapePlan:
         if (kind, ntk) not in self._plans:
@@ -156,59 +152,52 @@ class NativeEngine:
         return self._plans[kind, ntk]
 
     def _read(self, x: Tensor, dtype: torch.dtype) -> _Batch:
-        """Give what tapes read of each input. It is computed in double precision, whatever the type of the rest."""
+        """Give what tapes read of each input."""
         plan = self._plan("self", False)
         own = np.empty((len(x), plan.own_size), _NUMPY[dtype])
         data = np.empty((_whole(len(x)) if plan.batch > 1 else len(x), plan.data_size), _NUMPY[dtype])
         data[len(x) :] = 0
-        for part in _ranges(len(x), max(64, _CACHE_NUMBERS // x[0].numel())):
-            batch, squares = self._data(x[part.start : part.stop])
-            data[part.start : part.stop] = batch.data
-            self._alone(plan, batch, squares, own[part.start : part.stop])
-        if dtype != torch.float64 and self._layout.windows:
-            # Sums inside a window are taken away from sums between two windows, so both must round alike.
-            nothing = np.zeros(len(x), np.float32)
-            _core.self(plan.tape, data, np.zeros((0, 0, 0), np.float32), True, own, nothing, nothing.copy(),
-                       torch.get_num_threads(), None)  # fmt: skip
-        return _Batch(data, own, batch.features)
+        for part in _ranges(len(x), max(64, _PART_NUMBERS // plan.data_size)):
+            rows = slice(part.start, part.stop)
+            self._alone(plan, x[rows], data[rows], own[rows])
+        return _Batch(data, own, plan.data_sizes if plan.batch > 1 else ())
 
     def _alone(
-        self, plan: TapePlan, batch: _Batch, squares: list[Tensor], own: NDArray[Any]
+        self, plan: TapePlan, x: Tensor, data: NDArray[Any] | None, own: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Compute what is remembered of each input into ``own``, and, by a tape that has an output, Theta and K with itself."""
-        nngp, ntk = np.zeros(len(own)), np.zeros(len(own))
-        own[:, 0] = batch.own[:, 0]
-        matrices = [square[None] for square in squares]
-        products = _stacked(matrices, self._width(torch.float64)) if plan.batch > 1 else np.zeros((0, 0, 0))
-        _core.self(plan.tape, batch.data, products, False, own, nngp, ntk, torch.get_num_threads(), None)
+        """Compute what is remembered of each input into ``own``, and, by a tape that has an output, Theta and K with itself.
+
+        All of it in double precision, whatever the type of the rest. The scaled inputs are written to ``data``.
+        """
+        numbers = self._numbers(plan, x)
+        threads = torch.get_num_threads()
+        scale, nngp, ntk = np.empty(len(x)), np.zeros(len(x)), np.zeros(len(x))
+        squares = np.zeros((len(plan.data_sizes), 1, _whole(len(x))))
+        _core.read(
+            numbers, plan.data_sizes, self._layout.scalable, self._layout.bias, data, squares, scale, threads, None
+        )
+        _core.self(plan.tape, numbers, scale, squares, False, own, nngp, ntk, threads, None)
+        if own.dtype != np.float64 and self._layout.windows:
+            # Sums inside a window are taken away from sums between two windows, so both must round alike.
+            nothing = np.zeros(len(x), np.float32)
+            products = np.zeros((0, 0, 0), np.float32)
+            _core.self(plan.tape, numbers, scale, products, True, own, nothing, nothing.copy(), threads, None)
         return ntk, nngp
 
-    def _data(self, x: Tensor) -> tuple[_Batch, list[Tensor]]:
-        """Give the inputs' numbers, channels before positions, shape (n, numbers), and the mean square of each data, shape (n,).
-
-        In double precision.
-        """
-        plan = self._plan("self", False)
+    def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
+        """Give what the network reads of each input, channels before positions, shape (n, numbers)."""
         with torch.no_grad():
-            moments = read_data(self.program, x)
-            values = [moments.data[op.prefix, op.channel].double() for op in plan.inputs]
-            rows = [value.movedim(-1, 1).reshape(len(value), -1) for value in values]
-            squares = [row.square().mean(1) for row in rows]
+            if all(self.program.prefixes[op.prefix] is None for op in plan.inputs):
+                values = [x.movedim(op.channel, 1) for op in plan.inputs]
+            else:
+                data = read_data(self.program, x).data
+                values = [data[op.prefix, op.channel].movedim(-1, 1) for op in plan.inputs]
+            rows = [value.reshape(len(value), -1) for value in values]
             numbers = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
-            own = torch.ones(len(x), 1, dtype=torch.float64)
-            if self._layout.scalable:
-                whole = sum((square * row.shape[1] for square, row in zip(squares, rows, strict=True)), torch.zeros(()))
-                size = whole / numbers.shape[1] + self._layout.bias
-                # A number of single precision, so that all that is done with it later is exact to double precision.
-                scale = size.rsqrt().clamp(2.0**-100, 2.0**100).to(torch.float32).double()
-                own = torch.where(size > 0, scale, 1.0)[:, None]
-                numbers = numbers * own
-                squares = [square * own[:, 0].square() for square in squares]
-        features = tuple(row.shape[1] for row in rows) if plan.batch > 1 else ()
-        return _Batch(np.ascontiguousarray(numbers.numpy()), own.numpy(), features), squares
+        return numbers.detach().contiguous().numpy()
 
     def _products(self, first: _Batch, second: _Batch, dtype: torch.dtype, below: int) -> NDArray[Any]:
-        """Give x . x' / C of vectors, rows and columns padded to whole tiles; nothing of images.
+        """Give x . x' of vectors, rows and columns padded to whole tiles; nothing of images.
 
         Matrix products of one shape: of another shape or by other threads the same entry might have other bits. Tiles that are
         below the diagonal, by ``below`` rows before the first, are left as they are.
@@ -217,7 +206,6 @@ class NativeEngine:
             return np.zeros((0, 0, 0), _NUMPY[dtype])
         matrices = []
         for left, right in zip(first.vectors, second.vectors, strict=True):
-            left = left / left.shape[1]
             product = _empty(len(left), len(right), dtype)
             for rows in _ranges(len(left), _TILE):
                 for columns in _ranges(len(right), _TILE):
@@ -235,14 +223,6 @@ def _empty(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
 
 def _whole(count: int) -> int:
     return -(-count // _TILE) * _TILE
-
-
-def _stacked(matrices: list[Tensor], width: int) -> NDArray[Any]:
-    """Stack matrices, their columns padded to whole blocks."""
-    missing = -matrices[0].shape[1] % width
-    if len(matrices) == 1 and missing == 0:
-        return matrices[0][None].numpy()
-    return torch.nn.functional.pad(torch.stack(matrices), (0, missing)).numpy()
 
 
 def _ranges(stop: int, step: int) -> Iterator[range]:

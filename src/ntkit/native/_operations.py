@@ -53,11 +53,6 @@ class Operation:
         return [*rows, self.index, self.channels, int(self.fused), int(self.negative), int(self.wide), *self.own]
 
     @property
-    def positions(self) -> int:
-        """The larger of its two planes."""
-        return max(prod(self.in_size), prod(self.out_size))
-
-    @property
     def row(self) -> int:
         """How long a row its window reads along the last axis, padding included."""
         return (self.out_size[2] - 1) * self.stride[2] + (self.kernel[2] - 1) * self.dilation[2] + 1

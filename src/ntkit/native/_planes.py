@@ -23,11 +23,15 @@ Offset = tuple[int, ...]
 
 
 class Plane(NamedTuple):
-    """One plane of a node's covariance: what it is the plane of, its offset, and whether it holds K rather than H."""
+    """One plane of a node's covariance: what it is the plane of, its offset, and whether it holds K rather than H.
+
+    Where planes are computed again for each reader, ``copy`` tells the readers apart.
+    """
 
     node: int
     offset: Offset
     covariance: bool
+    copy: Offset = ()
 
 
 class Part(NamedTuple):
@@ -53,10 +57,12 @@ class Planes:
         Whether Theta is wanted.
     alone
         Whether each input is paired with itself: then the plane of offset zero holds variances, and H is zero there.
+    again
+        The pools for which what they read is computed again for each offset along their axis, not kept.
     """
 
-    def __init__(self, layout: Layout, ntk: bool, alone: bool) -> None:
-        self.layout, self.ntk, self.alone = layout, ntk, alone
+    def __init__(self, layout: Layout, ntk: bool, alone: bool, again: frozenset[int] = frozenset()) -> None:
+        self.layout, self.ntk, self.alone, self.again = layout, ntk, alone, again
         self.nodes = layout.program.nodes
 
     def own_plane(self, index: int) -> Plane:
@@ -105,7 +111,9 @@ class Planes:
         ]
         return list(product(*choices))
 
-    def _request(self, index: int, offset: Offset, covariance: bool, circular: tuple[int, ...] = ()) -> Plane | None:
+    def _request(
+        self, index: int, offset: Offset, covariance: bool, copy: Offset, circular: tuple[int, ...] = ()
+    ) -> Plane | None:
         """Give the plane that holds an ordinary offset of a node; None where there is none, or it is zero."""
         positions, cyclic = self.nodes[index].positions, self.layout.cyclic[index]
         found = []
@@ -115,13 +123,13 @@ class Planes:
             found.append(d % size if cyclic[axis] else d)
         if self.alone and not covariance and not any(found) and not circular and not self.ntk:
             return None  # H of a value with itself is zero; windows that wrap around read it all the same
-        return Plane(index, tuple(found), covariance)
+        return Plane(index, tuple(found), covariance, copy)
 
     def parts(self, plane: Plane) -> list[Part]:
         """Give what each ordinary offset of a plane is computed from."""
         node = self.nodes[plane.node]
         if self.converts(plane):
-            h = Plane(plane.node, plane.offset, False)
+            h = plane._replace(covariance=False)
             return [Part(offset, [(h, offset, 0)]) for offset in self._ordinary(plane)]
         if self.vanishes(plane):
             return [Part(plane.offset, [(self.own_plane(plane.node), plane.offset, 0)])]
@@ -131,6 +139,10 @@ class Planes:
             covariance = False
         else:
             covariance = own or (plane.covariance and not isinstance(node.op, (Elementwise, Normalize)))
+        copy = plane.copy
+        if plane.node in self.again:
+            assert isinstance(node.op, AvgPool)
+            copy = (*copy, plane.offset[node.op.axis])
         parts = []
         for offset in self._ordinary(plane):
             reads: list[tuple[Plane | None, Offset, int]] = []
@@ -141,7 +153,8 @@ class Planes:
                     # A pooled variance needs H between the positions of a window.
                     between = own and isinstance(node.op, AvgPool) and any(source)
                     inside = between and not self.layout.linear_after[plane.node]
-                    reads.append((self._request(read, source, covariance and not inside, circular), source, place))
+                    request = self._request(read, source, covariance and not inside, copy, circular)
+                    reads.append((request, source, place))
             parts.append(Part(offset, reads))
         return parts
 

@@ -58,8 +58,8 @@ class TapePlan:
         The instructions, in the core.
     inputs
         The operations whose data it reads, in order; each input's numbers are (channels, positions).
-    data_size, own_size
-        How many numbers it reads of each input: data, and what is remembered of it on its own.
+    data_sizes, own_size
+        How many numbers it reads of each input: of each data, and what is remembered of it on its own.
     batch
         How many blocks of pairs it runs at once: more than one where no value has positions.
     planes
@@ -68,10 +68,15 @@ class TapePlan:
 
     tape: _core.Tape
     inputs: tuple[Input, ...]
-    data_size: int
+    data_sizes: tuple[int, ...]
     own_size: int
     batch: int
     planes: int
+
+    @property
+    def data_size(self) -> int:
+        """How many numbers it reads of the data of each input."""
+        return sum(self.data_sizes)
 
     @property
     def row_numbers(self) -> int:
@@ -124,8 +129,8 @@ class _Planner:
         self._computed = 0
         self._wide_positions = 1
         self._slot: dict[Plane, int] = {}
-        self._free: list[int] = []
-        self._slots = 0
+        self._slot_positions: list[int] = []
+        self._free: dict[int, list[int]] = {}  # slots, by their positions
         self._free_wide: list[int] = []
         self._wide = 0
 
@@ -258,7 +263,7 @@ class _Planner:
             self._slot[mean],
             self._theta(same, plane) | _Flag.OWN_ONLY,
         )
-        self._free.append(self._slot.pop(mean))
+        self._leave_slot(mean)
         self._slot[plane] = self._slot.pop(inside)
 
     def finish(self, plane: Plane) -> None:
@@ -283,14 +288,20 @@ class _Planner:
         """Note that a plane was read; after the last time its slot is free."""
         self._uses[plane] -= 1
         if self._uses[plane] == 0:
-            self._free.append(self._slot.pop(plane))
+            self._leave_slot(plane)
 
     def _take_slot(self, plane: Plane) -> int:
-        if not self._free:
-            self._free.append(self._slots)
-            self._slots += 1
-        self._slot[plane] = self._free.pop()
+        positions = self.layout.batch * prod(self._node(plane).positions)
+        free = self._free.setdefault(positions, [])
+        if not free:
+            free.append(len(self._slot_positions))
+            self._slot_positions.append(positions)
+        self._slot[plane] = free.pop()
         return self._slot[plane]
+
+    def _leave_slot(self, plane: Plane) -> None:
+        slot = self._slot.pop(plane)
+        self._free[self._slot_positions[slot]].append(slot)
 
     def _take_wide(self, index: int) -> int:
         self._wide_positions = max(self._wide_positions, prod(self.nodes[index].positions))
@@ -358,8 +369,6 @@ class _Planner:
         data_sizes = [node.op.channels * prod(node.positions) for node in self.nodes if isinstance(node.op, Input)]
         sizes = [
             self.layout.batch,
-            max(self._slots, 1),
-            max(operation.positions for operation in self.operations),
             self._wide,
             self._wide_positions,
             max(operation.row for operation in self.operations),
@@ -373,8 +382,9 @@ class _Planner:
             np.array(self.instructions, dtype=np.int32).reshape(-1, 5 + 2 * AXES),
             np.array(self.instruction_factors, dtype=np.float64),
             sizes,
+            self._slot_positions,
             data_sizes,
         )
         return TapePlan(
-            tape, tuple(self.inputs), sum(data_sizes), self.layout.own_size, self.layout.batch, self._computed
+            tape, tuple(self.inputs), tuple(data_sizes), self.layout.own_size, self.layout.batch, self._computed
         )

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -34,14 +35,32 @@ Buffer<T> allocate(std::int64_t count) {
 
 constexpr std::int64_t kPart = 64;  // numbers of all inputs of a block that are moved at a time, so that they stay in the cache
 
-// Puts the rows of `width` inputs side by side; the last one fills the places that are left.
-template <class From, class To>
-void interleave(const From* from, std::int64_t size, std::int64_t first, std::int64_t count, int width, To* to) {
+// Puts the rows of `width` inputs side by side, each number as `change` makes it; the last one fills the places that are left.
+template <class From, class To, class Change>
+void interleave(const From* from, std::int64_t size, std::int64_t first, std::int64_t count, int width, To* to, Change change) {
     for (std::int64_t begin = 0; begin < size; begin += kPart)
         for (int place = 0; place < width; ++place) {
-            const From* row = from + std::min(first + place, count - 1) * size;
-            for (std::int64_t i = begin; i < std::min(begin + kPart, size); ++i) to[i * width + place] = static_cast<To>(row[i]);
+            const std::int64_t input = std::min(first + place, count - 1);
+            const From* row = from + input * size;
+            for (std::int64_t i = begin; i < std::min(begin + kPart, size); ++i)
+                to[i * width + place] = static_cast<To>(change(row[i], input));
         }
+}
+
+template <class From, class To>
+void interleave(const From* from, std::int64_t size, std::int64_t first, std::int64_t count, int width, To* to) {
+    interleave(from, size, first, count, width, to, [](From number, std::int64_t) { return number; });
+}
+
+// Eight sums at a time: each addition waits for the one before.
+template <class From>
+double sum_of_squares(const From* numbers, std::int64_t count) {
+    double sums[8] = {};
+    std::int64_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        for (int j = 0; j < 8; ++j) sums[j] += static_cast<double>(numbers[i + j]) * static_cast<double>(numbers[i + j]);
+    for (int j = 0; i < count; ++i, ++j) sums[j] += static_cast<double>(numbers[i]) * static_cast<double>(numbers[i]);
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
 template <class T>
@@ -54,16 +73,20 @@ template <class T>
 struct Workspace {
     Buffer<T> slots, rows, rings, data, own, nngp, ntk;
     Buffer<double> accumulators;
+    Buffer<const void*> lines;
+    Buffer<long> places;
 
     explicit Workspace(const Tape& tape)
-        : slots(allocate<T>(tape.slots * 2 * tape.slot_positions * kLanes<T>)),
+        : slots(allocate<T>(2 * tape.slot_start.back() * kLanes<T>)),
           rows(allocate<T>(2 * tape.row_positions * kLanes<T>)),
           rings(allocate<T>(tape.batch > 1 ? 0 : kRingPositions * kLanes<T>)),
           data(allocate<T>(tape.batch > 1 ? 0 : tape.data_size * kLanes<T>)),
           own(allocate<T>(tape.own_size * tape.batch * kLanes<T>)),
           nngp(allocate<T>(tape.batch * kLanes<T>)),
           ntk(allocate<T>(tape.batch * kLanes<T>)),
-          accumulators(allocate<double>(tape.accumulators * 2 * tape.accumulator_positions * kLanes<T>)) {}
+          accumulators(allocate<double>(tape.accumulators * 2 * tape.accumulator_positions * kLanes<T>)),
+          lines(allocate<const void*>(2 * tape.window_rows)),
+          places(allocate<long>(4 * tape.window_rows)) {}
 };
 
 // Threads that are joined in any case (std::jthread is missing from some standard libraries).
@@ -171,7 +194,8 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
                            vectors ? columns.data + first * tape.data_size : &data[first * tape.data_size],
                            vectors ? products.values + row * products.row_stride + first : nullptr, products.data_stride,
                            rows.own + row * tape.own_size, &own[first * tape.own_size], workspace.slots.get(),
-                           workspace.rows.get(), workspace.rings.get(), workspace.accumulators.get(), workspace.nngp.get(), workspace.ntk.get(),
+                           workspace.rows.get(), workspace.rings.get(), workspace.accumulators.get(), workspace.lines.get(),
+                           workspace.places.get(), workspace.nngp.get(), workspace.ntk.get(),
                            zero_rows[row] || zero_columns[first / width], true});
             if (result.nngp) std::copy_n(&workspace.nngp[begin - first], end - begin, result.nngp + row * result.stride + begin);
             if (result.ntk) std::copy_n(&workspace.ntk[begin - first], end - begin, result.ntk + row * result.stride + begin);
@@ -181,23 +205,55 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
     return run_tasks(blocks * segments, threads, done, poll, [&] { return Workspace<T>(tape); }, compute);
 }
 
-template <class T, class O>
-bool self(const Tape& tape, const T* data, std::int64_t count, const Products<T>& products, bool own_known, O* own, T* nngp, T* ntk,
-          int threads, const Poll& poll) {
+template <class F, class T>
+bool read(const Inputs<F>& inputs, const std::vector<std::int64_t>& sizes, bool scalable, double bias, T* data, double* squares,
+          std::int64_t squares_stride, double* scale, int threads, const Poll& poll) {
+    std::atomic<std::int64_t> done{0};
+    const std::int64_t size = inputs.size;
+    const auto task = [&](std::int64_t index, int, const std::atomic<bool>&) {
+        for (std::int64_t row = index * kSegment; row < std::min((index + 1) * kSegment, inputs.count); ++row, ++done) {
+            const F* numbers = inputs.numbers + row * size;
+            double whole = 0;
+            std::int64_t start = 0;
+            for (std::size_t which = 0; which < sizes.size(); start += sizes[which++]) {
+                const double sum = sum_of_squares(numbers + start, sizes[which]);
+                squares[which * squares_stride + row] = sum;
+                whole += sum;
+            }
+            const double mean = whole / static_cast<double>(size) + bias;
+            // A number of single precision, so that all that is done with it later is exact to double precision.
+            const bool scaled = scalable && mean > 0;
+            scale[row] = scaled ? static_cast<float>(std::clamp(1 / std::sqrt(mean), 0x1p-100, 0x1p100)) : 1.0;
+            for (std::size_t which = 0; which < sizes.size(); ++which)
+                squares[which * squares_stride + row] *= scale[row] * scale[row];
+            if (data)
+                for (std::int64_t i = 0; i < size; ++i)
+                    data[row * size + i] = static_cast<T>(static_cast<double>(numbers[i]) * scale[row]);
+        }
+    };
+    return run_tasks((inputs.count + kSegment - 1) / kSegment, threads, done, poll, [] { return 0; }, task);
+}
+
+template <class F, class T, class O>
+bool self(const Tape& tape, const Inputs<F>& inputs, const double* scale, const Products<T>& products, bool own_known, O* own,
+          T* nngp, T* ntk, int threads, const Poll& poll) {
     const Execute<T> execute = choose_execute<T>();
     std::atomic<std::int64_t> done{0};
     const int width = tape.batch * kLanes<T>;
+    const std::int64_t count = inputs.count;
+    const auto scaled = [&](F number, std::int64_t input) { return static_cast<double>(number) * scale[input]; };
     const auto task = [&](std::int64_t block, Workspace<T>& workspace, const std::atomic<bool>&) {
         const std::int64_t first = block * width;
-        if (tape.batch == 1) interleave(data, tape.data_size, first, count, width, workspace.data.get());
+        if (tape.batch == 1) interleave(inputs.numbers, tape.data_size, first, count, width, workspace.data.get(), scaled);
         if (own_known) interleave(own, tape.own_size, first, count, width, workspace.own.get());
         for (int place = 0; place < width; ++place)
-            workspace.own[place] = static_cast<T>(own[std::min(first + place, count - 1) * tape.own_size]);
+            workspace.own[place] = static_cast<T>(scale[std::min(first + place, count - 1)]);
         std::fill_n(workspace.nngp.get(), width, T(0));  // a tape without output leaves them as they are
         std::fill_n(workspace.ntk.get(), width, T(0));
         execute(tape, {nullptr, workspace.data.get(), products.values ? products.values + first : nullptr, products.data_stride,
-                       nullptr, workspace.own.get(), workspace.slots.get(), workspace.rows.get(), workspace.rings.get(), workspace.accumulators.get(),
-                       workspace.nngp.get(), workspace.ntk.get(), true, own_known});
+                       nullptr, workspace.own.get(), workspace.slots.get(), workspace.rows.get(), workspace.rings.get(),
+                       workspace.accumulators.get(), workspace.lines.get(), workspace.places.get(), workspace.nngp.get(),
+                       workspace.ntk.get(), true, own_known});
         const std::int64_t end = std::min(first + width, count);
         for (std::int64_t begin = 0; begin < tape.own_size; begin += kPart)
             for (std::int64_t row = first; row < end; ++row)
@@ -212,13 +268,23 @@ bool self(const Tape& tape, const T* data, std::int64_t count, const Products<T>
     return run_tasks((count + width - 1) / width, threads, done, poll, [&] { return Workspace<T>(tape); }, task);
 }
 
-#define NTKIT_INSTANTIATE(T)                                                                                                    \
+#define NTKIT_CROSS(T)                                                                                                          \
     template bool cross<T>(const Tape&, const Batch<T>&, const Batch<T>&, const Products<T>&, const Result<T>&, bool,           \
-                           std::int64_t, std::int64_t, int, const Poll&);                                                       \
-    template bool self<T, float>(const Tape&, const T*, std::int64_t, const Products<T>&, bool, float*, T*, T*, int, const Poll&);
-NTKIT_INSTANTIATE(float)
-NTKIT_INSTANTIATE(double)
-template bool self<double, double>(const Tape&, const double*, std::int64_t, const Products<double>&, bool, double*, double*, double*,
-                                   int, const Poll&);
+                           std::int64_t, std::int64_t, int, const Poll&);
+NTKIT_CROSS(float)
+NTKIT_CROSS(double)
+#define NTKIT_SELF(F, T, O)                                                                                                     \
+    template bool self<F, T, O>(const Tape&, const Inputs<F>&, const double*, const Products<T>&, bool, O*, T*, T*, int, const Poll&);
+#define NTKIT_READ(F, T)                                                                                                        \
+    template bool read<F, T>(const Inputs<F>&, const std::vector<std::int64_t>&, bool, double, T*, double*, std::int64_t,       \
+                             double*, int, const Poll&);
+#define NTKIT_FROM(F)          \
+    NTKIT_READ(F, float)       \
+    NTKIT_READ(F, double)      \
+    NTKIT_SELF(F, float, float)   \
+    NTKIT_SELF(F, double, float)  \
+    NTKIT_SELF(F, double, double)
+NTKIT_FROM(float)
+NTKIT_FROM(double)
 
 }  // namespace ntkit

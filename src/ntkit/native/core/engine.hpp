@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "tape.hpp"
 
@@ -17,7 +18,14 @@ struct Batch {
     std::int64_t count;
 };
 
-// Inner products of vectors divided by C, for each data a matrix; no values for networks that have positions.
+// Inputs as they came, each with its numbers side by side: (count, size).
+template <class F>
+struct Inputs {
+    const F* numbers;
+    std::int64_t count, size;
+};
+
+// Inner products of vectors, for each data a matrix; no values for networks that have positions.
 template <class T>
 struct Products {
     const T* values;
@@ -41,11 +49,17 @@ template <class T>
 bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, const Products<T>& products, const Result<T>& result,
            bool upper, std::int64_t first_row, std::int64_t first_column, int threads, const Poll& poll);
 
-// Computes what is remembered of each input on its own (count, own_size), and its K and Theta with itself.
-// The first number of each must be there. Where `own_known`, the others are too, in higher precision, and only what must match the
-// arithmetic of `cross` to the bit is computed again. O: in which precision they are kept.
-template <class T, class O>
-bool self(const Tape& tape, const T* data, std::int64_t count, const Products<T>& products, bool own_known, O* own, T* nngp, T* ntk,
-          int threads, const Poll& poll);
+// Finds what each input is multiplied with: where `scalable`, what brings the mean of its squares, `bias` added, to one. Writes the
+// numbers so multiplied to `data` (null: not wanted), and their squares summed up over each data, whose sizes are given.
+template <class F, class T>
+bool read(const Inputs<F>& inputs, const std::vector<std::int64_t>& sizes, bool scalable, double bias, T* data, double* squares,
+          std::int64_t squares_stride, double* scale, int threads, const Poll& poll);
+
+// Computes what is remembered of each input, multiplied with its scale, on its own (count, own_size), and its K and Theta with itself.
+// Where `own_known`, the former is there already, in higher precision, and only what must match the arithmetic of `cross` to the bit
+// is computed again. O: in which precision it is kept.
+template <class F, class T, class O>
+bool self(const Tape& tape, const Inputs<F>& inputs, const double* scale, const Products<T>& products, bool own_known, O* own,
+          T* nngp, T* ntk, int threads, const Poll& poll);
 
 }  // namespace ntkit

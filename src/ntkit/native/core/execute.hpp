@@ -14,14 +14,16 @@ template <class T>
 struct Block {
     const T* data1;        // (data_size); of vectors the features themselves
     const T* data2;        // (data_size, kLanes); of vectors (batch * kLanes, data_size), one row after the other
-    const T* products;     // of vectors: x . x' / C, batch * kLanes of them for each data
+    const T* products;     // of vectors: x . x', batch * kLanes of them for each data
     std::int64_t products_stride;  // from one data to the next
     const T* own1;         // (own_size); null: each input with itself
     T* own2;               // (own_size, batch, kLanes)
-    T* slots;              // (slots, 2, slot_positions, kLanes)
+    T* slots;              // for each slot (2, positions, kLanes)
     T* rows;               // (2, row_positions, kLanes)
     T* rings;              // (kRingPositions, kLanes)
     double* accumulators;  // (accumulators, 2, accumulator_positions, kLanes)
+    const void** lines;    // (2, window_rows)
+    long* places;          // (4, window_rows)
     T* nngp;               // (batch, kLanes)
     T* ntk;
     bool zeros;            // some variance may be zero

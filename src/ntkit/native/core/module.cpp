@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <vector>
@@ -63,24 +64,34 @@ void require(bool condition, const char* message) {
     if (!condition) throw std::invalid_argument(message);
 }
 
+// The plane of an operation must fit into the slot, or the accumulator, that an instruction names.
+void check_place(const ntkit::Tape& tape, std::int32_t place, bool accumulator, const std::int32_t* size) {
+    require(place >= 0 && place < (accumulator ? tape.accumulators : tape.slots()), "an instruction names a slot that is not there");
+    const std::int64_t there = accumulator ? tape.accumulator_positions : tape.slot_start[place + 1] - tape.slot_start[place];
+    require(static_cast<std::int64_t>(size[0]) * size[1] * size[2] <= there, "a plane does not fit into its slot");
+}
+
 ntkit::Tape make_tape(Array<const std::int32_t, 2> operations, Array<const double, 2> constants,
                       const std::vector<std::vector<double>>& factors, const std::vector<std::vector<double>>& counts,
                       Array<const std::int32_t, 2> instructions, Array<const double, 1> instruction_factors,
-                      const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& data_sizes) {
+                      const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& slot_positions,
+                      const std::vector<std::int64_t>& data_sizes) {
     require(operations.shape(1) == kOperationInts && constants.shape(1) == ntkit::kConstants, "operations have another form");
     require(operations.shape(0) == constants.shape(0) && operations.shape(0) == factors.size() && factors.size() == counts.size(),
             "operations differ in number");
     require(instructions.shape(1) == kInstructionInts && instructions.shape(0) == instruction_factors.shape(0),
             "instructions have another form");
-    require(sizes.size() == 7, "sizes have another form");
+    require(sizes.size() == 5, "sizes have another form");
     ntkit::Tape tape;
     tape.batch = static_cast<std::int32_t>(sizes[0]);
-    tape.slots = static_cast<std::int32_t>(sizes[1]);
-    tape.slot_positions = sizes[2];
-    tape.accumulators = static_cast<std::int32_t>(sizes[3]);
-    tape.accumulator_positions = sizes[4];
-    tape.row_positions = sizes[5];
-    tape.own_size = sizes[6];
+    tape.accumulators = static_cast<std::int32_t>(sizes[1]);
+    tape.accumulator_positions = sizes[2];
+    tape.row_positions = sizes[3];
+    tape.own_size = sizes[4];
+    for (const std::int64_t positions : slot_positions) {
+        require(positions > 0, "a slot without positions");
+        tape.slot_start.push_back(tape.slot_start.back() + positions);
+    }
     for (std::size_t i = 0; i < operations.shape(0); ++i) {
         const std::int32_t* row = operations.data() + i * kOperationInts;
         ntkit::Operation op{};
@@ -102,8 +113,6 @@ ntkit::Tape make_tape(Array<const std::int32_t, 2> operations, Array<const doubl
         op.twice = ntkit::ScaledArcCosine<double>(factor);
         op.factors = factors[i];
         op.counts = counts[i];
-        for (const std::int32_t* size : {op.in_size, op.out_size})
-            require(static_cast<std::int64_t>(size[0]) * size[1] * size[2] <= tape.slot_positions, "a plane does not fit into its slot");
         tape.window_rows = std::max(tape.window_rows, static_cast<std::int64_t>(op.kernel[0]) * op.kernel[1]);
         tape.operations.push_back(op);
     }
@@ -120,10 +129,14 @@ ntkit::Tape make_tape(Array<const std::int32_t, 2> operations, Array<const doubl
             step.out_offset[axis] = row[5 + ntkit::kAxes + axis];
         }
         step.factor = instruction_factors.data()[i];
-        const std::int32_t places = std::max(tape.slots, tape.accumulators);
-        require(row[1] >= 0 && row[1] < static_cast<std::int32_t>(tape.operations.size()) && row[2] >= 0 && row[2] < places &&
-                    row[3] >= 0 && row[3] < places,
-                "an instruction names an operation or a slot that is not there");
+        require(row[1] >= 0 && row[1] < static_cast<std::int32_t>(tape.operations.size()), "an instruction names an operation that is not there");
+        const ntkit::Operation& op = tape.operations[step.operation];
+        const bool sums = op.wide && (step.kind == ntkit::Kind::clear || step.kind == ntkit::Kind::pool || step.kind == ntkit::Kind::reduce);
+        check_place(tape, step.out, sums, op.out_size);
+        const bool settles = step.kind == ntkit::Kind::settle, moves = step.kind == ntkit::Kind::layer || step.kind == ntkit::Kind::pool ||
+                   step.kind == ntkit::Kind::own_pool || step.kind == ntkit::Kind::reduce;
+        if (settles || step.in != step.out)  // what reads nothing names its target
+            check_place(tape, step.in, settles, moves ? op.in_size : op.out_size);
         tape.instructions.push_back(step);
     }
     for (const std::int64_t size : data_sizes) {
@@ -199,17 +212,33 @@ void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> o
     });
 }
 
-template <class T, class O>
-void self(const ntkit::Tape& tape, Array<const T, 2> data, Array<const T, 3> products, bool own_known, Array<O, 2> own,
-          Array<T, 1> nngp, Array<T, 1> ntk, int threads, const nb::object& progress) {
+template <class F, class T>
+void read(Array<const F, 2> numbers, const std::vector<std::int64_t>& sizes, bool scalable, double bias,
+          std::optional<Array<T, 2>> data, Array<double, 3> squares, Array<double, 1> scale, int threads, const nb::object& progress) {
+    const std::size_t count = numbers.shape(0), size = numbers.shape(1);
+    require(static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0})) == size, "data of another size");
+    require(!data || (data->shape(0) >= count && data->shape(1) == size), "a result of another shape");
+    require(squares.shape(0) == sizes.size() && squares.shape(1) == 1 && squares.shape(2) >= count, "squares of another shape");
+    require(scale.shape(0) == count, "scales of another count");
+    run_polled(progress, [&](const ntkit::Poll& poll) {
+        ntkit::read<F, T>({numbers.data(), static_cast<std::int64_t>(count), static_cast<std::int64_t>(size)}, sizes, scalable, bias,
+                          data ? data->data() : nullptr, squares.data(), static_cast<std::int64_t>(squares.shape(2)), scale.data(),
+                          threads, poll);
+    });
+}
+
+template <class F, class T, class O>
+void self(const ntkit::Tape& tape, Array<const F, 2> numbers, Array<const double, 1> scale, Array<const T, 3> products, bool own_known,
+          Array<O, 2> own, Array<T, 1> nngp, Array<T, 1> ntk, int threads, const nb::object& progress) {
     const std::size_t count = own.shape(0);
-    require(data.shape(0) == count && static_cast<std::int64_t>(data.shape(1)) == tape.data_size, "data of another size");
+    require(numbers.shape(0) == count && static_cast<std::int64_t>(numbers.shape(1)) == tape.data_size, "data of another size");
     require(nngp.shape(0) == count && ntk.shape(0) == count && static_cast<std::int64_t>(own.shape(1)) == tape.own_size,
             "a result of another shape");
+    require(scale.shape(0) == count, "scales of another count");
     const ntkit::Products<T> read = read_products<T>(tape, products, 1, count);
     run_polled(progress, [&](const ntkit::Poll& poll) {
-        ntkit::self<T, O>(tape, data.data(), static_cast<std::int64_t>(count), read, own_known, own.data(), nngp.data(), ntk.data(),
-                       threads, poll);
+        ntkit::self<F, T, O>(tape, {numbers.data(), static_cast<std::int64_t>(count), tape.data_size}, scale.data(), read, own_known,
+                             own.data(), nngp.data(), ntk.data(), threads, poll);
     });
 }
 
@@ -220,11 +249,27 @@ void define_cross(nb::module_& m) {
           nb::arg("first_column"), nb::arg("threads"), nb::arg("progress").none(), "Compute the kernels between two batches.");
 }
 
-template <class T, class O>
+template <class F, class T>
+void define_read(nb::module_& m) {
+    m.def("read", &read<F, T>, nb::arg("numbers"), nb::arg("sizes"), nb::arg("scalable"), nb::arg("bias"), nb::arg("data").none(),
+          nb::arg("squares"), nb::arg("scale"), nb::arg("threads"), nb::arg("progress").none(),
+          "Find what each input is multiplied with, and multiply it.");
+}
+
+template <class F, class T, class O>
 void define_self(nb::module_& m) {
-    m.def("self", &self<T, O>, nb::arg("tape"), nb::arg("data"), nb::arg("products"), nb::arg("own_known"), nb::arg("own"),
-          nb::arg("nngp"), nb::arg("ntk"), nb::arg("threads"), nb::arg("progress").none(),
+    m.def("self", &self<F, T, O>, nb::arg("tape"), nb::arg("numbers"), nb::arg("scale"), nb::arg("products"), nb::arg("own_known"),
+          nb::arg("own"), nb::arg("nngp"), nb::arg("ntk"), nb::arg("threads"), nb::arg("progress").none(),
           "Compute what is remembered of each input on its own, and its kernels with itself.");
+}
+
+template <class F>
+void define_from(nb::module_& m) {
+    define_read<F, float>(m);
+    define_read<F, double>(m);
+    define_self<F, float, float>(m);
+    define_self<F, double, float>(m);
+    define_self<F, double, double>(m);
 }
 
 }  // namespace
@@ -241,9 +286,8 @@ NB_MODULE(_core, m) {
     m.def("make_tape", &make_tape, "Read a tape from arrays.");
     define_cross<float>(m);
     define_cross<double>(m);
-    define_self<float, float>(m);
-    define_self<double, float>(m);
-    define_self<double, double>(m);
+    define_from<float>(m);
+    define_from<double>(m);
     m.def("roofline", [](bool single, double seconds) {
         const nb::gil_scoped_release release;
         return single ? ntkit::roofline<float>(seconds) : ntkit::roofline<double>(seconds);

@@ -123,8 +123,7 @@ struct Tape {
     std::vector<Operation> operations;
     std::vector<Instruction> instructions;
     std::int32_t batch = 1;            // blocks of lanes run at once; in networks of vectors they stand in for positions
-    std::int32_t slots = 0;
-    std::int64_t slot_positions = 0;   // the largest plane
+    std::vector<std::int64_t> slot_start{0};     // where each slot begins, in positions, and where the last one ends
     std::int32_t accumulators = 0;
     std::int64_t accumulator_positions = 0;
     std::int64_t row_positions = 0;    // the longest row that a window reads, its padding included
@@ -132,6 +131,8 @@ struct Tape {
     std::int64_t own_size = 0;         // numbers of each input on its own
     std::vector<std::int64_t> data_start;        // where each data's numbers begin, in an input's row
     std::int64_t data_size = 0;                  // numbers of one input
+
+    std::int64_t slots() const { return static_cast<std::int64_t>(slot_start.size()) - 1; }
 };
 
 }  // namespace ntkit
