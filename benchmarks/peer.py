@@ -1,6 +1,6 @@
 """The peer, neural-tangents, in an environment of its own: reads requests and answers with seconds, one a line.
 
-A request names layers, dtype and a file with the inputs; the answer has the best time of a jitted call, compile time excluded,
+A request names layers, dtype and a file with the inputs; the answer has the best time of two jitted calls, compile time excluded,
 and the first entries of the kernel, so that both sides are seen to compute the same.
 """
 
@@ -45,17 +45,20 @@ def main() -> None:  # noqa: D103
         request = json.loads(line)
         jax.config.update("jax_enable_x64", request["dtype"] == "float64")
         arrays = np.load(request["file"])
-        x1, x2 = (jax.numpy.asarray(arrays[name].astype(request["dtype"])) for name in ("x1", "x2"))
-        if x1.ndim == 4:
-            x1, x2 = (jax.numpy.transpose(x, (0, 2, 3, 1)) for x in (x1, x2))
+        batches = [jax.numpy.asarray(arrays[name].astype(request["dtype"])) for name in arrays]
+        if batches[0].ndim == 4:
+            batches = [jax.numpy.transpose(x, (0, 2, 3, 1)) for x in batches]
+        x1, x2 = (*batches, None)[:2]  # of one batch alone: its kernel with itself
         key = (request["name"], request["dtype"])
         if key not in kernels:
             _, _, kernel_fn = stax.serial(*(layer(word) for word in request["words"]))
             kernels[key] = jax.jit(lambda a, b, kernel_fn=kernel_fn: kernel_fn(a, b, "ntk"))
             kernels[key](x1, x2).block_until_ready()
-        start = time.perf_counter()
-        value = kernels[key](x1, x2).block_until_ready()
-        seconds = time.perf_counter() - start
+        seconds = float("inf")
+        for _ in range(2):
+            start = time.perf_counter()
+            value = kernels[key](x1, x2).block_until_ready()
+            seconds = min(seconds, time.perf_counter() - start)
         print(json.dumps({"seconds": seconds, "corner": np.asarray(value)[:2, :2].astype(float).tolist()}), flush=True)
 
 

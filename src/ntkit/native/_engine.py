@@ -94,7 +94,7 @@ class NativeEngine:
         dtype = self._dtype(x1)
         columns = x1 if x2 is None else x2
         # Where the core's numbers are of the inputs' type, it writes where they are wanted.
-        out = Kernels(*(_empty(len(x1), len(columns), x1.dtype) if wanted else None for wanted in (ntk, nngp)))
+        out = Kernels(*(_empty(len(x1), len(columns), dtype=x1.dtype) if wanted else None for wanted in (ntk, nngp)))
         total = len(x1) * len(columns) if x2 is not None else len(x1) * (len(x1) + 1) // 2
         done = 0
         size = torch.finfo(dtype).bits // 8
@@ -105,6 +105,7 @@ class NativeEngine:
             second = self._read(columns[own2.start : own2.stop], dtype)
             # Few rows of vectors at a time: most of their products are still in the last cache when the core reads them.
             row_step = 2 * _TILE if plan.batch > 1 else max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
+            products = self._space_for_products(min(row_step, len(x1)), len(own2), dtype)
             for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
                 if x2 is None and own1.start >= own2.start and own1.stop <= own2.stop:
                     first = second.rows(own1.start - own2.start, own1.stop - own2.start)
@@ -119,9 +120,9 @@ class NativeEngine:
                     for target in targets
                 ]
                 report = None if progress is None else _shifted(progress, done, total)
-                products = self._products(first, second, dtype, own1.start - own2.start if upper else -len(x1))
+                _multiply(first, second, products, own1.start - own2.start if upper else -len(x1))
                 _core.cross(
-                    plan.tape, first.data, first.own, second.data, second.own, products,
+                    plan.tape, first.data, first.own, second.data, second.own, products.numpy(),
                     tile[1], tile[0], upper, own1.start, own2.start, torch.get_num_threads(), report,
                 )  # fmt: skip
                 done += _entries(own1, own2) if upper else len(own1) * len(own2)
@@ -196,29 +197,33 @@ class NativeEngine:
             numbers = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
         return numbers.detach().contiguous().numpy()
 
-    def _products(self, first: _Batch, second: _Batch, dtype: torch.dtype, below: int) -> NDArray[Any]:
-        """Give x . x' of vectors, rows and columns padded to whole tiles; nothing of images.
+    def _space_for_products(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        """Give room for x . x' of vectors, shape (data, whole tiles, whole tiles); none for images.
 
-        Matrix products of one shape: of another shape or by other threads the same entry might have other bits. Tiles that are
-        below the diagonal, by ``below`` rows before the first, are left as they are.
+        It is used again for further rows, and so stays in the cache.
         """
         if self._layout.batch == 1:
-            return np.zeros((0, 0, 0), _NUMPY[dtype])
-        matrices = []
-        for left, right in zip(first.vectors, second.vectors, strict=True):
-            product = _empty(len(left), len(right), dtype)
-            for rows in _ranges(len(left), _TILE):
-                for columns in _ranges(len(right), _TILE):
-                    if columns.stop > rows.start + below:
-                        tile = product[rows.start : rows.stop, columns.start : columns.stop]
-                        torch.mm(left[rows.start : rows.stop], right[columns.start : columns.stop].T, out=tile)
-            matrices.append(product)
-        return (matrices[0][None] if len(matrices) == 1 else torch.stack(matrices)).numpy()
+            return torch.zeros((0, 0, 0), dtype=dtype)
+        return _empty(len(self._plan("self", False).inputs), _whole(rows), _whole(columns), dtype=dtype)
 
 
-def _empty(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> None:
+    """Write x . x' of vectors to ``products``, of whole tiles.
+
+    Matrix products of one shape: of another shape or by other threads the same entry might have other bits. Tiles that are
+    below the diagonal, by ``below`` rows before the first, are left as they are.
+    """
+    for left, right, product in zip(first.vectors, second.vectors, products, strict=True):
+        for rows in _ranges(len(left), _TILE):
+            for columns in _ranges(len(right), _TILE):
+                if columns.stop > rows.start + below:
+                    tile = product[rows.start : rows.stop, columns.start : columns.stop]
+                    torch.mm(left[rows.start : rows.stop], right[columns.start : columns.stop].T, out=tile)
+
+
+def _empty(*shape: int, dtype: torch.dtype) -> Tensor:
     # By numpy, which asks for large pages: small ones cost as much time as the kernels of vectors.
-    return torch.from_numpy(np.empty((rows, columns), _NUMPY[dtype]))
+    return torch.from_numpy(np.empty(shape, _NUMPY[dtype]))
 
 
 def _whole(count: int) -> int:
