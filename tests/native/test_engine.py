@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.native import NativeEngine, _core, _engine
+from ntkit.native import NativeEngine, _core, _engine, _tape
 
 
 def normal(*shape, seed=0):
@@ -185,6 +185,27 @@ def test_only_the_planes_that_are_needed():
     assert engine_of(gap, 3, 8, 8)._plan("cross", True).planes == 2 * 15 * 15 + 15 + 1 + 1 + 1
     pool = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, 1))
     assert engine_of(pool, 3, 8, 8)._plan("cross", True).planes == 2 * 9 + 3 + 1 + 1 + 1
+
+
+@pytest.mark.parametrize("mode", ["zeros", "circular"])
+@pytest.mark.parametrize("kernel", [2, 3])
+def test_planes_computed_again_are_the_same(kernel, mode, monkeypatch):
+    """Where little may be kept, planes that pools share are computed for each offset: more of them, in less room."""
+    convolutions = {"padding": 1, "padding_mode": mode}
+    net = nn.Sequential(
+        *convs(3, 4, **convolutions), nn.AvgPool2d(kernel), *convs(4, 4, **convolutions), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(4, 1),
+    )  # fmt: skip
+    x = normal(5, 3, 12, 10)
+    results, plans = [], []
+    for room in (_tape.KEPT_BYTES, 0):
+        monkeypatch.setattr(_tape, "KEPT_BYTES", room)
+        engine = engine_of(net, 3, 12, 10)
+        plans.append(engine._plan("cross", True))
+        results.append(engine.gram(x, None, True, True))
+    assert plans[0].planes < plans[1].planes
+    assert plans[0].kept_bytes > plans[1].kept_bytes
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 class Functional(nn.Module):

@@ -15,7 +15,10 @@ from ._layout import AXES, Layout, Own
 from ._operations import FEW_TERMS, Operation, constant_operation, node_operation, store_operation, three
 from ._planes import Offset, Part, Plane, Planes
 
-__all__ = ["TapePlan", "plan_cross", "plan_self"]
+__all__ = ["KEPT_BYTES", "TapePlan", "plan_cross", "plan_self"]
+
+KEPT_BYTES = 48 << 20  # of the planes that a thread keeps, as long as computing some of them again is of any use
+_PLANE_BYTES = 2 * 64  # of K, or H, and Theta at one position: kLanes numbers each
 
 
 class _Kind(IntEnum):
@@ -64,6 +67,8 @@ class TapePlan:
         How many blocks of pairs it runs at once: more than one where no value has positions.
     planes
         How many planes it computes, all nodes together.
+    kept_bytes
+        How much room a thread needs for the planes that are there at the same time.
     """
 
     tape: _core.Tape
@@ -72,6 +77,7 @@ class TapePlan:
     own_size: int
     batch: int
     planes: int
+    kept_bytes: int
 
     @property
     def data_size(self) -> int:
@@ -85,8 +91,48 @@ class TapePlan:
 
 
 def plan_cross(layout: Layout, ntk: bool) -> TapePlan:
-    """Plan the kernels between two inputs of which what is remembered is known."""
-    planner = _Planner(layout, ntk, alone=False)
+    """Plan the kernels between two inputs of which what is remembered is known.
+
+    Neighbouring offsets of a pool share planes. These are kept: to compute one again takes at least one layer, and longer than to
+    fetch it, be it from memory (``benchmarks/planes.py`` measures both). Where all that is kept is more than ``KEPT_BYTES``, as
+    of large images, the pools that keep most go without; but not where windows overlap, since each plane has many readers there.
+    """
+    plan = _plan_cross(layout, ntk, frozenset())
+    over = plan.kept_bytes - KEPT_BYTES
+    if over <= 0:
+        return plan
+    again: set[int] = set()
+    for kept, pool in sorted(((_kept_bytes(layout, pool), pool) for pool in _pools(layout)), reverse=True):
+        if over > 0:
+            again.add(pool)
+            over -= kept
+    return min(plan, _plan_cross(layout, ntk, frozenset(again)), key=lambda plan: plan.kept_bytes)
+
+
+def _pools(layout: Layout) -> list[int]:
+    """Give the pools whose neighbouring offsets read the same planes, each of them less than twice."""
+    return [
+        index
+        for index, node in enumerate(layout.program.nodes)
+        if isinstance(op := node.op, AvgPool) and op.size > 1 and op.stride >= op.kernel
+    ]
+
+
+def _kept_bytes(layout: Layout, pool: int) -> int:
+    """How much a pool keeps from one offset along its axis to the next: the planes of all offsets along the axes before it."""
+    nodes = layout.program.nodes
+    op, positions = nodes[pool].op, nodes[nodes[pool].inputs[0]].positions
+    assert isinstance(op, AvgPool)
+    return (
+        max(2 * op.kernel - 1 - op.stride, 0)
+        * prod(2 * size - 1 for size in positions[: op.axis])
+        * prod(positions)
+        * _PLANE_BYTES
+    )
+
+
+def _plan_cross(layout: Layout, ntk: bool, again: frozenset[int]) -> TapePlan:
+    planner = _Planner(layout, ntk, alone=False, again=again)
     output = Plane(layout.program.output, (), True)
     planner.count([output])
     planner.finish(output)
@@ -116,9 +162,9 @@ def plan_self(layout: Layout, ntk: bool, output: bool) -> TapePlan:
 
 
 class _Planner:
-    def __init__(self, layout: Layout, ntk: bool, alone: bool) -> None:
+    def __init__(self, layout: Layout, ntk: bool, alone: bool, again: frozenset[int] = frozenset()) -> None:
         self.layout, self.ntk = layout, ntk
-        self.planes = Planes(layout, ntk, alone)
+        self.planes = Planes(layout, ntk, alone, again)
         self.nodes = layout.program.nodes
         self.instructions: list[list[int]] = []
         self.instruction_factors: list[float] = []
@@ -386,5 +432,11 @@ class _Planner:
             data_sizes,
         )
         return TapePlan(
-            tape, tuple(self.inputs), tuple(data_sizes), self.layout.own_size, self.layout.batch, self._computed
+            tape,
+            tuple(self.inputs),
+            tuple(data_sizes),
+            self.layout.own_size,
+            self.layout.batch,
+            self._computed,
+            sum(self._slot_positions) * _PLANE_BYTES,
         )

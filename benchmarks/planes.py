@@ -1,0 +1,76 @@
+"""Times planes that neighbouring offsets of a pool share: kept until the last reads them, against computed again for each.
+
+    python benchmarks/planes.py
+
+The engine keeps them, unless they take too much room (``KEPT_BYTES`` in ``ntkit/native/_tape.py``): this shows why.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import nn
+
+import ntkit
+from ntkit.native import NativeEngine
+from ntkit.native._tape import TapePlan, _plan_cross
+from ntkit.program import AvgPool
+
+CASES = [(layers, side) for layers in (1, 2, 3) for side in (32, 64)]
+PAIRS = 4, 16
+
+
+def network(layers: int) -> nn.Module:
+    """Build convolutions, a pool whose planes are shared, and one more convolution."""
+    modules: list[nn.Module] = []
+    for layer in range(layers):
+        modules += [nn.Conv2d(4 if layer else 3, 4, 3, padding=1), nn.ReLU()]
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1)]
+    return nn.Sequential(*modules, nn.AvgPool2d(2), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), *head)
+
+
+def plans(layers: int, side: int) -> tuple[NativeEngine, list[TapePlan]]:
+    """Give an engine, and its plans: everything kept, and everything along the last axis computed again."""
+    engine = NativeEngine(ntkit.infinite_width(network(layers))._tracer.program((3, side, side)))
+    nodes = engine.program.nodes
+    pools = [
+        i for i, node in enumerate(nodes) if isinstance(node.op, AvgPool) and node.op.size > 1 and node.op.axis == 1
+    ]
+    return engine, [_plan_cross(engine._layout, True, again) for again in (frozenset(), frozenset(pools))]
+
+
+def main() -> int:
+    """Measure both ways alternately and print a table."""
+    table = Table(title=f"seconds of {PAIRS[0]} x {PAIRS[1]} entries, best of 4, one and two threads")
+    for column in ("layers before the pool", "side", "MB a thread, kept", "again", "1 thread: kept, s", "again / kept",
+                   "2 threads: kept, s", "again / kept"):  # fmt: skip
+        table.add_column(column, justify="right")
+    before = torch.get_num_threads()
+    for layers, side in track(CASES):
+        generator = torch.Generator().manual_seed(0)
+        x1, x2 = (torch.rand((n, 3, side, side), generator=generator) for n in PAIRS)
+        engine, both = plans(layers, side)
+        row = [str(layers), str(side), *(f"{plan.kept_bytes / 1e6:.1f}" for plan in both)]
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            best = [float("inf")] * 2
+            for _ in range(4):
+                for which, plan in enumerate(both):
+                    engine._plans["cross", True] = plan
+                    start = time.perf_counter()
+                    engine.gram(x1, x2, True, False)
+                    best[which] = min(best[which], time.perf_counter() - start)
+            row += [f"{best[0]:.3f}", f"{best[1] / best[0]:.2f}"]
+        table.add_row(*row)
+    torch.set_num_threads(before)
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
