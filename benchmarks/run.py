@@ -158,7 +158,8 @@ def measure(name: str, case: Case, peer: Peer | None, repeats: int) -> dict[str,
         ours = best[f"native {dtype}"]
         result[f"ratio {dtype}"] = None if theirs is None else theirs / ours
         result[f"entries x layers / s, {dtype}"] = case.covariance_entries / ours
-        if len(case.shape) > 1:  # a roofline of windows and activations says nothing of matrix products
+        # A roofline of windows and activations says nothing of matrix products, nor of entries that are mirror images.
+        if len(case.shape) > 1 and not case.gram:
             ceiling = threads * native.roofline(dtype == "float32")
             result[f"of the roofline, {dtype}"] = case.covariance_entries / ours / ceiling
     result["speed-up by threads"] = best["native float32, one thread"] / best["native float32"]
@@ -180,7 +181,13 @@ def main() -> int:
         peer = Peer(options.peer)
     else:
         print("neural-tangents is not there (make peer installs it): its columns stay empty.", file=sys.stderr)
-    rows = [measure(name, CASES[name], peer, options.repeats) for name in track(options.only or list(CASES))]
+    machine = {"machine": platform.processor() or platform.machine(), "threads": torch.get_num_threads(),
+               "simd": native.build_info().simd, "ntkit": ntkit.__version__, "torch": torch.__version__}  # fmt: skip
+    rows = []
+    for name in track(options.only or list(CASES)):
+        rows.append(measure(name, CASES[name], peer, options.repeats))
+        # After each case: a run that is stopped has lost nothing.
+        options.output.write_text(json.dumps({"machine": machine, "seconds an entry": rows}, indent=2) + "\n")
     title = f"milliseconds an entry of the NTK, {torch.get_num_threads()} threads, best of {options.repeats}"
     times = ["native float32", "native float64", "reference", "neural-tangents float32", "neural-tangents float64"]
     figures = ["ratio float32", "ratio float64", "of the roofline, float32", "of the roofline, float64", "speed-up by threads",
@@ -200,9 +207,6 @@ def main() -> int:
         for row in rows:
             table.add_row(row["case"], *("-" if row.get(column) is None else text(row[column]) for column in columns))
         Console().print(table)
-    machine = {"machine": platform.processor() or platform.machine(), "threads": torch.get_num_threads(),
-               "simd": native.build_info().simd, "ntkit": ntkit.__version__, "torch": torch.__version__}  # fmt: skip
-    options.output.write_text(json.dumps({"machine": machine, "seconds an entry": rows}, indent=2) + "\n")
     return 0
 
 
