@@ -18,8 +18,7 @@ from torch import nn
 
 import ntkit
 from ntkit.native import NativeEngine
-from ntkit.native._tape import TapePlan, _plan_cross
-from ntkit.program import AvgPool
+from ntkit.native._tape import TapePlan, _plan_cross, _pools
 
 CASES = [(1, 32), (3, 32), (1, 64)]
 PAIRS = 2, 16
@@ -37,10 +36,7 @@ def network(layers: int) -> nn.Module:
 def plans(layers: int, side: int) -> tuple[NativeEngine, list[TapePlan]]:
     """Give an engine, and its plans: everything kept, and everything along the last axis computed again."""
     engine = NativeEngine(ntkit.infinite_width(network(layers))._tracer.program((3, side, side)))
-    nodes = engine.program.nodes
-    pools = [
-        i for i, node in enumerate(nodes) if isinstance(node.op, AvgPool) and node.op.size > 1 and node.op.axis == 1
-    ]
+    pools = [pool for pool in _pools(engine._layout) if engine.program.nodes[pool].op.axis == 1]
     return engine, [_plan_cross(engine._layout, True, again) for again in (frozenset(), frozenset(pools))]
 
 

@@ -126,8 +126,8 @@ def measure(name: str, case: Case, peer: Peer | None, repeats: int) -> dict[str,
         best[engine] = min(best.get(engine, float("inf")), answer[0] / entries)
         corners[engine] = answer[1]
 
-    def ours(a: Tensor, b: Tensor) -> tuple[float, Tensor]:
-        return timed(lambda: kernel(a, None if case.gram else b, engine="native"))
+    def engine_timed(engine: str, a: Tensor, b: Tensor) -> tuple[float, Tensor]:
+        return timed(lambda: kernel(a, None if case.gram else b, engine=engine))
 
     entries, few = case.rows * case.columns, case.peer_rows * case.peer_columns
     kernel(x1[:1], x2[:1])  # plans the tape
@@ -135,15 +135,14 @@ def measure(name: str, case: Case, peer: Peer | None, repeats: int) -> dict[str,
         file = str(Path(folder) / "inputs.npz")
         np.savez(file, x1=small1.numpy(), **({} if case.gram else {"x2": small2.numpy()}))
         for _ in range(repeats):
-            note("native float32", ours(x1, x2), entries)
-            note("native float64", ours(x1.double(), x2.double()), entries)
+            note("native float32", engine_timed("native", x1, x2), entries)
+            note("native float64", engine_timed("native", x1.double(), x2.double()), entries)
             torch.set_num_threads(1)
-            note("native float32, one thread", ours(x1, x2), entries)
+            note("native float32, one thread", engine_timed("native", x1, x2), entries)
             torch.set_num_threads(threads)
             if len(case.shape) == 1:
                 note("matrix product", timed(lambda: x1 @ (x1 if case.gram else x2).T), entries)
-            small = (small1, None if case.gram else small2)
-            note("reference", timed(lambda small=small: kernel(*small, engine="reference")), few)
+            note("reference", engine_timed("reference", small1, small2), few)
             if peer is not None:
                 for dtype in ("float32", "float64"):
                     note(f"neural-tangents {dtype}", peer.timed(name, case, dtype, file), few)
