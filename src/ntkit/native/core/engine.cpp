@@ -78,7 +78,7 @@ struct Workspace {
 
     explicit Workspace(const Tape& tape)
         : slots(allocate<T>(2 * tape.slot_start.back() * kLanes<T>)),
-          rows(allocate<T>(2 * tape.row_positions * kLanes<T>)),
+          rows(allocate<T>(4 * tape.row_positions * kLanes<T>)),
           rings(allocate<T>(tape.batch > 1 ? 0 : kRingPositions * kLanes<T>)),
           data(allocate<T>(tape.batch > 1 ? 0 : tape.data_size * kLanes<T>)),
           own(allocate<T>(tape.own_size * tape.batch * kLanes<T>)),

@@ -19,7 +19,7 @@ struct Block {
     const T* own1;         // (own_size); null: each input with itself
     T* own2;               // (own_size, batch, kLanes)
     T* slots;              // for each slot (2, positions, kLanes)
-    T* rows;               // (2, row_positions, kLanes)
+    T* rows;               // (2, 2, row_positions, kLanes)
     T* rings;              // (kRingPositions, kLanes)
     double* accumulators;  // (accumulators, 2, accumulator_positions, kLanes)
     const void** lines;    // (2, window_rows)
