@@ -160,7 +160,7 @@ def test_interruption_stops_within_a_second_and_leaves_no_threads():
 @pytest.mark.parametrize(("data", "own", "message"), [(5, 0, "another size"), (4, 1, "another shape")])
 def test_arrays_of_another_shape_are_refused(data, own, message):
     plan = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4)._plan("self", False)
-    arrays = np.zeros((2, data)), np.ones(2), np.zeros((1, 1, 512)), False, np.zeros((2, plan.own_size + own))
+    arrays = np.zeros((2, data)), np.ones(2), np.zeros((1, 1, 1, 1, 512)), False, np.zeros((2, plan.own_size + own))
     with pytest.raises(ValueError, match=message):
         _core.self(plan.tape, *arrays, np.zeros(2), np.zeros(2), 1, None)
 

@@ -20,10 +20,10 @@ from ._tape import TapePlan, plan_cross, plan_self
 
 __all__ = ["NativeEngine", "reason_against"]
 
-_CHUNK_BYTES = 48 << 20  # of each of: packed columns, packed rows, a tile of the result
+_CHUNK_BYTES = 48 << 20  # of each of: packed columns, packed rows, inner products or a tile of the result
 _PART_NUMBERS = 1 << 22  # of inputs that are read at a time, so that copies of them take little memory
 _MIRROR_ROWS = 256
-_PRODUCT_COLUMNS = 8192  # of vectors at a time: their products with two tiles of rows take 32 MiB in single precision
+_PRODUCT_COLUMNS = 8192  # of vectors at a time
 _TILE = 512  # of matrix products: all of one shape, since the edges of others are often rounded otherwise
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -103,8 +103,9 @@ class NativeEngine:
             step = min(max(_TILE, step // _TILE * _TILE), _PRODUCT_COLUMNS)
         for own2 in _ranges(len(columns), step):
             second = self._read(columns[own2.start : own2.stop], dtype)
-            # Few rows of vectors at a time: most of their products are still in the last cache when the core reads them.
-            row_step = 2 * _TILE if plan.batch > 1 else max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
+            row_step = max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
+            if plan.batch > 1:
+                row_step = max(1, row_step // _TILE) * _TILE
             products = self._space_for_products(min(row_step, len(x1)), len(own2), dtype)
             for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
                 if x2 is None and own1.start >= own2.start and own1.stop <= own2.stop:
@@ -173,7 +174,7 @@ class NativeEngine:
         numbers = self._numbers(plan, x)
         threads = torch.get_num_threads()
         scale, nngp, ntk = np.empty(len(x)), np.zeros(len(x)), np.zeros(len(x))
-        squares = np.zeros((len(plan.data_sizes), 1, _whole(len(x))))
+        squares = np.zeros((len(plan.data_sizes), 1, 1, 1, _whole(len(x))))
         _core.read(
             numbers, plan.data_sizes, self._layout.scalable, self._layout.bias, data, squares, scale, threads, None
         )
@@ -181,7 +182,7 @@ class NativeEngine:
         if own.dtype != np.float64 and self._layout.windows:
             # Sums inside a window are taken away from sums between two windows, so both must round alike.
             nothing = np.zeros(len(x), np.float32)
-            products = np.zeros((0, 0, 0), np.float32)
+            products = np.zeros((0, 0, 0, 0, 0), np.float32)
             _core.self(plan.tape, numbers, scale, products, True, own, nothing, nothing.copy(), threads, None)
         return ntk, nngp
 
@@ -198,27 +199,24 @@ class NativeEngine:
         return numbers.detach().contiguous().numpy()
 
     def _space_for_products(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-        """Give room for x . x' of vectors, shape (data, whole tiles, whole tiles); none for images.
-
-        It is used again for further rows, and so stays in the cache.
-        """
+        """Give room for x . x' of vectors, shape (data, tiles of rows, tiles of columns, rows, columns); none for images."""
         if self._layout.batch == 1:
-            return torch.zeros((0, 0, 0), dtype=dtype)
-        return _empty(len(self._plan("self", False).inputs), _whole(rows), _whole(columns), dtype=dtype)
+            return torch.zeros((0, 0, 0, 0, 0), dtype=dtype)
+        count = len(self._plan("self", False).inputs)
+        return _empty(count, _whole(rows) // _TILE, _whole(columns) // _TILE, _TILE, _TILE, dtype=dtype)
 
 
 def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> None:
-    """Write x . x' of vectors to ``products``, of whole tiles.
+    """Write x . x' of vectors to ``products``, tile by tile.
 
-    Matrix products of one shape: of another shape or by other threads the same entry might have other bits. Tiles that are
-    below the diagonal, by ``below`` rows before the first, are left as they are.
+    Matrix products of one shape, several at a time: of another shape the same entry might have other bits. Tiles that are below
+    the diagonal, by ``below`` rows before the first, are left as they are.
     """
     for left, right, product in zip(first.vectors, second.vectors, products, strict=True):
-        for rows in _ranges(len(left), _TILE):
-            for columns in _ranges(len(right), _TILE):
-                if columns.stop > rows.start + below:
-                    tile = product[rows.start : rows.stop, columns.start : columns.stop]
-                    torch.mm(left[rows.start : rows.stop], right[columns.start : columns.stop].T, out=tile)
+        for rows, own in enumerate(left.unflatten(0, (-1, _TILE))):
+            skipped = max(below // _TILE + rows, 0)
+            others = right.unflatten(0, (-1, _TILE))[skipped:]
+            torch.bmm(own.expand(len(others), -1, -1), others.transpose(1, 2), out=product[rows, skipped:])
 
 
 def _empty(*shape: int, dtype: torch.dtype) -> Tensor:

@@ -190,15 +190,22 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
             // The first column that is wanted.
             const std::int64_t begin = upper ? std::max(first, first_row + row - first_column) : first;
             if (begin >= end) break;
+            // Whole blocks go straight to the result.
+            const bool whole = begin == first && end == first + width;
+            const auto target = [&](T* values, T* block) {
+                return !values ? nullptr : whole ? values + row * result.stride + first : block;
+            };
+            T *const nngp = target(result.nngp, workspace.nngp.get()), *const ntk = target(result.ntk, workspace.ntk.get());
             execute(tape, {rows.data + row * tape.data_size,
                            vectors ? columns.data + first * tape.data_size : &data[first * tape.data_size],
-                           vectors ? products.values + row * products.row_stride + first : nullptr, products.data_stride,
+                           products.at(row, first), products.data_stride,
                            rows.own + row * tape.own_size, &own[first * tape.own_size], workspace.slots.get(),
                            workspace.rows.get(), workspace.rings.get(), workspace.accumulators.get(), workspace.lines.get(),
-                           workspace.places.get(), workspace.nngp.get(), workspace.ntk.get(),
-                           zero_rows[row] || zero_columns[first / width], true});
-            if (result.nngp) std::copy_n(&workspace.nngp[begin - first], end - begin, result.nngp + row * result.stride + begin);
-            if (result.ntk) std::copy_n(&workspace.ntk[begin - first], end - begin, result.ntk + row * result.stride + begin);
+                           workspace.places.get(), nngp, ntk, zero_rows[row] || zero_columns[first / width], true});
+            if (!whole) {
+                if (nngp) std::copy_n(nngp + (begin - first), end - begin, result.nngp + row * result.stride + begin);
+                if (ntk) std::copy_n(ntk + (begin - first), end - begin, result.ntk + row * result.stride + begin);
+            }
             done += end - begin;
         }
     };
@@ -250,7 +257,7 @@ bool self(const Tape& tape, const Inputs<F>& inputs, const double* scale, const 
             workspace.own[place] = static_cast<T>(scale[std::min(first + place, count - 1)]);
         std::fill_n(workspace.nngp.get(), width, T(0));  // a tape without output leaves them as they are
         std::fill_n(workspace.ntk.get(), width, T(0));
-        execute(tape, {nullptr, workspace.data.get(), products.values ? products.values + first : nullptr, products.data_stride,
+        execute(tape, {nullptr, workspace.data.get(), products.at(0, first), products.data_stride,
                        nullptr, workspace.own.get(), workspace.slots.get(), workspace.rows.get(), workspace.rings.get(),
                        workspace.accumulators.get(), workspace.lines.get(), workspace.places.get(), workspace.nngp.get(),
                        workspace.ntk.get(), true, own_known});

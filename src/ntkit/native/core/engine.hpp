@@ -25,11 +25,19 @@ struct Inputs {
     std::int64_t count, size;
 };
 
-// Inner products of vectors, for each data a matrix; no values for networks that have positions.
+// Inner products of vectors, in tiles: (data, tiles of rows, tiles of columns, rows, columns). No values for networks that have
+// positions.
 template <class T>
 struct Products {
     const T* values;
-    std::int64_t data_stride, row_stride;
+    std::int64_t data_stride, tiles;  // tiles side by side
+    std::int64_t rows, columns;       // of a tile
+
+    const T* at(std::int64_t row, std::int64_t column) const {
+        if (!values) return nullptr;
+        const std::int64_t tile = row / rows * tiles + column / columns;
+        return values + (tile * rows + row % rows) * columns + column % columns;
+    }
 };
 
 // Row-major results; null: not wanted.

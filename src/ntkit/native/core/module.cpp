@@ -171,21 +171,22 @@ void run_polled(const nb::object& progress, Run run) {
     if (raised) throw nb::python_error(std::move(*raised));
 }
 
-// The inner products that a tape of vectors reads: (data, rows, columns), padded at least to whole blocks; empty for other tapes.
+// The inner products that a tape of vectors reads, of tiles that are whole blocks; empty for other tapes.
 template <class T>
-ntkit::Products<T> read_products(const ntkit::Tape& tape, const Array<const T, 3>& products, std::size_t rows, std::size_t columns) {
-    if (tape.batch == 1) return {nullptr, 0, 0};
+ntkit::Products<T> read_products(const ntkit::Tape& tape, const Array<const T, 5>& products, std::size_t rows, std::size_t columns) {
+    if (tape.batch == 1) return {nullptr, 0, 0, 1, 1};
     const std::size_t width = static_cast<std::size_t>(tape.batch) * ntkit::kLanes<T>;
-    const std::size_t padded = (columns + width - 1) / width * width;
-    require(products.shape(0) == tape.data_start.size() && products.shape(1) >= rows && products.shape(2) >= padded,
+    require(products.shape(0) == tape.data_start.size() && products.shape(1) * products.shape(3) >= rows &&
+                products.shape(2) * products.shape(4) >= columns && products.shape(4) % width == 0,
             "inner products of another shape");
-    return {products.data(), static_cast<std::int64_t>(products.shape(1) * products.shape(2)),
-            static_cast<std::int64_t>(products.shape(2))};
+    std::int64_t sizes[5];
+    for (int axis = 0; axis < 5; ++axis) sizes[axis] = static_cast<std::int64_t>(products.shape(axis));
+    return {products.data(), sizes[1] * sizes[2] * sizes[3] * sizes[4], sizes[2], sizes[3], sizes[4]};
 }
 
 template <class T>
 void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> own1, Array<const T, 2> data2, Array<const T, 2> own2,
-           Array<const T, 3> products, std::optional<Part<T>> nngp, std::optional<Part<T>> ntk, bool upper,
+           Array<const T, 5> products, std::optional<Part<T>> nngp, std::optional<Part<T>> ntk, bool upper,
            std::int64_t first_row, std::int64_t first_column, int threads, const nb::object& progress) {
     const std::size_t rows = own1.shape(0), columns = own2.shape(0);
     for (const auto& own : {own1, own2})
@@ -214,21 +215,22 @@ void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> o
 
 template <class F, class T>
 void read(Array<const F, 2> numbers, const std::vector<std::int64_t>& sizes, bool scalable, double bias,
-          std::optional<Array<T, 2>> data, Array<double, 3> squares, Array<double, 1> scale, int threads, const nb::object& progress) {
+          std::optional<Array<T, 2>> data, Array<double, 5> squares, Array<double, 1> scale, int threads, const nb::object& progress) {
     const std::size_t count = numbers.shape(0), size = numbers.shape(1);
     require(static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0})) == size, "data of another size");
     require(!data || (data->shape(0) >= count && data->shape(1) == size), "a result of another shape");
-    require(squares.shape(0) == sizes.size() && squares.shape(1) == 1 && squares.shape(2) >= count, "squares of another shape");
+    require(squares.shape(0) == sizes.size() && squares.shape(4) >= count && squares.size() == squares.shape(0) * squares.shape(4),
+            "squares of another shape");
     require(scale.shape(0) == count, "scales of another count");
     run_polled(progress, [&](const ntkit::Poll& poll) {
         ntkit::read<F, T>({numbers.data(), static_cast<std::int64_t>(count), static_cast<std::int64_t>(size)}, sizes, scalable, bias,
-                          data ? data->data() : nullptr, squares.data(), static_cast<std::int64_t>(squares.shape(2)), scale.data(),
+                          data ? data->data() : nullptr, squares.data(), static_cast<std::int64_t>(squares.shape(4)), scale.data(),
                           threads, poll);
     });
 }
 
 template <class F, class T, class O>
-void self(const ntkit::Tape& tape, Array<const F, 2> numbers, Array<const double, 1> scale, Array<const T, 3> products, bool own_known,
+void self(const ntkit::Tape& tape, Array<const F, 2> numbers, Array<const double, 1> scale, Array<const T, 5> products, bool own_known,
           Array<O, 2> own, Array<T, 1> nngp, Array<T, 1> ntk, int threads, const nb::object& progress) {
     const std::size_t count = own.shape(0);
     require(numbers.shape(0) == count && static_cast<std::int64_t>(numbers.shape(1)) == tape.data_size, "data of another size");
