@@ -63,7 +63,7 @@ def test_same_bits_whatever_the_threads_and_tiles(threads, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_same_bits_of_vectors(dtype, threads, monkeypatch):
-    x = normal(300, 50).to(dtype)
+    x = normal(1300, 50).to(dtype)  # three tiles of matrix products
     net = nn.Sequential(nn.Linear(50, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
     results = []
     for count, chunk in ((1, 48 << 20), (2, 48 << 20), (2, 1 << 16)):
@@ -71,7 +71,7 @@ def test_same_bits_of_vectors(dtype, threads, monkeypatch):
         monkeypatch.setattr(_engine, "_CHUNK_BYTES", chunk)
         engine = engine_of(net, 50)
         whole = engine.gram(x, None, True, True)
-        for part in (engine.gram(x[7:9], x, True, True), engine.gram(x, x[290:291], True, True)):
+        for part in (engine.gram(x[7:9], x, True, True), engine.gram(x, x[1290:1291], True, True)):
             results.append([*part])
         results.append([*whole])
     for group in range(3):
@@ -79,7 +79,7 @@ def test_same_bits_of_vectors(dtype, threads, monkeypatch):
             assert all(torch.equal(a, b) for a, b in zip(results[group], other, strict=True))
     # Below its diagonal a Gram matrix is a mirror image, where x and x' have changed places.
     assert torch.equal(results[0][0][:, 9:], results[2][0][7:9, 9:])
-    assert torch.equal(results[1][0][:290], results[2][0][:290, 290:291])
+    assert torch.equal(results[1][0][:1290], results[2][0][:1290, 1290:1291])
 
 
 @pytest.mark.parametrize("chunk", [1, 1 << 12, 48 << 20])
