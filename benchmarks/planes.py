@@ -2,7 +2,7 @@
 
     python benchmarks/planes.py
 
-The engine keeps them, unless they take too much room (``KEPT_BYTES`` in ``ntkit/native/_tape.py``): this shows why.
+The engine keeps them, unless they take too much room (``KEPT_BYTES`` in ``ntkit/native/_plans.py``): this shows why.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from torch import nn
 
 import ntkit
 from ntkit.native import NativeEngine
-from ntkit.native._tape import TapePlan, _plan_cross, _pools
+from ntkit.native._plans import _plan_cross, _pools
+from ntkit.native._tape import TapePlan
 
 CASES = [(1, 32), (3, 32), (1, 64)]
 PAIRS = 2, 16

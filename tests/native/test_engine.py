@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.native import NativeEngine, _core, _engine, _tape
+from ntkit.native import NativeEngine, _core, _engine, _plans
 
 
 def normal(*shape, seed=0):
@@ -198,8 +198,8 @@ def test_planes_computed_again_are_the_same(kernel, mode, monkeypatch):
     )  # fmt: skip
     x = normal(5, 3, 12, 10)
     results, plans = [], []
-    for room in (_tape.KEPT_BYTES, 0):
-        monkeypatch.setattr(_tape, "KEPT_BYTES", room)
+    for room in (_plans.KEPT_BYTES, 0):
+        monkeypatch.setattr(_plans, "KEPT_BYTES", room)
         engine = engine_of(net, 3, 12, 10)
         plans.append(engine._plan("cross", True))
         results.append(engine.gram(x, None, True, True))

@@ -16,7 +16,8 @@ from ntkit.rules import Kernels, Progress, read_data
 
 from . import _core
 from ._layout import Layout, single_precision, unsupported
-from ._tape import TapePlan, plan_cross, plan_self
+from ._plans import plan_cross, plan_self
+from ._tape import TapePlan
 
 __all__ = ["NativeEngine", "reason_against"]
 

@@ -181,7 +181,7 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
     const std::int64_t preparations = blocks + (rows.count + kSegment - 1) / kSegment;
     if (!run_tasks(preparations, threads, done, poll, [] { return 0; }, prepare)) return false;
     // A block of columns stays in the cache while several rows pass by.
-    const std::int64_t length = std::clamp<std::int64_t>(rows.count * blocks / (8 * std::max(threads, 1)), 1, kSegment);
+    const std::int64_t length = std::clamp<std::int64_t>(rows.count * blocks / (32 * std::max(threads, 1)), 1, kSegment);
     const std::int64_t segments = (rows.count + length - 1) / length;
     const auto compute = [&](std::int64_t index, Workspace<T>& workspace, const std::atomic<bool>& stop) {
         const std::int64_t first = index / segments * width, end = std::min(first + width, columns.count);
