@@ -135,6 +135,14 @@ def test_an_error_of_the_progress_callback_is_raised():
         engine_of(POOLED, 3, 8, 8).gram(normal(5, 3, 8, 8), None, True, False, progress=fail)
 
 
+@pytest.fixture
+def interruptible():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background of a shell ignore it
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_interruption_stops_within_a_second_and_leaves_no_threads():
     net = nn.Sequential(*convs(3, *[8] * 6, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
     engine = engine_of(net, 3, 16, 16)
