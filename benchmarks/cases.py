@@ -56,9 +56,9 @@ def _convs(depth: int) -> tuple[str, ...]:
 CASES = {
     "conv 3, average": Case((*_convs(3), "gap", "dense"), _IMAGE, 16, 16, 2, 2, 3 * _PIXELS**2),
     "conv 20, average": Case((*_convs(20), "gap", "dense"), _IMAGE, 4, 16, 1, 2, 20 * _PIXELS**2),
-    "conv 3, flatten": Case((*_convs(3), "flatten", "dense"), _IMAGE, 400, 400, 20, 20, 3 * _PIXELS),
+    "conv 3, flatten": Case((*_convs(3), "flatten", "dense"), _IMAGE, 800, 800, 20, 20, 3 * _PIXELS),
     "conv 20, flatten": Case((*_convs(20), "flatten", "dense"), _IMAGE, 192, 192, 10, 10, 20 * _PIXELS),
-    "conv 3, flatten, Gram": Case((*_convs(3), "flatten", "dense"), _IMAGE, 400, 400, 20, 20, 3 * _PIXELS, gram=True),
+    "conv 3, flatten, Gram": Case((*_convs(3), "flatten", "dense"), _IMAGE, 800, 800, 20, 20, 3 * _PIXELS, gram=True),
     "myrtle 5": Case(
         (*_convs(2), "pool", *_convs(1), "pool", *_convs(1), "pool", "gap", "dense"),
         _IMAGE, 16, 32, 2, 2, 2 * _PIXELS**2 + (_PIXELS // 4) ** 2 + (_PIXELS // 16) ** 2,
