@@ -28,7 +28,7 @@ constexpr int kLanes = 64 / sizeof(T);
 constexpr int kAxes = 3;
 constexpr int kConstants = 7;
 constexpr int kOwns = 6;
-constexpr int kRingPositions = 400;  // of the rows that a chain of layers keeps: most of a first-level cache of 32 KiB
+constexpr int kRingPositions = 1024;  // of the rows that a chain of layers keeps: an eighth of a second-level cache
 constexpr int kPlanePositions = 1024;  // of planes that chains do nothing for: one that is read, and one that is written, fit a second-level cache
 
 enum class Kind : std::int32_t {
