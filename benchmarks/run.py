@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,12 @@ class Peer:
         return answer["seconds"], torch.tensor(answer["corner"], dtype=torch.float64)
 
 
+def roofline(dtype: str, threads: int) -> float:
+    """Measure what all threads together could do if nothing but arithmetic took time."""
+    with ThreadPoolExecutor(threads) as pool:
+        return sum(pool.map(lambda _: native.roofline(dtype == "float32"), range(threads)))
+
+
 def measure(name: str, case: Case, peer: Peer | None, repeats: int) -> dict[str, Any]:
     """Time every engine on one case, alternately; give the best seconds an entry of each."""
     generator = torch.Generator().manual_seed(0)
@@ -124,6 +131,9 @@ def measure(name: str, case: Case, peer: Peer | None, repeats: int) -> dict[str,
     threads = torch.get_num_threads()
     best: dict[str, float] = {}
     corners: dict[str, Tensor] = {}
+    rooflines = {"float32": 0.0, "float64": 0.0}
+    # A roofline of windows and activations says nothing of matrix products, nor of entries that are mirror images.
+    has_roofline = len(case.shape) > 1 and not case.gram
 
     def note(engine: str, answer: tuple[float, Tensor], entries: int) -> None:
         best[engine] = min(best.get(engine, float("inf")), answer[0] / entries)
@@ -143,6 +153,8 @@ def measure(name: str, case: Case, peer: Peer | None, repeats: int) -> dict[str,
             torch.set_num_threads(1)
             note("native float32, one thread", engine_timed("native", x1, x2), entries)
             torch.set_num_threads(threads)
+            for dtype in rooflines if has_roofline else ():
+                rooflines[dtype] = max(rooflines[dtype], roofline(dtype, threads))
             if len(case.shape) == 1:
                 note("matrix product", timed(lambda: x1 @ (x1 if case.gram else x2).T), entries)
             note("reference", engine_timed("reference", small1, small2), few)
@@ -160,10 +172,8 @@ def measure(name: str, case: Case, peer: Peer | None, repeats: int) -> dict[str,
         ours = best[f"native {dtype}"]
         result[f"ratio {dtype}"] = None if theirs is None else theirs / ours
         result[f"entries x layers / s, {dtype}"] = case.covariance_entries / ours
-        # A roofline of windows and activations says nothing of matrix products, nor of entries that are mirror images.
-        if len(case.shape) > 1 and not case.gram:
-            ceiling = threads * native.roofline(dtype == "float32")
-            result[f"of the roofline, {dtype}"] = case.covariance_entries / ours / ceiling
+        if has_roofline:
+            result[f"of the roofline, {dtype}"] = case.covariance_entries / ours / rooflines[dtype]
     result["speed-up by threads"] = best["native float32, one thread"] / best["native float32"]
     if "matrix product" in best:
         result["times the matrix product"] = best["native float32"] / best["matrix product"]
