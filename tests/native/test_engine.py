@@ -62,6 +62,28 @@ def test_same_bits_whatever_the_threads_and_tiles(threads, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("head", ["flatten", "average"])
+def test_same_bits_whatever_the_neighbours(head, signed, dtype):
+    """Copies, multiples, parts far apart in size and disjoint ones are gone into; what stands beside them must not notice."""
+    x = normal(20, 3, 9, 9).to(dtype)
+    x = x if signed else x.abs()
+    x[1], x[2], x[3, :, :, :4] = x[0], 3 * x[0], 2 * x[0, :, :, :4]
+    x[4, :, :5] *= 1e-8
+    x[5, :2], x[6, 2] = 0, 0  # disjoint
+    x[5], x[6] = x[5].abs(), x[6].abs()
+    x[7] = 1
+    pool = [nn.AdaptiveAvgPool2d(1)] if head == "average" else []
+    net = nn.Sequential(*convs(3, 4, 4, 4, padding=1), *pool, nn.Flatten(), nn.Linear(4 if pool else 324, 1))
+    engine = engine_of(net, 3, 9, 9)
+    whole = engine.gram(x, x.clone(), True, True)
+    assert all(torch.isfinite(kernel).all() for kernel in whole)
+    for column in range(len(x)):
+        alone = engine.gram(x, x[column : column + 1], True, True)
+        assert all(torch.equal(a[:, column : column + 1], b) for a, b in zip(whole, alone, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_same_bits_of_vectors(dtype, threads, monkeypatch):
     x = normal(1300, 50).to(dtype)  # three tiles of matrix products
     net = nn.Sequential(nn.Linear(50, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
