@@ -21,8 +21,8 @@ from ._tape import TapePlan
 
 __all__ = ["NativeEngine", "reason_against"]
 
-# Of each of: packed columns, packed rows, inner products or a tile of the result. Large, since after each matrix product torch's threads
-# wait for more work for some milliseconds, and take the processor from the layers that follow.
+# Of each of: packed columns, packed rows, inner products or a tile of the result. Large, since after each matrix product
+# torch's threads wait for more work for some milliseconds, and take the processor from the layers that follow.
 _CHUNK_BYTES = 48 << 20
 _PART_NUMBERS = 1 << 22  # of inputs that are read at a time, so that copies of them take little memory
 _MIRROR_ROWS = 256
