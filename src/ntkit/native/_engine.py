@@ -21,12 +21,14 @@ from ._tape import TapePlan
 
 __all__ = ["NativeEngine", "reason_against"]
 
-# Of each of: packed columns, packed rows, inner products or a tile of the result. Large, since after each matrix product
-# torch's threads wait for more work for some milliseconds, and take the processor from the layers that follow.
-_CHUNK_BYTES = 48 << 20
+_CHUNK_BYTES = 48 << 20  # of each of: packed columns, packed rows, a tile of the result
+# Large, since after each matrix product torch's threads wait for more work for some milliseconds, and take the processor from
+# the layers that follow. Below the 32 MB from which C libraries give freed memory back to the system: to get it anew for every
+# kernel takes as long as the layers.
+_PRODUCT_BYTES = 31 << 20
 _PART_NUMBERS = 1 << 22  # of inputs that are read at a time, so that copies of them take little memory
 _MIRROR_ROWS = 256
-_PRODUCT_COLUMNS = 8192  # of vectors at a time
+_PRODUCT_COLUMNS = 5120  # of vectors at a time
 _TILE = 512  # of matrix products: all of one shape, since the edges of others are often rounded otherwise
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -108,7 +110,8 @@ class NativeEngine:
             second = self._read(columns[own2.start : own2.stop], dtype)
             row_step = max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
             if plan.batch > 1:
-                row_step = max(1, row_step // _TILE) * _TILE
+                fitting = _PRODUCT_BYTES // (size * len(self._plan("self", False).inputs) * len(own2))
+                row_step = max(1, min(row_step, fitting) // _TILE) * _TILE
             products = self._space_for_products(min(row_step, len(x1)), len(own2), dtype)
             for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
                 if x2 is None and own1.start >= own2.start and own1.stop <= own2.stop:
