@@ -54,8 +54,8 @@ def _convs(depth: int) -> tuple[str, ...]:
 
 
 CASES = {
-    "conv 3, average": Case((*_convs(3), "gap", "dense"), _IMAGE, 16, 16, 2, 2, 3 * _PIXELS**2),
-    "conv 20, average": Case((*_convs(20), "gap", "dense"), _IMAGE, 4, 16, 1, 2, 20 * _PIXELS**2),
+    "conv 3, average": Case((*_convs(3), "gap", "dense"), _IMAGE, 32, 16, 2, 2, 3 * _PIXELS**2),
+    "conv 20, average": Case((*_convs(20), "gap", "dense"), _IMAGE, 16, 16, 1, 2, 20 * _PIXELS**2),
     "conv 3, flatten": Case((*_convs(3), "flatten", "dense"), _IMAGE, 800, 800, 20, 20, 3 * _PIXELS),
     "conv 20, flatten": Case((*_convs(20), "flatten", "dense"), _IMAGE, 192, 192, 10, 10, 20 * _PIXELS),
     "conv 3, flatten, Gram": Case((*_convs(3), "flatten", "dense"), _IMAGE, 800, 800, 20, 20, 3 * _PIXELS, gram=True),

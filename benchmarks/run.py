@@ -32,6 +32,10 @@ from torch.nn import functional as F
 import ntkit
 from ntkit import native
 
+# Of each turn, for what the native engine is compared with on its own: whatever else runs on the machine comes and goes within
+# seconds, and a ratio such as that of two threads to one needs both of its times undisturbed.
+ALTERNATION_SECONDS = 10
+
 
 class Block(nn.Module):
     """A pre-activation residual block with a 1x1 shortcut."""
@@ -148,15 +152,19 @@ def measure(name: str, case: Case, peer: Peer | None, repeats: int) -> dict[str,
         file = str(Path(folder) / "inputs.npz")
         np.savez(file, x1=small1.numpy(), **({} if case.gram else {"x2": small2.numpy()}))
         for _ in range(repeats):
-            note("native float32", engine_timed("native", x1, x2), entries)
+            begin = time.perf_counter()
+            while True:
+                note("native float32", engine_timed("native", x1, x2), entries)
+                torch.set_num_threads(1)
+                note("native float32, one thread", engine_timed("native", x1, x2), entries)
+                torch.set_num_threads(threads)
+                if len(case.shape) == 1:
+                    note("matrix product", timed(lambda: x1 @ (x1 if case.gram else x2).T), entries)
+                if time.perf_counter() - begin > ALTERNATION_SECONDS:
+                    break
             note("native float64", engine_timed("native", x1.double(), x2.double()), entries)
-            torch.set_num_threads(1)
-            note("native float32, one thread", engine_timed("native", x1, x2), entries)
-            torch.set_num_threads(threads)
             for dtype in rooflines if has_roofline else ():
                 rooflines[dtype] = max(rooflines[dtype], roofline(dtype, threads))
-            if len(case.shape) == 1:
-                note("matrix product", timed(lambda: x1 @ (x1 if case.gram else x2).T), entries)
             note("reference", engine_timed("reference", small1, small2), few)
             if peer is not None:
                 for dtype in ("float32", "float64"):

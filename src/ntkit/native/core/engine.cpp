@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::int64_t kSegment = 64;  // most rows in one task
+constexpr std::int64_t kTasks = 128;   // of each thread, where there are rows enough: at the end some wait for the last task
 
 struct Free {
     void operator()(void* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
@@ -181,7 +182,7 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
     const std::int64_t preparations = blocks + (rows.count + kSegment - 1) / kSegment;
     if (!run_tasks(preparations, threads, done, poll, [] { return 0; }, prepare)) return false;
     // A block of columns stays in the cache while several rows pass by.
-    const std::int64_t length = std::clamp<std::int64_t>(rows.count * blocks / (32 * std::max(threads, 1)), 1, kSegment);
+    const std::int64_t length = std::clamp<std::int64_t>(rows.count * blocks / (kTasks * std::max(threads, 1)), 1, kSegment);
     const std::int64_t segments = (rows.count + length - 1) / length;
     const auto compute = [&](std::int64_t index, Workspace<T>& workspace, const std::atomic<bool>& stop) {
         const std::int64_t first = index / segments * width, end = std::min(first + width, columns.count);
