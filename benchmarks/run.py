@@ -194,7 +194,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("benchmark.json"))
     parser.add_argument("--peer", help="the Python of an environment with neural-tangents")
     parser.add_argument("--only", action="append", choices=list(CASES))
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     peer = None
     if options.peer and Path(options.peer).exists():
