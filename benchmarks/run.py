@@ -32,8 +32,8 @@ from torch.nn import functional as F
 import ntkit
 from ntkit import native
 
-# Of each turn, for what the native engine is compared with on its own: whatever else runs on the machine comes and goes within
-# seconds, and a ratio such as that of two threads to one needs both of its times undisturbed.
+# Of each turn, in which two threads, one thread and matrix products alternate: other work on the machine comes and goes within
+# seconds, and a ratio needs both of its times undisturbed.
 ALTERNATION_SECONDS = 10
 
 

@@ -23,8 +23,8 @@ __all__ = ["NativeEngine", "reason_against"]
 
 _CHUNK_BYTES = 48 << 20  # of each of: packed columns, packed rows, a tile of the result
 # Large, since after each matrix product torch's threads wait for more work for some milliseconds, and take the processor from
-# the layers that follow. Below the 32 MB from which C libraries give freed memory back to the system: to get it anew for every
-# kernel takes as long as the layers.
+# the layers that follow. Below the 32 MB from which glibc gives freed memory back to the system: to get it anew for every kernel
+# takes as long as the layers.
 _PRODUCT_BYTES = 31 << 20
 _PART_NUMBERS = 1 << 22  # of inputs that are read at a time, so that copies of them take little memory
 _MIRROR_ROWS = 256
@@ -110,7 +110,7 @@ class NativeEngine:
             second = self._read(columns[own2.start : own2.stop], dtype)
             row_step = max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
             if plan.batch > 1:
-                fitting = _PRODUCT_BYTES // (size * len(self._plan("self", False).inputs) * len(own2))
+                fitting = _PRODUCT_BYTES // (size * len(plan.inputs) * _whole(len(own2)))
                 row_step = max(1, min(row_step, fitting) // _TILE) * _TILE
             products = self._space_for_products(min(row_step, len(x1)), len(own2), dtype)
             for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
