@@ -1,8 +1,7 @@
 """Neural tangent kernels of ordinary PyTorch modules."""
 
-from . import errors, testing
-from .diagnostics import local_elasticity
-from .dynamics import (
+from ntkit.diagnostics import local_elasticity
+from ntkit.dynamics import (
     Descent,
     Evidence,
     GradientFlow,
@@ -15,8 +14,8 @@ from .dynamics import (
     max_learning_rate,
     posterior,
 )
-from .estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor
-from .finite import (
+from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor
+from ntkit.finite import (
     MonteCarlo,
     TrainState,
     Trajectory,
@@ -29,8 +28,16 @@ from .finite import (
     train,
     widen,
 )
-from .kernels import Empirical, InfiniteWidth, Kernel, as_gpytorch_kernel, as_sklearn_kernel, empirical, infinite_width
-from .labels import (
+from ntkit.kernels import (
+    Empirical,
+    InfiniteWidth,
+    Kernel,
+    as_gpytorch_kernel,
+    as_sklearn_kernel,
+    empirical,
+    infinite_width,
+)
+from ntkit.labels import (
     FiniteWidthCorrection,
     HierarchyTerms,
     Hoeffding,
@@ -42,9 +49,11 @@ from .labels import (
     hoeffding,
     tangent_hierarchy,
 )
-from .native import build_info
-from .solvers import Solution, solve
-from .trace import Elementwise, supported_layers
+from ntkit.native import build_info
+from ntkit.solvers import Solution, solve
+from ntkit.trace import Elementwise, supported_layers
+
+from . import errors, testing
 
 __version__ = build_info().version
 

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ntkit
+from ntkit.common._nested_derivatives import Elementary
 from ntkit.errors import InputError, InputTypeError
-from ntkit.finite._elementary import Elementary
 from ntkit.finite._taylor import _derivatives
 
 

@@ -1,6 +1,6 @@
 """What a network learns beyond its kernel: local elasticity and relabelling."""
 
-from ._course import ElasticityCourse, elasticity_course
+from ._elasticity_course import ElasticityCourse, elasticity_course
 from ._local_elasticity import local_elasticity
 from ._relabelling import Curse, LabelAwareModel, Relabelling, curse_of_label_agnosticism, relabel
 

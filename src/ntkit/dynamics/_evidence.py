@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
+from ntkit.common import as_columns
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import InfiniteWidth, infinite_width
 from ntkit.solvers import check_gram, check_ridge, check_right_hand_side, factorize_exactly
-
-from ._checks import as_columns
 
 __all__ = ["Evidence", "evidence", "log_marginal_likelihood"]
 

@@ -9,14 +9,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ntkit.common import Loss, LossFunction, Numbers, as_columns, check_steps, check_times, find_loss, read_targets
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import InfiniteWidthKernel, Kernel
 from ntkit.solvers import check_gram, check_ridge
 
-from ._checks import Numbers, as_columns, check_steps, check_times
 from ._descent import Descent, largest_eigenvalue
 from ._integrate import Accuracy, Problem, descend, integrate
-from ._losses import Loss, LossFunction, find_loss, read_targets
 from ._training import LearningCurves, SquaredError
 
 __all__ = ["GradientFlow"]

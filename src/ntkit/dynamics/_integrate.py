@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
+from ntkit.common import Loss
 from ntkit.errors import InputError
 
 from ._descent import Descent
-from ._losses import Loss
 
 __all__ = ["Accuracy", "Problem", "descend", "integrate"]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ntkit.common import Numbers, as_columns, check_times, listed
 from ntkit.errors import InputError
 from ntkit.solvers import (
     CholeskyFactor,
@@ -18,8 +19,6 @@ from ntkit.solvers import (
     decompose,
     factorize_exactly,
 )
-
-from ._checks import Numbers, as_columns, check_times, listed
 
 __all__ = ["LeaveOneOut", "leave_one_out"]
 

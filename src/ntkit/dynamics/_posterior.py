@@ -11,11 +11,11 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from ntkit.common import as_columns, check_times
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import InfiniteWidth, Kernel
 from ntkit.solvers import best_factor, check_gram, check_ridge, check_right_hand_side, decompose
 
-from ._checks import as_columns, check_times
 from ._descent import flow_filter
 
 __all__ = ["Kernels", "Posterior", "posterior"]

@@ -25,7 +25,7 @@ from ntkit.plots import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from .digits import DigitsResult
+    from ntkit.experiments.digits import DigitsResult
 
 __all__ = ["console_table", "html"]
 

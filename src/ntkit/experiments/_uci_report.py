@@ -16,7 +16,7 @@ from rich.console import Console
 from ntkit.plots import Picture, Section, Table, html_report, new_figure
 
 if TYPE_CHECKING:
-    from .uci import UCIResult
+    from ntkit.experiments.uci import UCIResult
 
 __all__ = ["console_table", "write_reports"]
 

@@ -1,13 +1,13 @@
 """Finite networks: NTK parametrisation, initialisation, widths, linearisation and training."""
 
-from ._elementary import Elementary
+from ntkit.common import Elementary
+
 from ._initialize import initialize
 from ._monte_carlo import Estimate, MonteCarlo, MonteCarloKernel, monte_carlo
 from ._parametrize import parametrize_ntk, remove_ntk
 from ._taylor import linearize, taylor
-from ._train import train
-from ._trajectory import TrainState, Trajectory
-from ._widen import widen
+from .training import TrainState, Trajectory, train
+from .widening import widen
 
 __all__ = [
     "Elementary",

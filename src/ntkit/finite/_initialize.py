@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from ntkit.errors import InputError, InputTypeError
 from ntkit.trace import B_STD, W_STD, GainRule, Init
 
-from ._layers import GainTensor, check_module, check_overrides, gain_tensors
+from ._gain_tensors import GainTensor, check_module, check_overrides, gain_tensors
 from ._parametrize import ntk_scaling, raw_parameter
 
 __all__ = ["check_generator", "initialize", "seeded"]

@@ -13,10 +13,10 @@ from ntkit.errors import InputError
 from ntkit.kernels import BYTE_BUDGET, Empirical, Kernel
 from ntkit.trace import GainRule, Init
 
+from ._gain_tensors import check_module
 from ._initialize import check_generator, initialize
-from ._layers import check_module
 from ._parametrize import ntk_gains, parametrize_ntk
-from ._widen import widen
+from .widening import widen
 
 __all__ = ["Estimate", "MonteCarlo", "MonteCarloKernel", "monte_carlo"]
 

@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from ntkit.errors import InputError
 from ntkit.trace import B_STD, W_STD, GainRule
 
-from ._layers import GainTensor, check_module, check_overrides, gain_tensors
+from ._gain_tensors import GainTensor, check_module, check_overrides, gain_tensors
 
 __all__ = ["Scaled", "ntk_gains", "ntk_scaling", "parametrize_ntk", "remove_ntk"]
 

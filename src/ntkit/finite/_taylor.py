@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ntkit.common import Elementary
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import check_modes
 
-from ._elementary import Elementary
-from ._layers import check_module
+from ._gain_tensors import check_module
 
 __all__ = ["Taylor", "linearize", "taylor"]
 

@@ -1,14 +1,13 @@
 """Kernels: the protocol, the exact kernels of infinitely wide networks, those of finite ones, and adapters to other libraries."""
 
-from ._checks import check_batches, check_pair
-from ._empirical import BYTE_BUDGET, Empirical, EmpiricalKernel, empirical
-from ._empirical_network import Network, check_modes
+from ntkit.common import check_batches, check_input_shape, check_pair, fold_rows
+
 from ._explain import Explanation
 from ._gpytorch import as_gpytorch_kernel
 from ._infinite_width import InfiniteWidth, InfiniteWidthKernel, NtkAndNngp, infinite_width
 from ._kernel import Kernel
-from ._rows import check_input_shape, fold_rows
 from ._sklearn import as_sklearn_kernel
+from .empirical import BYTE_BUDGET, Empirical, EmpiricalKernel, Network, check_modes, empirical
 
 __all__ = [
     "BYTE_BUDGET",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ntkit.common import check_input_shape
 from ntkit.errors import InputTypeError
 
 from ._kernel import Kernel
-from ._rows import check_input_shape
 
 if TYPE_CHECKING:
     from ._gpytorch_kernel import GPyTorchKernel

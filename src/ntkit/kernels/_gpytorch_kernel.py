@@ -8,10 +8,10 @@ import torch
 from gpytorch.kernels import Kernel as _GPyTorchBase
 from torch import Tensor
 
+from ntkit.common import fold_rows
 from ntkit.errors import InputError
 
 from ._kernel import Kernel
-from ._rows import fold_rows
 
 __all__ = ["GPyTorchKernel"]
 

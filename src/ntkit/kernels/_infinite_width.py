@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
+from ntkit.common import check_batches, check_input_size, check_result
 from ntkit.errors import EngineError, InputError, InputTypeError, Problem, UnsupportedLayerError
 from ntkit.native import NativeEngine, reason_against
 from ntkit.program import Elementwise, Program
 from ntkit.rules import Kernels, Progress, diag, gram
 from ntkit.trace import B_STD, W_STD, GainRule, Init, Tracer
 
-from ._checks import check_batches, check_input_size, check_result
 from ._explain import Explanation
 from ._kernel import Kernel
 

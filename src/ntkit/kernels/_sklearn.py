@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel as _SklearnBase
 from torch import Tensor
 
+from ntkit.common import check_input_shape, fold_rows
 from ntkit.errors import InputError, InputTypeError
 
 from ._kernel import Kernel
-from ._rows import check_input_shape, fold_rows
 
 __all__ = ["SklearnKernel", "as_sklearn_kernel"]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ntkit.common import check_labels, class_numbers
 from ntkit.errors import InputError
 from ntkit.solvers import check_gram
-
-from ._classes import check_labels, class_numbers
 
 __all__ = ["alignment"]
 

@@ -1,10 +1,10 @@
 """Rules: how each operation transforms covariances, and the reference engine that runs them in torch."""
 
-from ._closed_forms import odd_factorial
 from ._covariance import Ends, Moments
 from ._engine import read_data
 from ._input import input_covariance
 from ._tiles import BYTE_BUDGET, Kernels, Progress, diag, gram, pair_bytes
+from .expectations import odd_factorial
 
 __all__ = [
     "BYTE_BUDGET",

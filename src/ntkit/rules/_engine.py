@@ -32,11 +32,11 @@ from ntkit.program import (
 from ._affine import conv, dense
 from ._combine import combined_mean, concat, product, total
 from ._covariance import Covariance, Ends, Moments
-from ._dual import dual, mean
 from ._gain_dual import gain_dual
 from ._input import input_covariance
 from ._normalize import normalize, normalized_mean
 from ._positions import arrange, arrange_values, contract, position_map, position_map_values
+from .expectations import dual, mean
 
 __all__ = ["covariance", "moments", "read_data", "self_covariance"]
 

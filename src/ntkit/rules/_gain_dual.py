@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ntkit.program import Activation
 
-from ._dual import dual
+from .expectations import dual
 
 __all__ = ["gain_dual"]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ._checks import check_gram, check_ridge, check_right_hand_side
+from ntkit.common import check_gram, check_ridge, check_right_hand_side
+
 from ._cholesky import CholeskyFactor, best_factor, factorize, factorize_exactly
 from ._eigh import Spectrum, decompose
 from ._solution import Solution

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ntkit.common import check_gram, check_ridge
 from ntkit.errors import JitterWarning, SingularKernelError
 
-from ._checks import check_gram, check_ridge
 from ._lapack import cholesky
 from ._solution import Solution
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ntkit.common import check_gram
 from ntkit.errors import SingularKernelError
 
-from ._checks import check_gram
 from ._lapack import eigh
 
 __all__ = ["Spectrum", "decompose"]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from ntkit.common import check_gram, check_ridge, check_right_hand_side
 from ntkit.errors import InputError
 from ntkit.kernels import Kernel
 
-from ._checks import check_gram, check_ridge, check_right_hand_side
 from ._cholesky import solve_cholesky
 from ._solution import Solution
 

@@ -15,8 +15,8 @@ from ntkit.program import Activation
 from ntkit.program import Elementwise as ElementwiseOp
 
 from ._builder import Builder, Refused, tensor_number
-from ._field import Block, Field, Weight
 from ._registry import matches
+from ._values import Block, Field, Weight
 
 __all__ = ["Elementwise", "apply_activation"]
 

@@ -14,8 +14,8 @@ from ntkit.program import Activation, Product, Sum
 
 from ._activations import apply_activation
 from ._builder import Builder, Refused, tensor_number
-from ._field import CHANNEL, Block, Computed, Data, Field, Weight
 from ._registry import matches
+from ._values import CHANNEL, Block, Computed, Data, Field, Weight
 
 __all__: list[str] = []
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ntkit.program import Arrange, Concat, Constant, Contract, Conv, Dense, Gains, Input, Node, Normalize, Op, Program
 
-from ._field import BATCH, CHANNEL, Block, Data, Field, Weight
+from ._values import BATCH, CHANNEL, Block, Data, Field, Weight
 
 __all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains"]
 

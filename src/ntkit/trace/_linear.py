@@ -13,8 +13,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from ntkit.program import Conv, Dense, Reindex
 
 from ._builder import EMPIRICAL, Builder, Refused
-from ._field import BATCH, CHANNEL, Block, Data, Field, Weight
 from ._registry import matches
+from ._values import BATCH, CHANNEL, Block, Data, Field, Weight
 
 __all__: list[str] = []
 

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from ntkit.program import Normalize
 
 from ._builder import Builder, Refused
-from ._field import BATCH, CHANNEL, Block, Field, Weight
 from ._registry import matches
+from ._values import BATCH, CHANNEL, Block, Field, Weight
 
 __all__: list[str] = []
 

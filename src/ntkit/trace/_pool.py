@@ -14,9 +14,9 @@ from ntkit.errors import InputError
 from ntkit.program import AvgPool
 
 from ._builder import Builder, Refused
-from ._field import BATCH, CHANNEL, Field
 from ._linear import expand
 from ._registry import matches
+from ._values import BATCH, CHANNEL, Field
 
 __all__: list[str] = []
 

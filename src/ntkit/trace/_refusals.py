@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from ._builder import EMPIRICAL, Builder, Refused
-from ._field import Field
 from ._pool import avg_pool
 from ._registry import matches
+from ._values import Field
 
 
 def _refuse(reason: str, instead: str, *functions: object, modules: tuple[type[nn.Module], ...] = ()) -> None:

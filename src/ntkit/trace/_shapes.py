@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from ._builder import Builder, Refused
-from ._field import BATCH, CHANNEL, Field
 from ._linear import pad_axis, select
 from ._registry import matches
+from ._values import BATCH, CHANNEL, Field
 
 __all__: list[str] = []
 

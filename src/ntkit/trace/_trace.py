@@ -14,11 +14,11 @@ from ntkit.errors import InputError, InputTypeError, Problem, UnsupportedLayerEr
 from ntkit.program import Program
 
 from ._builder import EMPIRICAL, Builder, Refused
-from ._field import Computed, Data, Field, Unknown, Weight
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, prefix_module, symbolic_graph
 from ._inplace import overwritten
 from ._registry import Matcher, find, find_module
+from ._values import Computed, Data, Field, Unknown, Weight
 
 __all__ = ["Tracer"]
 

@@ -1,0 +1,182 @@
+"""The function that is trained, of one parameter vector, and what is recorded of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ntkit.errors import InputError
+
+from ._losses import Loss, loss_function
+from ._settings import Plan
+from ._trajectory import TrainState, Trajectory
+
+__all__ = ["Observe", "Trainee"]
+
+Observe = Mapping[str, Callable[[nn.Module], Tensor]]
+
+
+class Trainee:
+    """The function that is trained, of one parameter vector."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        x_test: Tensor | None,
+        plan: Plan,
+        loss: Loss,
+        resume: TrainState | None,
+    ) -> None:
+        self.module, self.x, self.y, self.x_test, self.plan = module, x, y, x_test, plan
+        self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        kinds = {(p.dtype, p.device) for p in self.parameters.values()}
+        if len(kinds) > 1:
+            raise InputError(f"the trained parameters must have one dtype and device. Got {sorted(map(str, kinds))}.")
+        self.sizes = [p.numel() for p in self.parameters.values()]
+        self.theta0 = self.read() if resume is None else resume.theta0
+        if len(self.theta0) != sum(self.sizes):
+            raise InputError(
+                f"resume must be a state of this module. Got one of {len(self.theta0)} parameters for {sum(self.sizes)}."
+            )
+        if not isinstance(y, Tensor) or len(y) != len(x):
+            raise InputError(f"y must be a tensor with one target for each of the {len(x)} inputs.")
+        if y.is_floating_point() and not bool(torch.isfinite(y).all()):
+            raise InputError("y must be finite. Got NaN or infinite values.")
+        with torch.no_grad():
+            self.f0 = self._raw(self.theta0, x) if plan.centre else None
+            self.f0_test = self._raw(self.theta0, x_test) if plan.centre and x_test is not None else None
+        self.loss = loss_function(loss, y, self.outputs(self.theta0))
+
+    def read(self) -> Tensor:
+        """Give the module's parameters as one vector."""
+        return torch.cat([p.detach().reshape(-1) for p in self.parameters.values()])
+
+    def write_back(self, theta: Tensor) -> None:
+        """Give the module the parameters of a vector."""
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters.values(), theta.split(self.sizes), strict=True):
+                parameter.copy_(value.view_as(parameter))
+
+    def _raw(self, theta: Tensor, x: Tensor) -> Tensor:
+        pieces = zip(self.parameters.items(), theta.split(self.sizes), strict=True)
+        values: Tensor = functional_call(self.module, {name: v.view_as(p) for (name, p), v in pieces}, (x,))
+        return values
+
+    def outputs(self, theta: Tensor) -> Tensor:
+        """Give u of the training points."""
+        f = self._raw(theta, self.x)
+        return self.plan.kappa * (f if self.f0 is None else f - self.f0)
+
+    def test_outputs(self, theta: Tensor) -> Tensor:
+        """Give u of the test points."""
+        assert self.x_test is not None
+        f = self._raw(theta, self.x_test)
+        return self.plan.kappa * (f if self.f0_test is None else f - self.f0_test)
+
+    def loss_and_gradient(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Give L, its gradient, and the outputs."""
+        theta = theta.detach().requires_grad_()
+        with torch.enable_grad():
+            outputs = self.outputs(theta)
+            value = self.loss(outputs, self.y)
+            (gradient,) = torch.autograd.grad(value, theta)
+        return value.detach(), gradient, outputs.detach()
+
+    def batch_gradient(self, theta: Tensor, rows: Tensor) -> Tensor:
+        """Give the gradient of the loss of some rows, scaled to all."""
+        theta, rows = theta.detach().requires_grad_(), rows.to(self.x.device)
+        with torch.enable_grad():
+            f = self._raw(theta, self.x[rows])
+            outputs = self.plan.kappa * (f if self.f0 is None else f - self.f0[rows])
+            (gradient,) = torch.autograd.grad(self.loss(outputs, self.y[rows]) * (len(self.x) / len(rows)), theta)
+        return gradient
+
+    def start(self, resume: TrainState | None) -> TrainState:
+        """Give the state to begin with."""
+        settings = self.plan.settings()
+        generator = self.plan.generator
+        if resume is None:
+            seed = generator.get_state() if generator is not None else None
+            return TrainState(settings, 0, 0.0, self.theta0, self.theta0, {}, seed, {})
+        if resume.settings != settings:
+            changed = sorted(k for k in settings if settings[k] != resume.settings.get(k))
+            raise InputError(
+                f"resume must be a state of a run with the same arguments. Got other {', '.join(changed)}."
+            )
+        if generator is not None and resume.generator is not None:
+            generator.set_state(resume.generator)
+        end = self.plan.end
+        if (resume.time if self.plan.method == "flow" else resume.step) > end:
+            raise InputError(
+                "resume must be a state from before the end: steps or time is smaller than what it has done."
+            )
+        records = {name: list(values) for name, values in resume.records.items()}
+        flow = self.plan.method == "flow"
+        if int(records["steps"][-1]) == resume.step and not self.plan.records(resume.time if flow else resume.step):
+            _forget_last(records)  # the record of the end that the interrupted run had
+        return replace(resume, records=records)
+
+    def remember(self, state: TrainState, value: Tensor, outputs: Tensor, observe: Observe, when: float) -> None:
+        """Record the state, unless it is the record that a resumed run begins with."""
+        records = state.records
+        if records.get("steps") and int(records["steps"][-1]) == state.step:
+            return
+        offset = (state.theta - state.theta0).split(self.sizes)
+        entry = {
+            "steps": torch.tensor(state.step),
+            "times": torch.tensor(state.time, dtype=torch.float64),
+            "losses": value.double().cpu(),
+            "predictions": outputs,
+            "movement": _ratio(state.theta - state.theta0, state.theta0),
+        }
+        for name, change, old in zip(self.parameters, offset, state.theta0.split(self.sizes), strict=True):
+            entry[f"movement/{name}"] = _ratio(change, old)
+        if self.x_test is not None:
+            with torch.no_grad():
+                entry["test_predictions"] = self.test_outputs(state.theta)
+        if observe and self.plan.observes(when):
+            self.write_back(state.theta)
+            entry["observed"] = torch.tensor(len(records.get("steps", [])))
+            entry.update({f"observation/{name}": function(self.module).detach() for name, function in observe.items()})
+        for name, recorded in entry.items():
+            records.setdefault(name, []).append(recorded)
+
+    def trajectory(self, state: TrainState, status: str) -> Trajectory:
+        """Give the records as a trajectory."""
+        stacked = {name: torch.stack(values) for name, values in state.records.items()}
+        return Trajectory(
+            stacked["steps"],
+            stacked["times"],
+            stacked["losses"],
+            stacked["predictions"],
+            stacked.get("test_predictions"),
+            stacked["movement"],
+            _under("movement/", stacked),
+            _under("observation/", stacked),
+            tuple(int(index) for index in stacked.get("observed", torch.zeros(0))),
+            status,
+            state,
+        )
+
+
+def _ratio(change: Tensor, old: Tensor) -> Tensor:
+    top, bottom = (torch.linalg.vector_norm(v).double().cpu() for v in (change, old))
+    return torch.where(top == 0, torch.zeros_like(top), top / bottom)
+
+
+def _under(prefix: str, stacked: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in stacked.items() if name.startswith(prefix)}
+
+
+def _forget_last(records: dict[str, list[Tensor]]) -> None:
+    last = len(records["steps"]) - 1
+    observed = bool(records.get("observed")) and int(records["observed"][-1]) == last
+    for name, values in records.items():
+        if observed or not (name == "observed" or name.startswith("observation/")):
+            values.pop()

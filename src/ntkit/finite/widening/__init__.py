@@ -1,0 +1,5 @@
+"""The same architecture with wider hidden layers."""
+
+from ._widen import widen
+
+__all__ = ["widen"]

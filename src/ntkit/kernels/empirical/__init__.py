@@ -1,0 +1,6 @@
+"""Kernels of a finite network as it is, by the cheapest of several exact methods."""
+
+from ._empirical import BYTE_BUDGET, Empirical, EmpiricalKernel, empirical
+from ._network import Network, check_modes
+
+__all__ = ["BYTE_BUDGET", "Empirical", "EmpiricalKernel", "Network", "check_modes", "empirical"]

@@ -1,0 +1,248 @@
+"""The kernels of a finite network as it is: of any module that autograd can differentiate."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from linear_operator.operators import LinearOperator
+from torch import Tensor, nn
+
+from ntkit.errors import InputError, InputTypeError
+from ntkit.kernels._kernel import Kernel
+from ntkit.trace import GainRule
+
+from ._cost import costs
+from ._jacobian import jacobian_diag, jacobian_gram
+from ._network import Network, Output, check_finite_output, larger
+from ._parameter_sums import Diagonal, Total
+from ._products import TangentOperator, product_gram
+from ._structured import structured_diag, structured_gram
+from ._survey import Survey, survey, survey_features
+
+__all__ = ["BYTE_BUDGET", "Empirical", "EmpiricalKernel", "empirical"]
+
+Method = Literal["auto", "structured", "jacobian", "ntk-vp"]
+BYTE_BUDGET = 2**29
+
+
+class EmpiricalKernel(Kernel):
+    """One of the two kernels of a finite network: ``emp.ntk`` or ``emp.nngp``."""
+
+    def __init__(self, emp: Empirical, which: Literal["ntk", "nngp"]) -> None:
+        self.emp = emp
+        self.which = which
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        """Give the kernel matrix, shape (n1, n2), or (n1 k, n2 k) with ``output="full"``; row i k + o is input i, output o.
+
+        Parameters
+        ----------
+        x1, x2
+            Inputs, shape (n1, ...) and (n2, ...), in the dtype and on the device of the module's parameters, or integers
+            where the module takes them; ``x2=None`` means ``x2 = x1``, at half the cost.
+        """
+        if self.which == "nngp":
+            found = self.emp._features(x1, x2)
+            names = dict.fromkeys(found.names, "")
+            total = Total(found, len(x1), len(x1 if x2 is None else x2), names)
+            structured_gram(found, x1, x2, total)
+            value = total.finish(x2 is None)[""]
+            check_finite_output(value)
+            return value
+        return self.emp._compute(x1, x2, by_layer=False)[""]
+
+    def diag(self, x: Tensor) -> Tensor:
+        """Give K(x_i, x_i), shape (n,), or (n k,) with ``output="full"``."""
+        found = self.emp._features(x, None) if self.which == "nngp" else self.emp._survey(x, None)
+        diagonal = Diagonal(found, len(x))
+        if self.which == "nngp" or self.emp.method in ("auto", "structured"):
+            structured_diag(found, x, diagonal)
+            jacobian_diag(found, found.rest, x, diagonal)
+        else:
+            jacobian_diag(found, found.names, x, diagonal)
+        check_finite_output(diagonal.value)
+        return diagonal.value.flatten()
+
+    def __repr__(self) -> str:
+        return f"{self.emp!r}.{self.which}"
+
+
+class Empirical:
+    """The kernels of a finite network; made by :func:`empirical`.
+
+    Attributes
+    ----------
+    ntk
+        Theta(x, x') = sum over trained parameters of df(x)/dw df(x')/dw, a :class:`Kernel`.
+    nngp
+        What the outputs' covariance is over draws of the last layer alone, a :class:`Kernel`.
+    """
+
+    def __init__(
+        self, module: nn.Module, output: Output, method: Method, byte_budget: int, gains: GainRule | None = None
+    ) -> None:
+        """Take the arguments of :func:`empirical`, and the rule from which a plain module's weights were drawn, if any."""
+        self._gains = gains
+        self.module = module
+        self.output = output
+        self.method = method
+        self.byte_budget = byte_budget
+
+    @property
+    def ntk(self) -> EmpiricalKernel:
+        """The tangent kernel of the trained parameters."""
+        return EmpiricalKernel(self, "ntk")
+
+    @property
+    def nngp(self) -> EmpiricalKernel:
+        r"""The kernel of the last hidden features.
+
+        :math:`K(x, x') = \frac{w^2}{q} \phi(x) \cdot \phi(x') + b^2` with :math:`\phi` what the last ``Linear`` (or ``Conv``)
+        layer reads, q entries, and w, b the gains of the layer's NTK parametrisation (:func:`ntkit.parametrize_ntk`); 1
+        and 0 where it has none. It is the covariance of the outputs if that layer were drawn afresh, and tends to the
+        NNGP kernel as the width grows. Whatever follows the layer (pooling, a sum of logits) is followed through.
+        """
+        return EmpiricalKernel(self, "nngp")
+
+    def ntk_by_layer(self, x1: Tensor, x2: Tensor | None = None) -> dict[str, Tensor]:
+        """Give what each layer's parameters add to the NTK, by the layer's path; parameters of the module itself by name.
+
+        The matrices sum to ``ntk(x1, x2)``.
+
+        Examples
+        --------
+        >>> import torch, ntkit
+        >>> from torch import nn
+        >>> net = nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 1))
+        >>> parts = ntkit.empirical(net).ntk_by_layer(torch.eye(2))
+        >>> list(parts), parts["0"].shape
+        (['0', '2'], torch.Size([2, 2]))
+        """
+        return self._compute(x1, x2, by_layer=True)
+
+    def ntk_operator(self, x: Tensor) -> LinearOperator:
+        """Give the NTK of some inputs as a linear operator that is never formed, shape (n, n) or (n k, n k).
+
+        A product with a vector goes backward through the network and forward again (J J^T v), once for each output where
+        outputs are averaged over.
+
+        Examples
+        --------
+        >>> import torch, ntkit
+        >>> from torch import nn
+        >>> net = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 1)).double()
+        >>> x, v = torch.eye(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+        >>> emp = ntkit.empirical(net)
+        >>> torch.allclose(emp.ntk_operator(x) @ v, emp.ntk(x) @ v)
+        True
+        """
+        return TangentOperator(x, self._survey(x, None))
+
+    def method_for(self, x1: Tensor, x2: Tensor | None = None) -> str:
+        """Give the method that computes the NTK of some inputs: the cheapest by a count of multiplications if ``"auto"``."""
+        return self._method(self._survey(x1, x2), x1, x2)
+
+    def _method(self, found: Survey, x1: Tensor, x2: Tensor | None) -> str:
+        if self.method != "auto":
+            return self.method
+        estimates = costs(found, len(x1), None if x2 is None else len(x2))
+        return min(estimates, key=lambda method: estimates[method])
+
+    def _survey(self, x1: Tensor, x2: Tensor | None) -> Survey:
+        network = Network(self.module, self.output)
+        network.check(x1, x2, trained=True)
+        return survey(network, larger(x1, x2), self.byte_budget)
+
+    def _features(self, x1: Tensor, x2: Tensor | None) -> Survey:
+        network = Network(self.module, self.output)
+        network.check(x1, x2, trained=False)
+        return survey_features(network, larger(x1, x2), self.byte_budget, self._gains)
+
+    def _compute(self, x1: Tensor, x2: Tensor | None, by_layer: bool) -> dict[str, Tensor]:
+        found = self._survey(x1, x2)
+        method = self._method(found, x1, x2)
+        total = Total(found, len(x1), len(x1 if x2 is None else x2), _keys(found, by_layer))
+        if method == "structured":
+            structured_gram(found, x1, x2, total)
+            jacobian_gram(found, found.rest, x1, x2, total)
+        elif method == "jacobian":
+            jacobian_gram(found, found.names, x1, x2, total)
+        else:
+            groups: dict[str, list[str]] = {}
+            for name in found.names:
+                groups.setdefault(total.keys[name], []).append(name)
+            for names in groups.values():
+                product_gram(found, names, x1, x2, total)
+        matrices = total.finish(x2 is None)
+        for matrix in matrices.values():
+            check_finite_output(matrix)
+        return matrices
+
+    def __repr__(self) -> str:
+        return f"empirical({type(self.module).__name__}, output={self.output!r})"
+
+
+def empirical(
+    module: nn.Module, output: Output = "trace", method: Method = "auto", *, byte_budget: int = BYTE_BUDGET
+) -> Empirical:
+    r"""Take a finite module as it is to its kernels, which are exact for its present parameters.
+
+    The tangent kernel is :math:`\Theta(x, x') = \sum_w \frac{\partial f(x)}{\partial w} \frac{\partial f(x')}{\partial w}^T`
+    over every parameter that requires gradients, a k x k block for k outputs. Parameters count as they are: in the NTK
+    parametrisation (:func:`ntkit.parametrize_ntk`) the kernel tends to that of :func:`ntkit.infinite_width`, in PyTorch's own
+    it grows with the width.
+
+    Parameters
+    ----------
+    module
+        Any module that maps a batch (n, ...) to one tensor (n, ...), row by row, and that autograd can differentiate: batch
+        norm in evaluation mode, max pooling, attention, embeddings, tied weights. It is kept, not copied: the kernels
+        follow its training.
+    output
+        ``"trace"``: the mean of the k diagonal blocks' entries. ``"sum"``: the kernel of the sum of the outputs.
+        ``"full"``: all outputs, a matrix of (n k) x (n k). An integer: one output. Outputs of several axes count flattened.
+    method
+        ``"structured"``: a ``Linear`` or ``Conv`` layer's kernel is the product of the Gram matrix of what it reads and that
+        of what is backpropagated to it (Beaglehole et al. 2024, Proposition 3), summed over pairs of positions; other
+        parameters as in ``"jacobian"``: derivatives of each row, contracted in blocks. ``"ntk-vp"``: column by column,
+        backward and forward through the network. ``"auto"``: the cheapest by a count of multiplications.
+        All give the same matrix.
+    byte_budget
+        Bytes that a method may hold at a time, beyond the result, a row of one output's derivative and torch's own needs.
+
+    Returns
+    -------
+    Empirical
+        With the kernels ``ntk`` and ``nngp``, ``ntk_by_layer`` and ``ntk_operator``. The kernels raise an
+        :class:`~ntkit.errors.InputError` for modules in training mode with dropout or batch statistics, without trained
+        parameters, or whose output is not one differentiable tensor.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 3))
+    >>> emp = ntkit.empirical(net.eval())
+    >>> x = torch.randn(5, 1, 8, 8)
+    >>> emp.ntk(x).shape, emp.nngp(x[:2], x).shape, ntkit.empirical(net, output="full").ntk(x).shape
+    (torch.Size([5, 5]), torch.Size([2, 5]), torch.Size([15, 15]))
+    """
+    if not isinstance(module, nn.Module):
+        raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
+    if isinstance(output, bool) or not (isinstance(output, int) or output in ("trace", "sum", "full")):
+        raise InputError(f'output must be "trace", "sum", "full" or the index of one output. Got {output!r}.')
+    if method not in ("auto", "structured", "jacobian", "ntk-vp"):
+        raise InputError(f'method must be "auto", "structured", "jacobian" or "ntk-vp". Got {method!r}.')
+    if isinstance(byte_budget, bool) or not isinstance(byte_budget, int) or byte_budget < 1:
+        raise InputError(f"byte_budget must be a positive number of bytes. Got {byte_budget!r}.")
+    return Empirical(module, output, method, byte_budget)
+
+
+def _keys(found: Survey, by_layer: bool) -> dict[str, str]:
+    """Give the key of every trained parameter: its layer's path, or one for all of them."""
+    return {name: _layer_path(name) if by_layer else "" for name in found.network.trained}
+
+
+def _layer_path(name: str) -> str:
+    owner = name.split(".parametrizations.")[0] if ".parametrizations." in name else name.rpartition(".")[0]
+    return owner or name

@@ -1,0 +1,312 @@
+"""A look at how a module computes its outputs: which layers the structured method serves, and what a row costs in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import Node, saved_tensors_hooks
+from torch.nn.utils import parametrize
+
+from ntkit.errors import InputError
+from ntkit.trace import GainRule
+
+from ._layers import Call, Layer, Sizes, captured, structured_layers
+from ._network import Network
+
+__all__ = ["Scaled", "Structured", "Survey", "survey", "survey_features"]
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A trained parameter that a layer uses times a number.
+
+    Attributes
+    ----------
+    name
+        The parameter's name in the module.
+    scale
+        The number: 1, or that of the NTK parametrisation.
+    """
+
+    name: str
+    scale: float
+
+
+@dataclass(frozen=True)
+class Structured:
+    """A layer whose kernel follows from what it reads and what arrives at its output.
+
+    Attributes
+    ----------
+    layer
+        Which.
+    copies
+        Rows that the layer sees for each input: positions may be folded into the batch.
+    weight, bias
+        What of it is trained.
+    sizes
+        Of its one call.
+    """
+
+    layer: Layer
+    copies: int
+    weight: Scaled | None
+    bias: Scaled | None
+    sizes: Sizes
+
+    @property
+    def gradient_entries(self) -> int:
+        """Entries of the gradient at its output, for one input and one output of the network."""
+        return self.sizes.positions * self.sizes.groups * self.sizes.fan_out
+
+    @property
+    def patch_entries(self) -> int:
+        """Entries of what its weight is applied to, for one input."""
+        return self.sizes.positions * self.sizes.groups * self.sizes.fan_in
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a method needs to know of a network before it computes.
+
+    Attributes
+    ----------
+    network
+        Which.
+    outputs
+        Outputs c whose kernel is asked for.
+    like
+        A tensor of the outputs' dtype and device.
+    row_bytes
+        Bytes that the graph of one input holds.
+    byte_budget
+        Bytes that a method may hold at a time, beyond the result and one unit of its work.
+    layers
+        Those that the structured method serves.
+    rest
+        The names of all other trained parameters that the outputs depend on.
+    """
+
+    network: Network
+    outputs: int
+    like: Tensor
+    row_bytes: int
+    byte_budget: int
+    layers: tuple[Structured, ...]
+    rest: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all trained parameters that the outputs depend on."""
+        parts = [part for layer in self.layers for part in (layer.weight, layer.bias)]
+        return [part.name for part in parts if part is not None] + list(self.rest)
+
+
+def survey(network: Network, x: Tensor, byte_budget: int) -> Survey:
+    """Run the network forward and backward on up to three rows, and see what happens.
+
+    A layer is structured if its weight is used once, by its one call; if nothing overwrites what it reads; and if each
+    input's outputs depend on its own rows of the layer's output alone. Three rows are needed to see that: a module that
+    moves the batch to another axis can look right on one.
+    """
+    look = _look(network, x[:3], differentiate=False)
+    names = {id(parameter): name for name, parameter in network.trained.items()}
+    found = []
+    for call in look.calls:
+        if not look.serves(call):
+            continue
+        weight, bias = (_part(call.layer, name, names, look.uses) for name in ("weight", "bias"))
+        if weight or bias:
+            found.append(
+                Structured(call.layer, len(call.features) // look.rows, weight, bias, Sizes.of(call, look.rows))
+            )
+    structured = {part.name for layer in found for part in (layer.weight, layer.bias) if part is not None}
+    rest = [name for name, p in network.trained.items() if look.uses[id(p)] and name not in structured]
+    return Survey(
+        network, look.values.shape[1], look.values.detach(), look.row_bytes, byte_budget, tuple(found), tuple(rest)
+    )
+
+
+def survey_features(network: Network, x: Tensor, byte_budget: int, gains: GainRule | None = None) -> Survey:
+    """Survey the last layer alone, trained or not, its weight and bias scaled as if they were standard normals.
+
+    A plain layer has gains 1 and 0, or those of the rule from which it was drawn.
+    """
+    look = _look(network, x[:3], differentiate=True)
+    reached = [call for call in look.calls if call.edge.node in look.nodes]
+    if not reached or not look.serves(reached[-1]):
+        raise InputError(
+            "the nngp kernel of a module reads the input of its last nn.Linear or nn.Conv layer, which must be called once, "
+            f"with the batch first. {type(network.module).__name__} has none. Wrap it in a module that ends in nn.Linear."
+        )
+    call = reached[-1]
+    sizes = Sizes.of(call, look.rows)
+    w, b = (own_scale(call.layer, name) for name in ("weight", "bias"))
+    if w is None and gains is not None:
+        path = next(path for path, layer in network.module.named_modules() if layer is call.layer)
+        own = gains(path, sizes.fan_in, call.layer.bias is not None, True, True)
+        w, b = float(own.w_std) / sizes.fan_in**0.5, float(own.b_std)
+    layer = Structured(
+        call.layer,
+        len(call.features) // look.rows,
+        Scaled("weight", sizes.fan_in**-0.5 if w is None else w),
+        Scaled("bias", b) if b else None,
+        sizes,
+    )
+    return Survey(network, look.values.shape[1], look.values.detach(), look.row_bytes, byte_budget, (layer,), ())
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen of one run on a few rows.
+
+    Attributes
+    ----------
+    values
+        The outputs, shape (rows, c), with their graph.
+    calls
+        Of every linear and convolutional layer.
+    local
+        For each call whether row i of the outputs depends on the i-th part of its output alone.
+    uses
+        How often each leaf is used on the way to the outputs, by id.
+    nodes
+        The nodes of the graph.
+    row_bytes
+        Bytes that the graph of one row holds.
+    """
+
+    values: Tensor
+    calls: list[Call]
+    local: list[bool]
+    uses: Counter[int]
+    nodes: set[Node]
+    row_bytes: int
+
+    @property
+    def rows(self) -> int:
+        """The number of rows run."""
+        return len(self.values)
+
+    def serves(self, call: Call) -> bool:
+        """Whether what a call read and what arrives at its output tell the derivative in its layer's parameters."""
+        return (
+            self.local[self.calls.index(call)]
+            and sum(other.layer is call.layer for other in self.calls) == 1
+            and call.edge.node in self.nodes
+            and call.features._version == call.version
+        )
+
+
+def _look(network: Network, x: Tensor, differentiate: bool) -> Look:
+    saved: dict[int, int] = {}
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*network.module.parameters(), *network.module.buffers())}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    layers = list(structured_layers(network.module).values())
+    with torch.enable_grad():
+        with captured(layers, differentiate) as calls, saved_tensors_hooks(pack, lambda tensor: tensor):
+            values = network(x)
+        if not values.requires_grad:
+            raise InputError(
+                "the module's output must be differentiable in its trained parameters. It does not depend on them, or goes "
+                "through an operation without derivatives (argmax, rounding, detach). Return the values before it."
+            )
+        local = _locality(calls, values)
+    return Look(values, calls, local, *_walk(values), sum(saved.values()) // len(x))
+
+
+def _walk(values: Tensor) -> tuple[Counter[int], set[Node]]:
+    """Count how often each leaf is used in the graph of some values, and collect the graph's nodes."""
+    uses: Counter[int] = Counter()
+    start = values.grad_fn
+    assert start is not None
+    nodes: set[Node] = {start}
+    waiting = [start]
+    while waiting:
+        for node, _ in waiting.pop().next_functions:
+            if node is None:
+                continue
+            variable: Any = getattr(node, "variable", None)  # only the nodes of leaves have one
+            if variable is not None:
+                uses[id(variable)] += 1
+            if node not in nodes:
+                nodes.add(node)
+                waiting.append(node)
+    return uses, nodes
+
+
+def _locality(calls: list[Call], values: Tensor) -> list[bool]:
+    n = len(values)
+    local = [
+        len(call.features) % n == 0
+        and call.output_shape[:1] == call.features.shape[:1]
+        and call.features.ndim >= (2 if isinstance(call.layer, nn.Linear) else 2 + len(call.layer.kernel_size))
+        for call in calls
+    ]
+    if n == 1 or not calls:
+        return local
+    generator = torch.Generator().manual_seed(0)
+    weights = 1 + torch.rand(values.shape[1], generator=generator, dtype=torch.float64).to(values)
+    for row in range(n):
+        gradients = torch.autograd.grad(
+            values[row], [call.edge for call in calls], weights, retain_graph=True, allow_unused=True
+        )
+        for index, gradient in enumerate(gradients):
+            if local[index] and gradient is not None:
+                parts = gradient.reshape(n, -1)
+                local[index] = not bool((parts[:row] != 0).any() or (parts[row + 1 :] != 0).any())
+    return local
+
+
+def _part(layer: Layer, name: str, names: dict[int, str], uses: Counter[int]) -> Scaled | None:
+    """Give a layer's weight or bias if it is trained, used once, and used as it is or times a number."""
+    if getattr(layer, name) is None:
+        return None
+    parameter, scale = scaled_parameter(layer, name)
+    if scale is None or uses[id(parameter)] != 1 or id(parameter) not in names:
+        return None
+    return Scaled(names[id(parameter)], scale)
+
+
+def own_scale(layer: Layer, name: str) -> float | None:
+    """Give the number by which a layer's parametrisation multiplies its weight or bias, None where it does not."""
+    parametrized = getattr(layer, name) is not None and parametrize.is_parametrized(layer, name)
+    return scaled_parameter(layer, name)[1] if parametrized else None
+
+
+def scaled_parameter(layer: Layer, name: str) -> tuple[Tensor, float | None]:
+    """Give the parameter behind a layer's weight or bias and the number it is multiplied by, None where that is no number.
+
+    A parametrisation is a multiplication by c exactly if its derivative times a random vector v is c v: only multiples of
+    the identity have almost every vector as an eigenvector.
+    """
+    value: Tensor = getattr(layer, name)
+    if not parametrize.is_parametrized(layer, name):
+        return value, 1.0
+    table = layer.parametrizations
+    assert isinstance(table, nn.ModuleDict)
+    original = dict(table[name].named_parameters(recurse=False)).get("original")
+    if original is None or original.shape != value.shape:
+        return value, None
+    leaf = original.detach().requires_grad_()
+    with torch.enable_grad():
+        image = leaf
+        for step in table[name].children():
+            image = step(image)
+        if image.shape != leaf.shape or not image.requires_grad:
+            return original, None
+        direction = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(leaf)
+        (product,) = torch.autograd.grad(image, leaf, direction)
+    scale = float((product * direction).sum() / (direction * direction).sum())
+    exact = (product - scale * direction).abs() <= 4 * torch.finfo(leaf.dtype).eps * abs(scale) * direction.abs()
+    return original, scale if bool(exact.all()) else None

@@ -1,0 +1,6 @@
+"""Gaussian expectations E[phi(u) phi(v)] of an activation: closed forms, tables, panels and quadrature."""
+
+from ._closed_forms import odd_factorial
+from ._dual import dual, mean
+
+__all__ = ["dual", "mean", "odd_factorial"]

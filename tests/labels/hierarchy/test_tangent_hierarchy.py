@@ -1,0 +1,252 @@
+"""TangentHierarchy against the dense formulas of the paper and the integrated hierarchy of differential equations."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import solve_ivp
+from torch import Tensor, nn
+
+import ntkit
+from ntkit.errors import InputError, InputTypeError, SingularKernelError
+from ntkit.kernels import Kernel
+from ntkit.labels.hierarchy._time import Residuals, double_integral, single_integral
+from ntkit.testing import KernelConformance
+
+N, D = 8, 5
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def labels(n: int = N) -> Tensor:
+    return torch.where(draw(n, seed=9) > 0, 1.0, -1.0).double()
+
+
+def fitted(which: str, time: float = math.inf, ridge: float = 0.0) -> ntkit.TangentHierarchy:
+    generator = torch.Generator().manual_seed(1)
+    if which == "module":
+        net = nn.Sequential(nn.Linear(D, 12), nn.Tanh(), nn.Linear(12, 1)).double()
+        for parameter in net.parameters():
+            nn.init.normal_(parameter, generator=generator)
+        nth = ntkit.TangentHierarchy(module=net, n_samples=0, time=time, ridge=ridge, linear_term=True)
+    else:
+        nth = ntkit.TangentHierarchy(which, width=16, n_samples=64, generator=generator, time=time, ridge=ridge)
+    return nth.fit(draw(N, D), labels())
+
+
+X1, X2 = torch.cat([draw(2, D, seed=3), draw(N, D)[:1]]), torch.cat([draw(1, D, seed=4), draw(N, D)[:2]])
+"""New inputs, and training points among them."""
+
+
+@cache
+def entries(which: str) -> tuple[Tensor, Tensor, Tensor]:
+    """K2, K3 and K4 of X1 and X2, shapes (n1, n2), (n1, n2, n) and (n1, n2, n, n)."""
+    x1, x2, unit, source = X1, X2, torch.eye(N, dtype=torch.float64), fitted(which).source_
+    k3 = torch.stack([source.third(x1, x2, unit[i]) for i in range(N)], -1)
+    rows = [[source.fourth(x1, x2, unit[i, None], unit[j, None]) for j in range(N)] for i in range(N)]
+    return source.second(x1, x2), k3, torch.stack([torch.stack(row, -1) for row in rows], -2)
+
+
+def proposition(which: str, h: Tensor, t: float) -> Tensor:
+    """Proposition A.2, and eq. (5) at t = infinity, as printed."""
+    (k2, k3, k4), y = entries(which), labels()
+    d, p = torch.linalg.eigh(h)
+    inverse, decay = torch.linalg.inv(h), torch.linalg.matrix_exp(-t * h / N) if t < math.inf else torch.zeros_like(h)
+    settled = inverse @ (torch.eye(N, dtype=h.dtype) - decay)
+    pairs = d[:, None] + d
+    q = (1 - torch.exp(-t * pairs / N)) * (p.T @ k4 @ p / d) / pairs
+    second = torch.einsum("i,abij,j->ab", settled @ y, k4, inverse @ y)
+    return k2 + k3 @ (settled @ y) + second - torch.einsum("i,abij,j->ab", p.T @ y, q, p.T @ y)
+
+
+@pytest.mark.parametrize("which", ["erf", "relu", "module"])
+@pytest.mark.parametrize("t", [0.7, 20.0, math.inf])
+def test_equals_the_dense_formula(which: str, t: float) -> None:
+    """K_NTH equals eq. (5), and K_t Proposition A.2, of all n^4 entries, training points among the inputs."""
+    nth = fitted(which, t)
+    expected = proposition(which, nth.source_.second(draw(N, D)), t)
+    torch.testing.assert_close(nth(X1, X2), expected, rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
+    torch.testing.assert_close(nth.label_part(X1, X2), nth(X1, X2) - nth.label_free(X1, X2))
+    assert nth.label_part(X1, X2).abs().max() > 1e-4 * expected.abs().max()
+
+
+@pytest.mark.parametrize("which", ["erf", "module"])
+def test_equals_the_integrated_equations(which: str) -> None:
+    """K_t equals the solution of eq. (3) up to K4 by a Runge-Kutta method: the first index of K4 is the later time's."""
+    nth, (k2, k3, k4) = fitted(which), (k.numpy() for k in entries(which))
+    h, y = nth.source_.second(draw(N, D)).numpy(), labels().numpy()
+    sizes = np.cumsum([N, k2.size])
+
+    def flow(t: float, state: np.ndarray) -> np.ndarray:
+        outputs, third = state[: sizes[0]], state[sizes[1] :].reshape(k3.shape)
+        residual = (outputs - y) / N
+        return np.concatenate([-h @ residual, -(third @ residual).ravel(), -(k4 @ residual).ravel()])
+
+    start = np.concatenate([np.zeros(N), k2.ravel(), k3.ravel()])
+    t = 3.0 * N / float(np.linalg.eigvalsh(h)[N // 2])
+    end = solve_ivp(flow, (0, t), start, rtol=1e-10, atol=1e-12, method="DOP853").y[:, -1]
+    expected = torch.from_numpy(end[sizes[0] : sizes[1]].reshape(k2.shape))
+    torch.testing.assert_close(nth.at(t)(X1, X2), expected, rtol=1e-7, atol=1e-9)
+    u, v = nth.at(t)._second
+    assert not torch.allclose(nth.source_.fourth(X1, X2, v, u), nth.source_.fourth(X1, X2, u, v), rtol=1e-3)
+
+
+def test_long_times_reach_the_limit() -> None:
+    """t to infinity of Proposition A.2 is eq. (5), and t = 0 the label-free kernel."""
+    nth, x = fitted("tanh"), draw(3, D, seed=3)
+    torch.testing.assert_close(nth.at(1e9)(x), nth(x), rtol=1e-10, atol=1e-12)
+    assert torch.equal(nth.at(0)(x), nth.label_free(x))
+    assert nth.at(5.0).time == 5.0
+    assert nth.time == math.inf
+
+
+@pytest.mark.parametrize("t", [1e-9, 1e-3, 0.5, 1.0, 3.0, 1e3, math.inf])
+def test_time_integrals(t: float) -> None:
+    """Both integrals to twelve digits over twelve decades, against panels of Gauss-Legendre quadrature."""
+    d = torch.logspace(-6, 6, 25, dtype=torch.float64)
+    nodes, weights = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(30))
+    end = min(t, 1e9)
+    edges = torch.cat(
+        [
+            torch.zeros(1, dtype=torch.float64),
+            torch.logspace(-11, math.log10(end), 90, dtype=torch.float64).clamp(max=end),
+        ]
+    )
+    s = (edges[:-1, None] + edges.diff()[:, None] * (nodes + 1) / 2).flatten()
+    ds = (edges.diff()[:, None] * weights / 2).flatten()
+    single = torch.exp(-d[:, None] * s) @ ds
+    torch.testing.assert_close(single_integral(d, t), single, rtol=1e-11, atol=0)
+    # The inner integral in the order that has only positive terms: dr e^(-r d2) int_r^t e^(-s d1) ds.
+    double = torch.stack([torch.exp(-d[:, None] * s) @ (ds * _from(a, s, t)) for a in d])
+    torch.testing.assert_close(double_integral(d[:, None], d[None, :], t), double, rtol=1e-10, atol=0)
+
+
+def _from(a: Tensor, s: Tensor, t: float) -> Tensor:
+    """int_s^t e^(-a r) dr."""
+    if math.isinf(t):
+        return torch.exp(-a * s) / a
+    return torch.exp(-a * s) * -torch.expm1(-a * (t - s)) / a
+
+
+def test_weights_have_a_low_rank() -> None:
+    """The pairs of vectors are few, and reproduce y_k y_l / (d_k (d_k + d_l)) to rounding over ten decades of eigenvalues."""
+    n = 60
+    q = torch.linalg.qr(draw(n, n))[0]
+    d = torch.logspace(-6, 4, n, dtype=torch.float64)
+    residuals = Residuals(d, q, draw(n, seed=1))
+    u, v = residuals.second(math.inf)
+    assert len(u) < 40
+    expected = residuals.y[:, None] * residuals.y / (d[:, None] * (d[:, None] + d))
+    found = q.T @ u.T @ v @ q
+    assert (found - expected).abs().max() < 1e-11 * expected.abs().max()
+
+
+def test_ridge_is_relative_to_the_mean_diagonal() -> None:
+    x, y = draw(N, D), labels()
+    nth = fitted("erf", ridge=0.1)
+    h = nth.source_.second(x)
+    expected = torch.linalg.solve(h + 0.1 * h.diagonal().mean() * torch.eye(N, dtype=h.dtype), y)
+    torch.testing.assert_close(nth._first, expected)
+
+
+class TestConformance(KernelConformance):
+    """The smooth two-layer kernel, the ReLU's and a module's are kernels like any other."""
+
+    def kernels(self) -> list[Kernel]:
+        x, y = draw(6, D, seed=7), labels(6)
+        generator = torch.Generator().manual_seed(1)
+        return [
+            ntkit.TangentHierarchy(name, width=4096, n_samples=64, ridge=0.01, generator=generator).fit(x, y)
+            for name in ("tanh", "relu")
+        ]
+
+    def inputs(self) -> Tensor:
+        return draw(5, D, seed=8)
+
+
+def test_module() -> None:
+    """Random networks of any architecture; the same networks serve every call."""
+    net = nn.Sequential(nn.Linear(D, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1)).double()
+    nth = ntkit.TangentHierarchy(module=net, n_samples=2, generator=torch.Generator().manual_seed(0))
+    x = draw(4, D, seed=3)
+    nth.fit(draw(N, D), labels())
+    torch.testing.assert_close(nth(x), nth(x, x))
+    torch.testing.assert_close(nth.diag(x), nth(x).diagonal())
+    with pytest.raises(InputTypeError, match="two-layer"):
+        nth.standard_error(x)
+
+
+def test_wider_means_less_label_part() -> None:
+    """The label part is in proportion to 1 / width."""
+    x, parts = draw(3, D, seed=3), []
+    for width in (64, 256):
+        nth = ntkit.TangentHierarchy("relu", width=width, n_samples=64, generator=torch.Generator().manual_seed(0))
+        parts.append(nth.fit(draw(N, D), labels()).label_part(x))
+    torch.testing.assert_close(parts[0], 4 * parts[1])
+
+
+def test_standard_error_and_repr() -> None:
+    nth, x = fitted("relu"), draw(3, D, seed=3)
+    assert nth.standard_error(x).shape == (3, 3)
+    assert (nth.standard_error(x) > 0).all()
+    assert "relu" in repr(nth)
+    assert 1 <= nth.rank_ <= N
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({}, InputTypeError, "either"),
+        ({"activation": "relu", "module": nn.Linear(2, 1)}, InputTypeError, "either"),
+        ({"module": "relu"}, InputTypeError, "torch.nn.Module"),
+        ({"activation": "swoosh"}, InputError, "'relu'"),
+        ({"activation": "relu", "width": 0}, InputError, "width"),
+        ({"activation": "relu", "n_samples": 3}, InputError, "n_samples"),
+        ({"activation": "relu", "time": -1.0}, InputError, "time"),
+        ({"activation": "relu", "time": math.nan}, InputError, "time"),
+        ({"activation": "relu", "ridge": -1.0}, InputError, "ridge"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, object], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        ntkit.TangentHierarchy(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "error", "words"),
+    [
+        (draw(3, 2), draw(3, 2), InputError, "For several classes"),
+        (draw(3, 2), draw(4), InputError, "each of the 3"),
+        (draw(3, 2), torch.tensor([True, False, True]), InputTypeError, "booleans"),
+        (draw(3, 2), torch.tensor([1.0, math.nan, 0.0]), InputError, "finite"),
+        (draw(3, 2), [1.0, 2.0, 3.0], InputTypeError, "Tensor"),
+        (torch.full((3, 2), math.nan), draw(3), InputError, "finite"),
+        (draw(3, 2)[[0, 1, 1]], draw(3), SingularKernelError, "ridge"),
+    ],
+)
+def test_bad_data(x: Tensor, y: Tensor, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        ntkit.TangentHierarchy("erf", n_samples=64).fit(x, y)
+
+
+def test_repeated_inputs_need_a_ridge() -> None:
+    x = draw(4, 3)[[0, 1, 2, 3, 3]]
+    nth = ntkit.TangentHierarchy("relu", n_samples=64, ridge=1e-3).fit(x, labels(5))
+    assert torch.isfinite(nth(x)).all()
+
+
+def test_unfitted_and_mismatched() -> None:
+    nth = ntkit.TangentHierarchy("relu", n_samples=64)
+    with pytest.raises(InputError, match="fit"):
+        nth(draw(2, 2))
+    with pytest.raises(InputError, match="fit"):
+        nth.at(1.0)
+    nth.fit(draw(3, 2), draw(3))
+    with pytest.raises(InputError, match="same shape"):
+        nth(draw(2, 5))
