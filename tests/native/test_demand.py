@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from tests.native.networks import network, of_type
 from torch import nn
 
 from ntkit.native._demand import Demand
 from ntkit.native._plane import Plane
 from ntkit.native.families._combine import ContractFamily
 from ntkit.program import AvgPool, Contract, Conv, Dense, Elementwise, Input, Normalize, Reindex, Sum
-from tests.native.networks import network, of_type
 
 
 class Function(nn.Module):

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from tests.native.networks import network, steps
 from torch import nn
 
 from ntkit.native._core import Fill, Kind, Layer, Pool, Reduce
 from ntkit.native._emitter import POSITION_BYTES
 from ntkit.native._tapes import tape_alone, tape_between
-from tests.native.networks import network, steps
 
 
 def operation(plan, step):
@@ -76,10 +76,24 @@ def test_a_pool_before_an_activation():
     net = nn.Sequential(nn.Conv1d(1, 4, 1), nn.AvgPool1d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 1))
     plan = tape_between(network(net, 1, 4), ntk=True)
     assert steps(plan) == [
-        "clear", "fill -> H0", "input -> H-1", "layer H-1 -> H-1", "pool H-1 -> H0", "input -> H0", "layer H0 -> H0", "pool H0 -> H0",
-        "input -> H1", "layer H1 -> H1", "pool H1 -> H0", "pool_end -> H0", "rectified H0 -> K0", "reduce K0 -> K0",
-        "settle -> K0", "layer K0 -> K0", "output K0",
-    ]  # fmt: skip
+        "clear",
+        "fill -> H0",
+        "input -> H-1",
+        "layer H-1 -> H-1",
+        "pool H-1 -> H0",
+        "input -> H0",
+        "layer H0 -> H0",
+        "pool H0 -> H0",
+        "input -> H1",
+        "layer H1 -> H1",
+        "pool H1 -> H0",
+        "pool_end -> H0",
+        "rectified H0 -> K0",
+        "reduce K0 -> K0",
+        "settle -> K0",
+        "layer K0 -> K0",
+        "output K0",
+    ]
     pool = operation(plan, find(plan, Kind.POOL)[0])
     assert isinstance(pool, Pool) and (pool.axis, pool.kernel, pool.stride, pool.wide) == (2, 2, 2, False)
     assert pool.weights == [0.5, 0.5] and pool.totals == [1.0, 1.0] and pool.inside_at > 0 and pool.mean_at == -1
@@ -94,16 +108,24 @@ def test_the_variance_of_a_pool():
     begin = listed.index("fill -> H0")
     assert listed[begin:] == [
         "fill -> H0",
-        "input -> H-2", "layer H-2 -> H-2", "pool H-2 -> H0",
-        "input -> H-1", "layer H-1 -> H-1", "pool H-1 -> H0",
-        "input -> H1", "layer H1 -> H1", "pool H1 -> H0",
-        "input -> H2", "layer H2 -> H2", "pool H2 -> H0",
+        "input -> H-2",
+        "layer H-2 -> H-2",
+        "pool H-2 -> H0",
+        "input -> H-1",
+        "layer H-1 -> H-1",
+        "pool H-1 -> H0",
+        "input -> H1",
+        "layer H1 -> H1",
+        "pool H1 -> H0",
+        "input -> H2",
+        "layer H2 -> H2",
+        "pool H2 -> H0",
         "store H0",
         "own_pool K0 -> K0",
         "store K0",
         "own_pool_end K0 -> K0",
         "store K0",
-    ]  # fmt: skip
+    ]
     inside, mean, deviation = find(plan, Kind.STORE)[-3:]
     assert [operation(plan, s).what.name for s in (inside, mean, deviation)] == ["INSIDE", "MEAN", "DEVIATION"]
     assert [s.own_only for s in (inside, mean, deviation)] == [False, True, True]

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from tests.native.networks import network, of_type
 from torch import nn
 
 import ntkit
 from ntkit.native._core import NOTHING, Own
 from ntkit.native._network import _MOST_NODES, Network, single_precision, unsupported
 from ntkit.program import AvgPool, Conv, Dense, Elementwise, Input, Node, Normalize, Program
-from tests.native.networks import network, of_type
 
 
 def own(net):
@@ -43,9 +43,12 @@ def test_own_data_of_a_normalisation_take_two_numbers_per_position():
         nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), 3
     )
     assert own(net) == {
-        ("HALF", "Input"): 1, ("HALF", "Dense"): 2, ("SCALE", "Normalize"): 3, ("DEVIATION", "Elementwise"): 7,
+        ("HALF", "Input"): 1,
+        ("HALF", "Dense"): 2,
+        ("SCALE", "Normalize"): 3,
+        ("DEVIATION", "Elementwise"): 7,
         ("HALF", "Elementwise"): 6,
-    }  # fmt: skip
+    }
     assert net.own_size == 8  # two deviations share a name here: at 5 and 7
 
 
@@ -73,10 +76,20 @@ def test_half_is_kept_where_theta_needs_k_or_h_ends():
 
 def test_what_is_linear_fused_and_signed():
     net = network(
-        nn.Sequential(nn.Conv1d(2, 4, 1), nn.LeakyReLU(0.1), nn.Conv1d(4, 4, 1), nn.AvgPool1d(2), nn.ReLU(), nn.Conv1d(4, 4, 1),
-                      nn.ReLU(), nn.Flatten(), nn.Linear(12, 1)),
-        2, 6,
-    )  # fmt: skip
+        nn.Sequential(
+            nn.Conv1d(2, 4, 1),
+            nn.LeakyReLU(0.1),
+            nn.Conv1d(4, 4, 1),
+            nn.AvgPool1d(2),
+            nn.ReLU(),
+            nn.Conv1d(4, 4, 1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(12, 1),
+        ),
+        2,
+        6,
+    )
     leaky, alone, last = of_type(net, Elementwise)
     assert net.fused == {leaky, last}  # a pool stands before the other one
     assert net.linear_after == (False,) * last + (True,) * 3
@@ -134,14 +147,29 @@ class Function(nn.Module):
 
 
 UNSUPPORTED = {
-    "a flip": ((2, 4), [nn.Conv1d(2, 4, 1), Function(lambda x: x.flip(2)), nn.ReLU(), nn.Flatten(), nn.Linear(16, 1)], "another order"),
-    "a product": ((3,), [nn.Linear(3, 4), Function(lambda x: x * 2), nn.ReLU(), nn.Linear(4, 1)], None),
-    "a gain before a smooth activation": ((3,), [nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 1)], "a trained gain before this"),
-    "a normalisation over some positions": (
-        (2, 3, 3), [nn.Conv2d(2, 4, 1), Function(lambda x: nn.functional.layer_norm(x.movedim(1, -1), (3, 4)).movedim(-1, 1)),
-                    nn.ReLU(), nn.Flatten(), nn.Linear(36, 1)], "over some of the positions",
+    "a flip": (
+        (2, 4),
+        [nn.Conv1d(2, 4, 1), Function(lambda x: x.flip(2)), nn.ReLU(), nn.Flatten(), nn.Linear(16, 1)],
+        "another order",
     ),
-}  # fmt: skip
+    "a product": ((3,), [nn.Linear(3, 4), Function(lambda x: x * 2), nn.ReLU(), nn.Linear(4, 1)], None),
+    "a gain before a smooth activation": (
+        (3,),
+        [nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 1)],
+        "a trained gain before this",
+    ),
+    "a normalisation over some positions": (
+        (2, 3, 3),
+        [
+            nn.Conv2d(2, 4, 1),
+            Function(lambda x: nn.functional.layer_norm(x.movedim(1, -1), (3, 4)).movedim(-1, 1)),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(36, 1),
+        ],
+        "over some of the positions",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
@@ -164,8 +192,9 @@ def test_networks_that_are_too_deep_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("layer", "single"), [(nn.ReLU(), True), (nn.LeakyReLU(), True), (nn.GELU(), False), (nn.LayerNorm(4, elementwise_affine=False), False)]
-)  # fmt: skip
+    ("layer", "single"),
+    [(nn.ReLU(), True), (nn.LeakyReLU(), True), (nn.GELU(), False), (nn.LayerNorm(4, elementwise_affine=False), False)],
+)
 def test_single_precision_needs_rectifiers_alone(layer, single):
     net = network(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)), 3)
     assert single_precision(net.program) == single == net.single_precision

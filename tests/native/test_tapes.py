@@ -1,18 +1,24 @@
 """Which tape is chosen: what neighbouring offsets of a pool share is kept, unless it takes too much memory."""
 
 import pytest
+from tests.native.networks import network
 from torch import nn
 
 from ntkit.native import _tapes
 from ntkit.native._emitter import POSITION_BYTES
 from ntkit.native._tapes import tape_between, tape_computing_again
 from ntkit.native.families import kept_positions, shared_pools
-from tests.native.networks import network
 
 NET = nn.Sequential(
-    nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
-    nn.Flatten(), nn.Linear(4, 1),
-)  # fmt: skip
+    nn.Conv2d(1, 4, 3, padding=1),
+    nn.ReLU(),
+    nn.AvgPool2d(2),
+    nn.Conv2d(4, 4, 3, padding=1),
+    nn.ReLU(),
+    nn.AdaptiveAvgPool2d(1),
+    nn.Flatten(),
+    nn.Linear(4, 1),
+)
 
 
 def test_planes_are_kept_while_they_fit(monkeypatch):
@@ -39,8 +45,14 @@ def test_planes_are_kept_while_they_fit(monkeypatch):
 def test_computing_again_is_not_chosen_where_it_frees_nothing(monkeypatch):
     monkeypatch.setattr(_tapes, "KEPT_BYTES", 0)
     overlapping = nn.Sequential(
-        nn.Conv1d(1, 4, 1), nn.AvgPool1d(3, 2), nn.Conv1d(4, 4, 1), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 1)
-    )  # fmt: skip
+        nn.Conv1d(1, 4, 1),
+        nn.AvgPool1d(3, 2),
+        nn.Conv1d(4, 4, 1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool1d(1),
+        nn.Flatten(),
+        nn.Linear(4, 1),
+    )
     net = network(overlapping, 1, 9)
     assert tape_between(net, True).planes == tape_computing_again(net, True, {}).planes
 

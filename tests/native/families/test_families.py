@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.native.networks import network
 from torch import nn
 
 import ntkit
@@ -11,7 +12,6 @@ from ntkit.native.families import ACTIVATIONS, FAMILIES, family_of
 from ntkit.native.families._normalize import gain_factor
 from ntkit.native.families._smooth import hermite_terms
 from ntkit.program import Activation, Arrange, Elementwise, Normalize, Product, Sum
-from tests.native.networks import network
 
 
 def test_activations_are_told_apart_by_name():
