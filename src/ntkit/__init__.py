@@ -28,6 +28,7 @@ from ntkit.finite import (
     train,
     widen,
 )
+from ntkit.gram import StoredGram, gram, open_gram
 from ntkit.kernels import (
     Empirical,
     InfiniteWidth,
@@ -77,6 +78,7 @@ __all__ = [
     "NTKRegressor",
     "Posterior",
     "Solution",
+    "StoredGram",
     "TangentHierarchy",
     "TrainState",
     "Trajectory",
@@ -87,6 +89,7 @@ __all__ = [
     "errors",
     "evidence",
     "finite_width_correction",
+    "gram",
     "hierarchy_terms",
     "hoeffding",
     "infinite_width",
@@ -97,6 +100,7 @@ __all__ = [
     "log_marginal_likelihood",
     "max_learning_rate",
     "monte_carlo",
+    "open_gram",
     "parametrize_ntk",
     "posterior",
     "remove_ntk",

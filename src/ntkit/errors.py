@@ -13,12 +13,15 @@ __all__ = [
     "InputError",
     "InputTypeError",
     "JitterWarning",
+    "MemoryLimitError",
     "NtkitError",
     "NtkitWarning",
     "Problem",
     "QuadratureWarning",
     "SingularKernelError",
+    "StoreError",
     "UnsupportedLayerError",
+    "WorkerError",
 ]
 
 
@@ -40,6 +43,18 @@ class EngineError(NtkitError, RuntimeError):
 
 class SingularKernelError(NtkitError, ArithmeticError):
     """A Gram matrix that stays singular after the largest allowed jitter."""
+
+
+class MemoryLimitError(NtkitError, MemoryError):
+    """A computation that does not fit into the memory there is; says what would."""
+
+
+class StoreError(NtkitError, OSError):
+    """A stored Gram matrix that cannot be written or read, or that is of other data or another kernel."""
+
+
+class WorkerError(NtkitError, RuntimeError):
+    """A worker of a cluster that lacks ntkit, has another version of it, or was lost too often."""
 
 
 @dataclass(frozen=True)
