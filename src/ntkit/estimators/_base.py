@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ntkit.dynamics import Evidence, LeaveOneOut, SquaredError, flow_filter
 from ntkit.errors import InputError
 from ntkit.kernels import Kernel, check_input_shape, fold_rows
-from ntkit.solvers import Solution, decompose, factorize, solve
+from ntkit.solvers import Outcome, Solution, Status, decompose, factorize, solve
 
 from ._settings import build_kernel, build_model, numpy_dtype, read_device, read_dtype
 from ._tuning import check_tuning, leave_each_out, tune_by_evidence, tune_by_leave_one_out
@@ -157,7 +157,7 @@ def _dual(gram: Tensor, y: Tensor, ridge: float, time: float) -> Solution:
         return solve(gram, y, ridge=ridge)
     flow = SquaredError(gram, y if y.ndim == 2 else y[:, None], ridge, owned=False)
     value = flow.weights([time], None)[0].reshape(y.shape)
-    return Solution(value, flow.status, {"jitter": 0.0})
+    return Solution(value, Status(Outcome.SOLVED, flow.status), {"jitter": 0.0})
 
 
 def _explained(gram: Tensor, ridge: float, time: float) -> Callable[[Tensor], Tensor]:

@@ -56,8 +56,8 @@ def plain_errors(path: Path, doing: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise StoreError(
-                f"no space is left for {doing} {path} ({bytes_text(free_disk(path))} free). Every tile written so far is kept: make "
-                "room and run the same command again."
+                f"no space is left for {doing} {path} ({bytes_text(free_disk(path))} free). Every tile written so far is kept: "
+                "make room and run the same command again."
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise StoreError(
