@@ -44,7 +44,7 @@ def test_single_precision_is_refined_to_the_solution_of_what_is_stored(
     shifted = rounded + 1e-4 * rounded.trace() / 150 * torch.eye(150, dtype=torch.float64)
     exact = torch.linalg.solve(shifted, case.y.float().double())
     plain = torch.cholesky_solve(case.y.float(), torch.linalg.cholesky(shifted.float()))
-    assert (found.value - exact).norm() < 1e-6 * exact.norm() < 0.05 * (plain - exact).norm()
+    assert (found.value - exact).norm() < 2e-7 * exact.norm() < 0.1 * (plain - exact).norm()
 
 
 def test_jitter_of_the_factor_does_not_change_the_solution(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:

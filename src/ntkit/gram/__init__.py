@@ -4,6 +4,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from ._files import scratch_folder
 from ._fingerprint import Fingerprinted, fingerprint, kernel_fingerprint
 from ._gram import gram, open_gram
 from ._operator import DenseGram, GramOperator, KernelGram, StoredGram
@@ -28,6 +29,7 @@ __all__ = [
     "gram",
     "kernel_fingerprint",
     "open_gram",
+    "scratch_folder",
     "seconds_text",
 ]
 

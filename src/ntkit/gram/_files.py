@@ -6,7 +6,10 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
+import tempfile
 import uuid
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from ntkit.errors import StoreError
 
 from ._resources import bytes_text, free_disk
 
-__all__ = ["locked", "plain_errors", "sync_folder", "write_atomically"]
+__all__ = ["locked", "plain_errors", "scratch_folder", "sync_folder", "write_atomically"]
 
 TEMPORARY = ".ntkit-tmp"
 
@@ -44,6 +47,13 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def scratch_folder(owner: object, within: Path) -> Path:
+    """Make a folder that is deleted with its owner."""
+    folder = tempfile.mkdtemp(prefix="ntkit-scratch-", dir=within)
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ntkit.common import as_columns
 from ntkit.errors import MemoryLimitError, SingularKernelError, StoreError
-from ntkit.gram import GramOperator, StoredGram, available_memory, bytes_text, free_disk
+from ntkit.gram import GramOperator, StoredGram, available_memory, bytes_text, free_disk, scratch_folder
 
 from ._conjugate_gradients import conjugate_gradients
 from ._method import Method, OnNote, System, trace_mean
@@ -180,8 +180,8 @@ class _OnDisk(_Panels):
         if fitting < 32:
             raise MemoryLimitError(
                 f"factorising {self.n} x {self.n} entries on disk needs at least "
-                f"{bytes_text(128 * self.n * size + 2 * gram.plan.size**2 * size)} of memory, and {bytes_text(limit)} can be used. "
-                "Use method='cg', or a Nystrom approximation."
+                f"{bytes_text(128 * self.n * size + 2 * gram.plan.size**2 * size)} of memory, and {bytes_text(limit)} can be "
+                "used. Use method='cg', or a Nystrom approximation."
             )
         self.width = min(int(fitting), 4096, self.n)
         self.bytes = 4 * self.n * self.width * size + 2 * gram.plan.size**2 * size
@@ -193,7 +193,7 @@ class _OnDisk(_Panels):
                 f"the factor takes {bytes_text(needed)} on disk, and {folder} has {bytes_text(free_disk(folder))} free. Name "
                 "another folder: BlockedCholesky(scratch=...)."
             )
-        self._folder = tempfile.TemporaryDirectory(prefix="ntkit-factor-", dir=folder)
+        self._folder = scratch_folder(self, folder)
 
     def kernel(self, j: int) -> Tensor:
         own = self.columns(j)
@@ -215,7 +215,7 @@ class _OnDisk(_Panels):
         return self.gram.product(v)
 
     def _file(self, j: int) -> Path:
-        return Path(self._folder.name) / str(j)
+        return self._folder / str(j)
 
 
 def _factorise(panels: _Panels, shift: float, progress: OnNote | None) -> bool:

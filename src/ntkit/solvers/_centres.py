@@ -15,7 +15,7 @@ from ._pivoted_cholesky import pivoted_cholesky, weighted_draw
 __all__ = ["Centres", "choose_centres"]
 
 Centres = Literal["uniform", "rpcholesky", "leverage", "kmeans++"]
-_POOL = 10  # candidates per centre
+_POOL, _LEAST_POOL = 10, 2000  # candidates per centre, and at least
 
 
 def choose_centres(
@@ -25,7 +25,7 @@ def choose_centres(
     ridge: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Choose centres among the rows of a Gram matrix, reading at most a block of 10 M x M of its entries.
+    r"""Choose centres among the rows of a Gram matrix; 10 M x M of its entries are read at most, 2,000 x M for small M.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ def choose_centres(
     n_centres : int
         M.
     how : {"uniform", "rpcholesky", "leverage", "kmeans++"}, default "rpcholesky"
-        All but "uniform" look at 10 M rows drawn uniformly. "rpcholesky": pivots of the randomly pivoted Cholesky
-        factorisation (Chen et al. 2023). "leverage": drawn in proportion to approximate ridge leverage scores
+        All but "uniform" look at 10 M rows, at least 2,000, drawn uniformly. "rpcholesky": pivots of the randomly pivoted
+        Cholesky factorisation (Chen et al. 2023). "leverage": drawn in proportion to approximate ridge leverage scores
         :math:`\ell_i = k_{ii} - k_{iS} (K_{SS} + \mu I)^{-1} k_{Si}` from M rows S drawn uniformly (Musco and Musco 2017).
         "kmeans++": each in proportion to the squared distance, in the kernel's feature space, from those before
         (Arthur and Vassilvitskii 2007).
@@ -69,7 +69,7 @@ def choose_centres(
         )
     if how == "uniform":
         return _draw(n, n_centres, generator)
-    pool = _draw(n, min(n, _POOL * n_centres), generator)
+    pool = _draw(n, min(n, max(_POOL * n_centres, _LEAST_POOL)), generator)
     part = gram.restricted(pool)
     if how == "rpcholesky":
         return pool[pivoted_cholesky(part, n_centres, "random", generator).pivots]

@@ -93,7 +93,8 @@ def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple
     fitting = [one for one in found if one.memory <= limit and one.disk <= _disk(gram)]
     if not fitting:
         raise MemoryLimitError(
-            f"no method for {gram.shape[0]} rows fits into {bytes_text(limit)} of memory and {bytes_text(_disk(gram))} of disk:\n  "
+            f"no method for {gram.shape[0]} rows fits into {bytes_text(limit)} of memory and {bytes_text(_disk(gram))} of disk:"
+            "\n  "
             + "\n  ".join(map(str, found))
             + "\nUse fewer centres, Nystrom(n_centres=...), or a machine with more of either."
         )

@@ -20,6 +20,7 @@ from ._status import Outcome, Status
 __all__ = ["EigenPro", "eigenpro_bytes"]
 
 _SAFETY = 0.9
+_SMALL_BATCH, _POWER_STEPS = 256, 30
 
 
 def eigenpro_bytes(n: int, sample: int, rank: int, batch: int, outputs: int) -> int:
@@ -33,9 +34,9 @@ class EigenPro(Method):
 
     For a batch b of rows with remainder :math:`g = K_{bn} a - y_b`, the step is :math:`a_b \leftarrow a_b - \eta g` and
     :math:`a_S \leftarrow a_S + \eta V D V^T K_{Sb}\, g`, where S is a sample of rows, :math:`K_{SS} V = V \Sigma` its q leading
-    eigenvectors and :math:`D = \Sigma^{-1} (I - \sigma_{q+1} \Sigma^{-1})`: the leading directions of the kernel, which limit the step,
-    are slowed down to the speed of the next. The ridge is part of the kernel, K + rho I. Batches are rows in the order
-    given, so shuffle sorted data first.
+    eigenvectors and :math:`D = \Sigma^{-1} (I - \sigma_{q+1} \Sigma^{-1})`: the leading directions of the kernel, which
+    limit the step, are slowed down to the speed of the next; :math:`\eta` is found for each batch. The ridge is part of
+    the kernel, K + rho I. Batches are rows in the order given, so shuffle sorted data first.
 
     Parameters
     ----------
@@ -80,16 +81,12 @@ class EigenPro(Method):
         top, vectors, following = values[-rank:], vectors[:, -rank:], float(values[-rank - 1])
         following = max(following, 1e-12 * float(top[-1]))
         damping = (1 - following / top) / top
-        # The diagonal of the preconditioned kernel on the sample bounds single steps.
-        flat = (square.diagonal() - ((square @ vectors).square() * damping).sum(1)).max()
         rows = (
             max(1, min(n // 8 or 1, (1 << 28) // (16 * n)))
             if self.batch is None
             else min(n, count(self.batch, "batch"))
         )
-        return _EigenProSystem(
-            gram, ridge, scale, chosen, vectors, damping, float(flat), following / size, rows, self, progress
-        )
+        return _EigenProSystem(gram, ridge, scale, chosen, vectors, damping, rows, self, progress)
 
 
 @dataclass(frozen=True)
@@ -100,8 +97,6 @@ class _EigenProSystem(System):
     sample: Tensor
     vectors: Tensor
     damping: Tensor
-    largest: float
-    following: float
     batch: int
     settings: EigenPro
     progress: OnNote | None
@@ -111,12 +106,11 @@ class _EigenProSystem(System):
         columns = as_columns(y).detach().cpu().double()
         n, m = len(columns), self.batch
         rho = self.ridge * self.scale
-        # In units where a batch's steps add up: eta = 1 / (beta + (m - 1) lambda_{q+1}).
-        eta = _SAFETY / (self.largest + (m - 1) * self.following)
         source = generator(self.settings.seed + 1)
         starts = list(range(0, n, m))
         value = torch.zeros_like(columns)
         history: list[float] = []
+        steps: dict[int, float] = {}
         for epoch in range(self.settings.epochs):
             squares = torch.zeros(columns.shape[1], dtype=torch.float64)
             for index in torch.randperm(len(starts), generator=source).tolist():
@@ -124,12 +118,11 @@ class _EigenProSystem(System):
                 block = self.gram.block(rows, None).cpu().double()
                 remainder = block @ value + rho * value[rows] - columns[rows]
                 squares += remainder.square().sum(0)
-                value[rows] -= eta * remainder
-                cross = block[:, self.sample].T  # K_Sb; a row of the batch in the sample meets the ridge too
-                pushed = cross @ remainder
-                same = (self.sample >= rows.start) & (self.sample < rows.stop)
-                pushed[same] += rho * remainder[self.sample[same] - rows.start]
-                value[self.sample] += eta * self.vectors @ (self.damping[:, None] * (self.vectors.T @ pushed))
+                cross = self._cross(block, rows, rho)
+                if index not in steps:
+                    steps[index] = self._step(block[:, rows], cross, rho)
+                value[rows] -= steps[index] * remainder
+                value[self.sample] += steps[index] * self.vectors @ (self.damping[:, None] * (cross @ remainder))
             norms = columns.norm(dim=0)
             history.append(float((squares.sqrt() / torch.where(norms > 0, norms, 1)).max()))
             if self.progress is not None:
@@ -148,6 +141,30 @@ class _EigenProSystem(System):
             "bytes": float(eigenpro_bytes(n, len(self.sample), self.vectors.shape[1], m, columns.shape[1])),
         }
         return Solution(value.reshape(y.shape).to(y), self._status(history, residual), stats)
+
+    def _cross(self, block: Tensor, rows: slice, rho: float) -> Tensor:
+        """Give V^T (K + rho I)_Sb, shape (q, m), from the rows of K, shape (m, n)."""
+        cross = block[:, self.sample].T.clone()
+        same = ((self.sample >= rows.start) & (self.sample < rows.stop)).nonzero()[:, 0]
+        cross[same, self.sample[same] - rows.start] += rho
+        return self.vectors.T @ cross
+
+    def _step(self, square: Tensor, cross: Tensor, rho: float) -> float:
+        """Give the step of a batch: one over the largest eigenvalue of its preconditioned matrix.
+
+        In the norm of the preconditioner's inverse every step below twice that brings a consistent system nearer to its
+        solution, whatever the sample missed.
+        """
+        matrix = square - (self.damping[:, None] * cross).T @ cross
+        matrix.diagonal().add_(rho)
+        if len(matrix) <= _SMALL_BATCH:
+            return _SAFETY / float(torch.linalg.eigvalsh(matrix)[-1])
+        v = torch.ones(len(matrix), dtype=matrix.dtype)
+        largest = 0.0
+        for _ in range(_POWER_STEPS):
+            v = matrix @ (v / v.norm())
+            largest = float(v.norm())
+        return _SAFETY / largest
 
     def _status(self, history: list[float], residual: float) -> Status:
         if residual <= self.settings.rtol:

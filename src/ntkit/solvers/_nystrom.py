@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ntkit.common import as_columns
 from ntkit.errors import InputError, SingularKernelError
-from ntkit.gram import GramOperator, check_memory, free_disk, seconds_text
+from ntkit.gram import GramOperator, check_memory, free_disk, scratch_folder, seconds_text
 
 from ._centres import Centres, choose_centres
 from ._method import Method, OnNote, System, count, generator, trace_mean
@@ -60,11 +60,11 @@ class Nystrom(Method):
     --------
     >>> import torch, ntkit
     >>> from torch import nn
-    >>> kernel = ntkit.infinite_width(nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.1).ntk
+    >>> kernel = ntkit.infinite_width(nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=1.0).ntk
     >>> x = torch.randn(2000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     >>> y = torch.sin(x.sum(1))
     >>> found = ntkit.solve(kernel, y, x=x, method=ntkit.solvers.Nystrom(100), ridge=1e-6)
-    >>> found.value.shape, found.centres.shape, found.stats["misfit"] < 0.01
+    >>> found.value.shape, found.centres.shape, found.stats["misfit"] < 0.05
     (torch.Size([100]), torch.Size([100]), True)
     """
 
@@ -191,12 +191,12 @@ class _Blocks:
 
     def __init__(self, gram: GramOperator, centres: Tensor, rows: int) -> None:
         self.gram, self.centres, self.rows = gram, centres, rows
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
         self._whole = False
 
     def keep(self, scratch: str | None) -> None:
         """Write blocks to a file in the first pass and read them in later ones."""
-        self._folder = tempfile.TemporaryDirectory(prefix="ntkit-nystrom-", dir=scratch)
+        self._folder = scratch_folder(self, Path(tempfile.gettempdir() if scratch is None else scratch))
 
     def worth_keeping(self, scratch: str | None) -> bool:
         """Measure, on the first block, whether writing is faster than computing."""
@@ -241,7 +241,7 @@ class _Blocks:
     @property
     def _file(self) -> Path:
         assert self._folder is not None
-        return Path(self._folder.name) / "knm"
+        return self._folder / "knm"
 
 
 def default_centres(n: int) -> int:

@@ -13,6 +13,7 @@ from ntkit.gram import GramOperator
 __all__ = ["PivotedCholesky", "Pivoting", "pivoted_cholesky", "weighted_draw"]
 
 Pivoting = Literal["random", "greedy", "uniform"]
+_BLOCK = 32
 _EXHAUSTED = 1e-14  # of the trace: what is left then is rounding
 
 
@@ -42,6 +43,8 @@ def pivoted_cholesky(
 
     Columns are chosen in blocks by what is left of the diagonal, d = diag(K - F F^T): at random in proportion to it
     (randomly pivoted Cholesky, Chen et al. 2023: near the best approximation of this rank in expectation), or the largest.
+    Inside a block a candidate is kept with the probability by which those kept before it leave d as it is (Epperly, Tropp,
+    Webber 2024), so that blocks choose as single columns would, and only the columns of those kept are read.
 
     Parameters
     ----------
@@ -59,17 +62,20 @@ def pivoted_cholesky(
     trace = float(diagonal.sum())
     factor = torch.zeros(n, rank, dtype=torch.float64, device=gram.device)
     pivots: list[Tensor] = []
-    used, block = 0, max(1, rank // 16)
+    used, block = 0, max(_BLOCK, rank // 8)
     taken = torch.zeros(n, dtype=torch.bool, device=gram.device)
     while used < rank and trace > 0 and float(diagonal.sum()) > _EXHAUSTED * trace:
         chosen = _choose(diagonal, taken, min(block, rank - used), pivoting, generator)
         if not len(chosen):
             break
         before = factor[:, :used]
-        columns = gram.block(None, chosen.cpu()).double() - before @ before[chosen].T
-        lower, kept = _independent(columns[chosen])
-        chosen, columns = chosen[kept], columns[:, kept]
+        square = gram.block(chosen.cpu(), chosen.cpu()).double() - before[chosen] @ before[chosen].T
+        lower, kept = _accept(square, pivoting, generator)
+        if not len(kept):  # what is left is rounding
+            break
+        chosen = chosen[kept]
         taken[chosen] = True
+        columns = gram.block(None, chosen.cpu()).double() - before @ before[chosen].T
         added = torch.linalg.solve_triangular(lower, columns.T, upper=False).T
         factor[:, used : used + len(chosen)] = added
         diagonal = (diagonal - added.square().sum(1)).clamp_min_(0)
@@ -103,16 +109,21 @@ def weighted_draw(weights: Tensor, count: int, generator: torch.Generator | None
     return torch.topk(torch.where(weights > 0, clocks / weights, torch.inf), count, largest=False).indices
 
 
-def _independent(square: Tensor) -> tuple[Tensor, Tensor]:
-    """Factorise what is left of the chosen rows, dropping those that the others already span."""
+def _accept(square: Tensor, pivoting: Pivoting, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    """Factorise what is left of the candidates, dropping those that the others already span."""
     kept: list[int] = []
     largest = float(square.diagonal().max())
     lower = torch.zeros_like(square)
+    lots = torch.rand(len(square), generator=generator, dtype=torch.float64).tolist()
     for row in range(len(square)):
-        part = lower[: len(kept), : len(kept)]
-        solved = torch.linalg.solve_triangular(part, square[kept, row][:, None], upper=False)[:, 0]
-        pivot = float(square[row, row] - solved @ solved)
-        if pivot > 1e-10 * largest:
+        solved = torch.zeros(0, dtype=square.dtype, device=square.device)
+        if kept:
+            part = lower[: len(kept), : len(kept)]
+            solved = torch.linalg.solve_triangular(part, square[kept, row][:, None], upper=False)[:, 0]
+        before = float(square[row, row])
+        pivot = before - float(solved @ solved)
+        least = {"random": lots[row], "greedy": 0.5, "uniform": 0.0}[pivoting]
+        if pivot > max(least * before, 1e-10 * largest):
             lower[len(kept), : len(kept)] = solved
             lower[len(kept), len(kept)] = pivot**0.5
             kept.append(row)
