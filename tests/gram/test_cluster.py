@@ -39,7 +39,7 @@ def cluster() -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         yield client
@@ -133,7 +133,7 @@ def _foreign_worker(address: str, setup: str, wrapper: tuple[str, ...] = ()) -> 
 def test_workers_without_ntkit_or_with_another_version(setup: str, message: str) -> None:
     from distributed import Client, LocalCluster
 
-    with LocalCluster(n_workers=0, processes=True, dashboard_address=None) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=0, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
         with pytest.raises(WorkerError, match="no workers yet"):
             ntkit.gram(_kernel(), _x(10), client=client)
         worker = _foreign_worker(cluster.scheduler_address, setup)
@@ -155,7 +155,7 @@ def test_a_worker_that_shares_no_file_system(tmp_path: Path) -> None:
     if subprocess.run([*wrapper, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs the right to hide a folder from a process")
     kernel, x = _kernel(), _x(40)
-    with LocalCluster(n_workers=0, processes=True, dashboard_address=None) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=0, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
         worker = _foreign_worker(cluster.scheduler_address, "", wrapper)
         try:
             client.wait_for_workers(1, timeout=100)

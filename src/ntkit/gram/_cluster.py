@@ -149,7 +149,7 @@ def _connected(client: Client | Literal["local"]) -> Iterator[Client]:
     elif client == "local":
         workers = torch.get_num_threads()
         with (
-            LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+            LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
             Client(cluster) as own,
         ):
             yield own

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import torch
 from linear_operator.operators import LinearOperator
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit.errors import InputError
@@ -135,6 +137,13 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
             if self.symmetric:
                 out[columns, rows] = values.T
         return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Give the whole matrix to NumPy, and so to scikit-learn."""
+        return np.asarray(self.to_dense().numpy(), dtype)
+
+    def __len__(self) -> int:
+        return self.plan.shape[0]
 
     def _diagonal(self) -> Tensor:
         parts = []
