@@ -14,7 +14,7 @@ from ntkit.dynamics import (
     max_learning_rate,
     posterior,
 )
-from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor
+from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKFeatures, NTKRegressor, StreamingRidge
 from ntkit.finite import (
     MonteCarlo,
     TrainState,
@@ -75,10 +75,12 @@ __all__ = [
     "LeaveOneOut",
     "MonteCarlo",
     "NTKClassifier",
+    "NTKFeatures",
     "NTKRegressor",
     "Posterior",
     "Solution",
     "StoredGram",
+    "StreamingRidge",
     "TangentHierarchy",
     "TrainState",
     "Trajectory",
