@@ -65,7 +65,7 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.pipeline import make_pipeline
     >>> X, y = make_friedman1(600, random_state=0)
-    >>> model = make_pipeline(ntkit.NTKFeatures(n_components=400, b_std=0.3), Ridge(1e-3)).fit(X[:400], y[:400])
+    >>> model = make_pipeline(ntkit.NTKFeatures(n_components=400, b_std=0.3), Ridge(1.0)).fit(X[:400], y[:400])
     >>> bool(model.score(X[400:], y[400:]) > 0.7)
     True
     """

@@ -65,34 +65,21 @@ class StreamingRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         rows, targets = validate_data(self, X, y, reset=first, dtype=np.float64, multi_output=True, y_numeric=True)
         shape = np.shape(targets)[1:]
         if first:
-            m = rows.shape[1]
-            self._normal = np.zeros((m, m))
-            self._moment = np.zeros((m, int(np.prod(shape))))
-            self._shape, self.n_rows_ = shape, 0
-        if shape != self._shape:
-            raise InputError(f"y must have the shape (n, {self._shape}) of the rows before. Got {np.shape(targets)}.")
-        self._normal += rows.T @ rows
-        self._moment += rows.T @ np.asarray(targets, np.float64).reshape(len(rows), -1)
+            self._sums = _Sums(rows.shape[1], shape)
+            self.n_rows_ = 0
+        if shape != self._sums.shape:
+            raise InputError(
+                f"y must have the shape (n, {self._sums.shape}) of the rows before. Got {np.shape(targets)}."
+            )
+        self._sums.add(rows, np.asarray(targets, np.float64))
         self.n_rows_ += len(rows)
-        self._coef: NDArray[Any] | None = None
         return self
 
     @property
     def coef_(self) -> NDArray[Any]:
-        """The weights."""
+        """The weights, shape (m,) or (m, k)."""
         check_is_fitted(self, "n_rows_")
-        if self._coef is None:
-            shift = self.ridge * np.trace(self._normal) / self.n_rows_
-            matrix = self._normal + shift * np.eye(len(self._normal))
-            try:
-                factor = scipy.linalg.cho_factor(matrix)
-            except scipy.linalg.LinAlgError as error:
-                raise SingularKernelError(
-                    f"the features are linearly dependent ({len(matrix)} of them, {self.n_rows_} rows) with "
-                    f"ridge={self.ridge:.1e}: pass a larger one, such as 1e-8."
-                ) from error
-            self._coef = scipy.linalg.cho_solve(factor, self._moment).reshape(-1, *self._shape)
-        return self._coef
+        return self._sums.solution(self.ridge)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Give Z w, shape (n,) or (n, k)."""
@@ -100,3 +87,35 @@ class StreamingRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         rows = validate_data(self, X, reset=False, dtype=np.float64)
         result: NDArray[Any] = rows @ self.coef_
         return result
+
+
+class _Sums:
+    """Z^T Z and Z^T y of the rows so far, and the solution once it was asked for."""
+
+    def __init__(self, features: int, shape: tuple[int, ...]) -> None:
+        self.normal = np.zeros((features, features))
+        self.moment = np.zeros((features, int(np.prod(shape))))
+        self.shape, self.rows = shape, 0
+        self._solved: tuple[float, NDArray[Any]] | None = None
+
+    def add(self, rows: NDArray[Any], targets: NDArray[Any]) -> None:
+        """Add rows of shape (n, m) with targets of shape (n, ...)."""
+        self.normal += rows.T @ rows
+        self.moment += rows.T @ targets.reshape(len(rows), -1)
+        self.rows += len(rows)
+        self._solved = None
+
+    def solution(self, ridge: float) -> NDArray[Any]:
+        """Give w."""
+        if self._solved is None or self._solved[0] != ridge:
+            shift = ridge * np.trace(self.normal) / self.rows
+            matrix = self.normal + shift * np.eye(len(self.normal))
+            try:
+                factor = scipy.linalg.cho_factor(matrix)
+            except scipy.linalg.LinAlgError as error:
+                raise SingularKernelError(
+                    f"the features are linearly dependent ({len(matrix)} of them, {self.rows} rows) with ridge={ridge:.1e}: "
+                    "pass a larger one, such as 1e-8."
+                ) from error
+            self._solved = ridge, scipy.linalg.cho_solve(factor, self.moment).reshape(-1, *self.shape)
+        return self._solved[1]

@@ -78,4 +78,5 @@ class TensorSketch:
         """Give the sketch of u of shape (..., inputs1) and v of shape (..., inputs2), shape (..., size)."""
         size = self.first.size
         product = torch.fft.rfft(self.first(u)) * torch.fft.rfft(self.second(v))
-        return torch.fft.irfft(product, n=size)
+        result: Tensor = torch.fft.irfft(product, n=size)
+        return result
