@@ -14,6 +14,7 @@ from torch.nn.utils import parametrize
 from ntkit.errors import InputError
 from ntkit.trace import GainRule
 
+from ._inputs import Inputs
 from ._layers import Call, Layer, Sizes, captured, structured_layers
 from ._network import Network
 
@@ -106,7 +107,7 @@ class Survey:
         return [part.name for part in parts if part is not None] + list(self.rest)
 
 
-def survey(network: Network, x: Tensor, byte_budget: int) -> Survey:
+def survey(network: Network, x: Inputs, byte_budget: int) -> Survey:
     """Run the network forward and backward on up to three rows, and see what happens.
 
     A layer is structured if its weight is used once, by its one call; if nothing overwrites what it reads; and if each
@@ -131,7 +132,7 @@ def survey(network: Network, x: Tensor, byte_budget: int) -> Survey:
     )
 
 
-def survey_features(network: Network, x: Tensor, byte_budget: int, gains: GainRule | None = None) -> Survey:
+def survey_features(network: Network, x: Inputs, byte_budget: int, gains: GainRule | None = None) -> Survey:
     """Survey the last layer alone, trained or not, its weight and bias scaled as if they were standard normals.
 
     A plain layer has gains 1 and 0, or those of the rule from which it was drawn.
@@ -202,7 +203,7 @@ class Look:
         )
 
 
-def _look(network: Network, x: Tensor, differentiate: bool) -> Look:
+def _look(network: Network, x: Inputs, differentiate: bool) -> Look:
     saved: dict[int, int] = {}
     own = {tensor.untyped_storage().data_ptr() for tensor in (*network.module.parameters(), *network.module.buffers())}
 
