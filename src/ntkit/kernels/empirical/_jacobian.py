@@ -40,6 +40,7 @@ def _agrees(network: Network, found: dict[str, Tensor], x: Inputs, outputs: slic
     """Compare a random combination of all derivatives with plain autograd's, in one backward pass.
 
     Batching rules of vmap can be wrong without an error: PReLU's is in torch 2.13, where there are as many rows as outputs.
+    And a module may compute otherwise when it sees that its weights are no parameters.
     """
     parameters = [network.trained[name] for name in found]
     with torch.enable_grad():
@@ -47,6 +48,8 @@ def _agrees(network: Network, found: dict[str, Tensor], x: Inputs, outputs: slic
         weights = torch.randn(values.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(values)
         gradients = torch.autograd.grad(values, parameters, weights, allow_unused=True, materialize_grads=True)
     for derivative, gradient in zip(found.values(), gradients, strict=True):
+        if derivative.numel() != weights.numel() * gradient.numel():
+            return False
         rows = derivative.reshape(weights.numel(), -1)
         if bool(
             (weights.flatten() @ rows - gradient.flatten()).norm() > torch.finfo(rows.dtype).eps ** 0.5 * rows.norm()
