@@ -119,7 +119,7 @@ class InfiniteWidth:
         >>> from torch import nn
         >>> net = nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 1))
         >>> print(ntkit.infinite_width(net).explain((1, 8)))
-        operation  path  positions  between x and x'  of x itself  entries a pair  bytes a pair  engine
+        operation  path  positions  between x and x'  of x itself  entries per pair  bytes per pair  engine
         input      0     8          same              same                      8            64  native
         conv 3     0     6          same              same                      6            48  native
         relu       1     6          same              nothing                   6            48  native
