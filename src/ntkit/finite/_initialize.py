@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from ntkit.common import check_module
 from ntkit.errors import InputError, InputTypeError
 from ntkit.trace import B_STD, W_STD, GainRule, Init
 
-from ._gain_tensors import GainTensor, check_module, check_overrides, gain_tensors
-from ._parametrize import ntk_scaling, raw_parameter
+from ._gain_tensors import GainTensor, check_overrides, check_readable, gain_tensors
 
 __all__ = ["check_generator", "initialize", "seeded"]
 
@@ -84,7 +84,7 @@ def initialize(
         return module
     with torch.no_grad():
         for tensor in tensors:
-            parameter = raw_parameter(tensor)
+            parameter = tensor.parameter
             std = 1.0 if scheme == "ntk" else tensor.std(tensor.gain(rule))
             # Drawn on the CPU, so that a seed gives the same weights on every device.
             draw = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
@@ -135,18 +135,16 @@ def _check_gains_allowed(scheme: str, given: list[str]) -> None:
 
 
 def _check_parametrization(scheme: str, tensors: list[GainTensor]) -> None:
-    scaled = [tensor for tensor in tensors if ntk_scaling(tensor) is not None]
+    check_readable(tensors, "drawn afresh")
+    scaled = [tensor for tensor in tensors if tensor.source.scaling is not None]
     if scheme == "ntk" and len(scaled) < len(tensors):
-        plain = next(tensor for tensor in tensors if ntk_scaling(tensor) is None)
+        plain = next(tensor for tensor in tensors if tensor.source.scaling is None)
         raise InputError(
             f'scheme="ntk" needs a module in the NTK parametrisation, but layer {plain.path!r} is not. '
             'Write ntkit.parametrize_ntk(module) first, or scheme="standard".'
         )
-    computed = [tensor for tensor in tensors if parametrize.is_parametrized(tensor.layer, tensor.name)]
-    if scheme != "ntk" and computed:
-        how = (
-            "ntkit.remove_ntk(module)" if scaled else "torch.nn.utils.parametrize.remove_parametrizations(layer, name)"
-        )
+    if scheme != "ntk" and scaled:
         raise InputError(
-            f'scheme="{scheme}" needs plain weights, but layer {computed[0].path!r} is parametrised. Write {how} first.'
+            f'scheme="{scheme}" needs plain weights, but layer {scaled[0].path!r} is in the NTK parametrisation. '
+            "Write ntkit.remove_ntk(module) first."
         )

@@ -9,13 +9,13 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import check_module, copy_module, ntk_gains
 from ntkit.errors import InputError
 from ntkit.kernels import BYTE_BUDGET, Empirical, Kernel
 from ntkit.trace import GainRule, Init
 
-from ._gain_tensors import check_module
 from ._initialize import check_generator, initialize
-from ._parametrize import ntk_gains, parametrize_ntk
+from ._parametrize import parametrize_ntk
 from .widening import widen
 
 __all__ = ["Estimate", "MonteCarlo", "MonteCarloKernel", "monte_carlo"]
@@ -98,7 +98,7 @@ class MonteCarlo:
         gains: dict[str, object],
     ) -> None:
         self.n_samples = n_samples
-        self._module = copy.deepcopy(module).eval()
+        self._module = copy_module(module).eval()
         self._width_scale, self._init, self._gains = width_scale, init, gains
         self._rule = None if init == "ntk" else GainRule(init=init, **gains)  # type: ignore[arg-type]
         # One seed for each network, drawn now: every call, whatever its batch, sees the same networks.
