@@ -39,6 +39,7 @@ def initialize(
     The projections of ``MultiheadAttention`` are drawn like linear layers. Every other layer with a ``reset_parameters``
     method (norms, with their running statistics; embeddings; PReLU; recurrent layers; your own) is reset by it. Parameters
     of modules without such a method keep their values. Frozen parameters are drawn too: they are random, only not trained.
+    Frozen affine parameters of norms and frozen slopes of ``PReLU`` are never random, so they keep their values.
 
     Parameters
     ----------
@@ -125,7 +126,22 @@ def _reset(module: nn.Module) -> None:
         reset = layer._reset_parameters if isinstance(layer, nn.MultiheadAttention) else None
         reset = reset or getattr(layer, "reset_parameters", None)
         if callable(reset):
+            numbers = [p for p in layer.parameters() if isinstance(layer, _NUMBERS) and not p.requires_grad]
+            values = [p.detach().clone() for p in numbers]
             reset()
+            with torch.no_grad():
+                for parameter, value in zip(numbers, values, strict=True):
+                    parameter.copy_(value)
+
+
+# Layers whose reset sets numbers instead of drawing them.
+_NUMBERS = (
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+    nn.PReLU,
+    nn.modules.batchnorm._NormBase,
+)
 
 
 def _check_gains_allowed(scheme: str, given: list[str]) -> None:

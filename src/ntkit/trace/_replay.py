@@ -66,7 +66,12 @@ class FiniteNetwork:
 
 
 def replay(
-    module: nn.Module, graph: fx.GraphModule, network: FiniteNetwork, fields: Mapping[fx.Node, Field], example: Tensor
+    module: nn.Module,
+    graph: fx.GraphModule,
+    network: FiniteNetwork,
+    fields: Mapping[Any, Field],
+    example: Tensor,
+    seed: int,
 ) -> None:
     """Compare a module with the program read from it, first with its own parameters and then with fresh ones.
 
@@ -84,6 +89,8 @@ def replay(
         The values of the graph that are random fields; the output is one of them, with key None in its place.
     example
         A batch that the module takes.
+    seed
+        Of the fresh parameters.
 
     Raises
     ------
@@ -92,7 +99,7 @@ def replay(
     """
     for run, scales in enumerate(_SCALES):
         if run == 1:
-            _draw(module, network.builder.random)
+            _draw(module, network.builder.random, seed)
         x = _probe(module, example, scales)
         state = {name: value.clone() for name, value in module.state_dict().items() if isinstance(value, Tensor)}
         parameters = dict(module.named_parameters(remove_duplicate=False))
@@ -129,7 +136,7 @@ def _compare_output(
     output = module(x.clone())
     if not isinstance(output, Tensor):
         raise Difference(f"its output is a {type(output).__name__}")
-    program = tensor_of(builder, fields[None], values)  # type: ignore[index]
+    program = tensor_of(builder, fields[None], values)
     _check_close(output, program, "its output", None)
     again = module(x.clone())
     _check_close(again, output, "a second call with the same input", None)
@@ -157,7 +164,7 @@ def _compare_output(
 
 def _check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | None) -> None:
     if value.shape != expected.shape:
-        raise Difference(f"{what} have shape {tuple(value.shape)}, not {tuple(expected.shape)}", node)
+        raise Difference(f"they give {what} of shape {tuple(expected.shape)}, not {tuple(value.shape)}", node)
     digits = _DIGITS.get(value.dtype if value.is_floating_point() else torch.float64, _COARSE)
     rows = [tensor.detach().double().flatten(1) for tensor in (value, expected)]
     usual = torch.isfinite(rows[0]) & torch.isfinite(rows[1])
@@ -168,7 +175,7 @@ def _check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | Non
     apart = (rows[0] - rows[1]).abs() > digits * size
     if bool(apart.any()):
         worst = ((rows[0] - rows[1]).abs() / size.clamp_min(torch.finfo(torch.float64).tiny)).max()
-        raise Difference(f"{what} differ from what was read of it by {float(worst):.1g} of the largest", node)
+        raise Difference(f"they give {what} with an error of {float(worst):.1g}", node)
 
 
 def _probe(module: nn.Module, example: Tensor, scales: Sequence[float]) -> Tensor:
@@ -187,9 +194,9 @@ def _probe(module: nn.Module, example: Tensor, scales: Sequence[float]) -> Tenso
     )
 
 
-def _draw(module: nn.Module, random: Sequence[Weight]) -> None:
+def _draw(module: nn.Module, random: Sequence[Weight], seed: int) -> None:
     """Draw the parameters of the layers afresh, all of the size that keeps values as large as they are."""
-    generator = torch.Generator().manual_seed(2)
+    generator = torch.Generator().manual_seed(seed)
     parameters = dict(module.named_parameters(remove_duplicate=False))
     with torch.no_grad():
         for weight in random:

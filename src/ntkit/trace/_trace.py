@@ -95,7 +95,7 @@ class Tracer:
         module, example, output = self._run(shape)
         failures: list[str] = []
         first: UnsupportedLayerError | None = None
-        for trace in (symbolic_graph, export_graph):
+        for seed, trace in enumerate((symbolic_graph, export_graph), 2):
             try:
                 graph = trace(module, example)
             except Untraceable as error:
@@ -103,12 +103,14 @@ class Tracer:
                 continue
             reader = _Reader(graph, example, self.gains, self.deterministic)
             reader.read(output)
+            if first is not None and reader.problems:
+                raise first
             reader.refuse()
             program = self._finish(reader)
             network = FiniteNetwork(reader.builder, program.prefixes)
             try:
                 if self.check:
-                    replay(module, graph, network, reader.fields, example)
+                    replay(module, graph, network, reader.fields, example, seed)
             except Difference as difference:
                 first = first or UnsupportedLayerError((reader.problem(module, difference),))
                 continue
