@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,11 +12,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ntkit.common import Elementary
+from ntkit.common import Elementary, check_module, copy_module
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import check_modes
-
-from ._gain_tensors import check_module
 
 __all__ = ["Taylor", "linearize", "taylor"]
 
@@ -37,7 +34,7 @@ class Taylor(nn.Module):
 
     def __init__(self, module: nn.Module, order: int) -> None:
         super().__init__()
-        self.module = copy.deepcopy(module)
+        self.module = copy_module(module)
         self.order = order
         self.names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
         self.origin = nn.Module()

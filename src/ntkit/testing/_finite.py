@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import copy_module, ntk_gains
 from ntkit.finite import Estimate, initialize, parametrize_ntk
 from ntkit.trace import GainRule
 
@@ -21,12 +20,12 @@ def sampled_kernels(
     The output's entries (channels, and positions if any) are averaged over as well: the mean of the diagonal blocks. The slow
     way, by forming every derivative: :func:`ntkit.monte_carlo` is the fast one.
     """
-    module = copy.deepcopy(module).double().eval()
-    own = {}
-    if gains.init == "ntk":
-        parametrize_ntk(module, gains.w_std, gains.b_std, gains.overrides)
-    elif gains.init == "standard":
-        own = {"w_std": gains.w_std, "b_std": gains.b_std, "overrides": gains.overrides}
+    module = copy_module(module).double().eval()
+    given = {"w_std": gains.w_std, "b_std": gains.b_std, "overrides": gains.overrides}
+    given = {name: value for name, value in given.items() if value is not None}
+    own = given if gains.init == "standard" else {}
+    if gains.init == "ntk" and not ntk_gains(module):
+        parametrize_ntk(module, **given)  # type: ignore[arg-type]
     ntks, nngps = [], []
     for _ in range(n_samples):
         initialize(module, gains.init, **own, generator=generator)  # type: ignore[arg-type]

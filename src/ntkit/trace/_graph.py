@@ -27,8 +27,8 @@ class _Tracer(fx.Tracer):
         return super().is_leaf_module(m, module_qualified_name)
 
 
-def symbolic_graph(module: nn.Module) -> fx.GraphModule:
-    """Trace with proxies: no input needed, but no branch on shapes or values either."""
+def symbolic_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
+    """Trace with proxies: no branch on shapes or values."""
     try:
         graph = _Tracer().trace(module)
     except Exception as error:  # user code runs under proxies and may raise anything

@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import check_module
 from ntkit.errors import InputError
-from ntkit.finite._gain_tensors import check_module
 from ntkit.kernels import Network
 
 from ._losses import Loss
