@@ -66,4 +66,6 @@ class _Pairs:
     def words(self, what: str) -> str:
         """Say what these pairs are."""
         are = "pair of rows is" if self.count == 1 else "pairs of rows are"
-        return f"{self.count} {are} {what} (rows {self.first[0]} and {self.first[1]}{'' if self.count == 1 else ', say'})"
+        return (
+            f"{self.count} {are} {what} (rows {self.first[0]} and {self.first[1]}{'' if self.count == 1 else ', say'})"
+        )
