@@ -52,7 +52,7 @@ class MissingDependencyError(NtkitError, ImportError):
     """An optional package that a function needs and that is not installed."""
 
 
-class NotFittedError(NtkitError, _SklearnNotFittedError):  # type: ignore[misc]
+class NotFittedError(InputError, _SklearnNotFittedError):  # type: ignore[misc]
     """A result asked for before ``fit``."""
 
 
