@@ -16,7 +16,10 @@ from ntkit.dynamics import (
 )
 from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor
 from ntkit.finite import (
+    Checkpoint,
     MonteCarlo,
+    Record,
+    Schedule,
     TrainState,
     Trajectory,
     initialize,
@@ -58,6 +61,7 @@ from . import errors, testing
 __version__ = build_info().version
 
 __all__ = [
+    "Checkpoint",
     "Descent",
     "Elementwise",
     "Empirical",
@@ -76,6 +80,8 @@ __all__ = [
     "NTKClassifier",
     "NTKRegressor",
     "Posterior",
+    "Record",
+    "Schedule",
     "Solution",
     "TangentHierarchy",
     "TrainState",

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
+
 __all__ = [
+    "DivergenceWarning",
     "EngineError",
     "InputError",
     "InputTypeError",
     "JitterWarning",
+    "MemoryLimitError",
+    "MissingDependencyError",
+    "NotFittedError",
     "NtkitError",
     "NtkitWarning",
     "Problem",
@@ -36,6 +42,18 @@ class InputTypeError(NtkitError, TypeError):
 
 class EngineError(NtkitError, RuntimeError):
     """An engine asked to run a program that it does not support."""
+
+
+class MemoryLimitError(NtkitError, MemoryError):
+    """A matrix that the memory cannot hold, refused before the work begins."""
+
+
+class MissingDependencyError(NtkitError, ImportError):
+    """An optional package that a function needs and that is not installed."""
+
+
+class NotFittedError(InputError, _SklearnNotFittedError):  # type: ignore[misc]
+    """A result asked for before ``fit``."""
 
 
 class SingularKernelError(NtkitError, ArithmeticError):
@@ -92,6 +110,10 @@ class NtkitWarning(UserWarning):
 
 class QuadratureWarning(NtkitWarning):
     """A Gaussian expectation whose estimated error exceeds what the dtype can hold."""
+
+
+class DivergenceWarning(NtkitWarning):
+    """Training that diverged and was stopped."""
 
 
 class JitterWarning(NtkitWarning):

@@ -103,8 +103,8 @@ def test_blocks_of_rows_change_nothing(data: tuple[Array, Array], monkeypatch: p
     kernel = Laplace()
     model = ntkit.NTKRegressor(kernel=kernel).fit(X[:40], y[:40])
     whole = model.predict(X)
-    monkeypatch.setattr(_base, "_BLOCK_BYTES", 1)
-    monkeypatch.setattr(_base, "_FEWEST_BLOCK_ROWS", 7)
+    monkeypatch.setattr(_base, "block_rows", lambda columns, itemsize: 7)
+
     np.testing.assert_allclose(model.predict(X), whole, rtol=1e-12, atol=1e-12)
     assert kernel.shapes[-1] == (60 % 7, 7)
 
@@ -219,7 +219,7 @@ def test_feature_names() -> None:
     "parameters",
     [
         {},
-        {"model": nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 1)), "b_std": 0.2},
+        {"module": nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 1)), "b_std": 0.2},
         {"kernel": Laplace()},
     ],
 )
@@ -248,10 +248,10 @@ def test_clone_and_pickle(data: tuple[Array, Array], parameters: dict[str, Any])
         ({"device": "nowhere"}, InputError, r"Got 'nowhere'"),
         ({"device": "cuda:99"}, InputError, r"Got 'cuda:99'"),
         ({"device": "meta"}, InputError, r"'cpu'"),
-        ({"model": "mlp"}, InputTypeError, r"torch.nn.Module or None. Got 'mlp'"),
-        ({"model": nn.Linear}, InputTypeError, r"an instance"),
-        ({"model": nn.ReLU(), "kernel": Laplace()}, InputError, r"leave model out"),
-        ({"model": nn.ReLU(), "kernel": "precomputed"}, InputError, r"must be None"),
+        ({"module": "mlp"}, InputTypeError, r"torch.nn.Module or None. Got 'mlp'"),
+        ({"module": nn.Linear}, InputTypeError, r"an instance"),
+        ({"module": nn.ReLU(), "kernel": Laplace()}, InputError, r"leave module out"),
+        ({"module": nn.ReLU(), "kernel": "precomputed"}, InputError, r"must be None"),
         ({"input_shape": (7,), "kernel": "precomputed"}, InputError, r"must be None"),
         ({"kernel": "precomputed"}, InputError, r"square Gram matrix K\(X, X\) at fit. Got shape \(60, 7\)"),
     ],

@@ -39,7 +39,7 @@ def _module() -> nn.Module:
 
 PARAMETERS: list[dict[str, Any]] = [
     {},
-    {"model": _module(), "ridge": 1e-3, "b_std": 0.3},
+    {"module": _module(), "ridge": 1e-3, "b_std": 0.3},
     {"kernel": Cubic(), "ridge": 1e-3},
     {"kernel": "precomputed", "ridge": 1.0},
     {"tune": "loo", "b_std": 0.1},
@@ -50,7 +50,7 @@ ESTIMATORS = [kind(**parameters) for kind in KINDS for parameters in PARAMETERS]
 
 
 def _expected_failures(estimator: Any) -> dict[str, str]:
-    if estimator.model is not None:
+    if estimator.module is not None:
         return {"check_estimators_overwrite_params": "joblib hashes two equal nn.Modules differently"}
     if estimator.kernel == "precomputed":
         return {

@@ -9,12 +9,26 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ntkit.common import Loss, LossFunction, Numbers, as_columns, check_steps, check_times, find_loss, read_targets
-from ntkit.errors import InputError, InputTypeError
+from ntkit.common import (
+    Loss,
+    LossFunction,
+    Numbers,
+    Progress,
+    as_columns,
+    check_batches,
+    check_gram_memory,
+    check_steps,
+    check_tensor,
+    check_times,
+    find_loss,
+    read_targets,
+    split_rows,
+)
+from ntkit.errors import InputError, InputTypeError, NotFittedError
 from ntkit.kernels import InfiniteWidthKernel, Kernel
 from ntkit.solvers import check_gram, check_ridge
 
-from ._descent import Descent, largest_eigenvalue
+from ._descent import Descent, largest_gram_eigenvalue
 from ._integrate import Accuracy, Problem, descend, integrate
 from ._training import LearningCurves, SquaredError
 
@@ -22,9 +36,6 @@ __all__ = ["GradientFlow"]
 
 Start = Tensor | Callable[[Tensor], Tensor]
 """f_0: its values at the points, shape (n,) or (n, k), or the function that gives them."""
-
-_BLOCK_BYTES = 2**26
-_FEWEST_BLOCK_ROWS = 64
 
 
 class GradientFlow:
@@ -112,6 +123,11 @@ class GradientFlow:
             Let the eigenvectors take the place of K(X, X) in memory when a finite time is asked for: then at most 3 n^2
             values are held, with a matrix of yours included. The kernels of ``infinite_width`` do so by themselves.
         """
+        check_tensor("x", x)
+        if isinstance(self.kernel, Kernel):
+            check_batches(x, None)
+            # K, and its factor or eigenvectors.
+            check_gram_memory(len(x), len(x), x.dtype, x.device, matrices=2, what="a gradient flow")
         with torch.no_grad():
             gram = check_gram(x if not isinstance(self.kernel, Kernel) else self.kernel(x)).detach()
         if len(gram) != len(x):
@@ -153,7 +169,7 @@ class GradientFlow:
         t: Numbers = math.inf,
         f0: Start | None = None,
         descent: Descent | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Tensor:
         """Give the outputs at time t, shape (n,) or (n, k); for a sequence of times with one more dimension in front.
 
@@ -263,7 +279,7 @@ class GradientFlow:
             assert self._squared is not None
             top = float(self._squared.spectrum.values[-1])
         else:
-            top = largest_eigenvalue(gram)
+            top = largest_gram_eigenvalue(gram)
         largest = self.loss.curvature * top + self._shift
         return Descent(1.0, momentum, nesterov).stability / largest if largest > 0 else math.inf
 
@@ -280,9 +296,7 @@ class GradientFlow:
             )
         return times, single
 
-    def _weights(
-        self, times: list[float], descent: Descent | None, progress: Callable[[int, int], None] | None
-    ) -> Tensor:
+    def _weights(self, times: list[float], descent: Descent | None, progress: Progress | None) -> Tensor:
         """Give a with f_t = f_0 + K a, shape (m, n, k)."""
         if self._squared is not None:
             return self._squared.weights(times, descent)
@@ -296,9 +310,7 @@ class GradientFlow:
             self._found = {(descent, float(t)): weights for t, weights in found.items()}
         return torch.stack([self._found[descent, t] for t in times])
 
-    def _moved(
-        self, times: list[float], descent: Descent | None, progress: Callable[[int, int], None] | None
-    ) -> Tensor:
+    def _moved(self, times: list[float], descent: Descent | None, progress: Progress | None) -> Tensor:
         """Give f_t - f_0 on the training points, shape (m, n, k)."""
         if self._squared is not None:
             return self._squared.outputs(times, descent)
@@ -314,8 +326,7 @@ class GradientFlow:
                     f"Got {getattr(x, 'dtype', type(x).__name__)} of shape {tuple(getattr(x, 'shape', ()))}."
                 )
             return x @ columns
-        size = max(_FEWEST_BLOCK_ROWS, _BLOCK_BYTES // (len(columns) * columns.element_size()))
-        return torch.cat([self.kernel(block, self._x) @ columns for block in torch.split(x, size)])
+        return torch.cat([self.kernel(block, self._x) @ columns for block in split_rows(x, len(columns))])
 
     def _start_at(self, x: Tensor, f0: Start | None) -> Tensor:
         if self._f0 is None:
@@ -345,7 +356,7 @@ class GradientFlow:
 
     def _check_fitted(self) -> None:
         if not self._fitted:
-            raise InputError("this GradientFlow has no training data yet: call fit(x, y) first.")
+            raise NotFittedError("this GradientFlow has no training data yet: call fit(x, y) first.")
 
 
 def _columns_of(loss: Loss, shape: tuple[int, ...]) -> Loss:

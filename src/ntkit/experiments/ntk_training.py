@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ntkit.errors import InputError
-from ntkit.finite import initialize, parametrize_ntk, train
+from ntkit.errors import DivergenceWarning, InputError
+from ntkit.finite import Record, Schedule, initialize, parametrize_ntk, train
 from ntkit.kernels import infinite_width
 from ntkit.plots import Table, new_figure, plot_width_errors
 from ntkit.solvers import solve
@@ -136,12 +137,10 @@ def run(
         for halvings in range(_HALVINGS):
             attempt = copy.deepcopy(net)
             rate, steps = 0.5**halvings / (kappa**2 * largest), settings.max_steps * 2**halvings
-            try:
-                trained = train(
-                    attempt, x, y, lr=rate, steps=steps, x_test=x_test, kappa=kappa, centre=centre, stop_below=target
-                )
-            except InputError:
-                continue
+            schedule, record = Schedule(learning_rate=rate, steps=steps), Record(x_test=x_test)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DivergenceWarning)
+                trained = train(attempt, x, y, schedule, record=record, kappa=kappa, centre=centre, stop_below=target)
             if float(trained.losses[-1]) < target:
                 break
         if trained is None or not float(trained.losses[-1]) < target:

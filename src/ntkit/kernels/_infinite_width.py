@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from ntkit.common import check_batches, check_input_size, check_result
+from ntkit.common import check_batches, check_gram_memory, check_input_size, check_result
 from ntkit.errors import EngineError, InputError, InputTypeError, Problem, UnsupportedLayerError
 from ntkit.native import NativeEngine, reason_against
 from ntkit.program import Elementwise, Program
@@ -142,6 +142,8 @@ class InfiniteWidth:
         self, x1: Tensor, x2: Tensor | None, engine: Engine, progress: Progress | None, *, ntk: bool, nngp: bool
     ) -> Kernels:
         check_batches(x1, x2)
+        columns = len(x1 if x2 is None else x2)
+        check_gram_memory(len(x1), columns, x1.dtype, x1.device, matrices=ntk + nngp)
         program = self._program(x1.shape[1:], ntk)
         if _chosen(engine, reason_against(program, x1, x2)):
             kernels = self._native(program).gram(x1, x2, ntk, nngp, progress)

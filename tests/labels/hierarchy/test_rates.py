@@ -81,7 +81,7 @@ def test_expanded_kernel(depth):
             net = network(depth, width, seed)
             start = ntkit.empirical(net).ntk(points)
             predicted = expanded_kernel(net, x, y, points, TIME)
-            ntkit.train(net, x, y[:, None], method="flow", time=TIME, centre=True, rtol=1e-9, atol=1e-12)
+            ntkit.train(net, x, y[:, None], ntkit.Schedule("flow", time=TIME, rtol=1e-9, atol=1e-12), centre=True)
             true = ntkit.empirical(net).ntk(points)
             constant[width].append(float((true - start).norm() / true.norm()))
             expanded[width].append(float((true - predicted).norm() / true.norm()))
@@ -96,7 +96,8 @@ def predictions(width: int, seed: int, centre: bool) -> tuple[torch.Tensor, torc
     x, y, x_test = data()
     net = network(1, width, seed)
     found = ntkit.finite_width_correction(net, x, y, x_test, TIME, nodes=5, centre=centre)
-    run = ntkit.train(net, x, y[:, None], method="flow", time=TIME, x_test=x_test, rtol=1e-8, atol=1e-11, centre=centre)
+    schedule = ntkit.Schedule("flow", time=TIME, rtol=1e-8, atol=1e-11)
+    run = ntkit.train(net, x, y[:, None], schedule, record=ntkit.Record(x_test=x_test), centre=centre)
     assert run.test_predictions is not None
     true = run.test_predictions[-1][:, 0]
     return found.leading - true, found.prediction - true

@@ -48,7 +48,11 @@ def costs(survey: Survey, n1: int, n2: int | None) -> dict[str, float]:
         for layer in survey.layers:
             formed = layer.sizes.formed_cost(rows * repeats, pairs, c, full)
             structured += min(formed, layer.sizes.paired_cost(pairs, c, full))
-    products = 4 * pairs * c * forward + 4 * columns * c * call + _PASS * columns * c * sum(sizes[name] for name in survey.names)
+    products = (
+        4 * pairs * c * forward
+        + 4 * columns * c * call
+        + _PASS * columns * c * sum(sizes[name] for name in survey.names)
+    )
     return {"structured": structured, "jacobian": derivatives(survey.names), "ntk-vp": products}
 
 

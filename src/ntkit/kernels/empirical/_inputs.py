@@ -87,7 +87,9 @@ def as_inputs(x: Batch | Inputs) -> Inputs:
         )
     tensors = inputs.tensors
     if not tensors:
-        raise InputTypeError("inputs must hold at least one torch.Tensor of shape (n, ...). Got none. Write torch.as_tensor(x).")
+        raise InputTypeError(
+            "inputs must hold at least one torch.Tensor of shape (n, ...). Got none. Write torch.as_tensor(x)."
+        )
     scalars = [name for name, tensor in tensors.items() if tensor.ndim == 0]
     if scalars:
         raise InputError(f"{scalars[0]} must have one row for each input, shape (n, ...). Got a tensor without axes.")
