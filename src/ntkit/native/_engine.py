@@ -15,9 +15,9 @@ from ntkit.program import Gains, Program
 from ntkit.rules import Kernels, Progress, read_data
 
 from . import _core
-from ._layout import Layout, single_precision, unsupported
-from ._plans import plan_cross, plan_self
-from ._tape import TapePlan
+from ._emitter import TapePlan
+from ._network import Network, unsupported
+from ._tapes import tape_alone, tape_between
 
 __all__ = ["NativeEngine", "reason_against"]
 
@@ -90,7 +90,7 @@ class NativeEngine:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._layout = Layout(program)
+        self._network = Network(program)
         self._plans: dict[tuple[str, bool], TapePlan] = {}
 
     def gram(self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None) -> Kernels:
@@ -151,11 +151,13 @@ class NativeEngine:
         return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
 
     def _dtype(self, x: Tensor) -> torch.dtype:
-        return torch.float32 if x.dtype == torch.float32 and single_precision(self.program) else torch.float64
+        return torch.float32 if x.dtype == torch.float32 and self._network.single_precision else torch.float64
 
     def _plan(self, kind: str, ntk: bool) -> TapePlan:
         if (kind, ntk) not in self._plans:
-            plan = plan_cross(self._layout, ntk) if kind == "cross" else plan_self(self._layout, ntk, kind == "diag")
+            plan = (
+                tape_between(self._network, ntk) if kind == "cross" else tape_alone(self._network, ntk, kind == "diag")
+            )
             self._plans[kind, ntk] = plan
         return self._plans[kind, ntk]
 
@@ -182,10 +184,18 @@ class NativeEngine:
         scale, nngp, ntk = np.empty(len(x)), np.zeros(len(x)), np.zeros(len(x))
         squares = np.zeros((len(plan.data_sizes), 1, 1, 1, _whole(len(x))))
         _core.read(
-            numbers, plan.data_sizes, self._layout.scalable, self._layout.bias, data, squares, scale, threads, None
+            numbers,
+            plan.data_sizes,
+            self._network.single_precision,
+            self._network.bias,
+            data,
+            squares,
+            scale,
+            threads,
+            None,
         )
         _core.self(plan.tape, numbers, scale, squares, False, own, nngp, ntk, threads, None)
-        if own.dtype != np.float64 and self._layout.windows:
+        if own.dtype != np.float64 and self._network.windows:
             # Sums inside a window are taken away from sums between two windows, so both must round alike.
             nothing = np.zeros(len(x), np.float32)
             products = np.zeros((0, 0, 0, 0, 0), np.float32)
@@ -206,7 +216,7 @@ class NativeEngine:
 
     def _space_for_products(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         """Give room for x . x' of vectors, shape (data, tiles of rows, tiles of columns, rows, columns); none for images."""
-        if self._layout.batch == 1:
+        if self._network.batch == 1:
             return torch.zeros((0, 0, 0, 0, 0), dtype=dtype)
         count = len(self._plan("self", False).inputs)
         return _empty(count, _whole(rows) // _TILE, _whole(columns) // _TILE, _TILE, _TILE, dtype=dtype)

@@ -1,4 +1,4 @@
-// Runs a tape on blocks of pairs. Compiled once for each instruction set, see execute.inc.
+// Runs a tape on a block of pairs. Compiled once for each instruction set: see interpreter/.
 
 #pragma once
 
@@ -7,6 +7,9 @@
 #include "tape.hpp"
 
 namespace ntkit {
+
+constexpr int kRingPositions = 1024;   // of the rows that a chain of layers keeps: an eighth of a second-level cache
+constexpr int kPlanePositions = 1024;  // planes up to this size run without chains: two of them fit into a second-level cache
 
 // One block: one input x against batch * kLanes<T> inputs x'; or as many inputs, each with itself, where the first side
 // is absent. Arrays of the second side have the lanes innermost, and the batch before them.

@@ -1,5 +1,4 @@
-// The ReLU family, a min(z, 0) + b max(z, 0), behind a linear layer: nearly all of the arithmetic of nearly all kernels.
-// Included by execute.inc, inside its namespace.
+// The ReLU family, a min(z, 0) + b max(z, 0), after a linear layer: nearly all of the arithmetic of nearly all kernels.
 //
 // With s, s' the deviations, A = s s' - K = H - (s - s')^2 / 2, t = A / (s s' - c A), and for rho >= 0
 //
@@ -10,13 +9,24 @@
 //
 //     E[relu relu] = A sqrt(t) g(t),    P(u > 0, v > 0) = sqrt(t) p(t),    H' = A (1 / 2 - sqrt(t) g(t)) - K / 2 + (s - s')^2 / 4.
 //
-// The layer's factor w / window is in the deviations, which are divided by its root, and in the coefficients: so a window is summed
-// up and never scaled.
+// The layer's factor (its weight variance over the window's size) is part of the deviations, which are divided by its root, and of
+// the coefficients: a window is summed and never scaled.
 
-// Each activation takes two loops over a few entries, up to the division and from the square root on: one loop takes 8 % longer in
-// float32 and 18 % in float64, as its entries wait for so many steps one after the other.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "../arc_cosine.hpp"
+#include "context.hpp"
+
+namespace ntkit::NTKIT_TARGET {
+namespace {
+
+// Each activation takes two loops over a few entries, one up to the division and one from the square root on. A single loop takes
+// 8 % longer in float32 and 18 % in float64, because each entry waits for a long chain of dependent steps.
 constexpr int kStage = 16;  // entries between the two loops
-constexpr int kTogether = 2;  // entries of the second loop that share what they load of the coefficients
+constexpr int kTogether = 2;  // entries of the second loop that share the coefficients they load
 
 // The sums over the windows of a row.
 template <class T>
@@ -26,16 +36,16 @@ struct Sums {
 };
 
 template <class T, bool Self>
-struct Rectifier {
+struct RectifierRule {
     using Lanes = typename Vector<T>::Lanes;
 
-    Pair<T, Self> deviation;               // of the layer's output, divided by the root of its factor
+    Sides<T, Self> deviation;              // of the layer's output, divided by the root of its factor
     const ScaledArcCosine<T>* arc_cosine;  // times the factor and (b - a)^2
     T half;                                // the factor times (b - a)^2 / 2
     T slope;                               // the factor times a b
     T r, bias, rest;                       // Theta + r (K - bias) + rest of the linear layer, in units of its factor
     T gain;                                // Theta + gain K' for a trained gain between
-    Pair<T, Self> unit;                    // what the value one stands for
+    Sides<T, Self> unit;                    // what the value one stands for
     int unit_step;
     bool negative;                         // rho may be negative
     bool rounded;                          // H has come through something that rounds it to the precision of the variances
@@ -44,10 +54,10 @@ struct Rectifier {
     template <int Count, int Terms>
     static void polynomial(const T (&coefficients)[Terms], const Lanes (&t)[Count], Lanes (&value)[Count]) {
 #pragma GCC unroll 8
-        for (int u = 0; u < Count; ++u) value[u] = fill(coefficients[Terms - 1]);
+        for (int u = 0; u < Count; ++u) value[u] = broadcast(coefficients[Terms - 1]);
 #pragma GCC unroll 32
         for (int i = Terms - 2; i >= 0; --i) {
-            const Lanes coefficient = fill(coefficients[i]);
+            const Lanes coefficient = broadcast(coefficients[i]);
 #pragma GCC unroll 8
             for (int u = 0; u < Count; ++u) value[u] = fma(value[u], t[u], coefficient);
         }
@@ -82,22 +92,22 @@ struct Rectifier {
     template <bool Quick, bool Relu, bool Theta, bool Covariance, bool Negative, bool Care>
     [[gnu::always_inline]] void prepare(long p, Lanes h, Lanes theta, Entry& entry, Found& found) const {
         constexpr T noise = 4 * std::numeric_limits<T>::epsilon(), c = T(ArcCosine<T>::c);
-        const Lanes s1 = deviation.one(p), s2 = deviation.two(p);
+        const Lanes s1 = deviation.first(p), s2 = deviation.second(p);
         const Lanes difference = s1 - s2, sum = s1 + s2;
         const Lanes square = difference * difference, product = s1 * s2;
         const Lanes limit = noise * sum;
         if (Care && bias != 0) {  // of two scaled inputs: half their squared difference
-            const Lanes other = unit.one(p * unit_step) - unit.two(p * unit_step);
-            h = fma(fill(bias / 2), other * other, h);
+            const Lanes other = unit.first(p * unit_step) - unit.second(p * unit_step);
+            h = fma(broadcast(bias / 2), other * other, h);
         }
-        Lanes apart = fma(fill(T(-0.5)), square, h);
+        Lanes apart = fma(broadcast(T(-0.5)), square, h);
         if constexpr (Quick) {
-            found.doubt = either(found.doubt, less(apart, fill(256 * noise), h + product));
+            found.doubt = bit_or(found.doubt, fnmadd(broadcast(256 * noise), h + product, apart));
         } else {
-            const Lanes blur = Care && rounded ? limit * sum : size(difference * limit);
-            apart = choose(apart > blur, apart, Lanes{});
-            if constexpr (!Negative) apart = least(apart, T(1.25) * product);
-            else if constexpr (Care) apart = choose(product > T(0), apart, Lanes{});
+            const Lanes blur = Care && rounded ? limit * sum : abs(difference * limit);
+            apart = select(apart > blur, apart, Lanes{});
+            if constexpr (!Negative) apart = min(apart, T(1.25) * product);
+            else if constexpr (Care) apart = select(product > T(0), apart, Lanes{});
         }
         const Lanes k = product - apart;
         Lanes start = Covariance ? half * k : half * T(0.5) * square;
@@ -106,23 +116,23 @@ struct Rectifier {
         const auto opposite = apart > product;
         const bool beyond = Negative && any(opposite);
         if (beyond) {
-            Lanes together = fma(fill(T(2)), product, -apart);  // s s' + K
-            together = choose(together > limit * sum, together, Lanes{});
-            nearer = choose(opposite, together, nearer);
-            start = Covariance ? half * most(k, Lanes{}) : fma(fill(half), most(-k, Lanes{}), start);
+            Lanes together = fma(broadcast(T(2)), product, -apart);  // s s' + K
+            together = select(together > limit * sum, together, Lanes{});
+            nearer = select(opposite, together, nearer);
+            start = Covariance ? half * max(k, Lanes{}) : fma(broadcast(half), max(-k, Lanes{}), start);
             found.beyond = true;
         }
-        if constexpr (!Relu) start = fma(fill(slope), Covariance ? k : h, start);
-        Lanes t = nearer / less(product, fill(c), nearer);
-        if constexpr (Care) t = choose(product > T(0), t, fill(1 / (1 - c)));
-        if (beyond) t = choose(opposite, -t, t);
+        if constexpr (!Relu) start = fma(broadcast(slope), Covariance ? k : h, start);
+        Lanes t = nearer / fnmadd(broadcast(c), nearer, product);
+        if constexpr (Care) t = select(product > T(0), t, broadcast(1 / (1 - c)));
+        if (beyond) t = select(opposite, -t, t);
         entry.t = t;
         entry.nearer = nearer;
         entry.start = start;
         if constexpr (Theta) {
-            Lanes before = fma(fill(r), k, theta);
+            Lanes before = fma(broadcast(r), k, theta);
             if (Care && (bias != 0 || rest != 0)) {
-                const Lanes one = unit.one(p * unit_step) * unit.two(p * unit_step);
+                const Lanes one = unit.first(p * unit_step) * unit.second(p * unit_step);
                 before += (rest - r * bias) * one;
             }
             entry.before = before;
@@ -146,25 +156,25 @@ struct Rectifier {
         Lanes t[Count], root[Count], moment[Count], angle[Count];
 #pragma GCC unroll 8
         for (int u = 0; u < Count; ++u) {
-            t[u] = Beyond ? size(entries[u].t) : entries[u].t;
-            root[u] = square_root(t[u]);
+            t[u] = Beyond ? abs(entries[u].t) : entries[u].t;
+            root[u] = sqrt(t[u]);
         }
         polynomial(arc_cosine->g, t, moment);
         if constexpr (Theta) polynomial(arc_cosine->p, t, angle);
 #pragma GCC unroll 8
         for (int u = 0; u < Count; ++u) {
             if constexpr (Theta) {
-                Lanes together = less(fill(half), root[u], angle[u]);  // P(u > 0, v > 0)
-                if constexpr (Beyond) together = choose(negative_sign(entries[u].t), root[u] * angle[u], together);
+                Lanes together = fnmadd(root[u], angle[u], broadcast(half));  // P(u > 0, v > 0)
+                if constexpr (Beyond) together = select(is_negative(entries[u].t), root[u] * angle[u], together);
                 Lanes after = entries[u].before * (Relu ? together : together + slope);
                 if (Care && gain != 0) {
                     const Lanes k = entries[u].k;
-                    const Lanes value = fma(fill(half), Beyond ? most(k, Lanes{}) : k, entries[u].nearer * (root[u] * moment[u]));
-                    after = fma(fill(gain), fma(fill(slope), k, value), after);
+                    const Lanes value = fma(broadcast(half), Beyond ? max(k, Lanes{}) : k, entries[u].nearer * (root[u] * moment[u]));
+                    after = fma(broadcast(gain), fma(broadcast(slope), k, value), after);
                 }
                 out_theta[u] = after;
             }
-            out[u] = fma(entries[u].nearer, Covariance ? root[u] * moment[u] : less(fill(half), root[u], moment[u]), entries[u].start);
+            out[u] = fma(entries[u].nearer, Covariance ? root[u] * moment[u] : fnmadd(root[u], moment[u], broadcast(half)), entries[u].start);
         }
     }
 
@@ -180,14 +190,14 @@ struct Rectifier {
     // The results are stored `moved` places from their positions.
     template <bool Relu, bool Theta, bool Covariance, bool Negative, bool Care>
     void run(const Sums<T>& sums, long first, long last, long moved, Lanes* out, Lanes* out_theta) const {
-        const Rectifier rule = *this;  // copies: nothing that is written can be part of them
+        const RectifierRule rule = *this;  // copies: nothing that is written can be part of them
         const Sums<T> read = sums;
         Entry entries[kStage];
         for (long p = first; p < last; p += kStage) {
             const int count = static_cast<int>(std::min<long>(kStage, last - p));
             Found found;
             if constexpr (!Care) found = rule.template prepare<true, Relu, Theta, Covariance, Negative, Care>(read, p - first, p, count, entries);
-            if (Care || any(negative_sign(found.doubt)))
+            if (Care || any(is_negative(found.doubt)))
                 found = rule.template prepare<false, Relu, Theta, Covariance, Negative, Care>(read, p - first, p, count, entries);
             Lanes *const to = out + p + moved, *const to_theta = out_theta + p + moved;
             if (Negative && found.beyond) rule.template finish<Relu, Theta, Covariance, true, Care>(entries, count, to, to_theta);
@@ -215,3 +225,6 @@ struct Rectifier {
         else run<false, false, false, true>(sums, first, last, moved, out, out_theta);
     }
 };
+
+}  // namespace
+}  // namespace ntkit::NTKIT_TARGET
