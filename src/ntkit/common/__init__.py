@@ -7,6 +7,7 @@ from ._linear_system import check_gram, check_ridge, check_right_hand_side
 from ._losses import Loss, LossFunction, find_loss, read_targets
 from ._nested_derivatives import Elementary
 from ._numbers import Numbers, as_columns, check_steps, check_times, listed
+from ._random_rotation import random_rotation
 from ._threads import SERIAL_ENTRIES, on_threads, serial_product
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "fold_rows",
     "listed",
     "on_threads",
+    "random_rotation",
     "read_targets",
     "serial_product",
 ]

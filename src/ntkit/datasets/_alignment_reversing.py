@@ -86,9 +86,8 @@ def alignment_reversing(
     values = singular**2  # of X_1^T X_1
     least = torch.finfo(torch.float64).eps * max(x1.shape) * values[0]
     inverse = torch.where(values > least, 1 / values, 0)
-    left, _, _ = torch.linalg.svd(
-        _sample(max(n - first, len(values)) if pseudo_inverse else n, d, generator), full_matrices=False
-    )
+    fresh = _sample(max(n - first, len(values)) if pseudo_inverse else n, d, generator)
+    left, _, _ = torch.linalg.svd(fresh, full_matrices=False)
     x2 = (left[:, : len(values)] * inverse[: left.shape[1]]) @ basis[: left.shape[1]]
     x = torch.cat([x1[:first], x2[: n - first]])
     x = x + _NOISE * torch.randn(n, d, generator=generator, dtype=torch.float64)
@@ -99,4 +98,5 @@ def alignment_reversing(
 def _sample(n: int, d: int, generator: torch.Generator) -> Tensor:
     """Draw from N(0, 11^T + I/2), shape (n, d)."""
     common = torch.randn(n, 1, generator=generator, dtype=torch.float64)
-    return common + _SPREAD**0.5 * torch.randn(n, d, generator=generator, dtype=torch.float64)
+    spread: Tensor = _SPREAD**0.5 * torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return common + spread

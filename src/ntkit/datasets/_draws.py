@@ -1,15 +1,14 @@
-"""What the synthetic tasks share: checks of their arguments, and random directions."""
+"""Checks of the arguments that the synthetic tasks share."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["check_alpha", "check_count", "check_generator", "random_basis"]
+__all__ = ["check_alpha", "check_count", "check_generator"]
 
 
 def check_count(name: str, value: int) -> None:
@@ -34,9 +33,3 @@ def check_generator(generator: torch.Generator) -> None:
         raise InputTypeError(
             f"generator must be a torch.Generator. Got {type(generator).__name__}: write torch.Generator().manual_seed(0)."
         )
-
-
-def random_basis(d: int, generator: torch.Generator) -> Tensor:
-    """Draw an orthogonal matrix from Haar's measure, shape (d, d), float64."""
-    q, r = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))
-    return q * torch.sign(r.diagonal())

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._draws import check_alpha, check_count, check_generator, random_basis
+from ntkit.common import random_rotation
+
+from ._draws import check_alpha, check_count, check_generator
 
 __all__ = ["SpectralGaussian", "spectral_gaussian"]
 
@@ -61,6 +63,6 @@ def spectral_gaussian(n: int, d: int, alpha: float | None, generator: torch.Gene
         return SpectralGaussian(x, torch.eye(d, dtype=torch.float64), torch.ones(d, dtype=torch.float64))
     check_alpha(alpha)
     values = 1 / (1 + torch.arange(1, d + 1, dtype=torch.float64) ** alpha)
-    basis = random_basis(d, generator)
+    basis = random_rotation(d, generator)
     x = (torch.randn(n, d, generator=generator, dtype=torch.float64) * values.sqrt()) @ basis.T
     return SpectralGaussian(x, (basis * values) @ basis.T, values)

@@ -61,8 +61,8 @@ class AdaptiveSpeed:
         missing = set(recorder.layers) - {group["layer"] for group in optimizer.param_groups}
         if missing:
             raise InputError(
-                f"every measured layer must have a group of parameters. There is none for {', '.join(map(repr, sorted(missing)))}: "
-                "write SpeedLimited(module.named_parameters(), ...)."
+                "every measured layer must have a group of parameters. There is none for "
+                f"{', '.join(map(repr, sorted(missing)))}: write SpeedLimited(module.named_parameters(), ...)."
             )
         self.optimizer = optimizer
         self.recorder = recorder

@@ -8,9 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ntkit.common import random_rotation
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["Kind", "check_kind", "correlation", "random_rotation", "randomize_eigenvectors"]
+__all__ = ["Kind", "check_kind", "correlation", "randomize_eigenvectors"]
 
 Kind = Literal["cosine", "pearson"]
 
@@ -61,8 +62,8 @@ def correlation(a: Tensor, b: Tensor, kind: Kind = "cosine") -> float:
         raise InputTypeError(
             f"a and b must have one dtype and device. Got {a.dtype} on {a.device} and {b.dtype} on {b.device}."
         )
-    value = float((_directed(a.detach(), kind) * _directed(b.detach(), kind)).sum()) if a.numel() else math.nan
-    return value if math.isnan(value) else max(-1.0, min(1.0, value))
+    cosine = float((_directed(a.detach(), kind) * _directed(b.detach(), kind)).sum()) if a.numel() else math.nan
+    return cosine if math.isnan(cosine) else max(-1.0, min(1.0, cosine))
 
 
 def check_kind(kind: str) -> None:
@@ -80,14 +81,8 @@ def _directed(values: Tensor, kind: Kind) -> Tensor:
         values = values - mean
         if bool(values.abs().max() <= 8 * torch.finfo(values.dtype).eps * mean.abs()):
             values = torch.zeros_like(values)  # a constant, but for rounding
-    return values / torch.linalg.vector_norm(values)
-
-
-def random_rotation(size: int, generator: torch.Generator, like: Tensor) -> Tensor:
-    """Draw an orthogonal matrix from Haar's measure, shape (size, size), in the dtype and on the device of ``like``."""
-    normal = torch.randn(size, size, generator=generator, dtype=torch.float64, device=generator.device)
-    q, r = torch.linalg.qr(normal)
-    return (q * torch.sign(r.diagonal())).to(like)  # without the signs it would not be Haar's measure
+    directed: Tensor = values / torch.linalg.vector_norm(values)
+    return directed
 
 
 def randomize_eigenvectors(matrix: Tensor, generator: torch.Generator) -> Tensor:
@@ -124,6 +119,6 @@ def randomize_eigenvectors(matrix: Tensor, generator: torch.Generator) -> Tensor
     if float((matrix - matrix.T).abs().max()) > 1e-4 * float(matrix.abs().max()):
         raise InputError("matrix must be symmetric. Got one that differs from its transpose.")
     values = torch.linalg.eigvalsh(matrix.detach())
-    rotation = random_rotation(len(matrix), generator, matrix)
-    result = (rotation * values) @ rotation.T
+    rotation = random_rotation(len(matrix), generator).to(matrix)
+    result: Tensor = (rotation * values) @ rotation.T
     return (result + result.T) / 2

@@ -85,8 +85,8 @@ def check_measurable(module: nn.Module, x: Tensor, layers: dict[str, Layer]) -> 
     if idle:
         rest = [path for path in layers if path not in idle]
         raise InputError(
-            f"every layer must take part in the forward pass. The module's outputs do not depend on {', '.join(map(repr, idle))}. "
-            f"Remove them, or name the layers to measure: layers={rest}."
+            "every layer must take part in the forward pass. The module's outputs do not depend on "
+            f"{', '.join(map(repr, idle))}. Remove them, or name the layers to measure: layers={rest}."
         )
     return look
 

@@ -41,7 +41,8 @@ class NFA:
     centred_ratio
         :math:`\operatorname{tr}(\bar W^T \bar W\, \bar W^T K \bar W) / \operatorname{tr}(W^T W\, W^T K W)`.
     double_ratio
-        :math:`\operatorname{tr}(\bar W^T \bar W\, \bar W^T \bar K \bar W) / \operatorname{tr}(\bar W^T \bar W\, \bar W^T K \bar W)`.
+        :math:`\operatorname{tr}(\bar W^T \bar W\, \bar W^T \bar K \bar W)` over
+        :math:`\operatorname{tr}(\bar W^T \bar W\, \bar W^T K \bar W)`.
     movement
         :math:`|\bar W| / |W|`.
     kind
@@ -185,7 +186,8 @@ def check_state(module: nn.Module, initial: Mapping[str, Tensor]) -> dict[str, T
             raise InputError(f"initial[{name!r}] must have shape {tuple(value.shape)}, as the module's. Got {got}.")
         if given.dtype != value.dtype or given.device != value.device:
             raise InputTypeError(
-                f"initial[{name!r}] must be {value.dtype} on {value.device}, as the module's. Got {given.dtype} on {given.device}."
+                f"initial[{name!r}] must be {value.dtype} on {value.device}, as the module's. "
+                f"Got {given.dtype} on {given.device}."
             )
         state[name] = given.detach()
     return state

@@ -231,7 +231,7 @@ class Recorder:
         self._steps, self._records, self._losses = [], [], []
         for index, values in zip(run.observed, run.observations[name], strict=True):
             found = {
-                path: NFA(*(float(value) for value in row), self.kind)
+                path: NFA(**dict(zip(MEASURES, row.tolist(), strict=True)), kind=self.kind)
                 for path, row in zip(self._layers, values, strict=True)
             }
             self._keep(int(run.steps[index]), found, {"train": float(run.losses[index])})

@@ -65,7 +65,7 @@ class SpeedLimited(Optimizer):
     >>> before = net[0].weight.detach().clone()
     >>> net(torch.ones(3, 2)).sum().backward()
     >>> optimizer.step()
-    >>> round(float((net[0].weight - before).norm()), 4)  # 0.1 times 5
+    >>> round(float((net[0].weight.detach() - before).norm()), 4)  # 0.1 times 5
     0.5
     """
 
