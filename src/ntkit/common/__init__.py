@@ -23,6 +23,7 @@ from ._parameters import (
 from ._progress import Progress, shifted_progress
 from ._row_blocks import block_rows, row_blocks, split_rows
 from ._singular import why_singular
+from ._random_rotation import random_rotation
 from ._threads import SERIAL_ENTRIES, on_threads, serial_product
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "on_threads",
     "parameter_source",
     "read_output_targets",
+    "random_rotation",
     "read_targets",
     "row_blocks",
     "serial_product",
