@@ -31,6 +31,7 @@ from ntkit.finite import (
     train,
     widen,
 )
+from ntkit.gram import StoredGram, gram, open_gram
 from ntkit.kernels import (
     Empirical,
     InfiniteWidth,
@@ -83,6 +84,7 @@ __all__ = [
     "Record",
     "Schedule",
     "Solution",
+    "StoredGram",
     "TangentHierarchy",
     "TrainState",
     "Trajectory",
@@ -93,6 +95,7 @@ __all__ = [
     "errors",
     "evidence",
     "finite_width_correction",
+    "gram",
     "hierarchy_terms",
     "hoeffding",
     "infinite_width",
@@ -103,6 +106,7 @@ __all__ = [
     "log_marginal_likelihood",
     "max_learning_rate",
     "monte_carlo",
+    "open_gram",
     "parametrize_ntk",
     "posterior",
     "remove_ntk",

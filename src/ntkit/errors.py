@@ -24,7 +24,9 @@ __all__ = [
     "Problem",
     "QuadratureWarning",
     "SingularKernelError",
+    "StoreError",
     "UnsupportedLayerError",
+    "WorkerError",
 ]
 
 
@@ -58,6 +60,18 @@ class NotFittedError(InputError, _SklearnNotFittedError):  # type: ignore[misc]
 
 class SingularKernelError(NtkitError, ArithmeticError):
     """A Gram matrix that stays singular after the largest allowed jitter."""
+
+
+class MemoryLimitError(NtkitError, MemoryError):
+    """A computation that does not fit into the memory there is; says what would."""
+
+
+class StoreError(NtkitError, OSError):
+    """A stored Gram matrix that cannot be written or read, or that is of other data or another kernel."""
+
+
+class WorkerError(NtkitError, RuntimeError):
+    """A worker of a cluster that lacks ntkit, has another version of it, or was lost too often."""
 
 
 @dataclass(frozen=True)
