@@ -46,10 +46,6 @@ class EngineError(NtkitError, RuntimeError):
     """An engine asked to run a program that it does not support."""
 
 
-class MemoryLimitError(NtkitError, MemoryError):
-    """A matrix that the memory cannot hold, refused before the work begins."""
-
-
 class MissingDependencyError(NtkitError, ImportError):
     """An optional package that a function needs and that is not installed."""
 
@@ -63,7 +59,7 @@ class SingularKernelError(NtkitError, ArithmeticError):
 
 
 class MemoryLimitError(NtkitError, MemoryError):
-    """A computation that does not fit into the memory there is; says what would."""
+    """A computation that does not fit into the memory there is, refused before the work begins; says what would."""
 
 
 class StoreError(NtkitError, OSError):
