@@ -325,7 +325,10 @@ class Emitter:
         """Hand the tape to the core, which checks it."""
         for index in self._read_once:
             step, following = self.instructions[index], self.instructions[index + 1]
-            step.chained = following.in_slot == step.out_slot and following.kind in (_core.Kind.LAYER, _core.Kind.REDUCE)
+            step.chained = following.in_slot == step.out_slot and following.kind in (
+                _core.Kind.LAYER,
+                _core.Kind.REDUCE,
+            )
         network = self.network
         tape = _core.Tape(
             self.operations,

@@ -31,7 +31,7 @@ void require(bool condition, const char* message) {
     if (!condition) throw std::invalid_argument(message);
 }
 
-// Polls Python: signals (Ctrl-C) and the progress callback, either of which may raise.
+// Asks Python for signals (Ctrl-C) and calls the progress callback; either may raise.
 ntkit::Poll poll_python(const nb::object& progress, std::optional<nb::python_error>& raised) {
     return [&progress, &raised](std::int64_t done) {
         const nb::gil_scoped_acquire gil;
@@ -56,14 +56,14 @@ void run_polled(const nb::object& progress, Run run) {
     if (raised) throw nb::python_error(std::move(*raised));
 }
 
-// The inner products that a tape of vectors reads, of tiles that are whole blocks; empty for other tapes.
+// The inner products that a tape of vectors reads, in tiles of whole blocks; empty for other tapes.
 template <class T>
 ntkit::Products<T> read_products(const ntkit::Tape& tape, const Array<const T, 5>& products, std::size_t rows, std::size_t columns) {
     if (tape.batch == 1) return {nullptr, 0, 0, 1, 1};
     const std::size_t width = static_cast<std::size_t>(tape.batch) * ntkit::kLanes<T>;
     require(products.shape(0) == tape.data_start.size() && products.shape(1) * products.shape(3) >= rows &&
                 products.shape(2) * products.shape(4) >= columns && products.shape(4) % width == 0,
-            "inner products of another shape");
+            "the inner products of vectors have the wrong shape");
     std::int64_t sizes[5];
     for (int axis = 0; axis < 5; ++axis) sizes[axis] = static_cast<std::int64_t>(products.shape(axis));
     return {products.data(), sizes[1] * sizes[2] * sizes[3] * sizes[4], sizes[2], sizes[3], sizes[4]};
@@ -75,18 +75,18 @@ void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> o
            std::int64_t first_row, std::int64_t first_column, int threads, const nb::object& progress) {
     const std::size_t rows = own1.shape(0), columns = own2.shape(0);
     for (const auto& own : {own1, own2})
-        require(static_cast<std::int64_t>(own.shape(1)) == tape.own_size, "numbers of the inputs on their own of another size");
+        require(static_cast<std::int64_t>(own.shape(1)) == tape.own_size, "own data have the wrong size");
     for (const auto& data : {data1, data2})
-        require(static_cast<std::int64_t>(data.shape(1)) == tape.data_size, "data of another size");
-    // Blocks of vectors read their data in place, so those are padded to whole blocks.
+        require(static_cast<std::int64_t>(data.shape(1)) == tape.data_size, "data have the wrong size");
+    // Blocks of vectors read their data in place, so the data are padded to whole blocks.
     const std::size_t width = tape.batch > 1 ? static_cast<std::size_t>(tape.batch) * ntkit::kLanes<T> : 1;
-    require(data1.shape(0) >= rows && data2.shape(0) >= (columns + width - 1) / width * width, "data of another count");
+    require(data1.shape(0) >= rows && data2.shape(0) >= (columns + width - 1) / width * width, "there are too few rows of data");
     std::int64_t stride = 0;
     for (const auto& result : {nngp, ntk}) {
         if (!result) continue;
-        require(result->shape(0) == rows && result->shape(1) == columns, "a result of another shape");
-        require(result->stride(1) == 1 || columns == 1, "a result whose columns are apart");
-        require(stride == 0 || result->stride(0) == stride || rows == 1, "results with other distances between their rows");
+        require(result->shape(0) == rows && result->shape(1) == columns, "a result has the wrong shape");
+        require(result->stride(1) == 1 || columns == 1, "the columns of a result must be contiguous");
+        require(stride == 0 || result->stride(0) == stride || rows == 1, "both results must have the same stride");
         stride = result->stride(0);
     }
     const ntkit::Products<T> read = read_products<T>(tape, products, rows, columns);
@@ -102,11 +102,11 @@ template <class F, class T>
 void read(Array<const F, 2> numbers, const std::vector<std::int64_t>& sizes, bool scalable, double bias,
           std::optional<Array<T, 2>> data, Array<double, 5> squares, Array<double, 1> scale, int threads, const nb::object& progress) {
     const std::size_t count = numbers.shape(0), size = numbers.shape(1);
-    require(static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0})) == size, "data of another size");
-    require(!data || (data->shape(0) >= count && data->shape(1) == size), "a result of another shape");
+    require(static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0})) == size, "data have the wrong size");
+    require(!data || (data->shape(0) >= count && data->shape(1) == size), "a result has the wrong shape");
     require(squares.shape(0) == sizes.size() && squares.shape(4) >= count && squares.size() == squares.shape(0) * squares.shape(4),
-            "squares of another shape");
-    require(scale.shape(0) == count, "scales of another count");
+            "the squares have the wrong shape");
+    require(scale.shape(0) == count, "there must be one scale per input");
     run_polled(progress, [&](const ntkit::Poll& poll) {
         ntkit::read<F, T>({numbers.data(), static_cast<std::int64_t>(count), static_cast<std::int64_t>(size)}, sizes, scalable, bias,
                           data ? data->data() : nullptr, squares.data(), static_cast<std::int64_t>(squares.shape(4)), scale.data(),
@@ -118,10 +118,10 @@ template <class F, class T, class O>
 void self(const ntkit::Tape& tape, Array<const F, 2> numbers, Array<const double, 1> scale, Array<const T, 5> products, bool own_known,
           Array<O, 2> own, Array<T, 1> nngp, Array<T, 1> ntk, int threads, const nb::object& progress) {
     const std::size_t count = own.shape(0);
-    require(numbers.shape(0) == count && static_cast<std::int64_t>(numbers.shape(1)) == tape.data_size, "data of another size");
+    require(numbers.shape(0) == count && static_cast<std::int64_t>(numbers.shape(1)) == tape.data_size, "data have the wrong size");
     require(nngp.shape(0) == count && ntk.shape(0) == count && static_cast<std::int64_t>(own.shape(1)) == tape.own_size,
-            "a result of another shape");
-    require(scale.shape(0) == count, "scales of another count");
+            "a result has the wrong shape");
+    require(scale.shape(0) == count, "there must be one scale per input");
     const ntkit::Products<T> read = read_products<T>(tape, products, 1, count);
     run_polled(progress, [&](const ntkit::Poll& poll) {
         ntkit::self<F, T, O>(tape, {numbers.data(), static_cast<std::int64_t>(count), tape.data_size}, scale.data(), read, own_known,
@@ -140,14 +140,14 @@ template <class F, class T>
 void define_read(nb::module_& m) {
     m.def("read", &read<F, T>, nb::arg("numbers"), nb::arg("sizes"), nb::arg("scalable"), nb::arg("bias"), nb::arg("data").none(),
           nb::arg("squares"), nb::arg("scale"), nb::arg("threads"), nb::arg("progress").none(),
-          "Find what each input is multiplied with, and multiply it.");
+          "Find the scale of each input, and scale it.");
 }
 
 template <class F, class T, class O>
 void define_self(nb::module_& m) {
     m.def("self", &self<F, T, O>, nb::arg("tape"), nb::arg("numbers"), nb::arg("scale"), nb::arg("products"), nb::arg("own_known"),
           nb::arg("own"), nb::arg("nngp"), nb::arg("ntk"), nb::arg("threads"), nb::arg("progress").none(),
-          "Compute what is remembered of each input on its own, and its kernels with itself.");
+          "Compute own data of each input, and its kernels with itself.");
 }
 
 template <class F>

@@ -13,11 +13,10 @@ namespace ntkit {
 namespace {
 
 constexpr std::int64_t kSegment = 64;  // most rows in one task
-constexpr std::int64_t kTasks = 128;   // of each thread, where there are rows enough: at the end some wait for the last task
+constexpr std::int64_t kTasks = 128;   // tasks per thread, where there are enough rows: at the end, threads wait for the last task
+constexpr std::int64_t kPart = 64;     // numbers of each input in a block that are moved at a time, so that they stay in the cache
 
-constexpr std::int64_t kPart = 64;  // numbers of all inputs of a block that are moved at a time, so that they stay in the cache
-
-// Puts the rows of `width` inputs side by side, each number as `change` makes it; the last one fills the places that are left.
+// Interleaves the rows of `width` inputs, after `change`; the last input fills the places that are left.
 template <class From, class To, class Change>
 void interleave(const From* from, std::int64_t size, std::int64_t first, std::int64_t count, int width, To* to, Change change) {
     for (std::int64_t begin = 0; begin < size; begin += kPart)
@@ -76,7 +75,7 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
     };
     const std::int64_t preparations = blocks + (rows.count + kSegment - 1) / kSegment;
     if (!run_tasks(preparations, threads, done, poll, [] { return 0; }, prepare)) return false;
-    // A block of columns stays in the cache while several rows pass by.
+    // A block of columns stays in the cache for all rows of a task.
     const std::int64_t length = std::clamp<std::int64_t>(rows.count * blocks / (kTasks * std::max(threads, 1)), 1, kSegment);
     const std::int64_t segments = (rows.count + length - 1) / length;
     const auto compute = [&](std::int64_t index, Workspace<T>& workspace, const std::atomic<bool>& stop) {
@@ -124,7 +123,7 @@ bool read(const Inputs<F>& inputs, const std::vector<std::int64_t>& sizes, bool 
                 whole += sum;
             }
             const double mean = whole / static_cast<double>(size) + bias;
-            // A number of single precision, so that all that is done with it later is exact to double precision.
+            // A number of single precision, so that products with inputs of single precision are exact in double precision.
             const bool scaled = scalable && mean > 0;
             scale[row] = scaled ? static_cast<float>(std::clamp(1 / std::sqrt(mean), 0x1p-100, 0x1p100)) : 1.0;
             for (std::size_t which = 0; which < sizes.size(); ++which)

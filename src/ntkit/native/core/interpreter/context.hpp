@@ -101,7 +101,7 @@ struct Context {
     const Tape& tape;
     const Block<T>& block;
 
-    Plane<T> slot(int index) const {
+    [[gnu::always_inline]] Plane<T> slot(int index) const {
         if (index == kNothing) return {};
         const std::int64_t start = tape.slot_start[index];
         Lanes* base = reinterpret_cast<Lanes*>(block.slots) + 2 * start;
@@ -120,7 +120,7 @@ struct Context {
     }
 
     // The own data that begin at `at`, for positions p of x and p + moved of x'. Where there are none, something harmless.
-    Sides<T, Self> own(std::int64_t at, long moved) const {
+    [[gnu::always_inline]] Sides<T, Self> own(std::int64_t at, long moved) const {
         const Lanes* own2 = reinterpret_cast<const Lanes*>(block.own2) + std::max<std::int64_t>(at, 0) * tape.batch;
         const T* own1 = Self ? reinterpret_cast<const T*>(own2) : block.own1 + std::max<std::int64_t>(at, 0);
         return {own1, own2 + moved, tape.batch > 1 ? 0 : 1};

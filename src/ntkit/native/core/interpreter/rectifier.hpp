@@ -1,11 +1,11 @@
 // The ReLU family, a min(z, 0) + b max(z, 0), after a linear layer: nearly all of the arithmetic of nearly all kernels.
 //
-// With s, s' the deviations, A = s s' - K = H - (s - s')^2 / 2, t = A / (s s' - c A), and for rho >= 0
+// Let s, s' be the standard deviations, A = s s' - K = H - (s - s')^2 / 2, t = A / (s s' - c A), and for rho >= 0
 //
 //     E[relu relu] = K / 2 + A sqrt(t) g(t),    P(u > 0, v > 0) = 1 / 2 - sqrt(t) p(t),
 //     H' = A (1 / 2 - sqrt(t) g(t)) + (s - s')^2 / 4,
 //
-// nothing of which cancels for small A. For rho < 0, with A = s s' + K,
+// where nothing cancels for small A. For rho < 0, with A = s s' + K,
 //
 //     E[relu relu] = A sqrt(t) g(t),    P(u > 0, v > 0) = sqrt(t) p(t),    H' = A (1 / 2 - sqrt(t) g(t)) - K / 2 + (s - s')^2 / 4.
 //
@@ -32,7 +32,7 @@ constexpr int kTogether = 2;  // entries of the second loop that share the coeff
 template <class T>
 struct Sums {
     const typename Vector<T>::Lanes* k;
-    const typename Vector<T>::Lanes* theta;  // null: Theta is zero
+    const typename Vector<T>::Lanes* theta;  // null where Theta is zero
 };
 
 template <class T, bool Self>
@@ -45,10 +45,10 @@ struct RectifierRule {
     T slope;                               // the factor times a b
     T r, bias, rest;                       // Theta + r (K - bias) + rest of the linear layer, in units of its factor
     T gain;                                // Theta + gain K' for a trained gain between
-    Sides<T, Self> unit;                    // what the value one stands for
+    Sides<T, Self> unit;                   // the scales of the inputs: what the value one became
     int unit_step;
     bool negative;                         // rho may be negative
-    bool rounded;                          // H has come through something that rounds it to the precision of the variances
+    bool rounded;                          // an operation before rounded H to the precision of the variances
     bool zeros;                            // a deviation may be zero
 
     template <int Count, int Terms>
@@ -63,32 +63,32 @@ struct RectifierRule {
         }
     }
 
-    // What the second loop reads of the first.
+    // What the first loop hands to the second.
     struct Entry {
         Lanes t;       // with the sign of rho
         Lanes nearer;  // A
-        Lanes start;   // what of the result has no root in it
+        Lanes start;   // the part of the result without the root
         Lanes before;  // Theta of the linear layer
-        Lanes k;       // only where there is a gain
+        Lanes k;       // set only where there is a gain
     };
 
-    // What the first loop says of its entries.
+    // What the first loop found about its entries.
     struct Found {
         bool beyond = false;  // some rho is negative
-        Lanes doubt = {};     // negative where an entry has not been computed as it must be
+        Lanes doubt = {};     // negative where the quick version may be wrong for an entry
     };
 
-    // The first loop. Of two inputs that differ by a factor only, A is zero, but the rounding of s and s' makes a small number of it,
-    // whose root is not small: up to `blur`, A is taken to be zero. And where rho >= 0, only rounding makes A larger than s s'.
+    // The first loop. For two inputs that differ by a factor alone, A is zero, but the rounding of s and s' turns it into a small number
+    // whose root is not small; so A is set to zero up to `blur`. And where rho >= 0, only rounding can make A larger than s s'.
     //
-    // To see to both takes long, and few entries need it. Quick: A is what it is, and in doubt unless it is far above
+    // Both corrections take time, and few entries need them. Quick leaves them out, and puts an entry in doubt unless A is far above
+    // the noise times
     //
-    //     |s^2 - s'^2| <= (s - s')^2 + 2 s s' = 2 (H - A + s s')
+    //     |s^2 - s'^2| <= (s - s')^2 + 2 s s' = 2 (H - A + s s').
     //
-    // times the noise. Then rounding has changed it by a few percent at most, so that neither the blur nor the bound of 1.25 s s' would
-    // change it, and the bits are the same.
+    // Above it, rounding has changed A by a few percent at most, neither correction would apply, and the bits are the same.
     //
-    // Care: there may be a bias, a gain, zeros, or `rounded` may hold. It changes no bit where there are none.
+    // Care handles biases, gains, zero deviations and `rounded`. Where there are none of these it changes no bit.
     template <bool Quick, bool Relu, bool Theta, bool Covariance, bool Negative, bool Care>
     [[gnu::always_inline]] void prepare(long p, Lanes h, Lanes theta, Entry& entry, Found& found) const {
         constexpr T noise = 4 * std::numeric_limits<T>::epsilon(), c = T(ArcCosine<T>::c);
@@ -96,7 +96,7 @@ struct RectifierRule {
         const Lanes difference = s1 - s2, sum = s1 + s2;
         const Lanes square = difference * difference, product = s1 * s2;
         const Lanes limit = noise * sum;
-        if (Care && bias != 0) {  // of two scaled inputs: half their squared difference
+        if (Care && bias != 0) {  // H of the bias: half the squared difference of the scales
             const Lanes other = unit.first(p * unit_step) - unit.second(p * unit_step);
             h = fma(broadcast(bias / 2), other * other, h);
         }
@@ -112,7 +112,7 @@ struct RectifierRule {
         const Lanes k = product - apart;
         Lanes start = Covariance ? half * k : half * T(0.5) * square;
         Lanes nearer = apart;
-        // Most inputs have no negative numbers, or mostly pairs with some: the branch is foreseen.
+        // In most networks nearly no pair, or nearly every pair, has a negative correlation: the branch is well predicted.
         const auto opposite = apart > product;
         const bool beyond = Negative && any(opposite);
         if (beyond) {
@@ -181,16 +181,16 @@ struct RectifierRule {
     template <bool Relu, bool Theta, bool Covariance, bool Beyond, bool Care>
     [[gnu::always_inline]] void finish(const Entry* entries, int count, Lanes* out, Lanes* out_theta) const {
         int at = 0;
-        if constexpr (!Self)  // there are few pairs of an input with itself
+        if constexpr (!Self)  // not worth its code for pairs of an input with itself, which are few
             for (; at + kTogether <= count; at += kTogether)
                 finish<kTogether, Relu, Theta, Covariance, Beyond, Care>(entries + at, out + at, out_theta + at);
         for (; at < count; ++at) finish<1, Relu, Theta, Covariance, Beyond, Care>(entries + at, out + at, out_theta + at);
     }
 
-    // The results are stored `moved` places from their positions.
+    // Writes the results `moved` places from their positions.
     template <bool Relu, bool Theta, bool Covariance, bool Negative, bool Care>
     void run(const Sums<T>& sums, long first, long last, long moved, Lanes* out, Lanes* out_theta) const {
-        const RectifierRule rule = *this;  // copies: nothing that is written can be part of them
+        const RectifierRule rule = *this;  // copies, so that the compiler knows that no write changes them
         const Sums<T> read = sums;
         Entry entries[kStage];
         for (long p = first; p < last; p += kStage) {

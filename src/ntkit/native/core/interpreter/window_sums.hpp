@@ -49,7 +49,9 @@ inline void sum_windows(const Lanes* const (&rows)[4], int begin, int end, int l
         const Lanes bq = b[q], cq = c[q];
         return Column{(a[q] + bq) + cq, (bq + cq) + d[q]};
     };
-    const auto any = [&](int q) { return q >= low && q < high ? inside(q) : Column{outside(0, q), outside(1, q)}; };
+    const auto any = [&](int q) __attribute__((always_inline)) {
+        return q >= low && q < high ? inside(q) : Column{outside(0, q), outside(1, q)};
+    };
     Column before = any(begin), last = any(begin + 1);
     const auto slide = [&](int q, const Column& next) {
         first[q - begin - 2] = (before.one + last.one) + next.one;

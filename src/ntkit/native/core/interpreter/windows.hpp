@@ -86,7 +86,7 @@ public:
         long at[4];
         for (int e = 0; e < 4; ++e) at[e] = in.row(from, 0, first + e);
         const Lanes* const k[] = {in.k + at[0], in.k + at[1], in.k + at[2], in.k + at[3]};
-        sum_windows<Lanes>(k, begin, end, low, high, one.k, two.k, [&](int r, int column) {
+        sum_windows<Lanes>(k, begin, end, low, high, one.k, two.k, [&](int r, int column) __attribute__((always_inline)) {
             return step.covariance_in ? Lanes{} : outside(op, step, firsts + r, 3, seconds + r, 3, column);
         });
         if (theta) {
@@ -178,8 +178,8 @@ private:
     }
 
     // The sum of H over the rows of a window, given for each input, in a column that one input lacks, or both.
-    Lanes outside(const Layer& op, const Instruction& step, const long* firsts, int first_count, const long* seconds,
-                  int second_count, int column) const {
+    [[gnu::always_inline]] Lanes outside(const Layer& op, const Instruction& step, const long* firsts, int first_count,
+                                         const long* seconds, int second_count, int column) const {
         const Sides<T, Self> half = context_.own(op.half_in_at, 0);
         const int width = op.in_size[2], other = column + step.in_offset[2];
         Lanes sum = {};
