@@ -5,13 +5,13 @@ from ._class_labels import check_labels, class_numbers
 from ._input_shape import check_input_shape, fold_rows
 from ._linear_system import check_gram, check_ridge, check_right_hand_side
 from ._losses import Loss, LossFunction, find_loss, read_targets
+from ._module_copies import OwnParameters, copy_module
 from ._nested_derivatives import Elementary
 from ._numbers import Numbers, as_columns, check_steps, check_times, listed
 from ._parameters import (
     ParameterSource,
     Scaled,
     check_module,
-    copy_module,
     ntk_gains,
     parameter_source,
     strip_ntk,
@@ -24,6 +24,7 @@ __all__ = [
     "Loss",
     "LossFunction",
     "Numbers",
+    "OwnParameters",
     "ParameterSource",
     "Scaled",
     "as_columns",
