@@ -1,5 +1,6 @@
 """Random modules, randomly wrapped: the kernel is that of the module's own function, or there is none."""
 
+import contextlib
 import random
 import types
 import warnings
@@ -121,10 +122,8 @@ def wrap_weight(net, rng):
 
 
 def wrap_gains(net, rng):
-    try:
+    with contextlib.suppress(InputError):  # of weights that something else computes already
         ntkit.parametrize_ntk(net, w_std=rng.choice([0.5, 1.0, 2.0]), b_std=rng.choice([0.0, 0.7]))
-    except InputError:  # weights that something else computes already
-        pass
 
 
 def wrap_norm(net, rng):
@@ -139,10 +138,11 @@ def wrap_layers(net, rng):
     """Insert a layer into the outer sequence."""
     layers = list(net.children())
     at = rng.randrange(1, len(layers))
+    width = layers[at].in_features if isinstance(layers[at], nn.Linear) else None
     new = rng.choice([
         lambda: TimesBuffer(1.7), lambda: nn.Dropout(0.5), nn.Identity, lambda: Call(lambda x: x / 2), nn.ReLU,
-        lambda: Call(lambda x: x.detach()), lambda: Call(lambda x: x * x), lambda: Call(lambda x: x - x.mean(-1, keepdim=True)),
-        lambda: Call(lambda x: x + x.abs()), lambda: nn.LayerNorm(layers[at].in_features) if isinstance(layers[at], nn.Linear) else nn.Identity(),
+        lambda: Call(lambda x: x.detach()), lambda: Call(lambda x: x * x), lambda: Call(lambda x: x + x.abs()),
+        lambda: Call(lambda x: x - x.mean(-1, keepdim=True)), lambda: nn.LayerNorm(width) if width else nn.Identity(),
     ])()  # fmt: skip
     for name in list(net._modules):
         del net._modules[name]
@@ -187,7 +187,17 @@ def wrap_frozen(net, rng):
             parameter.requires_grad_(False)
 
 
-WRAPS = [wrap_hook, wrap_pre_hook, wrap_weight, wrap_gains, wrap_norm, wrap_layers, wrap_sharing, wrap_forward, wrap_frozen]
+WRAPS = [
+    wrap_hook,
+    wrap_pre_hook,
+    wrap_weight,
+    wrap_gains,
+    wrap_norm,
+    wrap_layers,
+    wrap_sharing,
+    wrap_forward,
+    wrap_frozen,
+]
 
 
 def random_case(seed):
@@ -221,7 +231,9 @@ def sampled(net, x, seed):
         ntk = torch.zeros_like(nngp)
         if trained and f.requires_grad:
             rows = [torch.autograd.grad(entry, trained, retain_graph=True, allow_unused=True) for entry in f[:, 0]]
-            rows = [[torch.zeros_like(p) if g is None else g for g, p in zip(row, trained, strict=True)] for row in rows]
+            rows = [
+                [torch.zeros_like(p) if g is None else g for g, p in zip(row, trained, strict=True)] for row in rows
+            ]
             jacobian = torch.stack([torch.cat([g.flatten() for g in row]) for row in rows])
             ntk = jacobian @ jacobian.T
         kernels.append(torch.stack([ntk, nngp]))

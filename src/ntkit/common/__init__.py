@@ -5,7 +5,7 @@ from ._class_labels import check_labels, class_numbers
 from ._input_shape import check_input_shape, fold_rows
 from ._linear_system import check_gram, check_ridge, check_right_hand_side
 from ._losses import Loss, LossFunction, find_loss, read_targets
-from ._module_copies import OwnParameters, copy_module
+from ._module_copies import OwnParameters, copy_module, restored_tensors
 from ._nested_derivatives import Elementary
 from ._numbers import Numbers, as_columns, check_steps, check_times, listed
 from ._parameters import (
@@ -50,6 +50,7 @@ __all__ = [
     "on_threads",
     "parameter_source",
     "read_targets",
+    "restored_tensors",
     "serial_product",
     "strip_ntk",
 ]

@@ -209,7 +209,7 @@ def check_module(module: object) -> None:
     lazy = [
         name
         for name, tensor in (*module.named_parameters(), *module.named_buffers())
-        if isinstance(tensor, nn.parameter.UninitializedTensorMixin)
+        if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer))
     ]
     if lazy:
-        raise InputError(f"the parameters {lazy} have no shape yet. Run the module once: module(x).")
+        raise InputError(f"the lazy parameters {lazy} have no shape yet. Run the module once: module(x).")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ntkit.common import Elementary, OwnParameters, check_module, copy_module
+from ntkit.common import Elementary, OwnParameters, check_module, copy_module, restored_tensors
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import check_modes
 
@@ -56,7 +56,7 @@ class Taylor(nn.Module):
         direction = {name: parameters[name] - origin[name] for name in self.names}
         values = _function(self.module, args, kwargs)
         # Fused attention has no derivatives forwards, nor second ones.
-        with self._guard, sdpa_kernel(SDPBackend.MATH), Elementary() if self.order > 1 else nullcontext():
+        with self._guard, sdpa_kernel(SDPBackend.MATH), Elementary(), restored_tensors(self.module):
             terms = _derivatives(values, origin, direction, self.order)
         self._guard = nullcontext()  # once is enough
         total = terms[0]

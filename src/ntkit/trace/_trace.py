@@ -169,9 +169,7 @@ class Tracer:
 class _Reader:
     """Reads one graph with one example."""
 
-    def __init__(
-        self, graph: fx.GraphModule, example: Tensor, gains: GainRule, deterministic: frozenset[str]
-    ) -> None:
+    def __init__(self, graph: fx.GraphModule, example: Tensor, gains: GainRule, deterministic: frozenset[str]) -> None:
         self.graph, self.example, self.deterministic = graph, example, deterministic
         self.builder = Builder(gains, self._prefix, len(example))
         self.problems: list[Problem] = []
@@ -348,7 +346,9 @@ class _Reader:
 
     def _settled(self, value: Any) -> Any:
         """Give the number that a parameter is where it is said to be deterministic."""
-        return value.parameter.detach() if isinstance(value, Weight) and fixed(value.path, self.deterministic) else value
+        return (
+            value.parameter.detach() if isinstance(value, Weight) and fixed(value.path, self.deterministic) else value
+        )
 
     def _prefix(self, node: object) -> fx.GraphModule | None:
         assert isinstance(node, fx.Node)

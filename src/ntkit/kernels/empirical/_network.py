@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ntkit.common import check_batches, check_finite, check_pair
+from ntkit.common import check_batches, check_finite, check_module, check_pair, restored_tensors
 from ntkit.errors import InputError, InputTypeError
 
 __all__ = ["Network", "Output", "check_modes"]
@@ -45,7 +45,11 @@ class Network:
 
     def __call__(self, x: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
         """Give the outputs asked for, shape (n, c), with the module's parameters or those given in their place."""
-        values: Tensor = self.module(x) if parameters is None else functional_call(self.module, dict(parameters), (x,))
+        if parameters is None:
+            values: Tensor = self.module(x)
+        else:
+            with restored_tensors(self.module):
+                values = functional_call(self.module, dict(parameters), (x,))
         values = values.flatten(1) if values.ndim > 1 else values[:, None]
         if self.output == "sum":
             return values.sum(1, keepdim=True)
@@ -63,9 +67,8 @@ class Network:
             Inputs that are empty or not finite; a module that draws random numbers, mixes rows, has no trained parameters
             (where ``trained``), or whose output is not one differentiable tensor with a row for each input.
         """
+        check_module(self.module)
         parameter = next(self.module.parameters(), None)
-        if any(isinstance(p, nn.UninitializedParameter) for p in self.module.parameters()):
-            raise InputError("the module has lazy layers without sizes yet. Run it once: module(x).")
         if parameter is None or (trained and not self.trained):
             raise InputError(
                 "the module must have a parameter that requires gradients: without one its tangent kernel is zero. "
