@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import ntkit
-from ntkit.errors import InputError, NtkitError, UnsupportedLayerError
+from ntkit.errors import InputError, UnsupportedLayerError
 from ntkit.testing import sampled_kernels
 from ntkit.trace import GainRule
 
@@ -280,11 +280,9 @@ def test_a_forward_of_the_instance_is_part_of_the_module():
     with_layer = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8, bias=False), nn.ReLU(), nn.Linear(8, 2))
     expected = 9 * ntkit.infinite_width(with_layer).nngp(x)
     torch.testing.assert_close(ntkit.infinite_width(net).nngp(x), expected)
-    for layer in (Patched(8),):  # of a known layer: refused, or right
-        try:
-            torch.testing.assert_close(ntkit.infinite_width(layer).nngp(x), expected)
-        except NtkitError:
-            pass
+    # A forward that closes over the layer itself still uses that layer's weights in a copy.
+    with pytest.raises(InputError, match=r"closes over a layer and uses its parameter 'net\.2\.weight'"):
+        ntkit.infinite_width(Patched(8))
 
 
 def test_a_norm_shared_by_two_values_is_refused():

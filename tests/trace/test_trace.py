@@ -2,6 +2,7 @@
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -268,13 +269,13 @@ def test_adaptive_pooling_to_any_size():
     windows = [(0, 2), (1, 4), (3, 6), (5, 7)]  # of 7 positions, as PyTorch has them
     x = normal(3, 1, 9)
     limit = ntkit.infinite_width(net)
+
     # A linear head on the windows' means is the mean of the kernels of networks that read one window each.
-    single = [
-        ntkit.infinite_width(
-            Lambda(lambda m, x, a=a, b=b: m.fc(F.relu(m.conv(x))[:, :, a:b].mean(-1)), conv=nn.Conv1d(1, 8, 3), fc=nn.Linear(8, 1))
-        ).nngp(x)
-        for a, b in windows
-    ]  # fmt: skip
+    def read(m, x, a, b):
+        return m.fc(F.relu(m.conv(x))[:, :, a:b].mean(-1))
+
+    layers = {"conv": nn.Conv1d(1, 8, 3), "fc": nn.Linear(8, 1)}
+    single = [ntkit.infinite_width(Lambda(partial(read, a=a, b=b), **layers)).nngp(x) for a, b in windows]
     torch.testing.assert_close(limit.nngp(x), sum(single) / 4)
     assert limit.ntk(normal(2, 1, 10)).shape == (2, 2)
 

@@ -9,13 +9,14 @@ from ._linear_system import check_gram, check_ridge, check_right_hand_side
 from ._losses import Loss, LossFunction, find_loss, read_output_targets, read_targets
 from ._memory import available_bytes, check_gram_memory
 from ._mirror import mirror_rows, mirror_upper
+from ._losses import Loss, LossFunction, find_loss, read_targets
+from ._module_copies import OwnParameters, copy_module, restored_tensors
 from ._nested_derivatives import Elementary
 from ._numbers import Numbers, as_columns, check_steps, check_times, listed
 from ._parameters import (
     ParameterSource,
     Scaled,
     check_module,
-    copy_module,
     ntk_gains,
     parameter_source,
     strip_ntk,
@@ -33,6 +34,7 @@ __all__ = [
     "Loss",
     "LossFunction",
     "Numbers",
+    "OwnParameters",
     "ParameterSource",
     "Progress",
     "Scaled",
@@ -69,6 +71,7 @@ __all__ = [
     "random_rotation",
     "read_targets",
     "row_blocks",
+    "restored_tensors",
     "serial_product",
     "shifted_progress",
     "split_rows",

@@ -6,7 +6,6 @@ it: another parametrisation, a norm, a pruning mask. What something else compute
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["ParameterSource", "Scaled", "check_module", "copy_module", "ntk_gains", "parameter_source", "strip_ntk"]
+__all__ = ["ParameterSource", "Scaled", "check_module", "ntk_gains", "parameter_source", "strip_ntk"]
 
 
 class Scaled(nn.Module):
@@ -73,8 +72,8 @@ class ParameterSource:
 
     Attributes
     ----------
-    value
-        The tensor that the forward pass uses.
+    layer, name
+        Which tensor of which layer.
     parameter
         The parameter that it is, or that it is a multiple of; None where something else computes it.
     scaling
@@ -85,11 +84,18 @@ class ParameterSource:
         What to write so that it becomes a plain parameter again.
     """
 
-    value: Tensor
+    layer: nn.Module
+    name: str
     parameter: nn.Parameter | None
     scaling: Scaled | None = None
     computed_by: str = ""
     remedy: str = ""
+
+    @property
+    def value(self) -> Tensor:
+        """The tensor that the forward pass uses."""
+        value: Tensor = getattr(self.layer, self.name)
+        return value
 
     @property
     def scale(self) -> float | None:
@@ -101,37 +107,36 @@ def parameter_source(layer: nn.Module, name: str) -> ParameterSource | None:
     """Tell where the tensor ``name`` of a layer comes from; None where the layer has none."""
     own = layer._parameters.get(name)
     if own is not None:
-        return ParameterSource(own, own)
+        return ParameterSource(layer, name, own)
     if parametrize.is_parametrized(layer, name):
         return _parametrized(layer, name)
-    value = getattr(layer, name, None)
-    if value is None:
+    if getattr(layer, name, None) is None:
         return None
     for hook in layer._forward_pre_hooks.values():
         if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
-            return _computed(value, "a pruning mask (torch.nn.utils.prune)", f"prune.remove(layer, {name!r})")
+            return _computed(layer, name, "a pruning mask (torch.nn.utils.prune)", f"prune.remove(layer, {name!r})")
         if isinstance(hook, WeightNorm) and hook.name == name:
-            return _computed(value, "torch.nn.utils.weight_norm", f"remove_weight_norm(layer, {name!r})")
+            return _computed(layer, name, "torch.nn.utils.weight_norm", f"remove_weight_norm(layer, {name!r})")
         if isinstance(hook, SpectralNorm) and hook.name == name:
-            return _computed(value, "torch.nn.utils.spectral_norm", f"remove_spectral_norm(layer, {name!r})")
-    return _computed(value, "code that sets it as a plain tensor", f"make layer.{name} an nn.Parameter")
+            return _computed(layer, name, "torch.nn.utils.spectral_norm", f"remove_spectral_norm(layer, {name!r})")
+    return _computed(layer, name, "code that sets it as a plain tensor", f"make layer.{name} an nn.Parameter")
 
 
-def _computed(value: Tensor, by: str, remedy: str) -> ParameterSource:
-    return ParameterSource(value, None, computed_by=by, remedy=remedy)
+def _computed(layer: nn.Module, name: str, by: str, remedy: str) -> ParameterSource:
+    return ParameterSource(layer, name, None, computed_by=by, remedy=remedy)
 
 
 def _parametrized(layer: nn.Module, name: str) -> ParameterSource:
     steps = _steps(layer, name)
-    value: Tensor = getattr(layer, name)
     scaling = steps[0]
     if len(steps) == 1 and isinstance(scaling, Scaled):
         original = steps.original
         assert isinstance(original, nn.Parameter)
-        return ParameterSource(value, original, scaling)
+        return ParameterSource(layer, name, original, scaling)
     kinds = ", ".join(type(step).__name__.lstrip("_") for step in steps)
     return _computed(
-        value,
+        layer,
+        name,
         f"the parametrisation {kinds} (torch.nn.utils.parametrize)",
         f"torch.nn.utils.parametrize.remove_parametrizations(layer, {name!r})",
     )
@@ -204,20 +209,7 @@ def check_module(module: object) -> None:
     lazy = [
         name
         for name, tensor in (*module.named_parameters(), *module.named_buffers())
-        if isinstance(tensor, nn.parameter.UninitializedTensorMixin)
+        if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer))
     ]
     if lazy:
-        raise InputError(f"the parameters {lazy} have no shape yet. Run the module once: module(x).")
-
-
-def copy_module(module: nn.Module) -> nn.Module:
-    """Copy a module, also one whose weights are computed anew in every call (pruning, weight norm).
-
-    Such weights are results of operations, which torch does not copy; the copy computes them anew.
-    """
-    memo: dict[int, object] = {}
-    for layer in module.modules():
-        for value in vars(layer).values():
-            if isinstance(value, Tensor) and not value.is_leaf:
-                memo[id(value)] = value.detach().clone()
-    return copy.deepcopy(module, memo)
+        raise InputError(f"the lazy parameters {lazy} have no shape yet. Run the module once: module(x).")

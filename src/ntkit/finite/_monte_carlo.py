@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import check_module, copy_module, ntk_gains
+from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains
 from ntkit.errors import InputError
 from ntkit.kernels import BYTE_BUDGET, Empirical, Kernel
 from ntkit.trace import GainRule, Init, check_deterministic, fixed
@@ -102,6 +102,8 @@ class MonteCarlo:
         self.n_samples = n_samples
         self._deterministic = deterministic
         self._module = copy_module(module).eval()
+        self._guard = OwnParameters(module)
+        self._guarded = False
         self._width_scale, self._init, self._gains = width_scale, init, gains
         self._rule = None if init == "ntk" else GainRule(init=init, **gains)  # type: ignore[arg-type]
         # One seed for each network, drawn now: every call, whatever its batch, sees the same networks.
@@ -130,6 +132,10 @@ class MonteCarlo:
         if self._network is None:
             self._network = widen(self._module, self._width_scale, x[:1], torch.Generator().manual_seed(0)).double()
         network = self._network.to(x.device)
+        if not self._guarded:
+            with torch.no_grad(), self._guard:
+                network(x[:1].double() if x.is_floating_point() else x[:1])
+            self._guarded = True
         kept = self._kept(network)
         gains = self._gains if self._init == "standard" else {}
         for seed in self._seeds:

@@ -97,14 +97,14 @@ class Conv(Op):
             x = pad(x, dim, *padding, self.circular)
         groups = x.shape[-1] // weight.shape[1]
         total: Tensor | None = None
-        for window in product(*map(range, self.kernel)):
+        for place, window in enumerate(product(*map(range, self.kernel))):
             part = x
             for index, dim in enumerate(dims):
                 start = window[index] * self.dilation[index]
                 stop = start + (sizes[index] - 1) * self.stride[index] + 1
                 part = part[(slice(None),) * dim + (slice(start, stop, self.stride[index]),)]
             grouped = part.unflatten(-1, (groups, -1))
-            kernel = weight[(..., *window)].unflatten(0, (groups, -1))
+            kernel = weight.flatten(2)[:, :, place].unflatten(0, (groups, -1))
             value = torch.einsum("...gc,goc->...go", grouped, kernel).flatten(-2)
             total = value if total is None else total + value
         assert total is not None

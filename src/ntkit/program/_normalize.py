@@ -49,7 +49,8 @@ class Normalize(Op):
         dims = [*(axis + 1 for axis in self.axes), -1]
         centre = total.mean(dims, keepdim=True)
         scale = ((total - centre).square().mean(dims, keepdim=True) + self.eps).sqrt()
-        value = ((block - centre) / scale).flatten(-2)
+        value: Tensor = ((block - centre) / scale).flatten(-2)
         weight, bias = weights
-        value = value if weight is None else weight * value
+        if weight is not None:
+            value = weight * value
         return value if bias is None else value + bias

@@ -6,5 +6,17 @@ from ._deterministic import check_deterministic, fixed
 from ._gains import B_STD, W_STD, GainRule, Init
 from ._registry import supported_layers
 from ._trace import Tracer
+from ._values import Weight
 
-__all__ = ["B_STD", "W_STD", "Elementwise", "GainRule", "Init", "Tracer", "check_deterministic", "fixed", "supported_layers"]
+__all__ = [
+    "B_STD",
+    "W_STD",
+    "Elementwise",
+    "GainRule",
+    "Init",
+    "Tracer",
+    "Weight",
+    "check_deterministic",
+    "fixed",
+    "supported_layers",
+]

@@ -54,6 +54,8 @@ def divide(builder: Builder, x: Any, y: Any) -> Field:
     number = tensor_number(y)
     if number is None or not isinstance(x, Field):
         raise Refused("it divides by something that is not a frozen number", "divide by a number, or use nn.LayerNorm")
+    if number == 0:
+        raise Refused("it divides by zero", "divide by a number other than zero", x)
     return scaled(builder, x, 1.0 / number)
 
 
@@ -300,9 +302,9 @@ def _flattened_apart(builder: Builder, field: Field, dim: int) -> Field:
             raise Refused("it concatenates values that were concatenated and flattened before", "concatenate once")
         return field
     order = [*outside, *inside]
-    numbers = {axis: index for index, axis in enumerate(order)}
+    places = {axis: index for index, axis in enumerate(order)}
     dims = [
-        (CHANNEL,) if d == dim else tuple(numbers.get(atom, atom) for atom in field.core(d))
+        (CHANNEL,) if d == dim else tuple(places.get(atom, atom) for atom in field.core(d))
         for d in range(len(field.dims))
     ]
     sizes = [field.positions[axis] for axis in order]
@@ -313,9 +315,7 @@ def _flattened_apart(builder: Builder, field: Field, dim: int) -> Field:
         channels *= field.positions[axis]
     blocks = tuple(replace(block, merged=merged) for block in arranged.blocks)
     numbers = entry_numbers(builder, field, field.core(dim)) if inside else field.order
-    return replace(
-        arranged, blocks=blocks, positions=tuple(sizes[: len(outside)]), channels=channels, order=numbers
-    )
+    return replace(arranged, blocks=blocks, positions=tuple(sizes[: len(outside)]), channels=channels, order=numbers)
 
 
 def _same_order(x: Field, y: Field) -> bool:
@@ -345,9 +345,7 @@ def _blockwise(builder: Builder, x: Field, y: Field, function: Any) -> Field:
     while first and second:
         width = min(first[0].width - done[0], second[0].width - done[1])
         nodes = [
-            queue[0].node
-            if queue[0].width == width
-            else builder.part(queue[0].node, done[side], done[side] + width)
+            queue[0].node if queue[0].width == width else builder.part(queue[0].node, done[side], done[side] + width)
             for side, queue in enumerate((first, second))
         ]
         blocks.append(Block(function(*nodes), width))

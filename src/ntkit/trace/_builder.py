@@ -96,7 +96,7 @@ class Builder:
     parts
         For a node that stands for a range of its input's channels, which in the limit are like all of them: the range.
     random
-        The parameters of layers with fresh weights.
+        The parameters of layers with fresh weights, each with its standard deviation.
     layers
         For each such layer whether it has a bias.
     """
@@ -108,7 +108,7 @@ class Builder:
         self.info: list[Info] = []
         self.held: dict[int, Held] = {}
         self.parts: dict[int, tuple[int, int]] = {}
-        self.random: list[Weight] = []
+        self.random: list[tuple[Weight, float]] = []
         self.layers: dict[str, bool] = {}
         self._gains = gains
         self._prefix_of = prefix_of
@@ -205,9 +205,12 @@ class Builder:
     def layer_gains(self, weight: Weight, bias: Weight | None, fan_in: int) -> Gains:
         """Give a layer's gains, and refuse weights that another layer uses as well."""
         self.claim("weights", weight, bias)
-        self.random += [weight] if bias is None else [weight, bias]
         self.layers[weight.layer] = bias is not None
-        return self._gains(weight.layer, fan_in, bias is not None, weight.trained, bias is not None and bias.trained)
+        gains = self._gains(weight.layer, fan_in, bias is not None, weight.trained, bias is not None and bias.trained)
+        self.random.append((weight, float(gains.w_std) / fan_in**0.5))
+        if bias is not None:
+            self.random.append((bias, float(gains.b_std)))
+        return gains
 
     # -- fields --------------------------------------------------------------------------------------------------------
 

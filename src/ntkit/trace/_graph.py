@@ -21,6 +21,8 @@ class _Tracer(fx.Tracer):
     """Stops at modules that the registry knows, as well as at PyTorch's own."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        if "forward" in vars(m):
+            return False  # a forward of this one module
         known = find_module(m)
         if known is not None and type(m).forward is known.kind.forward:
             return True  # a known layer, or a subclass that leaves its forward as it is

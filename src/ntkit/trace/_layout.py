@@ -15,7 +15,7 @@ __all__ = ["entry_numbers", "rearranged", "tensor_of"]
 
 
 def entry_numbers(builder: Builder, field: Field, atoms: Sequence[int]) -> Tensor:
-    """Number the entries that some atoms of a field enumerate, in the tensor's order, by their place in the finite form.
+    """Give, for the entries that some atoms enumerate in the tensor's order, their places in the finite form.
 
     There the blocks are side by side, and in each the channels vary slowest, then the position axes in order.
 

@@ -27,9 +27,7 @@ def layer_parameters(module: nn.Module, path: str) -> dict[str, Weight | None]:
     found: dict[str, Weight | None] = {}
     for name in ("weight", "bias"):
         source = parameter_source(module, name)
-        found[name] = (
-            None if source is None else Weight(prefix + name, source.value, source.computed_by, source.remedy)
-        )
+        found[name] = None if source is None else Weight(prefix + name, source.value, source.computed_by, source.remedy)
     return found
 
 

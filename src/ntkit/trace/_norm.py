@@ -24,9 +24,7 @@ from ._values import BATCH, CHANNEL, Block, Field, Weight
 __all__: list[str] = []
 
 
-def _normalize(
-    builder: Builder, x: Field, op: Normalize, weight: object, bias: object, atoms: Sequence[int]
-) -> Field:
+def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: object, atoms: Sequence[int]) -> Field:
     """Normalise; ``atoms`` are what the affine parameters enumerate, in their order."""
     if any(block.merged for block in x.blocks):
         raise Refused("it normalises values concatenated from flattened parts", "normalise before torch.cat", x)

@@ -9,6 +9,7 @@ parameter, all to rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -102,14 +103,17 @@ def replay(
             _draw(module, network.builder.random, seed)
         x = _probe(module, example, scales)
         state = {name: value.clone() for name, value in module.state_dict().items() if isinstance(value, Tensor)}
-        parameters = dict(module.named_parameters(remove_duplicate=False))
-        values = network.values(x, lambda weight: parameters[weight.path])
+        values = network.values(x, partial(_own, dict(module.named_parameters(remove_duplicate=False))))
         with torch.no_grad():
             _Comparison(graph, network.builder, fields, values).run(x.clone())
         _compare_output(module, network.builder, fields, values, x)
         for name, value in module.state_dict().items():
             if isinstance(value, Tensor) and not torch.equal(value.nan_to_num(), state[name].nan_to_num()):
                 raise Difference(f"its forward changes its own {name!r}, also in evaluation mode")
+
+
+def _own(parameters: Mapping[str, nn.Parameter], weight: Weight) -> Tensor:
+    return parameters[weight.path]
 
 
 class _Comparison(fx.Interpreter):
@@ -145,7 +149,7 @@ def _compare_output(
         return
     finite = torch.isfinite(output) & torch.isfinite(program)
     weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(output)
-    gradients = []
+    gradients: list[tuple[Tensor | None, ...]] = []
     for value in (output, program):
         total = (torch.where(finite, value, 0) * weights).sum()
         if total.requires_grad:
@@ -194,12 +198,12 @@ def _probe(module: nn.Module, example: Tensor, scales: Sequence[float]) -> Tenso
     )
 
 
-def _draw(module: nn.Module, random: Sequence[Weight], seed: int) -> None:
+def _draw(module: nn.Module, random: Sequence[tuple[Weight, float]], seed: int) -> None:
     """Draw the parameters of the layers afresh, all of the size that keeps values as large as they are."""
     generator = torch.Generator().manual_seed(seed)
     parameters = dict(module.named_parameters(remove_duplicate=False))
     with torch.no_grad():
-        for weight in random:
+        for weight, _ in random:
             parameter = parameters[weight.path]
             fan_in = parameter[0].numel() if parameter.ndim > 1 else 4
             draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / fan_in**0.5

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from ntkit.common import check_module, copy_module, ntk_gains, strip_ntk
+from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains, strip_ntk
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 from ntkit.program import Program
 
@@ -60,8 +61,12 @@ class Tracer:
         # The gains of the NTK parametrisation are read off; what is traced has plain weights.
         self.module = strip_ntk(copy_module(module)).eval()
         self._programs: dict[tuple[int, ...], Program] = {}
+        self._guard: AbstractContextManager[Any] = OwnParameters(module)
         with _TRACING:
             self._probe()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_guard": nullcontext()}  # the original is elsewhere
 
     def program(self, input_shape: Sequence[int]) -> Program:
         """Give the program for inputs of one shape, without the batch dimension.
@@ -72,14 +77,14 @@ class Tracer:
             With every place that has no closed-form limit.
         """
         shape = tuple(int(size) for size in input_shape)
-        with _TRACING:
+        with _TRACING, torch.enable_grad():
             if shape not in self._programs:
                 self._programs[shape] = self._read(shape)[0]
         return self._programs[shape]
 
     def finite_network(self, input_shape: Sequence[int]) -> tuple[Program, FiniteNetwork]:
         """Read the program once more, with the finite network that it describes: the oracle of its covariances."""
-        with _TRACING:
+        with _TRACING, torch.enable_grad():
             return self._read(tuple(int(size) for size in input_shape))
 
     def _probe(self) -> None:
@@ -134,8 +139,10 @@ class Tracer:
             try:
                 module = copy_module(self.module).to(dtype)
                 batch = example.to(dtype).to(parameter.device)
-                with torch.no_grad():
+                with torch.no_grad(), self._guard:
                     return module, batch, module(batch.clone())
+            except InputError:
+                raise
             except Exception as error:  # the module's own code may raise anything
                 raised = error
         raise WrongShape(
@@ -162,9 +169,7 @@ class Tracer:
 class _Reader:
     """Reads one graph with one example."""
 
-    def __init__(
-        self, graph: fx.GraphModule, example: Tensor, gains: GainRule, deterministic: frozenset[str]
-    ) -> None:
+    def __init__(self, graph: fx.GraphModule, example: Tensor, gains: GainRule, deterministic: frozenset[str]) -> None:
         self.graph, self.example, self.deterministic = graph, example, deterministic
         self.builder = Builder(gains, self._prefix, len(example))
         self.problems: list[Problem] = []
@@ -314,6 +319,11 @@ class _Reader:
     def _run_on_constants(
         self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any, leaves: list[Any]
     ) -> Any:
+        if "set_grad_enabled" in self._what(node):
+            raise Refused(
+                "it switches gradients off or on inside the forward, so that trained parameters are not trained through it",
+                "freeze parameters with requires_grad_(False) instead of torch.no_grad()",
+            )
         value = self._run(node, module, args, kwargs)
         if any(isinstance(leaf, Computed) or (isinstance(leaf, Weight) and leaf.trained) for leaf in leaves):
             return Computed(value)
@@ -336,7 +346,9 @@ class _Reader:
 
     def _settled(self, value: Any) -> Any:
         """Give the number that a parameter is where it is said to be deterministic."""
-        return value.parameter.detach() if isinstance(value, Weight) and fixed(value.path, self.deterministic) else value
+        return (
+            value.parameter.detach() if isinstance(value, Weight) and fixed(value.path, self.deterministic) else value
+        )
 
     def _prefix(self, node: object) -> fx.GraphModule | None:
         assert isinstance(node, fx.Node)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ntkit.common import check_batches, check_finite, check_pair
+from ntkit.common import check_batches, check_finite, check_module, check_pair, restored_tensors
 from ntkit.errors import InputError, InputTypeError
 
 from ._inputs import Batch, Inputs, as_inputs
@@ -54,7 +54,8 @@ class Network:
         if parameters is None:
             returned = self.module(*inputs.args, **inputs.kwargs)
         else:
-            returned = functional_call(self.module, dict(parameters), inputs.args, dict(inputs.kwargs))
+            with restored_tensors(self.module):
+                returned = functional_call(self.module, dict(parameters), inputs.args, dict(inputs.kwargs))
         return returned if self.read is None else self.read(returned)
 
     def __call__(self, x: Batch | Inputs, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -77,9 +78,8 @@ class Network:
             Inputs that are empty or not finite; a module that draws random numbers, mixes rows, has no trained parameters
             (where ``trained``), or whose output is not one differentiable tensor with a row for each input.
         """
+        check_module(self.module)
         parameter = next(self.module.parameters(), None)
-        if any(isinstance(p, nn.UninitializedParameter) for p in self.module.parameters()):
-            raise InputError("the module has lazy layers without sizes yet. Run it once: module(x).")
         if parameter is None or (trained and not self.trained):
             raise InputError(
                 "the module must have a parameter that requires gradients: without one its tangent kernel is zero. "

@@ -213,7 +213,7 @@ def _look(network: Network, x: Inputs, differentiate: bool) -> Look:
             saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    layers = list(structured_layers(network.module).values())
+    layers = [layer for layer in structured_layers(network.module).values() if _plain_call(layer)]
     with torch.enable_grad():
         with captured(layers, differentiate) as calls, saved_tensors_hooks(pack, lambda tensor: tensor):
             values = network(x)
@@ -224,6 +224,12 @@ def _look(network: Network, x: Inputs, differentiate: bool) -> Look:
             )
         local = _locality(calls, values)
     return Look(values, calls, local, *_walk(values), sum(saved.values()) // len(x))
+
+
+def _plain_call(layer: nn.Module) -> bool:
+    """Whether a call of a layer is its class's forward and nothing else: no hooks, no forward of its own."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return not any(hooks) and "forward" not in vars(layer)
 
 
 def _walk(values: Tensor) -> tuple[Counter[int], set[Node]]:
