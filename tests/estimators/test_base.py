@@ -54,7 +54,7 @@ def test_fitting_leaves_the_global_generator_alone(data: tuple[Array, Array]) ->
 
 def test_repeated_rows_warn_and_are_reported(data: tuple[Array, Array]) -> None:
     X, y = data
-    with pytest.warns(JitterWarning, match="60 pairs of rows are the same input to the kernel") as caught:
+    with pytest.warns(JitterWarning, match="the rows of 60 pairs are the same input to the kernel") as caught:
         model = ntkit.NTKRegressor(kernel=Laplace()).fit(np.vstack([X, X]), np.vstack([y, y + 1]))
     assert caught[0].filename == __file__
     assert "jitter of" in model.solution_status_

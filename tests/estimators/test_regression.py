@@ -34,7 +34,7 @@ def test_left_out_predictions_are_those_of_refits(dtype: torch.dtype, time: floa
 def test_singular_matrix_counts_its_jitter() -> None:
     twice = torch.cat([X, X])
     gram, y = Laplace()(twice), torch.cat([Y, Y + 0.1])
-    with pytest.warns(JitterWarning, match="60 pairs of rows are the same input"):
+    with pytest.warns(JitterWarning, match="the rows of 60 pairs are the same input"):
         fit = fit_dual(gram, y, 0.0, math.inf, left_out=True)
     expected = ntkit.leave_one_out(gram, y, fit.jitter).predictions[0]
     assert fit.jitter > 0 and fit.left_out is not None
