@@ -14,7 +14,7 @@ from ntkit.dynamics import (
     max_learning_rate,
     posterior,
 )
-from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor
+from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, tabular_pipeline
 from ntkit.finite import (
     Checkpoint,
     MonteCarlo,
@@ -112,6 +112,7 @@ __all__ = [
     "remove_ntk",
     "solve",
     "supported_layers",
+    "tabular_pipeline",
     "tangent_hierarchy",
     "taylor",
     "testing",

@@ -19,8 +19,8 @@ def why_singular(gram: Tensor) -> str:
     Examples
     --------
     >>> x = torch.tensor([[1.0], [2.0], [2.0]], dtype=torch.float64)
-    >>> why_singular(x @ x.T)[:58]
-    '1 pair of rows is the same input to the kernel (rows 1 and'
+    >>> why_singular(x @ x.T)[:45]
+    'rows 1 and 2 are the same input to the kernel'
     """
     matrix = gram.detach()
     diagonal = matrix.diagonal()
@@ -37,10 +37,10 @@ def why_singular(gram: Tensor) -> str:
         multiples.add(close & ~equal, rows.start)
     reasons = []
     if same.count:
-        reasons.append(f"{same.words('the same input to the kernel')}, as integer and boolean columns make likely")
+        reasons.append(f"{same.words('are the same input to the kernel')}, as integer and boolean columns make likely")
     if multiples.count:
         reasons.append(
-            f"{multiples.words('multiples of each other')}, which a network without biases cannot tell apart: "
+            f"{multiples.words('are multiples of each other')}, which a network without biases cannot tell apart: "
             "pass b_std=0.1 or so"
         )
     if bool((diagonal <= 0).any()):
@@ -64,8 +64,8 @@ class _Pairs:
         self.count += int(found.sum())
 
     def words(self, what: str) -> str:
-        """Say what these pairs are."""
-        are = "pair of rows is" if self.count == 1 else "pairs of rows are"
-        return (
-            f"{self.count} {are} {what} (rows {self.first[0]} and {self.first[1]}{'' if self.count == 1 else ', say'})"
-        )
+        """Say what the two rows of each pair are."""
+        first = f"rows {self.first[0]} and {self.first[1]}"
+        if self.count == 1:
+            return f"{first} {what}"
+        return f"the rows of {self.count} pairs {what} ({first}, say)"

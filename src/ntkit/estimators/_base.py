@@ -72,7 +72,7 @@ class KernelEstimator(BaseEstimator):
         """Give the module, also where it came by its former name."""
         if isinstance(self.model, str) and self.model == DEPRECATED:
             return self.module
-        warn_renamed("model=", "module=", stacklevel=5)
+        warn_renamed("model=", "module=", stacklevel=6)
         if self.module is not None:
             raise InputError("model is the former name of module. Got both: leave model out.")
         return self.model

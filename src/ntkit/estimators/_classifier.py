@@ -156,7 +156,8 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
         self.temperature_ = 1.0
         if left_out is not None:
             known = np.isfinite(left_out).reshape(len(codes), -1).all(axis=1)
-            self.temperature_ = fit_temperature(logits(left_out[known], count), codes[known])
+            counts = None if weights is None else weights[kept][known]
+            self.temperature_ = fit_temperature(logits(left_out[known], count), codes[known], counts)
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:

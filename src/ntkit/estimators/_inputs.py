@@ -20,7 +20,10 @@ from ._settings import numpy_dtype, read_dtype
 __all__ = ["as_batch", "as_tensor", "read_features", "read_labels"]
 
 
-def read_features(estimator: Any, X: Any, *, fitting: bool, copy: bool = False, y: Any = None) -> Any:
+_NO_TARGETS: Any = object()
+
+
+def read_features(estimator: Any, X: Any, *, fitting: bool, copy: bool = False, y: Any = _NO_TARGETS) -> Any:
     """Give X as rows of features, shape (n, features), in the estimator's dtype; with ``y`` both, as scikit-learn reads them.
 
     Images, shape (n, channels, height, width), are flattened, and their shape is remembered in ``input_shape_``. Sparse
@@ -36,8 +39,9 @@ def read_features(estimator: Any, X: Any, *, fitting: bool, copy: bool = False, 
     elif fitting:
         estimator.input_shape_ = check_input_shape(estimator.input_shape)
     dtype = numpy_dtype(estimator.dtype)
-    options: dict[str, Any] = {"dtype": dtype, "accept_sparse": "csr", "reset": fitting}
-    if y is None:
+    sparse = "csr" if estimator.__sklearn_tags__().input_tags.sparse else False
+    options: dict[str, Any] = {"dtype": dtype, "accept_sparse": sparse, "reset": fitting}
+    if y is _NO_TARGETS:
         rows = validate_data(estimator, X, **options, copy=copy)
         return _dense(rows, dtype)
     rows, targets = validate_data(estimator, X, y, **options, copy=copy, **_target_options(estimator))

@@ -68,7 +68,7 @@ def fit_dual(
             predictions = found.predictions[found.best]
         return DualFit(dual, predictions, 0.0, flow.status)
     check_right_hand_side(y, check_gram(gram))
-    factor, solution = best_factor(gram, y, ridge, stacklevel=6)
+    factor, solution = best_factor(gram, y, ridge, stacklevel=7)
     if left_out and predictions is None:
         if factor.jitter:
             # A singular matrix was solved with jitter, which is a part of the fitted model's ridge.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def read_weights(sample_weight: Any, X: NDArray[Any]) -> NDArray[Any] | None:
     """Give the weights as an array of shape (n,), or say why they are none; None where none were given."""
     if sample_weight is None:
         return None
-    if np.ndim(sample_weight) == 0:
+    if isinstance(sample_weight, Number):
         sample_weight = np.full(len(X), sample_weight)
     weights = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
     if weights.shape != (len(X),):
@@ -91,7 +92,7 @@ def read_weights(sample_weight: Any, X: NDArray[Any]) -> NDArray[Any] | None:
         raise InputError(
             "Negative values in sample_weight: weights must not be negative."
             if weights.min() < 0
-            else "sample_weight must have at least one positive weight. Got none."
+            else "every weight in sample_weight is zero: at least one must be positive."
         )
     return np.asarray(weights)
 

@@ -113,6 +113,16 @@ class InfiniteWidth:
         assert kernels.nngp is not None
         return NtkAndNngp(kernels.ntk, kernels.nngp)
 
+    @property
+    def gains(self) -> GainRule:
+        """The gains that the limit was made with."""
+        return self._tracer.gains
+
+    def with_gains(self, w_std: float | Tensor, b_std: float | Tensor) -> InfiniteWidth:
+        """Give the limit of the same module with other gains; ``init`` and ``overrides`` stay."""
+        rule = self._tracer.gains
+        return InfiniteWidth(self._tracer.module, GainRule(w_std, b_std, rule.init, dict(rule.overrides)))
+
     def explain(self, input_shape: Sequence[int]) -> Explanation:
         """Tell how the kernels of inputs of one shape (without the batch) are computed: a table of the operations.
 

@@ -6,7 +6,7 @@ The functions that draw take matplotlib axes and give them back. They never touc
 from __future__ import annotations
 
 from ._curves import CurveStyle, plot_accuracy
-from ._dynamics import plot_learning_curves, plot_losses, plot_predictions
+from ._dynamics import plot_learning_curves, plot_losses, plot_posterior, plot_predictions
 from ._finite import PowerLaw, fit_power_law, plot_random_features, plot_width_errors
 from ._kernels import plot_heat_map, plot_spectrum
 from ._labels import plot_accuracies, plot_elasticity, plot_levels, plot_relabelling
@@ -28,6 +28,7 @@ __all__ = [
     "plot_learning_curves",
     "plot_levels",
     "plot_losses",
+    "plot_posterior",
     "plot_predictions",
     "plot_random_features",
     "plot_relabelling",

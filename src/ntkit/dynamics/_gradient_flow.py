@@ -30,7 +30,7 @@ from ntkit.solvers import check_gram, check_ridge
 
 from ._descent import Descent, largest_gram_eigenvalue
 from ._integrate import Accuracy, Problem, descend, integrate
-from ._training import LearningCurves, SquaredError
+from ._squared_error import LearningCurves, SquaredError
 
 __all__ = ["GradientFlow"]
 
