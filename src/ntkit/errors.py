@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "AccuracyWarning",
     "EngineError",
     "InputError",
     "InputTypeError",
@@ -88,6 +89,10 @@ class UnsupportedLayerError(NtkitError, NotImplementedError):
 
 class NtkitWarning(UserWarning):
     """Base of every warning that ntkit gives."""
+
+
+class AccuracyWarning(NtkitWarning):
+    """A sampled expectation whose standard error stayed above the accuracy asked for."""
 
 
 class QuadratureWarning(NtkitWarning):
