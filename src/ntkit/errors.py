@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 
 __all__ = [
     "DivergenceWarning",
+    "AccuracyWarning",
     "EngineError",
     "InputError",
     "InputTypeError",
@@ -116,6 +117,10 @@ class UnsupportedLayerError(NtkitError, NotImplementedError):
 
 class NtkitWarning(UserWarning):
     """Base of every warning that ntkit gives."""
+
+
+class AccuracyWarning(NtkitWarning):
+    """A sampled expectation whose standard error stayed above the accuracy asked for."""
 
 
 class QuadratureWarning(NtkitWarning):

@@ -58,10 +58,9 @@ def law(errors: dict[int, list[float]]):
 
 
 def test_expanded_kernel_is_that_of_the_class():
-    """The class counts time for the mean of the losses, the quadrature here for their sum."""
     x, y, x_test = data()
     net, points = network(2, 8, 0), torch.cat([x, x_test])
-    nth = ntkit.TangentHierarchy(module=net, n_samples=0, linear_term=True, time=TIME * len(x)).fit(x, y)
+    nth = ntkit.TangentHierarchy(module=net, n_samples=0, linear_term=True, time=TIME).fit(x, y)
     expected = expanded_kernel(net, x, y, points, TIME)
     torch.testing.assert_close(nth(points), expected, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(nth.diag(points), expected.diagonal(), rtol=1e-9, atol=1e-10)

@@ -16,8 +16,8 @@ from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import BYTE_BUDGET
 from ntkit.solvers import Spectrum, decompose
 
-from ._module import ModuleHierarchy
-from ._source import HierarchySource
+from ._hierarchy_source import HierarchySource
+from ._module_hierarchy import ModuleHierarchy
 
 __all__ = ["FiniteWidthCorrection", "finite_width_correction"]
 

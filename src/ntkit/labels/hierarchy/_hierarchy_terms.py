@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Network
 
-from ._contractions import Tangents, scalar_network
+from ._tangents import Tangents, scalar_network
 
 __all__ = ["HierarchyTerm", "HierarchyTerms", "hierarchy_terms"]
 

@@ -12,7 +12,7 @@ from ntkit.errors import InputError, InputTypeError
 from ntkit.finite import monte_carlo
 from ntkit.kernels import BYTE_BUDGET, Empirical, Network
 
-from ._contractions import Tangents, check_weights, scalar_network
+from ._tangents import Tangents, check_weights, scalar_network
 
 __all__ = ["ModuleHierarchy"]
 

@@ -1,4 +1,4 @@
-"""The time integrals of the tangent hierarchy: Proposition A.2 and eq. (5) of 000, as a few pairs of weights."""
+"""The time integrals of the tangent hierarchy (Chen, He and Su 2020, Prop. A.2 and eq. 5), as a few pairs of weights."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def double_integral(d1: Tensor, d2: Tensor, t: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Residuals:
-    r"""The residuals y - h_t = e^(-t H / n) y of kernel gradient flow from h_0 = 0, in the eigenvectors of H = E K2.
+    r"""The residuals y - h_t = e^(-t H) y of kernel gradient flow from h_0 = 0, in the eigenvectors of H = E K2.
+
+    Time is that of gradient flow of the summed loss, sum_i (h(x_i) - y_i)^2 / 2, as in :class:`ntkit.GradientFlow`.
 
     Attributes
     ----------
@@ -90,18 +92,18 @@ class Residuals:
         return cls(values, vectors, vectors.T @ y.double())
 
     def first(self, t: float) -> Tensor:
-        """Give u of the K3 term of Proposition A.2, H^-1 (1 - e^(-t H / n)) y, shape (n,)."""
-        return self.vectors @ (single_integral(self.values, t / len(self.y)) * self.y)
+        """Give u of the K3 term of Proposition A.2, H^-1 (1 - e^(-t H)) y, shape (n,)."""
+        return self.vectors @ (single_integral(self.values, t) * self.y)
 
     def second(self, t: float) -> tuple[Tensor, Tensor]:
         r"""Give u and v, shape (Q, n), with the K4 term of Proposition A.2 equal to sum_q sum_ij u_qi v_qj K4(x, x', x_i, x_j).
 
-        The term is the integral over v <= u <= t of (y - h_u)_i K4_ij (y - h_v)_j / n^2, so in eigenvectors its weights are
-        y_k y_l ``double_integral(d_k, d_l, t / n)``, the second and third line of the proposition in one, without their
+        The term is the integral over v <= u <= t of (y - h_u)_i K4_ij (y - h_v)_j, so in eigenvectors its weights are
+        y_k y_l ``double_integral(d_k, d_l, t)``, the second and third line of the proposition in one, without their
         cancellation; at t = infinity y_k y_l / (d_k (d_k + d_l)). Their singular values decay fast, so that some ten or
         twenty singular vectors hold them to rounding.
         """
-        weights = double_integral(self.values[:, None], self.values[None, :], t / len(self.y))
+        weights = double_integral(self.values[:, None], self.values[None, :], t)
         left, size, right = torch.linalg.svd(self.y[:, None] * weights * self.y)
         kept = max(1, int((size > RANK_TOLERANCE * size[0]).sum()))
         return (self.vectors @ (left[:, :kept] * size[:kept])).T, right[:kept] @ self.vectors.T
