@@ -68,7 +68,10 @@ def test_observes_training(name: str) -> None:
     twin = copy.deepcopy(net)
     y = torch.ones(len(x), 3, dtype=torch.float64)
     recorder = features.Recorder(net, x, derivatives=True)
-    run = ntkit.train(net, x, y, lr=0.01, steps=6, record=[2, 4], observe={"nfa": recorder.observe})
+    run = ntkit.train(
+        net, x, y, ntkit.Schedule(learning_rate=0.01, steps=6),
+        record=ntkit.Record(at=[2, 4], observe={"nfa": recorder.observe}),
+    )  # fmt: skip
     recorder.adopt(run)
     history = recorder.history
     assert history.steps.tolist() == [0, 2, 4, 6]
@@ -100,6 +103,8 @@ def test_bad_arguments() -> None:
     recorder = features.Recorder(net, x)
     with pytest.raises(InputError, match="module it was made for"):
         recorder.observe(nn.Linear(4, 1))
-    run = ntkit.train(net, x, torch.zeros(len(x), 3, dtype=torch.float64), lr=0.01, steps=1)
+    run = ntkit.train(
+        net, x, torch.zeros(len(x), 3, dtype=torch.float64), ntkit.Schedule(learning_rate=0.01, steps=1)
+    )
     with pytest.raises(InputError, match="must have observed 'nfa'"):
         recorder.adopt(run)

@@ -198,7 +198,7 @@ class Recorder:
         return found
 
     def observe(self, module: nn.Module) -> Tensor:
-        """Measure for :func:`ntkit.train`: ``train(..., observe={"nfa": recorder.observe})``.
+        """Measure for :func:`ntkit.train`: ``train(..., record=ntkit.Record(observe={"nfa": recorder.observe}))``.
 
         Returns
         -------
@@ -226,7 +226,7 @@ class Recorder:
         if name not in run.observations:
             raise InputError(
                 f"the run must have observed {name!r}. It observed {sorted(run.observations)}: write "
-                f'train(..., observe={{"{name}": recorder.observe}}).'
+                f'train(..., record=ntkit.Record(observe={{"{name}": recorder.observe}})).'
             )
         self._steps, self._records, self._losses = [], [], []
         for index, values in zip(run.observed, run.observations[name], strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ._curves import CurveStyle, plot_accuracy
 from ._dynamics import plot_learning_curves, plot_losses, plot_posterior, plot_predictions
 from ._finite import PowerLaw, fit_power_law, plot_random_features, plot_width_errors
-from ._kernels import plot_heat_map, plot_spectrum
+from ._kernels import plot_heat_map, plot_shares, plot_spectrum
 from ._labels import plot_accuracies, plot_elasticity, plot_levels, plot_relabelling
 from ._report import Picture, Section, Table, html_report, new_figure
 
@@ -32,6 +32,7 @@ __all__ = [
     "plot_predictions",
     "plot_random_features",
     "plot_relabelling",
+    "plot_shares",
     "plot_spectrum",
     "plot_width_errors",
 ]

@@ -49,7 +49,7 @@ def test_it_is_how_gradient_flow_moves_the_kernel():
     def kernel_after(time):
         moved = copy.deepcopy(net)
         if time:
-            ntkit.train(moved, x, y[:, None], method="flow", time=time, rtol=1e-12, atol=1e-14)
+            ntkit.train(moved, x, y[:, None], ntkit.Schedule("flow", time=time, rtol=1e-12, atol=1e-14))
         return ntkit.empirical(moved).ntk(x1, x2)
 
     k0, k1, k2, k3, k4 = (kernel_after(j * h) for j in range(5))

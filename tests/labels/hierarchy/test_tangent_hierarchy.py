@@ -106,7 +106,7 @@ def test_time_is_that_of_training() -> None:
     nth = ntkit.TangentHierarchy(module=net, n_samples=0, linear_term=True).fit(x, y)
     for t in (0.3, 1.0):
         trained = copy.deepcopy(net)
-        ntkit.train(trained, x, y[:, None], method="flow", time=t, centre=True, rtol=1e-9, atol=1e-12)
+        ntkit.train(trained, x, y[:, None], ntkit.Schedule("flow", time=t, rtol=1e-9, atol=1e-12), centre=True)
         true = ntkit.empirical(trained).ntk(x)
         moved = (true - nth.label_free(x)).norm()
         assert (true - nth.at(t)(x)).norm() < 0.1 * moved, t

@@ -1,4 +1,4 @@
-"""Threads of experiments that share their fits out to Python threads."""
+"""Threads of experiments that share their cells out to Python threads."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["one_thread_an_operation"]
+__all__ = ["one_thread_per_operation"]
 
 
 @contextmanager
-def one_thread_an_operation() -> Iterator[None]:
+def one_thread_per_operation() -> Iterator[None]:
     """Keep torch from using threads of its own.
 
-    The fits are shared out to Python threads. Threads inside each operation would wait for one another at its end, which
+    Cells are shared out to Python threads. Threads inside each operation would wait for one another at its end, which
     costs more than the operation itself wherever another program keeps one of the cores.
     """
     before = torch.get_num_threads()
