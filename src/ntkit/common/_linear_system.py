@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
@@ -27,8 +28,10 @@ def check_ridge(ridge: float) -> float:
     return value
 
 
-def check_gram(gram: Tensor) -> Tensor:
-    """Give the Gram matrix back, or say why it is none."""
+def check_gram(gram: Tensor | LinearOperator) -> Tensor:
+    """Give the Gram matrix as a tensor, read where it is stored or implicit, or say why it is none."""
+    if isinstance(gram, LinearOperator):
+        gram = gram.to_dense()
     check_tensor("gram", gram)
     if gram.dtype not in (torch.float32, torch.float64):
         raise InputTypeError(

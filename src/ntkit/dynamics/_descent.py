@@ -123,7 +123,8 @@ def max_learning_rate(
     >>> round(ntkit.max_learning_rate(torch.diag(torch.tensor([4.0, 1.0, 0.5]))), 6)
     0.5
     """
-    scale = float(check_gram(gram).detach().diagonal().double().mean())
+    gram = check_gram(gram)
+    scale = float(gram.detach().diagonal().double().mean())
     largest = curvature * largest_gram_eigenvalue(gram) + check_ridge(ridge) * scale
     if not largest > 0:
         return math.inf

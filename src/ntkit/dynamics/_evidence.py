@@ -86,7 +86,8 @@ def log_marginal_likelihood(gram: Tensor, y: Tensor, ridge: float | Tensor = 0.0
     >>> log_marginal_likelihood(torch.eye(2), torch.zeros(2))
     tensor(-1.8379)
     """
-    check_right_hand_side(y, check_gram(gram))
+    gram = check_gram(gram)
+    check_right_hand_side(y, gram)
     r = check_ridge(ridge.item() if isinstance(ridge, Tensor) else ridge)
     shift = ridge * gram.diagonal().mean()
     matrix = gram + shift * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)

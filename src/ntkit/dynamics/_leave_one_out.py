@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from linear_operator.operators import LinearOperator
 from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
@@ -65,7 +66,7 @@ class LeaveOneOut:
 
 
 def leave_one_out(
-    gram: Tensor,
+    gram: Tensor | LinearOperator,
     y: Tensor,
     ridges: Numbers = 0.0,
     times: Numbers = math.inf,
@@ -90,7 +91,7 @@ def leave_one_out(
 
     Parameters
     ----------
-    gram : Tensor of shape (n, n)
+    gram : Tensor of shape (n, n), or a stored one
         K(X, X), n at least 2, float32 or float64; computed with in float64.
     y : Tensor of shape (n,) or (n, k)
         Targets, of the Gram matrix's dtype and device. Subtract f_0(X) first where training starts from it.
@@ -121,7 +122,8 @@ def leave_one_out(
     >>> leave_one_out(gram, y, times=[0.01, 1.0, float("inf")]).time
     1.0
     """
-    check_right_hand_side(y, check_gram(gram))
+    gram = check_gram(gram)
+    check_right_hand_side(y, gram)
     if len(gram) < 2:
         raise InputError("leaving one point out needs at least two. Got a Gram matrix of shape (1, 1).")
     grid = [check_ridge(ridge) for ridge in listed(ridges, "ridges", "a number")[0]]

@@ -4,14 +4,16 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from ._files import scratch_folder
 from ._fingerprint import Fingerprinted, fingerprint, kernel_fingerprint
 from ._gram import gram, open_gram
-from ._operator import GramOperator, KernelGram, StoredGram
+from ._operator import DenseGram, GramOperator, KernelGram, StoredGram
 from ._plan import Tile, TilePlan
 from ._progress import GramProgress
 from ._resources import available_memory, bytes_text, check_memory, free_disk, seconds_text
 
 __all__ = [
+    "DenseGram",
     "Fingerprinted",
     "GramOperator",
     "GramProgress",
@@ -27,6 +29,7 @@ __all__ = [
     "gram",
     "kernel_fingerprint",
     "open_gram",
+    "scratch_folder",
     "seconds_text",
 ]
 

@@ -6,7 +6,10 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
+import tempfile
 import uuid
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from ntkit.errors import StoreError
 
 from ._resources import bytes_text, free_disk
 
-__all__ = ["locked", "plain_errors", "sync_folder", "write_atomically"]
+__all__ = ["locked", "plain_errors", "scratch_folder", "sync_folder", "write_atomically"]
 
 TEMPORARY = ".ntkit-tmp"
 
@@ -46,6 +49,13 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def scratch_folder(owner: object, within: Path) -> Path:
+    """Make a folder that is deleted with its owner."""
+    folder = tempfile.mkdtemp(prefix="ntkit-scratch-", dir=within)
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
 @contextlib.contextmanager
 def plain_errors(path: Path, doing: str) -> Iterator[None]:
     """Turn errors of the file system into a :class:`StoreError` that says what was lost (nothing) and what to do."""
@@ -56,8 +66,8 @@ def plain_errors(path: Path, doing: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise StoreError(
-                f"no space is left for {doing} {path} ({bytes_text(free_disk(path))} free). Every tile written so far is kept: make "
-                "room and run the same command again."
+                f"no space is left for {doing} {path} ({bytes_text(free_disk(path))} free). Every tile written so far is kept: "
+                "make room and run the same command again."
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise StoreError(

@@ -250,9 +250,10 @@ class _Walk:
         yield self.digest((value.__defaults__, value.__kwdefaults__)).encode()
         for cell in value.__closure__ or ():
             try:
-                yield self.digest(cell.cell_contents).encode()
+                contents = cell.cell_contents
             except ValueError:  # the name has no value yet
-                yield b"empty"
+                contents = "no value"
+            yield self.digest(contents).encode()
         for name in sorted(_global_names(value.__code__)):
             if name in value.__globals__:
                 yield name.encode()

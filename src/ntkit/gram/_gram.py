@@ -159,6 +159,7 @@ def gram(
     manifest = _manifest(kernel, x1, x2, size, stored)
     store = _created(kind, path, manifest) if store is None else _matching(store, manifest)
     with locked(kind.manifest_path(path)):
+        store.sweep()
         store.forget(store.damaged())
         missing = store.missing
         _check_space(store, missing)

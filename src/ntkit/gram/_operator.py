@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import torch
 from linear_operator.operators import LinearOperator
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit.errors import InputError
@@ -19,7 +21,9 @@ from ._resources import check_memory
 from ._store import TileStore
 from ._task import Task
 
-__all__ = ["GramOperator", "KernelGram", "StoredGram"]
+__all__ = ["DenseGram", "GramOperator", "KernelGram", "StoredGram"]
+
+_DENSE_TILE = 1024
 
 Index = int | slice | Tensor
 
@@ -109,6 +113,10 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         part = part[:, 0] if isinstance(columns, int) else part
         return part[0] if isinstance(rows, int) else part
 
+    def restricted(self, rows: Tensor) -> GramOperator:
+        """Give K of some of the points, shape (m, m), for their positions of shape (m,); the matrix must be symmetric."""
+        return _Restricted(self, rows)
+
     def to_dense(self) -> Tensor:
         """Give the whole matrix as a tensor, where it fits into memory.
 
@@ -129,6 +137,13 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
             if self.symmetric:
                 out[columns, rows] = values.T
         return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Give the whole matrix to NumPy, and so to scikit-learn."""
+        return np.asarray(self.to_dense().numpy(), dtype)
+
+    def __len__(self) -> int:
+        return self.plan.shape[0]
 
     def _diagonal(self) -> Tensor:
         parts = []
@@ -224,6 +239,9 @@ class KernelGram(GramOperator):
             # No symmetry is used: x2 names the columns even where it is x1.
             return self.kernel(_rows(self.x1, rows), _rows(other, columns))
 
+    def restricted(self, rows: Tensor) -> GramOperator:
+        return KernelGram(self.kernel, _rows(self.x1, rows), tile=self.plan.size)
+
     def _diagonal(self) -> Tensor:
         with torch.no_grad():
             if self.x2 is not None:
@@ -231,9 +249,54 @@ class KernelGram(GramOperator):
             return torch.cat([self.kernel.diag(part) for part in torch.split(self.x1, self.plan.size)])
 
 
+class _Restricted(GramOperator):
+    """Some rows of a symmetric matrix and the same columns."""
+
+    def __init__(self, gram: GramOperator, rows: Tensor) -> None:
+        super().__init__(gram=gram, rows=rows)
+        self.gram, self.rows = gram, rows
+        self._set_up(TilePlan((len(rows), len(rows)), gram.plan.size, True), gram.dtype, gram.device)
+
+    def tile(self, tile: Tile) -> Tensor:
+        return self.block(self.plan.rows(tile), self.plan.columns(tile))
+
+    def _block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        return self.gram.block(self.rows[rows], self.rows[columns])
+
+    def _diagonal(self) -> Tensor:
+        whole: Tensor = self.gram.diagonal()
+        return whole[self.rows]
+
+
+class DenseGram(GramOperator):
+    """A symmetric matrix in memory, shape (n, n), to be used like those that are not."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        super().__init__(matrix)
+        self.matrix = matrix
+        self._set_up(TilePlan((len(matrix), len(matrix)), _DENSE_TILE, True), matrix.dtype, matrix.device)
+
+    def tile(self, tile: Tile) -> Tensor:
+        return self.matrix[self.plan.rows(tile), self.plan.columns(tile)]
+
+    def product(self, v: Tensor) -> Tensor:
+        if v.dtype == self.dtype:
+            return self.matrix @ v
+        return torch.cat([rows.to(v.dtype) @ v for rows in torch.split(self.matrix, self.plan.size)])
+
+    def _block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        return self.matrix[rows.to(self.device)[:, None], columns.to(self.device)]
+
+    def to_dense(self) -> Tensor:
+        return self.matrix
+
+
 def _rows(x: Tensor, index: Tensor) -> Tensor:
-    everything = len(index) == len(x) and bool((index == torch.arange(len(x))).all())
-    return x if everything else x[index.to(x.device)]
+    """Give some rows of x: without a copy where they follow one another."""
+    first = int(index[0]) if len(index) else 0
+    if bool((index == torch.arange(first, first + len(index))).all()):
+        return x[first : first + len(index)]
+    return x[index.to(x.device)]
 
 
 def _positions(index: Index | None, n: int) -> Tensor:

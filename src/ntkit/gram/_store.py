@@ -73,6 +73,9 @@ class TileStore(ABC):
     def finish(self) -> None:  # noqa: B027
         """Give the finished matrix its name, where it has another before."""
 
+    def sweep(self) -> None:  # noqa: B027
+        """Delete what a run that was killed left of a tile."""
+
     @classmethod
     def open(cls, path: Path) -> TileStore:
         """Open the store at a path."""

@@ -73,6 +73,10 @@ class ZarrStore(TileStore):
             self.manifest_path(self.path).unlink()  # first, so that half a store is none
             shutil.rmtree(self.path)
 
+    def sweep(self) -> None:
+        for left in self.path.rglob(f"*{TEMPORARY}"):
+            left.unlink(missing_ok=True)
+
     def _write(self, tile: Tile, values: NDArray[Any]) -> None:
         write_chunk(self.path, tile, self.plan.size, values)
 

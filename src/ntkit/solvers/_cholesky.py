@@ -14,6 +14,7 @@ from ntkit.errors import JitterWarning, SingularKernelError
 
 from ._lapack import cholesky
 from ._solution import Solution
+from ._status import Outcome, Status
 
 __all__ = ["CholeskyFactor", "best_factor", "factorize", "factorize_exactly", "solve_cholesky"]
 
@@ -62,7 +63,10 @@ class CholeskyFactor:
             "refinements": float(refinements),
         }
         added = f"jitter of {self.jitter:.1e} trace(K)/n was added" if self.jitter else "no jitter was needed"
-        status = f"Solved by Cholesky factorisation; {added}; relative residual {residual:.1e}."
+        status = Status(
+            Outcome.JITTERED if self.jitter else Outcome.SOLVED,
+            f"Solved by Cholesky factorisation; {added}; relative residual {residual:.1e}.",
+        )
         return Solution(value.reshape(y.shape), status, stats)
 
     def _refined(self, columns: Tensor) -> tuple[Tensor, float, int]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from ntkit.common import check_labels, class_numbers
@@ -138,7 +139,7 @@ class LabelAware(Kernel):
         self._generator = generator
         self._fit: _Fit | None = None
 
-    def fit(self, x: Tensor, y: Tensor, gram: Tensor | None = None) -> LabelAware:
+    def fit(self, x: Tensor, y: Tensor, gram: Tensor | LinearOperator | None = None) -> LabelAware:
         """Fit the estimator of "same class?" to all pairs of training points, and choose the strength where there are several.
 
         Parameters
@@ -153,14 +154,14 @@ class LabelAware(Kernel):
         self.fit_gram(x, y, gram)
         return self
 
-    def fit_gram(self, x: Tensor, y: Tensor, gram: Tensor | None = None) -> Tensor:
+    def fit_gram(self, x: Tensor, y: Tensor, gram: Tensor | LinearOperator | None = None) -> Tensor:
         """Fit, and give the label-aware Gram matrix of the training points, shape (n, n), which the fit has at hand.
 
         The parameters are those of :meth:`fit`.
         """
         check_batches(x, None)
         with torch.no_grad():
-            k = self._base(x) if gram is None else gram
+            k = self._base(x) if gram is None else gram.to_dense() if isinstance(gram, LinearOperator) else gram
             _check_block("gram" if gram is not None else "base(x)", k, x, x)
             pairs = Pairs(x.detach(), None, check_gram(k).detach())
             codes, labels = _labels(y, x)
