@@ -14,7 +14,7 @@ from ntkit.dynamics import (
     max_learning_rate,
     posterior,
 )
-from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor
+from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, RFMClassifier, RFMRegressor
 from ntkit.finite import (
     MonteCarlo,
     TrainState,
@@ -53,7 +53,7 @@ from ntkit.native import build_info
 from ntkit.solvers import Solution, solve
 from ntkit.trace import Elementwise, supported_layers
 
-from . import errors, testing
+from . import errors, features, testing
 
 __version__ = build_info().version
 
@@ -76,6 +76,8 @@ __all__ = [
     "NTKClassifier",
     "NTKRegressor",
     "Posterior",
+    "RFMClassifier",
+    "RFMRegressor",
     "Solution",
     "TangentHierarchy",
     "TrainState",
@@ -86,6 +88,7 @@ __all__ = [
     "empirical",
     "errors",
     "evidence",
+    "features",
     "finite_width_correction",
     "hierarchy_terms",
     "hoeffding",
