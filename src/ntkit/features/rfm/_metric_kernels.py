@@ -73,15 +73,18 @@ class DistanceKernel(MetricKernel):
         """Give the gradients of f at its own points; coincident points, where Laplace's kernel has its cusp, count nothing."""
         assert self.bandwidth is not None
         if self.shape == "laplace":
-            # r follows from k = exp(-r/L); where it is zero there is no gradient.
-            distance = gram.log().mul_(-self.bandwidth)
-            slopes = torch.where(distance > 0, -gram / (self.bandwidth * distance), 0)
+            # The slope -k / (L r), with r = -L log k; infinite at coincident points, which count nothing.
+            slopes = gram.log()
+            torch.div(gram, slopes, out=slopes)
+            slopes.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+            sign = 1.0
         else:
-            slopes = -gram / self.bandwidth**2
+            slopes, sign = gram, -1.0
         # sum_j s_ij a_j (u_i - u_j)
         n, c = coefficients.shape
         weighted = (coefficients[:, :, None] * u[:, None, :]).reshape(n, -1)
-        return (slopes @ coefficients)[:, :, None] * u[:, None, :] - (slopes @ weighted).view(n, c, -1)
+        sums = (slopes @ coefficients)[:, :, None] * u[:, None, :] - (slopes @ weighted).view(n, c, -1)
+        return sums.mul_(sign / self.bandwidth**2)
 
     def fitted(self, u: Tensor) -> DistanceKernel:
         """Give the kernel with its bandwidth set."""
@@ -142,15 +145,23 @@ class DifferentiableKernel(MetricKernel):
 
 
 def squared_distances(u1: Tensor, u2: Tensor | None = None) -> Tensor:
-    """Give |u1_i - u2_j|^2, shape (n1, n2), exactly zero where the points agree but for rounding."""
+    """Give |u1_i - u2_j|^2, shape (n1, n2), exactly zero where the points agree."""
     other = u1 if u2 is None else u2
     center = other.mean(0)  # near zero fewer digits cancel
     a = u1 - center
     b = a if u2 is None else u2 - center
     na, nb = a.square().sum(1), b.square().sum(1)
-    squares = torch.addmm(na[:, None] + nb, a, b.T, alpha=-2)
-    noise = 16 * torch.finfo(u1.dtype).eps
-    squares = torch.where(squares > noise * (na[:, None] + nb), squares, 0)
+    squares = a @ b.T
+    squares.mul_(-2).add_(na[:, None]).add_(nb)
+    if u2 is None:
+        squares.fill_diagonal_(torch.inf)
+    # What the norms' rounding may have made of a small distance is computed again, without cancellation.
+    noise = 1e4 * torch.finfo(u1.dtype).eps * (float(na.max()) + float(nb.max()))
+    if bool(squares.min() <= noise):
+        rows, columns = torch.nonzero(squares <= noise, as_tuple=True)
+        for part in torch.arange(len(rows), device=rows.device).split(_BLOCK_ENTRIES // u1.shape[1] + 1):
+            i, j = rows[part], columns[part]
+            squares[i, j] = (u1[i] - other[j]).square().sum(1)
     return squares.fill_diagonal_(0) if u2 is None else squares
 
 
