@@ -15,6 +15,7 @@ from ntkit.dynamics import (
     posterior,
 )
 from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, tabular_pipeline
+from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, RFMClassifier, RFMRegressor
 from ntkit.finite import (
     Checkpoint,
     MonteCarlo,
@@ -57,7 +58,7 @@ from ntkit.native import build_info
 from ntkit.solvers import Solution, solve
 from ntkit.trace import Elementwise, supported_layers
 
-from . import errors, testing
+from . import errors, features, testing
 
 __version__ = build_info().version
 
@@ -83,6 +84,8 @@ __all__ = [
     "Posterior",
     "Record",
     "Schedule",
+    "RFMClassifier",
+    "RFMRegressor",
     "Solution",
     "StoredGram",
     "TangentHierarchy",
@@ -94,6 +97,7 @@ __all__ = [
     "empirical",
     "errors",
     "evidence",
+    "features",
     "finite_width_correction",
     "gram",
     "hierarchy_terms",

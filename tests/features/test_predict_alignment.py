@@ -85,6 +85,7 @@ def test_gaussian_data_at_moderate_size(alpha: float | None) -> None:
     assert abs(predicted.rho - mean) < 0.06
     sampled = features.predict_alignment(x, y, moments="sampled", nets=10, generator=generator)
     assert abs(sampled.rho - mean) < 0.06
+    assert features.predict_alignment(x, y, moments=sampled.moments) == sampled
 
 
 def test_zero_labels_have_no_correlation() -> None:
@@ -95,7 +96,7 @@ def test_zero_labels_have_no_correlation() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda x, y: features.predict_alignment(x, y, moments="exact"), InputError, '"limit" or "sampled"'),
+        (lambda x, y: features.predict_alignment(x, y, moments="exact"), InputError, '"limit", "sampled" or four numbers'),
         (lambda x, y: features.predict_alignment(x, y, moments="sampled"), InputTypeError, "generator"),
         (lambda x, y: features.predict_alignment(x, y, width=0), InputError, "at least 1"),
         (lambda x, y: features.predict_alignment(x, y, width=2.0), InputTypeError, "width"),

@@ -8,3 +8,7 @@ from ._regressor import NTKRegressor
 from ._tabular import tabular_pipeline
 
 __all__ = ["LabelAwareClassifier", "NTKClassifier", "NTKRegressor", "tabular_pipeline"]
+from ._rfm_classifier import RFMClassifier
+from ._rfm_regressor import RFMRegressor
+
+__all__ = ["LabelAwareClassifier", "NTKClassifier", "NTKRegressor", "RFMClassifier", "RFMRegressor"]

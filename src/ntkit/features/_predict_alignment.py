@@ -43,7 +43,7 @@ class AlignmentPrediction:
 def predict_alignment(
     x: Tensor,
     y: Tensor,
-    moments: Literal["limit", "sampled"] = "limit",
+    moments: Literal["limit", "sampled"] | tuple[float, float, float, float] = "limit",
     width: int | None = None,
     nets: int = 30,
     generator: torch.Generator | None = None,
@@ -76,7 +76,8 @@ def predict_alignment(
     moments
         ``"limit"``: :math:`r_p` of wide networks in closed form. R is free compound Poisson, with free cumulants
         :math:`\frac{k}{d} E[(a^2 \sigma^2 d)^p]`, :math:`\sigma^2 = 1/k` the variance of a weight and a standard normal.
-        ``"sampled"``: means over random networks.
+        ``"sampled"``: means over random networks. Or the four numbers themselves, such as ``prediction.moments`` of an earlier
+        call.
     width
         k; None is d, the paper's.
     nets, generator
@@ -107,8 +108,10 @@ def predict_alignment(
         r = limit_moments(k / d)
     elif moments == "sampled":
         r = sampled_moments(k, d, nets, generator)
+    elif isinstance(moments, tuple) and len(moments) == 4:
+        r = moments
     else:
-        raise InputError(f'moments must be "limit" or "sampled". Got {moments!r}.')
+        raise InputError(f'moments must be "limit", "sampled" or four numbers. Got {moments!r}.')
     return predict_from_moments(C @ C, B, r)
 
 
