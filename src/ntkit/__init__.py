@@ -15,8 +15,13 @@ from ntkit.dynamics import (
     posterior,
 )
 from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKFeatures, NTKRegressor, StreamingRidge
+from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, tabular_pipeline
+from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, RFMClassifier, RFMRegressor
 from ntkit.finite import (
+    Checkpoint,
     MonteCarlo,
+    Record,
+    Schedule,
     TrainState,
     Trajectory,
     initialize,
@@ -54,11 +59,12 @@ from ntkit.native import build_info
 from ntkit.solvers import Solution, solve
 from ntkit.trace import Elementwise, supported_layers
 
-from . import errors, testing
+from . import errors, features, testing
 
 __version__ = build_info().version
 
 __all__ = [
+    "Checkpoint",
     "Descent",
     "Elementwise",
     "Empirical",
@@ -78,6 +84,10 @@ __all__ = [
     "NTKFeatures",
     "NTKRegressor",
     "Posterior",
+    "Record",
+    "Schedule",
+    "RFMClassifier",
+    "RFMRegressor",
     "Solution",
     "StoredGram",
     "StreamingRidge",
@@ -90,6 +100,7 @@ __all__ = [
     "empirical",
     "errors",
     "evidence",
+    "features",
     "finite_width_correction",
     "gram",
     "hierarchy_terms",
@@ -108,6 +119,7 @@ __all__ = [
     "remove_ntk",
     "solve",
     "supported_layers",
+    "tabular_pipeline",
     "tangent_hierarchy",
     "taylor",
     "testing",

@@ -9,3 +9,10 @@ from ._regressor import NTKRegressor
 from ._streaming_ridge import StreamingRidge
 
 __all__ = ["LabelAwareClassifier", "NTKClassifier", "NTKFeatures", "NTKRegressor", "StreamingRidge"]
+from ._tabular import tabular_pipeline
+
+__all__ = ["LabelAwareClassifier", "NTKClassifier", "NTKRegressor", "tabular_pipeline"]
+from ._rfm_classifier import RFMClassifier
+from ._rfm_regressor import RFMRegressor
+
+__all__ = ["LabelAwareClassifier", "NTKClassifier", "NTKRegressor", "RFMClassifier", "RFMRegressor"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit.common import check_gram, check_ridge
+from ntkit.common import check_gram, check_ridge, why_singular
 from ntkit.errors import JitterWarning, SingularKernelError
 
 from ._lapack import cholesky
@@ -135,7 +135,7 @@ def factorize(gram: Tensor, ridge: float = 0.0) -> CholeskyFactor:
     factor = next(_attempts(check_gram(gram), ridge), None)
     if factor is None:
         raise _singular(gram, ridge)
-    _warn(factor.jitter, stacklevel=3)
+    _warn(gram, factor.jitter, stacklevel=3)
     return factor
 
 
@@ -165,7 +165,7 @@ def best_factor(gram: Tensor, y: Tensor, ridge: float, stacklevel: int = 3) -> t
             break
     if best is None or not best[1].stats["residual"] <= _WORST_RESIDUAL:
         raise _singular(gram, ridge)
-    _warn(best[0].jitter, stacklevel)
+    _warn(gram, best[0].jitter, stacklevel)
     return best
 
 
@@ -202,12 +202,12 @@ def _relative(remainder: Tensor, columns: Tensor) -> float:
     return float(ratios.max())
 
 
-def _warn(jitter: float, stacklevel: int) -> None:
+def _warn(gram: Tensor, jitter: float, stacklevel: int) -> None:
     if jitter:
+        wider = ", or work in float64" if gram.dtype == torch.float32 else ""
         warnings.warn(
-            f"the Gram matrix is numerically singular (repeated inputs, or more of them than the kernel can tell "
-            f"apart): added {jitter:.1e} trace(K)/n to its diagonal. Pass ridge={jitter:.0e} or more to "
-            f"choose it yourself, or work in float64.",
+            f"the Gram matrix is numerically singular: {why_singular(gram)}. Added {jitter:.1e} trace(K)/n to its diagonal; "
+            f"pass ridge={jitter:.0e} or more to choose it yourself{wider}.",
             JitterWarning,
             stacklevel=stacklevel,
         )

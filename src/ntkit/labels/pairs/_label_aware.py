@@ -147,7 +147,7 @@ class LabelAware(Kernel):
         x : Tensor of shape (n, ...)
             The training inputs, float32 or float64; kept by reference.
         y : Tensor of shape (n,)
-            Their classes: any numbers, two of them or more.
+            Their classes: any numbers. Two of them, or more; with one alone every pair is of one class, and Z says just that.
         gram : Tensor of shape (n, n), optional
             The base Gram matrix of x, where it is known already.
         """
@@ -288,14 +288,12 @@ def _labels(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Give the numbers of the classes, shape (n,), and the matrix whose products are the targets of pairs, float64."""
     check_labels("y", y, len(x), x.device)
     codes, _, count = class_numbers(y)
-    if count < 2:
-        raise InputError(f"y must hold at least two classes. Got one, {y[0].item()!r}.")
     if y.is_floating_point() and count > 2 and not torch.equal(y, y.round()):
         raise InputError(
             f"y must hold classes, two numbers of any kind or more of them that are whole. Got {count} different fractions: "
             "is this a regression target?"
         )
-    if count == 2:
+    if count <= 2:  # of one class the product of any two labels is 1, whatever its sign
         return codes, (2.0 * codes.double() - 1)[:, None]
     return codes, torch.nn.functional.one_hot(codes, count).double()
 
