@@ -6,11 +6,13 @@ from ntkit.common import check_gram, check_ridge, check_right_hand_side
 
 from ._cholesky import CholeskyFactor, best_factor, factorize, factorize_exactly
 from ._eigh import Spectrum, decompose
+from ._in_place import InPlaceFactor, factorize_in_place
 from ._solution import Solution
 from ._solve import solve
 
 __all__ = [
     "CholeskyFactor",
+    "InPlaceFactor",
     "Solution",
     "Spectrum",
     "best_factor",
@@ -20,5 +22,6 @@ __all__ = [
     "decompose",
     "factorize",
     "factorize_exactly",
+    "factorize_in_place",
     "solve",
 ]
