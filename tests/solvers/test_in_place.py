@@ -12,7 +12,8 @@ from ntkit.solvers import _in_place, factorize_in_place
 def problem(n: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(n)
     root = torch.randn(n, n, generator=generator, dtype=torch.float64)
-    return (root @ root.T / n + 0.1 * torch.eye(n, dtype=torch.float64)).to(dtype), torch.randn(
+    square = root @ root.T / n
+    return ((square + square.T) / 2 + 0.1 * torch.eye(n, dtype=torch.float64)).to(dtype), torch.randn(
         n, 2, generator=generator
     ).to(dtype)
 
