@@ -62,7 +62,7 @@ class GradientFlow:
     ridge : float
         Relative to trace(K)/n. Default 0.
     integrator, rtol, atol, max_evaluations
-        For losses without closed form: a method of ``scipy.integrate.solve_ivp`` (``"RK45"`` needs one product with K an
+        For losses without closed form: a method of ``scipy.integrate.solve_ivp`` (``"RK45"`` needs one product with K per
         evaluation; ``"LSODA"`` is faster on stiff problems of a few hundred outputs), its tolerances, and the number of
         evaluations after which it gives up. Defaults ``"RK45"``, 1e-6, 1e-8 and 200,000.
 
@@ -116,7 +116,7 @@ class GradientFlow:
         self._fitted = False
 
     def fit(self, x: Tensor, y: Tensor, f0: Start | None = None, overwrite: bool = False) -> GradientFlow:
-        """Take the training data; the work is done when predictions are asked for, and kept.
+        """Take the training data; predictions do the work when they are first asked for, and keep it.
 
         Parameters
         ----------
@@ -322,7 +322,7 @@ class GradientFlow:
         return torch.stack([self._problem.gram @ one for one in self._weights(times, descent, progress)])
 
     def _apply(self, x: Tensor, columns: Tensor) -> Tensor:
-        """Give K(x, X) times columns, a block of rows at a time."""
+        """Give K(x, X) times columns, one block of rows at a time."""
         if not isinstance(self.kernel, Kernel):
             if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != len(columns) or x.dtype != columns.dtype:
                 raise InputError(
@@ -364,7 +364,7 @@ class GradientFlow:
 
 
 def _columns_of(loss: Loss, shape: tuple[int, ...]) -> Loss:
-    """Let a function of one's own see outputs and targets in the shape of y, (n,) where that was given."""
+    """Let a user's loss see outputs and targets in the shape of y, (n,) where y has that shape."""
     if shape or loss.curvature is not None:
         return loss
     return Loss(
