@@ -16,6 +16,7 @@ from ._method import Method, System
 from ._nystrom import Nystrom, NystromSystem
 from ._pivoted_cholesky import PivotedCholesky, pivoted_cholesky
 from ._predict import predict
+from ._in_place import InPlaceFactor, factorize_in_place
 from ._solution import Solution
 from ._solve import solve
 from ._status import Outcome, Status
@@ -32,6 +33,7 @@ __all__ = [
     "NystromSystem",
     "Outcome",
     "PivotedCholesky",
+    "InPlaceFactor",
     "Solution",
     "Spectrum",
     "Status",
@@ -46,5 +48,6 @@ __all__ = [
     "factorize_exactly",
     "pivoted_cholesky",
     "predict",
+    "factorize_in_place",
     "solve",
 ]
