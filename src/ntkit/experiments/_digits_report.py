@@ -247,10 +247,10 @@ def _methods(results: DigitsResults) -> list[str]:
         "NTK and NNGP are the kernels of a fully connected ReLU network of three hidden layers; CNTK is the NTK of two 3x3 "
         "convolutions with ReLU whose head reads every position (flatten) or their average (average pooling). Weights "
         "have gain √2 and biases 0. Classes are predicted by kernel regression on centred one-hot targets with no ridge: "
-        "nothing is tuned. The label-aware NTK adds the regression of equal labels on the kernel (LANTK-KR-V1 of Chen, He and "
-        "Su 2020), its strength chosen by cross-validation on the training images.",
+        "nothing is tuned. The label-aware NTK adds a regression of equal labels on features of pairs (LANTK-FJLT-V1 of Chen, "
+        "He and Su 2020), its strength chosen by cross-validation on the training images.",
         f"The finite CNNs have {settings.channels} channels and He's initialisation (gain √2, as the kernels), and are trained "
-        "by Adam on cross-entropy (batches of 50, learning rate 0.01) until the loss of the training images is below 0.02: one "
+        "by Adam on cross-entropy (batches of 50, learning rate 0.01) until the loss of the training images is below 0.05: one "
         "run per training set, no augmentation. Rate and stop were set by the training loss alone. With a fixed number of "
         "steps, as an earlier version had, the network with average pooling was undertrained on 400 images and its accuracy "
         "fell there. These are not the best such networks. SVM and kernel ridge choose width and regularisation by "
