@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.experiments.skeleton import toy
 
+from ntkit.errors import NtkitWarning
 from ntkit.experiments.skeleton import _experiment, _manifest
 from ntkit.experiments.skeleton._code_fingerprint import code_fingerprint
 
@@ -95,3 +96,11 @@ def test_nothing_is_prepared_where_nothing_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(_experiment, "code_fingerprint", lambda *functions: code)
     unprepared = replace(toy.EXPERIMENT, prepare=lambda run: pytest.fail("prepared"))
     assert set(unprepared.run(folder=tmp_path).values) == set(toy.cells_of_default())
+
+
+def test_lines_that_cannot_be_read_are_said(tmp_path):
+    toy.EXPERIMENT.run(folder=tmp_path)
+    with (tmp_path / "cells.jsonl").open("a") as file:
+        file.write('{"key": "cut o')
+    with pytest.warns(NtkitWarning, match="1 lines of .* cannot be read"):
+        toy.EXPERIMENT.run(folder=tmp_path)

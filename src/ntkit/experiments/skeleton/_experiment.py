@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar, get_type_hints
+
+from ntkit.errors import NtkitWarning
 
 from ._code_fingerprint import code_fingerprint
 from ._files import check_folder
@@ -124,7 +127,11 @@ class Experiment(Generic[S, C, P, R]):
         with _place(folder) as place:
             run = Run(settings, seed, data, place, progress or _silent)
             key = self._key(run, source)
-            found = self._fill(run, key, CellStore(place / "cells.jsonl", *self.kinds), workers)
+            store: CellStore[C, R] = CellStore(place / "cells.jsonl", *self.kinds)
+            if store.unreadable:
+                text = f"{store.unreadable} lines of {place / 'cells.jsonl'} cannot be read: their results are computed again."
+                warnings.warn(text, NtkitWarning, stacklevel=2)
+            found = self._fill(run, key, store, workers)
             seconds = tuple(one.seconds for one in found.values())
             wall = time.perf_counter() - start
             manifest = Manifest(self.name, versions(), this_machine(), started, wall, seconds)
