@@ -14,6 +14,7 @@ from ntkit.dynamics import (
     max_learning_rate,
     posterior,
 )
+from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKFeatures, NTKRegressor, StreamingRidge
 from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, tabular_pipeline
 from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, RFMClassifier, RFMRegressor
 from ntkit.finite import (
@@ -80,6 +81,7 @@ __all__ = [
     "LeaveOneOut",
     "MonteCarlo",
     "NTKClassifier",
+    "NTKFeatures",
     "NTKRegressor",
     "Posterior",
     "Record",
@@ -88,6 +90,7 @@ __all__ = [
     "RFMRegressor",
     "Solution",
     "StoredGram",
+    "StreamingRidge",
     "TangentHierarchy",
     "TrainState",
     "Trajectory",

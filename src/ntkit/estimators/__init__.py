@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from ._classifier import NTKClassifier
 from ._label_aware_classifier import LabelAwareClassifier
+from ._ntk_features import NTKFeatures
 from ._regressor import NTKRegressor
+from ._streaming_ridge import StreamingRidge
+
+__all__ = ["LabelAwareClassifier", "NTKClassifier", "NTKFeatures", "NTKRegressor", "StreamingRidge"]
 from ._tabular import tabular_pipeline
 
 __all__ = ["LabelAwareClassifier", "NTKClassifier", "NTKRegressor", "tabular_pipeline"]
