@@ -1,8 +1,8 @@
-"""Times planes that neighbouring offsets of a pool share: kept until the last reads them, against computed again for each.
+"""Times planes that neighbouring offsets of a pool share: kept until the last one reads them, or computed again for each.
 
     python benchmarks/planes.py
 
-The engine keeps them, unless they take too much room (``KEPT_BYTES`` in ``ntkit/native/_plans.py``): this shows why.
+The engine keeps them, unless they take too much room (``KEPT_BYTES`` in ``ntkit/native/_tapes.py``): this shows why.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from torch import nn
 
 import ntkit
 from ntkit.native import NativeEngine
-from ntkit.native._plans import _plan_cross, _pools
-from ntkit.native._tape import TapePlan
+from ntkit.native._emitter import TapePlan
+from ntkit.native._tapes import tape_computing_again
+from ntkit.native.families import shared_pools
 
 CASES = [(1, 32), (3, 32), (1, 64)]
 PAIRS = 2, 16
@@ -37,8 +38,8 @@ def network(layers: int) -> nn.Module:
 def plans(layers: int, side: int) -> tuple[NativeEngine, list[TapePlan]]:
     """Give an engine, and its plans: everything kept, and everything along the last axis computed again."""
     engine = NativeEngine(ntkit.infinite_width(network(layers))._tracer.program((3, side, side)))
-    pools = [pool for pool in _pools(engine._layout) if engine.program.nodes[pool].op.axis == 1]
-    return engine, [_plan_cross(engine._layout, True, again) for again in (frozenset(), frozenset(pools))]
+    last = {pool: axis for pool, axis in shared_pools(engine._network).items() if axis == 1}
+    return engine, [tape_computing_again(engine._network, True, again) for again in ({}, last)]
 
 
 def main() -> int:
@@ -58,7 +59,7 @@ def main() -> int:
             best = [float("inf")] * 2
             for _ in range(3):
                 for which, plan in enumerate(both):
-                    engine._plans["cross", True] = plan
+                    engine._plans["between", True] = plan
                     start = time.perf_counter()
                     engine.gram(x1, x2, True, False)
                     best[which] = min(best[which], time.perf_counter() - start)

@@ -14,9 +14,13 @@ from ntkit.dynamics import (
     max_learning_rate,
     posterior,
 )
-from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor
+from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, tabular_pipeline
+from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, RFMClassifier, RFMRegressor
 from ntkit.finite import (
+    Checkpoint,
     MonteCarlo,
+    Record,
+    Schedule,
     TrainState,
     Trajectory,
     initialize,
@@ -28,6 +32,7 @@ from ntkit.finite import (
     train,
     widen,
 )
+from ntkit.gram import StoredGram, gram, open_gram
 from ntkit.kernels import (
     Empirical,
     InfiniteWidth,
@@ -53,13 +58,14 @@ from ntkit.native import build_info
 from ntkit.solvers import Solution, solve
 from ntkit.trace import Adapted, Elementwise, adapt, supported_layers
 
-from . import errors, testing
+from . import errors, features, testing
 
 __version__ = build_info().version
 
 __all__ = [
     "Adapted",
     "Attribution",
+    "Checkpoint",
     "Descent",
     "Elementwise",
     "Empirical",
@@ -78,7 +84,12 @@ __all__ = [
     "NTKClassifier",
     "NTKRegressor",
     "Posterior",
+    "Record",
+    "Schedule",
+    "RFMClassifier",
+    "RFMRegressor",
     "Solution",
+    "StoredGram",
     "TangentHierarchy",
     "TrainState",
     "Trajectory",
@@ -90,7 +101,9 @@ __all__ = [
     "empirical",
     "errors",
     "evidence",
+    "features",
     "finite_width_correction",
+    "gram",
     "hierarchy_terms",
     "hoeffding",
     "infinite_width",
@@ -101,11 +114,13 @@ __all__ = [
     "log_marginal_likelihood",
     "max_learning_rate",
     "monte_carlo",
+    "open_gram",
     "parametrize_ntk",
     "posterior",
     "remove_ntk",
     "solve",
     "supported_layers",
+    "tabular_pipeline",
     "tangent_hierarchy",
     "taylor",
     "testing",

@@ -43,12 +43,12 @@ ESTIMATORS = [
     ntkit.LabelAwareClassifier(),
     ntkit.LabelAwareClassifier(pairs="fjlt-v2", strength=0.1, ridge=1e-3, b_std=0.1),
     ntkit.LabelAwareClassifier(kernel=Cubic(), pairs="kr-v2", strength=[0.1, 1.0], ridge=1e-3, validation=0.3),
-    ntkit.LabelAwareClassifier(model=_module(), pairs="fjlt-v1", solver="fjlt", eps=0.4, strength=1.0, ridge=1e-3),
+    ntkit.LabelAwareClassifier(module=_module(), pairs="fjlt-v1", solver="fjlt", eps=0.4, strength=1.0, ridge=1e-3),
 ]
 
 
 def _expected_failures(estimator: Any) -> dict[str, str]:
-    if estimator.model is not None:
+    if estimator.module is not None:
         return {"check_estimators_overwrite_params": "joblib hashes two equal nn.Modules differently"}
     return {}
 
@@ -107,7 +107,9 @@ def test_chooses_the_strength():
 
 def test_images_in_single_precision():
     net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 64, 1))
-    model = ntkit.LabelAwareClassifier(net, (1, 8, 8), pairs="fjlt-v2", strength=0.1, ridge=1e-3, dtype="float32")
+    model = ntkit.LabelAwareClassifier(
+        net, input_shape=(1, 8, 8), pairs="fjlt-v2", strength=0.1, ridge=1e-3, dtype="float32"
+    )
     assert model.fit(X[:300], Y[:300]).score(X[300:600], Y[300:600]) > 0.85
     assert isinstance(model.kernel_, ntkit.LabelAware)
 

@@ -46,7 +46,8 @@ def test_rows_are_the_kernels_they_are_named_for():
         ]
         for kind, value in zip(experiment.KINDS, expected, strict=True):
             assert result.ratios[kind][method][0] == pytest.approx(float(value), rel=1e-4)
-        ntkit.train(net, data.x, 2 * (y == 8).float()[:, None] - 1, method="adam", lr=settings.rate, steps=3)
+        schedule = ntkit.Schedule("adam", learning_rate=settings.rate, steps=3)
+        ntkit.train(net, data.x, 2 * (y == 8).float()[:, None] - 1, schedule)
     x = data.x.flatten(1).double()
     plain = nn.Sequential(nn.Linear(64, 8, bias=False), nn.ReLU(), nn.Linear(8, 1, bias=False))
     base = ntkit.infinite_width(plain).ntk

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.native import NativeEngine, _core, _engine, _plans
+from ntkit.native import NativeEngine, _core, _engine, _tapes
 
 
 def normal(*shape, seed=0):
@@ -169,7 +169,7 @@ def test_interruption_stops_within_a_second_and_leaves_no_threads():
     net = nn.Sequential(*convs(3, *[8] * 6, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
     engine = engine_of(net, 3, 16, 16)
     x = normal(2000, 3, 16, 16)
-    engine._plan("cross", True)
+    engine._plan("between", True)
     before = len(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else None
     sent = []
 
@@ -187,9 +187,9 @@ def test_interruption_stops_within_a_second_and_leaves_no_threads():
         assert len(os.listdir("/proc/self/task")) <= before
 
 
-@pytest.mark.parametrize(("data", "own", "message"), [(5, 0, "another size"), (4, 1, "another shape")])
+@pytest.mark.parametrize(("data", "own", "message"), [(5, 0, "wrong size"), (4, 1, "wrong shape")])
 def test_arrays_of_another_shape_are_refused(data, own, message):
-    plan = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4)._plan("self", False)
+    plan = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4)._plan("own", False)
     arrays = np.zeros((2, data)), np.ones(2), np.zeros((1, 1, 1, 1, 512)), False, np.zeros((2, plan.own_size + own))
     with pytest.raises(ValueError, match=message):
         _core.self(plan.tape, *arrays, np.zeros(2), np.zeros(2), 1, None)
@@ -208,13 +208,13 @@ def test_convolution_that_shrinks_one_axis_and_grows_another():
 def test_only_the_planes_that_are_needed():
     """One plane an operation under flatten, all of them under global pooling, (2 k - 1)^2 under a k x k pool."""
     flat = engine_of(nn.Sequential(*convs(3, 8, padding=1), nn.Flatten(), nn.Linear(512, 1)), 3, 8, 8)._plan(
-        "cross", True
+        "between", True
     )
     assert flat.planes == 4  # a convolution and its activation are one
     gap = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
-    assert engine_of(gap, 3, 8, 8)._plan("cross", True).planes == 2 * 15 * 15 + 15 + 1 + 1 + 1
+    assert engine_of(gap, 3, 8, 8)._plan("between", True).planes == 2 * 15 * 15 + 15 + 1 + 1 + 1
     pool = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, 1))
-    assert engine_of(pool, 3, 8, 8)._plan("cross", True).planes == 2 * 9 + 3 + 1 + 1 + 1
+    assert engine_of(pool, 3, 8, 8)._plan("between", True).planes == 2 * 9 + 3 + 1 + 1 + 1
 
 
 @pytest.mark.parametrize("mode", ["zeros", "circular"])
@@ -228,10 +228,10 @@ def test_planes_computed_again_are_the_same(kernel, mode, monkeypatch):
     )  # fmt: skip
     x = normal(5, 3, 12, 10)
     results, plans = [], []
-    for room in (_plans.KEPT_BYTES, 0):
-        monkeypatch.setattr(_plans, "KEPT_BYTES", room)
+    for room in (_tapes.KEPT_BYTES, 0):
+        monkeypatch.setattr(_tapes, "KEPT_BYTES", room)
         engine = engine_of(net, 3, 12, 10)
-        plans.append(engine._plan("cross", True))
+        plans.append(engine._plan("between", True))
         results.append(engine.gram(x, None, True, True))
     assert plans[0].planes < plans[1].planes
     assert plans[0].kept_bytes > plans[1].kept_bytes

@@ -2,6 +2,7 @@
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -263,12 +264,20 @@ def test_wrong_shapes_are_named():
         limit.ntk(normal(2, 2))
 
 
-def test_adaptive_pooling_that_does_not_divide():
-    net = nn.Sequential(nn.Conv1d(1, 8, 3), nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(32, 1))
+def test_adaptive_pooling_to_any_size():
+    net = nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(32, 1))
+    windows = [(0, 2), (1, 4), (3, 6), (5, 7)]  # of 7 positions, as PyTorch has them
+    x = normal(3, 1, 9)
     limit = ntkit.infinite_width(net)
+
+    # A linear head on the windows' means is the mean of the kernels of networks that read one window each.
+    def read(m, x, a, b):
+        return m.fc(F.relu(m.conv(x))[:, :, a:b].mean(-1))
+
+    layers = {"conv": nn.Conv1d(1, 8, 3), "fc": nn.Linear(8, 1)}
+    single = [ntkit.infinite_width(Lambda(partial(read, a=a, b=b), **layers)).nngp(x) for a, b in windows]
+    torch.testing.assert_close(limit.nngp(x), sum(single) / 4)
     assert limit.ntk(normal(2, 1, 10)).shape == (2, 2)
-    with pytest.raises(InputError, match="7 positions 4 divides"):
-        limit.ntk(normal(2, 1, 9))
 
 
 def test_lazy_and_foreign_modules():

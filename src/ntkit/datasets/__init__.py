@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+from ._alignment_reversing import AlignmentReversing, alignment_reversing
+from ._chain_monomial import QuadraticTask, chain_monomial
 from ._digits import Digits, balanced_split, load_digits
+from ._high_rank_quadratic import high_rank_quadratic
+from ._spectral_gaussian import SpectralGaussian, spectral_gaussian
 from ._uci import SplitTable, load_uci
 
-__all__ = ["Digits", "SplitTable", "balanced_split", "load_digits", "load_uci"]
+__all__ = [
+    "AlignmentReversing",
+    "Digits",
+    "QuadraticTask",
+    "SpectralGaussian",
+    "SplitTable",
+    "alignment_reversing",
+    "balanced_split",
+    "chain_monomial",
+    "high_rank_quadratic",
+    "load_digits",
+    "load_uci",
+    "spectral_gaussian",
+]

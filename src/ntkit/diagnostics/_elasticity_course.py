@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ntkit.errors import InputError, InputTypeError
-from ntkit.finite import Trajectory, train
+from ntkit.finite import Record, Schedule, Trajectory, train
 from ntkit.kernels import empirical
 from ntkit.labels import check_labels, class_numbers
 
@@ -85,7 +85,8 @@ def elasticity_course(
     progress
         Called after each step with the system, and the steps (time) done and to do.
     training
-        Further arguments of :func:`ntkit.train`: ``method``, ``lr``, ``steps``, ``time``, ``loss``, ``kappa``, ... A wide network
+        The fields of an :class:`ntkit.Schedule` (``lr`` is short for ``learning_rate``), or ``schedule=`` itself; and further
+        arguments of :func:`ntkit.train`: ``loss``, ``kappa``, ``centre``, ``stop_below``. A wide network
         hardly moves, and its kernel with it; a small ``kappa`` makes it move.
 
     Returns
@@ -123,15 +124,15 @@ def elasticity_course(
 
     with torch.no_grad():
         outputs = module(x[:1]).flatten(1).shape[1]
+    schedule = _schedule(training)
     runs: list[Trajectory] = []
     modules: dict[str, nn.Module] = {}
     for name, y in labels.items():
         modules[name] = copy.deepcopy(module)
         report = None if progress is None else _named(progress, name)
         target = _target(name, y, outputs, training.get("loss", "mse"), x)
-        runs.append(
-            train(modules[name], x, target, record=record, observe={"rr": ratios}, progress=report, **training)
-        )  # fmt: skip
+        recorded = Record(record or (), observe={"rr": ratios})
+        runs.append(train(modules[name], x, target, schedule, record=recorded, progress=report, **training))
     if len({len(run.steps) for run in runs}) > 1:
         raise InputError("stop_below ended the networks at different records. Leave it out to compare them over time.")
     measured = torch.stack([run.observations["rr"] for run in runs])  # (s, m, 1 or 2, s)
@@ -145,6 +146,14 @@ def elasticity_course(
         torch.stack([run.losses for run in runs]),
         modules,
     )
+
+
+def _schedule(training: dict[str, Any]) -> Schedule:
+    """Take the fields of a schedule, or the schedule itself, out of the arguments."""
+    names = {"lr": "learning_rate"} | {entry.name: entry.name for entry in fields(Schedule)}
+    given = {new: training.pop(name) for name, new in names.items() if name in training}
+    schedule = training.pop("schedule", None)
+    return schedule if isinstance(schedule, Schedule) else Schedule(**given)
 
 
 def _named(progress: Callable[[str, float, float], None], name: str) -> Callable[[float, float], None]:

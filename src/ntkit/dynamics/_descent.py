@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
+from ntkit.common import largest_eigenvalue
 from ntkit.errors import InputError, InputTypeError
 from ntkit.solvers import check_gram, check_ridge
 
-__all__ = ["Descent", "descent_filter", "flow_filter", "largest_eigenvalue", "max_learning_rate"]
+__all__ = ["Descent", "descent_filter", "flow_filter", "largest_gram_eigenvalue", "max_learning_rate"]
 
 
 @dataclass(frozen=True)
@@ -93,19 +90,10 @@ def descent_filter(mu: Tensor, steps: int, descent: Descent) -> Tensor:
     return power[:, 0, 2]
 
 
-def largest_eigenvalue(gram: Tensor) -> float:
-    """Give the largest eigenvalue of a symmetric matrix, by Lanczos' method."""
+def largest_gram_eigenvalue(gram: Tensor) -> float:
+    """Give the largest eigenvalue of a symmetric matrix, shape (n, n)."""
     matrix = gram.detach()
-    if len(matrix) < 3:
-        return float(torch.linalg.eigvalsh(matrix)[-1])
-
-    def product(vector: NDArray[Any]) -> NDArray[Any]:
-        return (matrix @ torch.as_tensor(vector.ravel()).to(matrix)).double().cpu().numpy()
-
-    start = np.random.default_rng(0).normal(size=len(matrix))
-    operator = LinearOperator(matrix.shape, matvec=product, dtype=float)
-    found = eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False, tol=1e-10)
-    return float(found[0])
+    return largest_eigenvalue(lambda vector: matrix @ vector, len(matrix), matrix)
 
 
 def max_learning_rate(
@@ -135,8 +123,9 @@ def max_learning_rate(
     >>> round(ntkit.max_learning_rate(torch.diag(torch.tensor([4.0, 1.0, 0.5]))), 6)
     0.5
     """
-    scale = float(check_gram(gram).detach().diagonal().double().mean())
-    largest = curvature * largest_eigenvalue(gram) + check_ridge(ridge) * scale
+    gram = check_gram(gram)
+    scale = float(gram.detach().diagonal().double().mean())
+    largest = curvature * largest_gram_eigenvalue(gram) + check_ridge(ridge) * scale
     if not largest > 0:
         return math.inf
     return Descent(1.0, momentum, nesterov).stability / largest

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from ntkit.common import as_columns
+from ntkit.common import as_columns, check_gram_memory, check_tensor, why_singular
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import InfiniteWidth, infinite_width
 from ntkit.solvers import check_gram, check_ridge, check_right_hand_side, factorize_exactly
@@ -86,15 +86,17 @@ def log_marginal_likelihood(gram: Tensor, y: Tensor, ridge: float | Tensor = 0.0
     >>> log_marginal_likelihood(torch.eye(2), torch.zeros(2))
     tensor(-1.8379)
     """
-    check_right_hand_side(y, check_gram(gram))
+    gram = check_gram(gram)
+    check_right_hand_side(y, gram)
     r = check_ridge(ridge.item() if isinstance(ridge, Tensor) else ridge)
     shift = ridge * gram.diagonal().mean()
     matrix = gram + shift * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     factor = factorize_exactly(matrix, 0.0)
     if factor is None:
         raise SingularKernelError(
-            f"the Gram matrix is numerically singular with ridge={r:.1e}, so the density of y does not exist. "
-            "Pass a larger ridge, or compute the kernel in float64."
+            f"the Gram matrix is numerically singular with ridge={r:.1e}, so the density of y does not exist: "
+            f"{why_singular(gram)}. Pass a larger ridge"
+            + (", or compute the kernel in float64." if gram.dtype == torch.float32 else ".")
         )
     columns = as_columns(y)
     with torch.no_grad():
@@ -169,8 +171,10 @@ def evidence(
         raise InputError(f'kernel must be "nngp" or "ntk". Got {kernel!r}.')
     if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 0:
         raise InputError(f"max_steps must be a whole number from 0 on. Got {max_steps!r}.")
-    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-        raise InputTypeError(f"x and y must be torch.Tensors. Got {type(x).__name__} and {type(y).__name__}.")
+    check_tensor("x", x)
+    check_tensor("y", y)
+    # The kernel, its graph of about as many matrices as the network has layers, the factor and the inverse.
+    check_gram_memory(len(x), len(x), torch.float64, x.device, matrices=4, what="a search by evidence")
     points, targets = x.detach().double(), y.detach().double()
     searches: list[tuple[int | None, nn.Module]]
     if depths is None:

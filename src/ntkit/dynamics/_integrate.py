@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from ntkit.common import Loss
+from ntkit.common import Loss, Progress
 from ntkit.errors import InputError
 
 from ._descent import Descent
@@ -139,7 +138,7 @@ def descend(
     steps: list[int],
     descent: Descent,
     stop_loss: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[dict[int, Tensor], float]:
     """Take steps of gradient descent from a = 0, and give the weights by step and the first step within ``stop_loss``.
 

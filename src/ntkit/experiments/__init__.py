@@ -1,1 +1,1 @@
-"""Experiments, one module each: ``python -m ntkit.experiments.digits``."""
+"""The papers' tables and figures, one module each: ``python -m ntkit.experiments`` lists them."""

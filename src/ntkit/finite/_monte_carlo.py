@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains
 from ntkit.errors import InputError
 from ntkit.kernels import BYTE_BUDGET, Empirical, Kernel
-from ntkit.trace import GainRule, Init
+from ntkit.trace import GainRule, Init, check_deterministic, fixed
 
-from ._gain_tensors import check_module
+from ._gain_tensors import gain_tensors
 from ._initialize import check_generator, initialize
-from ._parametrize import ntk_gains, parametrize_ntk
+from ._parametrize import parametrize_ntk
 from .widening import widen
 
 __all__ = ["Estimate", "MonteCarlo", "MonteCarloKernel", "monte_carlo"]
@@ -96,16 +97,23 @@ class MonteCarlo:
         generator: torch.Generator | None,
         init: Init,
         gains: dict[str, object],
+        deterministic: frozenset[str] = frozenset(),
     ) -> None:
         self.n_samples = n_samples
-        self._module = copy.deepcopy(module).eval()
+        self._deterministic = deterministic
+        self._module = copy_module(module).eval()
+        self._guard = OwnParameters(module)
+        self._guarded = False
         self._width_scale, self._init, self._gains = width_scale, init, gains
         self._rule = None if init == "ntk" else GainRule(init=init, **gains)  # type: ignore[arg-type]
         # One seed for each network, drawn now: every call, whatever its batch, sees the same networks.
         self._seeds: list[int] = torch.randint(2**62, (n_samples,), generator=generator).tolist()
         self._network: nn.Module | None = None
         if init == "ntk" and not ntk_gains(self._module):
-            parametrize_ntk(self._module, **gains)  # type: ignore[arg-type]
+            # What is deterministic keeps its values, so its gains only must not be zero.
+            fixed_layers = {tensor.path for tensor in gain_tensors(self._module) if fixed(tensor.path, deterministic)}
+            overrides = {**gains.get("overrides", {}), **{path: {"w_std": 1.0, "b_std": 1.0} for path in fixed_layers}}  # type: ignore[dict-item]
+            parametrize_ntk(self._module, **{**gains, "overrides": overrides})  # type: ignore[arg-type]
         if width_scale == 1:
             self._network = self._module.double()
 
@@ -124,14 +132,35 @@ class MonteCarlo:
         if self._network is None:
             self._network = widen(self._module, self._width_scale, x[:1], torch.Generator().manual_seed(0)).double()
         network = self._network.to(x.device)
+        if not self._guarded:
+            with torch.no_grad(), self._guard:
+                network(x[:1].double() if x.is_floating_point() else x[:1])
+            self._guarded = True
+        kept = self._kept(network)
         gains = self._gains if self._init == "standard" else {}
         for seed in self._seeds:
             # Drawn in float64 whatever the input, so that float32 sees the same networks, rounded.
             initialize(network, self._init, **gains, generator=torch.Generator().manual_seed(seed))  # type: ignore[arg-type]
+            with torch.no_grad():
+                for name, value in kept.items():
+                    network.get_parameter(name).copy_(value)
             single = x.dtype == torch.float32
             yield Empirical(
                 copy.deepcopy(network).float() if single else network, "trace", "auto", BYTE_BUDGET, self._rule
             )
+
+    def _kept(self, network: nn.Module) -> dict[str, Tensor]:
+        """Give the values of what is deterministic; no width of it may have changed."""
+        kept = {}
+        for name, parameter in self._module.named_parameters():
+            if fixed(name.replace("parametrizations.", "").removesuffix(".original"), self._deterministic):
+                kept[name] = parameter.detach().clone()
+                if network.get_parameter(name).shape != parameter.shape:
+                    raise InputError(
+                        f"the deterministic parameter {name!r} would change its shape in the wider network. Write "
+                        "width_scale=1, or build the wider module by its own constructor."
+                    )
+        return kept
 
     def __repr__(self) -> str:
         return f"monte_carlo({type(self._module).__name__}, {self.n_samples})"
@@ -147,6 +176,7 @@ def monte_carlo(
     b_std: float | Tensor | None = None,
     init: Init = "ntk",
     overrides: Mapping[str, Mapping[str, float | Tensor]] | None = None,
+    deterministic: Sequence[str] = (),
 ) -> MonteCarlo:
     r"""Average the kernels of networks drawn afresh: an estimate of the infinite-width limit where it has no closed form.
 
@@ -170,6 +200,8 @@ def monte_carlo(
         parametrisation already.
     init
         ``"ntk"``, ``"standard"`` or ``"torch"``, as there.
+    deterministic
+        Paths of submodules or parameters, all frozen, that keep their values and are not drawn, as there.
 
     Returns
     -------
@@ -202,4 +234,6 @@ def monte_carlo(
             f"{', '.join(gains)} must be left out: the module is in the NTK parametrisation and has gains already. "
             "Write ntkit.remove_ntk(module) first."
         )
-    return MonteCarlo(module, n_samples, width_scale, generator, init, gains)
+    return MonteCarlo(
+        module, n_samples, width_scale, generator, init, gains, check_deterministic(module, deterministic)
+    )

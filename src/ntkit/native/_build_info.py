@@ -14,16 +14,17 @@ SimdLevel: TypeAlias = Literal["avx512", "avx2", "neon", "baseline"]
 
 @dataclass(frozen=True)
 class BuildInfo:
-    """How the compiled core was built, and the instruction set it finds at run time.
+    """How the compiled core was built, and which instruction set this machine offers it.
 
     Attributes
     ----------
     version : str
-        Version of ntkit that the core was built from. It differs from ``ntkit.__version__`` only where an editable
-        install was not built again.
+        Version of ntkit that the core was built from. It differs from ``ntkit.__version__`` where the version changed after
+        an editable install; a change of the C++ sources alone does not show.
     simd : {"avx512", "avx2", "neon", "baseline"}
-        Widest instruction set of this machine that the core knows. ``"avx512"`` means F, BW, DQ and VL; ``"avx2"``
-        means AVX2 and FMA; ``"baseline"`` is what every processor of the platform has.
+        Widest instruction set of this machine that the core asks about. On x86-64 the core has code of its own for
+        ``"avx512"`` (F, BW, DQ and VL, in vectors of 256 bits), ``"avx2"`` (AVX2 and FMA) and ``"baseline"`` (SSE2). On ARM,
+        ``"neon"`` is part of the baseline: the same code as there, compiled with it.
     compiler : str
         Compiler that built the core: ``"gcc"``, ``"clang"``, ``"apple-clang"``, ``"msvc"`` or ``"unknown"``.
     compiler_version : str
@@ -37,7 +38,7 @@ class BuildInfo:
 
 
 def build_info() -> BuildInfo:
-    """Tell how the compiled core was built and which instruction set it uses on this machine.
+    """Tell how the compiled core was built and which instruction set this machine offers it.
 
     Returns
     -------
@@ -59,16 +60,21 @@ def build_info() -> BuildInfo:
 
 
 def roofline(single: bool = True, seconds: float = 0.5) -> float:
-    """Measure how many entries of a covariance one thread could update in a second if nothing but arithmetic took time.
+    """Measure how many covariance entries per second one thread updates when nothing but arithmetic takes time.
 
-    The same arithmetic as in a convolution of 3 x 3 with a ReLU behind it, on data that stay in the first-level cache.
+    It runs the arithmetic of a 3 x 3 convolution and a ReLU, with Theta, on data that stay in the first-level cache.
 
     Parameters
     ----------
     single
-        Single precision; False: double.
+        True (default): single precision. False: double.
     seconds
-        How long to measure; the best of many short runs counts.
+        How long to measure; default 0.5. The best of many short runs counts.
+
+    Returns
+    -------
+    float
+        Entries per second.
 
     Examples
     --------

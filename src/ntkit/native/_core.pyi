@@ -1,62 +1,568 @@
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+import enum
+from collections.abc import Sequence
+from typing import Annotated, Literal, overload
 
-import numpy as np
+import numpy
 from numpy.typing import NDArray
-
-class Tape: ...
 
 def version() -> str: ...
 def simd_level() -> Literal["avx512", "avx2", "neon", "baseline"]: ...
 def compiler() -> str: ...
 def compiler_version() -> str: ...
-def make_tape(
-    operations: NDArray[np.int32],
-    constants: NDArray[np.float64],
-    factors: Sequence[Sequence[float]],
-    counts: Sequence[Sequence[float]],
-    instructions: NDArray[np.int32],
-    instruction_factors: NDArray[np.float64],
-    sizes: Sequence[int],
-    slot_positions: Sequence[int],
-    data_sizes: Sequence[int],
-) -> Tape: ...
+
+class Kind(enum.IntEnum):
+    INPUT = 0
+
+    LAYER = 1
+
+    RECTIFIED = 2
+
+    SMOOTH = 3
+
+    NORMALIZE = 4
+
+    FILL = 5
+
+    CLEAR = 6
+
+    POOL = 7
+
+    POOL_END = 8
+
+    OWN_POOL = 9
+
+    OWN_POOL_END = 10
+
+    REDUCE = 11
+
+    SETTLE = 12
+
+    COMBINE = 13
+
+    CONVERT = 14
+
+    STORE = 15
+
+    OUTPUT = 16
+
+class Own(enum.IntEnum):
+    DEVIATION = 0
+
+    HALF = 1
+
+    SCALE = 2
+
+    INSIDE = 3
+
+    MEAN = 4
+
+class Function(enum.IntEnum):
+    ERF = 0
+
+    GELU = 1
+
+    SINE = 2
+
+    COSINE = 3
+
+    EXPONENTIAL = 4
+
+    POLYNOMIAL = 5
+
+class Rectifier:
+    def __init__(
+        self,
+        *,
+        negative_slope: float = ...,
+        positive_slope: float = ...,
+        deviation_at: int = ...,
+        signed_covariance: bool = ...,
+        rounded: bool = ...,
+        trained_gain: float = ...,
+    ) -> None: ...
+    @property
+    def negative_slope(self) -> float: ...
+    @property
+    def positive_slope(self) -> float: ...
+    @property
+    def deviation_at(self) -> int: ...
+    @property
+    def signed_covariance(self) -> bool: ...
+    @property
+    def rounded(self) -> bool: ...
+    @property
+    def trained_gain(self) -> float: ...
+
+class Input:
+    def __init__(
+        self, *, size: Sequence[int] = ..., data: int = ..., channels: int = ..., half_at: int = ...
+    ) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def data(self) -> int: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def half_at(self) -> int: ...
+    def __repr__(self) -> str: ...
+
+class Layer:
+    def __init__(
+        self,
+        *,
+        in_size: Sequence[int] = ...,
+        out_size: Sequence[int] = ...,
+        kernel: Sequence[int] = ...,
+        stride: Sequence[int] = ...,
+        dilation: Sequence[int] = ...,
+        padding: Sequence[int] = ...,
+        circular: Sequence[bool] = ...,
+        weight: float = ...,
+        bias: float = ...,
+        weight_rate: float = ...,
+        bias_rate: float = ...,
+        half_in_at: int = ...,
+        half_out_at: int = ...,
+        activation: Rectifier | None = ...,
+    ) -> None: ...
+    @property
+    def in_size(self) -> list[int]: ...
+    @property
+    def out_size(self) -> list[int]: ...
+    @property
+    def kernel(self) -> list[int]: ...
+    @property
+    def stride(self) -> list[int]: ...
+    @property
+    def dilation(self) -> list[int]: ...
+    @property
+    def padding(self) -> list[int]: ...
+    @property
+    def circular(self) -> list[bool]: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def bias(self) -> float: ...
+    @property
+    def weight_rate(self) -> float: ...
+    @property
+    def bias_rate(self) -> float: ...
+    @property
+    def half_in_at(self) -> int: ...
+    @property
+    def half_out_at(self) -> int: ...
+    @property
+    def activation(self) -> Rectifier | None: ...
+    def __repr__(self) -> str: ...
+
+class Rectified:
+    def __init__(self, *, size: Sequence[int] = ..., activation: Rectifier = ...) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def activation(self) -> Rectifier: ...
+    def __repr__(self) -> str: ...
+
+class Smooth:
+    def __init__(
+        self,
+        *,
+        size: Sequence[int] = ...,
+        function: Function = ...,
+        hermite_terms: Sequence[float] = ...,
+        deviation_at: int = ...,
+        half_at: int = ...,
+    ) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def function(self) -> Function: ...
+    @property
+    def hermite_terms(self) -> list[float]: ...
+    @property
+    def deviation_at(self) -> int: ...
+    @property
+    def half_at(self) -> int: ...
+    def __repr__(self) -> str: ...
+
+class Normalize:
+    def __init__(
+        self, *, size: Sequence[int] = ..., scale_at: int = ..., weight_rate: float = ..., bias_rate: float = ...
+    ) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def scale_at(self) -> int: ...
+    @property
+    def weight_rate(self) -> float: ...
+    @property
+    def bias_rate(self) -> float: ...
+    def __repr__(self) -> str: ...
+
+class Fill:
+    def __init__(self, *, size: Sequence[int] = ..., square: float = ...) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def square(self) -> float: ...
+    def __repr__(self) -> str: ...
+
+class Pool:
+    def __init__(
+        self,
+        *,
+        in_size: Sequence[int] = ...,
+        out_size: Sequence[int] = ...,
+        axis: int = ...,
+        kernel: int = ...,
+        stride: int = ...,
+        padding: int = ...,
+        wide: bool = ...,
+        weights: Sequence[float] = ...,
+        totals: Sequence[float] = ...,
+        inside_at: int = ...,
+        mean_at: int = ...,
+    ) -> None: ...
+    @property
+    def in_size(self) -> list[int]: ...
+    @property
+    def out_size(self) -> list[int]: ...
+    @property
+    def axis(self) -> int: ...
+    @property
+    def kernel(self) -> int: ...
+    @property
+    def stride(self) -> int: ...
+    @property
+    def padding(self) -> int: ...
+    @property
+    def wide(self) -> bool: ...
+    @property
+    def weights(self) -> list[float]: ...
+    @property
+    def totals(self) -> list[float]: ...
+    @property
+    def inside_at(self) -> int: ...
+    @property
+    def mean_at(self) -> int: ...
+    def __repr__(self) -> str: ...
+
+class Reduce:
+    def __init__(
+        self,
+        *,
+        in_size: Sequence[int] = ...,
+        out_size: Sequence[int] = ...,
+        out_stride: Sequence[int] = ...,
+        factor: float = ...,
+    ) -> None: ...
+    @property
+    def in_size(self) -> list[int]: ...
+    @property
+    def out_size(self) -> list[int]: ...
+    @property
+    def out_stride(self) -> list[int]: ...
+    @property
+    def factor(self) -> float: ...
+    def __repr__(self) -> str: ...
+
+class Convert:
+    def __init__(self, *, size: Sequence[int] = ..., half_at: int = ...) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def half_at(self) -> int: ...
+    def __repr__(self) -> str: ...
+
+class Store:
+    def __init__(
+        self,
+        *,
+        size: Sequence[int] = ...,
+        what: Own = ...,
+        target_at: int = ...,
+        factor: float = ...,
+        eps: float = ...,
+        over_positions: bool = ...,
+    ) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def what(self) -> Own: ...
+    @property
+    def target_at(self) -> int: ...
+    @property
+    def factor(self) -> float: ...
+    @property
+    def eps(self) -> float: ...
+    @property
+    def over_positions(self) -> bool: ...
+    def __repr__(self) -> str: ...
+
+class Plain:
+    def __init__(self, *, size: Sequence[int] = ...) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    def __repr__(self) -> str: ...
+
+class Instruction:
+    def __init__(
+        self,
+        kind: Kind,
+        operation: int,
+        out_slot: int = -1,
+        in_slot: int = -1,
+        out_offset: Sequence[int] = [0, 0, 0],
+        in_offset: Sequence[int] = [0, 0, 0],
+        factor: float = 1.0,
+        theta_in: bool = False,
+        theta_out: bool = False,
+        covariance_in: bool = False,
+        covariance_out: bool = False,
+        own_only: bool = False,
+        chained: bool = False,
+    ) -> None: ...
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def operation(self) -> int: ...
+    @property
+    def out_slot(self) -> int: ...
+    @property
+    def in_slot(self) -> int: ...
+    @property
+    def out_offset(self) -> list[int]: ...
+    @property
+    def in_offset(self) -> list[int]: ...
+    @property
+    def factor(self) -> float: ...
+    @property
+    def theta_in(self) -> bool: ...
+    @property
+    def theta_out(self) -> bool: ...
+    @property
+    def covariance_in(self) -> bool: ...
+    @property
+    def covariance_out(self) -> bool: ...
+    @property
+    def own_only(self) -> bool: ...
+    @property
+    def chained(self) -> bool: ...
+    @chained.setter
+    def chained(self, arg: bool, /) -> None: ...
+    def __repr__(self) -> str: ...
+
+class Tape:
+    def __init__(
+        self,
+        operations: Sequence[
+            Input | Layer | Rectified | Smooth | Normalize | Fill | Pool | Reduce | Convert | Store | Plain
+        ],
+        instructions: Sequence[Instruction],
+        batch: int,
+        slots: Sequence[int],
+        accumulators: int,
+        accumulator_positions: int,
+        own_size: int,
+        data_sizes: Sequence[int],
+    ) -> None: ...
+    @property
+    def operations(
+        self,
+    ) -> list[Input | Layer | Rectified | Smooth | Normalize | Fill | Pool | Reduce | Convert | Store | Plain]: ...
+    @property
+    def instructions(self) -> list[Instruction]: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def accumulators(self) -> int: ...
+    @property
+    def accumulator_positions(self) -> int: ...
+    @property
+    def own_size(self) -> int: ...
+    @property
+    def data_size(self) -> int: ...
+    @property
+    def slots(self) -> list[int]: ...
+    def __str__(self) -> str: ...
+
+NOTHING: int = -1
+
+AXES: int = 3
+
+@overload
 def cross(
     tape: Tape,
-    data1: NDArray[Any],
-    own1: NDArray[Any],
-    data2: NDArray[Any],
-    own2: NDArray[Any],
-    products: NDArray[Any],
-    nngp: NDArray[Any] | None,
-    ntk: NDArray[Any] | None,
+    data1: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    own1: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    data2: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    own2: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    products: Annotated[
+        NDArray[numpy.float32], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
+    ],
+    nngp: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device="cpu")] | None,
+    ntk: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device="cpu")] | None,
     upper: bool,
     first_row: int,
     first_column: int,
     threads: int,
-    progress: Callable[[int], None] | None,
+    progress: object | None,
 ) -> None: ...
+@overload
+def cross(
+    tape: Tape,
+    data1: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    own1: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    data2: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    own2: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    products: Annotated[
+        NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
+    ],
+    nngp: Annotated[NDArray[numpy.float64], dict(shape=(None, None), device="cpu")] | None,
+    ntk: Annotated[NDArray[numpy.float64], dict(shape=(None, None), device="cpu")] | None,
+    upper: bool,
+    first_row: int,
+    first_column: int,
+    threads: int,
+    progress: object | None,
+) -> None: ...
+@overload
 def read(
-    numbers: NDArray[Any],
+    numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     sizes: Sequence[int],
     scalable: bool,
     bias: float,
-    data: NDArray[Any] | None,
-    squares: NDArray[np.float64],
-    scale: NDArray[np.float64],
+    data: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")] | None,
+    squares: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu")],
+    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     threads: int,
-    progress: Callable[[int], None] | None,
+    progress: object | None,
 ) -> None: ...
+@overload
+def read(
+    numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    sizes: Sequence[int],
+    scalable: bool,
+    bias: float,
+    data: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")] | None,
+    squares: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu")],
+    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    threads: int,
+    progress: object | None,
+) -> None: ...
+@overload
+def read(
+    numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    sizes: Sequence[int],
+    scalable: bool,
+    bias: float,
+    data: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")] | None,
+    squares: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu")],
+    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    threads: int,
+    progress: object | None,
+) -> None: ...
+@overload
+def read(
+    numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    sizes: Sequence[int],
+    scalable: bool,
+    bias: float,
+    data: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")] | None,
+    squares: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu")],
+    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    threads: int,
+    progress: object | None,
+) -> None: ...
+@overload
 def self(
     tape: Tape,
-    numbers: NDArray[Any],
-    scale: NDArray[np.float64],
-    products: NDArray[Any],
+    numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    products: Annotated[
+        NDArray[numpy.float32], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
+    ],
     own_known: bool,
-    own: NDArray[Any],
-    nngp: NDArray[Any],
-    ntk: NDArray[Any],
+    own: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    nngp: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+    ntk: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
     threads: int,
-    progress: Callable[[int], None] | None,
+    progress: object | None,
+) -> None: ...
+@overload
+def self(
+    tape: Tape,
+    numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    products: Annotated[
+        NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
+    ],
+    own_known: bool,
+    own: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    nngp: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    ntk: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    threads: int,
+    progress: object | None,
+) -> None: ...
+@overload
+def self(
+    tape: Tape,
+    numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    products: Annotated[
+        NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
+    ],
+    own_known: bool,
+    own: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    nngp: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    ntk: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    threads: int,
+    progress: object | None,
+) -> None: ...
+@overload
+def self(
+    tape: Tape,
+    numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    products: Annotated[
+        NDArray[numpy.float32], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
+    ],
+    own_known: bool,
+    own: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    nngp: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+    ntk: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+    threads: int,
+    progress: object | None,
+) -> None: ...
+@overload
+def self(
+    tape: Tape,
+    numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    products: Annotated[
+        NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
+    ],
+    own_known: bool,
+    own: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    nngp: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    ntk: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    threads: int,
+    progress: object | None,
+) -> None: ...
+@overload
+def self(
+    tape: Tape,
+    numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    products: Annotated[
+        NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
+    ],
+    own_known: bool,
+    own: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    nngp: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    ntk: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    threads: int,
+    progress: object | None,
 ) -> None: ...
 def roofline(single: bool, seconds: float) -> float: ...

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ntkit.errors import EngineError
 from ntkit.program import Gains, Program
 from ntkit.rules import Kernels, Progress, read_data
 
 from . import _core
-from ._layout import Layout, single_precision, unsupported
-from ._plans import plan_cross, plan_self
-from ._tape import TapePlan
+from ._emitter import TapePlan
+from ._network import Network, unsupported
+from ._tapes import tape_alone, tape_between
 
-__all__ = ["NativeEngine", "reason_against"]
+__all__ = ["NativeEngine", "TapeKind", "reason_against", "tape_of"]
 
-_CHUNK_BYTES = 48 << 20  # of each of: packed columns, packed rows, a tile of the result
-# Large, since after each matrix product torch's threads wait for more work for some milliseconds, and take the processor from
-# the layers that follow. Below the 32 MB from which glibc gives freed memory back to the system: to get it anew for every kernel
-# takes as long as the layers.
+_CHUNK_BYTES = 48 << 20  # for the packed columns, the packed rows and a tile of the result, each
+# Large, because after each matrix product torch's threads spin for some milliseconds and take the processor from the layers that
+# follow. Below 32 MB, because glibc returns larger blocks to the system, and fetching them again takes as long as the layers.
 _PRODUCT_BYTES = 31 << 20
-_PART_NUMBERS = 1 << 22  # of inputs that are read at a time, so that copies of them take little memory
+_PART_NUMBERS = 1 << 22  # numbers of inputs that are read at a time, so that copies of them take little memory
 _MIRROR_ROWS = 256
-_PRODUCT_COLUMNS = 5120  # of vectors at a time
-_TILE = 512  # of matrix products: all of one shape, since the edges of others are often rounded otherwise
+_PRODUCT_COLUMNS = 5120  # vectors at a time
+_TILE = 512  # side of every matrix product: libraries often round the edges of other shapes differently
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+
+TapeKind = Literal["between", "own", "diag"]
 
 
 def reason_against(program: Program, *batches: Tensor | None) -> str | None:
@@ -44,6 +46,39 @@ def reason_against(program: Program, *batches: Tensor | None) -> str | None:
         return "a gain needs gradients, which the native engine does not have"
     missing = unsupported(program)
     return None if missing is None else f"the native engine has no instruction for {missing}"
+
+
+def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
+    """Plan a program and give the tape: ``print`` shows each operation, and each instruction with its planes and flags.
+
+    Parameters
+    ----------
+    program
+        A traced network.
+    kind, ntk
+        Which tape; see :meth:`NativeEngine.tape`.
+
+    Raises
+    ------
+    EngineError
+        Where the native engine has no instruction for an operation.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> import ntkit
+    >>> net = nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 1, bias=False))
+    >>> program = ntkit.infinite_width(net)._tracer.program((1, 8))
+    >>> print(ntkit.native.tape_of(program, ntk=False))
+    tape: batch 1, ...
+    operations
+    0     Layer      in_size 1x1x8, out_size 1x1x6, kernel 1x1x3, weight 0.666667, ...
+    ...
+    """
+    missing = unsupported(program)
+    if missing is not None:
+        raise EngineError(f"The native engine has no instruction for {missing}, so it plans no tape.")
+    return NativeEngine(program).tape(kind, ntk)
 
 
 def _needs_gradient(op: object) -> bool:
@@ -60,11 +95,11 @@ class _Batch:
     Attributes
     ----------
     data
-        Their numbers, shape (n, numbers); of vectors there are zeros below them, up to whole tiles of matrix products.
+        Their numbers, shape (n, numbers); for vectors, rows of zeros follow up to whole tiles of matrix products.
     own
-        What is remembered of each on its own, shape (n, numbers).
+        Their own data, shape (n, numbers).
     features
-        How many numbers each data of vectors has; empty for images.
+        How many numbers each of the network's inputs reads, for vectors; empty for images.
     """
 
     data: NDArray[Any]
@@ -72,33 +107,43 @@ class _Batch:
     features: tuple[int, ...]
 
     def rows(self, start: int, stop: int) -> _Batch:
-        """Give some of them; of vectors the first must begin a tile."""
+        """Give some of the inputs; for vectors, the first must begin a tile."""
         end = stop if not self.features else start + _whole(stop - start)
         return _Batch(self.data[start:end], self.own[start:stop], self.features)
 
     @property
     def vectors(self) -> tuple[Tensor, ...]:
-        """The features of vectors, shape (whole tiles, features) for each data."""
+        """The features of vectors, shape (rows in whole tiles, features), one tensor for each of the network's inputs."""
         return torch.from_numpy(self.data).split(self.features, 1) if self.features else ()
 
 
 class NativeEngine:
     """Computes kernels of one program; tapes are planned once.
 
-    Inputs of single precision are computed with in single precision where :func:`single_precision` allows.
+    It computes in float32 for float32 inputs if the network has only activations of the ReLU family and no normalisation, and in
+    float64 otherwise.
+
+    Parameters
+    ----------
+    program
+        A program for which :func:`reason_against` gives None.
+
+    See Also
+    --------
+    ntkit.infinite_width : Chooses the engine.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._layout = Layout(program)
-        self._plans: dict[tuple[str, bool], TapePlan] = {}
+        self._network = Network(program)
+        self._plans: dict[tuple[TapeKind, bool], TapePlan] = {}
 
     def gram(self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None) -> Kernels:
         """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None."""
-        plan = self._plan("cross", ntk)
+        plan = self._plan("between", ntk)
         dtype = self._dtype(x1)
         columns = x1 if x2 is None else x2
-        # Where the core's numbers are of the inputs' type, it writes where they are wanted.
+        # Where the core computes in the dtype of the inputs, it writes into the result itself.
         out = Kernels(*(_empty(len(x1), len(columns), dtype=x1.dtype) if wanted else None for wanted in (ntk, nngp)))
         total = len(x1) * len(columns) if x2 is not None else len(x1) * (len(x1) + 1) // 2
         done = 0
@@ -141,6 +186,19 @@ class NativeEngine:
                 _mirror(target)
         return out
 
+    def tape(self, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
+        """Give one of the tapes that the engine runs; ``print`` lists its operations and instructions.
+
+        Parameters
+        ----------
+        kind
+            ``"between"`` (default): the kernels of two inputs. ``"own"``: the own data of each input. ``"diag"``: the kernels
+            of each input with itself.
+        ntk
+            Whether the tape computes Theta beside K; default True. The tape of own data never does.
+        """
+        return self._plan(kind, ntk and kind != "own").tape
+
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
         """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
         plan = self._plan("diag", ntk)
@@ -151,17 +209,19 @@ class NativeEngine:
         return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
 
     def _dtype(self, x: Tensor) -> torch.dtype:
-        return torch.float32 if x.dtype == torch.float32 and single_precision(self.program) else torch.float64
+        return torch.float32 if x.dtype == torch.float32 and self._network.single_precision else torch.float64
 
-    def _plan(self, kind: str, ntk: bool) -> TapePlan:
+    def _plan(self, kind: TapeKind, ntk: bool) -> TapePlan:
         if (kind, ntk) not in self._plans:
-            plan = plan_cross(self._layout, ntk) if kind == "cross" else plan_self(self._layout, ntk, kind == "diag")
-            self._plans[kind, ntk] = plan
+            between = kind == "between"
+            self._plans[kind, ntk] = (
+                tape_between(self._network, ntk) if between else tape_alone(self._network, ntk, kind == "diag")
+            )
         return self._plans[kind, ntk]
 
     def _read(self, x: Tensor, dtype: torch.dtype) -> _Batch:
-        """Give what tapes read of each input."""
-        plan = self._plan("self", False)
+        """Compute the own data of each input, and scale its numbers."""
+        plan = self._plan("own", False)
         own = np.empty((len(x), plan.own_size), _NUMPY[dtype])
         data = np.empty((_whole(len(x)) if plan.batch > 1 else len(x), plan.data_size), _NUMPY[dtype])
         data[len(x) :] = 0
@@ -173,27 +233,35 @@ class NativeEngine:
     def _alone(
         self, plan: TapePlan, x: Tensor, data: NDArray[Any] | None, own: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Compute what is remembered of each input into ``own``, and, by a tape that has an output, Theta and K with itself.
+        """Compute own data of each input into ``own``, and its Theta and K with itself if the tape has an output.
 
-        All of it in double precision, whatever the type of the rest. The scaled inputs are written to ``data``.
+        All of it in double precision, whatever the dtype of the rest. Scaled inputs go to ``data``. Both have shape (n, numbers).
         """
         numbers = self._numbers(plan, x)
         threads = torch.get_num_threads()
         scale, nngp, ntk = np.empty(len(x)), np.zeros(len(x)), np.zeros(len(x))
         squares = np.zeros((len(plan.data_sizes), 1, 1, 1, _whole(len(x))))
         _core.read(
-            numbers, plan.data_sizes, self._layout.scalable, self._layout.bias, data, squares, scale, threads, None
+            numbers,
+            plan.data_sizes,
+            self._network.single_precision,
+            self._network.bias,
+            data,
+            squares,
+            scale,
+            threads,
+            None,
         )
         _core.self(plan.tape, numbers, scale, squares, False, own, nngp, ntk, threads, None)
-        if own.dtype != np.float64 and self._layout.windows:
-            # Sums inside a window are taken away from sums between two windows, so both must round alike.
+        if own.dtype != np.float64 and self._network.windows:
+            # Sums inside a window are subtracted from sums between two windows, so both must round alike.
             nothing = np.zeros(len(x), np.float32)
             products = np.zeros((0, 0, 0, 0, 0), np.float32)
             _core.self(plan.tape, numbers, scale, products, True, own, nothing, nothing.copy(), threads, None)
         return ntk, nngp
 
     def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
-        """Give what the network reads of each input, channels before positions, shape (n, numbers)."""
+        """Give the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
         with torch.no_grad():
             if all(self.program.prefixes[op.prefix] is None for op in plan.inputs):
                 values = [x.movedim(op.channel, 1) for op in plan.inputs]
@@ -205,18 +273,18 @@ class NativeEngine:
         return numbers.detach().contiguous().numpy()
 
     def _space_for_products(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-        """Give room for x . x' of vectors, shape (data, tiles of rows, tiles of columns, rows, columns); none for images."""
-        if self._layout.batch == 1:
+        """Allocate x . x' of vectors, shape (inputs, tiles of rows, tiles of columns, rows, columns); empty for images."""
+        if self._network.batch == 1:
             return torch.zeros((0, 0, 0, 0, 0), dtype=dtype)
-        count = len(self._plan("self", False).inputs)
+        count = len(self._plan("own", False).inputs)
         return _empty(count, _whole(rows) // _TILE, _whole(columns) // _TILE, _TILE, _TILE, dtype=dtype)
 
 
 def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> None:
     """Write x . x' of vectors to ``products``, tile by tile.
 
-    Matrix products of one shape, several at a time: of another shape the same entry might have other bits. Tiles that are below
-    the diagonal, by ``below`` rows before the first, are left as they are.
+    All matrix products have one shape, because in another shape the same entry might have other bits. ``below`` is the number of
+    the first row less that of the first column; tiles below the diagonal are left as they are.
     """
     for left, right, product in zip(first.vectors, second.vectors, products, strict=True):
         for rows, own in enumerate(left.unflatten(0, (-1, _TILE))):
@@ -226,7 +294,7 @@ def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> No
 
 
 def _empty(*shape: int, dtype: torch.dtype) -> Tensor:
-    # By numpy, which asks for large pages: small ones cost as much time as the kernels of vectors.
+    # By numpy, which asks for large pages: page faults of small ones would take as long as the kernels of vectors.
     return torch.from_numpy(np.empty(shape, _NUMPY[dtype]))
 
 
@@ -247,7 +315,7 @@ def _shifted(progress: Progress, before: int, total: int) -> Callable[[int], Non
 
 
 def _mirror(matrix: Tensor) -> None:
-    """Copy what is above the diagonal below it, so that the matrix is symmetric to the bit."""
+    """Copy the upper triangle to the lower one, so that the matrix is symmetric to the bit."""
     for own in _ranges(len(matrix), _MIRROR_ROWS):
         square = matrix[own.start : own.stop, own.start : own.stop]
         square.copy_(square.triu() + square.triu(1).T)

@@ -15,6 +15,7 @@ from ntkit.program import Activation
 from ntkit.program import Elementwise as ElementwiseOp
 
 from ._builder import Builder, Refused, tensor_number
+from ._linear import check_plain, layer_parameters
 from ._registry import matches
 from ._values import Block, Field, Weight
 
@@ -158,12 +159,14 @@ def leaky_relu(builder: Builder, x: Field, negative_slope: float = 0.01, inplace
 
 @matches(
     F.prelu, torch.prelu, "prelu",
-    modules={nn.PReLU: lambda module, path: {"weight": Weight(f"{path}.weight", module.weight)}},
+    modules={nn.PReLU: lambda module, path: {"weight": layer_parameters(module, path)["weight"]}},
     family=f"activation, {_CLOSED}",
     note="PReLU with one frozen slope; sign and step for the NNGP kernel alone",
 )  # fmt: skip
 def prelu(builder: Builder, x: Field, weight: object) -> Field:
     """Leaky ReLU with the slope that the module holds."""
+    if isinstance(weight, Weight):
+        check_plain(weight, then=x)
     if isinstance(weight, Weight) and weight.trained:
         raise Refused(
             "a trained PReLU slope: it is one number for all channels, so its gradient stays random however wide they are",
@@ -230,8 +233,33 @@ def threshold_at_zero(builder: Builder, x: Any, y: Any) -> Field:
 )
 def elementwise(builder: Builder, x: Field, function: Callable[[Tensor], Tensor], kinks: tuple[float, ...]) -> Field:
     """Any function."""
+    if _holds_parameters(function):
+        raise Refused(
+            "its function holds trained parameters of its own, whose tangent kernel has no rule",
+            "freeze them with requires_grad_(False), or write the function with numbers",
+            x,
+        )
     label = getattr(function, "__name__", "function")
     return apply_activation(builder, x, Activation("quadrature", function=function, kinks=kinks, label=label))
+
+
+def _holds_parameters(function: object) -> bool:
+    """Tell whether a function closes over, is bound to or is called with trained parameters."""
+    held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _filled(cell)]
+    held += [*(getattr(function, "__defaults__", None) or ()), getattr(function, "__self__", None), function]
+    if isinstance(function, partial):
+        held += [*function.args, *function.keywords.values()]
+        if _holds_parameters(function.func):
+            return True
+    tensors = [t for value in held for t in (value.parameters() if isinstance(value, nn.Module) else (value,))]
+    return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a name that is not bound yet
+        return False
 
 
 def _quadrature(

@@ -21,14 +21,16 @@ class _Tracer(fx.Tracer):
     """Stops at modules that the registry knows, as well as at PyTorch's own."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        if "forward" in vars(m):
+            return False  # a forward of this one module
         known = find_module(m)
         if known is not None and type(m).forward is known.kind.forward:
             return True  # a known layer, or a subclass that leaves its forward as it is
         return super().is_leaf_module(m, module_qualified_name)
 
 
-def symbolic_graph(module: nn.Module) -> fx.GraphModule:
-    """Trace with proxies: no input needed, but no branch on shapes or values either."""
+def symbolic_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
+    """Trace with proxies: no branch on shapes or values."""
     try:
         graph = _Tracer().trace(module)
     except Exception as error:  # user code runs under proxies and may raise anything

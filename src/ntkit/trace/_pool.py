@@ -10,8 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ntkit.errors import InputError
-from ntkit.program import AvgPool
+from ntkit.program import AdaptiveAvgPool, AvgPool
 
 from ._builder import Builder, Refused
 from ._linear import expand
@@ -21,7 +20,7 @@ from ._values import BATCH, CHANNEL, Field
 __all__: list[str] = []
 
 
-def _pool_axis(builder: Builder, x: Field, op: AvgPool) -> Field:
+def _pool_axis(builder: Builder, x: Field, op: AvgPool | AdaptiveAvgPool) -> Field:
     positions = (*x.positions[: op.axis], op.size, *x.positions[op.axis + 1 :])
     return builder.each_block(
         x, lambda block: builder.linear_map(op, block.node, builder.block_positions(x, block, positions)), positions
@@ -57,18 +56,15 @@ def avg_pool(
 
 
 def adaptive_avg_pool(ndim: int, builder: Builder, x: Field, output_size: Any) -> Field:
-    """Average over equal windows; an output size of one is global average pooling."""
+    """Average over windows that cover the input; an output size of one is global average pooling."""
     sizes = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * ndim
     for index in range(ndim):
         x, axis = builder.axis_of(x, len(x.dims) - ndim + index)
         size = x.positions[axis]
         out = size if sizes[index] is None else int(sizes[index])
         if size % out:
-            raise InputError(
-                f"{builder.path}: adaptive pooling to {out} positions needs an input whose {size} positions {out} divides. "
-                "Choose another output size or crop the input."
-            )
-        if out != size:
+            x = _pool_axis(builder, x, AdaptiveAvgPool(axis, out))
+        elif out != size:
             x = _pool_axis(builder, x, AvgPool(axis, size // out, size // out, 0, out))
     return x
 
@@ -132,5 +128,5 @@ for _ndim, _pool, _pool_function, _adaptive, _adaptive_function in _KINDS:
         f"adaptive_avg_pool{_ndim}d",
         modules={_adaptive: lambda module, path: {"output_size": module.output_size}},
         family="pooling",
-        note="adaptive to one or to a size that divides the input's",
+        note="adaptive to any size",
     )(partial(adaptive_avg_pool, _ndim))

@@ -140,7 +140,13 @@ def test_a_network():
     leading, correction = integrated(source.second(points, x), k3, k4, y, start, [0.5])[0]
     torch.testing.assert_close(found.leading, leading[3:], rtol=0, atol=1e-9)
     torch.testing.assert_close(found.correction, correction[3:], rtol=0, atol=1e-8 * float(correction.abs().max()))
-    run = ntkit.train(copy.deepcopy(net), x, y[:, None], method="flow", time=0.5, x_test=x_test, rtol=1e-9)
+    run = ntkit.train(
+        copy.deepcopy(net),
+        x,
+        y[:, None],
+        ntkit.Schedule("flow", time=0.5, rtol=1e-9),
+        record=ntkit.Record(x_test=x_test),
+    )
     true = run.test_predictions[-1][:, 0]
     assert (found.prediction - true).norm() < 0.2 * (found.leading - true).norm()
 

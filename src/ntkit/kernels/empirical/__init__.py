@@ -5,3 +5,20 @@ from ._jacobian import jacobian_rows
 from ._network import Network, check_modes
 
 __all__ = ["BYTE_BUDGET", "Empirical", "EmpiricalKernel", "Network", "check_modes", "empirical", "jacobian_rows"]
+from ._layers import Call, Layer, layer_gram, read_gradients, read_patches, structured_layers
+from ._network import Network, check_modes
+
+__all__ = [
+    "BYTE_BUDGET",
+    "Call",
+    "Empirical",
+    "EmpiricalKernel",
+    "Layer",
+    "Network",
+    "check_modes",
+    "empirical",
+    "layer_gram",
+    "read_gradients",
+    "read_patches",
+    "structured_layers",
+]

@@ -16,8 +16,8 @@ from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import BYTE_BUDGET
 from ntkit.solvers import Spectrum, decompose
 
-from ._module import ModuleHierarchy
-from ._source import HierarchySource
+from ._hierarchy_source import HierarchySource
+from ._module_hierarchy import ModuleHierarchy
 
 __all__ = ["FiniteWidthCorrection", "finite_width_correction"]
 
@@ -118,7 +118,7 @@ def finite_width_correction(
     >>> net = ntkit.initialize(net, generator=torch.Generator().manual_seed(0))
     >>> x, y = torch.eye(2, dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
     >>> found = ntkit.finite_width_correction(net, x, y, t=1.0)
-    >>> run = ntkit.train(net, x, y[:, None], method="flow", time=1.0)
+    >>> run = ntkit.train(net, x, y[:, None], ntkit.Schedule("flow", time=1.0))
     >>> true = run.predictions[-1][:, 0]
     >>> bool((found.prediction - true).norm() < 0.1 * (found.leading - true).norm())
     True

@@ -2,11 +2,11 @@
 //
 //     acos(1 - x) = 2 pi sqrt(t) p(t),    sqrt(1 - rho^2) - |rho| acos |rho| = 2 pi x sqrt(t) g(t),
 //
-// with p and g smooth: the only singularity of acos that is near, at x = 0, is in the square root. As functions of x they have
-// another one at x = 2, beside the interval; a t with 0 < c < 1 / 2 takes it further away, to both sides of the interval, and a
-// polynomial in t needs fewer terms than one in x: 5 and 5 instead of 7 and 6 (float), 14 and 13 instead of 18 and 17 (double).
+// with p and g smooth: the square root holds the near singularity of acos, at x = 0. As functions of x they have another one at
+// x = 2. The map to t, with 0 < c < 1 / 2, moves it further away from the interval, so that a polynomial in t needs fewer terms
+// than one in x: 5 and 5 instead of 7 and 6 (float), 14 and 13 instead of 18 and 17 (double).
 //
-// Polynomials of least error, from the constant up. Relative to acos and to the function beside it (double): 6e-17 and 8e-17.
+// Minimax polynomials, from the constant up. Relative to acos and to the function beside it (double): 6e-17 and 8e-17.
 // Relative to 1 / 2 - acos / (2 pi) and to E[relu relu] for rho >= 0 (float): 8.5e-8 and 9.5e-8, and relative to the functions
 // themselves less than three times as much.
 
@@ -76,7 +76,7 @@ struct ArcCosine<float> {
     };
 };
 
-// The same times a factor: what a layer multiplies with is multiplied into the coefficients once and for all.
+// The same times the factor of a layer, which is multiplied into the coefficients once.
 template <class T>
 struct ScaledArcCosine {
     T p[sizeof(ArcCosine<T>::p) / sizeof(double)];

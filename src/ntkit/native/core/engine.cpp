@@ -2,41 +2,21 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
-#include <condition_variable>
-#include <exception>
-#include <memory>
-#include <mutex>
-#include <new>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "execute.hpp"
+#include "tasks.hpp"
+#include "workspace.hpp"
 
 namespace ntkit {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
 constexpr std::int64_t kSegment = 64;  // most rows in one task
-constexpr std::int64_t kTasks = 128;   // of each thread, where there are rows enough: at the end some wait for the last task
+constexpr std::int64_t kTasks = 128;   // tasks per thread, where there are enough rows: at the end, threads wait for the last task
+constexpr std::int64_t kPart = 64;     // numbers of each input in a block that are moved at a time, so that they stay in the cache
 
-struct Free {
-    void operator()(void* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
-};
-template <class T>
-using Buffer = std::unique_ptr<T[], Free>;
-
-template <class T>
-Buffer<T> allocate(std::int64_t count) {
-    const auto bytes = sizeof(T) * static_cast<std::size_t>(std::max<std::int64_t>(count, 1));
-    return Buffer<T>(static_cast<T*>(::operator new[](bytes, std::align_val_t{kAlignment})));
-}
-
-constexpr std::int64_t kPart = 64;  // numbers of all inputs of a block that are moved at a time, so that they stay in the cache
-
-// Puts the rows of `width` inputs side by side, each number as `change` makes it; the last one fills the places that are left.
+// Interleaves the rows of `width` inputs, after `change`; the last input fills the places that are left.
 template <class From, class To, class Change>
 void interleave(const From* from, std::int64_t size, std::int64_t first, std::int64_t count, int width, To* to, Change change) {
     for (std::int64_t begin = 0; begin < size; begin += kPart)
@@ -69,92 +49,6 @@ bool has_zeros(const T* numbers, std::int64_t count) {
     return std::find(numbers, numbers + count, T(0)) != numbers + count;
 }
 
-// What one thread works in.
-template <class T>
-struct Workspace {
-    Buffer<T> slots, rows, rings, data, own, nngp, ntk;
-    Buffer<double> accumulators;
-    Buffer<const void*> lines;
-    Buffer<long> places;
-
-    explicit Workspace(const Tape& tape)
-        : slots(allocate<T>(2 * tape.slot_start.back() * kLanes<T>)),
-          rows(allocate<T>(4 * tape.row_positions * kLanes<T>)),
-          rings(allocate<T>(tape.batch > 1 ? 0 : kRingPositions * kLanes<T>)),
-          data(allocate<T>(tape.batch > 1 ? 0 : tape.data_size * kLanes<T>)),
-          own(allocate<T>(tape.own_size * tape.batch * kLanes<T>)),
-          nngp(allocate<T>(tape.batch * kLanes<T>)),
-          ntk(allocate<T>(tape.batch * kLanes<T>)),
-          accumulators(allocate<double>(tape.accumulators * 2 * tape.accumulator_positions * kLanes<T>)),
-          lines(allocate<const void*>(2 * tape.window_rows)),
-          places(allocate<long>(4 * tape.window_rows)) {}
-};
-
-// Threads that are joined in any case (std::jthread is missing from some standard libraries).
-struct Threads : std::vector<std::thread> {
-    void join() {
-        for (std::thread& thread : *this) thread.join();
-        clear();
-    }
-    ~Threads() { join(); }
-};
-
-// Runs tasks 0, 1, ... on threads, each with what `start` gives, while the calling thread polls. An exception of a task is thrown
-// here.
-template <class Start, class Task>
-bool run_tasks(std::int64_t tasks, int threads, const std::atomic<std::int64_t>& done, const Poll& poll, Start start, Task task) {
-    std::atomic<std::int64_t> next{0};
-    std::atomic<bool> stop{false};
-    std::atomic<int> running{0};
-    std::mutex mutex;
-    std::condition_variable finished;
-    std::exception_ptr failure;
-    const auto work = [&] {
-        try {
-            auto state = start();
-            while (!stop) {
-                const std::int64_t index = next++;
-                if (index >= tasks) break;
-                task(index, state, stop);
-            }
-        } catch (...) {
-            const std::lock_guard lock(mutex);
-            failure = std::current_exception();
-            stop = true;
-        }
-        const std::lock_guard lock(mutex);
-        --running;
-        finished.notify_all();
-    };
-    const int count = static_cast<int>(std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(tasks, 1)));
-    Threads pool;
-    for (int i = 0; i < count; ++i) {
-        ++running;
-        try {
-            pool.emplace_back(work);
-        } catch (const std::system_error&) {  // no more threads to be had: those that run do the work
-            --running;
-            if (i == 0) throw;
-            break;
-        }
-    }
-    bool go_on = true;
-    {
-        std::unique_lock lock(mutex);
-        while (!finished.wait_for(lock, std::chrono::milliseconds(100), [&] { return running == 0; })) {
-            lock.unlock();
-            if (go_on && !poll(done)) {
-                go_on = false;
-                stop = true;
-            }
-            lock.lock();
-        }
-    }
-    pool.join();
-    if (failure) std::rethrow_exception(failure);
-    return go_on && poll(done);
-}
-
 }  // namespace
 
 template <class T>
@@ -181,7 +75,7 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
     };
     const std::int64_t preparations = blocks + (rows.count + kSegment - 1) / kSegment;
     if (!run_tasks(preparations, threads, done, poll, [] { return 0; }, prepare)) return false;
-    // A block of columns stays in the cache while several rows pass by.
+    // A block of columns stays in the cache for all rows of a task.
     const std::int64_t length = std::clamp<std::int64_t>(rows.count * blocks / (kTasks * std::max(threads, 1)), 1, kSegment);
     const std::int64_t segments = (rows.count + length - 1) / length;
     const auto compute = [&](std::int64_t index, Workspace<T>& workspace, const std::atomic<bool>& stop) {
@@ -229,7 +123,7 @@ bool read(const Inputs<F>& inputs, const std::vector<std::int64_t>& sizes, bool 
                 whole += sum;
             }
             const double mean = whole / static_cast<double>(size) + bias;
-            // A number of single precision, so that all that is done with it later is exact to double precision.
+            // A number of single precision, so that products with inputs of single precision are exact in double precision.
             const bool scaled = scalable && mean > 0;
             scale[row] = scaled ? static_cast<float>(std::clamp(1 / std::sqrt(mean), 0x1p-100, 0x1p100)) : 1.0;
             for (std::size_t which = 0; which < sizes.size(); ++which)

@@ -1,4 +1,4 @@
-// Runs a tape on blocks of pairs. Compiled once for each instruction set, see execute.inc.
+// Runs a tape on a block of pairs. Compiled once for each instruction set: see interpreter/.
 
 #pragma once
 
@@ -8,14 +8,17 @@
 
 namespace ntkit {
 
-// One block: one input x against batch * kLanes<T> inputs x'; or as many inputs, each with itself, where the first side
-// is absent. Arrays of the second side have the lanes innermost, and the batch before them.
+constexpr int kRingPositions = 1024;   // of the rows that a chain of layers keeps: an eighth of a second-level cache
+constexpr int kPlanePositions = 1024;  // planes up to this size run without chains: two of them fit into a second-level cache
+
+// One block: one input x against batch * kLanes<T> inputs x'; or, where own1 is null, that many inputs, each with itself. Arrays of
+// the second side have the lanes innermost, and the batch before them.
 template <class T>
 struct Block {
-    const T* data1;        // (data_size); of vectors the features themselves
-    const T* data2;        // (data_size, kLanes); of vectors (batch * kLanes, data_size), one row after the other
-    const T* products;     // of vectors: x . x', batch * kLanes of them for each data
-    std::int64_t products_stride;  // from one data to the next
+    const T* data1;        // (data_size)
+    const T* data2;        // (data_size, kLanes); vectors: (batch * kLanes, data_size), one row per input
+    const T* products;     // vectors: x . x', batch * kLanes of them for each of the network's inputs
+    std::int64_t products_stride;  // from one of the network's inputs to the next
     const T* own1;         // (own_size); null: each input with itself
     T* own2;               // (own_size, batch, kLanes)
     T* slots;              // for each slot (2, positions, kLanes)
@@ -27,7 +30,7 @@ struct Block {
     T* nngp;               // (batch, kLanes)
     T* ntk;
     bool zeros;            // some variance may be zero
-    bool own_known;        // the numbers of each input on its own, but those of windows, are there already
+    bool own_known;        // own data are known, except sums inside pooling windows
 };
 
 template <class T>
@@ -37,8 +40,8 @@ using Execute = void (*)(const Tape&, const Block<T>&);
 template <class T>
 Execute<T> choose_execute();
 
-// Entries a second that one thread updates by a 3 x 3 window and a ReLU when all data are in the first-level cache and no
-// plane has a border: what the arithmetic alone would allow.
+// Covariance entries per second that one thread updates by a 3 x 3 window and a ReLU when all data are in the first-level cache and
+// no plane has a border: the bound that the arithmetic alone sets.
 template <class T>
 double roofline(double seconds);
 

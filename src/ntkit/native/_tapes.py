@@ -1,0 +1,68 @@
+"""The tapes of a program: between two inputs, and of each input alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import _core
+from ._emitter import POSITION_BYTES, Emitter, TapePlan
+from ._network import Network
+from ._plane import Plane
+from .families import kept_positions, shared_pools
+
+__all__ = ["KEPT_BYTES", "tape_alone", "tape_between"]
+
+KEPT_BYTES = 48 << 20  # of planes that a thread keeps, as long as computing some of them again helps
+
+
+def tape_between(network: Network, ntk: bool) -> TapePlan:
+    """Plan the kernels between two inputs whose own data are known.
+
+    Neighbouring offsets of a pool share planes. These are kept: to compute one again takes at least one layer, which is longer
+    than to fetch it even from memory (``benchmarks/planes.py`` measures both). Where they take more than ``KEPT_BYTES``, as for
+    large images, the pools that keep most compute theirs again; but not where windows overlap, because there each plane has many
+    readers.
+    """
+    plan = tape_computing_again(network, ntk, {})
+    over = plan.kept_bytes - KEPT_BYTES
+    if over <= 0:
+        return plan
+    pools = shared_pools(network)
+    again: dict[int, int] = {}
+    kept = ((kept_positions(network, pool) * POSITION_BYTES, pool) for pool in pools)
+    for size, pool in sorted(kept, reverse=True):
+        if over > 0:
+            again[pool] = pools[pool]
+            over -= size
+    return min(plan, tape_computing_again(network, ntk, again), key=lambda plan: plan.kept_bytes)
+
+
+def tape_computing_again(network: Network, ntk: bool, again: Mapping[int, int]) -> TapePlan:
+    """Plan the kernels between two inputs, where some pools, given with their axes, do not keep the planes they share."""
+    emitter = Emitter(network, ntk, alone=False, again=again)
+    output = Plane(network.program.output, (), True)
+    emitter.count([output])
+    emitter.finish(output)
+    return emitter.plan()
+
+
+def tape_alone(network: Network, ntk: bool, output: bool) -> TapePlan:
+    """Plan the own data of each input and, where ``output``, its kernels with itself."""
+    emitter = Emitter(network, ntk and output, alone=True)
+    nodes = network.program.nodes
+    stores = []
+    for own, index in network.own:
+        source = nodes[index].inputs[-1] if own in (_core.Own.DEVIATION, _core.Own.SCALE) else index
+        stores.append((source, own, index))
+    stores.sort()  # the own data of a node are there before anything that follows the node needs them
+    final = Plane(network.program.output, (), True)
+    emitter.count([emitter.demand.own_plane(source) for source, _, _ in stores] + ([final] if output else []))
+    for source, own, index in stores:
+        plane = emitter.demand.own_plane(source)
+        emitter.compute(plane)
+        if own not in (_core.Own.INSIDE, _core.Own.MEAN):  # computing the plane stores those
+            emitter.store(own, index, plane)
+        emitter.release(plane)
+    if output:
+        emitter.finish(final)
+    return emitter.plan()

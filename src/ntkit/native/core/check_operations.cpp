@@ -1,0 +1,109 @@
+// Checks the operations of a tape: sizes, windows, and that own data and data end where they should.
+
+#include "check.hpp"
+
+namespace ntkit {
+namespace {
+
+// The sizes of the planes that an operation reads and writes.
+struct Sizes {
+    Axes in, out;
+};
+template <class Op>
+Sizes sizes(const Op& op) {
+    if constexpr (requires { op.in_size; }) return {op.in_size, op.out_size};
+    else return {op.size, op.size};
+}
+
+struct OperationChecker {
+    const Tape& tape_;
+
+    // Own data that begin at `start`, `copies` numbers per position.
+    void check_own(const char* name, std::int32_t start, const Axes& size, bool needed = false, int copies = 1) const {
+        if (start == kNothing) {
+            NTKIT_REQUIRE(!needed, std::string(name) + " is needed and not set");
+            return;
+        }
+        const std::int64_t count = copies * positions_of(size) / tape_.batch, end = start + count;
+        NTKIT_REQUIRE(start >= 0, std::string(name) + " " + text(start) + " is before the first own number");
+        NTKIT_REQUIRE(end <= tape_.own_size, std::string(name) + " [" + text(start) + ", " + text(end) + ") ends behind the " +
+                                           text(tape_.own_size) + " own numbers per input");
+    }
+
+    template <class Op>
+    void check_sizes(const Op& op) const {
+        const auto [in, out] = sizes(op);
+        for (const Axes& size : {in, out})
+            for (const std::int32_t length : size) NTKIT_REQUIRE(length >= 1, "every length must be at least 1. Got " + text(size));
+        const Axes block{1, 1, tape_.batch};
+        if (tape_.batch > 1)
+            for (const Axes& size : {in, out})
+                NTKIT_REQUIRE(size == block, "in a network of vectors sizes are 1x1x" + text(tape_.batch) + ". Got " + text(size));
+    }
+
+    void check(const Input& op) const {
+        NTKIT_REQUIRE(op.data >= 0 && op.data < std::ssize(tape_.data_start), "there is no data " + text(op.data));
+        NTKIT_REQUIRE(op.channels >= 1, "channels must be at least 1. Got " + text(op.channels));
+        const bool last = op.data + 1 == std::ssize(tape_.data_start);
+        const std::int64_t there = (last ? tape_.data_size : tape_.data_start[op.data + 1]) - tape_.data_start[op.data];
+        const std::int64_t read = op.channels * positions_of(op.size) / tape_.batch;
+        NTKIT_REQUIRE(read == there, "it reads " + text(read) + " numbers per input of data that have " + text(there));
+        check_own("half_at", op.half_at, op.size);
+    }
+    void check(const Layer& op) const {
+        for (int axis = 0; axis < kAxes; ++axis)
+            NTKIT_REQUIRE(op.kernel[axis] >= 1 && op.stride[axis] >= 1 && op.dilation[axis] >= 1,
+                    "kernel, stride and dilation must be at least 1 along every axis");
+        check_own("half_in_at", op.half_in_at, op.in_size);
+        check_own("half_out_at", op.half_out_at, op.out_size);
+        if (op.activation) check_own("activation.deviation_at", op.activation->deviation_at, op.out_size, true);
+        NTKIT_REQUIRE(!op.activation || op.weight > 0, "a layer fused with its activation must have a positive weight");
+    }
+    void check(const Rectified& op) const { check_own("activation.deviation_at", op.activation.deviation_at, op.size, true); }
+    void check(const Smooth& op) const {
+        check_own("deviation_at", op.deviation_at, op.size, true);
+        check_own("half_at", op.half_at, op.size);
+        std::size_t terms = 0;
+        while (terms * terms < op.hermite_terms.size()) ++terms;
+        NTKIT_REQUIRE(terms * terms == op.hermite_terms.size() && (terms > 0) == (op.function == Function::polynomial),
+                "a polynomial of n coefficients needs n * n Hermite terms, and nothing else has any. Got " +
+                    std::to_string(op.hermite_terms.size()));
+    }
+    void check(const Normalize& op) const { check_own("scale_at", op.scale_at, op.size, true, 2); }
+    void check(const Fill&) const {}
+    void check(const Pool& op) const {
+        NTKIT_REQUIRE(op.axis >= 0 && op.axis < kAxes, "there is no axis " + text(op.axis));
+        NTKIT_REQUIRE(op.kernel >= 1 && op.stride >= 1, "kernel and stride must be at least 1");
+        for (int axis = 0; axis < kAxes; ++axis)
+            NTKIT_REQUIRE(axis == op.axis || op.in_size[axis] == op.out_size[axis], "only the length of the pooled axis may change");
+        const std::int64_t windows = op.out_size[op.axis];
+        NTKIT_REQUIRE(std::ssize(op.weights) == windows && std::ssize(op.totals) == windows,
+                "there must be one weight and one total for each of the " + text(windows) + " windows");
+        check_own("inside_at", op.inside_at, op.out_size);
+        check_own("mean_at", op.mean_at, op.out_size);
+    }
+    void check(const Reduce& op) const {
+        std::int64_t last = 0;
+        for (int axis = 0; axis < kAxes; ++axis) {
+            NTKIT_REQUIRE(op.out_stride[axis] >= 0, "out_stride must not be negative");
+            last += static_cast<std::int64_t>(op.in_size[axis] - 1) * op.out_stride[axis];
+        }
+        NTKIT_REQUIRE(last < positions_of(op.out_size), "its last sum is at " + text(last) + ", behind the " +
+                                                      text(positions_of(op.out_size)) + " positions of the output");
+    }
+    void check(const Convert& op) const { check_own("half_at", op.half_at, op.size, true); }
+    void check(const Store& op) const { check_own("target_at", op.target_at, op.size, true, op.what == Own::scale ? 2 : 1); }
+    void check(const Plain&) const {}
+};
+
+}  // namespace
+
+void check_operation(const Tape& tape, const Operation& operation) {
+    const OperationChecker checker{tape};
+    std::visit([&](const auto& op) {
+        checker.check_sizes(op);
+        checker.check(op);
+    }, operation);
+}
+
+}  // namespace ntkit

@@ -1,0 +1,136 @@
+// What every instruction works on: planes, accumulators and own data of one block of pairs.
+
+#pragma once
+
+#include <algorithm>
+
+#include "../execute.hpp"
+#include "lanes.hpp"
+
+namespace ntkit::NTKIT_TARGET {
+namespace {
+
+// The positions of a plane: those p for which p + offset is a position too.
+struct Region {
+    Axes size, low, high;
+
+    Region(const Axes& sizes, const Axes& offset) : size(sizes) {
+        for (int axis = 0; axis < kAxes; ++axis) {
+            low[axis] = std::max(0, -offset[axis]);
+            high[axis] = std::min(sizes[axis], sizes[axis] - offset[axis]);
+        }
+    }
+    // The index of the first position of a row along the last axis.
+    long row(int i, int j) const { return (static_cast<long>(i) * size[1] + j) * size[2]; }
+};
+
+// Calls visit(first, last) with the range of positions of every row of a region along the last axis.
+template <class Visit>
+inline void rows(const Region& region, Visit visit) {
+    for (int i = region.low[0]; i < region.high[0]; ++i)
+        for (int j = region.low[1]; j < region.high[1]; ++j) {
+            const long row = region.row(i, j);
+            visit(row + region.low[2], row + region.high[2]);
+        }
+}
+
+// How far apart p and p + offset are stored.
+inline long shift(const Axes& size, const Axes& offset) {
+    return (static_cast<long>(offset[0]) * size[1] + offset[1]) * size[2] + offset[2];
+}
+
+inline int modulo(int a, int b) { return a % b < 0 ? a % b + b : a % b; }
+
+// Own data of both sides of a pair, at the positions p of x and p + offset of x'. Self: both are the same input.
+template <class T, bool Self>
+struct Sides {
+    using Lanes = typename Vector<T>::Lanes;
+    const T* own1;
+    const Lanes* own2;
+    int step;  // of the first side: 0 for vectors, where the positions are blocks of x'
+
+    Lanes first(long p) const {
+        if constexpr (Self)
+            return reinterpret_cast<const Lanes*>(own1)[p];
+        else
+            return broadcast(own1[p * step]);
+    }
+    Lanes second(long p) const { return own2[p]; }
+};
+
+template <class T>
+struct Plane {
+    using Lanes = typename Vector<T>::Lanes;
+    Lanes* k = nullptr;  // K or H
+    Lanes* theta = nullptr;
+    int ring = 0;  // how many of its rows are stored at a time; 0: all
+
+    long row(const Region& region, int i, int j) const {
+        if (!ring) return region.row(i, j);
+        return static_cast<long>(ring == 5 ? j % 5 : j % ring) * region.size[2];  // a division by a constant is cheap
+    }
+};
+
+// Sums in double precision. Not vectors: the compiler would take those that are wider than its registers apart in memory.
+template <class T>
+struct Wide {
+    double numbers[kLanes<T>];
+};
+template <class T>
+struct WidePlane {
+    Wide<T>* k = nullptr;
+    Wide<T>* theta = nullptr;
+};
+
+template <class T>
+inline void add(const typename Vector<T>::Lanes& x, double factor, Wide<T>& to) {
+    T numbers[kLanes<T>];
+    store(x, numbers);
+    for (int lane = 0; lane < kLanes<T>; ++lane) to.numbers[lane] += numbers[lane] * factor;
+}
+template <class T>
+inline typename Vector<T>::Lanes narrow(const Wide<T>& x) {
+    T numbers[kLanes<T>];
+    for (int lane = 0; lane < kLanes<T>; ++lane) numbers[lane] = static_cast<T>(x.numbers[lane]);
+    return load(numbers);
+}
+
+template <class T, bool Self>
+struct Context {
+    using Lanes = typename Vector<T>::Lanes;
+    const Tape& tape;
+    const Block<T>& block;
+
+    [[gnu::always_inline]] Plane<T> slot(int index) const {
+        if (index == kNothing) return {};
+        const std::int64_t start = tape.slot_start[index];
+        Lanes* base = reinterpret_cast<Lanes*>(block.slots) + 2 * start;
+        return {base, base + (tape.slot_start[index + 1] - start)};
+    }
+
+    WidePlane<T> accumulator(int index) const {
+        Wide<T>* base = reinterpret_cast<Wide<T>*>(block.accumulators) + 2 * tape.accumulator_positions * index;
+        return {base, base + tape.accumulator_positions};
+    }
+
+    // Room for the sums over a window along all axes but the last; there are two.
+    Plane<T> row_buffer(int index) const {
+        Lanes* base = reinterpret_cast<Lanes*>(block.rows) + 2 * tape.row_positions * index;
+        return {base, base + tape.row_positions};
+    }
+
+    // The own data that begin at `at`, for positions p of x and p + moved of x'. Where there are none, something harmless.
+    [[gnu::always_inline]] Sides<T, Self> own(std::int64_t at, long moved) const {
+        const Lanes* own2 = reinterpret_cast<const Lanes*>(block.own2) + std::max<std::int64_t>(at, 0) * tape.batch;
+        const T* own1 = Self ? reinterpret_cast<const T*>(own2) : block.own1 + std::max<std::int64_t>(at, 0);
+        return {own1, own2 + moved, tape.batch > 1 ? 0 : 1};
+    }
+
+    // Every input is scaled to norm one, so that the values of two inputs have one size. The first own number of each input is its
+    // scale: what the value one became.
+    Sides<T, Self> unit() const { return own(0, 0); }
+    int unit_step() const { return tape.batch > 1 ? 1 : 0; }
+};
+
+}  // namespace
+}  // namespace ntkit::NTKIT_TARGET

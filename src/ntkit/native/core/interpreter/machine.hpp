@@ -1,0 +1,76 @@
+// Runs the instructions of a tape, one after the other, on one block of pairs.
+
+#pragma once
+
+#include "activations.hpp"
+#include "chains.hpp"
+#include "context.hpp"
+#include "inputs.hpp"
+#include "normalisation.hpp"
+#include "own_data.hpp"
+#include "pooling.hpp"
+#include "sums.hpp"
+#include "windows.hpp"
+
+namespace ntkit::NTKIT_TARGET {
+namespace {
+
+// Self: each input with itself.
+template <class T, bool Self>
+class Machine {
+public:
+    Machine(const Tape& tape, const Block<T>& block) : context_{tape, block}, windows_(context_), chain_(context_, windows_) {}
+
+    void run() {
+        const Tape& tape = context_.tape;
+        const std::size_t count = tape.instructions.size();
+        for (std::size_t i = 0; i < count; ++i) {
+            const Instruction& step = tape.instructions[i];
+            if (context_.block.own_known && step.own_only) continue;
+            if constexpr (!Self) {
+                if (const int length = chain_.length(i); length > 1) {
+                    chain_.run(i, length);
+                    i += length - 1;
+                    continue;
+                }
+            }
+            run(step, tape.operations[step.operation]);
+        }
+    }
+
+private:
+    // check_tape.cpp has made sure that every operation is of the type its instruction needs.
+    template <class Op>
+    static const Op& as(const Operation& operation) {
+        return *std::get_if<Op>(&operation);
+    }
+
+    void run(const Instruction& step, const Operation& op) {
+        switch (step.kind) {
+            case Kind::input: return InputReader<T, Self>{context_}.run(as<Input>(op), step);
+            case Kind::layer: return windows_.run(as<Layer>(op), step);
+            case Kind::rectified: return rectified(context_, as<Rectified>(op), step);
+            case Kind::smooth: return smooth(context_, as<Smooth>(op), step);
+            case Kind::normalize: return normalize(context_, as<Normalize>(op), step);
+            case Kind::fill: return fill(context_, as<Fill>(op), step);
+            case Kind::clear: return clear(context_, step);
+            case Kind::pool: return pool(context_, as<Pool>(op), step);
+            case Kind::pool_end: return pool_end(context_, as<Pool>(op), step);
+            case Kind::own_pool: return own_pool(context_, as<Pool>(op), step);
+            case Kind::own_pool_end: return own_pool_end(context_, as<Pool>(op), step);
+            case Kind::reduce: return reduce(context_, as<Reduce>(op), step);
+            case Kind::settle: return settle(context_, as<Plain>(op), step);
+            case Kind::combine: return combine(context_, as<Plain>(op), step);
+            case Kind::convert: return convert(context_, as<Convert>(op), step);
+            case Kind::store: return keep(context_, as<Store>(op), step);
+            case Kind::output: return output(context_, step);
+        }
+    }
+
+    Context<T, Self> context_;
+    Windows<T, Self> windows_;
+    Chain<T, Self> chain_;
+};
+
+}  // namespace
+}  // namespace ntkit::NTKIT_TARGET

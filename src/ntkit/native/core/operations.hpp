@@ -1,0 +1,208 @@
+// The operations of a tape: one struct per family, with the numbers that all its instructions share. The binding exposes them under
+// the same names, with the fields that `fields()` lists.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "arc_cosine.hpp"
+#include "fields.hpp"
+
+namespace ntkit {
+
+constexpr int kAxes = 3;
+constexpr std::int32_t kNothing = -1;  // no slot, no own data
+
+using Axes = std::array<std::int32_t, kAxes>;  // one number per position axis; missing axes come first and have length one
+
+inline std::int64_t positions_of(const Axes& size) { return static_cast<std::int64_t>(size[0]) * size[1] * size[2]; }
+
+// Own data: what is computed for each input alone, before any pair, and kept.
+enum class Own : std::int32_t {
+    deviation,  // sqrt(q)
+    half,       // q / 2
+    scale,      // 1 / s of a normalisation, then q / s
+    inside,     // H summed over all pairs of positions in a pooling window
+    mean,       // q averaged over a pooling window
+};
+
+enum class Function : std::int32_t { erf, gelu, sine, cosine, exponential, polynomial };
+
+// The operations. Fields that end in `_at` say where own data begin, counted in numbers per input; kNothing where there are none.
+
+struct Input {
+    Axes size{};
+    std::int32_t data = 0;  // which of the network's inputs
+    std::int32_t channels = 0;
+    std::int32_t half_at = kNothing;
+
+    static constexpr const char* name = "Input";
+    static constexpr auto fields() {
+        return std::tuple{Field{"size", &Input::size}, Field{"data", &Input::data}, Field{"channels", &Input::channels},
+                          Field{"half_at", &Input::half_at}};
+    }
+};
+
+// phi(z) = a min(z, 0) + b max(z, 0).
+struct Rectifier {
+    double negative_slope = 0;       // a
+    double positive_slope = 1;       // b
+    std::int32_t deviation_at = kNothing;
+    bool signed_covariance = false;  // K may be negative
+    bool rounded = false;            // H was rounded to the precision of the variances
+    double trained_gain = 0;         // the multiple of K' that a trained gain before the activation adds to Theta'
+
+    ScaledArcCosine<float> arc_cosine32;  // times (b - a)^2 and the factor of the layer it is fused with; set by the Tape
+    ScaledArcCosine<double> arc_cosine64;
+
+    template <class T>
+    const ScaledArcCosine<T>& arc_cosine() const {
+        if constexpr (sizeof(T) == sizeof(float)) return arc_cosine32;
+        else return arc_cosine64;
+    }
+
+    static constexpr const char* name = "Rectifier";
+    static constexpr auto fields() {
+        return std::tuple{Field{"negative_slope", &Rectifier::negative_slope}, Field{"positive_slope", &Rectifier::positive_slope},
+                          Field{"deviation_at", &Rectifier::deviation_at}, Field{"signed_covariance", &Rectifier::signed_covariance},
+                          Field{"rounded", &Rectifier::rounded}, Field{"trained_gain", &Rectifier::trained_gain}};
+    }
+};
+
+// K' = weight S(K) + bias, Theta' = weight_rate weight S(K) + bias_rate + weight S(Theta), with S the sum over the window.
+struct Layer {
+    Axes in_size{}, out_size{};
+    Axes kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1};
+    Axes padding{};  // before the first position; negative where the first positions are skipped
+    std::array<bool, kAxes> circular{};
+    double weight = 1, bias = 0, weight_rate = 0, bias_rate = 0;
+    std::int32_t half_in_at = kNothing;   // of the input, for windows that reach into the padding
+    std::int32_t half_out_at = kNothing;  // of the output, for the Theta of planes that hold H
+    std::optional<Rectifier> activation;  // fused
+
+    static constexpr const char* name = "Layer";
+    static constexpr auto fields() {
+        return std::tuple{Field{"in_size", &Layer::in_size}, Field{"out_size", &Layer::out_size}, Field{"kernel", &Layer::kernel},
+                          Field{"stride", &Layer::stride}, Field{"dilation", &Layer::dilation}, Field{"padding", &Layer::padding},
+                          Field{"circular", &Layer::circular}, Field{"weight", &Layer::weight}, Field{"bias", &Layer::bias},
+                          Field{"weight_rate", &Layer::weight_rate}, Field{"bias_rate", &Layer::bias_rate},
+                          Field{"half_in_at", &Layer::half_in_at}, Field{"half_out_at", &Layer::half_out_at},
+                          Field{"activation", &Layer::activation}};
+    }
+};
+
+struct Rectified {
+    Axes size{};
+    Rectifier activation;
+
+    static constexpr const char* name = "Rectified";
+    static constexpr auto fields() {
+        return std::tuple{Field{"size", &Rectified::size}, Field{"activation", &Rectified::activation}};
+    }
+};
+
+struct Smooth {
+    Axes size{};
+    Function function = Function::erf;
+    // polynomial: c[m] C(m, j) (m - j - 1)!! at [j, m] for coefficients c, zero where m - j is odd or negative
+    std::vector<double> hermite_terms;
+    std::int32_t deviation_at = kNothing, half_at = kNothing;
+
+    static constexpr const char* name = "Smooth";
+    static constexpr auto fields() {
+        return std::tuple{Field{"size", &Smooth::size}, Field{"function", &Smooth::function},
+                          Field{"hermite_terms", &Smooth::hermite_terms}, Field{"deviation_at", &Smooth::deviation_at},
+                          Field{"half_at", &Smooth::half_at}};
+    }
+};
+
+// K' = K / (s s'), Theta' = Theta / (s s') + weight_rate K' + bias_rate.
+struct Normalize {
+    Axes size{};
+    std::int32_t scale_at = kNothing;
+    double weight_rate = 0, bias_rate = 0;
+
+    static constexpr const char* name = "Normalize";
+    static constexpr auto fields() {
+        return std::tuple{Field{"size", &Normalize::size}, Field{"scale_at", &Normalize::scale_at},
+                          Field{"weight_rate", &Normalize::weight_rate}, Field{"bias_rate", &Normalize::bias_rate}};
+    }
+};
+
+struct Fill {
+    Axes size{};
+    double square = 0;  // of the constant
+
+    static constexpr const char* name = "Fill";
+    static constexpr auto fields() { return std::tuple{Field{"size", &Fill::size}, Field{"square", &Fill::square}}; }
+};
+
+// Average pooling along one axis.
+struct Pool {
+    Axes in_size{}, out_size{};
+    std::int32_t axis = 0, kernel = 1, stride = 1, padding = 0;
+    bool wide = false;            // sums are long enough for an accumulator in double precision
+    std::vector<double> weights;  // of each position in a window, one number per window
+    std::vector<double> totals;   // the sum of the weights in a window, one number per window
+    std::int32_t inside_at = kNothing, mean_at = kNothing;
+
+    static constexpr const char* name = "Pool";
+    static constexpr auto fields() {
+        return std::tuple{Field{"in_size", &Pool::in_size}, Field{"out_size", &Pool::out_size}, Field{"axis", &Pool::axis},
+                          Field{"kernel", &Pool::kernel}, Field{"stride", &Pool::stride}, Field{"padding", &Pool::padding},
+                          Field{"wide", &Pool::wide}, Field{"weights", &Pool::weights}, Field{"totals", &Pool::totals},
+                          Field{"inside_at", &Pool::inside_at}, Field{"mean_at", &Pool::mean_at}};
+    }
+};
+
+struct Reduce {
+    Axes in_size{}, out_size{};
+    Axes out_stride{};  // how far the output moves, in positions, for a step along each input axis; 0: summed over
+    double factor = 1;
+
+    static constexpr const char* name = "Reduce";
+    static constexpr auto fields() {
+        return std::tuple{Field{"in_size", &Reduce::in_size}, Field{"out_size", &Reduce::out_size},
+                          Field{"out_stride", &Reduce::out_stride}, Field{"factor", &Reduce::factor}};
+    }
+};
+
+struct Convert {
+    Axes size{};
+    std::int32_t half_at = kNothing;
+
+    static constexpr const char* name = "Convert";
+    static constexpr auto fields() { return std::tuple{Field{"size", &Convert::size}, Field{"half_at", &Convert::half_at}}; }
+};
+
+struct Store {
+    Axes size{};
+    Own what = Own::half;
+    std::int32_t target_at = kNothing;
+    double factor = 1;            // deviation: multiplies the variance before the root
+    double eps = 0;               // scale: s^2 = q + eps
+    bool over_positions = false;  // scale: q is the mean over the positions
+
+    static constexpr const char* name = "Store";
+    static constexpr auto fields() {
+        return std::tuple{Field{"size", &Store::size}, Field{"what", &Store::what}, Field{"target_at", &Store::target_at},
+                          Field{"factor", &Store::factor}, Field{"eps", &Store::eps}, Field{"over_positions", &Store::over_positions}};
+    }
+};
+
+// Instructions that need to know nothing but the positions of a plane.
+struct Plain {
+    Axes size{};
+
+    static constexpr const char* name = "Plain";
+    static constexpr auto fields() { return std::tuple{Field{"size", &Plain::size}}; }
+};
+
+using Operation = std::variant<Input, Layer, Rectified, Smooth, Normalize, Fill, Pool, Reduce, Convert, Store, Plain>;
+
+}  // namespace ntkit

@@ -1,0 +1,156 @@
+// A tape as text, for people: print(tape) in Python, and the messages of check_tape.cpp.
+
+#include <cstdio>
+#include <type_traits>
+
+#include "tape.hpp"
+
+namespace ntkit {
+namespace {
+
+std::string text(std::int32_t value) { return std::to_string(value); }
+std::string text(std::int64_t value) { return std::to_string(value); }
+std::string text(bool value) { return value ? "yes" : "no"; }
+std::string text(double value) {
+    char digits[32];
+    std::snprintf(digits, sizeof digits, "%.6g", value);
+    return digits;
+}
+std::string text(Own value) { return name_of(value); }
+std::string text(Function value) { return name_of(value); }
+
+template <class Values>
+std::string joined(const Values& values, const char* between) {
+    std::string all;
+    for (const auto& value : values) all += (all.empty() ? "" : between) + text(value);
+    return all;
+}
+
+std::string text(const Axes& value) { return joined(value, "x"); }
+std::string text(const std::array<bool, kAxes>& value) { return joined(value, "x"); }
+std::string text(const std::vector<double>& values) {
+    constexpr std::size_t most = 6;
+    const std::vector<double> shown(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(std::min(values.size(), most)));
+    return "[" + joined(shown, ", ") + (values.size() > most ? ", ... " + std::to_string(values.size()) + " in all]" : "]");
+}
+
+template <class Struct>
+std::string fields_text(const Struct& value);
+
+std::string text(const Rectifier& value) { return "(" + fields_text(value) + ")"; }
+std::string text(const std::optional<Rectifier>& value) { return value ? text(*value) : "none"; }
+
+template <class Value>
+bool equal(const Value& a, const Value& b) {
+    if constexpr (std::is_same_v<Value, Rectifier>) return fields_text(a) == fields_text(b);
+    else if constexpr (std::is_same_v<Value, std::optional<Rectifier>>) return text(a) == text(b);
+    else return a == b;
+}
+
+// The fields that are not at their defaults, and every enum.
+template <class Struct>
+std::string fields_text(const Struct& value) {
+    const Struct defaults{};
+    std::string all;
+    for_each_field<Struct>([&](const char* name, auto member) {
+        constexpr bool shown = std::is_enum_v<std::remove_cvref_t<decltype(value.*member)>>;
+        if (!shown && equal(value.*member, defaults.*member)) return;
+        all += (all.empty() ? "" : ", ") + std::string(name) + " " + text(value.*member);
+    });
+    return all;
+}
+
+std::string padded(std::string line, std::size_t width) {
+    if (line.size() < width) line.append(width - line.size(), ' ');
+    return line;
+}
+
+bool writes_accumulator(const Tape& tape, const Instruction& step) {
+    if (step.kind == Kind::clear || step.kind == Kind::reduce) return true;
+    const Pool* const pool = step.kind == Kind::pool ? std::get_if<Pool>(&tape.operations[step.operation]) : nullptr;
+    return pool && pool->wide;
+}
+
+std::string place(const char* what, std::int32_t index, const Axes& offset) {
+    return std::string(what) + " " + std::to_string(index) + " [" + joined(offset, ",") + "]";
+}
+
+std::string line(const Instruction& step, bool sums) {
+    std::string from = step.in_slot == kNothing ? "" : place(step.kind == Kind::settle ? "sum" : "slot", step.in_slot, step.in_offset);
+    std::string to = step.out_slot == kNothing ? "" : "-> " + place(sums ? "sum" : "slot", step.out_slot, step.out_offset);
+    std::string flags = step.in_slot == kNothing ? "" : std::string(step.covariance_in ? "K" : "H") + (step.theta_in ? "+Theta" : "");
+    flags = padded(flags, 8);
+    if (step.out_slot != kNothing) flags += std::string("-> ") + (step.covariance_out ? "K" : "H") + (step.theta_out ? "+Theta" : "");
+    if (step.factor != 1) flags += "  times " + text(step.factor);
+    if (step.own_only) flags += "  own only";
+    if (step.chained) flags += "  chained";
+    return padded(name_of(step.kind), 13) + "op " + padded(std::to_string(step.operation), 4) + padded(from, 20) + padded(to, 23) + flags;
+}
+
+}  // namespace
+
+const char* name_of(Kind kind) {
+    switch (kind) {
+        case Kind::input: return "input";
+        case Kind::layer: return "layer";
+        case Kind::rectified: return "rectified";
+        case Kind::smooth: return "smooth";
+        case Kind::normalize: return "normalize";
+        case Kind::fill: return "fill";
+        case Kind::clear: return "clear";
+        case Kind::pool: return "pool";
+        case Kind::pool_end: return "pool_end";
+        case Kind::own_pool: return "own_pool";
+        case Kind::own_pool_end: return "own_pool_end";
+        case Kind::reduce: return "reduce";
+        case Kind::settle: return "settle";
+        case Kind::combine: return "combine";
+        case Kind::convert: return "convert";
+        case Kind::store: return "store";
+        case Kind::output: return "output";
+    }
+    return "unknown";
+}
+
+const char* name_of(Own own) {
+    switch (own) {
+        case Own::deviation: return "deviation";
+        case Own::half: return "half";
+        case Own::scale: return "scale";
+        case Own::inside: return "inside";
+        case Own::mean: return "mean";
+    }
+    return "unknown";
+}
+
+const char* name_of(Function function) {
+    switch (function) {
+        case Function::erf: return "erf";
+        case Function::gelu: return "gelu";
+        case Function::sine: return "sine";
+        case Function::cosine: return "cosine";
+        case Function::exponential: return "exponential";
+        case Function::polynomial: return "polynomial";
+    }
+    return "unknown";
+}
+
+std::string text_of(const Operation& operation) {
+    return std::visit([](const auto& op) { return padded(op.name, 11) + fields_text(op); }, operation);
+}
+
+std::string text_of(const Instruction& instruction) { return line(instruction, false); }
+
+std::string text_of(const Tape& tape) {
+    std::string all = "tape: batch " + std::to_string(tape.batch) + ", slots of ";
+    for (std::int32_t slot = 0; slot < tape.slots(); ++slot) all += (slot ? ", " : "") + text(tape.slot_positions(slot));
+    all += " positions, " + text(tape.accumulators) + " sums of " + text(tape.accumulator_positions) + ", " + text(tape.data_size) +
+           " data and " + text(tape.own_size) + " own numbers per input\noperations\n";
+    for (std::size_t i = 0; i < tape.operations.size(); ++i) all += padded(std::to_string(i), 6) + text_of(tape.operations[i]) + "\n";
+    all += "instructions\n";
+    for (std::size_t i = 0; i < tape.instructions.size(); ++i)
+        all += padded(std::to_string(i), 6) + line(tape.instructions[i], writes_accumulator(tape, tape.instructions[i])) + "\n";
+    return all;
+}
+
+}  // namespace ntkit

@@ -1,0 +1,63 @@
+"""What the native engine knows of each operation: one file per family, and the registry of all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ntkit.program import (
+    AvgPool,
+    Concat,
+    Constant,
+    Contract,
+    Conv,
+    Dense,
+    Elementwise,
+    Input,
+    Normalize,
+    Op,
+    Reindex,
+    Sum,
+)
+
+from .. import _core
+from ._combine import ConcatFamily, ConstantFamily, ContractFamily, SumFamily
+from ._family import Family
+from ._input import InputFamily
+from ._linear import LinearFamily
+from ._normalize import NormalizeFamily
+from ._pool import PoolFamily, kept_positions, shared_pools
+from ._rectified import RectifiedFamily
+from ._reindex import ReindexFamily
+from ._smooth import SmoothFamily
+
+__all__ = ["ACTIVATIONS", "FAMILIES", "Family", "family_of", "kept_positions", "shared_pools"]
+
+FAMILIES: dict[type[Op], Family[Any]] = {
+    Input: InputFamily(),
+    Dense: LinearFamily(),
+    Conv: LinearFamily(),
+    Normalize: NormalizeFamily(),
+    AvgPool: PoolFamily(),
+    Reindex: ReindexFamily(),
+    Contract: ContractFamily(),
+    Sum: SumFamily(),
+    Concat: ConcatFamily(),
+    Constant: ConstantFamily(),
+}
+"""The family of each operation but the activations."""
+
+ACTIVATIONS: dict[str, Family[Elementwise]] = {
+    "rectified": RectifiedFamily(),
+    "erf": SmoothFamily(_core.Function.ERF),
+    "gelu": SmoothFamily(_core.Function.GELU),
+    "sin": SmoothFamily(_core.Function.SINE),
+    "cos": SmoothFamily(_core.Function.COSINE),
+    "exp": SmoothFamily(_core.Function.EXPONENTIAL),
+    "polynomial": SmoothFamily(_core.Function.POLYNOMIAL),
+}
+"""The family of each activation, by ``Activation.name``."""
+
+
+def family_of(op: Op) -> Family[Any] | None:
+    """Give the family of an operation; None where the native engine has none."""
+    return ACTIVATIONS.get(op.phi.name) if isinstance(op, Elementwise) else FAMILIES.get(type(op))

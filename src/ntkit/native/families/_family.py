@@ -1,0 +1,80 @@
+"""The interface through which the native engine asks about a family of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+from ntkit.program import Node, Op
+
+from .. import _core
+from .._plane import Offset, Part, Plane
+
+if TYPE_CHECKING:
+    from .._emitter import Emitter
+    from .._network import Network
+
+__all__ = ["Family", "OpT"]
+
+OpT = TypeVar("OpT", bound=Op)
+
+
+class Family(Generic[OpT]):
+    """Everything the native engine knows of one family of operations.
+
+    A subclass overrides what differs from a linear operation that maps each plane to itself. ``index`` is a node of the program,
+    ``op`` its operation.
+    """
+
+    reads_h: ClassVar[bool] = False
+    """Whether it is nonlinear: then the planes before it hold H, not K."""
+
+    single_precision: ClassVar[bool] = True
+    """Whether float32 keeps the digits of float32 inputs."""
+
+    def missing(self, network: Network, index: int, op: OpT) -> str | None:
+        """Say what the native engine lacks to run this operation; None where it lacks nothing."""
+        return None
+
+    def fuses(self, network: Network, index: int, op: OpT) -> bool:
+        """Tell whether it is computed together with the layer before it, which nothing else reads."""
+        return False
+
+    def relative_bias(self, op: OpT) -> float:
+        """Give the variance of its bias relative to that of its weights."""
+        return 0.0
+
+    def may_be_negative(self, op: OpT, before: bool) -> bool:
+        """Tell whether K between two inputs may be negative, given whether that of an operation before may be."""
+        return before
+
+    def own_data(self, network: Network, index: int, op: OpT) -> Iterator[tuple[_core.Own, int]]:
+        """Give what must be kept of each input alone, and of which node."""
+        return iter(())
+
+    def store(self, network: Network, index: int, op: OpT, own: _core.Own, target: int) -> _core.Store:
+        """Give the operation that keeps own data, beginning at number ``target``."""
+        return _core.Store(size=network.size(index), what=own, target_at=target)
+
+    def inputs(self, node: Node) -> tuple[int, ...]:
+        """Give the nodes whose planes it reads."""
+        return node.inputs
+
+    def wrapped_axes(self, op: OpT) -> tuple[int, ...]:
+        """Give the axes of the input along which windows wrap around."""
+        return ()
+
+    def sources(self, op: OpT, offset: Offset, positions: tuple[int, ...]) -> Iterator[Offset]:
+        """Give the offsets of the input's planes that the plane at ``offset`` is computed from.
+
+        ``positions`` are the lengths of the input's axes.
+        """
+        yield offset
+
+    def reads_between(self, network: Network, index: int, own: bool, source: Offset) -> bool:
+        """Tell whether it reads H at an offset although its output, or the variance it computes (``own``), is K."""
+        return False
+
+    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: OpT) -> None:
+        """Emit the instructions that compute a plane."""
+        raise NotImplementedError

@@ -1,0 +1,75 @@
+"""LayerNorm and GroupNorm: K' = K / (s s') with s^2 = q + eps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ntkit.program import Elementwise, Node, Normalize, Sum
+
+from .. import _core
+from .._plane import Offset, Part, Plane
+from ._family import Family
+
+if TYPE_CHECKING:
+    from .._emitter import Emitter
+    from .._network import Network
+
+__all__ = ["NormalizeFamily", "gain_factor"]
+
+
+class NormalizeFamily(Family[Normalize]):
+    """Normalisations over the channels, or over the channels and all positions."""
+
+    reads_h = True
+    single_precision = False
+
+    def missing(self, network: Network, index: int, op: Normalize) -> str | None:
+        nodes = network.program.nodes
+        node = nodes[index]
+        if node.inputs[0] != node.inputs[1]:
+            return "normalisation of a part of the channels"
+        if op.axes and len(op.axes) != len(node.positions):
+            return "normalisation over some of the positions"
+        if not op.weight_trained:
+            return None
+        readers = [nodes[reader].op for reader in network.readers[index]]
+        activations = [reader.phi.name for reader in readers if isinstance(reader, Elementwise)]
+        if activations and (len(activations) < len(readers) or any(name != "rectified" for name in activations)):
+            return "a trained gain before this activation"
+        if any(isinstance(reader, (Sum, Normalize)) for reader in readers):
+            return "a trained gain before a sum or another normalisation"
+        return None
+
+    def own_data(self, network: Network, index: int, op: Normalize) -> Iterator[tuple[_core.Own, int]]:
+        yield _core.Own.SCALE, index
+
+    def store(self, network: Network, index: int, op: Normalize, own: _core.Own, target: int) -> _core.Store:
+        return _core.Store(
+            size=network.size(index), what=own, target_at=target, eps=op.eps, over_positions=bool(op.axes)
+        )
+
+    def inputs(self, node: Node) -> tuple[int, ...]:
+        return node.inputs[:1]  # the other is the field whose statistics normalise this one: the same, see `missing`
+
+    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Normalize) -> None:
+        network, index = emitter.network, plane.node
+        nodes = network.program.nodes
+        # An activation adds the term of a trained gain before it itself.
+        settled = not any(isinstance(nodes[reader].op, Elementwise) for reader in network.readers[index])
+        operation = emitter.operation(
+            "normalize",
+            index,
+            lambda: _core.Normalize(
+                size=network.size(index),
+                scale_at=network.own_at(_core.Own.SCALE, index),
+                weight_rate=float(op.weight_trained and settled),
+                bias_rate=float(op.bias_trained),
+            ),
+        )
+        emitter.unary(_core.Kind.NORMALIZE, operation, plane, parts, gain_factor(op, plane.offset))
+
+
+def gain_factor(op: Normalize, offset: Offset) -> float:
+    """Give 1 where both positions share their affine parameters, so that training them adds to Theta, and 0 elsewhere."""
+    return 0.0 if any(offset[axis] for axis in op.affine_axes) else 1.0

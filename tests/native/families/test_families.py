@@ -1,0 +1,86 @@
+"""The registry, and small rules of families that no other file is about."""
+
+import pytest
+import torch
+from tests.native.networks import network
+from torch import nn
+
+import ntkit
+from ntkit.native import _core, families, tape_of
+from ntkit.native._network import unsupported
+from ntkit.native.families import ACTIVATIONS, FAMILIES, family_of
+from ntkit.native.families._normalize import gain_factor
+from ntkit.native.families._smooth import hermite_terms
+from ntkit.program import Activation, Arrange, Elementwise, Normalize, Product, Sum
+
+
+def test_activations_are_told_apart_by_name():
+    assert family_of(Elementwise(Activation("erf"))).function == _core.Function.ERF
+    assert family_of(Elementwise(Activation("cos"))).function == _core.Function.COSINE
+    assert family_of(Elementwise(Activation("step"))) is None
+    assert family_of(Product()) is None and family_of(Arrange((), (), 0)) is None
+    assert family_of(Sum((1.0,))) is FAMILIES[Sum]
+
+
+def test_every_closed_form_of_the_core_has_a_name():
+    functions = [
+        family.function for family in ACTIVATIONS.values() if isinstance(family, families._smooth.SmoothFamily)
+    ]
+    assert sorted(functions) == list(_core.Function)
+
+
+def test_signs_of_covariances():
+    rectified = ACTIVATIONS["rectified"]
+    for slopes, keeps in (((0.0, 1.0), False), ((0.1, 1.0), True), ((-1.0, 1.0), False), ((1.0, 1.0), True)):
+        assert rectified.may_be_negative(Elementwise(Activation("rectified", slopes)), True) == keeps
+        assert not rectified.may_be_negative(Elementwise(Activation("rectified", slopes)), False)
+
+
+def test_gains_of_affine_parameters():
+    norm = Normalize((), 1e-5, True, True, affine_axes=(1,))
+    assert [gain_factor(norm, offset) for offset in ((0, 0), (3, 0), (0, 1), (2, -1))] == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_hermite_terms_of_a_cubic():
+    """z^3 = He_3 + 3 q z for a variance q, z^2 = He_2 + q."""
+    assert hermite_terms((5.0, 0.0, 2.0, 4.0)) == [
+        5.0, 0.0, 2.0, 0.0,
+        0.0, 0.0, 0.0, 12.0,
+        0.0, 0.0, 2.0, 0.0,
+        0.0, 0.0, 0.0, 4.0,
+    ]  # fmt: skip
+
+
+def test_a_trained_weight_without_variance_is_refused():
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), w_std=0.0, init="standard")
+    with pytest.raises(ntkit.errors.EngineError, match="a trained weight without variance"):
+        tape_of(limit._tracer.program((3,)))
+
+
+class Branches(nn.Module):
+    """A normalisation with a trained gain, read by what is given."""
+
+    def __init__(self, *readers):
+        super().__init__()
+        self.first, self.norm, self.readers = nn.Linear(3, 4), nn.LayerNorm(4), readers
+        self.last = nn.ModuleList([nn.Linear(4, 1) for _ in readers])
+
+    def forward(self, x):
+        h = self.norm(self.first(x))
+        return sum(last(reader(h)) for last, reader in zip(self.last, self.readers, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("readers", "reason"),
+    [
+        ([torch.relu], None),
+        ([torch.relu, torch.abs], None),
+        ([torch.erf], "a trained gain before this activation"),
+        ([torch.relu, torch.erf], "a trained gain before this activation"),
+        ([torch.relu, lambda h: h], "a trained gain before this activation"),
+        ([lambda h: h], None),
+    ],
+)
+def test_trained_gains_before_activations(readers, reason):
+    found = unsupported(network(Branches(*readers), 3).program)
+    assert found is None if reason is None else reason in found

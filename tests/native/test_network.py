@@ -1,0 +1,207 @@
+"""What the native engine makes of a program before it plans: supported or not, H or K, own data and where they begin."""
+
+import pytest
+import torch
+from tests.native.networks import network, of_type
+from torch import nn
+
+import ntkit
+from ntkit.native._core import NOTHING, Own
+from ntkit.native._network import _MOST_NODES, Network, single_precision, unsupported
+from ntkit.program import AvgPool, Conv, Dense, Elementwise, Input, Node, Normalize, Program
+
+
+def own(net):
+    """Own data by name of what they are and of the operation they belong to."""
+    nodes = net.program.nodes
+    return {(what.name, type(nodes[index].op).__name__): at for (what, index), at in net.own.items()}
+
+
+def test_own_data_of_a_padded_convolution():
+    net = network(nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(20, 1)), 2, 5)
+    # The scale, then half the variances of the input for the padding, then the deviations of the activation.
+    assert own(net) == {("HALF", "Input"): 1, ("DEVIATION", "Elementwise"): 6}
+    assert net.own_size == 1 + 5 + 5
+    assert net.own_at(Own.HALF, 0) == 1 and net.own_at(Own.MEAN, 0) == NOTHING
+
+
+def test_own_data_without_padding_or_behind_circular_windows():
+    for options in ({}, {"padding": 1, "padding_mode": "circular"}):
+        conv = nn.Conv1d(2, 4, 3, **options)
+        net = network(nn.Sequential(conv, nn.ReLU(), nn.Flatten(), nn.Linear(20 if options else 12, 1)), 2, 5)
+        assert own(net) == {("DEVIATION", "Elementwise"): 1}
+
+
+def test_own_data_of_vectors():
+    net = network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), 3)
+    assert own(net) == {("HALF", "Input"): 1, ("DEVIATION", "Elementwise"): 2}
+    assert net.own_size == 3 and net.batch == 32 and net.size(0) == [1, 1, 32] and net.first_axis(0) == 3
+
+
+def test_own_data_of_a_normalisation_take_two_numbers_per_position():
+    net = network(
+        nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), 3
+    )
+    assert own(net) == {
+        ("HALF", "Input"): 1,
+        ("HALF", "Dense"): 2,
+        ("SCALE", "Normalize"): 3,
+        ("DEVIATION", "Elementwise"): 7,
+        ("HALF", "Elementwise"): 6,
+    }
+    assert net.own_size == 8  # two deviations share a name here: at 5 and 7
+
+
+def test_own_data_of_pools():
+    even = [nn.Conv1d(2, 4, 1), nn.AvgPool1d(2), nn.ReLU(), nn.Flatten(), nn.Linear(12, 1)]
+    net = network(nn.Sequential(*even), 2, 6)
+    assert ("INSIDE", "AvgPool") in own(net) and ("MEAN", "AvgPool") not in own(net) and net.windows
+    uneven = [nn.Conv1d(2, 4, 1), nn.AvgPool1d(3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(12, 1)]
+    net = network(nn.Sequential(*uneven), 2, 6)
+    assert ("MEAN", "AvgPool") in own(net)
+    last = [nn.Conv1d(2, 4, 1), nn.ReLU(), nn.AvgPool1d(2), nn.Flatten(), nn.Linear(12, 1)]
+    net = network(nn.Sequential(*last), 2, 6)
+    assert set(own(net)) == {("DEVIATION", "Elementwise")} and not net.windows  # only linear operations follow
+
+
+def test_half_is_kept_where_theta_needs_k_or_h_ends():
+    layers = [nn.Conv1d(2, 4, 1), nn.AvgPool1d(2), nn.ReLU(), nn.Flatten(), nn.Linear(12, 1)]
+    trained = network(nn.Sequential(*layers), 2, 6)
+    assert ("HALF", "Conv") in own(trained)
+    layers[0].weight.requires_grad_(False)
+    layers[0].bias.requires_grad_(False)
+    frozen = network(nn.Sequential(*layers), 2, 6)
+    assert ("HALF", "Conv") not in own(frozen)
+
+
+def test_what_is_linear_fused_and_signed():
+    net = network(
+        nn.Sequential(
+            nn.Conv1d(2, 4, 1),
+            nn.LeakyReLU(0.1),
+            nn.Conv1d(4, 4, 1),
+            nn.AvgPool1d(2),
+            nn.ReLU(),
+            nn.Conv1d(4, 4, 1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(12, 1),
+        ),
+        2,
+        6,
+    )
+    leaky, alone, last = of_type(net, Elementwise)
+    assert net.fused == {leaky, last}  # a pool stands before the other one
+    assert net.linear_after == (False,) * last + (True,) * 3
+    # LeakyReLU keeps signs; values of ReLU have one sign, and so has everything behind.
+    (data,), convs = of_type(net, Input), of_type(net, Conv)
+    assert all(net.negative[i] for i in (data, *convs[:2], leaky))
+    assert not any(net.negative[i] for i in (alone, convs[2], last, net.program.output))
+
+
+def test_a_layer_with_two_readers_is_not_fused():
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            h = self.first(x)
+            return h + self.second(torch.relu(h))
+
+    net = network(nn.Sequential(Residual(), nn.ReLU(), nn.Linear(4, 1)), 3)
+    assert not net.fused
+    first, second, _ = of_type(net, Dense)
+    assert ("HALF", "Dense") in own(net)
+    assert len(net.readers[first]) == 2 and len(net.readers[second]) == 1
+
+
+def test_a_layer_without_weights_is_not_fused():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    net[0].weight.requires_grad_(False)
+    found = network(net, 3, overrides={"0": {"w_std": 0.0, "b_std": 1.0}})
+    assert not found.fused
+
+
+def test_the_largest_relative_bias():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    found = network(net, 3, w_std=2.0, b_std=1.0, overrides={"2": {"w_std": 1.0}})
+    assert found.bias == 1.0
+    assert network(net, 3, w_std=2.0, b_std=0.0).bias == 0.0
+
+
+def test_sizes_have_three_axes_and_the_last_is_contiguous():
+    net = network(nn.Sequential(nn.Conv2d(2, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(80, 1)), 2, 4, 5)
+    assert net.size(0) == [1, 4, 5] and net.first_axis(0) == 1 and net.batch == 1
+    assert net.size(net.program.output) == [1, 1, 1] and net.first_axis(net.program.output) == 3
+    assert net.data_sizes == (40,) and net.inputs == (0,)
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+UNSUPPORTED = {
+    "a flip": (
+        (2, 4),
+        [nn.Conv1d(2, 4, 1), Function(lambda x: x.flip(2)), nn.ReLU(), nn.Flatten(), nn.Linear(16, 1)],
+        "another order",
+    ),
+    "a product": ((3,), [nn.Linear(3, 4), Function(lambda x: x * 2), nn.ReLU(), nn.Linear(4, 1)], None),
+    "a gain before a smooth activation": (
+        (3,),
+        [nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 1)],
+        "a trained gain before this",
+    ),
+    "a normalisation over some positions": (
+        (2, 3, 3),
+        [
+            nn.Conv2d(2, 4, 1),
+            Function(lambda x: nn.functional.layer_norm(x.movedim(1, -1), (3, 4)).movedim(-1, 1)),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(36, 1),
+        ],
+        "over some of the positions",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_is_unsupported_is_named(name):
+    shape, layers, reason = UNSUPPORTED[name]
+    try:
+        program = ntkit.infinite_width(nn.Sequential(*layers))._tracer.program(shape)
+    except ntkit.errors.UnsupportedLayerError:
+        pytest.skip("no limit at all")
+    found = unsupported(program)
+    assert (found is None) if reason is None else (reason in found)
+
+
+def test_networks_that_are_too_deep_are_refused():
+    net = network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), 3)
+    first, *rest = net.program.nodes
+    deep = (first, *(Node(rest[-1].op, (i,), (), "deep", True, True) for i in range(_MOST_NODES)))
+    assert unsupported(Program(deep[:_MOST_NODES], (None,))) is None
+    assert unsupported(Program(deep, (None,))) == f"more than {_MOST_NODES} operations"
+
+
+@pytest.mark.parametrize(
+    ("layer", "single"),
+    [(nn.ReLU(), True), (nn.LeakyReLU(), True), (nn.GELU(), False), (nn.LayerNorm(4, elementwise_affine=False), False)],
+)
+def test_single_precision_needs_rectifiers_alone(layer, single):
+    net = network(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)), 3)
+    assert single_precision(net.program) == single == net.single_precision
+    assert len(of_type(net, Normalize)) + len(of_type(net, Elementwise)) == 1
+    assert not of_type(net, AvgPool)
+
+
+def test_networks_are_values():
+    net = network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), 3)
+    assert Network(net.program) == net

@@ -1,0 +1,385 @@
+"""The typed tape: what the core accepts, what it prints, and how it refuses what is wrong."""
+
+import pytest
+
+from ntkit.native._core import (
+    NOTHING,
+    Convert,
+    Fill,
+    Function,
+    Input,
+    Instruction,
+    Kind,
+    Layer,
+    Normalize,
+    Own,
+    Plain,
+    Pool,
+    Rectified,
+    Rectifier,
+    Reduce,
+    Smooth,
+    Store,
+    Tape,
+)
+
+ROW = (1, 1, 4)
+ONE = (1, 1, 1)
+
+# The kernel of a convolution of kernel 1, ReLU and flatten, on rows of four positions; and one operation of every other type.
+OPERATIONS = {
+    "input": Input(size=ROW, channels=2),
+    "layer": Layer(in_size=ROW, out_size=ROW, weight=2.0, activation=Rectifier(deviation_at=1)),
+    "reduce": Reduce(in_size=ROW, out_size=ONE, factor=0.25),
+    "one": Plain(size=ONE),
+    "padded": Layer(in_size=ROW, out_size=ROW, kernel=(1, 1, 3), padding=(0, 0, 1), weight_rate=1.0),
+    "rectified": Rectified(size=ROW, activation=Rectifier(deviation_at=1)),
+    "smooth": Smooth(size=ROW, function=Function.ERF, deviation_at=1),
+    "normalize": Normalize(size=ROW, scale_at=1),
+    "fill": Fill(size=ROW, square=4.0),
+    "pool": Pool(
+        in_size=ROW, out_size=(1, 1, 2), axis=2, kernel=2, stride=2, weights=(0.5, 0.5), totals=(1.0, 1.0), inside_at=5
+    ),
+    "uneven": Pool(
+        in_size=ROW, out_size=(1, 1, 2), axis=2, kernel=3, stride=2, weights=(0.5, 0.4), totals=(1.0, 0.8), inside_at=5
+    ),
+    "wide": Pool(in_size=ROW, out_size=ONE, axis=2, kernel=4, weights=(0.25,), totals=(1.0,), wide=True),
+    "convert": Convert(size=ROW, half_at=1),
+    "store": Store(size=ROW, what=Own.HALF, target_at=5),
+    "row": Plain(size=ROW),
+}
+AT = {name: index for index, name in enumerate(OPERATIONS)}
+
+
+def step(kind, operation, **fields):
+    return Instruction(kind, AT[operation], **fields)
+
+
+READ = step(Kind.INPUT, "input", out_slot=0)
+ACTIVATE = step(Kind.LAYER, "layer", out_slot=1, in_slot=0, covariance_out=True)
+CLEAR = step(Kind.CLEAR, "one", out_slot=0)
+GOOD = [
+    READ,
+    ACTIVATE,
+    CLEAR,
+    step(Kind.REDUCE, "reduce", out_slot=0, in_slot=1, covariance_in=True, covariance_out=True),
+    step(Kind.SETTLE, "one", out_slot=2, in_slot=0, covariance_out=True),
+    step(Kind.OUTPUT, "one", in_slot=2, covariance_in=True),
+]
+SIZES = {
+    "batch": 1,
+    "slots": [4, 4, 1],
+    "accumulators": 1,
+    "accumulator_positions": 1,
+    "own_size": 9,
+    "data_sizes": [8],
+}
+
+
+def tape(instructions=GOOD, operations=None, **sizes):
+    operations = OPERATIONS if operations is None else {**OPERATIONS, **operations}
+    return Tape(list(operations.values()), list(instructions), **{**SIZES, **sizes})
+
+
+def test_a_tape_reads_as_it_was_written():
+    made = tape()
+    assert made.slots == [4, 4, 1] and made.own_size == 9 and made.data_size == 8
+    assert [s.kind for s in made.instructions] == [s.kind for s in GOOD]
+    layer = made.operations[AT["layer"]]
+    assert layer.kernel == [1, 1, 1] and layer.weight == 2.0 and layer.activation.deviation_at == 1
+    assert layer.activation.positive_slope == 1.0 and layer.half_in_at == NOTHING
+
+
+def test_a_tape_prints_every_operation_and_instruction():
+    lines = str(tape()).splitlines()
+    assert lines[0] == "tape: batch 1, slots of 4, 4, 1 positions, 1 sums of 1, 8 data and 9 own numbers per input"
+    assert lines[2] == "0     Input      size 1x1x4, channels 2"
+    assert lines[3] == "1     Layer      in_size 1x1x4, out_size 1x1x4, weight 2, activation (deviation_at 1)"
+    assert "13    Store      size 1x1x4, what half, target_at 5" in lines
+    first = lines.index("instructions") + 1
+    assert lines[first].split() == ["0", "input", "op", "0", "->", "slot", "0", "[0,0,0]", "->", "H"]
+    assert lines[first + 1].split() == [
+        "1",
+        "layer",
+        "op",
+        "1",
+        "slot",
+        "0",
+        "[0,0,0]",
+        "->",
+        "slot",
+        "1",
+        "[0,0,0]",
+        "H",
+        "->",
+        "K",
+    ]
+    assert lines[first + 3].split() == [
+        "3",
+        "reduce",
+        "op",
+        "2",
+        "slot",
+        "1",
+        "[0,0,0]",
+        "->",
+        "sum",
+        "0",
+        "[0,0,0]",
+        "K",
+        "->",
+        "K",
+    ]
+    assert lines[first + 4].split() == [
+        "4",
+        "settle",
+        "op",
+        "3",
+        "sum",
+        "0",
+        "[0,0,0]",
+        "->",
+        "slot",
+        "2",
+        "[0,0,0]",
+        "H",
+        "->",
+        "K",
+    ]
+    assert len(lines) == first + len(GOOD)
+    flags = step(Kind.LAYER, "layer", theta_in=True, theta_out=True, factor=0.5, own_only=True, chained=True, in_slot=0)
+    assert repr(flags).split()[6:] == ["H+Theta", "times", "0.5", "own", "only", "chained"]
+
+
+def test_fields_are_named_and_typed():
+    with pytest.raises(TypeError, match="Pool has no field strides"):
+        Pool(strides=2)
+    with pytest.raises((TypeError, RuntimeError)):
+        Pool(kernel="wide")
+    with pytest.raises(AttributeError):
+        Pool().kernel = 3
+
+
+BAD_OPERATIONS = {
+    "no size": ({"fill": Fill()}, r"operation 8 \(Fill .*every length must be at least 1. Got 0x0x0"),
+    "no channels": ({"input": Input(size=ROW)}, r"operation 0 .*channels must be at least 1. Got 0"),
+    "no such data": ({"input": Input(size=ROW, channels=2, data=1)}, r"operation 0 .*there is no data 1"),
+    "more numbers than data": (
+        {"input": Input(size=ROW, channels=3)},
+        r"reads 12 numbers per input of data that have 8",
+    ),
+    "half beyond the end": (
+        {"input": Input(size=ROW, channels=2, half_at=6)},
+        r"half_at \[6, 10\) ends behind the 9 own numbers",
+    ),
+    "half before the start": (
+        {"input": Input(size=ROW, channels=2, half_at=-3)},
+        r"half_at -3 is before the first own number",
+    ),
+    "no kernel": (
+        {"padded": Layer(in_size=ROW, out_size=ROW, kernel=(1, 0, 1))},
+        r"operation 4 .*kernel, stride and dilation",
+    ),
+    "no deviation": ({"rectified": Rectified(size=ROW)}, r"operation 5 .*deviation_at is needed and not set"),
+    "no deviation of a fused layer": (
+        {"layer": Layer(in_size=ROW, out_size=ROW, activation=Rectifier())},
+        r"operation 1 .*deviation_at is needed",
+    ),
+    "deviation beyond the end": (
+        {"rectified": Rectified(size=ROW, activation=Rectifier(deviation_at=6))},
+        r"deviation_at \[6, 10\) ends behind the 9",
+    ),
+    "a fused layer without weight": (
+        {"layer": Layer(in_size=ROW, out_size=ROW, weight=0.0, activation=Rectifier(deviation_at=1))},
+        "positive weight",
+    ),
+    "half a polynomial": (
+        {"smooth": Smooth(size=ROW, function=Function.POLYNOMIAL, deviation_at=1, hermite_terms=(1.0, 2.0))},
+        r"n \* n Hermite terms",
+    ),
+    "terms of no polynomial": (
+        {"smooth": Smooth(size=ROW, deviation_at=1, hermite_terms=(1.0,))},
+        r"n \* n Hermite terms",
+    ),
+    "scales beyond the end": ({"normalize": Normalize(size=ROW, scale_at=2)}, r"scale_at \[2, 10\) ends behind the 9"),
+    "no such axis": (
+        {"wide": Pool(in_size=ONE, out_size=ONE, axis=3, weights=(1.0,), totals=(1.0,))},
+        "there is no axis 3",
+    ),
+    "weights missing": (
+        {"wide": Pool(in_size=ROW, out_size=ONE, axis=2, kernel=4, weights=(), totals=(1.0,))},
+        "for each of the 1 windows",
+    ),
+    "totals missing": (
+        {"wide": Pool(in_size=ROW, out_size=ONE, axis=2, kernel=4, weights=(1.0,), totals=())},
+        "for each of the 1 windows",
+    ),
+    "another axis changed": (
+        {"wide": Pool(in_size=(1, 2, 4), out_size=ONE, axis=2, kernel=4, weights=(1.0,), totals=(1.0,))},
+        "only the length of the pooled axis",
+    ),
+    "sums beyond the output": (
+        {"reduce": Reduce(in_size=ROW, out_size=ONE, out_stride=(0, 0, 1))},
+        "its last sum is at 3, behind the 1 positions",
+    ),
+    "store beyond the end": ({"store": Store(size=ROW, target_at=6)}, r"target_at \[6, 10\) ends behind the 9"),
+    "store scales beyond the end": (
+        {"store": Store(size=ROW, what=Own.SCALE, target_at=2)},
+        r"target_at \[2, 10\) ends",
+    ),
+    "convert without half": ({"convert": Convert(size=ROW)}, "half_at is needed and not set"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_OPERATIONS)
+def test_operations_that_are_wrong_are_named(name):
+    operations, message = BAD_OPERATIONS[name]
+    with pytest.raises(ValueError, match=message):
+        tape(operations=operations)
+
+
+BAD_INSTRUCTIONS = {
+    "no such operation": (
+        [Instruction(Kind.INPUT, 99, out_slot=0)],
+        r"instruction 0 \(input .*there is no operation 99, only 15",
+    ),
+    "another operation": (
+        [step(Kind.INPUT, "one", out_slot=0)],
+        r"instruction 0 .*needs an operation Input, not Plain",
+    ),
+    "no such slot to write": ([step(Kind.INPUT, "input", out_slot=3)], "there is no slot 3, only 3"),
+    "no such slot to read": (
+        [READ, step(Kind.LAYER, "layer", out_slot=1, in_slot=7)],
+        r"instruction 1 .*there is no slot 7",
+    ),
+    "a slot that is too small": (
+        [step(Kind.INPUT, "input", out_slot=2)],
+        "the plane of 1x1x4 ends behind the 1 positions of slot 2",
+    ),
+    "a slot that is too small to read": (
+        [
+            step(Kind.FILL, "fill", out_slot=0),
+            CLEAR,
+            step(Kind.SETTLE, "one", out_slot=2, in_slot=0),
+            step(Kind.LAYER, "layer", out_slot=0, in_slot=2),
+        ],
+        "instruction 3 .*ends behind the 1 positions of slot 2",
+    ),
+    "a slot that nothing wrote": ([step(Kind.LAYER, "layer", out_slot=1, in_slot=0)], "nothing has written slot 0"),
+    "a sum that nothing cleared": ([READ, ACTIVATE, GOOD[3]], "nothing has cleared accumulator 0"),
+    "no such sum": ([step(Kind.CLEAR, "one", out_slot=1)], "there is no accumulator 1, only 1"),
+    "a sum that is too small": (
+        [step(Kind.CLEAR, "row", out_slot=0)],
+        "the plane of 1x1x4 ends behind the 1 positions of an accumulator",
+    ),
+    "an offset outside": (
+        [step(Kind.INPUT, "input", out_slot=0, out_offset=(0, 0, 4))],
+        "offset 4 along axis 2 is outside a plane of 1x1x4",
+    ),
+    "an offset before": (
+        [step(Kind.INPUT, "input", out_slot=0, out_offset=(0, -1, 0))],
+        "offset -1 along axis 1 is outside",
+    ),
+    "an input offset outside": (
+        [READ, step(Kind.LAYER, "layer", out_slot=1, in_slot=0, in_offset=(0, 0, -4))],
+        "offset -4 along axis 2 is outside",
+    ),
+    "a layer that reads nothing": (
+        [step(Kind.LAYER, "layer", out_slot=0)],
+        "reads no plane, though its windows stay inside",
+    ),
+    "an activation that reads nothing": ([step(Kind.RECTIFIED, "rectified", out_slot=0)], "it reads no slot"),
+    "padding of H without half": (
+        [READ, step(Kind.LAYER, "padded", out_slot=1, in_slot=0)],
+        "half_in_at is needed for the padding of H",
+    ),
+    "Theta beside H without half": (
+        [READ, step(Kind.LAYER, "padded", out_slot=1, in_slot=0, theta_out=True)],
+        "half_in_at|half_out_at is needed",
+    ),
+    "a fused layer of K": (
+        [READ, step(Kind.LAYER, "layer", out_slot=1, in_slot=0, covariance_in=True)],
+        "an activation reads H",
+    ),
+    "a smooth H without half": (
+        [READ, step(Kind.SMOOTH, "smooth", out_slot=1, in_slot=0)],
+        "half_at is needed to write H",
+    ),
+    "the end of a pool that was not begun": (
+        [step(Kind.POOL_END, "pool", out_slot=0)],
+        "nothing has written slot 0, which it changes",
+    ),
+    "an uneven pool without means": (
+        [READ, step(Kind.POOL_END, "uneven", out_slot=0)],
+        "mean_at is needed where the totals of windows differ",
+    ),
+    "a sum of planes that was not begun": (
+        [READ, step(Kind.COMBINE, "row", out_slot=1, in_slot=0)],
+        "nothing has written slot 1",
+    ),
+    "an output with positions": ([READ, step(Kind.OUTPUT, "row", in_slot=0)], "the output must have no positions"),
+    "a chain that ends": ([step(Kind.INPUT, "input", out_slot=0, chained=True)], "it is chained, and nothing follows"),
+    "a chain to another slot": (
+        [
+            step(Kind.FILL, "fill", out_slot=1),
+            step(Kind.INPUT, "input", out_slot=0, chained=True),
+            step(Kind.LAYER, "layer", out_slot=0, in_slot=1),
+        ],
+        "not a layer or reduction that reads slot 0",
+    ),
+    "a chained activation": (
+        [
+            READ,
+            step(Kind.RECTIFIED, "rectified", out_slot=1, in_slot=0, chained=True),
+            step(Kind.LAYER, "layer", out_slot=0, in_slot=1),
+        ],
+        "only an input or a layer can be chained",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INSTRUCTIONS)
+def test_instructions_that_are_wrong_are_named(name):
+    instructions, message = BAD_INSTRUCTIONS[name]
+    with pytest.raises(ValueError, match=message):
+        tape(instructions)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"batch": 0}, "the batch must be at least 1"),
+        ({"slots": [4, 0, 1]}, "a slot must have at least one position. Got 0"),
+        ({"own_size": 0}, "at least one own number"),
+        ({"accumulators": -1}, "must not be negative"),
+        ({"data_sizes": [-8]}, "must not be negative. Got -8"),
+        ({"batch": 3}, "in a network of vectors sizes are 1x1x3. Got 1x1x4"),
+        ({"own_size": 8}, "ends behind the 8 own numbers"),
+    ],
+)
+def test_sizes_that_are_wrong_are_named(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        tape(**sizes)
+
+
+def test_every_kind_has_an_instruction_that_is_accepted():
+    """The tables above would prove nothing if the checker refused everything."""
+    accepted = [
+        *GOOD,
+        step(Kind.RECTIFIED, "rectified", out_slot=1, in_slot=0),
+        step(Kind.SMOOTH, "smooth", out_slot=1, in_slot=0, covariance_out=True),
+        step(Kind.NORMALIZE, "normalize", out_slot=1, in_slot=0),
+        step(Kind.FILL, "fill", out_slot=0),
+        step(Kind.POOL, "pool", out_slot=1, in_slot=0, in_offset=(0, 0, -3), out_offset=(0, 0, -1)),
+        step(Kind.POOL_END, "pool", out_slot=1),
+        step(Kind.OWN_POOL, "pool", out_slot=1, in_slot=0),
+        step(Kind.OWN_POOL_END, "pool", out_slot=0, in_slot=1),
+        step(Kind.COMBINE, "row", out_slot=1, in_slot=0),
+        step(Kind.CONVERT, "convert", out_slot=1, in_slot=0),
+        step(Kind.STORE, "store", in_slot=1),
+        step(Kind.LAYER, "padded", out_slot=0),
+    ]
+    with pytest.raises(ValueError, match="half_in_at"):  # the last one pads H
+        tape(accepted)
+    tape([*accepted[:-1], step(Kind.LAYER, "padded", out_slot=0, covariance_in=True)])
+    assert {made.kind for made in accepted} == set(Kind)
