@@ -1,6 +1,6 @@
 """Neural tangent kernels of ordinary PyTorch modules."""
 
-from ntkit.diagnostics import local_elasticity
+from ntkit.diagnostics import Attribution, attribute, local_elasticity
 from ntkit.dynamics import (
     Descent,
     Evidence,
@@ -57,13 +57,15 @@ from ntkit.labels import (
 )
 from ntkit.native import build_info
 from ntkit.solvers import Solution, solve
-from ntkit.trace import Elementwise, supported_layers
+from ntkit.trace import Adapted, Elementwise, adapt, supported_layers
 
 from . import errors, features, testing
 
 __version__ = build_info().version
 
 __all__ = [
+    "Adapted",
+    "Attribution",
     "Checkpoint",
     "Descent",
     "Elementwise",
@@ -94,9 +96,11 @@ __all__ = [
     "TangentHierarchy",
     "TrainState",
     "Trajectory",
+    "adapt",
     "alignment",
     "as_gpytorch_kernel",
     "as_sklearn_kernel",
+    "attribute",
     "empirical",
     "errors",
     "evidence",
