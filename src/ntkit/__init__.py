@@ -14,9 +14,16 @@ from ntkit.dynamics import (
     max_learning_rate,
     posterior,
 )
-from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKFeatures, NTKRegressor, StreamingRidge
-from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, tabular_pipeline
-from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, RFMClassifier, RFMRegressor
+from ntkit.estimators import (
+    LabelAwareClassifier,
+    NTKClassifier,
+    NTKFeatures,
+    NTKRegressor,
+    RFMClassifier,
+    RFMRegressor,
+    StreamingRidge,
+    tabular_pipeline,
+)
 from ntkit.finite import (
     Checkpoint,
     MonteCarlo,
@@ -86,10 +93,10 @@ __all__ = [
     "NTKFeatures",
     "NTKRegressor",
     "Posterior",
-    "Record",
-    "Schedule",
     "RFMClassifier",
     "RFMRegressor",
+    "Record",
+    "Schedule",
     "Solution",
     "StoredGram",
     "StreamingRidge",

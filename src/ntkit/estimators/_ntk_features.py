@@ -16,7 +16,7 @@ from ntkit.errors import InputError
 from ntkit.kernels import check_input_shape, empirical, fold_rows, infinite_width
 from ntkit.kernels.random_features import jacobian_features, sketched_features
 
-from ._settings import build_model, numpy_dtype, read_dtype
+from ._settings import build_module, numpy_dtype, read_dtype
 
 __all__ = ["NTKFeatures"]
 
@@ -100,7 +100,7 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             raise InputError(f"kernel must be 'ntk' or 'nngp'. Got {self.kernel!r}.")
         if self.method not in ("sketch", "jacobian"):
             raise InputError(f"method must be 'sketch' or 'jacobian'. Got {self.method!r}.")
-        module = build_model(self.module, self.input_shape, rows.shape[1])
+        module = build_module(self.module, self.input_shape, rows.shape[1])
         if self.method == "jacobian":
             if self.kernel != "ntk":
                 raise InputError("method='jacobian' has features of the tangent kernel alone: write kernel='ntk'.")

@@ -12,11 +12,11 @@ from ._conjugate_gradients import CG
 from ._eigenpro import EigenPro
 from ._eigh import Spectrum, decompose
 from ._falkon import Falkon
+from ._in_place import InPlaceFactor, factorize_in_place
 from ._method import Method, System
 from ._nystrom import Nystrom, NystromSystem
 from ._pivoted_cholesky import PivotedCholesky, pivoted_cholesky
 from ._predict import predict
-from ._in_place import InPlaceFactor, factorize_in_place
 from ._solution import Solution
 from ._solve import solve
 from ._status import Outcome, Status
@@ -28,12 +28,12 @@ __all__ = [
     "EigenPro",
     "Estimate",
     "Falkon",
+    "InPlaceFactor",
     "Method",
     "Nystrom",
     "NystromSystem",
     "Outcome",
     "PivotedCholesky",
-    "InPlaceFactor",
     "Solution",
     "Spectrum",
     "Status",
@@ -46,8 +46,8 @@ __all__ = [
     "decompose",
     "factorize",
     "factorize_exactly",
+    "factorize_in_place",
     "pivoted_cholesky",
     "predict",
-    "factorize_in_place",
     "solve",
 ]

@@ -6,7 +6,6 @@ from ._network import Network, check_modes
 
 __all__ = ["BYTE_BUDGET", "Empirical", "EmpiricalKernel", "Network", "check_modes", "empirical", "jacobian_rows"]
 from ._layers import Call, Layer, layer_gram, read_gradients, read_patches, structured_layers
-from ._network import Network, check_modes
 
 __all__ = [
     "BYTE_BUDGET",
