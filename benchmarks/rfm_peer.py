@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from xrfm.rfm_src import RFM
 
+CLOCKS = {False: time.perf_counter, True: time.process_time}
 VALIDATION_ROWS = 50  # it always validates; so many rows cost little
 
 
@@ -26,12 +27,12 @@ def machine(job: dict, diagonal: bool, bandwidth: float, iters: int) -> RFM:
 
 def fixed(job: dict, x: torch.Tensor, y: torch.Tensor, x_test: torch.Tensor) -> tuple[float, np.ndarray]:
     model = machine(job, job["diagonal"], job["bandwidth"], job["iterations"])
-    start = time.perf_counter()
+    start = CLOCKS[job["cpu_time"]]()
     model.fit(
         (x, y), (x[:VALIDATION_ROWS], y[:VALIDATION_ROWS]), iters=job["iterations"], reg=job["ridge"],
         return_best_params=False, early_stop_rfm=False,
     )  # fmt: skip
-    seconds = time.perf_counter() - start
+    seconds = CLOCKS[job["cpu_time"]]() - start
     return seconds, model.predict(x_test).numpy()
 
 
@@ -39,7 +40,7 @@ def grid(job: dict, x: torch.Tensor, y: torch.Tensor, x_test: torch.Tensor) -> t
     """The best of bandwidth, ridge and full or diagonal metric on a fifth of the rows, fitted again on all."""
     rows = torch.from_numpy(np.random.RandomState(0).permutation(len(x)))
     held_out, rest = rows[: len(x) // 5], rows[len(x) // 5 :]
-    start = time.perf_counter()
+    start = CLOCKS[job["cpu_time"]]()
     best = None
     for bandwidth in (2.0, 10.0):
         for ridge in (1e-3, 1e-1):
@@ -61,7 +62,7 @@ def grid(job: dict, x: torch.Tensor, y: torch.Tensor, x_test: torch.Tensor) -> t
         return_best_params=False,
         early_stop_rfm=False,
     )
-    return time.perf_counter() - start, model.predict(x_test).numpy()
+    return CLOCKS[job["cpu_time"]]() - start, model.predict(x_test).numpy()
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Neural tangent kernels of ordinary PyTorch modules."""
 
-from ntkit.diagnostics import local_elasticity
+from ntkit.diagnostics import Attribution, attribute, local_elasticity
 from ntkit.dynamics import (
     Descent,
     Evidence,
@@ -14,9 +14,16 @@ from ntkit.dynamics import (
     max_learning_rate,
     posterior,
 )
-from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKFeatures, NTKRegressor, StreamingRidge
-from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, tabular_pipeline
-from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor, RFMClassifier, RFMRegressor
+from ntkit.estimators import (
+    LabelAwareClassifier,
+    NTKClassifier,
+    NTKFeatures,
+    NTKRegressor,
+    RFMClassifier,
+    RFMRegressor,
+    StreamingRidge,
+    tabular_pipeline,
+)
 from ntkit.finite import (
     Checkpoint,
     MonteCarlo,
@@ -57,13 +64,15 @@ from ntkit.labels import (
 )
 from ntkit.native import build_info
 from ntkit.solvers import Solution, solve
-from ntkit.trace import Elementwise, supported_layers
+from ntkit.trace import Adapted, Elementwise, adapt, supported_layers
 
 from . import errors, features, testing
 
 __version__ = build_info().version
 
 __all__ = [
+    "Adapted",
+    "Attribution",
     "Checkpoint",
     "Descent",
     "Elementwise",
@@ -84,19 +93,21 @@ __all__ = [
     "NTKFeatures",
     "NTKRegressor",
     "Posterior",
-    "Record",
-    "Schedule",
     "RFMClassifier",
     "RFMRegressor",
+    "Record",
+    "Schedule",
     "Solution",
     "StoredGram",
     "StreamingRidge",
     "TangentHierarchy",
     "TrainState",
     "Trajectory",
+    "adapt",
     "alignment",
     "as_gpytorch_kernel",
     "as_sklearn_kernel",
+    "attribute",
     "empirical",
     "errors",
     "evidence",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 
 __all__ = [
-    "DivergenceWarning",
     "AccuracyWarning",
+    "DivergenceWarning",
     "EngineError",
     "InputError",
     "InputTypeError",

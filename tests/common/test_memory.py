@@ -34,6 +34,17 @@ def test_the_kernel_itself_asks_at_once() -> None:
             call(rows)
 
 
+def test_the_empirical_kernel_asks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = torch.nn.Linear(3, 2).double(), torch.ones(10, 3, dtype=torch.float64)
+    monkeypatch.setattr(_memory, "_SMALL", 0)
+    monkeypatch.setattr(_memory, "available_bytes", lambda device: 8 * 10 * 10)
+    ntkit.empirical(net).ntk(x)
+    monkeypatch.setattr(_memory, "available_bytes", lambda device: 8 * 10 * 10 - 1)
+    for call, rows in ((ntkit.empirical(net).ntk, x), (ntkit.empirical(net, output="full").ntk, x[:5])):
+        with pytest.raises(MemoryLimitError, match="n = 10 .*largest n that fits is 9"):
+            call(rows)
+
+
 def test_limits_of_the_system_and_of_a_container(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = available_bytes("cpu")
     assert free is not None and free > 2**20

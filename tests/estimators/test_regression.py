@@ -10,6 +10,7 @@ from tests.estimators.problems import Laplace, regression_data
 
 import ntkit
 from ntkit.errors import JitterWarning
+from ntkit.estimators import _regression
 from ntkit.estimators._regression import fit_dual
 
 X, Y = (torch.from_numpy(one) for one in regression_data())
@@ -50,3 +51,28 @@ def test_calibration_takes_the_factor_of_the_fit(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("ntkit.estimators._tuning.leave_one_out", None)
     ntkit.NTKClassifier(b_std=0.1).fit(X.numpy(), [0, 1, 2] * 20)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("ridge", [0.1, 0.0])
+def test_one_matrix_suffices(dtype: torch.dtype, ridge: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large matrix that is owned is factorised in its own memory, and nothing of its size is copied."""
+    expected = fit_dual(GRAM.to(dtype), Y.to(dtype), ridge, math.inf, left_out=True)
+    monkeypatch.setattr(_regression, "_LARGE", 60)
+    monkeypatch.setattr(_regression, "best_factor", None)
+    found = fit_dual(GRAM.to(dtype, copy=True), Y.to(dtype), ridge, math.inf, left_out=True, owned=True)
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-3
+    torch.testing.assert_close(found.dual, expected.dual, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(found.left_out, expected.left_out, rtol=tolerance, atol=tolerance)
+    assert "in place" in found.status
+
+
+def test_singular_matrix_in_place_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    gram = Laplace()(torch.cat([X, X]))
+    y = torch.cat([Y, Y])
+    with pytest.warns(JitterWarning):
+        expected = fit_dual(gram, y, 0.0, math.inf, left_out=True)
+    monkeypatch.setattr(_regression, "_LARGE", 60)
+    with pytest.warns(JitterWarning):
+        found = fit_dual(gram.clone(), y, 0.0, math.inf, left_out=True, owned=True)
+    assert torch.equal(found.dual, expected.dual) and found.jitter == expected.jitter

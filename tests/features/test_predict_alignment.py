@@ -96,7 +96,11 @@ def test_zero_labels_have_no_correlation() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda x, y: features.predict_alignment(x, y, moments="exact"), InputError, '"limit", "sampled" or four numbers'),
+        (
+            lambda x, y: features.predict_alignment(x, y, moments="exact"),
+            InputError,
+            '"limit", "sampled" or four numbers',
+        ),
         (lambda x, y: features.predict_alignment(x, y, moments="sampled"), InputTypeError, "generator"),
         (lambda x, y: features.predict_alignment(x, y, width=0), InputError, "at least 1"),
         (lambda x, y: features.predict_alignment(x, y, width=2.0), InputTypeError, "width"),

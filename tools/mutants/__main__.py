@@ -25,10 +25,13 @@ import subprocess
 import sys
 import time
 import tomllib
+import traceback
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
-from child import run_tests
+import pytest
+from child import UNPATCHED, run_tests, run_tests_now, with_tests_collected
 from sites import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,6 +53,8 @@ IMPORTS = (
     "torch._dynamo",
 )
 Tests = dict[str, tuple[float, set[str]]]
+Entry = tuple[Mutant, dict[str, float], Path]  # with the tests to run and the file of the result
+Task = tuple[str, float, Path, Callable[[], None]]
 
 
 def main() -> int:
@@ -61,7 +66,7 @@ def main() -> int:
         os.environ.setdefault(variable, "1")  # before numpy and torch: a process with threads must not fork
     for name in IMPORTS:
         importlib.import_module(name)
-    tests = _coverage(key, files, arguments.jobs)
+    tests = _coverage(files, arguments.jobs)
     equivalent = _equivalent()
     chosen = _survivors() if arguments.again else _draw(arguments.folders, arguments.n, arguments.seed, equivalent)
     unchanged = [
@@ -106,19 +111,23 @@ def _copy() -> str:
         check=True,
         cwd=ROOT,
     ).stdout.split("\n")
-    digest = hashlib.sha256()
     for name in sorted(filter(None, listed)):
         source = ROOT / name
         if source.is_file():
             target = TREE / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-            if name.startswith(("src/", "tests/")) or name == "pyproject.toml":
-                digest.update(name.encode() + target.read_bytes())
     shutil.copy(core, TREE / "src" / "ntkit" / "native")
     beside = ROOT.parent / "shared"  # data that some tests look for beside the checkout
     if beside.exists() and not (STORE / "shared").exists():
         (STORE / "shared").symlink_to(beside)
+    return _hash([path for folder in ("src", "tests") for path in (TREE / folder).rglob("*.*") if path.suffix != ".so"])
+
+
+def _hash(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(str(path.relative_to(TREE)).encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -134,16 +143,18 @@ def _test_files(folders: Iterable[str]) -> list[str]:
     return [str(path.relative_to(TREE)) for path in paths]
 
 
-def _coverage(key: str, files: list[str], jobs: int) -> Tests:
+def _coverage(files: list[str], jobs: int) -> Tests:
     """Give each passing test's CPU seconds and the functions it executes."""
-    folder = STORE / "coverage" / key
+    folder = STORE / "coverage"
     folder.mkdir(parents=True, exist_ok=True)
-    outs = {file: folder / f"{file.replace('/', '.')}.json" for file in files}
+    helpers = [path for path in (TREE / "tests").rglob("*.py") if not path.name.startswith("test_")]
+    common = _hash([TREE / "pyproject.toml", *(TREE / "src").rglob("*.py"), *helpers])
+    outs = {file: folder / f"{file.replace('/', '.')}-{common}-{_hash([TREE / file])}.json" for file in files}
     missing = [file for file in files if not outs[file].exists()]
     size = {file: (TREE / file).stat().st_size for file in missing}
     tasks = []
     for file in sorted(missing, key=lambda f: -size[f]):  # long ones first, so that all processes end together
-        tasks.append((file, 3600.0, outs[file], lambda f=file: run_tests(TREE, [f], None, None, outs[f])))
+        tasks.append((file, 3600.0, outs[file], partial(run_tests, TREE, [file], None, None, outs[file])))
     _fork(tasks, jobs, lambda name, done, total: print(f"\rcoverage {done}/{total} {name:60.60}", end="", flush=True))
     if missing:
         print()
@@ -200,20 +211,47 @@ def _run(key: str, chosen: list[Mutant], tests: Tests, arguments: argparse.Names
     folder = STORE / "results" / key
     folder.mkdir(parents=True, exist_ok=True)
     outs = [folder / f"{hashlib.sha256(f'{m.file}{m.source}'.encode()).hexdigest()[:20]}.json" for m in chosen]
-    tasks = []
-    for mutant, out in zip(chosen, outs, strict=True):
-        order = _order(mutant, tests, arguments.budget)
-        if not out.exists():
-            files = list(dict.fromkeys(node.split("::")[0] for node in order))
-            limit = 120 + 20 * sum(order.values())
-            name = f"{mutant.file}:{mutant.line}"
-            tasks.append((name, limit, out, lambda m=mutant, o=out, f=files, t=order: run_tests(TREE, f, t, m, o)))
+    missing = [(mutant, _order(mutant, tests, arguments.budget), out) for mutant, out in zip(chosen, outs, strict=True)]
+    missing = [entry for entry in missing if not entry[2].exists()]
     started = time.monotonic()
 
     def show(name: str, done: int, total: int) -> None:
         print(f"\r{done}/{total} {time.monotonic() - started:.0f} s {name:50.50}", end="", flush=True)
 
-    _fork(tasks, arguments.jobs, show)
+    def tasks(entries: list[Entry], work: Callable[..., None]) -> list[Task]:
+        return [
+            (f"{mutant.file}:{mutant.line}", 120 + 20 * sum(order.values()), out, partial(work, mutant, order, out))
+            for mutant, order, out in entries
+        ]
+
+    # Most mutants are in functions, whose code is replaced in a process that has imported and collected everything.
+    inside = [entry for entry in missing if entry[0].function]
+    if inside:
+        files = list(dict.fromkeys(node.split("::")[0] for _, order, _ in inside for node in order))
+
+        def session() -> None:
+            def loop(items: dict[str, pytest.Item]) -> None:
+                def patched(mutant: Mutant, order: dict[str, float], out: Path) -> None:
+                    run_tests_now(items, order, mutant, TREE, out)
+
+                _fork(tasks(inside, patched), arguments.jobs, show)
+
+            with_tests_collected(TREE, files, loop)
+            os._exit(0)
+
+        process = os.fork()
+        if process == 0:
+            session()
+        os.waitpid(process, 0)
+        print()
+
+    def imported(mutant: Mutant, order: dict[str, float], out: Path) -> None:
+        run_tests(TREE, list(dict.fromkeys(node.split("::")[0] for node in order)), order, mutant, out)
+
+    rest = [e for e in missing if not e[2].exists() or json.loads(e[2].read_text())["failed"] == UNPATCHED]
+    for _, _, out in rest:
+        out.unlink(missing_ok=True)
+    _fork(tasks(rest, imported), arguments.jobs, show)
     print()
     results = []
     for mutant, out in zip(chosen, outs, strict=True):
@@ -252,9 +290,7 @@ def _order(mutant: Mutant, tests: Tests, budget: float) -> dict[str, float]:
     return order
 
 
-def _fork(
-    tasks: list[tuple[str, float, Path, Callable[[], None]]], jobs: int, show: Callable[[str, int, int], None]
-) -> None:
+def _fork(tasks: list[Task], jobs: int, show: Callable[[str, int, int], None]) -> None:
     """Run tasks (name, limit of seconds, result file, what to do) in forked processes, some at a time."""
     waiting, running, done = list(reversed(tasks)), {}, 0
     while waiting or running:
@@ -265,7 +301,10 @@ def _fork(
             if process == 0:
                 try:
                     work()
+                except BaseException:
+                    traceback.print_exc()
                 finally:
+                    sys.stderr.flush()
                     os._exit(1)
             running[process] = (name, time.monotonic() + limit, out)
         time.sleep(0.05)

@@ -1,7 +1,9 @@
-"""What a forked child does: import ntkit from a copy of the tree, perhaps with one file changed, and run some tests."""
+"""What forked processes do: import ntkit from a copy of the tree, put one mutant into it, and run some tests."""
 
 from __future__ import annotations
 
+import functools
+import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -12,16 +14,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
 from sites import Mutant
 
-__all__ = ["run_tests"]
+__all__ = ["UNPATCHED", "run_tests", "run_tests_now", "with_tests_collected"]
 
+UNPATCHED = "no function to patch"
 BYTES = 8 * 2**30  # a mutant that asks for more than this is killed by its MemoryError
 
 
@@ -42,11 +45,7 @@ def run_tests(tree: Path, files: list[str], order: dict[str, float] | None, muta
     out
         Receives JSON: ``{"failed": node id or None, "tests": {node id: [passed, CPU seconds, functions]}}``.
     """
-    os.setpgid(0, 0)
-    log = os.open(out.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+    _isolate(out)
     os.chdir(tree)
     plugin = _Order(order) if order is not None else _Coverage(tree / "src" / "ntkit")
     failed = "import"
@@ -68,6 +67,89 @@ def run_tests(tree: Path, files: list[str], order: dict[str, float] | None, muta
         print(repr(error))
     out.write_text(json.dumps({"failed": failed, "tests": plugin.tests}))
     os._exit(0)
+
+
+def with_tests_collected(tree: Path, files: list[str], work: Callable[[dict[str, pytest.Item]], None]) -> None:
+    """Import ntkit and collect tests once in this process, then give them to ``work``, by node id."""
+    os.chdir(tree)
+    _import_ntkit(tree, None)
+
+    class Loop:
+        def pytest_runtestloop(self, session: pytest.Session) -> bool:
+            work({item.nodeid: item for item in session.items})
+            return True
+
+    arguments = [
+        "-q",
+        "-s",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:benchmark",
+        f"--basetemp={tree.parent / 'tmp'}",
+    ]
+    pytest.main([*arguments, f"--rootdir={tree}", *files], plugins=[Loop()])
+
+
+def run_tests_now(
+    items: dict[str, pytest.Item], order: dict[str, float], mutant: Mutant, tree: Path, out: Path
+) -> None:
+    """Put a mutant into the functions of this process, run collected tests in order up to the first failure, and exit.
+
+    What ``out`` receives is that of :func:`run_tests`; "failed" is ``UNPATCHED`` where the mutant is in no function.
+    """
+    _isolate(out)
+    failed: str | None = UNPATCHED
+    if _patch(mutant, tree):
+        plugin = _Order(order)
+        chosen = [items[node] for node in order if node in items]
+        next(iter(items.values())).config.pluginmanager.register(plugin)
+        for item, following in zip(chosen, [*chosen[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if plugin.failed is not None:
+                break
+        failed = plugin.failed
+    out.write_text(json.dumps({"failed": failed, "tests": {}}))
+    os._exit(0)
+
+
+def _isolate(out: Path) -> None:
+    """Make this process one of its own group, with a log and a limit of memory."""
+    os.setpgid(0, 0)
+    log = os.open(out.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+
+
+def _patch(mutant: Mutant, tree: Path) -> bool:
+    """Give every function made from the changed source its new code; tell whether there was one."""
+    path = str(tree / "src" / "ntkit" / mutant.file)
+    name = mutant.function.split(".<locals>.")[0]  # inner functions are made from the code of the outer one
+    codes = [
+        code for code in _codes(compile(mutant.source, path, "exec", dont_inherit=True)) if code.co_qualname == name
+    ]
+    found = False
+    for thing in gc.get_objects():
+        # type(): isinstance() would run code of objects that answer for their class.
+        if type(thing) is functools._lru_cache_wrapper and thing.__module__.startswith("ntkit"):
+            thing.cache_clear()  # of what collecting the tests computed without the mutant
+        if type(thing) is FunctionType and thing.__code__.co_filename == path and thing.__code__.co_qualname == name:
+            same = [code for code in codes if code.co_firstlineno == thing.__code__.co_firstlineno]
+            if len(same) != 1 or same[0].co_freevars != thing.__code__.co_freevars:
+                return False
+            thing.__code__ = same[0]
+            found = True
+    return found
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def _import_ntkit(tree: Path, mutant: Mutant | None) -> None:

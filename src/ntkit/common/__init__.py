@@ -9,7 +9,6 @@ from ._linear_system import check_gram, check_ridge, check_right_hand_side
 from ._losses import Loss, LossFunction, find_loss, read_output_targets, read_targets
 from ._memory import available_bytes, check_gram_memory
 from ._mirror import mirror_rows, mirror_upper
-from ._losses import Loss, LossFunction, find_loss, read_targets
 from ._module_copies import OwnParameters, copy_module, restored_tensors
 from ._nested_derivatives import Elementary
 from ._numbers import Numbers, as_columns, check_steps, check_times, listed
@@ -22,9 +21,9 @@ from ._parameters import (
     strip_ntk,
 )
 from ._progress import Progress, shifted_progress
+from ._random_rotation import random_rotation
 from ._row_blocks import block_rows, row_blocks, split_rows
 from ._singular import why_singular
-from ._random_rotation import random_rotation
 from ._threads import SERIAL_ENTRIES, on_threads, serial_product
 
 __all__ = [
@@ -67,11 +66,11 @@ __all__ = [
     "ntk_gains",
     "on_threads",
     "parameter_source",
-    "read_output_targets",
     "random_rotation",
+    "read_output_targets",
     "read_targets",
-    "row_blocks",
     "restored_tensors",
+    "row_blocks",
     "serial_product",
     "shifted_progress",
     "split_rows",

@@ -99,7 +99,7 @@ def _check_kind(name: str, x: Tensor) -> None:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Tell whether no value is NaN or infinite: by the least and the most, which NaN spreads to, without a mask of each value."""
+    """Tell whether every value is finite, by the extremes, which a NaN reaches too; this takes no mask."""
     return values.numel() == 0 or all(math.isfinite(extreme) for extreme in torch.aminmax(values.detach()))
 
 

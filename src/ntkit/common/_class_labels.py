@@ -28,7 +28,7 @@ def check_labels(name: str, y: Tensor, n: int, device: torch.device) -> None:
     if y.shape != (n,):
         hint = ""
         if y.ndim == 2 and len(y) == n:
-            hint = f" Write {name}[:, 0]." if y.shape[1] == 1 else f" Write {name}.argmax(1) for one column a class."
+            hint = f" Write {name}[:, 0]." if y.shape[1] == 1 else f" Write {name}.argmax(1) for one column per class."
         raise InputError(f"{name} must have shape ({n},), one class for each point. Got shape {tuple(y.shape)}.{hint}")
     if y.device != device:
         raise InputTypeError(

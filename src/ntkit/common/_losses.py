@@ -71,7 +71,7 @@ _LOSSES = {
 
 
 def find_loss(loss: str | LossFunction) -> Loss:
-    """Give the loss of a name, or of a function of one's own, whose gradient torch finds."""
+    """Give the loss of that name, or wrap a user's function, whose gradient torch computes."""
     if isinstance(loss, str):
         if loss not in _LOSSES:
             names = ", ".join(map(repr, _LOSSES))

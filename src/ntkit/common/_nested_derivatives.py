@@ -2,7 +2,8 @@
 
 torch's own forward-mode derivative of ``layer_norm`` and ``instance_norm`` is right once, but derivatives of it are wrong
 without any error (torch 2.13: the second derivative along a line already is; taken backwards, the third); those of ``glu``
-(beyond the first) and of weight norms do not exist. A test compares the operations here, and many that are left as they are, with derivatives taken backwards.
+(beyond the first) and of weight norms do not exist.
+A test compares the operations here, and many that are left as they are, with derivatives taken backwards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spectral filters: what gradient flow and gradient descent have made of each eigendirection."""
+"""Spectral filters: how far gradient flow and gradient descent have learnt each eigendirection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Descent", "descent_filter", "flow_filter", "largest_gram_eigenvalue"
 class Descent:
     r"""Gradient descent in steps, in the manner of ``torch.optim.SGD`` over the whole training set.
 
-    With the gradient g of the loss, summed over the points, the velocity is :math:`b \leftarrow m b + g` and the step
+    With the gradient g of the loss **summed** over the points, the velocity is :math:`b \leftarrow m b + g` and the step
     :math:`-\eta b`, or :math:`-\eta (g + m b)` for Nesterov's.
 
     Attributes
@@ -27,9 +27,14 @@ class Descent:
     learning_rate
         :math:`\eta > 0`.
     momentum
-        m, at least 0 and below 1.
+        m, at least 0 and below 1. Default 0.
     nesterov
-        Nesterov's momentum instead of the heavy ball.
+        Nesterov's momentum instead of the heavy ball. Default False.
+
+    See Also
+    --------
+    ntkit.GradientFlow : takes one, ``predict(x, t=steps, descent=...)``.
+    ntkit.Schedule : gradient descent of finite networks.
 
     Examples
     --------
@@ -110,12 +115,22 @@ def max_learning_rate(
     gram : Tensor of shape (n, n)
         Theta(X, X).
     ridge : float
-        Relative to trace(K)/n; it is added to the eigenvalues.
-    momentum, nesterov
-        See :class:`Descent`.
+        Relative to trace(K)/n; it is added to the eigenvalues. Default 0.
+    momentum : float
+    nesterov : bool
+        See :class:`Descent`. Defaults 0 and False.
     curvature : float
         Of the loss in the outputs: 1 for the squared error, at most 1/2 for cross-entropy and 1/4 for binary cross-entropy,
-        for which the bound is sufficient.
+        for which the bound is sufficient. Default 1.
+
+    Returns
+    -------
+    float
+        For the loss **summed** over the points; that for their mean is n times larger.
+
+    See Also
+    --------
+    ntkit.GradientFlow.max_learning_rate : of a fitted flow.
 
     Examples
     --------

@@ -66,8 +66,11 @@ def log_marginal_likelihood(gram: Tensor, y: Tensor, ridge: float | Tensor = 0.0
     Parameters
     ----------
     gram : Tensor of shape (n, n)
+        K.
     y : Tensor of shape (n,) or (n, k)
+        Targets.
     ridge : float or Tensor of one element
+        r. Default 0.
 
     Returns
     -------
@@ -78,6 +81,10 @@ def log_marginal_likelihood(gram: Tensor, y: Tensor, ridge: float | Tensor = 0.0
     ------
     SingularKernelError
         When A is numerically singular, where the density does not exist.
+
+    See Also
+    --------
+    evidence : maximises it.
 
     Examples
     --------
@@ -138,20 +145,26 @@ def evidence(
     y : Tensor of shape (n,) or (n, k)
         Targets; centre and scale them so that a zero-mean process is a fair model.
     kernel : {"nngp", "ntk"}
-        Which kernel is the covariance.
+        Which kernel is the covariance. Default ``"nngp"``.
     w_std, b_std, ridge : float
-        Where the search starts, all positive (but for what is fixed).
+        Where the search starts, all positive (but for what is fixed). Defaults sqrt(2), 0.1 and 0.01.
     fixed : sequence of str
         Names among ``"w_std"``, ``"b_std"``, ``"ridge"`` that keep their start. The b_std of a module without biases has no
-        effect and stays too.
+        effect and stays too. Default: none.
     depths : sequence of int, optional
-        Depths to try, each with a search of its own.
+        Depths to try, each with a search of its own. Default None: the module as it is.
     max_steps : int
-        Steps of L-BFGS at most, for each depth.
+        Steps of L-BFGS at most, for each depth. Default 50.
 
     Returns
     -------
     Evidence
+
+    See Also
+    --------
+    log_marginal_likelihood : what is maximised.
+    ntkit.leave_one_out : chooses ridge and stopping time by prediction error instead.
+    ntkit.as_gpytorch_kernel, ntkit.as_sklearn_kernel : the same search by other libraries.
 
     Examples
     --------

@@ -55,16 +55,16 @@ class GradientFlow:
     Parameters
     ----------
     kernel : Kernel or "precomputed"
-        With ``"precomputed"``, ``fit`` takes K(X, X) and ``predict`` K(x, X) in place of points.
+        With ``"precomputed"``, ``fit`` takes K(X, X) and ``predict`` K(x, X) in place of points. No default.
     loss : {"mse", "cross_entropy", "binary_cross_entropy"} or callable
         ``"mse"`` is half the sum of squares. Cross-entropies take logits as outputs. A function takes outputs and targets, both
-        shaped like y, and gives the sum over points, differentiable by torch.
+        shaped like y, and gives the sum over points, differentiable by torch. Default ``"mse"``.
     ridge : float
-        Relative to trace(K)/n.
+        Relative to trace(K)/n. Default 0.
     integrator, rtol, atol, max_evaluations
-        For losses without closed form: a method of ``scipy.integrate.solve_ivp`` (``"RK45"`` needs one product with K an
+        For losses without closed form: a method of ``scipy.integrate.solve_ivp`` (``"RK45"`` needs one product with K per
         evaluation; ``"LSODA"`` is faster on stiff problems of a few hundred outputs), its tolerances, and the number of
-        evaluations after which it gives up.
+        evaluations after which it gives up. Defaults ``"RK45"``, 1e-6, 1e-8 and 200,000.
 
     Attributes
     ----------
@@ -73,7 +73,14 @@ class GradientFlow:
 
     Notes
     -----
-    Times are those of ``f' = -Theta dL/df`` with the sum over points, not their mean. Nothing here carries gradients.
+    Times are those of gradient flow of the loss **summed** over the points, ``f' = -Theta dL/df``, not of its mean, as
+    everywhere in ntkit: a step of gradient descent with learning rate eta takes the time eta. Nothing here carries gradients.
+
+    See Also
+    --------
+    ntkit.posterior : the spread of an ensemble besides its mean.
+    ntkit.train : the same training of a finite network.
+    ntkit.leave_one_out : chooses when to stop.
 
     Examples
     --------
@@ -109,7 +116,7 @@ class GradientFlow:
         self._fitted = False
 
     def fit(self, x: Tensor, y: Tensor, f0: Start | None = None, overwrite: bool = False) -> GradientFlow:
-        """Take the training data; the work is done when predictions are asked for, and kept.
+        """Take the training data; predictions do the work when they are first asked for, and keep it.
 
         Parameters
         ----------
@@ -118,10 +125,11 @@ class GradientFlow:
         y : Tensor
             Targets, shape (n,) or (n, k), in the dtype of the kernel; for cross-entropy also classes, integers of shape (n,).
         f0 : Tensor or callable, optional
-            The outputs before training: on the training points, or as a function of points. Zero if not given.
+            The outputs before training: on the training points, or as a function of points. Default None: zero.
         overwrite : bool
             Let the eigenvectors take the place of K(X, X) in memory when a finite time is asked for: then at most 3 n^2
             values are held, with a matrix of yours included. The kernels of ``infinite_width`` do so by themselves.
+            Default False.
         """
         check_tensor("x", x)
         if isinstance(self.kernel, Kernel):
@@ -176,15 +184,16 @@ class GradientFlow:
         Parameters
         ----------
         x : Tensor, optional
-            Points, or K(x, X) for a precomputed kernel; the training points if not given.
+            Points, or K(x, X) for a precomputed kernel. Default None: the training points.
         t : float or sequence of floats
-            Times from 0 on. Infinity is training to the end, which only the squared error has in closed form.
+            Times from 0 on. Infinity is training to the end, which only the squared error has in closed form. Default
+            infinity.
         f0 : Tensor or callable, optional
-            The outputs at x before training; needed where ``fit`` was given values instead of a function.
+            The outputs at x before training; needed where ``fit`` was given values instead of a function. Default None.
         descent : Descent, optional
-            Gradient descent instead of gradient flow; t then counts steps.
+            Gradient descent instead of gradient flow; t then counts steps. Default None.
         progress : callable, optional
-            Called with the steps done and the steps there are, where steps are taken one by one.
+            Called with the steps done and the steps there are, where steps are taken one by one. Default None.
         """
         self._check_fitted()
         times, single = self._times(t, descent)
@@ -268,18 +277,13 @@ class GradientFlow:
             raise InputError(
                 f"the curvature of the loss {self.loss.name} is not known: use ntkit.max_learning_rate(gram, curvature=...)."
             )
-        gram = (
-            self._squared.gram
-            if self._squared is not None
-            else self._problem.gram
-            if self._problem is not None
-            else None
-        )
-        if gram is None:
-            assert self._squared is not None
-            top = float(self._squared.spectrum.values[-1])
+        held = self._squared if self._squared is not None else self._problem
+        assert held is not None
+        if held.gram is not None:
+            top = largest_gram_eigenvalue(held.gram)
         else:
-            top = largest_gram_eigenvalue(gram)
+            assert isinstance(held, SquaredError)
+            top = float(held.spectrum.values[-1])
         largest = self.loss.curvature * top + self._shift
         return Descent(1.0, momentum, nesterov).stability / largest if largest > 0 else math.inf
 
@@ -318,7 +322,7 @@ class GradientFlow:
         return torch.stack([self._problem.gram @ one for one in self._weights(times, descent, progress)])
 
     def _apply(self, x: Tensor, columns: Tensor) -> Tensor:
-        """Give K(x, X) times columns, a block of rows at a time."""
+        """Give K(x, X) times columns, one block of rows at a time."""
         if not isinstance(self.kernel, Kernel):
             if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != len(columns) or x.dtype != columns.dtype:
                 raise InputError(
@@ -360,7 +364,7 @@ class GradientFlow:
 
 
 def _columns_of(loss: Loss, shape: tuple[int, ...]) -> Loss:
-    """Let a function of one's own see outputs and targets in the shape of y, (n,) where that was given."""
+    """Let a user's loss see outputs and targets in the shape of y, (n,) where y has that shape."""
     if shape or loss.curvature is not None:
         return loss
     return Loss(

@@ -96,13 +96,19 @@ def leave_one_out(
     y : Tensor of shape (n,) or (n, k)
         Targets, of the Gram matrix's dtype and device. Subtract f_0(X) first where training starts from it.
     ridges : float or sequence of floats
-        Candidates, relative to trace(K)/n. One alone, with infinite time, costs a Cholesky factorisation.
+        Candidates, relative to trace(K)/n. One alone, with infinite time, costs a Cholesky factorisation. Default 0.
     times : float or sequence of floats
-        Candidate stopping times of gradient flow, ``f' = -K (f - y)``; infinity is kernel ridge regression.
+        Candidate stopping times of gradient flow of half the **summed** squared error, ``f' = -K (f - y)``; infinity is kernel
+        ridge regression. Default infinity.
 
     Returns
     -------
     LeaveOneOut
+
+    See Also
+    --------
+    ntkit.evidence : chooses by marginal likelihood instead, gains too.
+    ntkit.NTKRegressor, ntkit.NTKClassifier : choose by it, ``tune="loo"``.
 
     References
     ----------

@@ -108,8 +108,11 @@ class KernelEstimator(BaseEstimator):
             return self._fit_large(
                 read_method(solver, self.n_centres), kernel, X, targets, weighting, ridge, time, left_out
             )
-        # K, and its factor or its eigenvectors with what the eigensolver needs beside them.
-        matrices = (2 if self.tune in (None, "evidence") and math.isinf(time) else 4) - self._is_precomputed()
+        # K in place of which its factor comes; or K and its factor; or its eigenvectors and what the eigensolver needs.
+        owned = isinstance(kernel, InfiniteWidthKernel)
+        simple = self.tune in (None, "evidence") and math.isinf(time)
+        matrices = (1 if owned and device.type == "cpu" else 2) if simple else 4
+        matrices -= self._is_precomputed()
         check_gram_memory(len(X), len(X), dtype, device, matrices=matrices, what="a fit")
         batch, y = as_batch(self, X, device), as_tensor(targets, dtype, device)
         tuning: LeaveOneOut | Evidence | None = None
@@ -128,14 +131,15 @@ class KernelEstimator(BaseEstimator):
                 raise InputError(f"kernel(x) must have shape {(len(X), len(X))}. Got {tuple(gram.shape)}.")
             unit = weighting.ridge_unit(gram.diagonal())
             # Another kernel may give out a matrix that it keeps.
-            system = weighting.apply_to_gram(gram, owned=isinstance(kernel, InfiniteWidthKernel))
+            system = weighting.apply_to_gram(gram, owned)
+            owned = owned or system is not gram
             columns = weighting.scale(y)
             del gram
             if self.tune in ("loo", "auto"):
                 tuning = tune_by_leave_one_out(system, columns, self.ridge, self.stopping_time, unit)
                 ridge, time = tuning.ridge, tuning.time
             known = tuning if isinstance(tuning, LeaveOneOut) else None
-            fit = fit_dual(system, columns, unit * ridge, time, left_out, known)
+            fit = fit_dual(system, columns, unit * ridge, time, left_out, known, owned)
         self.kernel_: Kernel | str = "precomputed" if kernel is None else kernel
         self.X_fit_ = None if kernel is None else X
         self.dual_coef_: NDArray[Any] = weighting.scale(fit.dual).cpu().numpy()

@@ -19,6 +19,8 @@ from ntkit.features.rfm import RFMSettings, RFMState, recursion
 
 __all__ = ["Candidate", "RFMChoice", "choose", "listed_numbers", "quiet_recursion"]
 
+_FEWEST_PATHS = 4
+
 Error = Callable[[Tensor, Tensor], float]
 """Of predictions and targets, both of shape (m, c): the smaller the better."""
 
@@ -57,7 +59,8 @@ class RFMChoice:
     candidates
         All that were tried.
     errors
-        Of each the mean error on the parts held out, shape (candidates,); empty where there was nothing to choose.
+        Of each the mean error on the parts held out, shape (candidates,); infinite for those dropped before the last part;
+        empty where there was nothing to choose.
     parts
         How many parts were held out in turn.
     """
@@ -77,6 +80,8 @@ def choose(
     error: Error,
 ) -> RFMChoice:
     """Give the candidate with the least mean error on rows held out; the first one where no rows are.
+
+    After each part the worse half of the settings is dropped, each judged by its best number of updates, down to four.
 
     Parameters
     ----------
@@ -101,19 +106,24 @@ def choose(
     )
     if len(candidates) == 1 or not parts:
         return RFMChoice(candidates[0], candidates, np.empty(0), 0)
-    errors = np.zeros(len(candidates))
-    for fit, held_out in parts:
+    updates = list(grid["iterations"])
+    errors = np.zeros((len(paths), len(updates)))
+    remaining = list(range(len(paths)))
+    for number, (fit, held_out) in enumerate(parts, start=1):
         inside, outside = torch.from_numpy(fit).to(x.device), torch.from_numpy(held_out).to(x.device)
-        index = 0
-        for path in paths:
-            found = {}
-            for number, state in enumerate(quiet_recursion(x[inside], y[inside], settings(path))):
-                if number in grid["iterations"]:
-                    found[number] = error(state.predict(x[outside]), y[outside])
-            for iterations in grid["iterations"]:
-                errors[index] += found[iterations] / len(parts)
-                index += 1
-    errors[np.isnan(errors)] = math.inf
+        for index in remaining:
+            found = [
+                error(state.predict(x[outside]), y[outside]) if iteration in updates else math.nan
+                for iteration, state in enumerate(quiet_recursion(x[inside], y[inside], settings(paths[index])))
+            ]
+            errors[index] += [found[iteration] for iteration in updates]
+        if number < len(parts):
+            keep = max(_FEWEST_PATHS, -(-len(remaining) // 2))
+            best = np.nanmin(np.where(np.isnan(errors), math.inf, errors), axis=1)
+            dropped = sorted(remaining, key=lambda index: best[index])[keep:]
+            errors[dropped] = math.inf
+            remaining = [index for index in remaining if index not in dropped]
+    errors = np.where(np.isnan(errors), math.inf, errors / len(parts)).ravel()
     return RFMChoice(candidates[int(errors.argmin())], candidates, errors, len(parts))
 
 

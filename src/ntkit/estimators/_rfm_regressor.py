@@ -28,7 +28,8 @@ class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
     (Radhakrishnan et al. 2022). Targets are centred first.
 
     What is left at "auto", or given as a sequence of candidates, is chosen by the mean squared error on random parts of the
-    training data: a fifth, once from 1,000 rows on and five times in turn below; then everything is fitted again on all rows.
+    training data: a fifth, once from 1,000 rows on and four times in turn below, where the worse half of the settings is dropped
+    after each; then everything is fitted again on all rows.
     (Closed-form leave-one-out errors would be optimistic: the metric has seen the labels.) Below 10 rows the first candidate
     is used.
 
@@ -38,7 +39,7 @@ class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
         :math:`e^{-r/L}`, :math:`e^{-r^2/2L^2}` with the distance r in the metric; a kernel of your own that torch can
         differentiate; or a module, whose infinite-width NTK is taken.
     iterations : int, sequence of int or "auto"
-        How often M is updated. "auto" is 0 to 6.
+        How often M is updated. "auto" is 0 to 5.
     ridge : float, sequence of float or "auto"
         Relative to ``trace(K)/n``. "auto" is 1e-3 or 1e-1.
     bandwidth : float, sequence of float, "median" or "auto"

@@ -34,7 +34,7 @@ _RIDGES = {
     for dtype, lowest in ((torch.float64, -8), (torch.float32, -5))
 }
 _GAIN_POINTS, _GAIN_STEPS, _START_B_STD = 256, 20, 0.1
-# In units of 1/trace(K), before which nothing is learnt; directions of 1e-10 trace(K) are learnt at the last.
+# In units of 1/trace(K): nothing is learnt before the first, and the last learns directions of 1e-10 trace(K).
 _TIMES = tuple(float(10**power) for power in np.arange(0, 10.25, 0.5))
 
 
@@ -61,7 +61,7 @@ def check_tuning(tune: str | None, ridge: Candidates, stopping_time: Candidates)
 def tune_by_leave_one_out(
     gram: Tensor, y: Tensor, ridge: Candidates, stopping_time: Candidates, unit: float = 1.0
 ) -> LeaveOneOut:
-    """Choose what is given as candidates, the ridge where nothing is, by the mean squared leave-one-out error.
+    """Choose by the mean squared leave-one-out error: what is given as candidates, or the ridge where nothing is.
 
     ``unit`` is the factor from the ridges of the user to those of the matrix: :meth:`Weighting.ridge_unit`.
     """

@@ -139,7 +139,7 @@ def _band(settings: Settings, limit: LimitFound, networks: Mapping[int, list[Net
         title = f"after {step} steps" if step else "before training"
         plot_predictions(ax, path, limit.mean[number], limit.std[number], networks=outputs[:, number], title=title)
         ax.set_xlabel(f"from a {settings.classes[0]} (0) to an {settings.classes[1]} (1)")
-    axes[0].set_ylabel("output")
+        ax.set_ylabel("" if number else "output")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     return Picture(
         figure,
@@ -175,8 +175,8 @@ def _dynamics(limit: LimitFound, networks: Mapping[int, list[NetworkFound]]) -> 
     return Picture(
         figure,
         "Training loss over time: what the kernels expect before anything is trained, and networks of several widths (mean, "
-        "and a band from the 10th to the 90th percentile). The wider, the closer.",
-        "Falling curves of training loss against time on logarithmic axes, those of wide networks close to the limit.",
+        "and a band from the 10th to the 90th percentile).",
+        "Falling curves of training loss against time on logarithmic axes, one for the limit and one per width.",
     )
 
 
@@ -193,11 +193,11 @@ def _elasticity(settings: Settings, limit: LimitFound, networks: Mapping[int, li
         rows.append([f"network of width {width}", before, after])
     caption = (
         "Relative ratio RR in % (Chen, He, Su 2020) on test images: at 50 a kernel finds images of one digit no more alike than "
-        "others. Training raises it, the more the narrower the network: its kernel learns the labels. The exact kernel cannot; "
-        f"the label-aware one (strength 0.1) has seen the labels of {settings.pair} training images. Networks: mean ± standard "
-        f"deviation over {settings.members}"
+        "images of two. Where training raises it, the network's kernel has learnt the labels, which the exact kernel of infinite "
+        f"width cannot; the label-aware one (strength 0.1) has seen those of the {settings.pair} training images. Networks: mean "
+        f"± standard deviation over {settings.members}"
     )
-    return Table(["kernel", "before training", "after"], rows, caption)
+    return Table(["kernel", "RR", "after training"], rows, caption)
 
 
 def _heat_maps(kernels: Mapping[str, KernelFound]) -> Picture:
@@ -247,14 +247,14 @@ def _methods(results: DigitsResults) -> list[str]:
         "NTK and NNGP are the kernels of a fully connected ReLU network of three hidden layers; CNTK is the NTK of two 3x3 "
         "convolutions with ReLU whose head reads every position (flatten) or their average (average pooling). Weights "
         "have gain √2 and biases 0. Classes are predicted by kernel regression on centred one-hot targets with no ridge: "
-        "nothing is tuned. The label-aware NTK adds the regression of equal labels on the kernel (LANTK-KR-V1 of Chen, He and "
-        "Su 2020), its strength chosen by cross-validation on the training images.",
+        "nothing is tuned. The label-aware NTK adds a regression of equal labels on features of pairs (LANTK-FJLT-V1 of Chen, "
+        "He and Su 2020), its strength chosen by cross-validation on the training images.",
         f"The finite CNNs have {settings.channels} channels and He's initialisation (gain √2, as the kernels), and are trained "
-        "by Adam on cross-entropy (batches of 50, learning rate 0.01) until the loss of the training images is below 0.02: one "
+        "by Adam on cross-entropy (batches of 50, learning rate 0.01) until the loss of the training images is below 0.05: one "
         "run per training set, no augmentation. Rate and stop were set by the training loss alone. With a fixed number of "
-        "steps, as an earlier version had, the network with average pooling was undertrained on 400 images and its accuracy "
-        "fell there. These are not the best such networks. SVM and kernel ridge choose width and regularisation by "
-        "cross-validation on the training images (up to five folds). The forest has 200 trees.",
+        "steps the network with average pooling, which learns slowest, would be undertrained on the larger sets. These are not "
+        "the best such networks. SVM and kernel ridge choose width and regularisation by cross-validation on the training images "
+        "(up to five folds). The forest has 200 trees.",
         "The networks of the band, of finite width and of the dynamics are fully connected with two hidden ReLU layers in the "
         "NTK parametrisation, trained on the squared error by gradient descent, all layers, at a quarter of the largest stable "
         "learning rate of the limit.",

@@ -22,7 +22,7 @@ from ntkit.kernels import infinite_width
 from ntkit.plots import Picture, Section, Table, new_figure, plot_learning_curves, plot_losses, plot_predictions
 
 from ._networks import blank
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, decode
+from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, decode, share_nothing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -127,11 +127,6 @@ class Training:
 def cells(run: Run[Settings]) -> list[Ensemble]:
     """Give the one cell."""
     return [Ensemble(run.settings.members)]
-
-
-def prepare(run: Run[Settings]) -> Run[Settings]:
-    """Share nothing but the settings."""
-    return run
 
 
 def compute(run: Run[Settings], cell: Ensemble) -> Training:
@@ -296,10 +291,8 @@ EXPERIMENT = Experiment(
     title="Predictions, eigendirections and losses of an ensemble in training, beside its kernels.",
     reproduces="Golikov et al. 2022, sections 2 and 5: the dynamics, no figure of theirs",
     sizes=sizes,
-    cell=Ensemble,
-    result=Training,
     cells=cells,
-    prepare=prepare,
+    prepare=share_nothing,
     compute=compute,
     report=report,
     output="ntkit-dynamics.html",

@@ -25,7 +25,7 @@ from ntkit.plots import Picture, Section, Table, new_figure, plot_levels
 
 from ._images import FILES, load_images
 from ._networks import dense_network
-from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least, share_nothing
 
 __all__ = ["EXPERIMENT", "PAPER", "QUICK", "Measured", "Sample", "Settings", "main", "points", "run"]
 
@@ -114,11 +114,6 @@ def cells(run: Run[Settings]) -> list[Sample]:
     settings = run.settings
     means = [Sample("means", size, draw) for size in settings.sizes for draw in range(settings.draws)]
     return [*means, Sample("levels", settings.sizes[0], 0)]
-
-
-def prepare(run: Run[Settings]) -> Run[Settings]:
-    """Share nothing but the settings."""
-    return run
 
 
 def points(settings: Settings, size: int, draw: int, seed: int, data: Path | None) -> tuple[Tensor, Tensor]:
@@ -237,10 +232,8 @@ EXPERIMENT = Experiment(
     title="The label-aware part of the tangent hierarchy within classes and between them, and its levels.",
     reproduces="Chen, He, Su 2020, section 2.3 and Lemma 2.2",
     sizes=sizes,
-    cell=Sample,
-    result=Measured,
     cells=cells,
-    prepare=prepare,
+    prepare=share_nothing,
     compute=compute,
     report=report,
     embedded="digits",

@@ -24,7 +24,7 @@ from ntkit.plots import Picture, Section, Table, new_figure, plot_accuracies
 
 from ._images import FILES, Images, load_images, pair_name
 from ._networks import dense_network
-from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least, share_nothing
 
 __all__ = ["EXPERIMENT", "KINDS", "METHODS", "PAPER", "QUICK", "Pair", "Ratios", "Settings", "main", "run"]
 
@@ -141,11 +141,6 @@ class Ratios:
 def cells(run: Run[Settings]) -> list[Pair]:
     """Give two cells per pair of classes."""
     return [Pair(n, pair, which) for n, pair in enumerate(run.settings.pairs) for which in ("network", "kernels")]
-
-
-def prepare(run: Run[Settings]) -> Run[Settings]:
-    """Share nothing but the settings."""
-    return run
 
 
 def compute(run: Run[Settings], cell: Pair) -> Ratios:
@@ -304,10 +299,8 @@ EXPERIMENT = Experiment(
     title="Local elasticity of a network before and after training, of the exact and of the label-aware kernel.",
     reproduces="Chen, He, Su 2020, Table 3",
     sizes=sizes,
-    cell=Pair,
-    result=Ratios,
     cells=cells,
-    prepare=prepare,
+    prepare=share_nothing,
     compute=compute,
     report=report,
     embedded="digits",

@@ -108,26 +108,32 @@ class SpeedLimited(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         with torch.no_grad():
-            moving = [(p, group) for group in self.param_groups for p in group["params"] if p.grad is not None]
-            vectors = [self._gradient(parameter) for parameter, _ in moving]
+            moving, vectors, factors = [], [], []
+            heavy = False
+            for group in self.param_groups:
+                length, heavy = -float(group["lr"]) * float(group["speed"]), heavy or group["momentum"] > 0
+                for parameter in group["params"]:
+                    gradient = parameter.grad
+                    if gradient is not None:
+                        if gradient.is_sparse:
+                            raise self._sparse(parameter)
+                        moving.append((parameter, group))
+                        vectors.append(gradient)
+                        factors.append((length, group["eps"]))
             norms = self._norms(moving, vectors)
-            if any(group["momentum"] for _, group in moving):
+            if heavy:
                 vectors = [self._velocity(*entry, g) for entry, g in zip(moving, vectors, strict=True)]
                 norms = self._norms(moving, vectors)
-            for (parameter, group), vector, norm in zip(moving, vectors, norms, strict=True):
-                divisor = group["eps"] + norm
-                if divisor:
-                    parameter.add_(vector, alpha=-float(group["lr"]) * float(group["speed"]) / divisor)
+            for (parameter, _), vector, norm, (length, eps) in zip(moving, vectors, norms, factors, strict=True):
+                if eps + norm:
+                    parameter.add_(vector, alpha=length / (eps + norm))
         return loss
 
-    def _gradient(self, parameter: Tensor) -> Tensor:
-        assert parameter.grad is not None
-        if parameter.grad.is_sparse:
-            raise InputTypeError(
-                f"SpeedLimited needs dense gradients. Got a sparse one for {self._name(parameter)}: "
-                "build the embedding with sparse=False."
-            )
-        return parameter.grad
+    def _sparse(self, parameter: Tensor) -> InputTypeError:
+        return InputTypeError(
+            f"SpeedLimited needs dense gradients. Got a sparse one for {self._name(parameter)}: "
+            "build the embedding with sparse=False."
+        )
 
     def _velocity(self, parameter: Tensor, group: dict[str, Any], gradient: Tensor) -> Tensor:
         """Give v = mu v + g, which is kept for the next step."""
@@ -141,7 +147,7 @@ class SpeedLimited(Optimizer):
 
     def _norms(self, moving: list[tuple[Tensor, dict[str, Any]]], vectors: list[Tensor]) -> list[float]:
         """Give the norms, or name the first parameter with one that is not finite."""
-        norms = [float(norm) for norm in torch._foreach_norm(vectors)] if vectors else []
+        norms = [norm.item() for norm in torch._foreach_norm(vectors)] if vectors else []
         for index, norm in enumerate(norms):
             if not math.isfinite(norm):  # squares may leave the range that the entries are in
                 norms[index] = float(torch.linalg.vector_norm(vectors[index].double()))

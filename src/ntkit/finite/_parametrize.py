@@ -70,11 +70,26 @@ def parametrize_ntk(
     True
     """
     check_module(module)
+    return register_scalings(module, w_std, b_std, overrides, drawn_afterwards=False)
+
+
+def register_scalings(
+    module: nn.Module,
+    w_std: float | Tensor,
+    b_std: float | Tensor,
+    overrides: Mapping[str, Mapping[str, float | Tensor]] | None,
+    drawn_afterwards: bool,
+) -> nn.Module:
+    """Put a module into the NTK parametrisation, in place.
+
+    Its function stays the same, unless its parameters are drawn afterwards: then layers may share a parameter that they scale
+    differently, or that one of them does not scale, as an embedding that is the output layer too.
+    """
     tensors = gain_tensors(module)
     rule = GainRule(w_std, b_std, "ntk", check_overrides(overrides, tensors))
     _check_plain(tensors)
     scalings = {id(tensor): _scaling(tensor, rule) for tensor in tensors}
-    shared = _check_shared(module, tensors, scalings)
+    shared = {id(tensor) for tensor in tensors} if drawn_afterwards else _check_shared(module, tensors, scalings)
     for tensor in tensors:
         scaling = scalings[id(tensor)]
         scaling.divides = id(tensor) not in shared  # tied weights are one parameter, divided once

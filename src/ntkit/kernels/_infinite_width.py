@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from ntkit.common import check_batches, check_gram_memory, check_input_size, check_result
@@ -64,7 +65,7 @@ class InfiniteWidthKernel(Kernel):
 
     def diag(self, x: Tensor, engine: Engine = "auto") -> Tensor:
         """Give K(x_i, x_i), shape (n,), with an ``engine`` as in a call."""
-        check_batches(x, None)
+        self.limit._check_batches(x, None)
         ntk = self.which == "ntk"
         program = self.limit._program(x.shape[1:], ntk)
         native = _chosen(engine, reason_against(program, x))
@@ -151,7 +152,7 @@ class InfiniteWidth:
     def _compute(
         self, x1: Tensor, x2: Tensor | None, engine: Engine, progress: Progress | None, *, ntk: bool, nngp: bool
     ) -> Kernels:
-        check_batches(x1, x2)
+        self._check_batches(x1, x2)
         columns = len(x1 if x2 is None else x2)
         check_gram_memory(len(x1), columns, x1.dtype, x1.device, matrices=ntk + nngp)
         program = self._program(x1.shape[1:], ntk)
@@ -163,6 +164,11 @@ class InfiniteWidth:
             if matrix is not None:
                 check_result(matrix)
         return kernels
+
+    def _check_batches(self, x1: Tensor, x2: Tensor | None) -> None:
+        if any(isinstance(x, Tensor) and x.dtype in (torch.int32, torch.int64) for x in (x1, x2)):
+            self._tracer.refuse_integers()
+        check_batches(x1, x2)
 
     def _native(self, program: Program) -> NativeEngine:
         if program not in self._engines:

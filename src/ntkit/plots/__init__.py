@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from ._curves import CurveStyle, plot_accuracy
 from ._dynamics import plot_learning_curves, plot_losses, plot_posterior, plot_predictions
-from ._dynamics import plot_learning_curves, plot_losses, plot_predictions
 from ._features import figure_history, figure_matrices, plot_against_steps
 from ._finite import PowerLaw, fit_power_law, plot_random_features, plot_width_errors
 from ._kernels import plot_heat_map, plot_shares, plot_spectrum

@@ -6,7 +6,7 @@ from ._combine import Concat, Constant, Product, Sum
 from ._input import Input
 from ._normalize import Normalize
 from ._op import Keep, Keeps, Op, Values, Weights
-from ._positions import AdaptiveAvgPool, Arrange, AvgPool, Contract, PositionMap, Reindex
+from ._positions import AdaptiveAvgPool, Arrange, AvgPool, Contract, PositionMap, Reindex, Split
 from ._program import Node, Program, entries
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Product",
     "Program",
     "Reindex",
+    "Split",
     "Sum",
     "Values",
     "Weights",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ._op import Keep, Keeps, Op, Values, Weights
 
-__all__ = ["AdaptiveAvgPool", "Arrange", "AvgPool", "Contract", "PositionMap", "Reindex"]
+__all__ = ["AdaptiveAvgPool", "Arrange", "AvgPool", "Contract", "PositionMap", "Reindex", "Split"]
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,30 @@ class Reindex(PositionMap):
 
     def selects(self) -> bool:
         return True
+
+
+@dataclass(frozen=True)
+class Split(Op):
+    """One position axis seen as several, the last varying fastest: K'[(a, b), (a', b')] = K[p, p'] with p = a B + b.
+
+    Attributes
+    ----------
+    axis
+        Which.
+    sizes
+        The lengths of the new axes, which take its place.
+    """
+
+    axis: int
+    sizes: tuple[int, ...]
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        stop = self.axis + len(self.sizes)
+        return ((*keeps[: self.axis], max(keeps[self.axis : stop]), *keeps[stop:]),)
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        value: Tensor = inputs[0].unflatten(self.axis + 1, self.sizes)
+        return value
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from ._conjugate_gradients import CG
 from ._eigenpro import EigenPro
 from ._eigh import Spectrum, decompose
 from ._falkon import Falkon
+from ._in_place import InPlaceFactor, factorize_in_place
 from ._method import Method, System
 from ._nystrom import Nystrom, NystromSystem
 from ._pivoted_cholesky import PivotedCholesky, pivoted_cholesky
@@ -27,6 +28,7 @@ __all__ = [
     "EigenPro",
     "Estimate",
     "Falkon",
+    "InPlaceFactor",
     "Method",
     "Nystrom",
     "NystromSystem",
@@ -44,6 +46,7 @@ __all__ = [
     "decompose",
     "factorize",
     "factorize_exactly",
+    "factorize_in_place",
     "pivoted_cholesky",
     "predict",
     "solve",

@@ -13,7 +13,7 @@ import torch
 from ntkit.program import Activation, Product, Sum
 
 from ._activations import apply_activation
-from ._builder import Builder, Refused, tensor_number
+from ._builder import EMPIRICAL, Builder, Refused, tensor_number
 from ._layout import entry_numbers
 from ._registry import matches
 from ._values import CHANNEL, Block, Computed, Data, Field, Weight
@@ -106,8 +106,14 @@ def concatenate(builder: Builder, tensors: Sequence[Any], dim: int = 0, axis: in
     dim = dim if axis is None else axis
     reference = next(t for t in tensors if isinstance(t, Field))
     dim %= len(reference.dims)
-    if any(isinstance(t, Weight) for t in tensors):
-        raise Refused("it concatenates a parameter", "concatenate outputs of layers")
+    if any(isinstance(t, (Weight, Computed)) for t in tensors):
+        raise Refused(
+            "it concatenates a parameter, such as a class token, with random values; its tokens then have different "
+            "distributions, and there is no rule for that",
+            f"leave the class token out and read the mean of the tokens, x.mean(1); or {EMPIRICAL}",
+        )
+    if not all(isinstance(t, (Field, Data)) for t in tensors):
+        raise Refused("it concatenates a constant with random values", "concatenate outputs of layers")
     fields = [_data_like(builder, t, reference, dim) if isinstance(t, Data) else t for t in tensors]
     if any(CHANNEL not in field.dims[dim] for field in fields):
         raise Refused("it concatenates along positions or the batch", "concatenate along the channels")

@@ -319,6 +319,15 @@ class Builder:
             sources=frozenset(),
         )
 
+    def stand_in(self, shape: Sequence[int], channel: int) -> Field:
+        """Give a Gaussian field of a shape, in place of one that was refused; it is never part of a program."""
+        positions = tuple(size for dim, size in enumerate(shape) if dim not in (0, channel))
+        source = self.constant(float(len(self.nodes)), positions)
+        node = self.add(Dense(Gains(1.0, 0.0, 0.0, 0.0)), (source,), positions, gaussian=True, centred=True)
+        axes = iter(range(len(positions)))
+        dims = [(BATCH,) if i == 0 else (CHANNEL,) if i == channel else (next(axes),) for i in range(len(shape))]
+        return Field((Block(node, shape[channel]),), positions, tuple(dims), shape[channel], self.batch)
+
     def program(self, field: Field) -> Program:
         """Finish with a field as the output, averaged over the positions that it still has."""
         output = self.join(field, range(len(field.positions)))

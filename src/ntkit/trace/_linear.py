@@ -124,8 +124,6 @@ def conv(
         raise Refused(
             "dimension 1 of its input is not the channels alone", "keep the channels in dimension 1, positions after it"
         )
-    if groups > 1:
-        _check_groups(x, groups, raw)
     kernel, stride, dilation = (expand(value, ndim) for value in (tuple(weight.parameter.shape[2:]), stride, dilation))
     pads = _padding(padding, kernel, dilation)
     axes = []
@@ -157,24 +155,29 @@ def conv(
     width = weight.parameter.shape[0]
     result = Field((Block(node, width),), tuple(positions), x.dims, width, x.batch)
     check_plain(weight, bias, then=result)
+    if groups > 1:
+        _check_groups(x, groups, raw, result)
     return result
 
 
-def _check_groups(x: Field, groups: int, raw: bool) -> None:
+def _check_groups(x: Field, groups: int, raw: bool, then: Field) -> None:
     if raw:
         raise Refused(
             "a grouped convolution on raw channels: each group sees other inputs, so its channels are not exchangeable",
             "use groups=1 in the first convolution",
+            then,
         )
     if x.channels == groups:
         raise Refused(
             "a depthwise convolution: each output sees a single channel, which does not average out however wide it is",
             f"use fewer groups; or {EMPIRICAL}",
+            then,
         )
     if len(x.blocks) > 1:
         raise Refused(
             "a grouped convolution of concatenated channels: its groups have different distributions",
             "use groups=1 after torch.cat",
+            then,
         )
 
 

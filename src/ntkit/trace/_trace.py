@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,10 +20,10 @@ from ._builder import EMPIRICAL, Builder, Refused
 from ._deterministic import check_deterministic, fixed
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, prefix_module, symbolic_graph
-from ._inplace import overwritten
+from ._inplace import overwritten, writes
 from ._registry import Matcher, find, find_module
 from ._replay import Difference, FiniteNetwork, replay
-from ._values import Computed, Data, Field, Unknown, Weight
+from ._values import BATCH, Computed, Data, Field, Unknown, Weight
 
 __all__ = ["Tracer"]
 
@@ -95,6 +96,19 @@ class Tracer:
             except WrongShape:
                 continue
             return
+        if self.embeddings and _runs(self.module, torch.zeros(_BATCH, 8, dtype=torch.int64)):
+            raise UnsupportedLayerError(tuple(_integers(path, layer) for path, layer in self.embeddings))
+
+    @property
+    def embeddings(self) -> list[tuple[str, nn.Embedding | nn.EmbeddingBag]]:
+        """The layers that look up integers, by path."""
+        found = self.module.named_modules()
+        return [(path, layer) for path, layer in found if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
+
+    def refuse_integers(self) -> None:
+        """Refuse integer inputs to a module with embeddings."""
+        if self.embeddings:
+            raise UnsupportedLayerError(tuple(_integers(path, layer) for path, layer in self.embeddings))
 
     def _read(self, shape: tuple[int, ...]) -> tuple[Program, FiniteNetwork]:
         module, example, output = self._run(shape)
@@ -111,7 +125,11 @@ class Tracer:
             if first is not None and reader.problems:
                 raise first
             reader.refuse()
-            program = self._finish(reader)
+            try:
+                program = self._finish(reader)
+            except Untraceable as error:
+                failures.append(str(error))
+                continue
             network = FiniteNetwork(reader.builder, program.prefixes)
             try:
                 if self.check:
@@ -126,7 +144,7 @@ class Tracer:
             _ROOT,
             type(self.module).__name__,
             "its forward could not be read as a graph (control flow that depends on the data, or operations on values "
-            f"outside torch); symbolic tracing said {failures[0]!r}, export said {failures[1]!r}",
+            f"outside torch); symbolic tracing said {failures[0]!r}, export said {failures[-1]!r}",
             f"write the forward without such control flow; or {EMPIRICAL}",
         )
         raise UnsupportedLayerError((problem,))
@@ -145,6 +163,12 @@ class Tracer:
                 raise
             except Exception as error:  # the module's own code may raise anything
                 raised = error
+        for full in _with_channels(self.module, shape):
+            if _runs(self.module, example.new_zeros(_BATCH, *full).to(parameter)):
+                raise WrongShape(
+                    f"inputs must have a batch dimension in front: the module takes (n, {', '.join(map(str, full))}), and (n, "
+                    f"{', '.join(map(str, shape))}) lacks the channels. For a single input write x[None]."
+                ) from raised
         raise WrongShape(
             f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): {raised}"
         ) from raised
@@ -222,16 +246,22 @@ class _Reader:
 
     def _read(self) -> Any:
         result: Any = Unknown()
+        live = _live(self.graph)
         for node in self.graph.graph.nodes:
             self.builder.path = _path(node)
+            if node not in live:
+                self._values[node] = Unknown()
+                continue
             if node.op == "output":
                 result = fx.node.map_arg(node.args[0], lambda n: self._values[n])
                 break
             try:
                 self._values[node] = self._evaluate(node)
             except Refused as refused:
-                self.problems.append(Problem(_path(node), self._what(node), refused.reason, refused.instead))
-                self._values[node] = Unknown() if refused.then is None else refused.then
+                problem = Problem(_path(node), self._what(node), refused.reason, refused.instead)
+                if problem not in self.problems:
+                    self.problems.append(problem)
+                self._values[node] = self._stand_in(node, refused.then)
         return result
 
     def _evaluate(self, node: fx.Node) -> Any:
@@ -245,6 +275,9 @@ class _Reader:
         if node.op == "get_attr":
             return self._attribute(str(node.target))
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self._values[n])
+        if node.target is operator.getitem and isinstance(args[0], (tuple, list)):
+            values: Any = args[0]
+            return values[args[1]]
         leaves = _leaves((args, kwargs))
         module = self.graph.get_submodule(str(node.target)) if node.op == "call_module" else None
         matcher, own = self._matcher(node, module)
@@ -261,6 +294,20 @@ class _Reader:
                 return self._build(matcher, node, args, kwargs, own)
             return self._run_on_data(node, module, args, kwargs, leaves)
         return self._run_on_constants(node, module, args, kwargs, leaves)
+
+    def _stand_in(self, node: fx.Node, then: Any) -> Any:
+        """Give a value with which the analysis goes on after a refusal, so that it finds every place.
+
+        It has the shape of the real one; Gaussian, as if a layer had given it, where ``then`` does not fit.
+        """
+        shape = node.meta.get("ntkit_shape")
+        if isinstance(then, tuple) or shape is None or (isinstance(then, Field) and then.shape == shape):
+            return Unknown() if then is None else then
+        read = next((self._values[n] for n in node.all_input_nodes if isinstance(self._values[n], Field)), None)
+        like = then if isinstance(then, Field) else read
+        if like is None or len(like.dims) != len(shape) or like.core(0) != (BATCH,) or len(shape) < 2:
+            return Unknown()
+        return self.builder.stand_in(shape, like.channel_dim)
 
     def _matcher(self, node: fx.Node, module: nn.Module | None) -> tuple[Matcher | None, dict[str, Any]]:
         if module is not None:
@@ -305,10 +352,11 @@ class _Reader:
             )
         if weights:
             paths = [weight.path for weight in weights]
+            named = paths[0] if module is None else str(node.target)
             raise Refused(
                 f"the frozen parameters {paths} act on raw data before the first layer with weights; a frozen parameter is "
                 "random, only not trained, and there is no rule for what it does here",
-                f"if their present values are meant, say so: deterministic=({paths[0]!r},), or register them as buffers; or "
+                f"if their present values are meant, say so: deterministic=({named!r},), or register them as buffers; or "
                 + EMPIRICAL,
             )
         value = self._run(node, module, args, kwargs)
@@ -350,14 +398,17 @@ class _Reader:
             value.parameter.detach() if isinstance(value, Weight) and fixed(value.path, self.deterministic) else value
         )
 
-    def _prefix(self, node: object) -> fx.GraphModule | None:
+    def _prefix(self, node: object) -> nn.Module | None:
         assert isinstance(node, fx.Node)
         prefix = prefix_module(self.graph, node)
         if prefix is None:
             return None
         prefix = copy.deepcopy(prefix).eval()
         whole = prefix(self.example.clone())
-        alone = torch.cat([prefix(row.clone()) for row in self.example.split(1)])
+        try:
+            alone = torch.cat([prefix(row.clone()) for row in self.example.split(1)])
+        except RuntimeError as error:
+            raise Untraceable("what comes before the first layer works for one size of the batch only") from error
         if not torch.allclose(whole, alone, rtol=1e-4, atol=1e-5, equal_nan=True):
             raise UnsupportedLayerError(
                 (
@@ -375,6 +426,23 @@ class _Reader:
         if node.op == "call_module":
             return type(self.graph.get_submodule(str(node.target))).__name__
         return str(getattr(node.target, "__name__", node.target))
+
+
+def _live(graph: fx.GraphModule) -> set[fx.Node]:
+    """Find the nodes that the output depends on, those that overwrite something included."""
+    live: set[fx.Node] = set()
+    stack = [
+        node
+        for node in graph.graph.nodes
+        if node.op in ("output", "placeholder")
+        or writes(node, graph.get_submodule(str(node.target)) if node.op == "call_module" else None)
+    ]
+    while stack:
+        node = stack.pop()
+        if node not in live:
+            live.add(node)
+            stack.extend(node.all_input_nodes)
+    return live
 
 
 def _concrete(value: Any) -> Any:
@@ -399,6 +467,35 @@ def _path(node: fx.Node) -> str:
 
 def _hooks(layer: nn.Module) -> bool:
     return bool(layer._forward_hooks or layer._forward_pre_hooks)
+
+
+def _runs(module: nn.Module, x: Tensor) -> bool:
+    try:
+        with torch.no_grad():
+            module(x)
+    except Exception:  # the module's own code may raise anything
+        return False
+    return True
+
+
+def _integers(path: str, layer: nn.Embedding | nn.EmbeddingBag) -> Problem:
+    rows, width = layer.weight.shape
+    return Problem(
+        path,
+        type(layer).__name__,
+        "it looks up integers, and the limit is a function of real inputs",
+        f"give one-hot inputs, torch.nn.functional.one_hot(x, {rows}).double(), to nn.Linear({rows}, {width}, bias=False) in its "
+        "place, which is the same layer; or " + EMPIRICAL + ", which take integers as they are",
+    )
+
+
+def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Give the input shape with the channels of the first convolution in front, if they seem to be missing."""
+    for layer in module.modules():
+        for ndim, kind in ((1, nn.Conv1d), (2, nn.Conv2d), (3, nn.Conv3d)):
+            if isinstance(layer, kind):
+                return [(layer.in_channels, *shape)] if len(shape) == ndim else []
+    return []
 
 
 def _guesses(module: nn.Module) -> list[tuple[int, ...]]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import ntkit
 from ntkit.errors import InputError
 from ntkit.features.rfm import DifferentiableKernel, DistanceKernel, RFMSettings, metric_from, recursion
-from ntkit.features.rfm._metric_kernels import median_distance, squared_distances
+from ntkit.features.rfm._metric_kernels import squared_distances
 
 
 def _data(n: int = 18, d: int = 4, c: int = 2) -> tuple[Tensor, Tensor, Tensor]:
@@ -153,14 +153,13 @@ def test_zero_targets_leave_the_metric() -> None:
 
 def test_median_bandwidth_follows_the_metric() -> None:
     x, y, _ = _data(30)
-    assert median_distance(x) == pytest.approx(float(torch.pdist(x).median()), rel=1e-12)
     settings = RFMSettings(DistanceKernel("laplace", None, 2.0), 2, 1e-3, 1.0, False, False, "max")
     for state in recursion(x, y, settings):
         assert isinstance(state.kernel, DistanceKernel)
         assert state.kernel.bandwidth == pytest.approx(2 * float(torch.pdist(state.points).median()), rel=1e-9)
     same = x[:1].expand(5, 4)
-    fitted = DistanceKernel("laplace", None).fitted(same)
-    assert fitted.bandwidth == 1.0  # all points coincide
+    fitted, gram = DistanceKernel("laplace", None).fit(same)
+    assert fitted.bandwidth == 1.0 and torch.equal(gram, torch.ones(5, 5, dtype=torch.float64))  # all points coincide
 
 
 def test_distances_are_exact_zeros_and_precise() -> None:

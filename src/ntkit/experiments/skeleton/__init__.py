@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ._command_line import Progress, print_table
+from ._command_line import Progress
 from ._experiment import Experiment
 from ._manifest import Data
 from ._records import decode
 from ._report import Report
-from ._run import Results, Run, Size
+from ._run import Results, Run, Size, share_nothing
 from ._settings import check_at_least
 from ._verdict import Comparison, Verdict, verdict
 
@@ -23,6 +23,6 @@ __all__ = [
     "Verdict",
     "check_at_least",
     "decode",
-    "print_table",
+    "share_nothing",
     "verdict",
 ]

@@ -23,47 +23,58 @@ def code_fingerprint(*functions: Callable[..., Any]) -> str:
     functions
         Those that compute a result.
     """
+    reader = _Reader({getattr(function, "__module__", None) or "" for function in functions})
     digest = hashlib.sha256()
-    seen: set[int] = set()
     for function in functions:
-        for part in _parts(function, seen):
+        for part in reader.parts(function):
             digest.update(part.encode() + b"\0")
     return digest.hexdigest()
 
 
-def _parts(value: Any, seen: set[int]) -> Iterator[str]:
-    """Give texts that change with a value; functions and classes of other packages give none."""
-    if isinstance(value, partial):
-        yield from _parts((value.func, value.args, tuple(sorted(value.keywords.items()))), seen)
-    elif isinstance(value, FunctionType):
-        if value.__module__.startswith(_PACKAGE) and id(value) not in seen:
-            seen.add(id(value))
-            yield value.__qualname__
-            yield from _parts((value.__defaults__, value.__kwdefaults__), seen)
-            for code in _codes(value.__code__):
-                yield code.co_code.hex()
-                yield repr([one for one in code.co_consts if not isinstance(one, CodeType)])
-                for name in code.co_names:
-                    yield name
-                    yield from _parts(value.__globals__.get(name), seen)
-    elif isinstance(value, type):
-        if value.__module__.startswith(_PACKAGE) and id(value) not in seen:
-            seen.add(id(value))
-            yield repr(getattr(value, "__annotations__", {}))
-            for name, member in vars(value).items():
-                function = getattr(member, "__func__", getattr(member, "fget", member))
-                if isinstance(function, FunctionType):
-                    yield name
-                    yield from _parts(function, seen)
-    elif isinstance(value, (tuple, list)):
-        for one in value:
-            yield from _parts(one, seen)
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            yield repr(key)
-            yield from _parts(one, seen)
-    elif isinstance(value, (bool, int, float, str)):
-        yield repr(value)
+class _Reader:
+    """Gives texts that change with a value; functions and classes from elsewhere give none."""
+
+    def __init__(self, modules: set[str]) -> None:
+        self._modules = modules
+        self._seen: set[int] = set()
+
+    def parts(self, value: Any) -> Iterator[str]:
+        """Give the texts of a value, of each function and class once."""
+        match value:
+            case partial():
+                yield from self.parts((value.func, value.args, tuple(sorted(value.keywords.items()))))
+            case FunctionType() | type():
+                ours = value.__module__ in self._modules or value.__module__.startswith(_PACKAGE)
+                if ours and id(value) not in self._seen:
+                    self._seen.add(id(value))
+                    yield value.__qualname__
+                    yield from self._function(value) if isinstance(value, FunctionType) else self._members(value)
+            case tuple() | list():
+                for one in value:
+                    yield from self.parts(one)
+            case dict():
+                for key, one in value.items():
+                    yield repr(key)
+                    yield from self.parts(one)
+            case bool() | int() | float() | str():
+                yield repr(value)
+
+    def _function(self, function: FunctionType) -> Iterator[str]:
+        yield from self.parts((function.__defaults__, function.__kwdefaults__))
+        for code in _codes(function.__code__):
+            yield code.co_code.hex()
+            yield repr([one for one in code.co_consts if not isinstance(one, CodeType)])
+            for name in code.co_names:
+                yield name
+                yield from self.parts(function.__globals__.get(name))
+
+    def _members(self, kind: type) -> Iterator[str]:
+        yield repr(getattr(kind, "__annotations__", {}))
+        for name, member in vars(kind).items():
+            function = getattr(member, "__func__", getattr(member, "fget", member))
+            if isinstance(function, FunctionType):
+                yield name
+                yield from self.parts(function)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import UnionType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_type_hints
+
+from ntkit.errors import NtkitWarning
 
 from ._code_fingerprint import code_fingerprint
 from ._files import check_folder
@@ -50,14 +53,13 @@ class Experiment(Generic[S, C, P, R]):
         Paper and table or figure, such as ``"Arora et al. 2019, Table 1"``; ``"–"`` where it is ours.
     sizes
         Gives the settings of a size, for data from a file (True) or for those that the package embeds.
-    cell, result
-        The classes of cells and results, or unions of them. What is computed together is one cell.
     cells
-        Gives what to compute, in order.
+        Gives what to compute, in order. What is computed together is one cell.
     prepare
         Computes what all cells share; not called where nothing is left to compute.
     compute
-        Computes one cell. The result must depend only on the settings, the seed, the data and the cell.
+        Computes one cell. Its annotations say what cells and results are. The result must depend only on the settings, the
+        seed, the data and the cell.
     report
         Turns results into tables and figures.
     embedded
@@ -76,8 +78,6 @@ class Experiment(Generic[S, C, P, R]):
     title: str
     reproduces: str
     sizes: Callable[[Size, bool], S]
-    cell: type[C] | UnionType
-    result: type[R] | UnionType
     cells: Callable[[Run[S]], Sequence[C]]
     prepare: Callable[[Run[S]], P]
     compute: Callable[[P, C], R]
@@ -87,6 +87,12 @@ class Experiment(Generic[S, C, P, R]):
     selects: tuple[str, ...] = ()
     parallel: bool = False
     output: str = ""
+
+    @cached_property
+    def kinds(self) -> tuple[Any, Any]:
+        """Give the classes of cells and of results, or unions of classes."""
+        _, cell, result = get_type_hints(self.compute).values()
+        return cell, result
 
     def run(
         self,
@@ -121,7 +127,11 @@ class Experiment(Generic[S, C, P, R]):
         with _place(folder) as place:
             run = Run(settings, seed, data, place, progress or _silent)
             key = self._key(run, source)
-            found = self._fill(run, key, CellStore(place / "cells.jsonl", self.cell, self.result), workers)
+            store: CellStore[C, R] = CellStore(place / "cells.jsonl", *self.kinds)
+            if store.unreadable:
+                text = f"{store.unreadable} lines of {place / 'cells.jsonl'} cannot be read: their results are computed again."
+                warnings.warn(text, NtkitWarning, stacklevel=2)
+            found = self._fill(run, key, store, workers)
             seconds = tuple(one.seconds for one in found.values())
             wall = time.perf_counter() - start
             manifest = Manifest(self.name, versions(), this_machine(), started, wall, seconds)
@@ -133,7 +143,7 @@ class Experiment(Generic[S, C, P, R]):
 
     def read(self, folder: Path) -> Results[S, C, R]:
         """Read the results of an earlier run."""
-        return read_results(folder, type(self.sizes("default", False)), self.cell, self.result)
+        return read_results(folder, type(self.sizes("default", False)), *self.kinds)
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Run the experiment from the command line and give the exit status.

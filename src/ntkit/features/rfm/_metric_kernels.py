@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ntkit.common import check_gram
 from ntkit.errors import InputError
 from ntkit.kernels import Kernel
 
@@ -38,9 +39,9 @@ class MetricKernel(ABC):
             a, shape (n, c).
         """
 
-    def fitted(self, u: Tensor) -> MetricKernel:
-        """Give the kernel with everything set that depends on the points, such as a median bandwidth."""
-        return self
+    def fit(self, u: Tensor) -> tuple[MetricKernel, Tensor]:
+        """Give the kernel with everything set that depends on the points, such as a median bandwidth, and k(u, u)."""
+        return self, self.gram(u)
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,11 @@ class DistanceKernel(MetricKernel):
 
     def gram(self, u1: Tensor, u2: Tensor | None = None) -> Tensor:
         """Give k(u1_i, u2_j), shape (n1, n2)."""
+        return self._values(squared_distances(u1, u2))
+
+    def _values(self, squares: Tensor) -> Tensor:
+        """Turn squared distances into the kernel, in place."""
         assert self.bandwidth is not None
-        squares = squared_distances(u1, u2)
         if self.shape == "laplace":
             return squares.sqrt_().mul_(-1 / self.bandwidth).exp_()
         return squares.mul_(-0.5 / self.bandwidth**2).exp_()
@@ -86,12 +90,13 @@ class DistanceKernel(MetricKernel):
         sums = (slopes @ coefficients)[:, :, None] * u[:, None, :] - (slopes @ weighted).view(n, c, -1)
         return sums.mul_(sign / self.bandwidth**2)
 
-    def fitted(self, u: Tensor) -> DistanceKernel:
-        """Give the kernel with its bandwidth set."""
-        if self.bandwidth is not None:
-            return self
-        middle = median_distance(u)
-        return replace(self, bandwidth=self.factor * middle if middle > 0 else 1.0)
+    def fit(self, u: Tensor) -> tuple[DistanceKernel, Tensor]:
+        """Give the kernel with its bandwidth set, and k(u, u)."""
+        squares, kernel = squared_distances(u), self
+        if self.bandwidth is None:
+            middle = _median_distance(squares)
+            kernel = replace(self, bandwidth=self.factor * middle if middle > 0 else 1.0)
+        return kernel, kernel._values(squares)
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,10 @@ class DifferentiableKernel(MetricKernel):
 
     kernel: Kernel
     input_shape: tuple[int, ...] | None = None
+
+    def fit(self, u: Tensor) -> tuple[MetricKernel, Tensor]:
+        """Give the kernel and k(u, u), which must be a Gram matrix."""
+        return self, check_gram(self.gram(u))
 
     def gram(self, u1: Tensor, u2: Tensor | None = None) -> Tensor:
         """Give k(u1_i, u2_j), shape (n1, n2)."""
@@ -165,11 +174,10 @@ def squared_distances(u1: Tensor, u2: Tensor | None = None) -> Tensor:
     return squares.fill_diagonal_(0) if u2 is None else squares
 
 
-def median_distance(u: Tensor, most: int = 2000) -> float:
+def _median_distance(squares: Tensor, most: int = 2000) -> float:
     """Give the median distance of different points, of the first ``most`` where there are more."""
-    squares = squared_distances(u[:most])
-    n = len(squares)
+    n = min(len(squares), most)
     if n < 2:
         return 0.0
-    above = squares[*torch.triu_indices(n, n, 1)]
+    above = squares[*torch.triu_indices(n, n, 1, device=squares.device)]
     return float(above.median().sqrt())

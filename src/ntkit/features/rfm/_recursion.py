@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit.solvers import Solution, solve
+from ntkit.solvers import Solution, best_factor
 
 from ._metric import Metric, Scale, metric_from
 from ._metric_kernels import MetricKernel
@@ -91,9 +91,8 @@ def recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFMState]
     metric = Metric.identity(x.shape[1], settings.diagonal, x)
     for iteration in range(settings.iterations + 1):
         u = metric.transform(x)
-        kernel = settings.kernel.fitted(u)
-        gram = kernel.gram(u)
-        solution = solve(gram, y, ridge=settings.ridge)
+        kernel, gram = settings.kernel.fit(u)
+        _, solution = best_factor(gram, y, settings.ridge)
         residual = float((gram @ solution.value - y).square().mean())
         yield RFMState(metric, kernel, u, solution, residual)
         if iteration < settings.iterations:

@@ -18,7 +18,7 @@ Method = Literal["gd", "momentum", "sgd", "adam", "flow"]
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    r"""The method of a training run, its step size, and how long it goes on.
+    r"""The method of a training run, its step size, and how long it runs.
 
     Time is that of gradient flow :math:`\theta' = -\nabla L` of the loss **summed** over the training points: a step of size
     :math:`\eta` takes the time :math:`\eta`.
