@@ -117,9 +117,7 @@ def write_collection(folder):
     place = folder / "toy"
     place.mkdir()
     (place / "toy.txt").write_text("n_entradas= 2\nn_clases= 2\nfich1= toy_R.dat\n")
-    rows = [
-        f"{number} {row[0]} {row[1]} {label}" for number, (row, label) in enumerate(zip(found["toy/X"], found["toy/y"]))
-    ]
+    rows = [f"{n} {x[0]} {x[1]} {y}" for n, (x, y) in enumerate(zip(found["toy/X"], found["toy/y"], strict=True))]
     (place / "toy_R.dat").write_text("\tf1\tf2\tclase\n" + "\n".join(rows) + "\n")
     for name, keys in (
         ("conxuntos.dat", ["split0", "split1"]),
