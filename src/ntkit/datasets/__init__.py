@@ -1,4 +1,4 @@
-"""Data sets as tensors and tables, and splits that follow from an explicit seed."""
+"""Data sets as tensors, arrays and tables, and splits that follow from an explicit seed."""
 
 from __future__ import annotations
 
@@ -22,4 +22,28 @@ __all__ = [
     "load_digits",
     "load_uci",
     "spectral_gaussian",
+from ._image_sets import (
+    ImageSet,
+    load_celeba,
+    load_cifar10,
+    load_fashion_mnist,
+    load_mnist,
+    load_stl10,
+    load_svhn,
+)
+from ._uci import SplitTable, load_uci
+
+__all__ = [
+    "Digits",
+    "ImageSet",
+    "SplitTable",
+    "balanced_split",
+    "load_celeba",
+    "load_cifar10",
+    "load_digits",
+    "load_fashion_mnist",
+    "load_mnist",
+    "load_stl10",
+    "load_svhn",
+    "load_uci",
 ]
