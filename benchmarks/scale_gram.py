@@ -3,8 +3,8 @@
     python benchmarks/scale_gram.py [--n 50000] [--depth 3] [--tile 1024] [--kills 2] [--data FILE.npz] [--folder DIR]
 
 The run that is killed and resumed is a process of its own; its peak memory is printed against 2 GB. Afterwards tiles drawn at
-random are computed alone, without the store, and compared with what it holds, bit for bit. The peer is the kernel itself on one tile
-in memory: its rate says what storing costs. Without ``--data`` (x_train: uint8 images, channels last) pixels are random.
+random are computed alone, without the store, and compared with what it holds, bit for bit. The peer is the kernel itself on one
+tile in memory: its rate says what storing costs. Without ``--data`` (x_train: uint8 images, channels last) pixels are random.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     python benchmarks/scale_rows.py [--n 1000000] [--centres 2000] [--peers] [--growth 100000 300000 1000000]
     python benchmarks/scale_rows.py --flights flights-3m.parquet [--centres 2000]
 
-Synthetic: 50 normal features, y = a random smooth function of them plus noise; a ReLU network with three hidden layers. Flights: the
-delay of each flight from date, distance, origin and destination (``data/flights-3m.parquet`` of the npm package vega-datasets,
-read with pyarrow); a tenth of the rows is for testing and another tenth, at most 50,000, for choosing the ridge. Peers:
-HistGradientBoosting with its defaults, and Nystroem (RBF, the same number of centres, width chosen on the same held-out rows) +
-Ridge. Each runs in a process of its own; memory is that process's peak, data and imports included.
+Synthetic: 50 normal features, y = a random smooth function of them plus noise; a ReLU network with three hidden layers.
+Flights: the delay of each flight from date, distance, origin and destination (``data/flights-3m.parquet`` of the npm package
+vega-datasets, read with pyarrow); a tenth of the rows is for testing and another tenth, at most 50,000, for choosing the
+ridge. Peers: HistGradientBoosting with its defaults, and Nystroem (RBF, the same number of centres, width chosen on the same
+held-out rows) + Ridge. Each runs in a process of its own; memory is that process's peak, data and imports included.
 """
 
 from __future__ import annotations

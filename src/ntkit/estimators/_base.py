@@ -14,16 +14,17 @@ from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from ntkit.common import DEPRECATED, block_rows, check_gram_memory, row_blocks, warn_renamed
+from ntkit.common import DEPRECATED, block_rows, check_gram_memory, fold_rows, row_blocks, warn_renamed
 from ntkit.dynamics import Evidence, LeaveOneOut, flow_filter
 from ntkit.errors import InputError, NotFittedError
 from ntkit.kernels import InfiniteWidthKernel, Kernel
-from ntkit.solvers import decompose, factorize
+from ntkit.solvers import Method, decompose, factorize
 
 from ._inputs import as_batch, as_tensor, read_features
+from ._large import fit_large, read_method, shared_tensor
 from ._regression import fit_dual
 from ._settings import build_kernel, build_module, read_device, read_dtype
-from ._tuning import Candidates, check_tuning, tune_by_evidence, tune_by_leave_one_out, tune_gains
+from ._tuning import Candidates, check_tuning, ridge_candidates, tune_by_evidence, tune_by_leave_one_out, tune_gains
 from ._weighting import Weighting
 
 __all__ = ["KernelEstimator"]
@@ -45,6 +46,8 @@ class KernelEstimator(BaseEstimator):
         tune: str | None = None,
         dtype: str | torch.dtype = "float64",
         device: str | torch.device | None = None,
+        solver: str | Method | None = None,
+        n_centres: int | None = None,
         model: nn.Module | None = DEPRECATED,
     ) -> None:
         self.module = module
@@ -57,6 +60,8 @@ class KernelEstimator(BaseEstimator):
         self.tune = tune
         self.dtype = dtype
         self.device = device
+        self.solver: str | Method | None = solver
+        self.n_centres = n_centres
         self.model = model
 
     def __sklearn_tags__(self) -> Any:
@@ -67,6 +72,14 @@ class KernelEstimator(BaseEstimator):
 
     def _is_precomputed(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def _keeps_rows(self) -> bool:
+        """Whether a fit keeps X as it is given, so that it needs a copy of its own: many rows are not copied."""
+        return not self._is_precomputed() and self._large_solver() is None
+
+    def _large_solver(self) -> str | Method | None:
+        """Give the solver for many rows; None where the whole Gram matrix is to be factorised."""
+        return "nystrom" if self.solver is None and self.n_centres is not None else self.solver
 
     def _network(self) -> nn.Module | None:
         """Give the module, also where it came by its former name."""
@@ -90,6 +103,11 @@ class KernelEstimator(BaseEstimator):
         kernel = build_kernel(self.kernel, module, self.input_shape_, X.shape[1], self.w_std, self.b_std)
         if kernel is None and X.shape[0] != X.shape[1]:
             raise InputError(f"kernel='precomputed' needs the square Gram matrix K(X, X) at fit. Got shape {X.shape}.")
+        solver = self._large_solver()
+        if solver is not None:
+            return self._fit_large(
+                read_method(solver, self.n_centres), kernel, X, targets, weighting, ridge, time, left_out
+            )
         # K in place of which its factor comes; or K and its factor; or its eigenvectors and what the eigensolver needs.
         owned = isinstance(kernel, InfiniteWidthKernel)
         simple = self.tune in (None, "evidence") and math.isinf(time)
@@ -125,11 +143,56 @@ class KernelEstimator(BaseEstimator):
         self.kernel_: Kernel | str = "precomputed" if kernel is None else kernel
         self.X_fit_ = None if kernel is None else X
         self.dual_coef_: NDArray[Any] = weighting.scale(fit.dual).cpu().numpy()
-        self.ridge_, self.stopping_time_, self.tuning_ = ridge, time, tuning
+        self.ridge_, self.stopping_time_ = ridge, time
+        self.tuning_: LeaveOneOut | Evidence | dict[float, float] | None = tuning
         self.jitter_ = fit.jitter / unit
         self.solution_status_ = fit.status
         self._weighting = weighting
         return None if fit.left_out is None else weighting.unscale(fit.left_out).double().cpu().numpy()
+
+    def _fit_large(
+        self,
+        method: str | Method,
+        kernel: Kernel | None,
+        X: NDArray[Any],
+        targets: NDArray[Any],
+        weighting: Weighting,
+        ridge: float,
+        time: float,
+        left_out: bool,
+    ) -> NDArray[Any] | None:
+        """Fit by one of the solvers for many rows; what is left out is then a block of rows, NaN elsewhere."""
+        if kernel is None or weighting.roots is not None or weighting.noise is not None or math.isfinite(time):
+            raise InputError(
+                "solver= goes with a kernel of inputs, without weights or noise of single points and without a stopping time. "
+                "Leave solver and n_centres out; a stored Gram matrix goes to ntkit.solve."
+            )
+        if self.tune == "evidence":
+            raise InputError("tune='evidence' needs the whole Gram matrix. With solver= write tune='loo' or 'auto'.")
+        dtype, device = read_dtype(self.dtype), read_device(self.device)
+        batch = fold_rows(shared_tensor(X), self.input_shape_).to(device=device)
+        y = as_tensor(targets, dtype, device)
+        if self.tune == "auto" and self._has_gains():
+            which = cast(Literal["ntk", "nngp"], self.kernel)
+            network = build_module(self._network(), self.input_shape_, X.shape[1])
+            gains = tune_gains(network, batch, y, which, self.w_std, self.b_std)
+            kernel = gains.limit.ntk if which == "ntk" else gains.limit.nngp
+        ridges = ridge_candidates(self.ridge, dtype) if self.tune is not None else [ridge]
+        fit = fit_large(kernel, batch, y, ridges, method, left_out)
+        centres = fit.solution.centres
+        self.kernel_ = kernel
+        self.X_fit_ = X if centres is None else np.array(X[centres.numpy()])
+        self.dual_coef_ = fit.solution.value.cpu().numpy()
+        self.ridge_, self.stopping_time_, self.tuning_ = fit.ridge, time, fit.errors or None
+        self.jitter_ = fit.solution.stats["jitter"]
+        self.solution_status_ = str(fit.solution.status)
+        self._weighting = weighting
+        if not left_out or fit.held_out is None:
+            return None
+        predictions = np.full(targets.shape, np.nan)
+        rows, values = fit.held_out
+        predictions[rows] = values.double().cpu().numpy()
+        return predictions
 
     def _fit_kept(
         self,
@@ -188,6 +251,8 @@ class KernelEstimator(BaseEstimator):
         """
         self._check_fitted()
         kernel, device = self.kernel_, read_device(self.device)
+        if self._large_solver() is not None:
+            raise InputError("return_std needs the factor of the whole Gram matrix. Leave solver and n_centres out.")
         if not isinstance(kernel, Kernel) or self.X_fit_ is None:
             raise InputError(
                 "return_std needs K(x, x), which a precomputed kernel does not give. Pass the kernel itself as kernel=..."

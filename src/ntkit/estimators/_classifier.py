@@ -17,6 +17,7 @@ from torch import nn
 from ntkit.common import DEPRECATED
 from ntkit.errors import InputError
 from ntkit.kernels import Kernel
+from ntkit.solvers import Method
 
 from ._base import KernelEstimator
 from ._calibration import fit_temperature, logits, probabilities
@@ -105,6 +106,8 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
         tune: str | None = None,
         dtype: str | torch.dtype = "float64",
         device: str | torch.device | None = None,
+        solver: str | Method | None = None,
+        n_centres: int | None = None,
         model: nn.Module | None = DEPRECATED,
     ) -> None:
         super().__init__(
@@ -118,6 +121,8 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
             tune=tune,
             dtype=dtype,
             device=device,
+            solver=solver,
+            n_centres=n_centres,
             model=model,
         )
         self.encoding = encoding
@@ -137,7 +142,7 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
             Weights of the points in the squared error, not negative; zero leaves a point out. Default None: all one.
         """
         # The copy keeps a later change of the caller's array out of the predictions.
-        rows, labels = read_features(self, X, fitting=True, copy=not self._is_precomputed(), y=read_labels(y))
+        rows, labels = read_features(self, X, fitting=True, copy=self._keeps_rows(), y=read_labels(y))
         check_classification_targets(labels)
         labels = column_or_1d(labels, warn=True)
         weights = read_weights(sample_weight, rows)

@@ -15,6 +15,7 @@ from torch import Tensor
 from ntkit.common import check_gram_memory, check_input_shape, check_tensor, fold_rows
 from ntkit.errors import InputError
 
+from ._large import spooled
 from ._settings import numpy_dtype, read_dtype
 
 __all__ = ["as_batch", "as_tensor", "read_features", "read_labels"]
@@ -32,6 +33,7 @@ def read_features(estimator: Any, X: Any, *, fitting: bool, copy: bool = False, 
     if isinstance(X, Tensor):
         check_tensor("X", X)
         X = X.detach().cpu().numpy()
+    X = spooled(estimator, X, numpy_dtype(estimator.dtype))
     shape = getattr(X, "shape", None)
     images = shape is not None and len(shape) > 2
     if images:

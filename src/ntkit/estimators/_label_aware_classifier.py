@@ -135,10 +135,14 @@ class LabelAwareClassifier(NTKClassifier):
         super().__init__(module, input_shape=input_shape, kernel=kernel, model=model, **gains, **place, **targets)
         self.pairs = pairs
         self.strength = strength
-        self.solver = solver
+        self.solver: str = solver
         self.eps = eps
         self.validation = validation
         self.random_state = random_state
+
+    def _large_solver(self) -> None:
+        """Give none: the label-aware kernel needs every pair of points; ``solver`` names its own."""
+        return None
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> LabelAwareClassifier:  # type: ignore[override]
         """Fit the label-aware kernel to the labels, then the regression.

@@ -38,6 +38,13 @@ _PARAMETERS = """module : torch.nn.Module, optional
         What kernel and solution are computed in. Default ``"float64"``.
     device : str or torch.device, optional
         Where. Results are NumPy arrays always. Default None: the CPU.
+    solver : {"auto", "cholesky", "cg", "nystrom", "falkon", "eigenpro"} or Method, optional
+        How a system of many rows is solved (:func:`ntkit.solve`); X may then be a ``numpy.memmap``, a Zarr or Dask array, or an
+        iterator of blocks of rows, and only the centres are kept where the method has them. With ``tune="loo"`` or ``"auto"``
+        the ridge is the best of its candidates on a tenth of the rows, held out, and probabilities are calibrated on those.
+        Default None: exactly, with the whole Gram matrix in memory.
+    n_centres : int, optional
+        Centres of ``"nystrom"`` (which it implies) and ``"falkon"``. Default None: about 10 sqrt(n), at most 4000.
     model : torch.nn.Module
         The former name of ``module``; deprecated."""
 
@@ -49,8 +56,9 @@ _ATTRIBUTES = """kernel_ : Kernel
         The shape of one input, given or read off X.
     ridge_, stopping_time_ : float
         Those in use; infinity is training to the end.
-    tuning_ : LeaveOneOut, Evidence or None
-        What the tuning found; of ``tune="auto"`` the leave-one-out errors of the ridges.
+    tuning_ : LeaveOneOut, Evidence, dict or None
+        What the tuning found; of ``tune="auto"`` the leave-one-out errors of the ridges; with ``solver`` the mean squared error
+        of each ridge on the held-out rows, a dictionary.
     jitter_ : float
         What was added to the ridge because the Gram matrix is singular.
     solution_status_ : str

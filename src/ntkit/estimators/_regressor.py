@@ -13,6 +13,7 @@ from torch import nn
 
 from ntkit.common import DEPRECATED
 from ntkit.kernels import Kernel
+from ntkit.solvers import Method
 
 from ._base import KernelEstimator
 from ._inputs import read_features
@@ -94,10 +95,12 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         stopping_time: Candidates = None,
         dtype: str | torch.dtype = "float64",
         device: str | torch.device | None = None,
+        solver: str | Method | None = None,
+        n_centres: int | None = None,
         model: nn.Module | None = DEPRECATED,
     ) -> None:
         gains: dict[str, Any] = {"w_std": w_std, "b_std": b_std}
-        place: dict[str, Any] = {"dtype": dtype, "device": device}
+        place: dict[str, Any] = {"dtype": dtype, "device": device, "solver": solver, "n_centres": n_centres}
         tuning: dict[str, Any] = {"ridge": ridge, "stopping_time": stopping_time, "tune": tune}
         super().__init__(module, input_shape=input_shape, kernel=kernel, model=model, **gains, **place, **tuning)
         self.normalize_y = normalize_y
@@ -122,7 +125,7 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         """
         dtype = numpy_dtype(self.dtype)
         # The copy keeps a later change of the caller's array out of the predictions.
-        rows, given = read_features(self, X, fitting=True, copy=not self._is_precomputed(), y=y)
+        rows, given = read_features(self, X, fitting=True, copy=self._keeps_rows(), y=y)
         weights, variances = read_weights(sample_weight, rows), read_noise(noise, len(rows))
         kept = kept_rows(weights)
         targets = np.asarray(given, dtype=dtype)[kept]

@@ -19,6 +19,7 @@ __all__ = [
     "Candidates",
     "check_tuning",
     "leave_each_out",
+    "ridge_candidates",
     "tune_by_evidence",
     "tune_by_leave_one_out",
     "tune_gains",
@@ -75,6 +76,12 @@ def tune_by_leave_one_out(
         times = [math.inf] if stopping_time is None else [_time(time) for time in _listed(stopping_time)]
     found = leave_each_out(gram, y, [unit * _number(one, "ridge") for one in ridges], times)
     return found if unit == 1 else replace(found, ridges=found.ridges / unit)
+
+
+def ridge_candidates(ridge: Candidates, dtype: torch.dtype) -> list[float]:
+    """Give the ridges to choose from: those given, or half decades where none are."""
+    given = not isinstance(ridge, str) and _to_choose(ridge, "ridge")
+    return [_number(one, "ridge") for one in (_listed(ridge) if given else _RIDGES[dtype])]
 
 
 def leave_each_out(gram: Tensor, y: Tensor, ridges: Sequence[float], times: Sequence[float]) -> LeaveOneOut:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from ntkit.errors import InputTypeError, NtkitError, WorkerError
+from ntkit.errors import InputTypeError, MissingDependencyError, NtkitError, WorkerError
 from ntkit.native import build_info
 
 from ._files import plain_errors
@@ -141,7 +141,7 @@ def _connected(client: Client | Literal["local"]) -> Iterator[Client]:
     try:
         from distributed import Client, LocalCluster
     except ImportError as error:
-        raise WorkerError(
+        raise MissingDependencyError(
             "client= needs the package distributed: write pip install 'ntkit[scale]', or leave client out."
         ) from error
     if isinstance(client, Client):

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+import sys
 from pathlib import Path
 
-__all__ = ["available_memory", "bytes_text", "check_memory", "free_disk", "seconds_text"]
-
+from ntkit.common import available_bytes
 from ntkit.errors import MemoryLimitError
+
+__all__ = ["available_memory", "bytes_text", "check_memory", "free_disk", "seconds_text"]
 
 _SHARE = 0.9  # of the available memory that one allocation may take: the rest is for what nobody counts
 
 
 def available_memory() -> int:
-    """Give the bytes that this process can still take without swapping, limits of its control group included.
+    """Give the bytes that this process can still take; where the system does not say, more than any machine has.
 
     Examples
     --------
     >>> available_memory() > 0
     True
     """
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-        available = int(fields.get("MemAvailable", fields["MemFree"]).split()[0]) * 1024
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        try:
-            left = int(Path(limit).read_text()) - int(Path(used).read_text())
-        except (OSError, ValueError):  # no such control group, or no limit ("max")
-            continue
-        available = min(available, max(left, 0))
-    return available
+    found = available_bytes()
+    return sys.maxsize if found is None else found
 
 
 def free_disk(path: Path) -> int:

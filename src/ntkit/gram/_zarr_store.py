@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntkit.errors import StoreError
+from ntkit.errors import MissingDependencyError
 
 from ._files import TEMPORARY, plain_errors, sync_folder, write_atomically
 from ._manifest import Manifest
@@ -96,7 +96,7 @@ def _zarr() -> Any:
     try:
         import zarr
     except ImportError as error:
-        raise StoreError(
+        raise MissingDependencyError(
             "storing a Gram matrix as .zarr needs the package zarr: write pip install 'ntkit[scale]', or store it as .npy."
         ) from error
     return zarr

@@ -14,6 +14,7 @@ from ntkit.errors import InputError, InputTypeError
 
 from .._infinite_width import InfiniteWidthKernel
 from ..empirical import Empirical
+from ..empirical._inputs import as_inputs
 from ..empirical._products import forward
 from ._propagate import Propagation, check_sketchable
 from ._sketch import CountSketch
@@ -129,7 +130,8 @@ class _Projected(RandomFeatures):
         self.empirical, self.n_components, self.seed = empirical, n_components, seed
 
     def __call__(self, x: Tensor) -> Tensor:
-        survey = self.empirical._survey(x, None)
+        inputs = as_inputs(x)
+        survey = self.empirical._survey(inputs, None)
         c, generator = survey.outputs, torch.Generator().manual_seed(self.seed)
         columns = []
         for _ in range(self.n_components):
@@ -141,5 +143,5 @@ class _Projected(RandomFeatures):
                 for name in survey.names
             }
             signs = (2 * torch.randint(2, (c,), generator=generator) - 1).to(survey.like)
-            columns.append(forward(survey, x, tangents) @ signs)
+            columns.append(forward(survey, inputs, tangents) @ signs)
         return torch.stack(columns, 1).detach() / math.sqrt(c * self.n_components)

@@ -132,12 +132,11 @@ class Propagation:
         raise NotImplementedError(type(node.op).__name__)
 
     def _activation(self, number: int, x: Features, phi: Activation) -> Features:
-        function = _function(phi)
         pre = self._gaussian(number, x.phi)(x.phi)
         root = math.sqrt(self.width)
         if x.psi is None:
-            return Features(function(pre) / root, None)
-        derived: tuple[Tensor, Tensor] = jvp(function, (pre,), (torch.ones_like(pre),))  # type: ignore[assignment]
+            return Features(phi(pre) / root, None)
+        derived: tuple[Tensor, Tensor] = jvp(phi, (pre,), (torch.ones_like(pre),))  # type: ignore[assignment]
         value, slope = derived
         sketch = self._tensor_sketch(number, "psi", slope, x.psi)
         return Features(value / root, sketch(slope / root, x.psi))
@@ -271,23 +270,3 @@ def _beside(inputs: list[Features], weights: tuple[float, ...]) -> Features:
     phi = torch.cat([weight * x.phi for weight, x in zip(weights, inputs, strict=True)], -1)
     psi = [weight * x.psi for weight, x in zip(weights, inputs, strict=True) if x.psi is not None]
     return Features(phi, torch.cat(psi, -1) if psi else None)
-
-
-def _function(phi: Activation) -> Callable[[Tensor], Tensor]:
-    """Give an activation as a function."""
-    if phi.function is not None:
-        return phi.function
-    match phi.name:
-        case "rectified":
-            below, above = phi.parameters
-            return lambda z: below * z.clamp_max(0) + above * z.clamp_min(0)
-        case "polynomial":
-            return lambda z: torch.stack([c * z**power for power, c in enumerate(phi.parameters)]).sum(0)
-        case "step":
-            return lambda z: torch.heaviside(z, z.new_tensor(phi.parameters[0] if phi.parameters else 0.0))
-        case "gelu":
-            return F.gelu
-        case name if name in ("erf", "sin", "cos", "exp", "sinh", "cosh", "expm1", "sign"):
-            function: Callable[[Tensor], Tensor] = getattr(torch, name)
-            return function
-    raise UnsupportedLayerError((Problem("", str(phi), "its function is not known here", "write method='jacobian'"),))
