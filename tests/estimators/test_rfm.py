@@ -68,7 +68,7 @@ def test_choices_are_the_best_on_the_rows_held_out() -> None:
 
 
 def test_every_class_is_held_out_alike() -> None:
-    X, y = _classes(150)
+    _, y = _classes(150)
     parts = ntkit.RFMClassifier()._parts(150, np.unique(y, return_inverse=True)[1])
     for fit, held_out in parts:
         assert len(held_out) == 30 and not set(fit) & set(held_out) and len(fit) == 120

@@ -6,11 +6,11 @@ import copy
 
 import pytest
 import torch
+from tests.features.cases import build, weight_of
 from torch import nn
 
 from ntkit import features
 from ntkit.errors import InputError
-from tests.features.cases import build, weight_of
 
 LOSSES = {
     "mse": lambda f, y: ((f - y) ** 2).sum() / 2,
@@ -53,7 +53,7 @@ def test_formula_with_kernels(scale: float) -> None:
     x, y = torch.randn(7, 4, dtype=torch.float64), torch.randn(7, dtype=torch.float64)
     kappa = features.ptk(module, x)
     inputs = {"0": x, "2": module[:2](x).detach(), "4": module[:4](x).detach()}
-    D = torch.diag((module(x)[:, 0].detach() - y))
+    D = torch.diag(module(x)[:, 0].detach() - y)
     for path, early in features.early_alignment(module, x, y).items():
         X, k = inputs[path], kappa[path]
         torch.testing.assert_close(early.P, X.T @ D @ k @ D @ X, rtol=1e-10, atol=1e-12)
