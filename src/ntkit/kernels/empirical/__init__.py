@@ -17,17 +17,22 @@ __all__ = [
     "empirical",
     "jacobian_rows",
 ]
+from ._inputs import Batch, as_inputs
+from ._jacobian import jacobian_rows
 from ._layers import Call, Layer, layer_gram, read_gradients, read_patches, structured_layers
 
 __all__ = [
     "BYTE_BUDGET",
+    "Batch",
     "Call",
     "Empirical",
     "EmpiricalKernel",
     "Layer",
     "Network",
+    "as_inputs",
     "check_modes",
     "empirical",
+    "jacobian_rows",
     "layer_gram",
     "read_gradients",
     "read_patches",
