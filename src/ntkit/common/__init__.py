@@ -1,6 +1,6 @@
 """What several folders need: argument checks, losses, rows of features, threads, nested derivatives."""
 
-from ._batches import check_batches, check_finite, check_input_size, check_pair, check_result
+from ._batches import all_finite, check_batches, check_finite, check_input_size, check_pair, check_result
 from ._class_labels import check_labels, class_numbers
 from ._input_shape import check_input_shape, fold_rows
 from ._linear_system import check_gram, check_ridge, check_right_hand_side
@@ -15,6 +15,7 @@ __all__ = [
     "Loss",
     "LossFunction",
     "Numbers",
+    "all_finite",
     "as_columns",
     "check_batches",
     "check_finite",
