@@ -102,8 +102,6 @@ def test_bad_arguments() -> None:
     recorder = features.Recorder(net, x)
     with pytest.raises(InputError, match="module it was made for"):
         recorder.observe(nn.Linear(4, 1))
-    run = ntkit.train(
-        net, x, torch.zeros(len(x), 3, dtype=torch.float64), ntkit.Schedule(learning_rate=0.01, steps=1)
-    )
+    run = ntkit.train(net, x, torch.zeros(len(x), 3, dtype=torch.float64), ntkit.Schedule(learning_rate=0.01, steps=1))
     with pytest.raises(InputError, match="must have observed 'nfa'"):
         recorder.adopt(run)

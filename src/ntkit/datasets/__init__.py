@@ -6,22 +6,6 @@ from ._alignment_reversing import AlignmentReversing, alignment_reversing
 from ._chain_monomial import QuadraticTask, chain_monomial
 from ._digits import Digits, balanced_split, load_digits
 from ._high_rank_quadratic import high_rank_quadratic
-from ._spectral_gaussian import SpectralGaussian, spectral_gaussian
-from ._uci import SplitTable, load_uci
-
-__all__ = [
-    "AlignmentReversing",
-    "Digits",
-    "QuadraticTask",
-    "SpectralGaussian",
-    "SplitTable",
-    "alignment_reversing",
-    "balanced_split",
-    "chain_monomial",
-    "high_rank_quadratic",
-    "load_digits",
-    "load_uci",
-    "spectral_gaussian",
 from ._image_sets import (
     ImageSet,
     load_celeba,
@@ -31,13 +15,20 @@ from ._image_sets import (
     load_stl10,
     load_svhn,
 )
+from ._spectral_gaussian import SpectralGaussian, spectral_gaussian
 from ._uci import SplitTable, load_uci
 
 __all__ = [
+    "AlignmentReversing",
     "Digits",
     "ImageSet",
+    "QuadraticTask",
+    "SpectralGaussian",
     "SplitTable",
+    "alignment_reversing",
     "balanced_split",
+    "chain_monomial",
+    "high_rank_quadratic",
     "load_celeba",
     "load_cifar10",
     "load_digits",
@@ -46,4 +37,5 @@ __all__ = [
     "load_stl10",
     "load_svhn",
     "load_uci",
+    "spectral_gaussian",
 ]

@@ -17,8 +17,6 @@ __all__ = [
     "empirical",
     "jacobian_rows",
 ]
-from ._inputs import Batch, as_inputs
-from ._jacobian import jacobian_rows
 from ._layers import Call, Layer, layer_gram, read_gradients, read_patches, structured_layers
 
 __all__ = [
