@@ -38,8 +38,9 @@ def network(layers: int) -> nn.Module:
 def plans(layers: int, side: int) -> tuple[NativeEngine, list[TapePlan]]:
     """Give an engine, and its plans: everything kept, and everything along the last axis computed again."""
     engine = NativeEngine(ntkit.infinite_width(network(layers))._tracer.program((3, side, side)))
-    last = {pool: axis for pool, axis in shared_pools(engine._network).items() if axis == 1}
-    return engine, [tape_computing_again(engine._network, True, again) for again in ({}, last)]
+    planned = engine.runner().network
+    last = {pool: axis for pool, axis in shared_pools(planned).items() if axis == 1}
+    return engine, [tape_computing_again(planned, True, again) for again in ({}, last)]
 
 
 def main() -> int:
@@ -59,7 +60,7 @@ def main() -> int:
             best = [float("inf")] * 2
             for _ in range(3):
                 for which, plan in enumerate(both):
-                    engine._plans["between", True] = plan
+                    engine.runner()._plans["between", True] = plan
                     start = time.perf_counter()
                     engine.gram(x1, x2, True, False)
                     best[which] = min(best[which], time.perf_counter() - start)

@@ -1,8 +1,8 @@
 """Recursive feature machines against xrfm 0.4.5, in the same run on the same data.
 
-Give the Python of an environment that has it: ``python benchmarks/rfm.py --peer PYTHON``. Parts: ``product`` (y = x0 x1, R^2 and
-seconds with fixed settings, and of the defaults), ``low-rank`` (y = x0 x1 1{x5 > 0}, test error), ``ntk`` (the tangent kernel of a
-module), ``uci`` (accuracy of the tuned classifiers, needs ``--uci FILE``).
+Give the Python of an environment that has it: ``python benchmarks/rfm.py --peer PYTHON``. Parts: ``product`` (y = x0 x1, R^2
+and seconds with fixed settings, and of the defaults), ``low-rank`` (y = x0 x1 1{x5 > 0}, test error), ``ntk`` (the tangent kernel
+of a module), ``uci`` (accuracy of the tuned classifiers, needs ``--uci FILE``).
 """
 
 from __future__ import annotations
@@ -60,10 +60,12 @@ class Peer:
 
 
 def r2(predicted: np.ndarray, y: np.ndarray) -> float:
+    """Give the coefficient of determination."""
     return float(1 - np.mean((predicted.ravel() - y) ** 2) / np.var(y))
 
 
 def product(n: int, d: int, seed: int) -> tuple[np.ndarray, ...]:
+    """Draw y = x0 x1: training inputs and targets, then test ones."""
     x = np.random.default_rng(seed).normal(size=(n + 1500, d))
     y = x[:, 0] * x[:, 1]
     return x[:n], y[:n], x[n:], y[n:]
@@ -73,6 +75,7 @@ FIXED = {"iterations": 5, "ridge": 1e-3, "bandwidth": 10.0, "diagonal": False}
 
 
 def part_product(peer: Peer, repeats: int, defaults: bool) -> None:
+    """Compare R^2 and seconds on y = x0 x1."""
     for seed in range(3):
         x, y, x_test, y_test = product(2000, 100, seed)
         ours, theirs = [], []
@@ -102,6 +105,7 @@ def part_product(peer: Peer, repeats: int, defaults: bool) -> None:
 
 
 def part_low_rank(peer: Peer) -> None:
+    """Compare the test error on the low-rank task."""
     settings = {"iterations": 5, "ridge": 1e-3, "bandwidth": 10.0, "diagonal": False}
     ours, half, theirs = [], [], []
     for seed in range(3):
@@ -123,6 +127,7 @@ def part_low_rank(peer: Peer) -> None:
 
 
 def part_ntk() -> None:
+    """Print R^2 of the machine with a tangent kernel."""
     x, y, x_test, y_test = product(1000, 50, 0)
     net = nn.Sequential(nn.Linear(50, 64), nn.ReLU(), nn.Linear(64, 1))
     settings = {"iterations": 4, "ridge": 1e-3, "power": 1.0, "diagonal": False}
@@ -137,6 +142,7 @@ def part_ntk() -> None:
 
 
 def part_uci(peer: Peer, path: str, names: list[str]) -> None:
+    """Compare accuracies and seconds on the UCI tables."""
     tables = {table.name: table for table in load_uci(path)}
     means, times = [], []
     for name in names:
@@ -173,6 +179,7 @@ def part_uci(peer: Peer, path: str, names: list[str]) -> None:
 
 
 def main() -> None:
+    """Run the parts that the command line names."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("parts", nargs="*", default=["product", "low-rank", "ntk", "uci"])
     options.add_argument("--peer", help="a Python that has xrfm 0.4.5")

@@ -19,6 +19,7 @@ VALIDATION_ROWS = 50  # it always validates; so many rows cost little
 
 
 def machine(job: dict, diagonal: bool, bandwidth: float, iters: int) -> RFM:
+    """Give a machine that is not fitted yet."""
     return RFM(
         kernel="laplace", iters=iters, bandwidth=bandwidth, diag=diagonal, device="cpu", verbose=False,
         tuning_metric=job.get("metric", "mse"),
@@ -26,6 +27,7 @@ def machine(job: dict, diagonal: bool, bandwidth: float, iters: int) -> RFM:
 
 
 def fixed(job: dict, x: torch.Tensor, y: torch.Tensor, x_test: torch.Tensor) -> tuple[float, np.ndarray]:
+    """Fit with the settings of the job."""
     model = machine(job, job["diagonal"], job["bandwidth"], job["iterations"])
     start = CLOCKS[job["cpu_time"]]()
     model.fit(
@@ -37,7 +39,7 @@ def fixed(job: dict, x: torch.Tensor, y: torch.Tensor, x_test: torch.Tensor) -> 
 
 
 def grid(job: dict, x: torch.Tensor, y: torch.Tensor, x_test: torch.Tensor) -> tuple[float, np.ndarray]:
-    """The best of bandwidth, ridge and full or diagonal metric on a fifth of the rows, fitted again on all."""
+    """Choose bandwidth, ridge and full or diagonal metric on a fifth of the rows, and fit again on all."""
     rows = torch.from_numpy(np.random.RandomState(0).permutation(len(x)))
     held_out, rest = rows[: len(x) // 5], rows[len(x) // 5 :]
     start = CLOCKS[job["cpu_time"]]()
@@ -66,6 +68,7 @@ def grid(job: dict, x: torch.Tensor, y: torch.Tensor, x_test: torch.Tensor) -> t
 
 
 def main() -> None:
+    """Answer the jobs."""
     for line in sys.stdin:
         job = json.loads(line)
         torch.set_num_threads(job["threads"])

@@ -159,8 +159,10 @@ def test_a_copy_that_uses_the_original_is_noticed():
         ntkit.monte_carlo,
     ],
 )
-def test_lazy_modules(door):
-    net = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 1))
+def test_modules_without_values(door):
     arguments = {ntkit.widen: (2,), ntkit.monte_carlo: (2,)}.get(door, ())
+    with pytest.raises(InputError, match="meta device"):
+        door(nn.Linear(3, 2, device="meta"), *arguments).ntk(torch.zeros(2, 3))
+    net = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 1))
     with pytest.raises(InputError, match=r"lazy.*Run the module once"):
         door(net, *arguments).ntk(torch.zeros(2, 3))

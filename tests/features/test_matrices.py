@@ -104,6 +104,11 @@ class Unused(nn.Module):
         return self.used(x)
 
 
+class Detach(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.detach()
+
+
 class Mixing(nn.Module):
     """Its first layer reads something that all samples share."""
 
@@ -127,6 +132,7 @@ class Mixing(nn.Module):
         (nn.Linear(4, 1), [[1.0] * 4], InputTypeError, "must be a torch.Tensor"),
         (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.ones(2, 4), InputError, "evaluation mode"),
         (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), torch.ones(2, 4), InputError, "evaluation mode"),
+        (nn.Sequential(nn.Linear(4, 2), Detach()), torch.ones(2, 4), InputError, "do not depend on '0'"),
         (Unused(), torch.ones(2, 4), InputError, "do not depend on 'idle', 'ignored'.*layers=\\['used'\\]"),
         (Mixing(), torch.ones(3, 4), InputError, "'embed' must see each sample in rows of its own"),
     ],

@@ -86,9 +86,8 @@ def test_uncentred_follows_the_module() -> None:
     net, x = build("mlp")
     recorder = features.Recorder(net, x, every=2)
     assert recorder.uncentred() == {path: found.uncentred for path, found in features.nfa(net, x).items()}
-    recorder.step()
     with torch.no_grad():
-        net[0].weight += 0.1
+        net[0].weight += 0.1  # without a step
     assert recorder.uncentred()["0"] == pytest.approx(features.nfa(net, x)["0"].uncentred, rel=1e-12)
 
 
@@ -103,8 +102,6 @@ def test_bad_arguments() -> None:
     recorder = features.Recorder(net, x)
     with pytest.raises(InputError, match="module it was made for"):
         recorder.observe(nn.Linear(4, 1))
-    run = ntkit.train(
-        net, x, torch.zeros(len(x), 3, dtype=torch.float64), ntkit.Schedule(learning_rate=0.01, steps=1)
-    )
+    run = ntkit.train(net, x, torch.zeros(len(x), 3, dtype=torch.float64), ntkit.Schedule(learning_rate=0.01, steps=1))
     with pytest.raises(InputError, match="must have observed 'nfa'"):
         recorder.adopt(run)

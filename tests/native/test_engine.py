@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.native import NativeEngine, _core, _engine, _tapes
+from ntkit.native import NativeEngine, _core, _runner, _tapes
 
 
 def normal(*shape, seed=0):
@@ -53,7 +53,7 @@ def test_same_bits_whatever_the_threads_and_tiles(threads, monkeypatch):
     results = []
     for count, chunk in ((1, 48 << 20), (2, 48 << 20), (3, 1 << 14), (2, 1)):
         threads(count)
-        monkeypatch.setattr(_engine, "_CHUNK_BYTES", chunk)
+        monkeypatch.setattr(_runner, "_CHUNK_BYTES", chunk)
         engine = engine_of(POOLED, 3, 8, 8)
         results.append([*engine.gram(x, None, True, True), *engine.gram(x, z, True, True), engine.diag(x, True)])
         results[-1] += [*engine.gram(x.float(), None, True, True)]
@@ -90,7 +90,7 @@ def test_same_bits_of_vectors(dtype, threads, monkeypatch):
     results = []
     for count, chunk in ((1, 48 << 20), (2, 48 << 20), (2, 1 << 16)):
         threads(count)
-        monkeypatch.setattr(_engine, "_CHUNK_BYTES", chunk)
+        monkeypatch.setattr(_runner, "_CHUNK_BYTES", chunk)
         engine = engine_of(net, 50)
         whole = engine.gram(x, None, True, True)
         for part in (engine.gram(x[7:9], x, True, True), engine.gram(x, x[1290:1291], True, True)):
@@ -107,7 +107,7 @@ def test_same_bits_of_vectors(dtype, threads, monkeypatch):
 @pytest.mark.parametrize("chunk", [1, 1 << 12, 48 << 20])
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 150])
 def test_vectors_in_blocks_of_any_size(n, chunk, monkeypatch):
-    monkeypatch.setattr(_engine, "_CHUNK_BYTES", chunk)
+    monkeypatch.setattr(_runner, "_CHUNK_BYTES", chunk)
     net = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 8), nn.LeakyReLU(0.1), nn.Linear(8, 1))
     limit = ntkit.infinite_width(net, b_std=0.2)
     x, z = normal(n, 12), normal(70, 12, seed=1)
@@ -138,7 +138,7 @@ def test_repeated_inputs_are_exact():
 
 
 def test_progress_counts_every_entry(monkeypatch):
-    monkeypatch.setattr(_engine, "_CHUNK_BYTES", 1 << 14)
+    monkeypatch.setattr(_runner, "_CHUNK_BYTES", 1 << 14)
     x = normal(19, 3, 8, 8)
     engine = engine_of(POOLED, 3, 8, 8)
     for x2, total in ((None, 190), (x[:7], 133)):
@@ -169,7 +169,7 @@ def test_interruption_stops_within_a_second_and_leaves_no_threads():
     net = nn.Sequential(*convs(3, *[8] * 6, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
     engine = engine_of(net, 3, 16, 16)
     x = normal(2000, 3, 16, 16)
-    engine._plan("between", True)
+    engine.runner().plan("between", True)
     before = len(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else None
     sent = []
 
@@ -189,7 +189,7 @@ def test_interruption_stops_within_a_second_and_leaves_no_threads():
 
 @pytest.mark.parametrize(("data", "own", "message"), [(5, 0, "wrong size"), (4, 1, "wrong shape")])
 def test_arrays_of_another_shape_are_refused(data, own, message):
-    plan = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4)._plan("own", False)
+    plan = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4).runner().plan("own", False)
     arrays = np.zeros((2, data)), np.ones(2), np.zeros((1, 1, 1, 1, 512)), False, np.zeros((2, plan.own_size + own))
     with pytest.raises(ValueError, match=message):
         _core.self(plan.tape, *arrays, np.zeros(2), np.zeros(2), 1, None)
@@ -207,14 +207,16 @@ def test_convolution_that_shrinks_one_axis_and_grows_another():
 
 def test_only_the_planes_that_are_needed():
     """One plane an operation under flatten, all of them under global pooling, (2 k - 1)^2 under a k x k pool."""
-    flat = engine_of(nn.Sequential(*convs(3, 8, padding=1), nn.Flatten(), nn.Linear(512, 1)), 3, 8, 8)._plan(
-        "between", True
+    flat = (
+        engine_of(nn.Sequential(*convs(3, 8, padding=1), nn.Flatten(), nn.Linear(512, 1)), 3, 8, 8)
+        .runner()
+        .plan("between", True)
     )
     assert flat.planes == 4  # a convolution and its activation are one
     gap = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
-    assert engine_of(gap, 3, 8, 8)._plan("between", True).planes == 2 * 15 * 15 + 15 + 1 + 1 + 1
+    assert engine_of(gap, 3, 8, 8).runner().plan("between", True).planes == 2 * 15 * 15 + 15 + 1 + 1 + 1
     pool = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, 1))
-    assert engine_of(pool, 3, 8, 8)._plan("between", True).planes == 2 * 9 + 3 + 1 + 1 + 1
+    assert engine_of(pool, 3, 8, 8).runner().plan("between", True).planes == 2 * 9 + 3 + 1 + 1 + 1
 
 
 @pytest.mark.parametrize("mode", ["zeros", "circular"])
@@ -231,7 +233,7 @@ def test_planes_computed_again_are_the_same(kernel, mode, monkeypatch):
     for room in (_tapes.KEPT_BYTES, 0):
         monkeypatch.setattr(_tapes, "KEPT_BYTES", room)
         engine = engine_of(net, 3, 12, 10)
-        plans.append(engine._plan("between", True))
+        plans.append(engine.runner().plan("between", True))
         results.append(engine.gram(x, None, True, True))
     assert plans[0].planes < plans[1].planes
     assert plans[0].kept_bytes > plans[1].kept_bytes

@@ -383,6 +383,36 @@ def test_inputs_that_the_module_cannot_be_checked_on():
     torch.testing.assert_close(ntkit.infinite_width(Root(0.0)).nngp(x), expected)
     with pytest.raises(InputError, match="check=False leaves the check out"):
         ntkit.infinite_width(Root(100.0))
+    # Random parameters are drawn, so what they are now does not matter, not even NaN.
+    net = mlp()
+    nn.init.constant_(net[0].weight, float("nan"))
+    assert torch.equal(ntkit.infinite_width(net).nngp(x), ntkit.infinite_width(mlp()).nngp(x))
+
+
+def test_randomness_is_named():
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.fc(x + torch.randn_like(x))
+
+    with pytest.raises(UnsupportedLayerError, match="draws random numbers"):
+        ntkit.infinite_width(Noisy())
+
+
+def test_further_arguments_keep_their_defaults():
+    class Options(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = mlp()
+
+        def forward(self, x, mask=None, scale=2.0, **options):
+            return scale * self.net(x) if mask is None else mask
+
+    x = normal(3, 4)
+    torch.testing.assert_close(ntkit.infinite_width(Options()).ntk(x), 4 * ntkit.infinite_width(mlp()).ntk(x))
 
 
 def test_kernels_of_one_limit_for_several_shapes_keep_engines_apart():

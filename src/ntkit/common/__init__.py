@@ -1,6 +1,6 @@
 """What several folders need: argument checks, parameters, losses, rows of features, threads, nested derivatives."""
 
-from ._batches import check_batches, check_finite, check_input_size, check_pair, check_result, check_tensor
+from ._batches import all_finite, check_batches, check_finite, check_input_size, check_pair, check_result, check_tensor
 from ._class_labels import check_labels, class_numbers
 from ._deprecation import DEPRECATED, warn_renamed
 from ._input_shape import check_input_shape, fold_rows
@@ -37,6 +37,7 @@ __all__ = [
     "ParameterSource",
     "Progress",
     "Scaled",
+    "all_finite",
     "as_columns",
     "available_bytes",
     "block_rows",

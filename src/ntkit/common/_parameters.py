@@ -203,7 +203,7 @@ def _strip(layer: nn.Module, name: str, source: ParameterSource) -> None:
 
 
 def check_module(module: object) -> None:
-    """Refuse what is not a module, and modules whose parameters have no shape yet."""
+    """Refuse what is not a module, and modules whose parameters have no shape or no values yet."""
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
     lazy = [
@@ -213,3 +213,8 @@ def check_module(module: object) -> None:
     ]
     if lazy:
         raise InputError(f"the lazy parameters {lazy} have no shape yet. Run the module once: module(x).")
+    meta = [name for name, parameter in module.named_parameters() if parameter.is_meta]
+    if meta:
+        raise InputError(
+            f"the parameters {meta} are on the meta device and have no values. Write module.to_empty(device=...) and draw them."
+        )

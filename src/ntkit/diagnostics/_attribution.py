@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ntkit.common import check_pair
 from ntkit.errors import InputError, InputTypeError
-from ntkit.kernels.empirical import Network, empirical
+from ntkit.kernels.empirical import Batch, Network, empirical
 
 from ._influence import influence_of_features, influence_of_kernel
 from ._sketch import Sketch, sketched_derivatives
@@ -192,17 +192,14 @@ def attribute(
 
 
 class _Combined(nn.Module):
-    """Each input's own combination of the outputs; the last column of an input is the number of its combination."""
+    """Each input's own combination of the outputs, with the weights as a second input."""
 
-    def __init__(self, module: nn.Module, shape: torch.Size, combinations: Tensor) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module, self.shape = module, shape
-        self.register_buffer("combinations", combinations)
+        self.module = module
 
-    def forward(self, rows: Tensor) -> Tensor:
-        outputs = self.module(rows[:, :-1].reshape(len(rows), *self.shape)).flatten(1)
-        weights: Tensor = self.combinations[rows[:, -1].long()]  # type: ignore[index]
-        combined: Tensor = (outputs * weights).sum(1, keepdim=True)
+    def forward(self, x: Tensor, weights: Tensor) -> Tensor:
+        combined: Tensor = (self.module(x).flatten(1) * weights).sum(1, keepdim=True)
         return combined
 
 
@@ -224,21 +221,21 @@ class _Problem:
     ) -> None:
         with torch.no_grad():
             f_train, f_test = (module(x).flatten(1).double() for x in (x_train, x_test))
-        self.module: nn.Module
+        self.module: nn.Module = module
+        self.x_train: Batch = x_train
+        self.x_test: Batch = x_test
         if y_test is None:
             targets = y_train.reshape(len(y_train), -1).double()
-            self.module, self.x_train, self.x_test = module, x_train, x_test
             self.outputs, self.force, self.curvature = f_test, targets - f_train, torch.ones_like(f_train)
         else:
+            # A margin's derivative is a combination of the outputs', with weights that are fixed at the present outputs.
             g_train, c_train = _margins(f_train, y_train)
             g_test, c_test = _margins(f_test, y_test)
-            combinations = torch.cat([c_train, c_test])
-            parameter = next(module.parameters())
-            self.module = _Combined(module, x_train.shape[1:], combinations.to(parameter.dtype))
-            self.x_train, self.x_test = _numbered(x_train, 0), _numbered(x_test, len(x_train))
-            probability = torch.sigmoid(g_train)[:, None]
-            self.outputs, self.force = g_test[:, None], torch.sigmoid(-g_train)[:, None]  # 1 - p without cancellation
-            self.curvature = probability * self.force
+            dtype = next(module.parameters()).dtype
+            self.module = _Combined(module)
+            self.x_train, self.x_test = (x_train, c_train.to(dtype)), (x_test, c_test.to(dtype))
+            self.outputs, self.force = g_test[:, None], torch.sigmoid(-g_train)[:, None]
+            self.curvature = torch.sigmoid(g_train)[:, None] * self.force
         self.width = self.outputs.shape[1]
 
     def kernels(self, byte_budget: int) -> tuple[Tensor, Tensor]:
@@ -263,11 +260,6 @@ def _margins(f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     own = torch.nn.functional.one_hot(y, f.shape[1]).bool()
     others = f.masked_fill(own, -math.inf)
     return f[own] - others.logsumexp(1), own.to(f.dtype) - others.softmax(1)
-
-
-def _numbered(x: Tensor, start: int) -> Tensor:
-    numbers = torch.arange(start, start + len(x), device=x.device).to(x.dtype)
-    return torch.cat([x.flatten(1), numbers[:, None]], 1)
 
 
 def _predicted(module: nn.Module, states: Sequence[Mapping[str, Tensor] | None], x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ntkit.kernels.empirical import Network, jacobian_rows
+from ntkit.kernels.empirical import Batch, Network, as_inputs, jacobian_rows
 
 __all__ = ["Sketch", "sketched_derivatives"]
 
@@ -56,16 +56,16 @@ class Sketch:
         return total
 
 
-def sketched_derivatives(module: nn.Module, x: Tensor, sketch: Sketch, byte_budget: int) -> Tensor:
+def sketched_derivatives(module: nn.Module, x: Batch, sketch: Sketch, byte_budget: int) -> Tensor:
     """Project the derivatives of every output of every input, shape (n s, dim), row i s + o for input i, output o."""
-    network = Network(module, "full")
+    network, inputs = Network(module, "full"), as_inputs(x)
     names = list(network.trained)
     with torch.no_grad():
-        outputs = module(x[:1]).flatten(1).shape[1]
+        outputs = network(inputs[:1]).shape[1]
     size = sketch.places.shape[1] * next(module.parameters()).element_size()
     rows = max(1, byte_budget // (6 * outputs * size))  # derivatives, their concatenation and its permutation
     found = []
-    for chunk in x.split(rows):
-        derivatives = jacobian_rows(network, names, chunk, slice(None))
+    for start in range(0, len(inputs), rows):
+        derivatives = jacobian_rows(network, names, inputs[start : start + rows], slice(None))
         found.append(sketch(torch.cat([value.flatten(2) for value in derivatives.values()], 2).flatten(0, 1)))
     return torch.cat(found)

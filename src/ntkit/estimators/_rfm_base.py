@@ -32,7 +32,7 @@ _BANDWIDTHS = ("median", ("median", 4.0))
 _DIAGONAL = (False, True)
 _FEWEST_ROWS = 10  # below so many no part is held out
 _MANY_ROWS = 1000  # from so many on one part is
-_PARTS = 4
+_PARTS = 3
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class RFMBase(BaseEstimator):
         )
 
     def _parts(self, n: int, codes: NDArray[Any] | None) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Hold out random parts in turn, of every class alike: one of many rows, four of few; none of very few."""
+        """Hold out random parts in turn, of every class alike: one of many rows, three of few; none of very few."""
         share = self.held_out
         if isinstance(share, bool) or not isinstance(share, (int, float)):
             raise InputTypeError(f"held_out must be a number. Got {share!r}.")

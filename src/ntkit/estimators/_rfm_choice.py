@@ -119,12 +119,12 @@ def choose(
             errors[index] += [found[iteration] for iteration in updates]
         if number < len(parts):
             keep = max(_FEWEST_PATHS, -(-len(remaining) // 2))
-            best = np.nanmin(np.where(np.isnan(errors), math.inf, errors), axis=1)
+            best = np.where(np.isnan(errors), math.inf, errors).min(axis=1)
             dropped = sorted(remaining, key=lambda index: best[index])[keep:]
             errors[dropped] = math.inf
             remaining = [index for index in remaining if index not in dropped]
-    errors = np.where(np.isnan(errors), math.inf, errors / len(parts)).ravel()
-    return RFMChoice(candidates[int(errors.argmin())], candidates, errors, len(parts))
+    means = np.where(np.isnan(errors), math.inf, errors / len(parts)).ravel()
+    return RFMChoice(candidates[int(means.argmin())], candidates, means, len(parts))
 
 
 def quiet_recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFMState]:

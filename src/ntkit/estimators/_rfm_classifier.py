@@ -93,8 +93,6 @@ n_features_in_, feature_names_in_
 
 def _mistakes(predicted: Tensor, targets: Tensor) -> float:
     """Give the share of wrong classes, and to break ties a thousandth of the squared error."""
-    if targets.shape[1] == 1:
-        wrong = (predicted > 0) != (targets > 0)
-    else:
-        wrong = predicted.argmax(1) != targets.argmax(1)
+    two = targets.shape[1] == 1
+    wrong = (predicted > 0) != (targets > 0) if two else predicted.argmax(1) != targets.argmax(1)
     return float(wrong.double().mean()) + 1e-3 * float((predicted - targets).square().mean())

@@ -28,7 +28,7 @@ class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
     (Radhakrishnan et al. 2022). Targets are centred first.
 
     What is left at "auto", or given as a sequence of candidates, is chosen by the mean squared error on random parts of the
-    training data: a fifth, once from 1,000 rows on and four times in turn below, where the worse half of the settings is dropped
+    training data: a fifth, once from 1,000 rows on and three times in turn below, where the worse half of the settings is dropped
     after each; then everything is fitted again on all rows.
     (Closed-form leave-one-out errors would be optimistic: the metric has seen the labels.) Below 10 rows the first candidate
     is used.

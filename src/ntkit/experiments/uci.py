@@ -139,7 +139,7 @@ EXPERIMENT = Experiment(
     compute=compute,
     report=report,
     embedded="tables",
-    files="an .npz file, see ntkit.datasets.load_uci (four bundled tables)",
+    files="the folder of the collection or an .npz file, see ntkit.datasets.load_uci (four bundled tables)",
     selects=("only", "methods"),
     parallel=True,
 )

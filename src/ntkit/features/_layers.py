@@ -67,7 +67,7 @@ def check_measurable(module: nn.Module, x: Tensor, layers: dict[str, Layer]) -> 
     look = run(module, x[:3], layers)
     idle = [path for path in layers if path not in look.calls]
     rows, reached = len(look.values), set()
-    for row in range(rows if look.calls else 0):
+    for row in range(rows if look.calls and look.values.requires_grad else 0):
         slope = torch.zeros_like(look.values)
         slope[row] = torch.linspace(1, 2, slope.shape[1])  # all outputs at once, and none cancels another
         for path, gradients in look.gradients(slope, keep=True).items():

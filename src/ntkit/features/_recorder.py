@@ -141,7 +141,7 @@ class Recorder:
         self._steps: list[int] = []
         self._records: list[dict[str, NFA]] = []
         self._losses: list[dict[str, float]] = []
-        self._latest: tuple[int, dict[str, float]] | None = None
+        self._latest: tuple[tuple[int, ...], dict[str, float]] | None = None
         self._keep(0, self.measure(), {})
 
     @property
@@ -184,8 +184,8 @@ class Recorder:
         }
 
     def uncentred(self) -> dict[str, float]:
-        """Give the uncentred correlation of every layer now; one that was recorded at this step is not measured again."""
-        if self._latest is not None and self._latest[0] == self._taken:
+        """Give the uncentred correlation of every layer now; what was recorded is not measured again while nothing changes."""
+        if self._latest is not None and self._latest[0] == self._versions():
             return self._latest[1]
         covariance: dict[str, Tensor] = {}
         for part in self._batches:
@@ -259,7 +259,11 @@ class Recorder:
         self._steps.append(step)
         self._records.append(found)
         self._losses.append({name: _number(loss() if callable(loss) else loss) for name, loss in losses.items()})
-        self._latest = (step, {path: measured.uncentred for path, measured in found.items()})
+        self._latest = (self._versions(), {path: measured.uncentred for path, measured in found.items()})
+
+    def _versions(self) -> tuple[int, ...]:
+        """Give numbers that change whenever a parameter or buffer is written to."""
+        return tuple(tensor._version for tensor in (*self.module.parameters(), *self.module.buffers()))
 
 
 def _number(loss: float | Tensor) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from ntkit.program import Input
 
@@ -18,19 +19,7 @@ __all__ = ["POSITION_BYTES", "Emitter", "TapePlan"]
 
 POSITION_BYTES = 2 * 64  # of a plane: kLanes numbers of K or H, and as many of Theta
 
-_Operation = (
-    _core.Input
-    | _core.Layer
-    | _core.Rectified
-    | _core.Smooth
-    | _core.Normalize
-    | _core.Fill
-    | _core.Pool
-    | _core.Reduce
-    | _core.Convert
-    | _core.Store
-    | _core.Plain
-)
+_Operation = Any  # one of the operations of `_core`; the Tape checks which
 
 
 @dataclass(frozen=True)

@@ -1,38 +1,21 @@
-"""Gram matrices by the compiled core: the same contract as the reference engine's, on CPU tensors."""
+"""The native engine: the same contract as the reference engine's, on CPU tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit.errors import EngineError
 from ntkit.program import Gains, Program
-from ntkit.rules import Kernels, Progress, read_data
+from ntkit.rules import Kernels, Progress
+from ntkit.rules import diag as reference_diag
+from ntkit.rules import gram as reference_gram
 
 from . import _core
-from ._emitter import TapePlan
 from ._network import Network, unsupported
-from ._tapes import tape_alone, tape_between
+from ._runner import Runner, TapeKind
 
 __all__ = ["NativeEngine", "TapeKind", "reason_against", "tape_of"]
-
-_CHUNK_BYTES = 48 << 20  # for the packed columns, the packed rows and a tile of the result, each
-# Large, because after each matrix product torch's threads spin for some milliseconds and take the processor from the layers that
-# follow. Below 32 MB, because glibc returns larger blocks to the system, and fetching them again takes as long as the layers.
-_PRODUCT_BYTES = 31 << 20
-_PART_NUMBERS = 1 << 22  # numbers of inputs that are read at a time, so that copies of them take little memory
-_MIRROR_ROWS = 256
-_PRODUCT_COLUMNS = 5120  # vectors at a time
-_TILE = 512  # side of every matrix product: libraries often round the edges of other shapes differently
-_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
-
-TapeKind = Literal["between", "own", "diag"]
 
 
 def reason_against(program: Program, *batches: Tensor | None) -> str | None:
@@ -88,40 +71,12 @@ def _needs_gradient(op: object) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Inputs as the core reads them.
-
-    Attributes
-    ----------
-    data
-        Their numbers, shape (n, numbers); for vectors, rows of zeros follow up to whole tiles of matrix products.
-    own
-        Their own data, shape (n, numbers).
-    features
-        How many numbers each of the network's inputs reads, for vectors; empty for images.
-    """
-
-    data: NDArray[Any]
-    own: NDArray[Any]
-    features: tuple[int, ...]
-
-    def rows(self, start: int, stop: int) -> _Batch:
-        """Give some of the inputs; for vectors, the first must begin a tile."""
-        end = stop if not self.features else start + _whole(stop - start)
-        return _Batch(self.data[start:end], self.own[start:stop], self.features)
-
-    @property
-    def vectors(self) -> tuple[Tensor, ...]:
-        """The features of vectors, shape (rows in whole tiles, features), one tensor for each of the network's inputs."""
-        return torch.from_numpy(self.data).split(self.features, 1) if self.features else ()
-
-
 class NativeEngine:
     """Computes kernels of one program; tapes are planned once.
 
     It computes in float32 for float32 inputs if the network has only activations of the ReLU family and no normalisation, and in
-    float64 otherwise.
+    float64 otherwise. Activations that are expanded in series have versions of more and more terms, for larger and larger
+    variances: the first that covers all inputs is used. Where none does, the reference engine computes.
 
     Parameters
     ----------
@@ -135,56 +90,19 @@ class NativeEngine:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._network = Network(program)
-        self._plans: dict[tuple[TapeKind, bool], TapePlan] = {}
+        self._runners: dict[int, Runner] = {}
 
     def gram(self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None) -> Kernels:
         """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None."""
-        plan = self._plan("between", ntk)
-        dtype = self._dtype(x1)
-        columns = x1 if x2 is None else x2
-        # Where the core computes in the dtype of the inputs, it writes into the result itself.
-        out = Kernels(*(_empty(len(x1), len(columns), dtype=x1.dtype) if wanted else None for wanted in (ntk, nngp)))
-        total = len(x1) * len(columns) if x2 is not None else len(x1) * (len(x1) + 1) // 2
-        done = 0
-        size = torch.finfo(dtype).bits // 8
-        step = max(128, _CHUNK_BYTES // (size * max(plan.row_numbers, 1)))
-        if plan.batch > 1:
-            step = min(max(_TILE, step // _TILE * _TILE), _PRODUCT_COLUMNS)
-        for own2 in _ranges(len(columns), step):
-            second = self._read(columns[own2.start : own2.stop], dtype)
-            row_step = max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
-            if plan.batch > 1:
-                fitting = _PRODUCT_BYTES // (size * len(plan.inputs) * _whole(len(own2)))
-                row_step = max(1, min(row_step, fitting) // _TILE) * _TILE
-            products = self._space_for_products(min(row_step, len(x1)), len(own2), dtype)
-            for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
-                if x2 is None and own1.start >= own2.start and own1.stop <= own2.stop:
-                    first = second.rows(own1.start - own2.start, own1.stop - own2.start)
-                else:
-                    first = self._read(x1[own1.start : own1.stop], dtype)
-                upper = x2 is None and own1.stop > own2.start
-                targets = [
-                    None if matrix is None else matrix[own1.start : own1.stop, own2.start : own2.stop] for matrix in out
-                ]
-                tile = [
-                    None if target is None else target.numpy() if target.dtype == dtype else np.empty(target.shape)
-                    for target in targets
-                ]
-                report = None if progress is None else _shifted(progress, done, total)
-                _multiply(first, second, products, own1.start - own2.start if upper else -len(x1))
-                _core.cross(
-                    plan.tape, first.data, first.own, second.data, second.own, products.numpy(),
-                    tile[1], tile[0], upper, own1.start, own2.start, torch.get_num_threads(), report,
-                )  # fmt: skip
-                done += _entries(own1, own2) if upper else len(own1) * len(own2)
-                for target, values in zip(targets, tile, strict=True):
-                    if target is not None and target.dtype != dtype:
-                        target.copy_(torch.from_numpy(values))
-        for target in out:
-            if x2 is None and target is not None:
-                _mirror(target)
-        return out
+        runner = self._covering(x1, x2)
+        if runner is None:
+            return reference_gram(self.program, x1, x2, ntk, nngp, progress=progress)
+        return runner.gram(x1, x2, ntk, nngp, progress)
+
+    def diag(self, x: Tensor, ntk: bool) -> Tensor:
+        """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
+        runner = self._covering(x, None)
+        return reference_diag(self.program, x, ntk) if runner is None else runner.diag(x, ntk)
 
     def tape(self, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
         """Give one of the tapes that the engine runs; ``print`` lists its operations and instructions.
@@ -197,126 +115,20 @@ class NativeEngine:
         ntk
             Whether the tape computes Theta beside K; default True. The tape of own data never does.
         """
-        return self._plan(kind, ntk and kind != "own").tape
+        return self.runner().plan(kind, ntk and kind != "own").tape
 
-    def diag(self, x: Tensor, ntk: bool) -> Tensor:
-        """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
-        plan = self._plan("diag", ntk)
-        parts = []
-        for rows in _ranges(len(x), max(128, _CHUNK_BYTES // (8 * max(plan.row_numbers, 1)))):
-            kernels = self._alone(plan, x[rows.start : rows.stop], None, np.zeros((len(rows), plan.own_size)))
-            parts.append(kernels[0 if ntk else 1])
-        return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
+    def runner(self, tier: int = 0) -> Runner:
+        """Give what runs one version of the network."""
+        if tier not in self._runners:
+            self._runners[tier] = Runner(Network(self.program, tier))
+        return self._runners[tier]
 
-    def _dtype(self, x: Tensor) -> torch.dtype:
-        return torch.float32 if x.dtype == torch.float32 and self._network.single_precision else torch.float64
-
-    def _plan(self, kind: TapeKind, ntk: bool) -> TapePlan:
-        if (kind, ntk) not in self._plans:
-            between = kind == "between"
-            self._plans[kind, ntk] = (
-                tape_between(self._network, ntk) if between else tape_alone(self._network, ntk, kind == "diag")
-            )
-        return self._plans[kind, ntk]
-
-    def _read(self, x: Tensor, dtype: torch.dtype) -> _Batch:
-        """Compute the own data of each input, and scale its numbers."""
-        plan = self._plan("own", False)
-        own = np.empty((len(x), plan.own_size), _NUMPY[dtype])
-        data = np.empty((_whole(len(x)) if plan.batch > 1 else len(x), plan.data_size), _NUMPY[dtype])
-        data[len(x) :] = 0
-        for part in _ranges(len(x), max(64, _PART_NUMBERS // plan.data_size)):
-            rows = slice(part.start, part.stop)
-            self._alone(plan, x[rows], data[rows], own[rows])
-        return _Batch(data, own, plan.data_sizes if plan.batch > 1 else ())
-
-    def _alone(
-        self, plan: TapePlan, x: Tensor, data: NDArray[Any] | None, own: NDArray[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Compute own data of each input into ``own``, and its Theta and K with itself if the tape has an output.
-
-        All of it in double precision, whatever the dtype of the rest. Scaled inputs go to ``data``. Both have shape (n, numbers).
-        """
-        numbers = self._numbers(plan, x)
-        threads = torch.get_num_threads()
-        scale, nngp, ntk = np.empty(len(x)), np.zeros(len(x)), np.zeros(len(x))
-        squares = np.zeros((len(plan.data_sizes), 1, 1, 1, _whole(len(x))))
-        _core.read(
-            numbers,
-            plan.data_sizes,
-            self._network.single_precision,
-            self._network.bias,
-            data,
-            squares,
-            scale,
-            threads,
-            None,
-        )
-        _core.self(plan.tape, numbers, scale, squares, False, own, nngp, ntk, threads, None)
-        if own.dtype != np.float64 and self._network.windows:
-            # Sums inside a window are subtracted from sums between two windows, so both must round alike.
-            nothing = np.zeros(len(x), np.float32)
-            products = np.zeros((0, 0, 0, 0, 0), np.float32)
-            _core.self(plan.tape, numbers, scale, products, True, own, nothing, nothing.copy(), threads, None)
-        return ntk, nngp
-
-    def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
-        """Give the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
-        with torch.no_grad():
-            if all(self.program.prefixes[op.prefix] is None for op in plan.inputs):
-                values = [x.movedim(op.channel, 1) for op in plan.inputs]
-            else:
-                data = read_data(self.program, x).data
-                values = [data[op.prefix, op.channel].movedim(-1, 1) for op in plan.inputs]
-            rows = [value.reshape(len(value), -1) for value in values]
-            numbers = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
-        return numbers.detach().contiguous().numpy()
-
-    def _space_for_products(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-        """Allocate x . x' of vectors, shape (inputs, tiles of rows, tiles of columns, rows, columns); empty for images."""
-        if self._network.batch == 1:
-            return torch.zeros((0, 0, 0, 0, 0), dtype=dtype)
-        count = len(self._plan("own", False).inputs)
-        return _empty(count, _whole(rows) // _TILE, _whole(columns) // _TILE, _TILE, _TILE, dtype=dtype)
-
-
-def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> None:
-    """Write x . x' of vectors to ``products``, tile by tile.
-
-    All matrix products have one shape, because in another shape the same entry might have other bits. ``below`` is the number of
-    the first row less that of the first column; tiles below the diagonal are left as they are.
-    """
-    for left, right, product in zip(first.vectors, second.vectors, products, strict=True):
-        for rows, own in enumerate(left.unflatten(0, (-1, _TILE))):
-            skipped = max(below // _TILE + rows, 0)
-            others = right.unflatten(0, (-1, _TILE))[skipped:]
-            torch.bmm(own.expand(len(others), -1, -1), others.transpose(1, 2), out=product[rows, skipped:])
-
-
-def _empty(*shape: int, dtype: torch.dtype) -> Tensor:
-    # By numpy, which asks for large pages: page faults of small ones would take as long as the kernels of vectors.
-    return torch.from_numpy(np.empty(shape, _NUMPY[dtype]))
-
-
-def _whole(count: int) -> int:
-    return -(-count // _TILE) * _TILE
-
-
-def _ranges(stop: int, step: int) -> Iterator[range]:
-    return (range(a, min(a + step, stop)) for a in range(0, stop, step))
-
-
-def _entries(rows: range, columns: range) -> int:
-    return sum(max(0, columns.stop - max(columns.start, row)) for row in rows)
-
-
-def _shifted(progress: Progress, before: int, total: int) -> Callable[[int], None]:
-    return lambda done: progress(before + done, total)
-
-
-def _mirror(matrix: Tensor) -> None:
-    """Copy the upper triangle to the lower one, so that the matrix is symmetric to the bit."""
-    for own in _ranges(len(matrix), _MIRROR_ROWS):
-        square = matrix[own.start : own.stop, own.start : own.stop]
-        square.copy_(square.triu() + square.triu(1).T)
-        matrix[own.stop :, own.start : own.stop] = matrix[own.start : own.stop, own.stop :].T
+    def _covering(self, *batches: Tensor | None) -> Runner | None:
+        """Give the first version whose range covers all inputs; None where there is none."""
+        tiers = self.runner().network.tiers
+        if tiers == 1:
+            return self.runner()
+        for tier in range(tiers):
+            if all(batch is None or self.runner(tier).covers(batch) for batch in batches):
+                return self.runner(tier)
+        return None

@@ -61,9 +61,17 @@ class Network:
     ----------
     program
         The operations.
+    tier
+        Which version of activations that have several; see :meth:`Family.tiers`.
     """
 
     program: Program
+    tier: int = 0
+
+    @cached_property
+    def tiers(self) -> int:
+        """How many versions there are; one where no activation has several."""
+        return max(_family(node.op).tiers(node.op) for node in self.program.nodes)
 
     @cached_property
     def readers(self) -> list[list[int]]:
@@ -147,7 +155,8 @@ class Network:
         return 1 + sum(self._own_numbers(own, index) for own, index in self.own)
 
     def _own_numbers(self, own: _core.Own, index: int) -> int:
-        return (2 if own == _core.Own.SCALE else 1) * prod(self.program.nodes[index].positions)
+        node = self.program.nodes[index]
+        return _family(node.op).own_numbers(self, own, node.op) * prod(node.positions)
 
     @cached_property
     def single_precision(self) -> bool:

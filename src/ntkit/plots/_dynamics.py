@@ -41,16 +41,21 @@ def plot_predictions(
     mean, std
         Of the process there, shape (m,).
     train
-        Training points and targets, each of shape (n,).
+        Training points and targets, each of shape (n,). Default None.
     networks
         Outputs of trained networks at x, shape (members, m): their mean and two standard deviations are drawn dashed.
+        Default None.
     title
-        Above the axes.
+        Above the axes. Default none.
 
     Returns
     -------
     Axes
         ``ax``.
+
+    See Also
+    --------
+    plot_posterior : from a :class:`ntkit.Posterior`.
 
     Examples
     --------
@@ -170,7 +175,7 @@ def plot_learning_curves(
     left
         The share (v^T y - u_t) / (v^T y - u_0) at each time, shape (m, k).
     networks
-        Times of trained networks, shape (s,), and the same share for them, shape (s, k); drawn as marks.
+        Times of trained networks, shape (s,), and the same share for them, shape (s, k); drawn as marks. Default None.
 
     Examples
     --------
@@ -214,7 +219,7 @@ def plot_losses(
         By name: shape (m,), or (m, members) for an ensemble, drawn as its mean and a band from the 10th to the 90th
         percentile.
     styles
-        How to draw some or all of them.
+        How to draw some or all of them. Default None: lines without markers in the colours of the cycle.
 
     Examples
     --------

@@ -207,9 +207,9 @@ class Builder:
         self.claim("weights", weight, bias)
         self.layers[weight.layer] = bias is not None
         gains = self._gains(weight.layer, fan_in, bias is not None, weight.trained, bias is not None and bias.trained)
-        self.random.append((weight, float(gains.w_std) / fan_in**0.5))
+        self.random.append((weight, float(torch.as_tensor(gains.w_std).detach()) / fan_in**0.5))
         if bias is not None:
-            self.random.append((bias, float(gains.b_std)))
+            self.random.append((bias, float(torch.as_tensor(gains.b_std).detach())))
         return gains
 
     # -- fields --------------------------------------------------------------------------------------------------------

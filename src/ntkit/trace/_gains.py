@@ -82,9 +82,10 @@ class GainRule:
         for layer, own in parametrized.items():
             for name, value in own.items():
                 given = self._given(layer, name)
-                if given is not None and abs(float(given) - value) > _DIGITS * abs(value):
+                number = value if given is None else float(given.detach() if isinstance(given, Tensor) else given)
+                if abs(number - value) > _DIGITS * abs(value):
                     raise InputError(
-                        f"layer {layer!r} is in the NTK parametrisation with {name}={value:.6g}, but {name}={float(given):.6g} "
+                        f"layer {layer!r} is in the NTK parametrisation with {name}={value:.6g}, but {name}={number:.6g} "
                         f"is given. Leave {name} out, or write ntkit.remove_ntk(module) first."
                     )
         return replace(self, parametrized=parametrized)

@@ -121,6 +121,10 @@ class ShapeTracer(fx.Tracer):
         self._examples = (first, second)
         self._running = False
 
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
+        """Give the forward of one input; its further arguments keep their defaults."""
+        return (lambda root, x: root_fn(root, x)), [self.root, self.create_proxy("placeholder", "x", (), {})]
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         if "forward" in vars(m):
             return False  # a forward of this one module
@@ -137,8 +141,7 @@ class ShapeTracer(fx.Tracer):
     ) -> Any:
         node = super().create_node(kind, target, args, kwargs, name, type_expr)
         if kind == "placeholder":
-            default = args[0] if args else None
-            self.values[node] = (default, default) if self.values else self._examples
+            self.values[node] = self._examples
         elif kind != "output":
             self.values[node] = (self._run(node, 0), self._run(node, 1))
             if isinstance(self.values[node][0], Tensor):

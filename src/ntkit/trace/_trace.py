@@ -266,6 +266,8 @@ class _Reader:
 
     def _evaluate(self, node: fx.Node) -> Any:
         if node.op == "placeholder":
+            if str(node.target).startswith("*"):
+                return {} if str(node.target).startswith("**") else ()
             self._inputs += 1
             if self._inputs == 1:
                 return Data(self.example.clone(), node)
@@ -405,6 +407,17 @@ class _Reader:
             return None
         prefix = copy.deepcopy(prefix).eval()
         whole = prefix(self.example.clone())
+        if not torch.equal(whole.nan_to_num(), prefix(self.example.clone()).nan_to_num()):
+            raise UnsupportedLayerError(
+                (
+                    Problem(
+                        _path(node),
+                        self._what(node),
+                        "what comes before the first layer draws random numbers, or changes with every call",
+                        "add noise to the data beforehand",
+                    ),
+                )
+            )
         try:
             alone = torch.cat([prefix(row.clone()) for row in self.example.split(1)])
         except RuntimeError as error:

@@ -26,3 +26,13 @@ def test_versions_and_machine():
     assert {"python", "ntkit", "torch", "numpy"} <= set(versions())
     machine = this_machine()
     assert machine.cores >= 1 and machine.threads >= 1 and machine.processor
+
+
+def test_a_folder_is_known_by_its_files(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").write_bytes(b"1")
+    first = data_of(tmp_path, "tables").sha256
+    (tmp_path / "a" / "x").write_bytes(b"2")
+    second = data_of(tmp_path, "tables").sha256
+    (tmp_path / "a" / "x").rename(tmp_path / "a" / "y")
+    assert len({first, second, data_of(tmp_path, "tables").sha256}) == 3

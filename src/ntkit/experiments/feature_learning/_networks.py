@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ntkit.datasets import QuadraticTask, chain_monomial
 from ntkit.features import Recorder
 
-__all__ = ["Split", "build_mlp", "draw_split", "layer_paths", "mean_squared_error", "train"]
+__all__ = ["Split", "build_mlp", "draw_split", "layer_paths", "mean_squared_error", "train", "weight_at"]
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,22 @@ def build_mlp(
     """Give a network without biases; widths from the inputs to the outputs, one scale s for each weight matrix."""
     generator = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []
+    linear: list[nn.Linear] = []
     with torch.random.fork_rng(devices=[]):  # torch draws weights of its own first
         for fan_in, fan_out in pairwise(widths):
-            layers += [nn.Linear(fan_in, fan_out, bias=False), activation()]
-    net = nn.Sequential(*layers[:-1])
+            linear.append(nn.Linear(fan_in, fan_out, bias=False))
+            layers += [linear[-1], activation()]
     with torch.no_grad():
-        for layer, s in zip(net[::2], scales, strict=True):
-            layer.weight.normal_(0, (s / layer.in_features) ** 0.5, generator=generator)  # type: ignore[operator, union-attr]
-    return net
+        for layer, s in zip(linear, scales, strict=True):
+            layer.weight.normal_(0, (s / layer.in_features) ** 0.5, generator=generator)
+    return nn.Sequential(*layers[:-1])
+
+
+def weight_at(net: nn.Sequential, path: str) -> Tensor:
+    """Give the weight matrix at a path, shape (out, in)."""
+    layer = net.get_submodule(path)
+    assert isinstance(layer, nn.Linear)
+    return layer.weight.detach()
 
 
 def layer_paths(net: nn.Sequential) -> list[str]:
@@ -74,7 +82,7 @@ def train(
     net: nn.Module,
     split: Split,
     steps: int,
-    step: Callable[[], None],
+    step: Callable[[], object],
     recorder: Recorder | None = None,
     half: bool = False,
 ) -> None:

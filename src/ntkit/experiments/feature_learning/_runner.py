@@ -98,7 +98,7 @@ class Experiment(Generic[Settings, Record]):
             print(f"{claim.what}\n    paper: {claim.paper}\n    here:  {claim.found}  [{mark}]")
         for name, figure in self.draw(settings, records).items():
             path = chosen.output.with_name(f"{chosen.output.stem}-{name}.png")
-            figure.savefig(path, dpi=140)
+            figure.savefig(path, dpi=40 if chosen.quick else 140)
             print(f"figure: {path}")
         return 0
 

@@ -78,16 +78,19 @@ class Record:
 def measure(settings: Settings, seed: int) -> Record:
     """Train both ways."""
     split = draw_split(settings.n, settings.d, settings.rank, seed)
-    curves, losses, steps = {}, {}, []  # type: ignore[var-annotated]
+    curves: dict[str, list[float]] = {}
+    losses: dict[str, dict[str, list[float]]] = {}
+    steps: list[int] = []
     for method in METHODS:
         net = build_mlp([settings.d, *[settings.width] * 3, 1], [settings.scale] * 4, 1000 + seed)
         recorder = Recorder(net, split.x)
-        if method == "standard":
-            step = torch.optim.SGD(net.parameters(), settings.standard_lr).step
-        else:
-            optimizer = SpeedLimited(net.named_parameters(), settings.lr, eps=settings.eps)
-            step = AdaptiveSpeed(optimizer, recorder, settings.strength).step  # type: ignore[assignment]
-        train(net, split, settings.steps, step, recorder)  # type: ignore[arg-type]
+        limited = SpeedLimited(net.named_parameters(), settings.lr, eps=settings.eps)
+        optimizer: torch.optim.Optimizer | AdaptiveSpeed = (
+            torch.optim.SGD(net.parameters(), settings.standard_lr)
+            if method == "standard"
+            else AdaptiveSpeed(limited, recorder, settings.strength)
+        )
+        train(net, split, settings.steps, optimizer.step, recorder)
         history = recorder.history
         steps = history.steps.tolist()
         for layer in layer_paths(net)[:-1]:

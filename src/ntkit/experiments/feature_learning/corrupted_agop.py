@@ -16,7 +16,7 @@ import torch
 from ntkit.features import correlation, ptk_covariance, randomize_eigenvectors
 from ntkit.plots import figure_matrices
 
-from ._networks import build_mlp, draw_split, train
+from ._networks import build_mlp, draw_split, train, weight_at
 from ._runner import Claim, Experiment, mean_and_spread
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def measure(settings: Settings, seed: int) -> Record:
     net = build_mlp([settings.d, settings.width, settings.width, 1], [settings.scale, 1.0, 1.0], 1000 + seed)
     train(net, split, settings.steps, torch.optim.SGD(net.parameters(), settings.lr).step)
     K = ptk_covariance(net, split.x, layers=["0"])["0"].double()
-    W = net[0].weight.detach().double()  # type: ignore[union-attr]
+    W = weight_at(net, "0").double()
     Q = randomize_eigenvectors(K, torch.Generator().manual_seed(2000 + seed))
-    F, G, corrupted = W.T @ W, W.T @ K @ W, W.T @ Q @ W  # type: ignore[operator]
+    F, G, corrupted = W.T @ W, W.T @ K @ W, W.T @ Q @ W
     values = torch.linalg.eigvalsh(K)
     matrices = {"EGOP": split.task.egop, "NFM": F, "AGOP": G, "random eigenvectors": corrupted}
     return Record(

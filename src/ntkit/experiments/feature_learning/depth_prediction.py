@@ -8,6 +8,7 @@ first order: kappa^2 becomes E[kappa]^2). Labels stand for the residuals: the ne
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPERIMENT", "Record", "Settings", "measure"]
 
-ACTIVATIONS = {"quadratic": lambda: Elementwise(lambda z: z**2), "relu": nn.ReLU}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"quadratic": lambda: Elementwise(lambda z: z**2), "relu": nn.ReLU}
 TASKS = ("low rank", "high rank")
 
 

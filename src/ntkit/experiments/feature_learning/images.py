@@ -23,7 +23,7 @@ from ntkit.features import Recorder, SpeedLimited, correlation, ptk_covariance, 
 from ntkit.plots import figure_matrices, new_figure, plot_against_steps
 
 from ._image_files import ImageRows, load_celeba, load_npz, load_svhn, standardize
-from ._networks import build_mlp, layer_paths
+from ._networks import build_mlp, layer_paths, weight_at
 from ._runner import Claim, Experiment, mean_and_spread
 
 if TYPE_CHECKING:
@@ -123,7 +123,10 @@ def _speeds(
     drawn = images.balanced(settings.n, seed)
     x, c = standardize(drawn.x), int(drawn.labels.max()) + 1
     y = nn.functional.one_hot(drawn.labels, c).float()
-    steps, curves, losses, diagonals = [], {}, {}, {}  # type: ignore[var-annotated]
+    steps: list[int] = []
+    curves: dict[str, dict[str, list[float]]] = {}
+    losses: dict[str, list[float]] = {}
+    diagonals: dict[str, list[float]] = {}
     for method in METHODS:
         widths = [x.shape[1], *[settings.width] * settings.hidden, c]
         net = build_mlp(widths, [1.0] * (len(widths) - 1), 1000 + seed)
@@ -178,7 +181,7 @@ def _diagonals(settings: Settings, images: ImageRows, seed: int) -> tuple[float,
 
 
 def _first_layer(net: nn.Sequential, x: Tensor) -> tuple[Tensor, Tensor]:
-    return net[0].weight.detach().double(), ptk_covariance(net, x, layers=["0"])["0"].double()  # type: ignore[union-attr, operator]
+    return weight_at(net, "0").double(), ptk_covariance(net, x, layers=["0"])["0"].double()
 
 
 def _diagonal(W: Tensor, K: Tensor | None) -> Tensor:

@@ -80,7 +80,9 @@ class Record:
 
 def measure(settings: Settings, seed: int) -> Record:
     """Train at every scale and decay."""
-    curves, losses, steps = {}, {}, []  # type: ignore[var-annotated]
+    curves: dict[str, dict[str, list[float]]] = {}
+    losses: dict[str, dict[str, list[float]]] = {}
+    steps: list[int] = []
     for alpha in settings.alphas:
         split = draw_split(settings.n, settings.d, settings.rank, seed, None if alpha < 0 else alpha)
         for scale in settings.scales:

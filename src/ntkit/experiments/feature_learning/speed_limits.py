@@ -17,7 +17,7 @@ import torch
 from ntkit.features import Recorder, SpeedLimited, agop, correlation, nfm
 from ntkit.plots import figure_matrices, new_figure, plot_against_steps
 
-from ._networks import build_mlp, draw_split, layer_paths, train
+from ._networks import build_mlp, draw_split, layer_paths, train, weight_at
 from ._runner import Claim, Experiment, mean_and_spread
 
 if TYPE_CHECKING:
@@ -92,12 +92,15 @@ def measure(settings: Settings, seed: int) -> Record:
     """Train both ways at every scale."""
     split = draw_split(settings.n, settings.d, settings.rank, seed)
     steps: list[int] = []
-    curves, losses, quality, start, matrices = {}, {}, {}, {}, {}  # type: ignore[var-annotated]
+    curves: dict[str, dict[str, list[float]]] = {}
+    losses: dict[str, dict[str, list[float]]] = {}
+    quality: dict[str, float] = {}
+    start: dict[str, float] = {}
+    matrices: dict[str, dict[str, list[list[float]]]] = {}
     for scale, lr in zip(settings.scales, settings.rates, strict=True):
         for method in METHODS:
             net = build_mlp([settings.d, settings.width, settings.width, 1], [scale, 1.0, 1.0], 1000 + seed)
-            with torch.no_grad():
-                net[4].weight *= settings.readout  # type: ignore[operator, union-attr]
+            weight_at(net, layer_paths(net)[-1]).mul_(settings.readout)
             recorder = Recorder(net, split.x, every=settings.every)
             speeds = dict(zip(layer_paths(net), settings.speeds, strict=True))
             optimizer: torch.optim.Optimizer = (

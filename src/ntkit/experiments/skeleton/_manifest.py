@@ -116,8 +116,7 @@ def data_of(path: Path | None, embedded: Embedded) -> Data | None:
     """
     if path is not None:
         try:
-            with path.open("rb") as file:
-                return Data(path.name, hashlib.file_digest(file, "sha256").hexdigest(), False)
+            return Data(path.name, _hash_of(path), False)
         except OSError as error:
             raise InputError(f"--data must be an .npz file. Cannot read {path}: {error.strerror}.") from error
     digest = hashlib.sha256()
@@ -132,6 +131,16 @@ def data_of(path: Path | None, embedded: Embedded) -> Data | None:
     else:
         return None
     return Data(f"scikit-learn's {embedded}", digest.hexdigest(), True)
+
+
+def _hash_of(path: Path) -> str:
+    """Hash a file, or the names and hashes of all files of a folder."""
+    if path.is_dir():
+        files = sorted(one for one in path.rglob("*") if one.is_file())
+        lines = [f"{one.relative_to(path).as_posix()} {_hash_of(one)}" for one in files]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def machine_table(manifest: Manifest, seed: int, data: Data | None, settings: Sequence[tuple[str, str]]) -> Table:

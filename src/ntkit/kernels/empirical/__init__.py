@@ -21,13 +21,16 @@ from ._layers import Call, Layer, layer_gram, read_gradients, read_patches, stru
 
 __all__ = [
     "BYTE_BUDGET",
+    "Batch",
     "Call",
     "Empirical",
     "EmpiricalKernel",
     "Layer",
     "Network",
+    "as_inputs",
     "check_modes",
     "empirical",
+    "jacobian_rows",
     "layer_gram",
     "read_gradients",
     "read_patches",

@@ -52,6 +52,14 @@ class Family(Generic[OpT]):
         """Give what must be kept of each input alone, and of which node."""
         return iter(())
 
+    def own_numbers(self, network: Network, own: _core.Own, op: OpT) -> int:
+        """Give how many numbers own data have per position."""
+        return 1
+
+    def tiers(self, op: OpT) -> int:
+        """Give how many versions of different range there are; the engine takes the first whose range covers the inputs."""
+        return 1
+
     def store(self, network: Network, index: int, op: OpT, own: _core.Own, target: int) -> _core.Store:
         """Give the operation that keeps own data, beginning at number ``target``."""
         return _core.Store(size=network.size(index), what=own, target_at=target)

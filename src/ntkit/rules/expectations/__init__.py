@@ -2,5 +2,6 @@
 
 from ._closed_forms import odd_factorial
 from ._dual import dual, mean
+from ._quadrature import evaluate
 
-__all__ = ["dual", "mean", "odd_factorial"]
+__all__ = ["dual", "evaluate", "mean", "odd_factorial"]
