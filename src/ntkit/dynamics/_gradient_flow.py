@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from ntkit.common import (
@@ -115,13 +116,15 @@ class GradientFlow:
         self.accuracy = Accuracy(integrator, rtol, atol, max_evaluations)
         self._fitted = False
 
-    def fit(self, x: Tensor, y: Tensor, f0: Start | None = None, overwrite: bool = False) -> GradientFlow:
+    def fit(
+        self, x: Tensor | LinearOperator, y: Tensor, f0: Start | None = None, overwrite: bool = False
+    ) -> GradientFlow:
         """Take the training data; predictions do the work when they are first asked for, and keep it.
 
         Parameters
         ----------
         x : Tensor of shape (n, ...)
-            Training points, or K(X, X) for a precomputed kernel.
+            Training points, or K(X, X) for a precomputed kernel, which may be stored (:func:`ntkit.open_gram`).
         y : Tensor
             Targets, shape (n,) or (n, k), in the dtype of the kernel; for cross-entropy also classes, integers of shape (n,).
         f0 : Tensor or callable, optional
@@ -131,6 +134,8 @@ class GradientFlow:
             values are held, with a matrix of yours included. The kernels of ``infinite_width`` do so by themselves.
             Default False.
         """
+        if isinstance(x, LinearOperator) and not isinstance(self.kernel, Kernel):
+            x = x.to_dense()
         check_tensor("x", x)
         if isinstance(self.kernel, Kernel):
             check_batches(x, None)
