@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit.common import as_columns
+from ntkit.common import as_columns, mirror_upper
 from ntkit.errors import InputError, SingularKernelError
 from ntkit.gram import GramOperator, check_memory, free_disk, scratch_folder, seconds_text
 
@@ -26,6 +26,7 @@ from ._status import Outcome, Status
 __all__ = ["Nystrom", "NystromSystem", "default_centres", "factorise_centres", "find_centres", "nystrom_bytes"]
 
 _BLOCK_BYTES = 1 << 26
+_STRIP = 512
 _LARGEST_JITTER = {torch.float32: 1e-3, torch.float64: 1e-6}
 
 
@@ -96,12 +97,15 @@ class Nystrom(Method):
         moment = None if columns is None else torch.zeros(len(centres), columns.shape[1], dtype=torch.float64)
         for rows, block in blocks:
             part = torch.linalg.solve_triangular(lower, block.double().T, upper=False)  # B^T, shape (M, rows)
-            normal.addmm_(part, part.T)
+            for first in range(0, len(part), _STRIP):  # only the upper triangle: BLAS has syrk for this, torch has not
+                strip = slice(first, first + _STRIP)
+                normal[strip, first:].addmm_(part[strip], part[first:].T)
             if moment is not None and columns is not None:
                 moment.addmm_(part, columns[rows])
             if progress is not None:
                 left = (time.perf_counter() - start) * (gram.shape[0] / rows.stop - 1)
                 progress(f"{rows.stop} of {gram.shape[0]} rows; {seconds_text(left)} left.")
+        mirror_upper(normal)
         return NystromSystem(
             blocks, centres, lower, jitter, normal, ridge, scale, time.perf_counter() - start, columns, moment
         )
