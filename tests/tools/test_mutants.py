@@ -44,7 +44,8 @@ class Thing:
 EXPECTED = [
     ("3 -> 4", ""), ("0.5 -> 1.0", ""), ("True -> False", ""),
     ("not -> nothing", "Thing.method"), ("or -> and", "Thing.method"), ("x1 -> x2", "Thing.method"),
-    ("is -> is not", "Thing.method"), ("and -> or", "Thing.method"), ("not -> nothing", "Thing.method"), ("continue -> break", "Thing.method"),
+    ("is -> is not", "Thing.method"), ("and -> or", "Thing.method"),
+    ("not -> nothing", "Thing.method"), ("continue -> break", "Thing.method"),
     ("+= -> -=", "Thing.method"), ("** -> *", "Thing.method"), ("2 -> 3", "Thing.method"), ("% -> *", "Thing.method"),
     ("7 -> 8", "Thing.method"), ("max -> min", "Thing.method"), ("- -> nothing", "Thing.method"), ("x1 -> x2", "Thing.method"),
     ("!= -> ==", "Thing.method"), ("x1 -> x2", "Thing.method"), ("min -> max", "Thing.method"),
