@@ -10,6 +10,7 @@ from torch import nn
 import ntkit
 from ntkit.native import NativeEngine, tape_of
 from ntkit.native._core import Kind
+from ntkit.native._runner import BeyondRange
 from ntkit.native.families._series import TERMS, series_table
 from ntkit.program import Activation, Elementwise
 
@@ -140,14 +141,17 @@ def test_the_version_with_fewest_terms_that_covers_all_inputs():
     x = x / x.norm(dim=1, keepdim=True) * math.sqrt(3)  # deviations of one
     tiers = []
     for size in (0.2, 0.9, 1.4, 1.9):
-        chosen = engine._covering(size * x, None)
-        tiers.append(chosen.network.tier)
         exact = limit.both(size * x, engine="reference")
         for a, b in zip(engine.gram(size * x, None, True, True), exact, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-10 * float(b.max()))
-    assert tiers == sorted(tiers) and tiers[0] == 0 < tiers[-1]
-    assert engine._covering(x, 1.9 * x).network.tier == tiers[-1]  # one version for both batches
-    assert engine._covering(3 * x, None) is None
+        tiers.append(max(engine._runners))
+    assert tiers == sorted(tiers) and tiers[0] == 0 < tiers[1] < tiers[-1] < len(TERMS)
+    for both in ((x, 1.9 * x), (1.9 * x, x)):  # one version for both batches
+        last = engine.runner(tiers[-1])
+        assert torch.equal(engine.gram(*both, True, False).ntk, last.gram(*both, True, False).ntk)
+    for runner in (engine.runner(tier) for tier in range(len(TERMS))):
+        with pytest.raises(BeyondRange):
+            runner.gram(3 * x, None, True, False)
     assert torch.equal(engine.gram(3 * x, None, True, False).ntk, limit.ntk(3 * x, engine="reference"))
     torch.testing.assert_close(engine.diag(3 * x, True), limit.ntk(3 * x).diagonal(), rtol=1e-10, atol=0)
 
