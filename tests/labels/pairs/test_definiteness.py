@@ -31,7 +31,8 @@ def test_no_trace():
 
 
 @pytest.mark.parametrize(
-    ("smallest", "ridge", "needed"), [(-0.05, 0.2, 0.0), (-0.05, 0.05, 0.1), (0.1, 0.0, 0.0), (-0.05, 0.0, 0.1)]
+    ("smallest", "ridge", "needed"),
+    [(-0.05, 0.2, 0.0), (-0.04, 0.1, 0.0), (-0.06, 0.1, 0.12), (-0.05, 0.05, 0.1), (0.1, 0.0, 0.0), (-0.05, 0.0, 0.1)],
 )
 def test_shift_only_where_the_ridge_does_not_suffice(smallest, ridge, needed):
     gram = with_eigenvalues(smallest, 1.0, 2.05 - smallest)  # the ridge is relative to a mean diagonal of 1.0167
