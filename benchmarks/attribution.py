@@ -32,7 +32,7 @@ import ntkit
 
 TRAIN, TEST, EPOCHS, BATCH, SEEDS = 600, 400, 30, 50, 3
 RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0)
-DIMS = (64, 128, 256, 512, 1024, 2048)
+DIMS = (16, 32, 64, 128, 256, 512, 2048)
 STORE = Path(__file__).parents[1] / "build" / "attribution.pt"
 
 
@@ -55,7 +55,7 @@ def main() -> None:
     if arguments.peer:
         for row in rows[:2]:
             seconds, score = row["seconds"] / rows[2]["seconds"], row["score"] / rows[2]["score"]
-            print(f"ntkit, {row['method']}: {score:.2f} of traker's score in {seconds:.2f} of its time")
+            print(f"{row['method']}: {score:.2f} of traker's score in {seconds:.2f} of its time")
     if arguments.output:
         Path(arguments.output).write_text(json.dumps(rows, indent=1))
 

@@ -18,6 +18,8 @@ from ntkit.native._core import (
     Rectified,
     Rectifier,
     Reduce,
+    Series,
+    SeriesTable,
     Smooth,
     Store,
     Tape,
@@ -25,6 +27,8 @@ from ntkit.native._core import (
 
 ROW = (1, 1, 4)
 ONE = (1, 1, 1)
+
+TABLE = SeriesTable(terms=1, order=2, coefficients=[0.0] * 4)
 
 # The kernel of a convolution of kernel 1, ReLU and flatten, on rows of four positions; and one operation of every other type.
 OPERATIONS = {
@@ -47,6 +51,7 @@ OPERATIONS = {
     "convert": Convert(size=ROW, half_at=1),
     "store": Store(size=ROW, what=Own.HALF, target_at=5),
     "row": Plain(size=ROW),
+    "series": Series(size=ROW, table=TABLE, series_at=1, deviation_at=1),
 }
 AT = {name: index for index, name in enumerate(OPERATIONS)}
 
@@ -227,6 +232,29 @@ BAD_OPERATIONS = {
         {"store": Store(size=ROW, what=Own.SCALE, target_at=2)},
         r"target_at \[2, 10\) ends",
     ),
+    "a series without table": ({"series": Series(size=ROW)}, r"operation 15 .*table is needed and not set"),
+    "a series beyond the end": (
+        {"series": Series(size=ROW, table=TABLE, series_at=2, deviation_at=1)},
+        r"series_at \[2, 10\) ends behind the 9",
+    ),
+    "a table with coefficients missing": (
+        {"series": Series(size=ROW, table=SeriesTable(terms=1, order=2, coefficients=[0.0] * 5), series_at=1)},
+        "4 coefficients for each piece. Got 5",
+    ),
+    "a table without pieces": (
+        {"series": Series(size=ROW, table=SeriesTable(terms=1, order=2), series_at=1)},
+        "4 coefficients for each piece. Got 0",
+    ),
+    "a table without terms": ({"series": Series(size=ROW, table=SeriesTable(order=2))}, "must be positive"),
+    "a table of every third term": (
+        {"series": Series(size=ROW, table=SeriesTable(terms=1, order=2, step=3))},
+        "first and step of a table must be 1 or 2",
+    ),
+    "store of a series without table": ({"store": Store(size=ROW, what=Own.SERIES, target_at=1)}, "table is needed"),
+    "store of a series beyond the end": (
+        {"store": Store(size=ROW, what=Own.SERIES, target_at=2, table=TABLE)},
+        r"target_at \[2, 10\) ends behind the 9",
+    ),
     "convert without half": ({"convert": Convert(size=ROW)}, "half_at is needed and not set"),
 }
 
@@ -241,7 +269,7 @@ def test_operations_that_are_wrong_are_named(name):
 BAD_INSTRUCTIONS = {
     "no such operation": (
         [Instruction(Kind.INPUT, 99, out_slot=0)],
-        r"instruction 0 \(input .*there is no operation 99, only 15",
+        r"instruction 0 \(input .*there is no operation 99, only 16",
     ),
     "another operation": (
         [step(Kind.INPUT, "one", out_slot=0)],
@@ -303,6 +331,10 @@ BAD_INSTRUCTIONS = {
     ),
     "a smooth H without half": (
         [READ, step(Kind.SMOOTH, "smooth", out_slot=1, in_slot=0)],
+        "half_at is needed to write H",
+    ),
+    "a series of H without half": (
+        [READ, step(Kind.SERIES, "series", out_slot=1, in_slot=0)],
         "half_at is needed to write H",
     ),
     "the end of a pool that was not begun": (
@@ -368,6 +400,7 @@ def test_every_kind_has_an_instruction_that_is_accepted():
         *GOOD,
         step(Kind.RECTIFIED, "rectified", out_slot=1, in_slot=0),
         step(Kind.SMOOTH, "smooth", out_slot=1, in_slot=0, covariance_out=True),
+        step(Kind.SERIES, "series", out_slot=1, in_slot=0, covariance_out=True),
         step(Kind.NORMALIZE, "normalize", out_slot=1, in_slot=0),
         step(Kind.FILL, "fill", out_slot=0),
         step(Kind.POOL, "pool", out_slot=1, in_slot=0, in_offset=(0, 0, -3), out_offset=(0, 0, -1)),

@@ -257,6 +257,16 @@ def test_right_for_the_module_as_it_is(case):
         assert deviation.max() < 5
 
 
+@pytest.mark.parametrize("kind", [lambda: nn.LayerNorm(8), lambda: nn.GroupNorm(2, 8)])
+def test_frozen_affine_parameters_are_numbers(kind):
+    norm, plain = kind().requires_grad_(False), kind().requires_grad_(False)
+    nn.init.constant_(norm.weight, 2.0)
+    scaled = nn.Sequential(nn.Linear(4, 8), norm, nn.GELU(), nn.Linear(8, 2))
+    by_hand = nn.Sequential(nn.Linear(4, 8), plain, Twice(), nn.GELU(), nn.Linear(8, 2))
+    x = normal(3, 4)
+    torch.testing.assert_close(ntkit.infinite_width(scaled).ntk(x), ntkit.infinite_width(by_hand).ntk(x))
+
+
 def test_gains_of_the_module_are_read_and_others_contradict_them():
     x, plain = normal(3, 4), mlp()
     net = ntkit.parametrize_ntk(copy.deepcopy(plain), w_std=1.0, b_std=0.5)

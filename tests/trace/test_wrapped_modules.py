@@ -279,8 +279,3 @@ def test_the_property_can_fail():
     right, wrong = (torch.stack(ntkit.infinite_width(net, b_std=0.3, check=check).both(x)) for check in (True, False))
     assert bool(((right - mean).abs() <= 7 * error + 0.1 * right.amax()).all())
     assert not bool(((wrong - mean).abs() <= 7 * error + 0.1 * right.amax()).all())
-
-
-def test_errors_of_the_library_only():
-    with pytest.raises(InputError):
-        ntkit.infinite_width(random_case(0)[0]).ntk(torch.zeros(3, 17))

@@ -134,6 +134,7 @@ def _hash(paths: Iterable[Path]) -> str:
 def _test_files(folders: Iterable[str]) -> list[str]:
     tops = sorted({folder.split("/")[0] for folder in folders})
     paths = [path for top in tops for path in sorted((TREE / "tests" / top).rglob("test_*.py"))]
+    paths.append(TREE / "tests" / "test_public_contract.py")
     paths += [
         path
         for top in tops
@@ -275,6 +276,8 @@ def _order(mutant: Mutant, tests: Tests, budget: float) -> dict[str, float]:
     else:  # code that runs at import shows in whatever uses the file
         touched = {node for node, (_, functions) in tests.items() if any(f.startswith(where) for f in functions)}
     files = {node.split("::")[0] for node in touched} | mirrored
+    if not mutant.function:  # defaults of arguments are part of the public contract
+        files |= {node.split("::")[0] for node in tests if node.count("/") == 1}
 
     def rank(node: str) -> tuple[int, bool, float]:
         file = node.split("::")[0]

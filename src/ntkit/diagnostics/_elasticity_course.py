@@ -71,7 +71,7 @@ def elasticity_course(
     Parameters
     ----------
     module
-        Where all start from; it is copied and stays as it is. Either one output, and then systems of two classes, or one
+        Where every training starts; it is copied and does not change. Either one output, and then systems of two classes, or one
         output for each class.
     x
         Training points, shape (n, ...).
@@ -79,19 +79,24 @@ def elasticity_course(
         By the name of the system: classes of the training points, shape (n,), any numbers. Squared error is trained on -1 and
         +1 for one output and on the indicator of the class for more; cross-entropies on the classes.
     x_test, labels_test
-        More points and their classes in every system: then RR of test-train pairs is measured too.
+        More points and their classes in every system: then RR of test-train pairs is measured too. Default None.
     record
-        Steps (times, for the flow) at which to measure, besides the start and the end.
+        Steps (times, for the flow) at which to measure, besides the start and the end. Default None: only those two.
     progress
-        Called after each step with the system, and the steps (time) done and to do.
+        Called after each step with the system, and the steps (time) done and to do. Default None.
     training
         The fields of an :class:`ntkit.Schedule` (``lr`` is short for ``learning_rate``), or ``schedule=`` itself; and further
-        arguments of :func:`ntkit.train`: ``loss``, ``kappa``, ``centre``, ``stop_below``. A wide network
-        hardly moves, and its kernel with it; a small ``kappa`` makes it move.
+        arguments of :func:`ntkit.train`: ``loss``, ``kappa``, ``centre``, ``stop_below``; time is that of the summed loss. A
+        wide network hardly moves, and its kernel with it; a small ``kappa`` makes it move.
 
     Returns
     -------
     ElasticityCourse
+
+    See Also
+    --------
+    ntkit.local_elasticity : RR of one kernel.
+    ntkit.plots.plot_elasticity : Draws the course.
 
     References
     ----------

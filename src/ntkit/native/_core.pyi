@@ -19,31 +19,33 @@ class Kind(enum.IntEnum):
 
     SMOOTH = 3
 
-    NORMALIZE = 4
+    SERIES = 4
 
-    FILL = 5
+    NORMALIZE = 5
 
-    CLEAR = 6
+    FILL = 6
 
-    POOL = 7
+    CLEAR = 7
 
-    POOL_END = 8
+    POOL = 8
 
-    OWN_POOL = 9
+    POOL_END = 9
 
-    OWN_POOL_END = 10
+    OWN_POOL = 10
 
-    REDUCE = 11
+    OWN_POOL_END = 11
 
-    SETTLE = 12
+    REDUCE = 12
 
-    COMBINE = 13
+    SETTLE = 13
 
-    CONVERT = 14
+    COMBINE = 14
 
-    STORE = 15
+    CONVERT = 15
 
-    OUTPUT = 16
+    STORE = 16
+
+    OUTPUT = 17
 
 class Own(enum.IntEnum):
     DEVIATION = 0
@@ -55,6 +57,8 @@ class Own(enum.IntEnum):
     INSIDE = 3
 
     MEAN = 4
+
+    SERIES = 5
 
 class Function(enum.IntEnum):
     ERF = 0
@@ -186,6 +190,52 @@ class Smooth:
     def half_at(self) -> int: ...
     def __repr__(self) -> str: ...
 
+class SeriesTable:
+    def __init__(
+        self,
+        *,
+        first: int = ...,
+        step: int = ...,
+        terms: int = ...,
+        order: int = ...,
+        piece: float = ...,
+        coefficients: Sequence[float] = ...,
+    ) -> None: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def terms(self) -> int: ...
+    @property
+    def order(self) -> int: ...
+    @property
+    def piece(self) -> float: ...
+    @property
+    def coefficients(self) -> list[float]: ...
+
+class Series:
+    def __init__(
+        self,
+        *,
+        size: Sequence[int] = ...,
+        table: SeriesTable | None = ...,
+        series_at: int = ...,
+        deviation_at: int = ...,
+        half_at: int = ...,
+    ) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def table(self) -> SeriesTable: ...
+    @property
+    def series_at(self) -> int: ...
+    @property
+    def deviation_at(self) -> int: ...
+    @property
+    def half_at(self) -> int: ...
+    def __repr__(self) -> str: ...
+
 class Normalize:
     def __init__(
         self, *, size: Sequence[int] = ..., scale_at: int = ..., weight_rate: float = ..., bias_rate: float = ...
@@ -285,6 +335,7 @@ class Store:
         factor: float = ...,
         eps: float = ...,
         over_positions: bool = ...,
+        table: SeriesTable | None = ...,
     ) -> None: ...
     @property
     def size(self) -> list[int]: ...
@@ -298,6 +349,8 @@ class Store:
     def eps(self) -> float: ...
     @property
     def over_positions(self) -> bool: ...
+    @property
+    def table(self) -> SeriesTable: ...
     def __repr__(self) -> str: ...
 
 class Plain:
@@ -357,7 +410,7 @@ class Tape:
     def __init__(
         self,
         operations: Sequence[
-            Input | Layer | Rectified | Smooth | Normalize | Fill | Pool | Reduce | Convert | Store | Plain
+            Input | Layer | Rectified | Smooth | Series | Normalize | Fill | Pool | Reduce | Convert | Store | Plain
         ],
         instructions: Sequence[Instruction],
         batch: int,
@@ -370,7 +423,9 @@ class Tape:
     @property
     def operations(
         self,
-    ) -> list[Input | Layer | Rectified | Smooth | Normalize | Fill | Pool | Reduce | Convert | Store | Plain]: ...
+    ) -> list[
+        Input | Layer | Rectified | Smooth | Series | Normalize | Fill | Pool | Reduce | Convert | Store | Plain
+    ]: ...
     @property
     def instructions(self) -> list[Instruction]: ...
     @property

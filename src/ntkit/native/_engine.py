@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 from torch import Tensor
 
@@ -13,7 +15,7 @@ from ntkit.rules import gram as reference_gram
 
 from . import _core
 from ._network import Network, unsupported
-from ._runner import Runner, TapeKind
+from ._runner import BeyondRange, Runner, TapeKind
 
 __all__ = ["NativeEngine", "TapeKind", "reason_against", "tape_of"]
 
@@ -93,16 +95,21 @@ class NativeEngine:
         self._runners: dict[int, Runner] = {}
 
     def gram(self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None) -> Kernels:
-        """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None."""
-        runner = self._covering(x1, x2)
-        if runner is None:
-            return reference_gram(self.program, x1, x2, ntk, nngp, progress=progress)
-        return runner.gram(x1, x2, ntk, nngp, progress)
+        """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None.
+
+        Inputs beyond the range of a version are found when they are read; all begins again with the next version.
+        """
+        for tier in range(self.runner().network.tiers):
+            with suppress(BeyondRange):
+                return self.runner(tier).gram(x1, x2, ntk, nngp, progress)
+        return reference_gram(self.program, x1, x2, ntk, nngp, progress=progress)
 
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
         """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
-        runner = self._covering(x, None)
-        return reference_diag(self.program, x, ntk) if runner is None else runner.diag(x, ntk)
+        for tier in range(self.runner().network.tiers):
+            with suppress(BeyondRange):
+                return self.runner(tier).diag(x, ntk)
+        return reference_diag(self.program, x, ntk)
 
     def tape(self, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
         """Give one of the tapes that the engine runs; ``print`` lists its operations and instructions.
@@ -122,13 +129,3 @@ class NativeEngine:
         if tier not in self._runners:
             self._runners[tier] = Runner(Network(self.program, tier))
         return self._runners[tier]
-
-    def _covering(self, *batches: Tensor | None) -> Runner | None:
-        """Give the first version whose range covers all inputs; None where there is none."""
-        tiers = self.runner().network.tiers
-        if tiers == 1:
-            return self.runner()
-        for tier in range(tiers):
-            if all(batch is None or self.runner(tier).covers(batch) for batch in batches):
-                return self.runner(tier)
-        return None

@@ -18,7 +18,7 @@ from ._emitter import TapePlan
 from ._network import Network
 from ._tapes import tape_alone, tape_between
 
-__all__ = ["Runner", "TapeKind"]
+__all__ = ["BeyondRange", "Runner", "TapeKind"]
 
 _CHUNK_BYTES = 48 << 20  # for the packed columns, the packed rows and a tile of the result, each
 # Large, because after each matrix product torch's threads spin for some milliseconds and take the processor from the layers that
@@ -33,6 +33,10 @@ _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 TapeKind = Literal["between", "own", "diag"]
 """Which tape: of two inputs, of own data, or of each input with itself."""
+
+
+class BeyondRange(Exception):
+    """Some input has variances beyond the range of this version of the activations."""
 
 
 @dataclass(frozen=True)
@@ -125,16 +129,6 @@ class Runner:
                 _mirror(target)
         return out
 
-    def covers(self, x: Tensor) -> bool:
-        """Tell whether the own data of all inputs are within the range of this version of the activations."""
-        plan = self.plan("own", False)
-        for rows in self._parts(len(x), plan, 8):
-            own = np.zeros((len(rows), plan.own_size))
-            self._alone(plan, x[rows.start : rows.stop], None, own)
-            if np.isnan(own).any():
-                return False
-        return True
-
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
         """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
         plan = self.plan("diag", ntk)
@@ -194,6 +188,8 @@ class Runner:
             None,
         )
         _core.self(plan.tape, numbers, scale, squares, False, own, nngp, ntk, threads, None)
+        if self.network.tiers > 1 and bool(np.isnan(own).any()):
+            raise BeyondRange
         if own.dtype != np.float64 and self.network.windows:
             # Sums inside a window are subtracted from sums between two windows, so both must round alike.
             nothing = np.zeros(len(x), np.float32)

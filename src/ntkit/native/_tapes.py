@@ -8,7 +8,7 @@ from . import _core
 from ._emitter import POSITION_BYTES, Emitter, TapePlan
 from ._network import Network
 from ._plane import Plane
-from .families import kept_positions, shared_pools
+from .families import family_of, kept_positions, shared_pools
 
 __all__ = ["KEPT_BYTES", "tape_alone", "tape_between"]
 
@@ -52,8 +52,9 @@ def tape_alone(network: Network, ntk: bool, output: bool) -> TapePlan:
     nodes = network.program.nodes
     stores = []
     for own, index in network.own:
-        source = nodes[index].inputs[-1] if own in (_core.Own.DEVIATION, _core.Own.SCALE) else index
-        stores.append((source, own, index))
+        family = family_of(nodes[index].op)
+        assert family is not None
+        stores.append((nodes[index].inputs[-1] if family.made_before(own) else index, own, index))
     stores.sort()  # the own data of a node are there before anything that follows the node needs them
     final = Plane(network.program.output, (), True)
     emitter.count([emitter.demand.own_plane(source) for source, _, _ in stores] + ([final] if output else []))

@@ -354,11 +354,14 @@ def _ancestors(nodes: Sequence[Node], output: int) -> set[int]:
 
 
 def tensor_number(value: object) -> float | None:
-    """Give the number that a constant is, or None where it is not one number."""
+    """Give the number that all entries of a constant are, or None where they differ."""
     if isinstance(value, Weight):
         value = None if value.trained else value.parameter
     if isinstance(value, Tensor):
-        return float(value.detach()) if value.numel() == 1 else None
+        if value.numel() == 0 or value.is_complex():
+            return None
+        first = value.detach().flatten()[0]
+        return float(first) if value.numel() == 1 or bool((value == first).all()) else None
     if isinstance(value, (bool, int, float, torch.SymInt)):
         return float(value)
     return None

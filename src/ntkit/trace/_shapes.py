@@ -208,8 +208,8 @@ def numel(builder: Builder, x: Field) -> int:
 
 
 def _register_constant(value: float, *functions: object) -> None:
-    """Let a number stand for a tensor whose entries all are that number."""
-    matches(*functions)(lambda builder, x, **options: value)
+    """Give a constant of the shape of a random value."""
+    matches(*functions)(lambda builder, x, **options: torch.tensor(value).expand(x.shape))
 
 
 _register_constant(0.0, torch.zeros_like, "zeros_like")

@@ -381,13 +381,18 @@ class _Reader:
 
     def _run(self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any) -> Any:
         args, kwargs = fx.node.map_aggregate((args, kwargs), _concrete)
-        with torch.no_grad():
-            if module is not None:
-                return module(*args, **kwargs)
-            if node.op == "call_method":
-                return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-            assert callable(node.target)
-            return node.target(*args, **kwargs)
+        try:
+            with torch.no_grad():
+                if module is not None:
+                    return module(*args, **kwargs)
+                if node.op == "call_method":
+                    return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+                assert callable(node.target)
+                return node.target(*args, **kwargs)
+        except Exception as error:  # of constants that stand for what the module has
+            raise Refused(
+                f"it cannot be run on constants ({error})", f"write it on tensors of layers; or {EMPIRICAL}"
+            ) from error
 
     def _attribute(self, path: str) -> Any:
         owner, _, name = path.rpartition(".")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -92,7 +93,8 @@ def runge_kutta_step(
         error = taken * float(torch.linalg.vector_norm(sum(c * k for c, k in zip(_ERROR, slopes, strict=True) if c)))
         distance = max(float(torch.linalg.vector_norm(new - theta0)), float(torch.linalg.vector_norm(new - theta)))
         allowed = rtol * distance + atol
-        ratio = error / allowed if allowed > 0 else 0.0
+        overflowed = not math.isfinite(error + distance)
+        ratio = math.inf if overflowed else error / allowed if allowed > 0 else 0.0
         if ratio <= 1:
             grown = taken * min(_GROW, _SAFETY * ratio**-0.2 if ratio > 0 else _GROW)
             # A step cut short by a record says little about longer ones.

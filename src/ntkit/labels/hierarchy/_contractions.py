@@ -44,20 +44,27 @@ def tangent_hierarchy(
         derivatives forwards. Derivatives are autograd's: at kinks, as of ReLU, what the second derivative has there
         (a delta function) is missing, so K3 and K4 of a ReLU network of finite width miss the motion of its kinks.
     x1, x2
-        Inputs, shape (n1, ...) and (n2, ...); ``x2=None`` means ``x2 = x1``.
+        Inputs, shape (n1, ...) and (n2, ...); ``x2=None``, the default, means ``x2 = x1``.
     vectors
-        r - 2 vectors of shape (n,); none gives the tangent kernel.
+        r - 2 vectors of shape (n,); none, the default, gives the tangent kernel.
     x
-        The inputs that the vectors weigh, shape (n, ...): the training points. None if there are no vectors.
+        The inputs that the vectors weigh, shape (n, ...): the training points. Default None, if there are no vectors.
     output
-        Which output of a module with several.
+        Which output of a module with several. Default None: there is one.
     byte_budget
-        Bytes that may be held at a time, about, beyond the result and one row's derivatives.
+        About how many bytes may be held at a time beyond the result and one row's derivatives, default
+        ``ntkit.kernels.BYTE_BUDGET``.
 
     Returns
     -------
     Tensor
         Shape (n1, n2).
+
+    See Also
+    --------
+    ntkit.hierarchy_terms : The terms of these kernels, written out.
+    ntkit.TangentHierarchy : The label-aware kernel that follows from them.
+    ntkit.finite_width_correction : The predictions that follow from them.
 
     Examples
     --------

@@ -10,7 +10,7 @@ __all__ = ["HierarchySource"]
 
 
 class HierarchySource(Protocol):
-    r"""Expected kernels of the hierarchy (000, eq. 3), bound to the n training inputs x_i when it is made.
+    r"""Expected kernels of the hierarchy (Chen, He and Su 2020, eq. 3), bound to the n training inputs x_i when it is made.
 
     With g(x) the gradient of f(x) in the parameters,
 

@@ -98,7 +98,7 @@ class HierarchyTerms:
         points
             The r inputs, shape (r, ...).
         output
-            Which output of a module with several.
+            Which output of a module with several. Default None: there is one.
         """
         network: Network = scalar_network(module, output, points)
         if len(points) != self.order:
@@ -129,6 +129,10 @@ def hierarchy_terms(r: int) -> HierarchyTerms:
     ----------
     r
         At least 2.
+
+    See Also
+    --------
+    ntkit.tangent_hierarchy : The kernel contracted with vectors, without its terms.
 
     Returns
     -------

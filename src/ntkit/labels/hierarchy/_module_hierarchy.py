@@ -32,13 +32,17 @@ class ModuleHierarchy:
     x_train
         The n training inputs, shape (n, ...).
     n_samples
-        How many networks; 0: the module with its present parameters.
+        How many networks. Default 0: the module with its present parameters.
     generator
-        Of the networks' seeds, on the CPU.
+        Of the networks' seeds, on the CPU. Default None, torch's global one.
     output
-        Which output of a module with several.
+        Which output of a module with several. Default None: there is one.
     byte_budget
-        Bytes that may be held at a time, about.
+        About how many bytes may be held at a time, default ``ntkit.kernels.BYTE_BUDGET``.
+
+    See Also
+    --------
+    TwoLayerHierarchy : The same of two-layer networks, in expectation.
 
     Examples
     --------
@@ -76,7 +80,7 @@ class ModuleHierarchy:
         self._tangents = Tangents(next(self.networks()), x_train, byte_budget)
 
     def networks(self) -> Iterator[Network]:
-        """Give the networks one after the other; one is gone when the next is drawn."""
+        """Give the networks one after the other; each overwrites the one before."""
         if self._drawn is None:
             yield scalar_network(self._module, self.output, self.x_train)
             return

@@ -185,7 +185,8 @@ class TangentHierarchy(Kernel):
         self._x, self._residuals = x, Residuals.of(self.source_.second(x.to(self._dtype)), y, self.ridge)
         self._set_time(self.time)
         if isinstance(self.source_, TwoLayerHierarchy) and self.n_samples is None and self.time > 0:
-            self._accuracy = draw_until(self.source_, *self._second, self.rtol, self.max_samples)
+            u, v = self._second
+            self._accuracy = draw_until(self.source_, u, v, self.rtol, self.max_samples)
             if not self._accuracy.reached:
                 warnings.warn(
                     f"the label part of the tangent hierarchy has a {self._accuracy}. Raise max_samples, rtol or ridge.",

@@ -62,9 +62,13 @@ class TwoLayerHierarchy:
     width
         The number of neurons of the network.
     n_samples
-        The number of random neurons, from 64 on.
+        The number of random neurons, at least 64, default 2048.
     generator
-        Of the neurons, on the CPU.
+        Of the neurons, on the CPU. Default None, torch's global one.
+
+    See Also
+    --------
+    ModuleHierarchy : The same of any module of finite width.
     """
 
     def __init__(

@@ -32,9 +32,13 @@ def function_of_labels(
     x : Tensor of shape (n, ...)
         The training points.
     x1, x2 : Tensor
-        The points whose kernel matrix the function gives; ``x2=None`` means ``x2 = x1``.
-    label_part : bool
+        The points whose kernel matrix the function gives; ``x2=None``, the default, means ``x2 = x1``.
+    label_part : bool, default False
         Give :math:`\lambda Z` alone.
+
+    See Also
+    --------
+    ntkit.hoeffding : Decomposes such a function by how many labels its parts depend on.
 
     Returns
     -------

@@ -58,25 +58,31 @@ class LabelAware(Kernel):
     ----------
     base : Kernel
         K.
-    pairs : {"kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2"} or PairEstimator
+    pairs : {"kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2"} or PairEstimator, default "kr-v1"
         Z. ``"kr-v1"``, ``"kr-v2"``: kernel regression on K alone, with the labels or with K^-1 times the labels as weights.
         ``"fjlt-v1"``: linear regression on ten features of a pair. ``"fjlt-v2"``: also on those of the first five principal
         components. Or your own estimator, an object with the two methods of :class:`ntkit.labels.PairEstimator`; it is copied
         before each fit.
-    strength : float or sequence of floats
+    strength : float or sequence of floats, default 0.1
         The size of the label-aware part relative to the base kernel. Of several, the one is chosen that best predicts
         training points left out of the fit; test data play no part.
-    solver : {"exact", "fjlt"}
+    solver : {"exact", "fjlt"}, default "exact"
         Of the linear regression: over all pairs, streamed; or the sketch of the paper.
-    eps : float
+    eps : float, default 0.1
         The relative accuracy of the sketch.
-    ridge : float
+    ridge : float, default 0
         Relative to trace(K)/n: of K^-1 in ``"kr-v2"``, and of the kernel regressions that choose a strength.
-    validation : int or float
+    validation : int or float, default 5
         How several strengths are compared: the number of folds of a cross-validation, or the fraction of the training points
         in a single validation set. Either way classes are shared out alike.
     generator : torch.Generator, optional
-        Of splits and sketches, on the CPU; None is torch's global one.
+        Of splits and sketches, on the CPU. Default None, torch's global one.
+
+    See Also
+    --------
+    ntkit.LabelAwareClassifier : The same as a scikit-learn estimator.
+    ntkit.TangentHierarchy : The label-aware kernel of a network that trains.
+    ntkit.alignment : How well a kernel agrees with labels.
 
     References
     ----------

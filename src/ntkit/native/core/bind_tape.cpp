@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
@@ -28,6 +29,8 @@ const char* python_type(ntkit::Own) { return "Own"; }
 const char* python_type(ntkit::Function) { return "Function"; }
 const char* python_type(const ntkit::Rectifier&) { return "Rectifier"; }
 const char* python_type(const std::optional<ntkit::Rectifier>&) { return "Rectifier | None"; }
+
+const char* python_type(const std::shared_ptr<const ntkit::SeriesTable>&) { return "SeriesTable | None"; }
 
 // Binds a struct with a constructor that takes its fields by name; those left out keep their defaults.
 template <class Struct>
@@ -111,13 +114,15 @@ void bind_instruction(nb::module_& m) {
 
 void ntkit::bind_tape(nb::module_& m) {
     bind_enum(m, "Kind", "What an instruction does.", Kind::output);
-    bind_enum(m, "Own", "Own data: what is computed for each input alone and kept.", Own::mean);
+    bind_enum(m, "Own", "Own data: what is computed for each input alone and kept.", Own::series);
     bind_enum(m, "Function", "Activations that are smooth at rho = 1.", Function::polynomial);
     bind_struct<Rectifier>(m, "a min(z, 0) + b max(z, 0).");
     bind_operation<Input>(m, "Data.");
     bind_operation<Layer>(m, "A linear layer or convolution, and perhaps the activation after it.");
     bind_operation<Rectified>(m, "A rectifier that stands alone.");
     bind_operation<Smooth>(m, "An activation that is smooth at rho = 1.");
+    bind_struct<SeriesTable>(m, "Hermite coefficients of an activation, as functions of the standard deviation.");
+    bind_operation<Series>(m, "An activation without kinks, by its Hermite coefficients.");
     bind_operation<Normalize>(m, "A normalisation.");
     bind_operation<Fill>(m, "A constant.");
     bind_operation<Pool>(m, "Average pooling along one axis.");

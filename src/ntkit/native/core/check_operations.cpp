@@ -19,7 +19,7 @@ struct OperationChecker {
     const Tape& tape_;
 
     // Own data that begin at `start`, `copies` numbers per position.
-    void check_own(const char* name, std::int32_t start, const Axes& size, bool needed = false, int copies = 1) const {
+    void check_own(const char* name, std::int32_t start, const Axes& size, bool needed = false, std::int64_t copies = 1) const {
         if (start == kNothing) {
             NTKIT_REQUIRE(!needed, std::string(name) + " is needed and not set");
             return;
@@ -69,6 +69,21 @@ struct OperationChecker {
                 "a polynomial of n coefficients needs n * n Hermite terms, and nothing else has any. Got " +
                     std::to_string(op.hermite_terms.size()));
     }
+    void check_table(const std::shared_ptr<const SeriesTable>& table) const {
+        NTKIT_REQUIRE(table != nullptr, "table is needed and not set");
+        NTKIT_REQUIRE(table->terms >= 1 && table->order >= 1 && table->piece > 0, "terms, order and piece of a table must be positive");
+        NTKIT_REQUIRE((table->first == 1 || table->first == 2) && (table->step == 1 || table->step == 2),
+                      "first and step of a table must be 1 or 2");
+        const std::int64_t each = static_cast<std::int64_t>(table->order) * (1 + table->terms);
+        NTKIT_REQUIRE(table->pieces() >= 1 && table->pieces() * each == std::ssize(table->coefficients),
+                      "a table must have " + text(each) + " coefficients for each piece. Got " + text(std::ssize(table->coefficients)));
+    }
+    void check(const Series& op) const {
+        check_table(op.table);
+        check_own("series_at", op.series_at, op.size, true, 1 + op.table->terms);
+        check_own("deviation_at", op.deviation_at, op.size, true);
+        check_own("half_at", op.half_at, op.size);
+    }
     void check(const Normalize& op) const { check_own("scale_at", op.scale_at, op.size, true, 2); }
     void check(const Fill&) const {}
     void check(const Pool& op) const {
@@ -92,7 +107,11 @@ struct OperationChecker {
                                                       text(positions_of(op.out_size)) + " positions of the output");
     }
     void check(const Convert& op) const { check_own("half_at", op.half_at, op.size, true); }
-    void check(const Store& op) const { check_own("target_at", op.target_at, op.size, true, op.what == Own::scale ? 2 : 1); }
+    void check(const Store& op) const {
+        if (op.what == Own::series) check_table(op.table);
+        const int copies = op.what == Own::scale ? 2 : op.what == Own::series ? 1 + op.table->terms : 1;
+        check_own("target_at", op.target_at, op.size, true, copies);
+    }
     void check(const Plain&) const {}
 };
 

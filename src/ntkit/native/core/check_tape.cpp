@@ -110,6 +110,11 @@ private:
                 NTKIT_REQUIRE(step.covariance_out || op.half_at != kNothing, "half_at is needed to write H");
                 return unary(step, op.size);
             }
+            case Kind::series: {
+                const Series& op = as<Series>(operation);
+                NTKIT_REQUIRE(step.covariance_out || op.half_at != kNothing, "half_at is needed to write H");
+                return unary(step, op.size);
+            }
             case Kind::normalize: return unary(step, as<Normalize>(operation).size);
             case Kind::fill: {
                 const Fill& op = as<Fill>(operation);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <variant>
@@ -29,6 +30,7 @@ enum class Own : std::int32_t {
     scale,      // 1 / s of a normalisation, then q / s
     inside,     // H summed over all pairs of positions in a pooling window
     mean,       // q averaged over a pooling window
+    series,     // the coefficients of a SeriesTable, position by position
 };
 
 enum class Function : std::int32_t { erf, gelu, sine, cosine, exponential, polynomial };
@@ -121,6 +123,42 @@ struct Smooth {
     }
 };
 
+// phi(s x) = a_0(s) + s sum_j alpha_j(s) He_n(x) / sqrt(n!) with n = first + j step, for Gaussian x: an activation without kinks. The
+// coefficients a_0, alpha_0, alpha_1, ... are Chebyshev series in s on pieces of equal length.
+struct SeriesTable {
+    std::int32_t first = 1, step = 1;  // odd and even functions have every other term only
+    std::int32_t terms = 0;            // how many alpha
+    std::int32_t order = 0;            // Chebyshev coefficients per piece
+    double piece = 1;                  // length of a piece; the first begins at zero
+    std::vector<double> coefficients;  // (pieces, order, 1 + terms)
+
+    std::int64_t pieces() const {
+        const std::int64_t each = static_cast<std::int64_t>(order) * (1 + terms);
+        return each > 0 ? static_cast<std::int64_t>(coefficients.size()) / each : 0;
+    }
+
+    static constexpr const char* name = "SeriesTable";
+    static constexpr auto fields() {
+        return std::tuple{Field{"first", &SeriesTable::first}, Field{"step", &SeriesTable::step}, Field{"terms", &SeriesTable::terms},
+                          Field{"order", &SeriesTable::order}, Field{"piece", &SeriesTable::piece},
+                          Field{"coefficients", &SeriesTable::coefficients}};
+    }
+};
+
+// With rho the correlation, E[phi phi] = a_0 a_0' + s s' sum_j alpha_j alpha_j' rho^n (Mehler 1866), whose derivative in K is
+// E[phi' phi'].
+struct Series {
+    Axes size{};
+    std::shared_ptr<const SeriesTable> table;
+    std::int32_t series_at = kNothing, deviation_at = kNothing, half_at = kNothing;
+
+    static constexpr const char* name = "Series";
+    static constexpr auto fields() {
+        return std::tuple{Field{"size", &Series::size}, Field{"table", &Series::table}, Field{"series_at", &Series::series_at},
+                          Field{"deviation_at", &Series::deviation_at}, Field{"half_at", &Series::half_at}};
+    }
+};
+
 // K' = K / (s s'), Theta' = Theta / (s s') + weight_rate K' + bias_rate.
 struct Normalize {
     Axes size{};
@@ -187,11 +225,13 @@ struct Store {
     double factor = 1;            // deviation: multiplies the variance before the root
     double eps = 0;               // scale: s^2 = q + eps
     bool over_positions = false;  // scale: q is the mean over the positions
+    std::shared_ptr<const SeriesTable> table;  // series
 
     static constexpr const char* name = "Store";
     static constexpr auto fields() {
         return std::tuple{Field{"size", &Store::size}, Field{"what", &Store::what}, Field{"target_at", &Store::target_at},
-                          Field{"factor", &Store::factor}, Field{"eps", &Store::eps}, Field{"over_positions", &Store::over_positions}};
+                          Field{"factor", &Store::factor}, Field{"eps", &Store::eps}, Field{"over_positions", &Store::over_positions},
+                          Field{"table", &Store::table}};
     }
 };
 
@@ -203,6 +243,6 @@ struct Plain {
     static constexpr auto fields() { return std::tuple{Field{"size", &Plain::size}}; }
 };
 
-using Operation = std::variant<Input, Layer, Rectified, Smooth, Normalize, Fill, Pool, Reduce, Convert, Store, Plain>;
+using Operation = std::variant<Input, Layer, Rectified, Smooth, Series, Normalize, Fill, Pool, Reduce, Convert, Store, Plain>;
 
 }  // namespace ntkit

@@ -40,6 +40,12 @@ std::string fields_text(const Struct& value);
 std::string text(const Rectifier& value) { return "(" + fields_text(value) + ")"; }
 std::string text(const std::optional<Rectifier>& value) { return value ? text(*value) : "none"; }
 
+std::string text(const std::shared_ptr<const SeriesTable>& value) {
+    if (!value) return "none";
+    return "(" + text(value->terms) + " terms from " + text(value->first) + " by " + text(value->step) + ", s up to " +
+           text(static_cast<double>(value->pieces()) * value->piece) + ")";
+}
+
 template <class Value>
 bool equal(const Value& a, const Value& b) {
     if constexpr (std::is_same_v<Value, Rectifier>) return fields_text(a) == fields_text(b);
@@ -95,6 +101,7 @@ const char* name_of(Kind kind) {
         case Kind::layer: return "layer";
         case Kind::rectified: return "rectified";
         case Kind::smooth: return "smooth";
+        case Kind::series: return "series";
         case Kind::normalize: return "normalize";
         case Kind::fill: return "fill";
         case Kind::clear: return "clear";
@@ -119,6 +126,7 @@ const char* name_of(Own own) {
         case Own::scale: return "scale";
         case Own::inside: return "inside";
         case Own::mean: return "mean";
+        case Own::series: return "series";
     }
     return "unknown";
 }

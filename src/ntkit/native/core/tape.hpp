@@ -34,6 +34,7 @@ enum class Kind : std::int32_t {
     layer,         // Layer: a linear layer or convolution, with the activation after it where it is fused
     rectified,     // Rectified: a min(z, 0) + b max(z, 0)
     smooth,        // Smooth: an activation that is smooth at rho = 1
+    series,        // Series: an activation without kinks, by its Hermite coefficients
     normalize,     // Normalize: y = x / s
     fill,          // Fill: set a plane to a constant
     clear,         // Plain: set an accumulator to zero

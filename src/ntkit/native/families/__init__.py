@@ -28,6 +28,7 @@ from ._normalize import NormalizeFamily
 from ._pool import PoolFamily, kept_positions, shared_pools
 from ._rectified import RectifiedFamily
 from ._reindex import ReindexFamily
+from ._series import SeriesFamily
 from ._smooth import SmoothFamily
 
 __all__ = ["ACTIVATIONS", "FAMILIES", "Family", "family_of", "kept_positions", "shared_pools"]
@@ -54,6 +55,7 @@ ACTIVATIONS: dict[str, Family[Elementwise]] = {
     "cos": SmoothFamily(_core.Function.COSINE),
     "exp": SmoothFamily(_core.Function.EXPONENTIAL),
     "polynomial": SmoothFamily(_core.Function.POLYNOMIAL),
+    "quadrature": SeriesFamily(),
 }
 """The family of each activation, by ``Activation.name``."""
 

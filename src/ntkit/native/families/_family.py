@@ -56,6 +56,10 @@ class Family(Generic[OpT]):
         """Give how many numbers own data have per position."""
         return 1
 
+    def made_before(self, own: _core.Own) -> bool:
+        """Tell whether own data are made of the variances before the operation, rather than of those after it."""
+        return own == _core.Own.DEVIATION
+
     def tiers(self, op: OpT) -> int:
         """Give how many versions of different range there are; the engine takes the first whose range covers the inputs."""
         return 1

@@ -47,6 +47,9 @@ class NormalizeFamily(Family[Normalize]):
     def own_numbers(self, network: Network, own: _core.Own, op: Normalize) -> int:
         return 2 if own == _core.Own.SCALE else 1
 
+    def made_before(self, own: _core.Own) -> bool:
+        return own == _core.Own.SCALE
+
     def store(self, network: Network, index: int, op: Normalize, own: _core.Own, target: int) -> _core.Store:
         return _core.Store(
             size=network.size(index), what=own, target_at=target, eps=op.eps, over_positions=bool(op.axes)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ntkit.errors import InputError
 from ntkit.program import Activation
 
 from ._pair import Pair, safe_sqrt
@@ -169,10 +170,10 @@ _RULES: dict[str, Callable[[Pair, tuple[float, ...]], tuple[Tensor, Tensor | Non
 def closed_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
     """E[phi phi] and, if ``tangent``, E[phi' phi'] of an activation with a name."""
     if phi.name not in _RULES:
-        raise ValueError(f"Activation name must be 'quadrature' or one of {sorted(_RULES)}. Got {phi.name!r}.")
+        raise InputError(f"Activation name must be 'quadrature' or one of {sorted(_RULES)}. Got {phi.name!r}.")
     value, slope = _RULES[phi.name](pair, phi.parameters)
     if tangent and slope is None:
-        raise ValueError(jump_message(str(phi)))
+        raise InputError(jump_message(str(phi)))
     return value, slope if tangent else None
 
 
@@ -204,4 +205,4 @@ def closed_mean(phi: Activation, pair: Pair) -> Tensor:
             return _step_mean(q, phi.parameters[0])
         case "erf" | "sin" | "sinh" | "sign":
             return torch.zeros_like(q)
-    raise ValueError(f"Activation name must be 'quadrature' or one of {sorted(_RULES)}. Got {phi.name!r}.")
+    raise InputError(f"Activation name must be 'quadrature' or one of {sorted(_RULES)}. Got {phi.name!r}.")

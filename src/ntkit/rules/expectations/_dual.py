@@ -45,7 +45,7 @@ def dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool) -> t
 
     Raises
     ------
-    ValueError
+    InputError
         With ``tangent``, for an activation that jumps; and for a function that cannot be integrated.
 
     Warns

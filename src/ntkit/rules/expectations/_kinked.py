@@ -15,6 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ntkit.errors import InputError
 from ntkit.program import Activation
 
 from ._closed_forms import jump_message
@@ -59,7 +60,7 @@ def kinked_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Ten
     """
     jump = jumps(phi)
     if tangent and jump:
-        raise ValueError(jump_message(str(phi)))
+        raise InputError(jump_message(str(phi)))
     shape = pair.rho.shape
     if not pair.rho.numel():
         empty = torch.zeros_like(pair.rho)
@@ -115,7 +116,7 @@ def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, differentiable
 def _cells(q: Tensor) -> Tensor:
     """Find the cell of each variance."""
     if not bool(torch.isfinite(q).all()):
-        raise ValueError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
+        raise InputError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
     return torch.floor(torch.log2(q) / _OCTAVES).long()
 
 

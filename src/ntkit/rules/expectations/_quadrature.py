@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ntkit.common import all_finite
+from ntkit.errors import InputError
 from ntkit.program import Activation
 
 __all__ = ["STEP", "evaluate", "moments", "sector_expectations"]
@@ -52,22 +53,22 @@ def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
 
     Raises
     ------
-    ValueError
+    InputError
         If the function is missing, changes shape or dtype, mixes elements, cannot be differentiated, or is not finite.
     """
     if phi.function is None:
-        raise ValueError(f"Activation {phi} has no closed form and no function. Pass Activation(name, function=...).")
+        raise InputError(f"Activation {phi} has no closed form and no function. Pass Activation(name, function=...).")
     with torch.inference_mode(False), torch.enable_grad():
         z = z.detach().clone().requires_grad_()
         y: Any = phi.function(z)  # a user's function: nothing about its result is certain yet
         if not isinstance(y, Tensor) or y.shape != z.shape or y.dtype != z.dtype:
             got = f"{tuple(y.shape)}, {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
-            raise ValueError(
+            raise InputError(
                 f"The function of activation {phi} must map a tensor to one of the same shape and dtype, here "
                 f"{tuple(z.shape)}, {z.dtype}. Got {got}. Write it with elementwise torch operations on its argument."
             )
         if not y.requires_grad:
-            raise ValueError(
+            raise InputError(
                 f"The function of activation {phi} must be differentiable by torch autograd. Got a result that does "
                 "not depend on its argument for autograd; write it with torch operations, without detach or numpy."
             )
@@ -78,13 +79,13 @@ def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
     y = y.detach()
     if not (all_finite(y) and all_finite(slope)):
         bad = z.detach()[~(torch.isfinite(y) & torch.isfinite(slope))][0].item()
-        raise ValueError(
+        raise InputError(
             f"The function of activation {phi} and its derivative must be finite for |z| <= {z.abs().max():.3g}, which "
             f"Gaussians of this variance reach. Got a value that is not finite at z = {bad:.6g}. Rewrite it to be "
             "finite there, or rescale the inputs."
         )
     if not elementwise:
-        raise ValueError(
+        raise InputError(
             f"The function of activation {phi} must act on each element alone. Got values that depend on the other "
             "elements; write normalisations and softmax as layers of the module, not as an activation."
         )

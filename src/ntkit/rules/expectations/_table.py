@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ntkit.common import all_finite
+from ntkit.errors import InputError
 from ntkit.program import Activation
 
 from ._quadrature import STEP, moments, sector_expectations
@@ -193,7 +194,7 @@ def _error(phi: Activation, cell1: int, cell2: int, table: Table) -> float:
 def _cell(q: Tensor) -> Tensor:
     """Find the cell of each variance."""
     if not all_finite(q):
-        raise ValueError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
+        raise InputError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
     return torch.floor(torch.log2(q.detach()) / _OCTAVES).long()
 
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,11 +56,13 @@ def _builder() -> str:
 
 def _function_name(phi: Activation) -> str | None:
     """Give a name that stands for the function in every process; None for a function that has none."""
-    function, options = phi.function, {}
+    function: Any = phi.function
+    options: dict[str, Any] = {}
     if isinstance(function, partial):
-        if function.args or not all(isinstance(v, (bool, int, float, str)) for v in function.keywords.values()):
+        options = function.keywords
+        if function.args or not all(isinstance(value, (bool, int, float, str)) for value in options.values()):
             return None
-        function, options = function.func, function.keywords
+        function = function.func
     name = getattr(function, "__name__", "")
     places = [("torch", torch), ("torch.nn.functional", F)]
     home = getattr(function, "__module__", None) or ""
@@ -86,7 +89,8 @@ def load_table(phi: Activation, cell1: int, cell2: int) -> Table | None:
         place = _file(phi, cell1, cell2)
         if place is None or not place[0].is_file():
             return None
-        with np.load(place[0], allow_pickle=False) as stored:
+        # A file of our own: numpy leaves one that it cannot read open.
+        with place[0].open("rb") as file, np.load(file, allow_pickle=False) as stored:
             value, slope = (torch.from_numpy(stored[name]) for name in ("value", "slope"))
             right = str(stored["key"]) == place[1] and all(
                 c.ndim == 3 and c.dtype == torch.float64 and bool(torch.isfinite(c).all()) for c in (value, slope)

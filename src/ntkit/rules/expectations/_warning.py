@@ -12,7 +12,7 @@ from ntkit.errors import QuadratureWarning
 from ntkit.program import Activation
 
 from ._panels import RADIUS
-from ._partition import partition
+from ._partition import Partition, partition
 from ._quadrature import evaluate
 
 __all__ = ["TOLERANCE", "warn_inaccurate"]
@@ -20,6 +20,7 @@ __all__ = ["TOLERANCE", "warn_inaccurate"]
 TOLERANCE = 1e-10
 """The relative error above which expectations are inaccurate."""
 
+_MANY = 200  # edges of a partition: a function with more of them oscillates
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -27,13 +28,14 @@ def warn_inaccurate(phi: Activation, variances: tuple[float, float], error: floa
     """:class:`QuadratureWarning` at the user's own line, if the error is too large for variances between the two given."""
     if error <= TOLERANCE:
         return
-    rough = partition(phi, math.ceil(math.log2(RADIUS * math.sqrt(variances[1])))).rough
-    nearest = min(rough, key=abs, default=0.0)
-    hint = (
-        f"Near z = {nearest:.4g} it is not smooth: declare its kinks in Activation(kinks=...), to all digits."
-        if rough and _is_kink(phi, nearest)
-        else "It varies too quickly for these variances: scale the inputs or the gains down."
-    )
+    parts = partition(phi, math.ceil(math.log2(RADIUS * math.sqrt(variances[1]))))
+    kink = _find_kink(phi, parts)
+    if kink is not None:
+        hint = f"Near z = {kink:.4g} it is not smooth: declare its kinks in Activation(kinks=...), to all digits."
+    elif len(parts.edges) > _MANY or not parts.rough:
+        hint = "It varies too quickly for these variances: scale the inputs or the gains down."
+    else:
+        hint = f"Near z = {min(parts.rough, key=abs):.4g} it is no polynomial on any small interval."
     warnings.warn(
         f"Gaussian expectations of activation {phi} have an estimated relative error of {error:.1e} for variances "
         f"between {variances[0]:.3g} and {variances[1]:.3g}, more than {TOLERANCE:.0e}. {hint}",
@@ -50,12 +52,25 @@ def _outside() -> int:
     return level
 
 
-def _is_kink(phi: Activation, z: float) -> bool:
-    """Tell a kink or a jump near z from a smooth function that varies quickly."""
-    steps = torch.linspace(-1, 1, 65, dtype=torch.float64, device="cpu")
-    bends = []
-    for width in (1e-3, 1e-5):
-        slope = evaluate(phi, z + width * max(1.0, abs(z)) * steps)[1]
-        bends.append(float(slope.diff().abs().max() / slope.abs().max().clamp_min(1e-300)))
-    # Where the function is smooth, the largest change of the slope between neighbours shrinks with their distance.
-    return bends[1] > 0.1 * bends[0]
+def _find_kink(phi: Activation, parts: Partition) -> float | None:
+    """Find the kink or jump nearest to zero that is not declared, at or near an edge or a rough point of the partition."""
+    known = set(phi.kinks)
+    places = {*parts.rough, *parts.edges.tolist()}
+    for z in sorted(places, key=abs)[:_MANY]:
+        found = _zoom(phi, z)
+        if found is not None and all(abs(found - kink) > 1e-6 * max(1.0, abs(kink)) for kink in known):
+            return found
+    return None
+
+
+def _zoom(phi: Activation, z: float) -> float | None:
+    """Follow the largest change of f and f' between neighbours to ever smaller scales: at a kink it does not shrink."""
+    width, sizes = 1e-3 * max(1.0, abs(z)), []
+    for _ in range(4):
+        points = z + width * torch.linspace(-1, 1, 65, dtype=torch.float64, device="cpu")
+        f, slope = evaluate(phi, points)
+        change = (f.diff().abs() / (1 + f.abs().max())).maximum(slope.diff().abs() / (1 + slope.abs().max()))
+        at = int(change.argmax())
+        sizes.append(float(change[at]))
+        z, width = float(points[at] + points[at + 1]) / 2, width / 16
+    return z if sizes[-1] > 0.3 * sizes[0] and sizes[-1] > 1e-8 else None

@@ -9,6 +9,7 @@
 #include "normalisation.hpp"
 #include "own_data.hpp"
 #include "pooling.hpp"
+#include "series.hpp"
 #include "sums.hpp"
 #include "windows.hpp"
 
@@ -51,6 +52,7 @@ private:
             case Kind::layer: return windows_.run(as<Layer>(op), step);
             case Kind::rectified: return rectified(context_, as<Rectified>(op), step);
             case Kind::smooth: return smooth(context_, as<Smooth>(op), step);
+            case Kind::series: return series(context_, as<Series>(op), step);
             case Kind::normalize: return normalize(context_, as<Normalize>(op), step);
             case Kind::fill: return fill(context_, as<Fill>(op), step);
             case Kind::clear: return clear(context_, step);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "context.hpp"
+#include "series.hpp"
 
 namespace ntkit::NTKIT_TARGET {
 namespace {
@@ -23,6 +24,7 @@ void convert(const Context<T, Self>& context, const Convert& op, const Instructi
 template <class T, bool Self>
 void keep(const Context<T, Self>& context, const Store& op, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;
+    if (op.what == Own::series) return keep_series(context, op, step);
     const long positions = positions_of(op.size);
     Lanes* to = reinterpret_cast<Lanes*>(context.block.own2) + op.target_at * context.tape.batch;
     const Lanes* k = context.slot(step.in_slot).k;
@@ -40,6 +42,7 @@ void keep(const Context<T, Self>& context, const Store& op, const Instruction& s
                 break;
             case Own::inside:
             case Own::mean: to[p] = k[p]; break;
+            case Own::series: break;
         }
     }
 }

@@ -1,0 +1,176 @@
+"""Activations by Hermite series: tables, their reach, and both engines against each other."""
+
+import math
+
+import pytest
+import torch
+from tests.native.networks import network, of_type
+from torch import nn
+
+import ntkit
+from ntkit.native import NativeEngine, tape_of
+from ntkit.native._core import Kind
+from ntkit.native._runner import BeyondRange
+from ntkit.native.families._series import TERMS, series_table
+from ntkit.program import Activation, Elementwise
+
+SMOOTH = {
+    "tanh": (nn.Tanh(), 1, 2),
+    "sigmoid": (nn.Sigmoid(), 1, 2),
+    "silu": (nn.SiLU(), 1, 1),
+    "softplus": (nn.Softplus(), 1, 1),
+    "mish": (nn.Mish(), 1, 1),
+    "mine": (ntkit.Elementwise(lambda z: torch.exp(-z * z)), 2, 2),
+}
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def hard(x):
+    """Equal, scaled, opposite, nearly equal and zero inputs among the others."""
+    x[1], x[2], x[3], x[4], x[5] = x[0], 1.2 * x[0], -x[0], x[0] + 1e-3 * x[6], 0 * x[0]
+    return x
+
+
+def phi_of(layer):
+    net = network(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)), 3)
+    return net.program.nodes[of_type(net, Elementwise)[0]].op.phi
+
+
+def compare(limit, x, other=None, tolerance=1e-10):
+    native, reference = (limit.both(x, other, engine=engine) for engine in ("native", "reference"))
+    for a, b in zip(native, reference, strict=True):
+        assert float((a - b).abs().max() / b.abs().max()) < tolerance
+    return native
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_vectors_as_the_reference_engine(name):
+    layer = SMOOTH[name][0]
+    limit = ntkit.infinite_width(
+        nn.Sequential(nn.Linear(5, 4), layer, nn.Linear(4, 4), layer, nn.Linear(4, 1)), 1.1, 0.2
+    )
+    x = hard(0.7 * normal(40, 5))
+    native = compare(limit, x)
+    compare(limit, x, normal(3, 5, seed=1))
+    for kernel, gram in ((limit.ntk, native.ntk), (limit.nngp, native.nngp)):
+        torch.testing.assert_close(kernel.diag(x), gram.diagonal(), rtol=1e-12, atol=1e-13)
+    assert torch.equal(native.ntk, native.ntk.T)
+
+
+IMAGES = {
+    "flatten": lambda layer: [
+        nn.Conv2d(2, 4, 3, padding=1), layer, nn.Conv2d(4, 4, 3), layer, nn.Flatten(), nn.Linear(24, 1)
+    ],
+    "average": lambda layer: [
+        nn.Conv2d(2, 4, 3, padding=1), layer, nn.AvgPool2d(2), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(4, 4, 1), layer, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1),
+    ],
+    "circular": lambda layer: [
+        nn.Conv2d(2, 4, 3, padding=1, padding_mode="circular"), layer, nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular"),
+        layer, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("head", IMAGES)
+@pytest.mark.parametrize("name", ["tanh", "silu", "mine"])
+def test_images_as_the_reference_engine(name, head):
+    limit = ntkit.infinite_width(nn.Sequential(*IMAGES[head](SMOOTH[name][0])), 1.2, 0.1)
+    compare(limit, hard(0.6 * normal(8, 2, 4, 5)))
+
+
+def test_float32_inputs_are_computed_in_float64():
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1)))
+    x = normal(6, 5).float()
+    found = limit.ntk(x, engine="native")
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, limit.ntk(x.double(), engine="native").float(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_odd_and_even_functions_have_every_other_term(name):
+    layer, first, step = SMOOTH[name]
+    table = series_table(phi_of(layer), TERMS[3])
+    assert (table.first, table.step, table.terms) == (first, step, TERMS[3])
+
+
+def test_more_terms_reach_further():
+    def reach(table):
+        return table.piece * len(table.coefficients) / (table.order * (1 + table.terms))
+
+    reaches = [reach(series_table(phi_of(nn.Tanh()), terms)) for terms in TERMS]
+    assert reaches == sorted(reaches) and reaches[-1] >= 2 > reaches[2] and reaches[0] > 0
+
+
+def test_coefficients_of_a_sine():
+    """sin(s x) = sum over odd n of (-1)^((n - 1) / 2) s^n exp(-s^2 / 2) / sqrt(n!) He_n(x) / sqrt(n!)."""
+    table = series_table(Activation("quadrature", function=torch.sin, label="mine"), 16)
+    values = torch.tensor(table.coefficients, dtype=torch.float64).reshape(-1, table.order, 1 + table.terms)
+    x = torch.tensor(0.3, dtype=torch.float64)  # a place in the third piece
+    basis = torch.cos(torch.arange(table.order) * torch.acos(x))
+    s = table.piece * (2 + (1 + x) / 2)
+    found = basis @ values[2]
+    for j in range(16):
+        n = 1 + 2 * j
+        exact = (-1) ** j * s ** (n - 1) * torch.exp(-s * s / 2) / math.sqrt(math.factorial(n))
+        assert abs(found[1 + j] - exact) < 1e-13
+    assert abs(found[0]) < 1e-15
+
+
+def test_kinks_are_left_to_the_reference_engine():
+    for layer in (
+        nn.ELU(),
+        nn.SELU(),
+        nn.Hardswish(),
+        ntkit.Elementwise(lambda z: z.abs() * torch.tanh(z), kinks=(0.0,)),
+    ):
+        limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)))
+        assert limit.explain((3,)).rows[0].engine == "reference"
+        with pytest.raises(ntkit.errors.EngineError, match="no instruction for 1"):
+            limit.ntk(normal(2, 3), engine="native")
+
+
+def test_the_version_with_fewest_terms_that_covers_all_inputs():
+    """Larger inputs take more terms, and beyond the last version the reference engine computes."""
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), w_std=1.0)
+    engine = NativeEngine(limit._tracer.program((3,)))
+    x = normal(4, 3)
+    x = x / x.norm(dim=1, keepdim=True) * math.sqrt(3)  # deviations of one
+    tiers = []
+    for size in (0.2, 0.9, 1.4, 1.9):
+        exact = limit.both(size * x, engine="reference")
+        for a, b in zip(engine.gram(size * x, None, True, True), exact, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-10 * float(b.max()))
+        tiers.append(max(engine._runners))
+    assert tiers == sorted(tiers) and tiers[0] == 0 < tiers[1] < tiers[-1] < len(TERMS)
+    for both in ((x, 1.9 * x), (1.9 * x, x)):  # one version for both batches
+        last = engine.runner(tiers[-1])
+        assert torch.equal(engine.gram(*both, True, False).ntk, last.gram(*both, True, False).ntk)
+    for runner in (engine.runner(tier) for tier in range(len(TERMS))):
+        with pytest.raises(BeyondRange):
+            runner.gram(3 * x, None, True, False)
+    assert torch.equal(engine.gram(3 * x, None, True, False).ntk, limit.ntk(3 * x, engine="reference"))
+    torch.testing.assert_close(engine.diag(3 * x, True), limit.ntk(3 * x).diagonal(), rtol=1e-10, atol=0)
+
+
+def test_functions_that_the_reference_engine_refuses_are_refused():
+    mixing = ntkit.Elementwise(lambda z: torch.softmax(z, 0))
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 4), mixing, nn.Linear(4, 1)))
+    with pytest.raises(ValueError, match="each element alone"):
+        limit.ntk(normal(3, 3))
+
+
+def test_the_tape_of_a_series():
+    program = network(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), 3).program
+    own = tape_of(program, "own")
+    stored = [own.operations[step.operation].what.name for step in own.instructions if step.kind == Kind.STORE]
+    assert stored.count("SERIES") == 1
+    between = tape_of(program)
+    (step,) = [step for step in between.instructions if step.kind == Kind.SERIES]
+    operation = between.operations[step.operation]
+    assert operation.table.terms == TERMS[0] and operation.half_at > 0
+    assert not step.covariance_in and not step.covariance_out and step.theta_in and step.theta_out
+    assert f"({TERMS[0]} terms from 1 by 2" in str(between)
