@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+MUTANTS_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,13 +14,16 @@ CORE := $(sort $(shell find src/ntkit/native/core -type f \( -name '*.cpp' -o -n
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -c constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow sanitize peer bench bench-empirical lint format clean distclean
+.PHONY: help setup demo test test-slow sanitize mutants wheel docs peer bench bench-empirical lint format clean distclean
 
 help:
 	@echo "make demo       kernels of scikit-learn's digits, a table and ntkit-demo.html"
 	@echo "make test       the tests"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make sanitize   the tests of the core, built with AddressSanitizer and UBSan"
+	@echo "make mutants    random one-token changes of the sources, and those that no test notices; MUTANTS_ARGS=--help"
+	@echo "make docs       the examples in docstrings and README, and the links between pages"
+	@echo "make wheel      an sdist and a wheel in dist/, and the tests run from the installed wheel"
 	@echo "make bench      the engines against each other and neural-tangents, which make peer installs; writes benchmark.json"
 	@echo "make bench-empirical  the methods of empirical kernels against PyTorch's tutorial and neural-tangents"
 	@echo "make lint       ruff, mypy, import-linter"
@@ -61,6 +65,24 @@ sanitize: $(STAMP)
 	LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	"$(PYTHON)" -m pytest tests/native tests/rules/test_random_networks.py $(PYTEST_ARGS)
+
+mutants: $(STAMP)
+	$(BIN)/python tools/mutants $(MUTANTS_ARGS)
+
+docs: $(STAMP)
+	$(BIN)/python -m pytest -n auto tests/test_readme.py tests/test_links.py src/ntkit $(PYTEST_ARGS)
+
+# The tests run in a folder that has no src/, with an environment of its own, so that only the wheel can answer the imports.
+FRESH := build/wheel
+wheel: $(STAMP)
+	rm -rf dist $(FRESH) && mkdir -p dist $(FRESH)/project
+	$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip wheel -q -c constraints.txt --no-deps --no-build-isolation -w dist dist/ntkit-*.tar.gz
+	git ls-files | grep -v '^src/' | tar -c -T - | tar -x -C $(FRESH)/project
+	"$(PYTHON)" -m venv $(FRESH)/venv
+	wheel=$$(ls $(CURDIR)/dist/ntkit-*.whl) && PIP_DISABLE_PIP_VERSION_CHECK=1 $(FRESH)/venv/bin/python -m pip install -q -c constraints.txt "$$wheel[dev]"
+	cd $(FRESH)/project && ../venv/bin/python -m pytest -n auto tests --pyargs ntkit $(PYTEST_ARGS)
+	@ls -l dist
 
 # neural-tangents needs versions that nothing else here can have, so it lives alone.
 PEER := .venv-peer

@@ -1,6 +1,6 @@
 """Neural tangent kernels of ordinary PyTorch modules."""
 
-from ntkit.diagnostics import local_elasticity
+from ntkit.diagnostics import Attribution, attribute, local_elasticity
 from ntkit.dynamics import (
     Descent,
     Evidence,
@@ -14,9 +14,21 @@ from ntkit.dynamics import (
     max_learning_rate,
     posterior,
 )
-from ntkit.estimators import LabelAwareClassifier, NTKClassifier, NTKRegressor
+from ntkit.estimators import (
+    LabelAwareClassifier,
+    NTKClassifier,
+    NTKFeatures,
+    NTKRegressor,
+    RFMClassifier,
+    RFMRegressor,
+    StreamingRidge,
+    tabular_pipeline,
+)
 from ntkit.finite import (
+    Checkpoint,
     MonteCarlo,
+    Record,
+    Schedule,
     TrainState,
     Trajectory,
     initialize,
@@ -28,6 +40,7 @@ from ntkit.finite import (
     train,
     widen,
 )
+from ntkit.gram import StoredGram, gram, open_gram
 from ntkit.kernels import (
     Empirical,
     InfiniteWidth,
@@ -51,13 +64,16 @@ from ntkit.labels import (
 )
 from ntkit.native import build_info
 from ntkit.solvers import Solution, solve
-from ntkit.trace import Elementwise, supported_layers
+from ntkit.trace import Adapted, Elementwise, adapt, supported_layers
 
-from . import errors, testing
+from . import errors, features, testing
 
 __version__ = build_info().version
 
 __all__ = [
+    "Adapted",
+    "Attribution",
+    "Checkpoint",
     "Descent",
     "Elementwise",
     "Empirical",
@@ -74,19 +90,30 @@ __all__ = [
     "LeaveOneOut",
     "MonteCarlo",
     "NTKClassifier",
+    "NTKFeatures",
     "NTKRegressor",
     "Posterior",
+    "RFMClassifier",
+    "RFMRegressor",
+    "Record",
+    "Schedule",
     "Solution",
+    "StoredGram",
+    "StreamingRidge",
     "TangentHierarchy",
     "TrainState",
     "Trajectory",
+    "adapt",
     "alignment",
     "as_gpytorch_kernel",
     "as_sklearn_kernel",
+    "attribute",
     "empirical",
     "errors",
     "evidence",
+    "features",
     "finite_width_correction",
+    "gram",
     "hierarchy_terms",
     "hoeffding",
     "infinite_width",
@@ -97,11 +124,13 @@ __all__ = [
     "log_marginal_likelihood",
     "max_learning_rate",
     "monte_carlo",
+    "open_gram",
     "parametrize_ntk",
     "posterior",
     "remove_ntk",
     "solve",
     "supported_layers",
+    "tabular_pipeline",
     "tangent_hierarchy",
     "taylor",
     "testing",

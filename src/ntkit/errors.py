@@ -8,17 +8,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
+
 __all__ = [
+    "AccuracyWarning",
+    "DivergenceWarning",
     "EngineError",
     "InputError",
     "InputTypeError",
     "JitterWarning",
+    "MemoryLimitError",
+    "MissingDependencyError",
+    "NotFittedError",
     "NtkitError",
     "NtkitWarning",
     "Problem",
     "QuadratureWarning",
     "SingularKernelError",
+    "StoreError",
     "UnsupportedLayerError",
+    "WorkerError",
 ]
 
 
@@ -38,8 +47,28 @@ class EngineError(NtkitError, RuntimeError):
     """An engine asked to run a program that it does not support."""
 
 
+class MissingDependencyError(NtkitError, ImportError):
+    """An optional package that a function needs and that is not installed."""
+
+
+class NotFittedError(InputError, _SklearnNotFittedError):  # type: ignore[misc]
+    """A result asked for before ``fit``."""
+
+
 class SingularKernelError(NtkitError, ArithmeticError):
     """A Gram matrix that stays singular after the largest allowed jitter."""
+
+
+class MemoryLimitError(NtkitError, MemoryError):
+    """A computation that does not fit into the memory there is, refused before the work begins; says what would."""
+
+
+class StoreError(NtkitError, OSError):
+    """A stored Gram matrix that cannot be written or read, or that is of other data or another kernel."""
+
+
+class WorkerError(NtkitError, RuntimeError):
+    """A worker of a cluster that lacks ntkit, has another version of it, or was lost too often."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +119,16 @@ class NtkitWarning(UserWarning):
     """Base of every warning that ntkit gives."""
 
 
+class AccuracyWarning(NtkitWarning):
+    """A sampled expectation whose standard error stayed above the accuracy asked for."""
+
+
 class QuadratureWarning(NtkitWarning):
     """A Gaussian expectation whose estimated error exceeds what the dtype can hold."""
+
+
+class DivergenceWarning(NtkitWarning):
+    """Training that diverged and was stopped."""
 
 
 class JitterWarning(NtkitWarning):

@@ -110,3 +110,32 @@ def test_the_collection_loads():
     assert len(tables) == 45
     assert all(len(table.folds) == 4 for table in tables)
     assert all(np.abs(table.X.mean(0)).max() < 1e-4 for table in tables)  # standardised already
+
+
+def write_collection(folder):
+    found = arrays()
+    place = folder / "toy"
+    place.mkdir()
+    (place / "toy.txt").write_text("n_entradas= 2\nn_clases= 2\nfich1= toy_R.dat\n")
+    rows = [f"{n} {x[0]} {x[1]} {y}" for n, (x, y) in enumerate(zip(found["toy/X"], found["toy/y"], strict=True))]
+    (place / "toy_R.dat").write_text("\tf1\tf2\tclase\n" + "\n".join(rows) + "\n")
+    for name, keys in (
+        ("conxuntos.dat", ["split0", "split1"]),
+        ("conxuntos_kfold.dat", [f"kfold{i}" for i in range(4)]),
+    ):
+        (place / name).write_text("\n".join(" ".join(map(str, found[f"toy/{key}"])) for key in keys) + "\n")
+    return place
+
+
+def test_the_collection_as_it_is_published(tmp_path):
+    place = write_collection(tmp_path)
+    (tmp_path / "without-folds").mkdir()
+    (tmp_path / "without-folds" / "without-folds.txt").write_text("fich1= missing.dat\n")
+    (table,) = load_uci(tmp_path)
+    (expected,) = load_uci(saved(tmp_path))
+    for name in ("X", "y", "train", "validation"):
+        np.testing.assert_array_equal(getattr(table, name), getattr(expected, name))
+    np.testing.assert_array_equal(table.folds[1][0], expected.folds[1][0])
+    (place / "toy_R.dat").write_text("\tf1\tclase\n0 x 1\n")
+    with pytest.raises(InputError, match="must be a data set of the collection"):
+        load_uci(tmp_path)

@@ -32,7 +32,7 @@ def test_every_number_is_that_of_the_network_at_that_time():
         for record, steps in enumerate(course.steps.tolist()):
             own = network()
             target = torch.where(labels[name] == labels[name].max(), 1.0, -1.0).double()[:, None]
-            run = ntkit.train(own, x, target, lr=0.02, steps=steps)
+            run = ntkit.train(own, x, target, ntkit.Schedule(learning_rate=0.02, steps=steps))
             torch.testing.assert_close(course.losses[trained, record], run.losses[-1])
             ntk = ntkit.empirical(own).ntk
             for by, other in enumerate(course.systems):

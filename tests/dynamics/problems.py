@@ -68,3 +68,8 @@ def small_net() -> nn.Module:
         for index, parameter in enumerate(net.parameters()):
             parameter.copy_(0.5 * normal(*parameter.shape, seed=index))
     return net
+
+
+def start(x: Tensor) -> Tensor:
+    """Outputs of two columns before training."""
+    return torch.stack([x.sum(1).sin(), x[:, 0]], dim=1)

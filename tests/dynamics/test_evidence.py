@@ -101,7 +101,7 @@ X, Y = _normal(4, 3), _normal(4)
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "message"),
     [
-        ((_net(), X.numpy(), Y), {}, InputTypeError, "torch.Tensors"),
+        ((_net(), X.numpy(), Y), {}, InputTypeError, "torch.Tensor"),
         ((_net(), X, Y[:3]), {}, InputError, "n = 4"),
         ((_net(), X, Y), {"kernel": "rbf"}, InputError, "nngp"),
         ((_net(), X, Y), {"fixed": "w_std"}, InputError, "fixed must be"),

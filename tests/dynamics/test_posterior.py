@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import ntkit
 from ntkit.errors import InputError, InputTypeError, JitterWarning
+from ntkit.solvers import decompose
 
 INF = math.inf
 NET = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -105,14 +106,55 @@ def test_samples_have_the_moments() -> None:
 
 
 def test_diagonal_where_the_full_covariance_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 2 * 8 * 6 * (3 * 6 + 4 * 10)}
-    monkeypatch.setattr("os.sysconf", sizes.__getitem__)
+    free = [2 * 8 * 6 * (3 * 6 + 4 * 10)]
+    monkeypatch.setattr("ntkit.dynamics._posterior.available_bytes", lambda device: free[0])
     assert ntkit.posterior(LIMIT, X, Y, NEW).covariance is not None
-    sizes["SC_PHYS_PAGES"] -= 1
+    free[0] -= 1
     small = ntkit.posterior(LIMIT, X, Y, NEW)
     assert small.covariance is None
     with pytest.raises(InputError, match='covariance="full"'):
         small.sample(1)
+
+
+@pytest.mark.parametrize("mode", ["ntk", "last_layer"])
+@pytest.mark.parametrize("kind", ["full", "diagonal"])
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_many_times_are_each_time_with_one_decomposition(
+    mode: Any, kind: Any, ridge: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [0.0, 0.3, 5.0, INF]
+    each = [ntkit.posterior(LIMIT, X, Y, NEW, mode, t, ridge, kind) for t in times]
+    calls = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        return decompose(*arguments, **options)
+
+    monkeypatch.setattr("ntkit.dynamics._posterior.decompose", counted)
+    many = ntkit.posterior(LIMIT, X, Y, NEW, mode, times, ridge, kind)
+    assert len(calls) == 1
+    assert many.times is not None and many.times.tolist() == times and each[0].times is None
+    for index, one in enumerate(each):
+        torch.testing.assert_close(many.mean[index], one.mean, rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(many.variance[index], one.variance, rtol=1e-7, atol=1e-9)
+        if kind == "full":
+            assert many.covariance is not None
+            torch.testing.assert_close(many.covariance[index], one.covariance, rtol=1e-7, atol=1e-9)
+    if kind == "full":
+        drawn = many.sample(7, torch.Generator().manual_seed(0))
+        assert drawn.shape == (7, *many.mean.shape)
+
+
+@pytest.mark.parametrize("outputs", [slice(None), 0])
+@pytest.mark.parametrize("t", [1.0, [0.5, 2.0]])
+def test_band_of_the_ensemble(outputs: Any, t: Any) -> None:
+    found = ntkit.posterior(LIMIT, X, Y[:, outputs], NEW, t=t, ridge=0.1)
+    low, high = found.band()
+    std = found.variance.sqrt() if isinstance(outputs, int) else found.variance.sqrt()[..., None].expand(low.shape)
+    torch.testing.assert_close(high - low, 4 * std)
+    torch.testing.assert_close((high + low) / 2, found.mean)
+    noisy = found.band(1.0, noisy=True)
+    torch.testing.assert_close(((noisy[1] - noisy[0]) / 2) ** 2 - found.noise, std**2)
 
 
 def _ensemble(x: Tensor, y: Tensor, new: Tensor, rate: float, steps: int, trained: str) -> Tensor:
@@ -167,7 +209,11 @@ def test_matches_two_hundred_trained_networks(mode: Any, late: bool) -> None:
     [
         (lambda: ntkit.posterior(LIMIT, X, Y, NEW, "bayes"), InputError, "last_layer"),  # type: ignore[arg-type]
         (lambda: ntkit.posterior(LIMIT, X, Y, NEW, "nngp", 1.0), InputError, "has no time"),
-        (lambda: ntkit.posterior(LIMIT, X, Y, NEW, t=[1.0]), InputError, "one time"),  # type: ignore[arg-type]
+        (lambda: ntkit.posterior(LIMIT, X, Y, NEW, "nngp", [1.0, INF]), InputError, "has no time"),
+        (lambda: ntkit.posterior(LIMIT, X, Y, NEW, t=[]), InputError, "at least one value"),
+        (lambda: ntkit.posterior(LIMIT, X, Y, None), InputTypeError, "x_test must be a torch.Tensor. Got None"),  # type: ignore[arg-type]
+        (lambda: ntkit.posterior(LIMIT, X.to("meta"), Y, NEW), InputTypeError, "x_train must hold values"),
+        (lambda: ntkit.posterior(LIMIT, X, Y, NEW.to_sparse()), InputTypeError, "to_dense"),
         (lambda: ntkit.posterior(LIMIT, X, Y, NEW, t=-1.0), InputError, "negative"),
         (lambda: ntkit.posterior(LIMIT, X, Y, NEW, ridge=-1.0), InputError, "not negative"),
         (lambda: ntkit.posterior(LIMIT, X, Y, NEW, covariance="none"), InputError, "diagonal"),  # type: ignore[arg-type]

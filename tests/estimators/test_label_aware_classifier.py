@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 import ntkit
 from ntkit.errors import InputError, InputTypeError
+from ntkit.estimators._calibration import fit_temperature
+from ntkit.estimators._label_aware_classifier import _folds
 
 X, Y = load_digits(return_X_y=True)
 
@@ -43,12 +45,12 @@ ESTIMATORS = [
     ntkit.LabelAwareClassifier(),
     ntkit.LabelAwareClassifier(pairs="fjlt-v2", strength=0.1, ridge=1e-3, b_std=0.1),
     ntkit.LabelAwareClassifier(kernel=Cubic(), pairs="kr-v2", strength=[0.1, 1.0], ridge=1e-3, validation=0.3),
-    ntkit.LabelAwareClassifier(model=_module(), pairs="fjlt-v1", solver="fjlt", eps=0.4, strength=1.0, ridge=1e-3),
+    ntkit.LabelAwareClassifier(module=_module(), pairs="fjlt-v1", solver="fjlt", eps=0.4, strength=1.0, ridge=1e-3),
 ]
 
 
 def _expected_failures(estimator: Any) -> dict[str, str]:
-    if estimator.model is not None:
+    if estimator.module is not None:
         return {"check_estimators_overwrite_params": "joblib hashes two equal nn.Modules differently"}
     return {}
 
@@ -107,7 +109,9 @@ def test_chooses_the_strength():
 
 def test_images_in_single_precision():
     net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 64, 1))
-    model = ntkit.LabelAwareClassifier(net, (1, 8, 8), pairs="fjlt-v2", strength=0.1, ridge=1e-3, dtype="float32")
+    model = ntkit.LabelAwareClassifier(
+        net, input_shape=(1, 8, 8), pairs="fjlt-v2", strength=0.1, ridge=1e-3, dtype="float32"
+    )
     assert model.fit(X[:300], Y[:300]).score(X[300:600], Y[300:600]) > 0.85
     assert isinstance(model.kernel_, ntkit.LabelAware)
 
@@ -136,6 +140,71 @@ def test_pipelines():
 def test_bad_parameters(parameters, error, message):
     with pytest.raises(error, match=message):
         ntkit.LabelAwareClassifier(**parameters).fit(X[:64], Y[:64])
+
+
+class Memory:
+    """Knows "same class?" of the pairs it was fitted to, and nothing of others."""
+
+    def fit(self, pairs, labels):
+        self.labels = {tuple(row.tolist()): label for row, label in zip(pairs.x1, labels, strict=True)}
+
+    def __call__(self, pairs):
+        sides = [self._known(x, pairs.k) for x in (pairs.x1, pairs.x1 if pairs.x2 is None else pairs.x2)]
+        return sides[0] @ sides[1].T
+
+    def _known(self, x, like):
+        nothing = torch.zeros(len(next(iter(self.labels.values()))), dtype=torch.float64)
+        return torch.stack([self.labels.get(tuple(row.tolist()), nothing) for row in x]).to(like)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_calibration_sees_no_label_that_its_kernel_has_seen(classes):
+    """Labels are noise, and the kernel knows those it was fitted to: only points it has not seen tell how little it knows."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((300, 6)), rng.integers(0, classes, 300)
+    model = ntkit.LabelAwareClassifier(pairs=Memory(), strength=10.0, ridge=1e-3, random_state=0).fit(x[:100], y[:100])
+    assert model.temperature_ > 0.9
+    probabilities = model.predict_proba(x[100:])
+    assert -np.log(probabilities[np.arange(200), y[100:]]).mean() < np.log(classes) + 0.05
+    # The leave-one-out formula on the fitted kernel's matrix, which knows every label, believes in every one of them.
+    gram = model.kernel_(torch.from_numpy(x[:100])).numpy()
+    fooled = ntkit.NTKClassifier(kernel="precomputed", ridge=1e-3).fit(gram, y[:100])
+    assert fooled.temperature_ < 0.5 * model.temperature_
+
+
+def test_calibration_is_that_of_refits_without_each_fold():
+    rows = np.isin(Y, (3, 5, 8)).nonzero()[0][:60]
+    x, y = torch.from_numpy(X[rows] / 16), np.searchsorted([3, 5, 8], Y[rows])
+    model = ntkit.LabelAwareClassifier(b_std=0.2, ridge=1e-2, strength=0.3, random_state=7).fit(x.numpy(), y)
+    seed = int(np.random.RandomState(7).randint(2**31 - 1))
+    folds = _folds(torch.from_numpy(y), torch.Generator().manual_seed(seed))
+    scores = np.empty((60, 3))
+    for fold in range(5):
+        held, rest = (folds == fold).numpy(), (folds != fold).numpy()
+        alone = clone(model).set_params(calibration=None).fit(x[rest].numpy(), y[rest])
+        scores[held] = alone.decision_function(x[held].numpy())
+    assert model.temperature_ == pytest.approx(fit_temperature(3 * scores, y), rel=1e-5)
+    assert clone(model).set_params(calibration=None).fit(x.numpy(), y).temperature_ == 1
+
+
+def test_folds_share_out_classes():
+    codes = torch.tensor([0] * 20 + [1] * 11 + [2] * 2)
+    folds = _folds(codes, torch.Generator().manual_seed(0))
+    counts = torch.stack([torch.bincount(folds[codes == code], minlength=5) for code in range(3)])
+    assert (counts[0] == 4).all() and counts[1].max() - counts[1].min() <= 1 and counts[2].max() == 1
+    assert _folds(codes[:3], torch.Generator()).max() == 2
+
+
+def test_former_name_of_the_calibration():
+    with pytest.warns(DeprecationWarning, match="calibration='cv'") as caught:
+        old = ntkit.LabelAwareClassifier(ridge=1e-2, strength=0.3, random_state=0, calibration="loo").fit(
+            X[:60], Y[:60]
+        )
+    assert caught[0].filename == __file__
+    new = ntkit.LabelAwareClassifier(ridge=1e-2, strength=0.3, random_state=0).fit(X[:60], Y[:60])
+    assert old.temperature_ == new.temperature_
+    with pytest.raises(InputError, match="'cv' or None. Got 'platt'"):
+        ntkit.LabelAwareClassifier(calibration="platt").fit(X[:60], Y[:60])
 
 
 def test_one_class():

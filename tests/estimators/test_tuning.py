@@ -215,8 +215,7 @@ def test_deviation_in_blocks_of_rows(
     X, y = data
     model = ntkit.NTKRegressor(kernel=Laplace(), ridge=0.1, stopping_time=time).fit(X[:30], y[:30])
     whole = model.predict(X, return_std=True)[1]
-    monkeypatch.setattr(_base, "_BLOCK_BYTES", 1)
-    monkeypatch.setattr(_base, "_FEWEST_BLOCK_ROWS", 7)
+    monkeypatch.setattr(_base, "block_rows", lambda columns, itemsize: 7)
     np.testing.assert_allclose(model.predict(X, return_std=True)[1], whole, rtol=1e-12)
 
 
@@ -260,7 +259,7 @@ def test_order_of_the_samples_does_not_matter(data: tuple[Array, Array]) -> None
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"tune": "loo"}, {"tune": "evidence", "model": SHALLOW}, {"stopping_time": 1.0}]
+    "parameters", [{"tune": "loo"}, {"tune": "evidence", "module": SHALLOW}, {"stopping_time": 1.0}]
 )
 def test_clone_pickle_and_search(data: tuple[Array, Array], parameters: dict[str, Any]) -> None:
     X, y = data[0][:20], data[1][:20]

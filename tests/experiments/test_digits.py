@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -9,20 +8,11 @@ import torch
 
 import ntkit
 from ntkit.datasets import load_digits
+from ntkit.errors import InputError
 from ntkit.experiments import digits
-from ntkit.experiments._digits_methods import conv_net, kernel_columns
-
-METHODS = {
-    "NTK",
-    "NNGP",
-    "CNTK, flatten",
-    "CNTK, average pooling",
-    "CNN, flatten",
-    "CNN, average pooling",
-    "RBF SVM",
-    "RBF kernel ridge",
-    "random forest",
-}
+from ntkit.experiments._digits_cells import KERNELS, METHODS, KernelView, Limit, Wide
+from ntkit.experiments._digits_methods import conv_net
+from ntkit.experiments._digits_report import accuracies
 
 
 @pytest.fixture(scope="module")
@@ -31,21 +21,19 @@ def result():
 
 
 def test_every_method_has_accuracies(result):
-    assert set(result.accuracy) == METHODS
-    for values in result.accuracy.values():
+    found = accuracies(result)
+    assert tuple(found) == METHODS
+    for values in found.values():
         assert values.shape == (2, 2)
         assert np.all((values >= 0) & (values <= 1))
-    assert result.accuracy["NTK"].mean() > 0.5  # chance is 0.1
+    assert found["NTK"].mean() > 0.5  # chance is 0.1
 
 
 def test_a_seed_gives_the_same_numbers(result):
     before, reports = torch.get_rng_state(), []
-    again = digits.run(digits.QUICK, seed=1, progress=lambda *report: reports.append(report))
-    for name in METHODS:
-        np.testing.assert_array_equal(result.accuracy[name], again.accuracy[name])
-    for name, kernel in result.kernels.items():
-        np.testing.assert_array_equal(kernel, again.kernels[name])
-        assert [(done, total) for what, done, total in reports if what == name][-1][0] > 0
+    again = digits.run(digits.QUICK, seed=1, workers=1, progress=lambda *report: reports.append(report))
+    assert again.values == result.values
+    assert {name for name, *_ in reports} == {*KERNELS, "cells"}
     assert all(done <= total for _, done, total in reports)
     assert torch.equal(before, torch.get_rng_state())
 
@@ -53,9 +41,30 @@ def test_a_seed_gives_the_same_numbers(result):
 def test_columns_are_those_of_the_whole_kernel():
     images, kernel = load_digits().images[:11], ntkit.infinite_width(conv_net("flatten")).ntk
     calls = []
-    columns = kernel_columns(kernel, images, 6, lambda done, total: calls.append((done, total)))
+    columns = digits.kernel_columns(kernel, images, 6, lambda done, total: calls.append((done, total)))
     np.testing.assert_allclose(columns, kernel(images, images[:6]), rtol=1e-12)
     assert calls[-1] == (51, 51)
+
+
+def test_views_are_those_of_the_kernels(result):
+    for name in KERNELS:
+        found = result.values[KernelView(name)]
+        assert sum(found.shares) == pytest.approx(1, abs=1e-6) and list(found.shares) == sorted(
+            found.shares, reverse=True
+        )
+        cosines = np.array(found.cosines)
+        np.testing.assert_allclose(np.diagonal(cosines), 1)
+        np.testing.assert_allclose(cosines, cosines.T, rtol=1e-9)
+        assert found.classes == tuple(sorted(found.classes)) and len(set(found.classes)) == 10
+
+
+def test_the_limit_and_networks_have_one_shape(result):
+    settings, limit = digits.QUICK, result.values[Limit()]
+    assert np.shape(limit.mean) == np.shape(limit.std) == (len(settings.steps), settings.path)
+    for width in settings.widths:
+        for draw in range(settings.members):
+            found = result.values[Wide(width, draw)]
+            assert np.shape(found.outputs) == np.shape(limit.mean) and len(found.losses) == len(limit.losses)
 
 
 def test_program_writes_a_report_that_loads_nothing(tmp_path, capsys):
@@ -64,7 +73,7 @@ def test_program_writes_a_report_that_loads_nothing(tmp_path, capsys):
     page = path.read_text(encoding="utf-8")
     assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", page)
     assert not re.search(r"<(script|link|iframe)|@import|url\(", page)
-    assert page.count('src="data:image/png;base64,') == 3 == page.count("<img")
+    assert page.count('src="data:image/png;base64,') == 6 == page.count("<img") == page.count("<img alt=")
     output = capsys.readouterr().out
     for name in METHODS:
         assert name in page
@@ -72,24 +81,15 @@ def test_program_writes_a_report_that_loads_nothing(tmp_path, capsys):
     assert str(path.resolve().name) in output.replace("\n", "")
 
 
-@pytest.mark.parametrize("place", ["missing/report.html", "."])
-def test_output_that_cannot_be_written_ends_it_before_the_computation(tmp_path, capsys, monkeypatch, place):
-    monkeypatch.setattr(digits, "run", lambda *_: pytest.fail("the computation started"))
-    with pytest.raises(SystemExit) as end:
-        digits.main(["--quick", "--output", str(tmp_path / place)])
-    assert end.value.code == 2
-    assert "cannot write to" in capsys.readouterr().err
-
-
-def test_seed_out_of_range(capsys):
-    with pytest.raises(SystemExit):
-        digits.main(["--seed", "-1"])
-    assert "--seed must be between 0 and" in capsys.readouterr().err
-
-
-def test_missing_extra_is_named(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(SystemExit):
-        digits.main(["--quick", "--output", str(tmp_path / "report.html")])
-    assert "pip install 'ntkit[plot,cli]'" in capsys.readouterr().err
-    assert not (tmp_path / "report.html").exists()
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": (1, 2)}, "steps must increase from 0"),
+        ({"steps": (0, 2, 2)}, "steps must increase from 0"),
+        ({"classes": (3, 3)}, "two different"),
+        ({"members": 1}, "members must be at least 2"),
+    ],
+)
+def test_bad_settings(changes, message):
+    with pytest.raises(InputError, match=message):
+        digits.Settings(**changes)

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -13,25 +10,17 @@ from ntkit.experiments._images import load_images
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    path = tmp_path_factory.mktemp("quick") / "a.json"
-    return experiment.run(experiment.QUICK, seed=1, path=path), path
+def quick():
+    return experiment.run(experiment.QUICK, seed=1)
 
 
-def test_a_stopped_run_goes_on_to_the_same_numbers(quick):
-    first, path = quick
-    content = json.loads(path.read_text())
-    for key in list(content["cells"])[:4]:
-        del content["cells"][key]
-    path.write_text(json.dumps(content))
-    again = experiment.run(experiment.QUICK, seed=1, path=path)
-    for name, values in first.means.items():
-        assert values.shape == (2, 2)
-        np.testing.assert_array_equal(values, again.means[name])
+def test_means_have_a_row_for_each_size(quick):
+    means = experiment.means_of(quick)
+    assert {values.shape for values in means.values()} == {(2, 2)} and set(means) == set(experiment.MEANS)
 
 
 def test_means_are_those_of_the_label_part(quick):
-    result, _ = quick
+    means = experiment.means_of(quick)
     settings = experiment.QUICK
     x, y = experiment.points(settings, 3, 1, 1, None)
     generator = torch.Generator().manual_seed(1)
@@ -41,13 +30,15 @@ def test_means_are_those_of_the_label_part(quick):
     part = settings.width * kernel.label_part(x)
     within = [float(part[i, j]) for i in range(6) for j in range(6) if y[i] == y[j] and i != j]
     between = [float(part[i, j]) for i in range(6) for j in range(6) if y[i] != y[j]]
-    assert result.means["intra"][1, 1] == pytest.approx(np.mean(within), rel=1e-9)
-    assert result.means["inter"][1, 1] == pytest.approx(np.mean(between), rel=1e-9)
+    assert means["intra"][1, 1] == pytest.approx(np.mean(within), rel=1e-9)
+    assert means["inter"][1, 1] == pytest.approx(np.mean(between), rel=1e-9)
 
 
 def test_levels_end_at_the_second(quick):
-    for name, shares in quick[0].levels.items():
-        assert shares.sum() == pytest.approx(1), name
+    levels = quick.values[experiment.Sample("levels", 2, 0)].levels
+    assert set(levels) == set(experiment.KERNELS)
+    for name, shares in levels.items():
+        assert sum(shares) == pytest.approx(1), name
         assert shares[1] < 1e-20 and shares[3] == 0, name  # fair coins: even in the labels, and quadratic
         assert shares[2] > 0, name
 
@@ -61,10 +52,10 @@ def test_points_keep_their_inner_products_but_for_one_scale():
 
 
 def test_program(tmp_path, capsys):
-    path = tmp_path / "result.json"
-    options = ["--quick", "--sizes", "2", "--draws", "1", "--classes", "0", "1", "--output", str(path)]
+    folder = tmp_path / "result"
+    options = ["--quick", "--sizes", "2", "--draws", "1", "--classes", "0", "1", "--output", str(folder)]
     assert experiment.main(options) == 0
-    assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert "data:image/png" in (folder / "report.html").read_text(encoding="utf-8")
     output = capsys.readouterr().out
     assert "98" in output and "K_NTH" in output
 
@@ -83,9 +74,3 @@ def test_bad_options(options, message, tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         experiment.main(["--quick", *options])
     assert message in capsys.readouterr().err
-
-
-def test_settings_change_the_file(tmp_path, quick):
-    _, path = quick
-    with pytest.raises(ntkit.errors.InputError, match="other settings"):
-        experiment.run(replace(experiment.QUICK, strength=0.2), seed=1, path=path)

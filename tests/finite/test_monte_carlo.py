@@ -157,3 +157,53 @@ def test_frozen_parameters_are_random_but_not_trained():
     net = mlp(128)
     net[0].requires_grad_(False)
     check_limit(ntkit.monte_carlo(net, 20, generator=seed()), ntkit.infinite_width(net), x)
+
+
+class TiedEmbedding(nn.Module):
+    """A language model in small: the table of tokens is the output layer too."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.fc, self.head = nn.Embedding(7, 5), nn.Linear(5, 5), nn.Linear(5, 7, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, ids, scale=1.0):
+        return {"logits": scale * self.head(torch.relu(self.fc(self.tokens(ids).mean(1))))}
+
+
+@pytest.mark.parametrize("width_scale", [1, 3])
+def test_tied_embeddings_are_one_normal_that_each_layer_scales(width_scale):
+    ids = torch.tensor([[1, 2], [3, 6], [0, 0]])
+
+    class Logits(TiedEmbedding):
+        def forward(self, ids):
+            return super().forward(ids)["logits"]
+
+    mc = ntkit.monte_carlo(Logits(), 6, width_scale, torch.Generator().manual_seed(0), w_std=1.5, b_std=0.5)
+    draws = []
+    for emp in mc.networks(ids):
+        net, raw = emp.module, emp.module.tokens.weight
+        assert torch.equal(net.head.weight, 1.5 / (5 * width_scale) ** 0.5 * raw)
+        parameters = [p for p in net.parameters() if p.requires_grad]
+        assert sum(p is raw for p in parameters) == 1
+        rows = []
+        for row in ids:
+            for value in net(row[None]).flatten():
+                found = torch.autograd.grad(value, parameters, retain_graph=True)
+                rows.append(torch.cat([gradient.flatten() for gradient in found]))
+        jacobian = torch.stack(rows).view(3, 7, -1)
+        draws.append(torch.einsum("iop,jop->ij", jacobian, jacobian) / 7)
+        assert abs(float(raw.detach().std()) - 1) < 0.5
+    torch.testing.assert_close(mc.ntk(ids), torch.stack(draws).mean(0), rtol=1e-10, atol=0)
+
+
+def test_keyword_arguments_and_outputs_in_a_dict():
+    ids = torch.tensor([[1, 2], [3, 6]])
+    mc = ntkit.monte_carlo(
+        TiedEmbedding(), 3, generator=torch.Generator().manual_seed(0), read=lambda out: out["logits"]
+    )
+    single, double = mc.ntk({"ids": ids}), mc.ntk({"ids": ids, "scale": 2.0})
+    torch.testing.assert_close(double, 4 * single, rtol=1e-12, atol=0)
+    wider = ntkit.monte_carlo(TiedEmbedding(), 3, 2, torch.Generator(), read=lambda out: out["logits"])
+    with pytest.raises(InputError, match="several arguments"):
+        wider.ntk({"ids": ids})

@@ -267,7 +267,7 @@ def test_bad_input(x, error, message):
     ("x2", "error", "message"),
     [
         (torch.zeros(2, 4, dtype=torch.float64), InputTypeError, "one dtype"),
-        (torch.zeros(2, 4, device="meta"), InputTypeError, "one device"),
+        (torch.zeros(2, 4, device="meta"), InputTypeError, "hold values"),
         (torch.zeros(2, 5), InputError, "same shape"),
     ],
 )

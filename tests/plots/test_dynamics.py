@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import ntkit
 from ntkit.errors import InputError
-from ntkit.plots import CurveStyle, new_figure, plot_learning_curves, plot_losses, plot_predictions
+from ntkit.plots import CurveStyle, new_figure, plot_learning_curves, plot_losses, plot_posterior, plot_predictions
 
 
 @pytest.fixture
@@ -57,3 +62,40 @@ def test_losses(ax):
 def test_wrong_shapes_are_explained(ax, draw, message):
     with pytest.raises(InputError, match=message):
         draw(ax)
+
+
+def _posterior(t, outputs=1):
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.5)
+    x = torch.tensor([[-1.0], [0.5], [1.0]], dtype=torch.float64)
+    y = torch.stack([x[:, 0] ** (number + 1) for number in range(outputs)], 1)
+    line = torch.tensor([[0.3], [-2.0], [2.0], [1.1]], dtype=torch.float64)
+    return x, y, line, ntkit.posterior(limit, x, y[:, 0] if outputs == 1 else y, line, t=t, ridge=0.1)
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_posterior_of_one_time(noisy, outputs):
+    x, y, line, found = _posterior(1.0, outputs)
+    ax = new_figure().subplots()
+    networks = np.random.default_rng(0).standard_normal((5, 4))
+    assert plot_posterior(ax, line, found, (x, y[:, -1]), networks, outputs - 1, noisy) is ax
+    order = line[:, 0].argsort()
+    mean = found.mean if outputs == 1 else found.mean[:, 1]
+    np.testing.assert_allclose(ax.lines[0].get_xdata(), line[order, 0])
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), mean[order])
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), networks.mean(0)[order])
+    low, high = (edge if outputs == 1 else edge[:, 1] for edge in found.band(noisy=noisy))
+    corners = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert corners.min() == pytest.approx(low.min().item()) and corners.max() == pytest.approx(high.max().item())
+
+
+def test_posterior_of_many_times_has_an_axes_each():
+    x, y, line, found = _posterior([0.0, 2.0, math.inf])
+    axes = new_figure().subplots(1, 3)
+    plot_posterior(axes, line, found, (x, y[:, 0]))
+    assert [ax.get_title() for ax in axes] == ["t = 0", "t = 2", "t = inf"]
+    order = line[:, 0].argsort()
+    for index, ax in enumerate(axes):
+        np.testing.assert_allclose(ax.lines[0].get_ydata(), found.mean[index][order])
+    with pytest.raises(InputError, match="each of the 3 times"):
+        plot_posterior(axes[:2], line, found)

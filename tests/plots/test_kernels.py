@@ -1,23 +1,10 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from ntkit.errors import InputError
-from ntkit.plots import (
-    CurveStyle,
-    Picture,
-    Section,
-    Table,
-    html_report,
-    new_figure,
-    plot_accuracy,
-    plot_heat_map,
-    plot_spectrum,
-)
+from ntkit.plots import CurveStyle, new_figure, plot_heat_map, plot_shares, plot_spectrum
 
 
 @pytest.fixture
@@ -60,21 +47,12 @@ def test_spectrum_leaves_out_what_rounding_makes_negative(ax):
     assert len(ax.lines[0].get_ydata()) == 2
 
 
-def test_accuracy_shows_means_and_the_range(ax):
-    plot_accuracy(ax, [20, 40], {"NTK": [[0.6, 0.8], [0.9, 1.0]]})
-    bars = ax.containers[0]
-    np.testing.assert_allclose(bars.lines[0].get_ydata(), [70, 95])
-    np.testing.assert_allclose(bars.lines[2][0].get_segments()[0][:, 1], [60, 80])
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["20", "40"]
-
-
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
         (lambda ax: plot_heat_map(ax, np.ones((2, 3)), [0, 1]), r"\(n, n\). Got \(2, 3\)"),
         (lambda ax: plot_heat_map(ax, np.ones((2, 2)), [0, 1, 2]), r"labels must have shape \(2,\). Got \(3,\)"),
         (lambda ax: plot_spectrum(ax, {"K": np.ones(3)}), r"Got \(3,\)"),
-        (lambda ax: plot_accuracy(ax, [20], {"NTK": [0.5]}), r"'NTK' must have shape \(1, draws\). Got \(1,\)"),
     ],
 )
 def test_wrong_shapes(ax, draw, message):
@@ -82,26 +60,9 @@ def test_wrong_shapes(ax, draw, message):
         draw(ax)
 
 
-def test_report_escapes_all_text_and_embeds_figures():
-    evil = '<script>"&'
-    figure = new_figure()
-    figure.subplots()
-    section = Section(evil, [evil, Table([evil], [[evil]], evil), Picture(figure, evil, evil)])
-    page = html_report(evil, evil, [section])
-    assert "<script" not in page
-    assert page.count("&lt;script&gt;&quot;&amp;") == 10
-    assert page.count("data:image/png;base64,") == 1
-
-
-def test_importing_and_drawing_leaves_pyplot_alone():
-    code = (
-        "import sys, ntkit.plots as p; assert 'matplotlib' not in sys.modules; "
-        "p.Picture(p.new_figure(), '', '').html(); assert 'matplotlib.pyplot' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_missing_matplotlib_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"pip install 'ntkit\[plot\]'"):
-        new_figure()
+def test_known_shares_are_drawn_as_they_are(ax, gram):
+    values = np.linalg.eigvalsh(gram)[::-1]
+    plot_spectrum(ax, {"K": gram})
+    plot_shares(ax, {"K": values / values.sum(), "K2": [0.9, 0.1, 0.0]})
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), ax.lines[0].get_ydata())
+    assert ax.lines[2].get_ydata().tolist() == [0.9, 0.1]

@@ -100,6 +100,36 @@ class TestConv3d(RuleConformance):
         )  # fmt: skip
 
 
+class TestAdaptivePooling(Signals):
+    """Windows that overlap, since 4 does not divide 6."""
+
+    def module(self, width):
+        return nn.Sequential(
+            nn.Conv1d(2, width, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool1d(4), nn.Conv1d(width, width, 2), nn.ReLU(),
+            nn.Flatten(), nn.Linear(3 * width, 2),
+        )  # fmt: skip
+
+
+class PixelTokens(nn.Module):
+    """Pixels as tokens, then an image again, pooled over one of its axes."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.embed, self.conv, self.head = nn.Linear(2, width), nn.Conv2d(width, width, (2, 3)), nn.Linear(3 * width, 2)
+
+    def forward(self, x):
+        h = F.relu(self.embed(x.flatten(2).transpose(1, 2)))
+        h = h.transpose(1, 2).reshape(len(x), -1, *x.shape[2:])
+        return self.head(F.relu(self.conv(h)).mean(-1).flatten(1))
+
+
+class TestTokensOfPixels(Images):
+    gains = {"b_std": 0.2}
+
+    def module(self, width):
+        return PixelTokens(width)
+
+
 class TestPaddingModes(Signals):
     def module(self, width):
         return nn.Sequential(
@@ -121,6 +151,25 @@ class TestLayerNorm(Vectors):
 
     def module(self, width):
         return nn.Sequential(nn.Linear(4, width), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, 2))
+
+
+class TestScaledLayerNorm(Vectors):
+    """A multiple of a trained normalisation before an activation: its weight's tangent kernel is scaled along."""
+
+    def module(self, width):
+        return nn.Sequential(
+            nn.Linear(4, width), nn.LayerNorm(width), Function(lambda x: 1.7 * x), nn.GELU(), nn.Linear(width, 2)
+        )  # fmt: skip
+
+
+class TestFrozenLayerNorm(Vectors):
+    """Frozen affine parameters are numbers."""
+
+    def module(self, width):
+        norm = nn.LayerNorm(width).requires_grad_(False)
+        nn.init.constant_(norm.weight, 0.6)
+        nn.init.constant_(norm.bias, 0.8)
+        return nn.Sequential(nn.Linear(4, width), nn.ReLU(), norm, nn.Linear(width, 2))
 
 
 class TestLayerNormGelu(Vectors):
@@ -316,6 +365,8 @@ class Prefix(nn.Module):
 
 
 class TestPrefix(Vectors):
+    width, n_samples = 256, 100  # the raw input's share of the channels must be small for a limit of the widths
+
     def module(self, width):
         return Prefix(width)
 

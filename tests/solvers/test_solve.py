@@ -168,7 +168,7 @@ EYE = torch.eye(2)
         (EYE, torch.ones(2, 1, 1), {}, InputError, r"\(2, 1, 1\)"),
         (EYE, Y.double(), {}, InputTypeError, "y.to"),
         (EYE, Y.long(), {}, InputTypeError, "y.to"),
-        (EYE, Y.to("meta"), {}, InputTypeError, "on meta"),
+        (EYE, Y.to("meta"), {}, InputTypeError, "hold values"),
         (EYE, Y * float("inf"), {}, InputError, "infinite"),
         (EYE, Y, {"ridge": -1.0}, InputError, "not negative"),
         (EYE, Y, {"ridge": float("nan")}, InputError, "finite"),

@@ -163,7 +163,7 @@ def test_sign_has_no_tangent_kernel_unless_frozen():
     torch.testing.assert_close(limit.ntk(x), limit.nngp(x))
 
 
-def test_a_hidden_side_effect_is_noticed():
+def test_code_that_only_proxies_run_is_not_read():
     class Hidden(nn.Module):
         def __init__(self):
             super().__init__()
@@ -175,8 +175,9 @@ def test_a_hidden_side_effect_is_noticed():
                 return self.head(torch.relu(h))
             return self.head(torch.relu(h) + 1)
 
-    with pytest.raises(UnsupportedLayerError, match="do not reproduce"):
-        ntkit.infinite_width(Hidden())
+    plain = Net(lambda net, h: torch.relu(h) + 1)
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(ntkit.infinite_width(Hidden()).ntk(x), ntkit.infinite_width(plain).ntk(x))
 
 
 def test_batch_statistics_of_raw_data():
@@ -204,3 +205,152 @@ def test_raw_data_overwritten_and_read_again():
 
     with pytest.raises(UnsupportedLayerError, match="in place"):
         ntkit.infinite_width(Hidden())
+
+
+class Token(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Linear(3, 8), nn.Linear(8, 2)
+        self.token = nn.Parameter(torch.zeros(1, 1, 8))
+
+    def forward(self, x):
+        h = torch.cat([self.token.expand(len(x), -1, -1), self.embed(x.flatten(2).transpose(1, 2))], 1)
+        return self.head(torch.relu(h)[:, 0])
+
+
+def problems(module):
+    with pytest.raises(UnsupportedLayerError) as raised:
+        ntkit.infinite_width(module)
+    return raised.value.problems
+
+
+def test_class_tokens():
+    with pytest.raises(UnsupportedLayerError, match=r"class token.*\n.*x\.mean\(1\)"):
+        ntkit.infinite_width(Token()).ntk(torch.randn(2, 3, 4, 4))
+
+
+def test_every_depthwise_convolution_and_what_follows():
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8), nn.ReLU(),
+        nn.Conv2d(8, 8, 3, groups=8), nn.ReLU(), nn.AdaptiveAvgPool2d(5), nn.MaxPool2d(5), nn.Flatten(), nn.Linear(8, 2),
+    )  # fmt: skip
+    assert [problem.path for problem in problems(net)] == ["2", "4", "7"]
+
+
+class ConvNeXtBlock(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.spread, self.norm = nn.Conv2d(width, width, 3, padding=1, groups=width), nn.LayerNorm(width)
+        self.up, self.down, self.act = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.GELU()
+        self.scale = nn.Parameter(1e-6 * torch.ones(width))
+
+    def forward(self, x):
+        h = self.norm(self.spread(x).permute(0, 2, 3, 1))
+        return x + (self.scale * self.down(self.act(self.up(h)))).permute(0, 3, 1, 2)
+
+
+def test_every_block_of_a_convnext():
+    net = nn.Sequential(nn.Conv2d(3, 8, 4, 4), ConvNeXtBlock(8), ConvNeXtBlock(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                        nn.Linear(8, 2))  # fmt: skip
+    found = [(problem.path, problem.what) for problem in problems(net)]
+    assert found == [("1.spread", "Conv2d"), ("1", "mul"), ("2.spread", "Conv2d"), ("2", "mul")]
+
+
+def test_one_complaint_about_attention():
+    net = Net(lambda n, h: torch.relu(n.attention(h[:, None], h[:, None], h[:, None])[0][:, 0]),
+              attention=nn.MultiheadAttention(8, 2, batch_first=True))  # fmt: skip
+    assert [problem.path for problem in problems(net)] == ["attention"]
+
+
+class PostActivation(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(width, width, 3, padding=1), nn.Conv2d(width, width, 3, padding=1)
+
+    def forward(self, x):
+        return torch.relu(x + self.conv2(torch.relu(self.conv1(x))))
+
+
+def test_a_residual_network_with_its_activation_after_the_sum():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), PostActivation(8), PostActivation(8),
+                        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))  # fmt: skip
+    found = problems(net)
+    assert [problem.path for problem in found] == ["2", "3"]
+    assert all(
+        "pre-activation" in problem.instead and "x + conv2(act(conv1(act(x))))" in problem.instead for problem in found
+    )
+    # A constant in place of the skip is another matter.
+    (other,) = problems(Net(lambda n, h: torch.relu(h + 1.0)))
+    assert "pre-activation" not in other.instead
+
+
+def test_integers():
+    net = nn.Sequential(nn.Embedding(10, 8), Function(lambda h: h.mean(1)), nn.Linear(8, 2))
+    (problem,) = problems(net)
+    assert "one_hot(x, 10)" in problem.instead and "nn.Linear(10, 8, bias=False)" in problem.instead
+    tokens = torch.randint(10, (3, 5), generator=torch.Generator().manual_seed(0))
+    assert ntkit.monte_carlo(net.double(), 2).ntk(tokens).shape == (3, 3)
+    real = nn.Sequential(nn.Linear(10, 8, bias=False), Function(lambda h: h.mean(1)), nn.Linear(8, 2))
+    assert ntkit.infinite_width(real).ntk(F.one_hot(tokens, 10).double()).shape == (3, 3)
+    with pytest.raises(TypeError, match="floating-point"):
+        ntkit.infinite_width(nn.Linear(3, 1)).ntk(torch.ones(2, 3, dtype=torch.int64))
+
+
+def test_an_image_without_a_batch():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 2))
+    with pytest.raises(ntkit.errors.InputError, match=r"takes \(n, 3, 8, 8\).*x\[None\]"):
+        ntkit.infinite_width(net).ntk(torch.randn(3, 8, 8))
+
+
+def test_division_by_zero():
+    with pytest.raises(UnsupportedLayerError, match="divides by zero"):
+        ntkit.infinite_width(Net(lambda n, h: torch.relu(h / 0.0)))
+
+
+@pytest.mark.parametrize("layer", [nn.ConvTranspose1d(2, 4, 3), nn.LSTM(5, 4, batch_first=True)])
+def test_frozen_parameters_in_front_are_random_unless_said_otherwise(layer):
+    class InFront(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.front, self.head = layer.requires_grad_(False), nn.Linear(4, 2)
+
+        def forward(self, x):
+            h = self.front(x)
+            return self.head(h[0][:, -1] if isinstance(layer, nn.LSTM) else h.mean(2))
+
+    net = InFront()
+    x = torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with pytest.raises(UnsupportedLayerError, match=r"frozen parameter is random(?s:.*)deterministic=\('front',\)"):
+        ntkit.infinite_width(net).ntk(x)
+    limit = ntkit.infinite_width(net, deterministic=("front",))
+    h = layer.double()(x)
+    features = h[0][:, -1] if isinstance(layer, nn.LSTM) else h.mean(2)
+    torch.testing.assert_close(limit.nngp(x), features @ features.T / 2)
+    sampled = ntkit.monte_carlo(net, 3, deterministic=("front",), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(sampled.ntk(x), limit.ntk(x))
+    with pytest.raises(ntkit.errors.InputError, match="are trained"):
+        ntkit.infinite_width(net, deterministic=("head",))
+    with pytest.raises(ntkit.errors.InputError, match="does not have"):
+        ntkit.infinite_width(net, deterministic=("nothing",))
+
+
+def test_a_frozen_first_layer_is_drawn_unless_said_otherwise():
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).double()
+    net[0].requires_grad_(False)
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    drawn = ntkit.infinite_width(net).nngp(x)
+    fixed = ntkit.infinite_width(net, deterministic=("0",)).nngp(x)
+    torch.nn.init.normal_(net[0].weight)
+    assert torch.equal(ntkit.infinite_width(net).nngp(x), drawn)
+    features = torch.relu(net[0](x))
+    torch.testing.assert_close(
+        ntkit.infinite_width(net, deterministic=("0",)).nngp(x), (features @ features.T / 4).detach()
+    )
+    assert not torch.allclose(fixed, drawn)
+
+
+def test_an_override_of_a_bias_that_is_not_there():
+    net = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 2))
+    with pytest.raises(ntkit.errors.InputError, match=r"b_std of the layers \['0'\], which have no bias"):
+        ntkit.infinite_width(net, overrides={"0": {"b_std": 0.1}})
+    ntkit.infinite_width(net, overrides={"2": {"b_std": 0.1}, "0": {"w_std": 1.0}})

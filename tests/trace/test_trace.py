@@ -2,6 +2,7 @@
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -263,12 +264,20 @@ def test_wrong_shapes_are_named():
         limit.ntk(normal(2, 2))
 
 
-def test_adaptive_pooling_that_does_not_divide():
-    net = nn.Sequential(nn.Conv1d(1, 8, 3), nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(32, 1))
+def test_adaptive_pooling_to_any_size():
+    net = nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(32, 1))
+    windows = [(0, 2), (1, 4), (3, 6), (5, 7)]  # of 7 positions, as PyTorch has them
+    x = normal(3, 1, 9)
     limit = ntkit.infinite_width(net)
+
+    # A linear head on the windows' means is the mean of the kernels of networks that read one window each.
+    def read(m, x, a, b):
+        return m.fc(F.relu(m.conv(x))[:, :, a:b].mean(-1))
+
+    layers = {"conv": nn.Conv1d(1, 8, 3), "fc": nn.Linear(8, 1)}
+    single = [ntkit.infinite_width(Lambda(partial(read, a=a, b=b), **layers)).nngp(x) for a, b in windows]
+    torch.testing.assert_close(limit.nngp(x), sum(single) / 4)
     assert limit.ntk(normal(2, 1, 10)).shape == (2, 2)
-    with pytest.raises(InputError, match="7 positions 4 divides"):
-        limit.ntk(normal(2, 1, 9))
 
 
 def test_lazy_and_foreign_modules():
@@ -309,3 +318,76 @@ def test_modules_are_traced_on_several_threads():
 
     with ThreadPoolExecutor(4) as pool:
         assert len(list(pool.map(trace, range(1, 40)))) == 39
+
+
+@pytest.mark.parametrize(
+    "relu",
+    [lambda h: h.clamp(min=0), lambda h: h.clamp_min(0.0), lambda h: torch.maximum(h, torch.zeros(())),
+     lambda h: torch.maximum(torch.zeros_like(h), h), lambda h: -torch.minimum(-h, torch.tensor(0.0)),
+     lambda h: torch.clip(h, 0, None)],
+)  # fmt: skip
+def test_more_forms_of_relu(relu):
+    net = Lambda(lambda m, x: m.c(relu(m.b(relu(m.a(x))))), a=nn.Linear(4, 8), b=nn.Linear(8, 8), c=nn.Linear(8, 1))
+    same_kernels(net, MLP, normal(3, 4), b_std=0.3)
+
+
+def test_clamp_is_hardtanh():
+    clamped = Lambda(lambda m, x: m.b(m.a(x).clamp(-1, 2)), a=nn.Linear(4, 8), b=nn.Linear(8, 1))
+    hard = nn.Sequential(nn.Linear(4, 8), nn.Hardtanh(-1, 2), nn.Linear(8, 1))
+    same_kernels(clamped, hard, normal(3, 4))
+
+
+def test_einsum_of_one_operand_sums_over_positions():
+    summed = Lambda(
+        lambda m, x: m.fc(torch.einsum("bchw->bc", F.relu(m.a(x)))), a=nn.Conv2d(2, 8, 3), fc=nn.Linear(8, 1)
+    )
+    by_sum = Lambda(lambda m, x: m.fc(F.relu(m.a(x)).sum((2, 3))), a=nn.Conv2d(2, 8, 3), fc=nn.Linear(8, 1))
+    same_kernels(summed, by_sum, normal(3, 2, 4, 4))
+    moved = Lambda(
+        lambda m, x: m.fc(torch.einsum("bchw->bhwc", F.relu(m.a(x)))).mean((1, 2)),
+        a=nn.Conv2d(2, 8, 3), fc=nn.Linear(8, 1),
+    )  # fmt: skip
+    mean = Lambda(lambda m, x: m.fc(F.relu(m.a(x)).mean((2, 3))), a=nn.Conv2d(2, 8, 3), fc=nn.Linear(8, 1))
+    same_kernels(moved, mean, normal(3, 2, 4, 4))
+
+
+def test_tokens_of_pixels_become_an_image_again():
+    def image_of_tokens(m, x):
+        h = m.a(x.flatten(2).transpose(1, 2))
+        return m.fc(F.relu(m.b(F.relu(h.transpose(1, 2).reshape(len(x), 8, 4, 3)))).mean((2, 3)))
+
+    tokens = Lambda(image_of_tokens, a=nn.Linear(2, 8), b=nn.Conv2d(8, 8, (3, 2)), fc=nn.Linear(8, 1))
+    image = nn.Sequential(
+        nn.Conv2d(2, 8, 1), nn.ReLU(), nn.Conv2d(8, 8, (3, 2)), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1)
+    )  # fmt: skip
+    same_kernels(tokens, image, normal(3, 2, 4, 3), b_std=0.2)
+
+
+def test_features_flattened_in_other_orders():
+    """The order in which positions and channels are flattened does not matter to the limit, but the replay must know it."""
+    first = Lambda(
+        lambda m, x: m.fc(torch.cat([F.relu(m.a(x)).permute(0, 2, 3, 1).flatten(1), F.relu(m.b(x)).flatten(1)], 1)),
+        a=nn.Conv2d(2, 8, 3), b=nn.Conv2d(2, 6, 2), fc=nn.Linear(8 * 4 + 6 * 9, 1),
+    )  # fmt: skip
+    second = Lambda(
+        lambda m, x: m.fc(torch.cat([F.relu(m.a(x)).flatten(1), F.relu(m.b(x)).flatten(1)], 1)),
+        a=nn.Conv2d(2, 8, 3), b=nn.Conv2d(2, 6, 2), fc=nn.Linear(8 * 4 + 6 * 9, 1),
+    )  # fmt: skip
+    same_kernels(first, second, normal(3, 2, 4, 4))
+    both = Lambda(
+        lambda m, x: m.fc(torch.cat([torch.cat([m.a(x), m.b(x)], 1).movedim(1, -1).flatten(1), m.c(x).flatten(1)], 1)),
+        a=nn.Conv2d(2, 8, 3), b=nn.Conv2d(2, 4, 3), c=nn.Conv2d(2, 6, 3), fc=nn.Linear(18 * 4, 1),
+    )  # fmt: skip
+    side = Lambda(
+        lambda m, x: m.fc(torch.cat([m.a(x), m.b(x), m.c(x)], 1).flatten(1)),
+        a=nn.Conv2d(2, 8, 3), b=nn.Conv2d(2, 4, 3), c=nn.Conv2d(2, 6, 3), fc=nn.Linear(18 * 4, 1),
+    )  # fmt: skip
+    same_kernels(both, side, normal(3, 2, 4, 4))
+    added = Lambda(
+        lambda m, x: m.fc(torch.relu(torch.cat([m.a(x), m.b(x)], 1) + m.c(x))),
+        a=nn.Linear(4, 5), b=nn.Linear(4, 3), c=nn.Linear(4, 8), fc=nn.Linear(8, 1),
+    )  # fmt: skip
+    whole = Lambda(
+        lambda m, x: m.fc(torch.relu(m.a(x) + m.c(x))), a=nn.Linear(4, 8), c=nn.Linear(4, 8), fc=nn.Linear(8, 1)
+    )
+    same_kernels(added, whole, normal(3, 4))

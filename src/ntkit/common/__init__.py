@@ -1,38 +1,81 @@
-"""What several folders need: argument checks, losses, rows of features, threads, nested derivatives."""
+"""What several folders need: argument checks, parameters, losses, rows of features, threads, nested derivatives."""
 
-from ._batches import check_batches, check_finite, check_input_size, check_pair, check_result
+from ._batches import all_finite, check_batches, check_finite, check_input_size, check_pair, check_result, check_tensor
 from ._class_labels import check_labels, class_numbers
+from ._deprecation import DEPRECATED, warn_renamed
 from ._input_shape import check_input_shape, fold_rows
+from ._largest_eigenvalue import largest_eigenvalue
 from ._linear_system import check_gram, check_ridge, check_right_hand_side
-from ._losses import Loss, LossFunction, find_loss, read_targets
+from ._losses import Loss, LossFunction, find_loss, read_output_targets, read_targets
+from ._memory import available_bytes, check_gram_memory
+from ._mirror import mirror_rows, mirror_upper
+from ._module_copies import OwnParameters, copy_module, restored_tensors
 from ._nested_derivatives import Elementary
 from ._numbers import Numbers, as_columns, check_steps, check_times, listed
+from ._parameters import (
+    ParameterSource,
+    Scaled,
+    check_module,
+    ntk_gains,
+    parameter_source,
+    strip_ntk,
+)
+from ._progress import Progress, shifted_progress
+from ._random_rotation import random_rotation
+from ._row_blocks import block_rows, row_blocks, split_rows
+from ._singular import why_singular
 from ._threads import SERIAL_ENTRIES, on_threads, serial_product
 
 __all__ = [
+    "DEPRECATED",
     "SERIAL_ENTRIES",
     "Elementary",
     "Loss",
     "LossFunction",
     "Numbers",
+    "OwnParameters",
+    "ParameterSource",
+    "Progress",
+    "Scaled",
+    "all_finite",
     "as_columns",
+    "available_bytes",
+    "block_rows",
     "check_batches",
     "check_finite",
     "check_gram",
+    "check_gram_memory",
     "check_input_shape",
     "check_input_size",
     "check_labels",
+    "check_module",
     "check_pair",
     "check_result",
     "check_ridge",
     "check_right_hand_side",
     "check_steps",
+    "check_tensor",
     "check_times",
     "class_numbers",
+    "copy_module",
     "find_loss",
     "fold_rows",
+    "largest_eigenvalue",
     "listed",
+    "mirror_rows",
+    "mirror_upper",
+    "ntk_gains",
     "on_threads",
+    "parameter_source",
+    "random_rotation",
+    "read_output_targets",
     "read_targets",
+    "restored_tensors",
+    "row_blocks",
     "serial_product",
+    "shifted_progress",
+    "split_rows",
+    "strip_ntk",
+    "warn_renamed",
+    "why_singular",
 ]

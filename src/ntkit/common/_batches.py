@@ -10,7 +10,15 @@ from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["all_finite", "check_batches", "check_finite", "check_input_size", "check_pair", "check_result"]
+__all__ = [
+    "all_finite",
+    "check_batches",
+    "check_finite",
+    "check_input_size",
+    "check_pair",
+    "check_result",
+    "check_tensor",
+]
 
 
 def check_batches(x1: Tensor, x2: Tensor | None) -> None:
@@ -46,9 +54,33 @@ def check_pair(x1: Tensor, x2: Tensor) -> None:
         )
 
 
-def _check_kind(name: str, x: object) -> None:
+def check_tensor(name: str, x: object) -> None:
+    """Refuse what is no plain tensor with values: other types, and sparse, quantised and ``meta`` tensors.
+
+    Raises
+    ------
+    InputTypeError
+        Saying what to write instead.
+    """
+    if x is None:
+        raise InputTypeError(f"{name} must be a torch.Tensor. Got None: pass the inputs.")
     if not isinstance(x, Tensor):
         raise InputTypeError(f"{name} must be a torch.Tensor. Got {type(x).__name__}. Write torch.as_tensor({name}).")
+    if x.device.type == "meta":
+        raise InputTypeError(f"{name} must hold values. Got a tensor on the device meta, which has only a shape.")
+    if x.is_quantized:
+        raise InputTypeError(f"{name} must not be quantised. Got {x.dtype}. Write {name}.dequantize().")
+    if x.layout != torch.strided:
+        raise InputTypeError(f"{name} must be a dense tensor. Got {x.layout}. Write {name}.to_dense().")
+
+
+def _check_kind(name: str, x: Tensor) -> None:
+    check_tensor(name, x)
+    if x.is_complex():
+        raise InputTypeError(
+            f"{name} must be real. Got {x.dtype}. Write torch.view_as_real({name}).flatten(1) for real and imaginary parts "
+            "as features."
+        )
     if not x.is_floating_point():
         raise InputTypeError(
             f"{name} must be a floating-point tensor. Got {x.dtype}. Write {name}.double() or {name}.float()."
@@ -67,7 +99,7 @@ def _check_kind(name: str, x: object) -> None:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Tell whether no value is NaN or infinite: by the least and the most, which NaN spreads to, without a mask of each value."""
+    """Tell whether every value is finite, by the extremes, which a NaN reaches too; this takes no mask."""
     return values.numel() == 0 or all(math.isfinite(extreme) for extreme in torch.aminmax(values.detach()))
 
 

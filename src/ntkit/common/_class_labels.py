@@ -7,6 +7,8 @@ from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
 
+from ._batches import check_tensor
+
 __all__ = ["check_labels", "class_numbers"]
 
 
@@ -20,14 +22,13 @@ def check_labels(name: str, y: Tensor, n: int, device: torch.device) -> None:
     InputError
         Not of shape (n,), or not finite.
     """
-    if not isinstance(y, Tensor):
-        raise InputTypeError(f"{name} must be a torch.Tensor. Got {type(y).__name__}. Write torch.as_tensor({name}).")
+    check_tensor(name, y)
     if y.is_complex():
         raise InputTypeError(f"{name} must be real numbers, one for each class. Got {y.dtype}.")
     if y.shape != (n,):
         hint = ""
         if y.ndim == 2 and len(y) == n:
-            hint = f" Write {name}[:, 0]." if y.shape[1] == 1 else f" Write {name}.argmax(1) for one column a class."
+            hint = f" Write {name}[:, 0]." if y.shape[1] == 1 else f" Write {name}.argmax(1) for one column per class."
         raise InputError(f"{name} must have shape ({n},), one class for each point. Got shape {tuple(y.shape)}.{hint}")
     if y.device != device:
         raise InputTypeError(

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 
 import torch
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
+
+from ._batches import check_tensor
+from ._row_blocks import row_blocks
 
 __all__ = ["check_gram", "check_ridge", "check_right_hand_side"]
 
@@ -24,12 +28,11 @@ def check_ridge(ridge: float) -> float:
     return value
 
 
-def check_gram(gram: Tensor) -> Tensor:
-    """Give the Gram matrix back, or say why it is none."""
-    if not isinstance(gram, Tensor):
-        raise InputTypeError(
-            f"the Gram matrix must be a torch.Tensor. Got {type(gram).__name__}: write torch.as_tensor(gram)."
-        )
+def check_gram(gram: Tensor | LinearOperator) -> Tensor:
+    """Give the Gram matrix as a tensor, read where it is stored or implicit, or say why it is none."""
+    if isinstance(gram, LinearOperator):
+        gram = gram.to_dense()
+    check_tensor("gram", gram)
     if gram.dtype not in (torch.float32, torch.float64):
         raise InputTypeError(
             f"the Gram matrix must be float32 or float64. Got {gram.dtype}: write gram.to(torch.float64)."
@@ -38,18 +41,17 @@ def check_gram(gram: Tensor) -> Tensor:
         raise InputError(f"the Gram matrix must have shape (n, n) with n > 0. Got {tuple(gram.shape)}.")
     matrix = gram.detach()
     largest, asymmetry = 0.0, 0.0
-    for start in range(0, len(matrix), _BLOCK_ROWS):
+    blocks = list(row_blocks(len(matrix), _BLOCK_ROWS))
+    for rows in blocks:
         # A NaN or an infinity anywhere makes the extremes so; no matrix of flags is needed.
-        low, high = torch.aminmax(matrix[start : start + _BLOCK_ROWS])
+        low, high = torch.aminmax(matrix[rows])
         extreme = max(abs(float(low)), abs(float(high)))
         if not math.isfinite(extreme):
             raise InputError("the Gram matrix has NaN or infinite entries; check the inputs of the kernel.")
         largest = max(largest, extreme)
-    for start in range(0, len(matrix), _BLOCK_ROWS):
-        for other in range(start, len(matrix), _BLOCK_ROWS):
-            block = matrix[start : start + _BLOCK_ROWS, other : other + _BLOCK_ROWS]
-            mirror = matrix[other : other + _BLOCK_ROWS, start : start + _BLOCK_ROWS]
-            low, high = torch.aminmax(block - mirror.T)
+    for number, rows in enumerate(blocks):
+        for columns in blocks[number:]:
+            low, high = torch.aminmax(matrix[rows, columns] - matrix[columns, rows].T)
             asymmetry = max(asymmetry, -float(low), float(high))
     if asymmetry > 1e-4 * largest:
         raise InputError(
@@ -61,8 +63,7 @@ def check_gram(gram: Tensor) -> Tensor:
 
 def check_right_hand_side(y: Tensor, gram: Tensor) -> None:
     """Say why y cannot be the right-hand side of a system with this Gram matrix, if so."""
-    if not isinstance(y, Tensor):
-        raise InputTypeError(f"y must be a torch.Tensor. Got {type(y).__name__}: write torch.as_tensor(y).")
+    check_tensor("y", y)
     if y.ndim not in (1, 2) or y.shape[0] != gram.shape[0] or y.numel() == 0:
         raise InputError(
             f"y must have shape (n,) or (n, k) with n = {gram.shape[0]}, the rows of the Gram matrix. "

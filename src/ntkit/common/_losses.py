@@ -1,4 +1,8 @@
-"""Losses of the outputs on the training points: their value, their gradient, how curved they are."""
+"""Losses of the outputs on the training points: their value, their gradient, how curved they are, their targets.
+
+Every loss is a **sum** over the training points, so that gradient flow moves the outputs by f' = -Theta dL/df. Kernels
+(:class:`ntkit.GradientFlow`) and finite networks (:func:`ntkit.train`) share these definitions.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ from torch.nn import functional as F
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["Loss", "LossFunction", "find_loss", "read_targets"]
+from ._batches import check_tensor
+
+__all__ = ["Loss", "LossFunction", "find_loss", "read_output_targets", "read_targets"]
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """Takes outputs and targets of one shape, (n,) or (n, k), and gives the loss summed over the points, a scalar."""
@@ -43,7 +49,7 @@ class Loss:
 
 
 def _mse(f: Tensor, y: Tensor) -> Tensor:
-    return ((f - y) ** 2).sum() / 2
+    return (f - y).square().sum() / 2
 
 
 def _cross_entropy(f: Tensor, y: Tensor) -> Tensor:
@@ -65,7 +71,7 @@ _LOSSES = {
 
 
 def find_loss(loss: str | LossFunction) -> Loss:
-    """Give the loss of a name, or of a function of one's own, whose gradient torch finds."""
+    """Give the loss of that name, or wrap a user's function, whose gradient torch computes."""
     if isinstance(loss, str):
         if loss not in _LOSSES:
             names = ", ".join(map(repr, _LOSSES))
@@ -96,8 +102,7 @@ def _slope_of(loss: LossFunction) -> Callable[[Tensor, Tensor], Tensor]:
 
 def read_targets(loss: Loss, y: Tensor, gram: Tensor) -> Tensor:
     """Give the targets in the Gram matrix's dtype, classes as one-hot rows, or say what is wrong with them."""
-    if not isinstance(y, Tensor):
-        raise InputTypeError(f"y must be a torch.Tensor. Got {type(y).__name__}: write torch.as_tensor(y).")
+    check_tensor("y", y)
     if y.ndim not in (1, 2) or len(y) != len(gram) or y.numel() == 0:
         raise InputError(
             f"y must have shape (n,) or (n, k) with n = {len(gram)}, the training points. Got shape {tuple(y.shape)}."
@@ -114,10 +119,58 @@ def read_targets(loss: Loss, y: Tensor, gram: Tensor) -> Tensor:
             f"y must have the dtype and device of the Gram matrix, {gram.dtype} on {gram.device}. "
             f"Got {y.dtype} on {y.device}: write y.to(gram)."
         )
-    if not bool(torch.isfinite(y).all()):
-        raise InputError("y has NaN or infinite values; remove those rows first.")
-    if loss.name.endswith("cross_entropy") and not (float(y.min()) >= 0 and float(y.max()) <= 1):
+    _check_values(loss, y)
+    return y.detach()
+
+
+def read_output_targets(loss: Loss, y: Tensor, outputs: Tensor) -> Tensor:
+    """Give the targets of a network with these outputs, shape (n, ...), classes as one-hot rows, or say what is wrong.
+
+    A loss of the user's own takes the targets as they are.
+    """
+    check_tensor("y", y)
+    if len(y) != len(outputs):
+        raise InputError(f"y must have one target for each of the {len(outputs)} inputs. Got {len(y)}.")
+    if loss.curvature is None:
+        _check_values(loss, y)
+        return y
+    if loss.name == "cross_entropy" and (outputs.ndim != 2 or outputs.shape[1] < 2):
+        raise InputError(
+            f"cross_entropy needs outputs of shape (n, classes), at least two classes. Got {tuple(outputs.shape)}. "
+            'For one output use loss="binary_cross_entropy".'
+        )
+    if loss.name == "cross_entropy" and not y.is_floating_point():
+        return F.one_hot(_classes(y, outputs), outputs.shape[1]).to(outputs)
+    if y.shape != outputs.shape:
+        hint = "Write y[:, None]." if y.ndim == 1 and outputs.shape == (len(y), 1) else ""
+        raise InputError(
+            f"y must have the shape of the module's output, {tuple(outputs.shape)}. Got {tuple(y.shape)}. {hint}".rstrip()
+        )
+    if y.dtype != outputs.dtype:
+        raise InputTypeError(
+            f"y must have the dtype of the module's output, {outputs.dtype}. Got {y.dtype}. Write y.to({outputs.dtype})."
+        )
+    _check_values(loss, y)
+    return y
+
+
+def _check_values(loss: Loss, y: Tensor) -> None:
+    if y.is_floating_point() and not bool(torch.isfinite(y).all()):
+        raise InputError("y must be finite. Got NaN or infinite values: remove those rows first.")
+    if loss.curvature is None or not loss.name.endswith("cross_entropy"):
+        return
+    if not (float(y.min()) >= 0 and float(y.max()) <= 1):
         raise InputError(f"for {loss.name} y must lie between 0 and 1. Got {float(y.min())} to {float(y.max())}.")
     if loss.name == "cross_entropy" and not torch.allclose(y.sum(1), y.new_ones(()), rtol=0, atol=1e-4):
         raise InputError("for cross-entropy the rows of y must be probabilities that add up to one.")
-    return y.detach()
+
+
+def _classes(y: Tensor, outputs: Tensor) -> Tensor:
+    if y.dtype != torch.int64 or y.shape != outputs.shape[:1]:
+        raise InputError(
+            f"y must be classes, int64 of shape ({len(outputs)},), or probabilities of shape {tuple(outputs.shape)}. "
+            f"Got {y.dtype} of shape {tuple(y.shape)}."
+        )
+    if int(y.min()) < 0 or int(y.max()) >= outputs.shape[1]:
+        raise InputError(f"classes must be from 0 to {outputs.shape[1] - 1}. Got {int(y.min())} to {int(y.max())}.")
+    return y

@@ -1,8 +1,9 @@
 """Normalisations written out in elementary operations, for derivatives of second and higher order forwards.
 
 torch's own forward-mode derivative of ``layer_norm`` and ``instance_norm`` is right once, but derivatives of it are wrong
-without any error (torch 2.13: the second derivative along a line already is; taken backwards, the third); that of ``glu`` does
-not exist. A test compares the operations here, and many that are left as they are, with derivatives taken backwards.
+without any error (torch 2.13: the second derivative along a line already is; taken backwards, the third); those of ``glu``
+(beyond the first) and of weight norms do not exist.
+A test compares the operations here, and many that are left as they are, with derivatives taken backwards.
 """
 
 from __future__ import annotations
@@ -81,6 +82,11 @@ def _glu(input: Tensor, dim: int = -1) -> Tensor:
     return a * torch.sigmoid(b)
 
 
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    others = [d for d in range(v.ndim) if d != dim]  # dim=-1: the norm of the whole
+    return g * v / v.square().sum(others, keepdim=True).sqrt()
+
+
 _WRITTEN_OUT: dict[Any, Callable[..., Tensor]] = {
     F.layer_norm: _layer_norm,
     torch.layer_norm: _layer_norm,
@@ -88,4 +94,5 @@ _WRITTEN_OUT: dict[Any, Callable[..., Tensor]] = {
     torch.group_norm: _group_norm,
     F.instance_norm: _instance_norm,
     F.glu: _glu,
+    torch._weight_norm: _weight_norm,
 }

@@ -60,9 +60,10 @@ def load_uci(path: str | Path | None = None) -> tuple[SplitTable, ...]:
     Parameters
     ----------
     path
-        An ``.npz`` file with, for each data set NAME, the arrays ``NAME/X`` (n, features), ``NAME/y`` (n,),
-        ``NAME/split0`` and ``NAME/split1`` (training and validation indices) and ``NAME/kfold0``, ``NAME/kfold1``, ...
-        (training and test indices in turn): the files ``conxuntos.dat`` and ``conxuntos_kfold.dat`` of the collection.
+        The folder of the collection as it is published, one folder per data set. Or an ``.npz`` file with, for each data set
+        NAME, the arrays ``NAME/X`` (n, features), ``NAME/y`` (n,), ``NAME/split0`` and ``NAME/split1`` (training and
+        validation indices) and ``NAME/kfold0``, ``NAME/kfold1``, ... (training and test indices in turn): the files
+        ``conxuntos.dat`` and ``conxuntos_kfold.dat`` of the collection.
         None gives iris, wine, breast cancer and 500 of the digits, standardised, with splits that are always the same.
 
     Returns
@@ -91,7 +92,7 @@ def load_uci(path: str | Path | None = None) -> tuple[SplitTable, ...]:
     """
     if path is None:
         return _bundled()
-    arrays = _read(Path(path))
+    arrays = _read_collection(Path(path)) if Path(path).is_dir() else _read(Path(path))
     names = sorted({key.split("/", 1)[0] for key in arrays if "/" in key})
     if not names:
         raise InputError(f"{path} has no data sets. Expected {FORMAT}. Got the arrays {sorted(arrays)[:6]}.")
@@ -108,6 +109,34 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
     if arrays is None:
         raise InputError(f"{path} holds one array. Expected {FORMAT}.")
     return arrays
+
+
+def _read_collection(folder: Path) -> dict[str, NDArray[Any]]:
+    """Read the collection as published: ``NAME/NAME.txt`` names the data file, and two more files have the splits.
+
+    The data file has a header, then in each row its number, the features and the class.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    for place in sorted(one for one in folder.iterdir() if (one / f"{one.name}.txt").is_file()):
+        try:
+            notes = dict(line.split()[:2] for line in _lines(place / f"{place.name}.txt") if len(line.split()) > 1)
+            rows = [line.split() for line in _lines(place / notes["fich1="])[1:]]
+            arrays[f"{place.name}/X"] = np.array([[float(value) for value in row[1:-1]] for row in rows])
+            arrays[f"{place.name}/y"] = np.array([int(row[-1]) for row in rows])
+            for name, prefix in (("conxuntos.dat", "split"), ("conxuntos_kfold.dat", "kfold")):
+                for number, line in enumerate(_lines(place / name)):
+                    arrays[f"{place.name}/{prefix}{number}"] = np.array(
+                        [int(one) for one in line.split()], dtype=np.int64
+                    )
+        except FileNotFoundError:
+            continue  # sets that come with a test file have no folds, and are not among those of Arora et al. 2019c
+        except (OSError, ValueError, KeyError, IndexError) as error:
+            raise InputError(f"{place} must be a data set of the collection: {error!r}") from error
+    return arrays
+
+
+def _lines(path: Path) -> list[str]:
+    return [line for line in path.read_text(encoding="latin-1").splitlines() if line.strip()]
 
 
 def _table(name: str, arrays: Mapping[str, NDArray[Any]]) -> SplitTable:

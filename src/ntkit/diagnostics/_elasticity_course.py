@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ntkit.errors import InputError, InputTypeError
-from ntkit.finite import Trajectory, train
+from ntkit.finite import Record, Schedule, Trajectory, train
 from ntkit.kernels import empirical
 from ntkit.labels import check_labels, class_numbers
 
@@ -71,7 +71,7 @@ def elasticity_course(
     Parameters
     ----------
     module
-        Where all start from; it is copied and stays as it is. Either one output, and then systems of two classes, or one
+        Where every training starts; it is copied and does not change. Either one output, and then systems of two classes, or one
         output for each class.
     x
         Training points, shape (n, ...).
@@ -79,18 +79,24 @@ def elasticity_course(
         By the name of the system: classes of the training points, shape (n,), any numbers. Squared error is trained on -1 and
         +1 for one output and on the indicator of the class for more; cross-entropies on the classes.
     x_test, labels_test
-        More points and their classes in every system: then RR of test-train pairs is measured too.
+        More points and their classes in every system: then RR of test-train pairs is measured too. Default None.
     record
-        Steps (times, for the flow) at which to measure, besides the start and the end.
+        Steps (times, for the flow) at which to measure, besides the start and the end. Default None: only those two.
     progress
-        Called after each step with the system, and the steps (time) done and to do.
+        Called after each step with the system, and the steps (time) done and to do. Default None.
     training
-        Further arguments of :func:`ntkit.train`: ``method``, ``lr``, ``steps``, ``time``, ``loss``, ``kappa``, ... A wide network
-        hardly moves, and its kernel with it; a small ``kappa`` makes it move.
+        The fields of an :class:`ntkit.Schedule` (``lr`` is short for ``learning_rate``), or ``schedule=`` itself; and further
+        arguments of :func:`ntkit.train`: ``loss``, ``kappa``, ``centre``, ``stop_below``; time is that of the summed loss. A
+        wide network hardly moves, and its kernel with it; a small ``kappa`` makes it move.
 
     Returns
     -------
     ElasticityCourse
+
+    See Also
+    --------
+    ntkit.local_elasticity : RR of one kernel.
+    ntkit.plots.plot_elasticity : Draws the course.
 
     References
     ----------
@@ -123,15 +129,15 @@ def elasticity_course(
 
     with torch.no_grad():
         outputs = module(x[:1]).flatten(1).shape[1]
+    schedule = _schedule(training)
     runs: list[Trajectory] = []
     modules: dict[str, nn.Module] = {}
     for name, y in labels.items():
         modules[name] = copy.deepcopy(module)
         report = None if progress is None else _named(progress, name)
         target = _target(name, y, outputs, training.get("loss", "mse"), x)
-        runs.append(
-            train(modules[name], x, target, record=record, observe={"rr": ratios}, progress=report, **training)
-        )  # fmt: skip
+        recorded = Record(record or (), observe={"rr": ratios})
+        runs.append(train(modules[name], x, target, schedule, record=recorded, progress=report, **training))
     if len({len(run.steps) for run in runs}) > 1:
         raise InputError("stop_below ended the networks at different records. Leave it out to compare them over time.")
     measured = torch.stack([run.observations["rr"] for run in runs])  # (s, m, 1 or 2, s)
@@ -145,6 +151,14 @@ def elasticity_course(
         torch.stack([run.losses for run in runs]),
         modules,
     )
+
+
+def _schedule(training: dict[str, Any]) -> Schedule:
+    """Take the fields of a schedule, or the schedule itself, out of the arguments."""
+    names = {"lr": "learning_rate"} | {entry.name: entry.name for entry in fields(Schedule)}
+    given = {new: training.pop(name) for name, new in names.items() if name in training}
+    schedule = training.pop("schedule", None)
+    return schedule if isinstance(schedule, Schedule) else Schedule(**given)
 
 
 def _named(progress: Callable[[str, float, float], None], name: str) -> Callable[[float, float], None]:

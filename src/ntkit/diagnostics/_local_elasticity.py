@@ -35,9 +35,10 @@ def local_elasticity(
     y1 : Tensor of shape (n1,)
         Classes of the rows, two or more, any numbers.
     y2 : Tensor of shape (n2,), optional
-        Classes of the columns. None: rows and columns are the same points.
+        Classes of the columns. Default None: rows and columns are the same points.
     diag1, diag2 : Tensor of shape (n1,) and (n2,), optional
-        K(x, x) of the rows' and of the columns' points, ``kernel.diag``. Needed with ``y2``, and only then.
+        K(x, x) of the rows' and of the columns' points, ``kernel.diag``. Needed with ``y2``, and only then;
+        default None.
 
     Returns
     -------
@@ -56,6 +57,11 @@ def local_elasticity(
     A point paired with itself always has similarity 1 and would raise RR for any kernel, by an amount that falls with n: with
     ``y2=None`` the pairs i = j are left out, and with ``y2`` all pairs count. Two points that happen to be equal are a pair
     like any other.
+
+    See Also
+    --------
+    ntkit.diagnostics.elasticity_course : RR while a network trains.
+    ntkit.alignment : The cosine of a kernel and the kernel of the labels.
 
     References
     ----------

@@ -101,10 +101,14 @@ def relabel(kernel: Kernel, x: Tensor, y: Tensor, ridge: float = 1e-3, direction
         Points.
     y : Tensor of shape (n,)
         Their classes, two.
-    ridge : float
+    ridge : float, default 1e-3
         Of the kernel regression, relative to trace(K)/n.
-    direction : int
-        Which :math:`w_2`, from 0, the one of the largest variance, on. The later, the less the kernel sees of it.
+    direction : int, default 0
+        Which :math:`w_2`: 0 is the one of the largest variance. The later, the less the kernel sees of it.
+
+    See Also
+    --------
+    curse_of_label_agnosticism : Scores a kernel, and label-aware ones, on these labels.
 
     Returns
     -------
@@ -131,7 +135,7 @@ def relabel(kernel: Kernel, x: Tensor, y: Tensor, ridge: float = 1e-3, direction
     values, vectors = torch.linalg.eigh(gram.double())
     kept = values > _RANK * values[-1]
     scale, basis = values[kept].sqrt(), vectors[:, kept]
-    points = basis * scale  # phi(x_i), one a row, in an orthonormal basis of their span
+    points = basis * scale  # phi(x_i), one per row, in an orthonormal basis of their span
     first = points.T @ _fit(gram, signs, check_ridge(ridge)).double()
     means = [points[signs == sign].mean(0) for sign in (-1, 1)]
     fixed = torch.stack([first / torch.linalg.vector_norm(first), *means], 1)
@@ -179,9 +183,14 @@ def curse_of_label_agnosticism(
         Fresh points and their classes, the same two.
     aware : mapping, optional
         Label-aware kernels by name, with a method ``fit(x, y)`` that gives the kernel, such as ``ntkit.LabelAware(kernel)``.
-        Where one is not positive semidefinite, the ridge it needs is added.
+        Where one is not positive semidefinite, the ridge it needs is added. Default None: no such kernel.
     ridge, direction
-        See :func:`relabel`; the ridge is that of all kernel regressions.
+        See :func:`relabel` (defaults 1e-3 and 0); the ridge is that of all kernel regressions.
+
+    See Also
+    --------
+    relabel : The labels alone.
+    ntkit.LabelAware : A label-aware kernel.
 
     Returns
     -------

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ._descent import Descent, flow_filter, max_learning_rate
 from ._evidence import Evidence, evidence, log_marginal_likelihood
-from ._flow import GradientFlow
-from ._leave_one_out import LeaveOneOut, leave_one_out
+from ._gradient_flow import GradientFlow
+from ._leave_one_out import LeaveOneOut, inverse_diagonal, leave_one_out
 from ._posterior import Posterior, posterior
-from ._training import LearningCurves, SquaredError
+from ._squared_error import LearningCurves, SquaredError
 
 __all__ = [
     "Descent",
@@ -19,6 +19,7 @@ __all__ = [
     "SquaredError",
     "evidence",
     "flow_filter",
+    "inverse_diagonal",
     "leave_one_out",
     "log_marginal_likelihood",
     "max_learning_rate",

@@ -1,28 +1,25 @@
-"""Spectral filters: what gradient flow and gradient descent have made of each eigendirection."""
+"""Spectral filters: how far gradient flow and gradient descent have learnt each eigendirection."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
+from ntkit.common import largest_eigenvalue
 from ntkit.errors import InputError, InputTypeError
 from ntkit.solvers import check_gram, check_ridge
 
-__all__ = ["Descent", "descent_filter", "flow_filter", "largest_eigenvalue", "max_learning_rate"]
+__all__ = ["Descent", "descent_filter", "flow_filter", "largest_gram_eigenvalue", "max_learning_rate"]
 
 
 @dataclass(frozen=True)
 class Descent:
     r"""Gradient descent in steps, in the manner of ``torch.optim.SGD`` over the whole training set.
 
-    With the gradient g of the loss, summed over the points, the velocity is :math:`b \leftarrow m b + g` and the step
+    With the gradient g of the loss **summed** over the points, the velocity is :math:`b \leftarrow m b + g` and the step
     :math:`-\eta b`, or :math:`-\eta (g + m b)` for Nesterov's.
 
     Attributes
@@ -30,9 +27,14 @@ class Descent:
     learning_rate
         :math:`\eta > 0`.
     momentum
-        m, at least 0 and below 1.
+        m, at least 0 and below 1. Default 0.
     nesterov
-        Nesterov's momentum instead of the heavy ball.
+        Nesterov's momentum instead of the heavy ball. Default False.
+
+    See Also
+    --------
+    ntkit.GradientFlow : takes one, ``predict(x, t=steps, descent=...)``.
+    ntkit.Schedule : gradient descent of finite networks.
 
     Examples
     --------
@@ -93,19 +95,10 @@ def descent_filter(mu: Tensor, steps: int, descent: Descent) -> Tensor:
     return power[:, 0, 2]
 
 
-def largest_eigenvalue(gram: Tensor) -> float:
-    """Give the largest eigenvalue of a symmetric matrix, by Lanczos' method."""
+def largest_gram_eigenvalue(gram: Tensor) -> float:
+    """Give the largest eigenvalue of a symmetric matrix, shape (n, n)."""
     matrix = gram.detach()
-    if len(matrix) < 3:
-        return float(torch.linalg.eigvalsh(matrix)[-1])
-
-    def product(vector: NDArray[Any]) -> NDArray[Any]:
-        return (matrix @ torch.as_tensor(vector.ravel()).to(matrix)).double().cpu().numpy()
-
-    start = np.random.default_rng(0).normal(size=len(matrix))
-    operator = LinearOperator(matrix.shape, matvec=product, dtype=float)
-    found = eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False, tol=1e-10)
-    return float(found[0])
+    return largest_eigenvalue(lambda vector: matrix @ vector, len(matrix), matrix)
 
 
 def max_learning_rate(
@@ -122,12 +115,22 @@ def max_learning_rate(
     gram : Tensor of shape (n, n)
         Theta(X, X).
     ridge : float
-        Relative to trace(K)/n; it is added to the eigenvalues.
-    momentum, nesterov
-        See :class:`Descent`.
+        Relative to trace(K)/n; it is added to the eigenvalues. Default 0.
+    momentum : float
+    nesterov : bool
+        See :class:`Descent`. Defaults 0 and False.
     curvature : float
         Of the loss in the outputs: 1 for the squared error, at most 1/2 for cross-entropy and 1/4 for binary cross-entropy,
-        for which the bound is sufficient.
+        for which the bound is sufficient. Default 1.
+
+    Returns
+    -------
+    float
+        For the loss **summed** over the points; that for their mean is n times larger.
+
+    See Also
+    --------
+    ntkit.GradientFlow.max_learning_rate : of a fitted flow.
 
     Examples
     --------
@@ -135,8 +138,9 @@ def max_learning_rate(
     >>> round(ntkit.max_learning_rate(torch.diag(torch.tensor([4.0, 1.0, 0.5]))), 6)
     0.5
     """
-    scale = float(check_gram(gram).detach().diagonal().double().mean())
-    largest = curvature * largest_eigenvalue(gram) + check_ridge(ridge) * scale
+    gram = check_gram(gram)
+    scale = float(gram.detach().diagonal().double().mean())
+    largest = curvature * largest_gram_eigenvalue(gram) + check_ridge(ridge) * scale
     if not largest > 0:
         return math.inf
     return Descent(1.0, momentum, nesterov).stability / largest

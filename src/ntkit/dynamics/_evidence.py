@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from ntkit.common import as_columns
+from ntkit.common import as_columns, check_gram_memory, check_tensor, why_singular
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import InfiniteWidth, infinite_width
 from ntkit.solvers import check_gram, check_ridge, check_right_hand_side, factorize_exactly
@@ -66,8 +66,11 @@ def log_marginal_likelihood(gram: Tensor, y: Tensor, ridge: float | Tensor = 0.0
     Parameters
     ----------
     gram : Tensor of shape (n, n)
+        K.
     y : Tensor of shape (n,) or (n, k)
+        Targets.
     ridge : float or Tensor of one element
+        r. Default 0.
 
     Returns
     -------
@@ -79,6 +82,10 @@ def log_marginal_likelihood(gram: Tensor, y: Tensor, ridge: float | Tensor = 0.0
     SingularKernelError
         When A is numerically singular, where the density does not exist.
 
+    See Also
+    --------
+    evidence : maximises it.
+
     Examples
     --------
     >>> import torch
@@ -86,15 +93,17 @@ def log_marginal_likelihood(gram: Tensor, y: Tensor, ridge: float | Tensor = 0.0
     >>> log_marginal_likelihood(torch.eye(2), torch.zeros(2))
     tensor(-1.8379)
     """
-    check_right_hand_side(y, check_gram(gram))
+    gram = check_gram(gram)
+    check_right_hand_side(y, gram)
     r = check_ridge(ridge.item() if isinstance(ridge, Tensor) else ridge)
     shift = ridge * gram.diagonal().mean()
     matrix = gram + shift * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     factor = factorize_exactly(matrix, 0.0)
     if factor is None:
         raise SingularKernelError(
-            f"the Gram matrix is numerically singular with ridge={r:.1e}, so the density of y does not exist. "
-            "Pass a larger ridge, or compute the kernel in float64."
+            f"the Gram matrix is numerically singular with ridge={r:.1e}, so the density of y does not exist: "
+            f"{why_singular(gram)}. Pass a larger ridge"
+            + (", or compute the kernel in float64." if gram.dtype == torch.float32 else ".")
         )
     columns = as_columns(y)
     with torch.no_grad():
@@ -136,20 +145,26 @@ def evidence(
     y : Tensor of shape (n,) or (n, k)
         Targets; centre and scale them so that a zero-mean process is a fair model.
     kernel : {"nngp", "ntk"}
-        Which kernel is the covariance.
+        Which kernel is the covariance. Default ``"nngp"``.
     w_std, b_std, ridge : float
-        Where the search starts, all positive (but for what is fixed).
+        Where the search starts, all positive (but for what is fixed). Defaults sqrt(2), 0.1 and 0.01.
     fixed : sequence of str
         Names among ``"w_std"``, ``"b_std"``, ``"ridge"`` that keep their start. The b_std of a module without biases has no
-        effect and stays too.
+        effect and stays too. Default: none.
     depths : sequence of int, optional
-        Depths to try, each with a search of its own.
+        Depths to try, each with a search of its own. Default None: the module as it is.
     max_steps : int
-        Steps of L-BFGS at most, for each depth.
+        Steps of L-BFGS at most, for each depth. Default 50.
 
     Returns
     -------
     Evidence
+
+    See Also
+    --------
+    log_marginal_likelihood : what is maximised.
+    ntkit.leave_one_out : chooses ridge and stopping time by prediction error instead.
+    ntkit.as_gpytorch_kernel, ntkit.as_sklearn_kernel : the same search by other libraries.
 
     Examples
     --------
@@ -169,8 +184,10 @@ def evidence(
         raise InputError(f'kernel must be "nngp" or "ntk". Got {kernel!r}.')
     if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 0:
         raise InputError(f"max_steps must be a whole number from 0 on. Got {max_steps!r}.")
-    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-        raise InputTypeError(f"x and y must be torch.Tensors. Got {type(x).__name__} and {type(y).__name__}.")
+    check_tensor("x", x)
+    check_tensor("y", y)
+    # The kernel, its graph of about as many matrices as the network has layers, the factor and the inverse.
+    check_gram_memory(len(x), len(x), torch.float64, x.device, matrices=4, what="a search by evidence")
     points, targets = x.detach().double(), y.detach().double()
     searches: list[tuple[int | None, nn.Module]]
     if depths is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from ntkit.common import Loss
+from ntkit.common import Loss, Progress
 from ntkit.errors import InputError
 
 from ._descent import Descent
@@ -58,7 +57,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How an ODE is integrated: SciPy's method, its tolerances, and how often the right-hand side may be evaluated."""
+    """How an ODE is integrated: SciPy's method, its tolerances, and how often it may evaluate the right-hand side."""
 
     method: str = "RK45"
     rtol: float = 1e-6
@@ -80,7 +79,7 @@ def integrate(
     """Integrate a' = -dL/df - shift a from 0, with f' = K a' beside it so that the accuracy of both is controlled.
 
     Gives the weights by time, and the time at which the loss fell to ``stop_loss``, where the integration ends (infinity if
-    it did not); its weights are among those given. One product with K an evaluation, no other matrix.
+    it did not); its weights are among those returned. Each evaluation takes one product with K; no other matrix is held.
     """
     n, k = problem.start.shape
     evaluations = 0
@@ -139,11 +138,11 @@ def descend(
     steps: list[int],
     descent: Descent,
     stop_loss: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[dict[int, Tensor], float]:
     """Take steps of gradient descent from a = 0, and give the weights by step and the first step within ``stop_loss``.
 
-    One product with K a step; beside K nothing larger than the outputs is held.
+    Each step takes one product with K; nothing else larger than the outputs is held.
     """
     eta, m = descent.learning_rate, descent.momentum
     weights, velocity = torch.zeros_like(problem.start), torch.zeros_like(problem.start)

@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass
 
 import torch
+from linear_operator.operators import LinearOperator
+from scipy.linalg import lapack
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from ntkit.common import Numbers, as_columns, check_times, listed
 from ntkit.errors import InputError
 from ntkit.solvers import (
-    CholeskyFactor,
     Spectrum,
     check_gram,
     check_ridge,
@@ -20,7 +22,7 @@ from ntkit.solvers import (
     factorize_exactly,
 )
 
-__all__ = ["LeaveOneOut", "leave_one_out"]
+__all__ = ["LeaveOneOut", "inverse_diagonal", "leave_one_out"]
 
 _NODES = 24
 _BLOCK_ROWS = 1024
@@ -64,7 +66,7 @@ class LeaveOneOut:
 
 
 def leave_one_out(
-    gram: Tensor,
+    gram: Tensor | LinearOperator,
     y: Tensor,
     ridges: Numbers = 0.0,
     times: Numbers = math.inf,
@@ -89,18 +91,24 @@ def leave_one_out(
 
     Parameters
     ----------
-    gram : Tensor of shape (n, n)
+    gram : Tensor of shape (n, n), or a stored one
         K(X, X), n at least 2, float32 or float64; computed with in float64.
     y : Tensor of shape (n,) or (n, k)
         Targets, of the Gram matrix's dtype and device. Subtract f_0(X) first where training starts from it.
     ridges : float or sequence of floats
-        Candidates, relative to trace(K)/n. One alone, with infinite time, costs a Cholesky factorisation.
+        Candidates, relative to trace(K)/n. One alone, with infinite time, costs a Cholesky factorisation. Default 0.
     times : float or sequence of floats
-        Candidate stopping times of gradient flow, ``f' = -K (f - y)``; infinity is kernel ridge regression.
+        Candidate stopping times of gradient flow of half the **summed** squared error, ``f' = -K (f - y)``; infinity is kernel
+        ridge regression. Default infinity.
 
     Returns
     -------
     LeaveOneOut
+
+    See Also
+    --------
+    ntkit.evidence : chooses by marginal likelihood instead, gains too.
+    ntkit.NTKRegressor, ntkit.NTKClassifier : choose by it, ``tune="loo"``.
 
     References
     ----------
@@ -120,7 +128,8 @@ def leave_one_out(
     >>> leave_one_out(gram, y, times=[0.01, 1.0, float("inf")]).time
     1.0
     """
-    check_right_hand_side(y, check_gram(gram))
+    gram = check_gram(gram)
+    check_right_hand_side(y, gram)
     if len(gram) < 2:
         raise InputError("leaving one point out needs at least two. Got a Gram matrix of shape (1, 1).")
     grid = [check_ridge(ridge) for ridge in listed(ridges, "ridges", "a number")[0]]
@@ -130,7 +139,7 @@ def leave_one_out(
         wide = gram.detach().double()
         factor = factorize_exactly(wide, grid[0]) if len(grid) == 1 and stops == [math.inf] else None
         if factor is not None:
-            predictions = (columns - factor.solve(columns).value / _inverse_diagonal(factor))[None]
+            predictions = (columns - factor.solve(columns).value / inverse_diagonal(factor.lower)[:, None])[None]
             status = "Cholesky factorisation; no jitter was needed."
         else:
             spectrum = decompose(wide, overwrite=gram.dtype != torch.float64)
@@ -148,9 +157,26 @@ def leave_one_out(
     )
 
 
-def _inverse_diagonal(factor: CholeskyFactor) -> Tensor:
-    """Give the diagonal of (L L^T)^-1, shape (n, 1)."""
-    return torch.cholesky_inverse(factor.lower).diagonal()[:, None]
+def inverse_diagonal(lower: Tensor, overwrite: bool = False) -> Tensor:
+    """Give the diagonal of (L L^T)^-1, shape (n,): the squared norms of the columns of L^-1, which costs n^3 / 3.
+
+    Parameters
+    ----------
+    lower : Tensor of shape (n, n)
+        L, a factor of the solvers.
+    overwrite : bool
+        L is no longer needed, and its inverse may take its place. Default False.
+    """
+    if lower.device.type != "cpu":
+        inverse: Tensor = torch.linalg.inv(lower)
+        return inverse.square().sum(0)
+    # The rows of the transpose are Fortran's columns of L.
+    upper = lower.mT
+    memory = upper if overwrite and upper.is_contiguous() else upper.clone(memory_format=torch.contiguous_format)
+    invert = lapack.dtrtri if lower.dtype == torch.float64 else lapack.strtri
+    with threadpool_limits(torch.get_num_threads(), user_api="blas"):
+        invert(memory.numpy().T, lower=1, overwrite_c=1)
+    return torch.cat([block.square().sum(1) for block in torch.split(memory, _BLOCK_ROWS)])
 
 
 def _prediction(spectrum: Spectrum, y: Tensor, ridge: float, t: float) -> Tensor:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from ntkit.common import as_columns, check_times
+from ntkit.common import (
+    Numbers,
+    as_columns,
+    available_bytes,
+    block_rows,
+    check_gram_memory,
+    check_tensor,
+    check_times,
+)
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import InfiniteWidth, Kernel
 from ntkit.solvers import best_factor, check_gram, check_ridge, check_right_hand_side, decompose
@@ -19,9 +26,6 @@ from ntkit.solvers import best_factor, check_gram, check_ridge, check_right_hand
 from ._descent import flow_filter
 
 __all__ = ["Kernels", "Posterior", "posterior"]
-
-_BLOCK_BYTES = 2**26
-_FEWEST_BLOCK_ROWS = 64
 
 
 class Kernels(Protocol):
@@ -38,7 +42,10 @@ class Kernels(Protocol):
 
 @dataclass(frozen=True)
 class Posterior:
-    """A Gaussian process at test points; outputs are independent and share the covariance.
+    """A Gaussian process at n test points; outputs are independent and share the covariance.
+
+    For a sequence of m training times every field but ``noise`` and ``log_marginal_likelihood`` has one more dimension in
+    front, of length m.
 
     Attributes
     ----------
@@ -55,6 +62,12 @@ class Posterior:
         is no posterior of any prior, and where the matrix is singular.
     status
         One English sentence: how it was computed and what was done about a singular matrix.
+    times
+        The training times, shape (m,), float64; None where one time was given.
+
+    See Also
+    --------
+    ntkit.plots.plot_posterior : draws mean and band.
     """
 
     mean: Tensor
@@ -63,9 +76,34 @@ class Posterior:
     noise: float
     log_marginal_likelihood: float | None
     status: str
+    times: Tensor | None = None
+
+    def band(self, deviations: float = 2.0, noisy: bool = False) -> tuple[Tensor, Tensor]:
+        """Give the edges of the ensemble's band: the mean minus and plus so many standard deviations, shaped like the mean.
+
+        Parameters
+        ----------
+        deviations
+            Half the width of the band in standard deviations. Default 2, which about 95 % of the networks stay within.
+        noisy
+            Of new observations instead of the function: with the observation noise. Default False.
+        """
+        variance = self.variance + (self.noise if noisy else 0.0)
+        spread = deviations * (variance if variance.ndim == self.mean.ndim else variance[..., None]).sqrt()
+        return self.mean - spread, self.mean + spread
 
     def sample(self, n_samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draw functions, without observation noise, shape (n_samples, n) or (n_samples, n, k)."""
+        """Draw functions, without observation noise, shape (n_samples, n) or (n_samples, n, k).
+
+        Of a sequence of m times (n_samples, m, n) or (n_samples, m, n, k); the draws at different times are independent.
+
+        Parameters
+        ----------
+        n_samples
+            How many.
+        generator
+            Of the draws. Default None: torch's global one.
+        """
         if self.covariance is None:
             raise InputError(
                 'samples need the full covariance. Got only its diagonal: pass covariance="full" to posterior.'
@@ -73,8 +111,8 @@ class Posterior:
         if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 1:
             raise InputError(f"n_samples must be a positive whole number. Got {n_samples!r}.")
         values, vectors = torch.linalg.eigh(self.covariance)
-        root = vectors * values.clamp_min(0).sqrt()
-        columns = as_columns(self.mean)
+        root = vectors * values.clamp_min(0).sqrt()[..., None, :]
+        columns = self.mean if self.mean.ndim > self.variance.ndim else self.mean[..., None]
         drawn = torch.randn(
             (n_samples, *columns.shape), generator=generator, dtype=columns.dtype, device=columns.device
         )
@@ -88,7 +126,7 @@ def posterior(
     y_train: Tensor,
     x_test: Tensor,
     mode: Literal["ntk", "nngp", "last_layer"] = "ntk",
-    t: float = math.inf,
+    t: Numbers = math.inf,
     ridge: float = 0.0,
     covariance: Literal["auto", "full", "diagonal"] = "auto",
     noisy_targets: bool = False,
@@ -112,25 +150,35 @@ def posterior(
     limit : InfiniteWidth or another with ``ntk`` and ``nngp``, or Kernel
         The network's kernels; the covariance alone will do for ``"nngp"`` and ``"last_layer"``.
     x_train : Tensor of shape (n, ...)
+        Training points.
     y_train : Tensor of shape (n,) or (n, k)
         Targets, of the dtype of ``x_train``.
     x_test : Tensor of shape (m, ...)
+        Where the process is asked for.
     mode : {"ntk", "nngp", "last_layer"}
         ``"ntk"``: all layers trained. ``"last_layer"``: only the last layer, so :math:`\Theta = K`. ``"nngp"``: the Bayesian
-        posterior (eqs. 149, 150), with the ridge as variance of the observation noise.
-    t : float
-        Training time, infinite for ``"nngp"``.
+        posterior (eqs. 149, 150), with the ridge as variance of the observation noise. Default ``"ntk"``.
+    t : float or sequence of floats
+        Training time of gradient flow of half the **summed** squared error, infinite for ``"nngp"``. A sequence costs one
+        eigendecomposition for all its times, and the result has one more dimension in front. Default infinity.
     ridge : float
-        Relative to the trace/n of the matrix it is added to.
+        Relative to the trace/n of the matrix it is added to. Default 0.
     covariance : {"auto", "full", "diagonal"}
-        ``"auto"`` computes the full covariance unless it, and what it takes to compute it, would not fit in half the memory.
+        ``"auto"`` computes the full covariance unless it, and what it takes to compute it, would not fit in half of the memory
+        that is free. Default ``"auto"``.
     noisy_targets : bool
         Each network of the ensemble is trained on targets with noise of its own, of variance :math:`\rho`, which adds
-        :math:`\rho W^T W'`. With ``"last_layer"`` and t infinite that ensemble is the Bayesian posterior.
+        :math:`\rho W^T W'`. With ``"last_layer"`` and t infinite that ensemble is the Bayesian posterior. Default False.
 
     Returns
     -------
     Posterior
+
+    See Also
+    --------
+    ntkit.GradientFlow : the mean alone, for other losses and for gradient descent too.
+    ntkit.evidence : chooses gains, ridge and depth.
+    ntkit.plots.plot_posterior : draws mean and band.
 
     Examples
     --------
@@ -145,6 +193,12 @@ def posterior(
     [0.0, 0.606511]
     >>> found.sample(5, torch.Generator().manual_seed(0)).shape
     torch.Size([5, 2])
+
+    Many times at the price of one decomposition:
+
+    >>> many = ntkit.posterior(limit, x, y, torch.tensor([[3.0]], dtype=torch.float64), t=[0.0, 1.0, float("inf")])
+    >>> many.variance.shape
+    torch.Size([3, 1])
     """
     ridge, bayesian = check_ridge(ridge), mode == "nngp"
     times, single = check_times(t)
@@ -152,43 +206,56 @@ def posterior(
         raise InputError(f'mode must be "ntk", "nngp" or "last_layer". Got {mode!r}.')
     if covariance not in ("auto", "full", "diagonal"):
         raise InputError(f'covariance must be "auto", "full" or "diagonal". Got {covariance!r}.')
-    if not single:
-        raise InputError(f"t must be one time. Got {t!r}: call posterior once for each.")
-    if bayesian and math.isfinite(times[0]):
+    if bayesian and any(map(math.isfinite, times)):
         raise InputError(f'the Bayesian posterior has no time. Got t={t}: use mode="last_layer", which tends to it.')
+    check_tensor("x_train", x_train)
+    check_tensor("x_test", x_test)
     pair = _Pair.of(limit, mode)
+    # Both kernels, and the factor or the eigenvectors.
+    matrices = 3 if pair.tangent is not pair.prior else 2
+    check_gram_memory(len(x_train), len(x_train), x_train.dtype, x_train.device, matrices=matrices, what="a posterior")
     with torch.no_grad():
         theta, prior = pair.on(x_train)
         check_right_hand_side(y_train, check_gram(theta))
         check_gram(prior)
         columns = as_columns(y_train.detach())
-        trained = _train(theta, columns, ridge, times[0], owned=pair.limit is not None)
+        trained = _train(theta, columns, ridge, times, owned=pair.limit is not None)
         del theta
         noise = ridge * trained.scale
         added = noise if bayesian or noisy_targets else 0.0
-        full = covariance == "full" or (covariance == "auto" and _fits(len(x_test), len(x_train), prior))
-        size = len(x_test) if full else max(_FEWEST_BLOCK_ROWS, _BLOCK_BYTES // (len(prior) * prior.element_size()))
+        full = covariance == "full" or (covariance == "auto" and _fits(len(times), len(x_test), prior))
+        size = len(x_test) if full else block_rows(len(prior), prior.element_size())
         means, variances, matrix = [], [], None
         for block in torch.split(x_test, size):
             cross, between = pair.between(block, x_train)
             means.append(cross @ trained.weights)
-            w = trained.apply(cross.mT)
-            spread = prior @ w + added * w - 2 * between.mT
+            start = pair.prior(block) if full else pair.prior.diag(block)
+            moved = [_moved(prior, between, w, added, full) for w in trained.apply(cross.mT)]
+            found = start + torch.stack(moved)
             if full:
-                # W^T (K + added) W - K(x, X) W - W^T K(X, x), halved and added to its transpose: symmetric to the bit.
-                half = w.mT @ spread
-                matrix = pair.prior(block) + (half + half.mT) / 2
-                variances.append(matrix.diagonal().clamp_min(0))
-            else:
-                variances.append((pair.prior.diag(block) + (w * spread).sum(0)).clamp_min(0))
+                matrix = found
+            variances.append((found.diagonal(dim1=1, dim2=2) if full else found).clamp_min(0))
+    mean = torch.cat(means, 1).reshape(len(times), len(x_test), *y_train.shape[1:])
+    variance = torch.cat(variances, 1)
     return Posterior(
-        torch.cat(means).reshape(len(x_test), *y_train.shape[1:]),
-        matrix,
-        torch.cat(variances),
+        mean[0] if single else mean,
+        matrix[0] if matrix is not None and single else matrix,
+        variance[0] if single else variance,
         noise,
         None if mode == "ntk" else trained.log_density,
         trained.status,
+        None if single else torch.tensor(times, dtype=torch.float64),
     )
+
+
+def _moved(prior: Tensor, between: Tensor, w: Tensor, added: float, full: bool) -> Tensor:
+    """Give what training with W, shape (n, p), changes of the covariance at p points, shape (p, p), or of its diagonal."""
+    spread = prior @ w + added * w - 2 * between.mT
+    if not full:
+        return (w * spread).sum(0)
+    # W^T (K + added) W - K(x, X) W - W^T K(X, x), halved and added to its transpose: symmetric to the bit.
+    half = w.mT @ spread
+    return (half + half.mT) / 2
 
 
 @dataclass(frozen=True)
@@ -233,17 +300,17 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Trained:
-    """Phi y, Phi as a function of columns, and what came with them."""
+    """Phi y at each of m times, shape (m, n, k), Phi as a function of columns, time by time, and what came with them."""
 
     weights: Tensor
-    apply: Callable[[Tensor], Tensor]
+    apply: Callable[[Tensor], Iterator[Tensor]]
     scale: float
     log_density: float | None
     status: str
 
 
-def _train(theta: Tensor, y: Tensor, ridge: float, t: float, owned: bool) -> _Trained:
-    if math.isinf(t):
+def _train(theta: Tensor, y: Tensor, ridge: float, times: list[float], owned: bool) -> _Trained:
+    if times == [math.inf]:
         try:
             factor, solution = best_factor(theta, y, ridge, stacklevel=5)
         except SingularKernelError:
@@ -252,26 +319,32 @@ def _train(theta: Tensor, y: Tensor, ridge: float, t: float, owned: bool) -> _Tr
             log_det = 2 * float(factor.lower.diagonal().double().log().sum())
             fit = float((y.double() * solution.value.double()).sum())
             known = -fit / 2 - y.shape[1] / 2 * (log_det + len(y) * math.log(2 * math.pi))
-            return _Trained(solution.value, lambda b: factor.solve(b).value, factor.scale, known, solution.status)
+            return _Trained(
+                solution.value[None],
+                lambda columns: iter([factor.solve(columns).value]),
+                factor.scale,
+                known,
+                str(solution.status),
+            )
     spectrum = decompose(theta, overwrite=owned)
     mu, projected = spectrum.shifted(ridge), spectrum.vectors.T @ y
-    values = torch.where(spectrum.clean != 0, flow_filter(mu, t), 0)
+    filters = [torch.where(spectrum.clean != 0, flow_filter(mu, t), 0)[:, None] for t in times]
     density: float | None = None
     if bool((mu > 0).all()):
         fit = float(((projected**2).sum(1) / mu).double().sum())
         density = -fit / 2 - y.shape[1] / 2 * float((mu.double().log() + math.log(2 * math.pi)).sum())
 
-    def apply(columns: Tensor) -> Tensor:
-        return spectrum.vectors @ (values[:, None] * (spectrum.vectors.T @ columns))
+    def apply(columns: Tensor) -> Iterator[Tensor]:
+        coordinates = spectrum.vectors.T @ columns
+        for values in filters:
+            yield spectrum.vectors @ (values * coordinates)
 
-    weights = spectrum.vectors @ (values[:, None] * projected)
-    return _Trained(weights, apply, spectrum.scale, density, spectrum.status)
+    weights = torch.stack([spectrum.vectors @ (values * projected) for values in filters])
+    return _Trained(weights, apply, spectrum.scale, density, str(spectrum.status))
 
 
-def _fits(n_test: int, n_train: int, like: Tensor) -> bool:
-    """Whether the full covariance and its terms take at most half the memory."""
-    if like.device.type == "cuda":
-        memory = torch.cuda.mem_get_info(like.device)[1]
-    else:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return like.element_size() * n_test * (3 * n_test + 4 * n_train) <= memory / 2
+def _fits(times: int, n_test: int, like: Tensor) -> bool:
+    """Whether the full covariances and their terms take at most half of what is free."""
+    free = available_bytes(like.device)
+    needed = like.element_size() * n_test * ((2 + times) * n_test + 4 * len(like))
+    return free is None or needed <= free / 2

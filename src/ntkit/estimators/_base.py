@@ -10,21 +10,24 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from ntkit.dynamics import Evidence, LeaveOneOut, SquaredError, flow_filter
-from ntkit.errors import InputError
-from ntkit.kernels import Kernel, check_input_shape, fold_rows
-from ntkit.solvers import Solution, decompose, factorize, solve
+from ntkit.common import DEPRECATED, block_rows, check_gram_memory, fold_rows, row_blocks, warn_renamed
+from ntkit.dynamics import Evidence, LeaveOneOut, flow_filter
+from ntkit.errors import InputError, NotFittedError
+from ntkit.kernels import InfiniteWidthKernel, Kernel
+from ntkit.solvers import Method, decompose, factorize
 
-from ._settings import build_kernel, build_model, numpy_dtype, read_device, read_dtype
-from ._tuning import check_tuning, leave_each_out, tune_by_evidence, tune_by_leave_one_out
+from ._inputs import as_batch, as_tensor, read_features
+from ._large import fit_large, read_method, shared_tensor
+from ._regression import fit_dual
+from ._settings import build_kernel, build_module, read_device, read_dtype
+from ._tuning import Candidates, check_tuning, ridge_candidates, tune_by_evidence, tune_by_leave_one_out, tune_gains
+from ._weighting import Weighting
 
 __all__ = ["KernelEstimator"]
-
-_BLOCK_BYTES = 2**26
-_FEWEST_BLOCK_ROWS = 64
 
 
 class KernelEstimator(BaseEstimator):
@@ -32,89 +35,211 @@ class KernelEstimator(BaseEstimator):
 
     def __init__(
         self,
-        model: nn.Module | None = None,
+        module: nn.Module | None = None,
+        *,
         input_shape: Sequence[int] | None = None,
         kernel: str | Kernel = "ntk",
-        ridge: float | str | Sequence[float] = 0.0,
         w_std: float = 2**0.5,
         b_std: float = 0.0,
+        ridge: Candidates = 0.0,
+        stopping_time: Candidates = None,
+        tune: str | None = None,
         dtype: str | torch.dtype = "float64",
         device: str | torch.device | None = None,
-        stopping_time: float | str | Sequence[float] | None = None,
-        tune: str | None = None,
+        solver: str | Method | None = None,
+        n_centres: int | None = None,
+        model: nn.Module | None = DEPRECATED,
     ) -> None:
-        self.model = model
+        self.module = module
         self.input_shape = input_shape
         self.kernel = kernel
-        self.ridge = ridge
         self.w_std = w_std
         self.b_std = b_std
-        self.dtype = dtype
-        self.device = device
+        self.ridge = ridge
         self.stopping_time = stopping_time
         self.tune = tune
+        self.dtype = dtype
+        self.device = device
+        self.solver: str | Method | None = solver
+        self.n_centres = n_centres
+        self.model = model
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self._is_precomputed()
+        tags.input_tags.sparse = not self._is_precomputed()
         return tags
 
     def _is_precomputed(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
 
-    def _fit_targets(self, X: NDArray[Any], targets: NDArray[Any], left_out: bool = False) -> NDArray[Any] | None:
+    def _keeps_rows(self) -> bool:
+        """Whether a fit keeps X as it is given, so that it needs a copy of its own: many rows are not copied."""
+        return not self._is_precomputed() and self._large_solver() is None
+
+    def _large_solver(self) -> str | Method | None:
+        """Give the solver for many rows; None where the whole Gram matrix is to be factorised."""
+        return "nystrom" if self.solver is None and self.n_centres is not None else self.solver
+
+    def _network(self) -> nn.Module | None:
+        """Give the module, also where it came by its former name."""
+        if isinstance(self.model, str) and self.model == DEPRECATED:
+            return self.module
+        warn_renamed("model=", "module=", stacklevel=6)
+        if self.module is not None:
+            raise InputError("model is the former name of module. Got both: leave model out.")
+        return self.model
+
+    def _fit_targets(
+        self, X: NDArray[Any], targets: NDArray[Any], weighting: Weighting, left_out: bool = False
+    ) -> NDArray[Any] | None:
         """Tune, and solve for the dual coefficients; X is validated already, targets have shape (n,) or (n, k).
 
         With ``left_out``, give the predictions of every point by the model without it, shaped like the targets.
         """
         dtype, device = read_dtype(self.dtype), read_device(self.device)
         ridge, time = check_tuning(self.tune, self.ridge, self.stopping_time)
-        kernel = build_kernel(self.kernel, self.model, self.input_shape, X.shape[1], self.w_std, self.b_std)
+        module = self._network()
+        kernel = build_kernel(self.kernel, module, self.input_shape_, X.shape[1], self.w_std, self.b_std)
         if kernel is None and X.shape[0] != X.shape[1]:
             raise InputError(f"kernel='precomputed' needs the square Gram matrix K(X, X) at fit. Got shape {X.shape}.")
-        batch, y = self._batch(X, dtype, device), _tensor(targets, dtype, device)
+        solver = self._large_solver()
+        if solver is not None:
+            return self._fit_large(
+                read_method(solver, self.n_centres), kernel, X, targets, weighting, ridge, time, left_out
+            )
+        # K in place of which its factor comes; or K and its factor; or its eigenvectors and what the eigensolver needs.
+        owned = isinstance(kernel, InfiniteWidthKernel)
+        simple = self.tune in (None, "evidence") and math.isinf(time)
+        matrices = (1 if owned and device.type == "cpu" else 2) if simple else 4
+        matrices -= self._is_precomputed()
+        check_gram_memory(len(X), len(X), dtype, device, matrices=matrices, what="a fit")
+        batch, y = as_batch(self, X, device), as_tensor(targets, dtype, device)
         tuning: LeaveOneOut | Evidence | None = None
-        if self.tune == "evidence":
-            tuning = self._by_evidence(X, batch, y, ridge)
-            kernel, ridge = tuning.limit.ntk if self.kernel == "ntk" else tuning.limit.nngp, tuning.ridge
+        if self.tune in ("evidence", "auto") and self._has_gains():
+            which = cast(Literal["ntk", "nngp"], self.kernel)
+            network = build_module(module, self.input_shape_, X.shape[1])
+            if self.tune == "evidence":
+                tuning = gains = tune_by_evidence(network, batch, y, which, self.w_std, self.b_std, ridge)
+                ridge = gains.ridge
+            else:
+                gains = tune_gains(network, batch, y, which, self.w_std, self.b_std)
+            kernel = gains.limit.ntk if which == "ntk" else gains.limit.nngp
         with torch.no_grad():
             gram = batch if kernel is None else kernel(batch)
             if tuple(gram.shape) != (len(X), len(X)):
                 raise InputError(f"kernel(x) must have shape {(len(X), len(X))}. Got {tuple(gram.shape)}.")
-            if self.tune == "loo":
-                tuning = tune_by_leave_one_out(gram, y, self.ridge, self.stopping_time)
+            unit = weighting.ridge_unit(gram.diagonal())
+            # Another kernel may give out a matrix that it keeps.
+            system = weighting.apply_to_gram(gram, owned)
+            owned = owned or system is not gram
+            columns = weighting.scale(y)
+            del gram
+            if self.tune in ("loo", "auto"):
+                tuning = tune_by_leave_one_out(system, columns, self.ridge, self.stopping_time, unit)
                 ridge, time = tuning.ridge, tuning.time
-            solution = _dual(gram, y, ridge, time)
-            predictions = None
-            if left_out:
-                # A singular matrix was solved with jitter, which is a part of the fitted model's ridge.
-                whole = ridge + solution.stats["jitter"]
-                found = tuning if isinstance(tuning, LeaveOneOut) else leave_each_out(gram, y, [whole], [time])
-                predictions = found.predictions[found.best].double().cpu().numpy()
+            known = tuning if isinstance(tuning, LeaveOneOut) else None
+            fit = fit_dual(system, columns, unit * ridge, time, left_out, known, owned)
         self.kernel_: Kernel | str = "precomputed" if kernel is None else kernel
         self.X_fit_ = None if kernel is None else X
-        self.dual_coef_ = solution.value.cpu().numpy()
-        self.ridge_, self.stopping_time_, self.tuning_ = ridge, time, tuning
-        self.jitter_ = solution.stats["jitter"]
-        self.solution_status_ = solution.status
+        self.dual_coef_: NDArray[Any] = weighting.scale(fit.dual).cpu().numpy()
+        self.ridge_, self.stopping_time_ = ridge, time
+        self.tuning_: LeaveOneOut | Evidence | dict[float, float] | None = tuning
+        self.jitter_ = fit.jitter / unit
+        self.solution_status_ = fit.status
+        self._weighting = weighting
+        return None if fit.left_out is None else weighting.unscale(fit.left_out).double().cpu().numpy()
+
+    def _fit_large(
+        self,
+        method: str | Method,
+        kernel: Kernel | None,
+        X: NDArray[Any],
+        targets: NDArray[Any],
+        weighting: Weighting,
+        ridge: float,
+        time: float,
+        left_out: bool,
+    ) -> NDArray[Any] | None:
+        """Fit by one of the solvers for many rows; what is left out is then a block of rows, NaN elsewhere."""
+        if kernel is None or weighting.roots is not None or weighting.noise is not None or math.isfinite(time):
+            raise InputError(
+                "solver= goes with a kernel of inputs, without weights or noise of single points and without a stopping time. "
+                "Leave solver and n_centres out; a stored Gram matrix goes to ntkit.solve."
+            )
+        if self.tune == "evidence":
+            raise InputError("tune='evidence' needs the whole Gram matrix. With solver= write tune='loo' or 'auto'.")
+        dtype, device = read_dtype(self.dtype), read_device(self.device)
+        batch = fold_rows(shared_tensor(X), self.input_shape_).to(device=device)
+        y = as_tensor(targets, dtype, device)
+        if self.tune == "auto" and self._has_gains():
+            which = cast(Literal["ntk", "nngp"], self.kernel)
+            network = build_module(self._network(), self.input_shape_, X.shape[1])
+            gains = tune_gains(network, batch, y, which, self.w_std, self.b_std)
+            kernel = gains.limit.ntk if which == "ntk" else gains.limit.nngp
+        ridges = ridge_candidates(self.ridge, dtype) if self.tune is not None else [ridge]
+        fit = fit_large(kernel, batch, y, ridges, method, left_out)
+        centres = fit.solution.centres
+        self.kernel_ = kernel
+        self.X_fit_ = X if centres is None else np.array(X[centres.numpy()])
+        self.dual_coef_ = fit.solution.value.cpu().numpy()
+        self.ridge_, self.stopping_time_, self.tuning_ = fit.ridge, time, fit.errors or None
+        self.jitter_ = fit.solution.stats["jitter"]
+        self.solution_status_ = str(fit.solution.status)
+        self._weighting = weighting
+        if not left_out or fit.held_out is None:
+            return None
+        predictions = np.full(targets.shape, np.nan)
+        rows, values = fit.held_out
+        predictions[rows] = values.double().cpu().numpy()
         return predictions
 
-    def _by_evidence(self, X: NDArray[Any], batch: Tensor, y: Tensor, ridge: float) -> Evidence:
-        if not isinstance(self.kernel, str) or self._is_precomputed():
-            raise InputError(
-                "tune='evidence' chooses the gains of a network, so kernel must be 'ntk' or 'nngp'. Got "
-                f"{self.kernel!r}: write tune='loo', which chooses the ridge of any kernel."
-            )
-        model = build_model(self.model, self.input_shape, X.shape[1])
-        which = cast(Literal["ntk", "nngp"], self.kernel)
-        return tune_by_evidence(model, batch, y, which, self.w_std, self.b_std, ridge)
+    def _fit_kept(
+        self,
+        X: NDArray[Any],
+        targets: NDArray[Any],
+        kept: Any,
+        weights: NDArray[Any] | None = None,
+        noise: NDArray[Any] | None = None,
+        left_out: bool = False,
+    ) -> NDArray[Any] | None:
+        """Fit the points of positive weight, with targets, shape (n_kept,) or (n_kept, k), that are theirs already."""
+        rows = X
+        if not isinstance(kept, slice):
+            rows = X[np.ix_(kept, kept)] if self._is_precomputed() else X[kept]
+        dtype, device = read_dtype(self.dtype), read_device(self.device)
+        weighting = Weighting(
+            None if weights is None else as_tensor(np.sqrt(weights[kept]), dtype, device),
+            None if noise is None else as_tensor(noise[kept], dtype, device),
+        )
+        predictions = self._fit_targets(rows, targets, weighting, left_out)
+        if self._is_precomputed() and len(rows) < len(X):
+            dual = np.zeros((len(X), *targets.shape[1:]), self.dual_coef_.dtype)
+            dual[kept] = self.dual_coef_
+            self.dual_coef_ = dual
+        return predictions
+
+    def _has_gains(self) -> bool:
+        if isinstance(self.kernel, str) and not self._is_precomputed():
+            return True
+        if self.tune == "auto":
+            return False
+        raise InputError(
+            "tune='evidence' chooses the gains of a network, so kernel must be 'ntk' or 'nngp'. Got "
+            f"{self.kernel!r}: write tune='loo', which chooses the ridge of any kernel."
+        )
+
+    def _check_fitted(self) -> None:
+        try:
+            check_is_fitted(self)
+        except _SklearnNotFittedError as error:
+            raise NotFittedError(str(error)) from None
 
     def _scores(self, X: ArrayLike) -> NDArray[Any]:
         """Give K(x, X) times the dual coefficients, shape (n,) or (n, k)."""
-        check_is_fitted(self)
-        dtype, device = read_dtype(self.dtype), read_device(self.device)
+        self._check_fitted()
         with torch.no_grad():
-            dual = _tensor(self.dual_coef_, dtype, device)
+            dual = as_tensor(self.dual_coef_, read_dtype(self.dtype), read_device(self.device))
             scores = torch.cat([gram @ dual for _, gram in self._blocks(X)])
         # scikit-learn expects float64 whatever the estimator computes in.
         return scores.double().cpu().numpy()
@@ -124,40 +249,33 @@ class KernelEstimator(BaseEstimator):
 
         The variance :math:`K(x, x) - K(x, X) A_{2t} K(X, x)`, with the dual coefficients at t being :math:`A_t Y`.
         """
-        check_is_fitted(self)
-        kernel, dtype, device = self.kernel_, read_dtype(self.dtype), read_device(self.device)
+        self._check_fitted()
+        kernel, device = self.kernel_, read_device(self.device)
+        if self._large_solver() is not None:
+            raise InputError("return_std needs the factor of the whole Gram matrix. Leave solver and n_centres out.")
         if not isinstance(kernel, Kernel) or self.X_fit_ is None:
             raise InputError(
                 "return_std needs K(x, x), which a precomputed kernel does not give. Pass the kernel itself as kernel=..."
             )
         with torch.no_grad():
-            gram = kernel(self._batch(self.X_fit_, dtype, device))
-            explained = _explained(gram, self.ridge_ + self.jitter_, 2 * self.stopping_time_)
-            variance = torch.cat([kernel.diag(block) - explained(cross) for block, cross in self._blocks(X)])
+            gram = kernel(as_batch(self, self.X_fit_, device))
+            unit = self._weighting.ridge_unit(gram.diagonal())
+            system = self._weighting.apply_to_gram(gram, owned=isinstance(kernel, InfiniteWidthKernel))
+            explained = _explained(system, unit * (self.ridge_ + self.jitter_), 2 * self.stopping_time_)
+            parts = [
+                kernel.diag(block) - explained(self._weighting.scale(cross.mT).mT) for block, cross in self._blocks(X)
+            ]
         # At a training point without ridge the variance is zero, and rounding has no sign.
-        return variance.clamp_min(0).sqrt().double().cpu().numpy()
+        return torch.cat(parts).clamp_min(0).sqrt().double().cpu().numpy()
 
     def _blocks(self, X: ArrayLike) -> Iterator[tuple[Tensor, Tensor]]:
         """Check the rows, and give them with K(x, X) a block at a time."""
-        rows = validate_data(self, X, reset=False, dtype=numpy_dtype(self.dtype))
-        dtype, device, kernel = read_dtype(self.dtype), read_device(self.device), self.kernel_
-        points = None if self.X_fit_ is None else self._batch(self.X_fit_, dtype, device)
-        size = max(_FEWEST_BLOCK_ROWS, _BLOCK_BYTES // (len(self.dual_coef_) * dtype.itemsize))
-        for start in range(0, len(rows), size):
-            block = self._batch(rows[start : start + size], dtype, device)
-            yield block, kernel(block, points) if isinstance(kernel, Kernel) else block
-
-    def _batch(self, X: NDArray[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
-        return fold_rows(_tensor(X, dtype, device), check_input_shape(self.input_shape))
-
-
-def _dual(gram: Tensor, y: Tensor, ridge: float, time: float) -> Solution:
-    """Give A_t y: the dual coefficients of gradient flow from zero after the time given."""
-    if math.isinf(time):
-        return solve(gram, y, ridge=ridge)
-    flow = SquaredError(gram, y if y.ndim == 2 else y[:, None], ridge, owned=False)
-    value = flow.weights([time], None)[0].reshape(y.shape)
-    return Solution(value, flow.status, {"jitter": 0.0})
+        rows = read_features(self, X, fitting=False)
+        device, kernel = read_device(self.device), self.kernel_
+        points = None if self.X_fit_ is None else as_batch(self, self.X_fit_, device)
+        for block in row_blocks(len(rows), block_rows(len(self.dual_coef_), read_dtype(self.dtype).itemsize)):
+            batch = as_batch(self, rows[block], device)
+            yield batch, kernel(batch, points) if isinstance(kernel, Kernel) else batch
 
 
 def _explained(gram: Tensor, ridge: float, time: float) -> Callable[[Tensor], Tensor]:
@@ -169,8 +287,3 @@ def _explained(gram: Tensor, ridge: float, time: float) -> Callable[[Tensor], Te
     # K(x, X) has nothing along directions whose eigenvalue is only rounding.
     weights = torch.where(spectrum.clean != 0, flow_filter(spectrum.shifted(ridge), time), 0)
     return lambda cross: ((cross @ spectrum.vectors) ** 2) @ weights
-
-
-def _tensor(array: NDArray[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
-    # A copy only where torch needs one: it cannot hold negative strides and warns about read-only memory.
-    return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device=device, dtype=dtype)

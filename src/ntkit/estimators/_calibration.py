@@ -28,7 +28,7 @@ def probabilities(values: NDArray[Any], temperature: float) -> NDArray[Any]:
     return np.asarray(softmax(values / temperature, axis=1))
 
 
-def fit_temperature(values: NDArray[Any], codes: NDArray[np.intp]) -> float:
+def fit_temperature(values: NDArray[Any], codes: NDArray[np.intp], weights: NDArray[Any] | None = None) -> float:
     r"""Give the most probable temperature T > 0 of softmax(values / T).
 
     With a prior: log T is normal with mean 0 and deviation 1, one point's worth of a belief in T = 1, so that T stays away
@@ -40,6 +40,8 @@ def fit_temperature(values: NDArray[Any], codes: NDArray[np.intp]) -> float:
         Shape (n, C), from models that have not seen the point of their row.
     codes
         Shape (n,), the classes, 0 to C - 1.
+    weights
+        Shape (n,), how often each point counts. Default None: once.
 
     Examples
     --------
@@ -48,10 +50,10 @@ def fit_temperature(values: NDArray[Any], codes: NDArray[np.intp]) -> float:
     >>> sure < unsure
     True
     """
-    rows = np.arange(len(codes))
+    rows, counts = np.arange(len(codes)), np.ones(len(codes)) if weights is None else weights
 
     def loss(log_temperature: float) -> float:
-        likelihood = log_softmax(values * math.exp(-log_temperature), axis=1)[rows, codes].sum()
+        likelihood = counts @ log_softmax(values * math.exp(-log_temperature), axis=1)[rows, codes]
         return log_temperature**2 / 2 - float(likelihood)
 
     found = minimize_scalar(loss, bounds=_LOG_BOUNDS, method="bounded", options={"xatol": 1e-7})

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 from torch import nn
 
+from ntkit.common import DEPRECATED
 from ntkit.errors import InputError
 from ntkit.kernels import Kernel
+from ntkit.solvers import Method
 
 from ._base import KernelEstimator
 from ._calibration import fit_temperature, logits, probabilities
-from ._settings import numpy_dtype
+from ._inputs import read_features, read_labels
+from ._parameters import document
+from ._tuning import Candidates
+from ._weighting import kept_rows, read_weights
 
 __all__ = ["NTKClassifier"]
 
 
+@document
 class NTKClassifier(ClassifierMixin, KernelEstimator):
     r"""Classification with the exact infinite-width kernel of a network.
 
@@ -37,41 +44,20 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
 
     Parameters
     ----------
-    model : torch.nn.Module, optional
-        The network. None is a ReLU network of three hidden layers.
-    input_shape : tuple of int, optional
-        The shape of one input of the model, such as ``(3, 32, 32)``: images come flattened, one a row of X.
-    kernel : {"ntk", "nngp", "precomputed"} or Kernel
-        Which kernel of the model; or your own kernel, in place of a model; or ``"precomputed"``: X is then the Gram
-        matrix K(X, X) at fit and K(x, X), shape (n_test, n_train), at predict.
-    ridge : float, sequence of float or "auto"
-        r, relative to ``trace(K)/n``, so that the scale of the kernel never changes an answer. Candidates (a sequence, or
-        "auto" for half decades from 1e-8 to 10, from 1e-5 in float32) go with ``tune="loo"``.
-    w_std, b_std : float
-        The gains of every weight and bias of the model, as in :func:`ntkit.infinite_width`. Unused where ``kernel`` is
-        a Kernel or precomputed.
-    dtype : {"float64", "float32"}
-        What kernel and solution are computed in.
-    device : str or torch.device, optional
-        Where. None is the CPU. Results are NumPy arrays always.
-    stopping_time : float, sequence of float, "auto" or None
-        t; None is infinity. Time is that of the flow above: with learning rate :math:`\eta` on half the summed squared
-        error, t is :math:`\eta` times the steps, so the useful times are in units of one over the eigenvalues of K. Candidates
-        (a sequence, or "auto" for half decades from 1 to 1e10 over trace(K), and infinity) go with ``tune="loo"``.
-    tune : {"loo", "evidence"}, optional
-        ``"loo"``: by the leave-one-out error, mean squared over points and columns, in closed form
-        (:func:`ntkit.leave_one_out`), choose which of ridge and stopping time are given as candidates; where neither is,
-        the ridge. ``"evidence"``: by the marginal likelihood of the targets under the Gaussian process with covariance K,
-        choose ridge, w_std and b_std, starting from those given, or from ridge 1e-2 and b_std 0.1 in place of zeros
-        (:func:`ntkit.evidence`); for ``kernel="ntk"`` or ``"nngp"``.
+    {parameters}
     encoding : {"centered", "arora", "one-hot"}
         The targets of a point of class c: ``"centered"`` :math:`e_c - 1/C`, ``"arora"`` :math:`e_c - 0.1` (Arora et al. [2]_;
         the same for ten classes), ``"one-hot"`` :math:`e_c`. They differ by one number in all columns, so the scores differ by
-        one function of x in all columns: without tuning, classes and probabilities are the same.
+        one function of x in all columns: without tuning, classes and probabilities are the same. Default ``"centered"``.
     calibration : {"loo"}, optional
         ``"loo"``: the probabilities are softmax(C f / T), with the temperature T most probable given the leave-one-out
         scores, which are those of models that have not seen the point (:func:`ntkit.leave_one_out`), under a weak prior
-        around T = 1. It makes a fit two to three times as long. None: T = 1.
+        around T = 1. They come from the factorisation of the fit, which takes less than twice as long with them. None:
+        T = 1. Default ``"loo"``.
+    class_weight : dict, "balanced" or None
+        Weights of the classes, multiplied with ``sample_weight``; ``"balanced"`` is inversely proportional to their frequency.
+        Weights act through the ridge: with r = 0 the training labels are fitted exactly, whatever their weights. Default
+        None.
 
     Attributes
     ----------
@@ -79,24 +65,15 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
         The labels, sorted.
     temperature_ : float
         T.
-    kernel_ : Kernel
-        The kernel in use, or the string ``"precomputed"``.
-    X_fit_ : ndarray of shape (n_train, n_features)
-        The training inputs; None when precomputed.
     dual_coef_ : ndarray of shape (n_train,) for two classes, (n_train, C) for more
         The coefficients a in f(x) = K(x, X) a.
-    ridge_, stopping_time_ : float
-        Those in use; infinity is training to the end.
-    tuning_ : LeaveOneOut, Evidence or None
-        What the tuning found.
-    jitter_ : float
-        What was added to the ridge because the Gram matrix is singular.
-    solution_status_ : str
-        How the linear system was solved, and whether it needed jitter.
-    n_features_in_ : int
-        The number of columns of X at fit.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Their names, where X had string names for all.
+    {attributes}
+
+    See Also
+    --------
+    NTKRegressor : the same for numbers as targets.
+    LabelAwareClassifier : with a kernel that has seen the labels.
+    ntkit.tabular_pipeline : with the preparation of a data frame in front.
 
     References
     ----------
@@ -108,52 +85,84 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
     >>> import ntkit
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
-    >>> model = ntkit.NTKClassifier().fit(X[::4], y[::4])
-    >>> bool(model.score(X[1::4], y[1::4]) > 0.9)
+    >>> classifier = ntkit.NTKClassifier().fit(X[::4], y[::4])
+    >>> bool(classifier.score(X[1::4], y[1::4]) > 0.9)
     True
     """
 
     def __init__(
         self,
-        model: nn.Module | None = None,
+        module: nn.Module | None = None,
+        *,
         input_shape: Sequence[int] | None = None,
         kernel: str | Kernel = "ntk",
-        ridge: float | str | Sequence[float] = 0.0,
         w_std: float = 2**0.5,
         b_std: float = 0.0,
-        dtype: str | torch.dtype = "float64",
-        device: str | torch.device | None = None,
-        stopping_time: float | str | Sequence[float] | None = None,
-        tune: str | None = None,
         encoding: str = "centered",
         calibration: str | None = "loo",
+        class_weight: Mapping[Any, float] | str | None = None,
+        ridge: Candidates = 0.0,
+        stopping_time: Candidates = None,
+        tune: str | None = None,
+        dtype: str | torch.dtype = "float64",
+        device: str | torch.device | None = None,
+        solver: str | Method | None = None,
+        n_centres: int | None = None,
+        model: nn.Module | None = DEPRECATED,
     ) -> None:
-        super().__init__(model, input_shape, kernel, ridge, w_std, b_std, dtype, device, stopping_time, tune)
+        super().__init__(
+            module,
+            input_shape=input_shape,
+            kernel=kernel,
+            w_std=w_std,
+            b_std=b_std,
+            ridge=ridge,
+            stopping_time=stopping_time,
+            tune=tune,
+            dtype=dtype,
+            device=device,
+            solver=solver,
+            n_centres=n_centres,
+            model=model,
+        )
         self.encoding = encoding
         self.calibration = calibration
+        self.class_weight = class_weight
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> NTKClassifier:
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> NTKClassifier:
         """Compute the Gram matrix and solve for the dual coefficients.
 
         Parameters
         ----------
-        X : array of shape (n_train, n_features), or the Gram matrix (n_train, n_train) when precomputed
+        X : array or sparse matrix of shape (n_train, n_features), or array of shape (n_train, channels, ...)
+            The inputs; the Gram matrix (n_train, n_train) when precomputed.
         y : array of shape (n_train,)
-            Labels of any type: integers, strings, booleans.
+            Labels of one type: integers, strings, booleans.
+        sample_weight : array of shape (n_train,), optional
+            Weights of the points in the squared error, not negative; zero leaves a point out. Default None: all one.
         """
         # The copy keeps a later change of the caller's array out of the predictions.
-        rows, labels = validate_data(self, X, y, dtype=numpy_dtype(self.dtype), copy=not self._is_precomputed())
+        rows, labels = read_features(self, X, fitting=True, copy=self._keeps_rows(), y=read_labels(y))
         check_classification_targets(labels)
-        self.classes_, codes = np.unique(column_or_1d(labels, warn=True), return_inverse=True)
+        labels = column_or_1d(labels, warn=True)
+        weights = read_weights(sample_weight, rows)
+        if self.class_weight is not None:
+            by_class = compute_sample_weight(self.class_weight, labels)
+            weights = by_class if weights is None else weights * by_class
+        kept = kept_rows(weights)
+        self.classes_, codes = np.unique(labels[kept], return_inverse=True)
         count = len(self.classes_)
         if count < 2:
             raise InputError(f"y must hold at least two classes. Got one class, {self.classes_[0]!r}.")
         offset = self._offset(count)
-        if self.calibration not in ("loo", None):
-            raise InputError(f"calibration must be 'loo' or None. Got {self.calibration!r}.")
+        self._check_calibration()
         targets = 2.0 * codes - 1.0 if count == 2 else np.eye(count)[codes] - offset
-        left_out = self._fit_targets(rows, targets, left_out=self.calibration is not None)
-        self.temperature_ = 1.0 if left_out is None else fit_temperature(logits(left_out, count), codes)
+        left_out = self._fit_kept(rows, targets, kept, weights, left_out=self.calibration is not None)
+        self.temperature_ = 1.0
+        if left_out is not None:
+            known = np.isfinite(left_out).reshape(len(codes), -1).all(axis=1)
+            counts = None if weights is None else weights[kept][known]
+            self.temperature_ = fit_temperature(logits(left_out[known], count), codes[known], counts)
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
@@ -174,6 +183,10 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
         The temperature T, ``temperature_``, calibrates it.
         """
         return probabilities(logits(self.decision_function(X), len(self.classes_)), self.temperature_)
+
+    def _check_calibration(self) -> None:
+        if self.calibration not in ("loo", None):
+            raise InputError(f"calibration must be 'loo' or None. Got {self.calibration!r}.")
 
     def _offset(self, classes: int) -> float:
         offsets = {"centered": 1 / classes, "arora": 0.1, "one-hot": 0.0}

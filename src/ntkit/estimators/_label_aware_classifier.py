@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
-from torch import nn
+from torch import Tensor, nn
 
-from ntkit.errors import InputError
+from ntkit.common import DEPRECATED, check_gram_memory, warn_renamed
+from ntkit.errors import InputError, NotFittedError
 from ntkit.kernels import Kernel
 from ntkit.labels import STRENGTHS, Definiteness, LabelAware, PairEstimator, shift_needed
 from ntkit.solvers import check_ridge
 
-from ._base import KernelEstimator
 from ._classifier import NTKClassifier
+from ._inputs import as_batch, as_tensor
+from ._regression import DualFit, fit_dual
 from ._settings import build_kernel, read_device, read_dtype
+from ._weighting import Weighting
 
 __all__ = ["LabelAwareClassifier"]
+
+_FOLDS = 5
 
 
 class LabelAwareClassifier(NTKClassifier):
@@ -36,28 +42,35 @@ class LabelAwareClassifier(NTKClassifier):
 
     Parameters
     ----------
-    model : torch.nn.Module, optional
-        The network of the base kernel K. None is a ReLU network of three hidden layers.
+    module : torch.nn.Module, optional
+        The network of the base kernel K. Default None: a ReLU network of three hidden layers.
     input_shape : tuple of int, optional
-        The shape of one input of the model, such as ``(3, 32, 32)``: images come flattened, one a row of X.
+        The shape of one input of the module, such as ``(3, 32, 32)``, where X comes flattened. Default None.
     kernel : {"ntk", "nngp"} or Kernel
-        Which kernel of the model; or your own base kernel, in place of a model.
+        Which kernel of the module; or your own base kernel, in place of a module. Default ``"ntk"``.
     pairs : {"kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2"} or PairEstimator
-        The estimator Z of "same class?".
+        The estimator Z of "same class?". Default ``"kr-v1"``.
     strength : float, sequence of float or "auto"
         The size of the label-aware part relative to K. Of several, the one that best predicts training points left out of the
-        fit is taken; "auto" is those of the paper, 0.001, 0.01, 0.1 and 1.
+        fit is taken; "auto" is those of the paper, 0.001, 0.01, 0.1 and 1. Default ``"auto"``.
     ridge : float
         r, relative to ``trace(K)/n``; also that of K^-1 in ``"kr-v2"`` and of the regressions that choose the strength.
+        Default 0.
     solver : {"exact", "fjlt"}
-        Of ``"fjlt-v1"`` and ``"fjlt-v2"``: over all pairs, or the sketch of the paper.
+        Of ``"fjlt-v1"`` and ``"fjlt-v2"``: over all pairs, or the sketch of the paper. Default ``"exact"``.
     eps : float
-        The relative accuracy of the sketch.
+        The relative accuracy of the sketch. Default 0.1.
     validation : int or float
         How strengths are compared: the number of folds, or the fraction of the points in a single validation set.
+        Default 5.
+    calibration : {"cv"}, optional
+        ``"cv"``: the temperature of the probabilities, ``temperature_``, is fitted to scores by models whose kernel and whose
+        regression were fitted without the point's label, in five folds; only the strength is that of all points. (The
+        leave-one-out formula would not do: the kernel itself has seen every label.) A fit takes about five times as long with
+        it. None: T = 1. Default ``"cv"``.
     random_state : int, RandomState or None
-        Of splits and sketches.
-    w_std, b_std, dtype, device, encoding, calibration
+        Of splits and sketches. Default None.
+    w_std, b_std, encoding, dtype, device, model
         As in :class:`NTKClassifier`.
 
     Attributes
@@ -76,6 +89,11 @@ class LabelAwareClassifier(NTKClassifier):
     classes_, ridge_, X_fit_, dual_coef_, jitter_, solution_status_, temperature_, n_features_in_, feature_names_in_
         As in :class:`NTKClassifier`.
 
+    See Also
+    --------
+    ntkit.LabelAware : the kernel.
+    NTKClassifier : without it.
+
     References
     ----------
     .. [1] Chen, He, Su, "Label-Aware Neural Tangent Kernel: Toward Better Generalization and Local Elasticity", 2020.
@@ -85,81 +103,151 @@ class LabelAwareClassifier(NTKClassifier):
     >>> import ntkit
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
-    >>> model = ntkit.LabelAwareClassifier(pairs="fjlt-v1", random_state=0).fit(X[::8], y[::8])
-    >>> bool(model.score(X[1::8], y[1::8]) > 0.9)
+    >>> classifier = ntkit.LabelAwareClassifier(pairs="fjlt-v1", random_state=0).fit(X[::8], y[::8])
+    >>> bool(classifier.score(X[1::8], y[1::8]) > 0.9)
     True
     """
 
     def __init__(
         self,
-        model: nn.Module | None = None,
-        input_shape: Sequence[int] | None = None,
-        kernel: str | Kernel = "ntk",
+        module: nn.Module | None = None,
+        *,
         pairs: str | PairEstimator = "kr-v1",
         strength: float | str | Sequence[float] = "auto",
-        ridge: float = 0.0,
         solver: str = "exact",
         eps: float = 0.1,
         validation: int | float = 5,
         random_state: int | np.random.RandomState | None = None,
+        input_shape: Sequence[int] | None = None,
+        kernel: str | Kernel = "ntk",
         w_std: float = 2**0.5,
         b_std: float = 0.0,
+        encoding: str = "centered",
+        calibration: str | None = "cv",
+        ridge: float = 0.0,
         dtype: str | torch.dtype = "float64",
         device: str | torch.device | None = None,
-        encoding: str = "centered",
-        calibration: str | None = "loo",
+        model: nn.Module | None = DEPRECATED,
     ) -> None:
-        super().__init__(
-            model, input_shape, kernel, ridge, w_std, b_std, dtype, device, encoding=encoding, calibration=calibration
-        )
+        gains: dict[str, Any] = {"w_std": w_std, "b_std": b_std}
+        place: dict[str, Any] = {"dtype": dtype, "device": device}
+        targets: dict[str, Any] = {"encoding": encoding, "calibration": calibration, "ridge": ridge}
+        super().__init__(module, input_shape=input_shape, kernel=kernel, model=model, **gains, **place, **targets)
         self.pairs = pairs
         self.strength = strength
-        self.solver = solver
+        self.solver: str = solver
         self.eps = eps
         self.validation = validation
         self.random_state = random_state
 
-    def _fit_targets(self, X: NDArray[Any], targets: NDArray[Any], left_out: bool = False) -> NDArray[Any] | None:
+    def _large_solver(self) -> None:
+        """Give none: the label-aware kernel needs every pair of points; ``solver`` names its own."""
+        return None
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> LabelAwareClassifier:  # type: ignore[override]
+        """Fit the label-aware kernel to the labels, then the regression.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_train, n_features), or array of shape (n_train, channels, ...)
+            The inputs.
+        y : array of shape (n_train,)
+            Labels of one type: integers, strings, booleans.
+        """
+        super().fit(X, y)
+        return self
+
+    def _fit_targets(
+        self, X: NDArray[Any], targets: NDArray[Any], weighting: Weighting, left_out: bool = False
+    ) -> NDArray[Any] | None:
         """Fit the label-aware kernel to the classes that the targets stand for, then the regression on its Gram matrix."""
         dtype, device = read_dtype(self.dtype), read_device(self.device)
-        base = build_kernel(self.kernel, self.model, self.input_shape, X.shape[1], self.w_std, self.b_std)
+        base = build_kernel(self.kernel, self._network(), self.input_shape_, X.shape[1], self.w_std, self.b_std)
         if base is None:
             raise InputError(
                 "a label-aware kernel needs the inputs, so kernel must not be 'precomputed'. Write "
                 "ntkit.LabelAware(base).fit_gram(x, y, gram=...), which takes a base Gram matrix and gives the label-aware one."
             )
         ridge = check_ridge(self.ridge)  # type: ignore[arg-type]  # refuses what is not a number
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        check_gram_memory(len(X), len(X), dtype, device, matrices=4, what="a fit")
+        generator = torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        batch, y = as_batch(self, X, device), as_tensor(targets, dtype, device)
+        codes = y > 0 if y.ndim == 1 else y.argmax(1)
+        with torch.no_grad():
+            gram = base(batch)
+            aware, shift, fit = self._regress(base, batch, codes, y, gram, self._strengths(), ridge, generator)
+            predictions = None
+            if left_out:
+                predictions = self._cross_fit(base, batch, codes, y, gram, aware.strength, ridge, generator)
+        self.kernel_: Kernel | str = aware
+        self.X_fit_ = X
+        self.dual_coef_ = fit.dual.cpu().numpy()
+        self.jitter_, self.solution_status_ = fit.jitter, fit.status
+        self.shift_, self.ridge_ = shift, ridge
+        self.strength_, self.search_ = aware.strength, aware.search
+        return None if predictions is None else predictions.double().cpu().numpy()
+
+    def _regress(
+        self,
+        base: Kernel,
+        x: Tensor,
+        codes: Tensor,
+        y: Tensor,
+        gram: Tensor,
+        strength: float | Sequence[float],
+        ridge: float,
+        generator: torch.Generator,
+    ) -> tuple[LabelAware, float, DualFit]:
+        """Give the label-aware kernel of these points, the shift of its Gram matrix, and the regression on it."""
         aware = LabelAware(
             base,
             self.pairs,
-            self._strengths(),
+            strength,
             solver=self.solver,
             eps=self.eps,
             ridge=ridge,
             validation=self.validation,
-            generator=torch.Generator().manual_seed(seed),
+            generator=generator,
         )
-        codes = torch.from_numpy(targets > 0 if targets.ndim == 1 else targets.argmax(1)).to(device)
-        with torch.no_grad():
-            gram = aware.fit_gram(self._batch(X, dtype, device), codes)
-            shift = shift_needed(gram, ridge)
-            gram.diagonal().add_(shift)
-        regression = KernelEstimator(kernel="precomputed", ridge=ridge, dtype=self.dtype, device=self.device)
-        predictions = regression._fit_targets(gram.cpu().numpy(), targets, left_out)
-        self.kernel_: Kernel | str = aware
-        self.X_fit_ = X
-        self.dual_coef_ = regression.dual_coef_
-        self.jitter_, self.solution_status_ = regression.jitter_, regression.solution_status_
-        self.shift_, self.ridge_ = shift, ridge
-        self.strength_, self.search_ = aware.strength, aware.search
-        return predictions
+        matrix = aware.fit_gram(x, codes, gram)
+        shift = shift_needed(matrix, ridge)
+        matrix.diagonal().add_(shift)
+        return aware, shift, fit_dual(matrix, y, ridge, math.inf, left_out=False)
+
+    def _cross_fit(
+        self,
+        base: Kernel,
+        x: Tensor,
+        codes: Tensor,
+        y: Tensor,
+        gram: Tensor,
+        strength: float,
+        ridge: float,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Give the scores of each point by kernel and regression without its fold, shaped like y; NaN where there is none."""
+        folds = _folds(codes, generator)
+        scores = torch.full_like(y, math.nan)
+        for fold in range(int(folds.max()) + 1):
+            held, rest = (folds == fold).nonzero()[:, 0], (folds != fold).nonzero()[:, 0]
+            if len(codes[rest].unique()) < 2:
+                continue  # nothing to tell apart
+            own = gram[rest[:, None], rest]
+            aware, _, fit = self._regress(base, x[rest], codes[rest], y[rest], own, strength, ridge, generator)
+            scores[held] = aware.from_base(gram[held[:, None], rest], x[held], x[rest]) @ fit.dual
+        return scores
+
+    def _check_calibration(self) -> None:
+        if self.calibration == "loo":
+            warn_renamed("calibration='loo'", "calibration='cv'", stacklevel=5)
+        elif self.calibration not in ("cv", None):
+            raise InputError(f"calibration must be 'cv' or None. Got {self.calibration!r}.")
 
     @property
     def definiteness_(self) -> Definiteness:
         """The smallest eigenvalue of the training Gram matrix, and what it needs to be definite."""
         if not isinstance(getattr(self, "kernel_", None), LabelAware):
-            raise AttributeError("definiteness_ is there after fit(X, y).")
+            raise NotFittedError("definiteness_ is there after fit(X, y).")
         aware: LabelAware = self.kernel_  # type: ignore[assignment]
         return aware.definiteness()
 
@@ -169,3 +257,12 @@ class LabelAwareClassifier(NTKClassifier):
         if self.strength != "auto":
             raise InputError(f"strength must be a number, a sequence of numbers or 'auto'. Got {self.strength!r}.")
         return STRENGTHS
+
+
+def _folds(codes: Tensor, generator: torch.Generator) -> Tensor:
+    """Give each point a fold, shape (n,), at most five, classes shared out alike."""
+    drawn = torch.randperm(len(codes), generator=generator).to(codes.device)
+    order = drawn[codes[drawn].to(torch.int64).sort(stable=True).indices]
+    folds = torch.empty(len(codes), dtype=torch.int64, device=codes.device)
+    folds[order] = torch.arange(len(codes), device=codes.device) % min(_FOLDS, len(codes))
+    return folds

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import validate_data
+from torch import nn
+
+from ntkit.common import DEPRECATED
+from ntkit.kernels import Kernel
+from ntkit.solvers import Method
 
 from ._base import KernelEstimator
+from ._inputs import read_features
+from ._parameters import document
 from ._settings import numpy_dtype
+from ._tuning import Candidates
+from ._weighting import kept_rows, read_noise, read_weights
 
 __all__ = ["NTKRegressor"]
 
 
+@document
 class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
     r"""Regression with the exact infinite-width kernel of a network.
 
@@ -22,61 +33,29 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
               A = K(X, X) + r\,\tfrac{\operatorname{tr} K}{n} I
 
     With the NTK and r = 0 this is the infinitely wide network trained on the squared loss from zero output by gradient flow,
-    for the time t; kernel regression at its end, t infinite [1]_ [2]_. With the NNGP kernel only the last layer is
-    trained. Targets are used as they are: nothing is
-    centred or scaled. Far from zero they are better standardised, for instance with
-    ``sklearn.compose.TransformedTargetRegressor(regressor, transformer=StandardScaler())``.
+    for the time t; kernel regression at its end, t infinite [1]_ [2]_. With the NNGP kernel only the last layer is trained.
 
     Parameters
     ----------
-    model : torch.nn.Module, optional
-        The network. None is a ReLU network of three hidden layers.
-    input_shape : tuple of int, optional
-        The shape of one input of the model, such as ``(3, 32, 32)``: images come flattened, one a row of X.
-    kernel : {"ntk", "nngp", "precomputed"} or Kernel
-        Which kernel of the model; or your own kernel, in place of a model; or ``"precomputed"``: X is then the Gram
-        matrix K(X, X) at fit and K(x, X), shape (n_test, n_train), at predict.
-    ridge : float, sequence of float or "auto"
-        r, relative to ``trace(K)/n``, so that the scale of the kernel never changes an answer. Candidates (a sequence, or
-        "auto" for half decades from 1e-8 to 10, from 1e-5 in float32) go with ``tune="loo"``.
-    w_std, b_std : float
-        The gains of every weight and bias of the model, as in :func:`ntkit.infinite_width`. Unused where ``kernel`` is
-        a Kernel or precomputed.
-    dtype : {"float64", "float32"}
-        What kernel and solution are computed in.
-    device : str or torch.device, optional
-        Where. None is the CPU. Results are NumPy arrays always.
-    stopping_time : float, sequence of float, "auto" or None
-        t; None is infinity. Time is that of the flow above: with learning rate :math:`\eta` on half the summed squared
-        error, t is :math:`\eta` times the steps, so the useful times are in units of one over the eigenvalues of K. Candidates
-        (a sequence, or "auto" for half decades from 1 to 1e10 over trace(K), and infinity) go with ``tune="loo"``.
-    tune : {"loo", "evidence"}, optional
-        ``"loo"``: by the leave-one-out error, mean squared over points and columns, in closed form
-        (:func:`ntkit.leave_one_out`), choose which of ridge and stopping time are given as candidates; where neither is,
-        the ridge. ``"evidence"``: by the marginal likelihood of the targets under the Gaussian process with covariance K,
-        choose ridge, w_std and b_std, starting from those given, or from ridge 1e-2 and b_std 0.1 in place of zeros
-        (:func:`ntkit.evidence`); for ``kernel="ntk"`` or ``"nngp"``.
+    {parameters}
+    normalize_y : bool
+        Fit targets brought to mean 0 and variance 1 per output, and give predictions and standard deviations in the units of
+        the targets. Recommended with ``tune="auto"``, and wherever the targets are far from zero. Default False: the targets
+        are used as they are.
 
     Attributes
     ----------
-    kernel_ : Kernel
-        The kernel in use, or the string ``"precomputed"``.
-    X_fit_ : ndarray of shape (n_train, n_features)
-        The training inputs; None when precomputed.
     dual_coef_ : ndarray of shape (n_train,) or (n_train, n_outputs)
-        The coefficients a in f(x) = K(x, X) a.
-    ridge_, stopping_time_ : float
-        Those in use; infinity is training to the end.
-    tuning_ : LeaveOneOut, Evidence or None
-        What the tuning found.
-    jitter_ : float
-        What was added to the ridge because the Gram matrix is singular.
-    solution_status_ : str
-        How the linear system was solved, and whether it needed jitter.
-    n_features_in_ : int
-        The number of columns of X at fit.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Their names, where X had string names for all.
+        The coefficients a in f(x) = K(x, X) a, of the normalised targets where they are normalised.
+    y_mean_, y_scale_ : ndarray of shape () or (n_outputs,)
+        What the targets were shifted and divided by; 0 and 1 without ``normalize_y``.
+    {attributes}
+
+    See Also
+    --------
+    NTKClassifier : the same for classes.
+    ntkit.posterior : mean and covariance of trained networks at any time.
+    ntkit.tabular_pipeline : with the preparation of a data frame in front.
 
     References
     ----------
@@ -88,10 +67,13 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
     >>> import ntkit
     >>> from sklearn.datasets import make_friedman1
     >>> X, y = make_friedman1(300, random_state=0)
-    >>> model = ntkit.NTKRegressor(b_std=0.1, ridge=1e-3).fit(X[:200], y[:200])
-    >>> bool(model.score(X[200:], y[200:]) > 0.8)
+    >>> regressor = ntkit.NTKRegressor(b_std=0.1, ridge=1e-3).fit(X[:200], y[:200])
+    >>> bool(regressor.score(X[200:], y[200:]) > 0.8)
     True
-    >>> tuned = ntkit.NTKRegressor(b_std=0.1, tune="loo").fit(X[:200], y[:200])
+
+    Nothing to choose by hand:
+
+    >>> tuned = ntkit.NTKRegressor(tune="auto", normalize_y=True).fit(X[:200], y[:200])
     >>> bool(tuned.score(X[200:], y[200:]) > 0.8)
     True
     >>> mean, std = tuned.predict(X[200:], return_std=True)
@@ -99,20 +81,65 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
     ((100,), (100,))
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> NTKRegressor:
+    def __init__(
+        self,
+        module: nn.Module | None = None,
+        *,
+        normalize_y: bool = False,
+        input_shape: Sequence[int] | None = None,
+        kernel: str | Kernel = "ntk",
+        w_std: float = 2**0.5,
+        b_std: float = 0.0,
+        tune: str | None = None,
+        ridge: Candidates = 0.0,
+        stopping_time: Candidates = None,
+        dtype: str | torch.dtype = "float64",
+        device: str | torch.device | None = None,
+        solver: str | Method | None = None,
+        n_centres: int | None = None,
+        model: nn.Module | None = DEPRECATED,
+    ) -> None:
+        gains: dict[str, Any] = {"w_std": w_std, "b_std": b_std}
+        place: dict[str, Any] = {"dtype": dtype, "device": device, "solver": solver, "n_centres": n_centres}
+        tuning: dict[str, Any] = {"ridge": ridge, "stopping_time": stopping_time, "tune": tune}
+        super().__init__(module, input_shape=input_shape, kernel=kernel, model=model, **gains, **place, **tuning)
+        self.normalize_y = normalize_y
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, noise: ArrayLike | None = None
+    ) -> NTKRegressor:
         """Compute the Gram matrix and solve for the dual coefficients.
 
         Parameters
         ----------
-        X : array of shape (n_train, n_features), or the Gram matrix (n_train, n_train) when precomputed
+        X : array or sparse matrix of shape (n_train, n_features), or array of shape (n_train, channels, ...)
+            The inputs; the Gram matrix (n_train, n_train) when precomputed.
         y : array of shape (n_train,) or (n_train, n_outputs)
+            The targets.
+        sample_weight : array of shape (n_train,), optional
+            Weights of the points in the squared error, not negative. They act through the ridge: with ``ridge=0`` the
+            targets are fitted exactly, whatever their weights. Zero leaves a point out. Default None: all one.
+        noise : float or array of shape (n_train,), optional
+            The variance of the noise of each target, in the squared units of the targets; added to the diagonal of K, besides
+            the ridge. Default None: no noise.
         """
         dtype = numpy_dtype(self.dtype)
         # The copy keeps a later change of the caller's array out of the predictions.
-        rows, targets = validate_data(
-            self, X, y, dtype=dtype, multi_output=True, y_numeric=True, copy=not self._is_precomputed()
-        )
-        self._fit_targets(rows, np.asarray(targets, dtype=dtype))
+        rows, given = read_features(self, X, fitting=True, copy=self._keeps_rows(), y=y)
+        weights, variances = read_weights(sample_weight, rows), read_noise(noise, len(rows))
+        kept = kept_rows(weights)
+        targets = np.asarray(given, dtype=dtype)[kept]
+        self.y_mean_, self.y_scale_ = np.zeros(targets.shape[1:]), np.ones(targets.shape[1:])
+        if self.normalize_y:
+            counted = None if weights is None else weights[kept]
+            self.y_mean_ = np.average(targets, axis=0, weights=counted)
+            spread = np.sqrt(np.average((targets - self.y_mean_) ** 2, axis=0, weights=counted))
+            self.y_scale_ = np.where(spread > 0, spread, 1.0)
+            targets = ((targets - self.y_mean_) / self.y_scale_).astype(dtype)
+        if variances is not None:
+            # Outputs share one kernel matrix, and with it the noise: of several the mean scale is taken.
+            variances = variances / np.mean(self.y_scale_**2)
+        self._fit_kept(rows, targets, kept, weights, variances)
         return self
 
     @overload
@@ -126,7 +153,7 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
 
         Parameters
         ----------
-        X : array of shape (n_test, n_features), or K(X_test, X_train) when precomputed
+        X : array as at fit, of n_test inputs, or K(X_test, X_train) when precomputed
         return_std : bool
             Give the standard deviation too: that of the Gaussian process with covariance K, conditioned on the targets
             with the ridge as the variance of their noise,
@@ -136,18 +163,19 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             which at finite t is the spread of gradient flows that start at draws of that process and fit targets with
             noise drawn anew. For ``kernel="nngp"`` and infinite t this is the exact Bayesian posterior of the infinitely wide
             network. For ``kernel="ntk"`` the prior covariance is the NTK, not the network's own; the spread of trained
-            networks is ``ntkit.posterior``. It is in the units of K, whatever the scale of the targets: standardise
-            them, or let ``tune="evidence"`` fit that scale. It costs as much as the fit.
+            networks is ``ntkit.posterior``. It is in the units of K, whatever the scale of the targets: with ``normalize_y``
+            times their standard deviation, so in their units; ``tune="evidence"`` fits that scale. It costs as much as the
+            fit. Default False.
 
         Returns
         -------
         mean : ndarray
             f(X).
         std : ndarray of the same shape
-            Only with ``return_std``; the same for every output.
+            Only with ``return_std``.
         """
-        mean = self._scores(X)
+        mean = self._scores(X) * self.y_scale_ + self.y_mean_
         if not return_std:
             return mean
         std = self._deviations(X)
-        return mean, std if mean.ndim == 1 else np.repeat(std[:, None], mean.shape[1], axis=1)
+        return mean, (std if mean.ndim == 1 else std[:, None]) * self.y_scale_

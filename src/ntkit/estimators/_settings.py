@@ -12,7 +12,7 @@ from torch import nn
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Kernel, infinite_width
 
-__all__ = ["build_kernel", "build_model", "numpy_dtype", "read_device", "read_dtype"]
+__all__ = ["build_kernel", "build_module", "numpy_dtype", "read_device", "read_dtype"]
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _HIDDEN_LAYERS = 3
@@ -53,7 +53,7 @@ def read_device(device: str | torch.device | None) -> torch.device:
 
 def build_kernel(
     kernel: str | Kernel,
-    model: nn.Module | None,
+    module: nn.Module | None,
     input_shape: Sequence[int] | None,
     n_features: int,
     w_std: float,
@@ -61,38 +61,38 @@ def build_kernel(
 ) -> Kernel | None:
     """Give the kernel that the parameters describe; None for a precomputed one."""
     if isinstance(kernel, Kernel):
-        if model is not None:
+        if module is not None:
             raise InputError(
-                f"model and a kernel of your own name two kernels. Got model={type(model).__name__} and "
-                f"kernel={type(kernel).__name__}: leave model out, or write kernel='ntk' or 'nngp'."
+                f"module and a kernel of your own name two kernels. Got module={type(module).__name__} and "
+                f"kernel={type(kernel).__name__}: leave module out, or write kernel='ntk' or 'nngp'."
             )
         return kernel
     if not isinstance(kernel, str) or kernel not in ("ntk", "nngp", "precomputed"):
         raise InputError(f"kernel must be 'ntk', 'nngp', 'precomputed' or an ntkit Kernel. Got {kernel!r}.")
     if kernel == "precomputed":
-        if model is not None or input_shape is not None:
+        if module is not None or input_shape is not None:
             raise InputError(
-                "kernel='precomputed' takes the Gram matrix as X, so model and input_shape must be None. "
+                "kernel='precomputed' takes the Gram matrix as X, so module and input_shape must be None. "
                 "Leave them out, or write kernel='ntk' and pass the inputs."
             )
         return None
-    limit = infinite_width(build_model(model, input_shape, n_features), w_std=w_std, b_std=b_std)
+    limit = infinite_width(build_module(module, input_shape, n_features), w_std=w_std, b_std=b_std)
     return limit.ntk if kernel == "ntk" else limit.nngp
 
 
-def build_model(model: nn.Module | None, input_shape: Sequence[int] | None, n_features: int) -> nn.Module:
+def build_module(module: nn.Module | None, input_shape: Sequence[int] | None, n_features: int) -> nn.Module:
     """Give the network whose kernel is asked for: the one given, or the default."""
-    if model is None:
-        return _default_model(n_features, flatten=input_shape is not None)
-    if not isinstance(model, nn.Module):
+    if module is None:
+        return _default_module(n_features, flatten=input_shape is not None)
+    if not isinstance(module, nn.Module):
         raise InputTypeError(
-            f"model must be a torch.nn.Module or None. Got {model!r} of type {type(model).__name__}: "
+            f"module must be a torch.nn.Module or None. Got {module!r} of type {type(module).__name__}: "
             "pass an instance such as nn.Sequential(...)."
         )
-    return model
+    return module
 
 
-def _default_model(n_features: int, flatten: bool) -> nn.Module:
+def _default_module(n_features: int, flatten: bool) -> nn.Module:
     layers: list[nn.Module] = [nn.Flatten()] if flatten else []
     # torch draws initial weights from its global generator; fitting must not advance the user's.
     with torch.random.fork_rng(devices=[]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,8 +13,17 @@ from torch import Tensor, nn
 
 from ntkit.dynamics import Evidence, LeaveOneOut, evidence, leave_one_out
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
+from ntkit.kernels import infinite_width
 
-__all__ = ["Candidates", "check_tuning", "leave_each_out", "tune_by_evidence", "tune_by_leave_one_out"]
+__all__ = [
+    "Candidates",
+    "check_tuning",
+    "leave_each_out",
+    "ridge_candidates",
+    "tune_by_evidence",
+    "tune_by_leave_one_out",
+    "tune_gains",
+]
 
 Candidates = float | str | Sequence[float] | None
 """A number, candidates in a sequence, or "auto" for candidates that suit the kernel; None is an infinite time."""
@@ -23,30 +33,38 @@ _RIDGES = {
     dtype: tuple(float(10**power) for power in np.arange(lowest, 1.25, 0.5))
     for dtype, lowest in ((torch.float64, -8), (torch.float32, -5))
 }
-# In units of 1/trace(K), before which nothing is learnt; directions of 1e-10 trace(K) are learnt at the last.
+_GAIN_POINTS, _GAIN_STEPS, _START_B_STD = 256, 20, 0.1
+# In units of 1/trace(K): nothing is learnt before the first, and the last learns directions of 1e-10 trace(K).
 _TIMES = tuple(float(10**power) for power in np.arange(0, 10.25, 0.5))
 
 
 def check_tuning(tune: str | None, ridge: Candidates, stopping_time: Candidates) -> tuple[float, float]:
     """Give the ridge and the stopping time that hold where neither is to be chosen, or say what does not go together."""
-    if tune is not None and (not isinstance(tune, str) or tune not in ("loo", "evidence")):
-        raise InputError(f"tune must be 'loo', 'evidence' or None. Got {tune!r}.")
-    if tune == "evidence" and stopping_time is not None:
+    if tune is not None and (not isinstance(tune, str) or tune not in ("auto", "loo", "evidence")):
+        raise InputError(f"tune must be 'auto', 'loo', 'evidence' or None. Got {tune!r}.")
+    if tune in ("evidence", "auto") and stopping_time is not None:
         raise InputError(
-            "tune='evidence' chooses the ridge and the gains of a network trained to the end, so stopping_time must be "
+            f"tune={tune!r} chooses the ridge and the gains of a network trained to the end, so stopping_time must be "
             f"None. Got {stopping_time!r}: write tune='loo' to choose a stopping time."
         )
     for name, value in (("ridge", ridge), ("stopping_time", stopping_time)):
-        if tune != "loo" and _to_choose(value, name):
-            raise InputError(f"candidates for {name} go with tune='loo'. Got {name}={value!r} and tune={tune!r}.")
+        if tune not in ("loo", "auto") and _to_choose(value, name):
+            raise InputError(
+                f"candidates for {name} go with tune='loo' or 'auto'. Got {name}={value!r} and tune={tune!r}."
+            )
     return (
         0.0 if _to_choose(ridge, "ridge") else float(_number(ridge, "ridge")),
         math.inf if stopping_time is None or _to_choose(stopping_time, "stopping_time") else _time(stopping_time),
     )
 
 
-def tune_by_leave_one_out(gram: Tensor, y: Tensor, ridge: Candidates, stopping_time: Candidates) -> LeaveOneOut:
-    """Choose what is given as candidates, the ridge where nothing is, by the mean squared leave-one-out error."""
+def tune_by_leave_one_out(
+    gram: Tensor, y: Tensor, ridge: Candidates, stopping_time: Candidates, unit: float = 1.0
+) -> LeaveOneOut:
+    """Choose by the mean squared leave-one-out error: what is given as candidates, or the ridge where nothing is.
+
+    ``unit`` is the factor from the ridges of the user to those of the matrix: :meth:`Weighting.ridge_unit`.
+    """
     if len(gram) < 2:
         raise InputError("tune='loo' leaves one sample out, so it needs at least two. Got n_samples=1.")
     nothing = not (_to_choose(ridge, "ridge") or _to_choose(stopping_time, "stopping_time"))
@@ -56,7 +74,14 @@ def tune_by_leave_one_out(gram: Tensor, y: Tensor, ridge: Candidates, stopping_t
         times: list[float] = [time / trace for time in _TIMES if trace > 0] + [math.inf]
     else:
         times = [math.inf] if stopping_time is None else [_time(time) for time in _listed(stopping_time)]
-    return leave_each_out(gram, y, [_number(one, "ridge") for one in ridges], times)
+    found = leave_each_out(gram, y, [unit * _number(one, "ridge") for one in ridges], times)
+    return found if unit == 1 else replace(found, ridges=found.ridges / unit)
+
+
+def ridge_candidates(ridge: Candidates, dtype: torch.dtype) -> list[float]:
+    """Give the ridges to choose from: those given, or half decades where none are."""
+    given = not isinstance(ridge, str) and _to_choose(ridge, "ridge")
+    return [_number(one, "ridge") for one in (_listed(ridge) if given else _RIDGES[dtype])]
 
 
 def leave_each_out(gram: Tensor, y: Tensor, ridges: Sequence[float], times: Sequence[float]) -> LeaveOneOut:
@@ -75,12 +100,33 @@ def leave_each_out(gram: Tensor, y: Tensor, ridges: Sequence[float], times: Sequ
 
 
 def tune_by_evidence(
-    model: nn.Module, x: Tensor, y: Tensor, kernel: Literal["ntk", "nngp"], w_std: float, b_std: float, ridge: float
+    module: nn.Module, x: Tensor, y: Tensor, kernel: Literal["ntk", "nngp"], w_std: float, b_std: float, ridge: float
 ) -> Evidence:
     """Choose gains and ridge by marginal likelihood, from those given; zeros, where no logarithm starts, are moved."""
     start: dict[str, Any] = {"w_std": w_std, "b_std": b_std, "ridge": ridge}
     given = {name: value for name, value in start.items() if not (isinstance(value, (int, float)) and value == 0)}
-    return evidence(model, x, y, kernel=kernel, **given)
+    return evidence(module, x, y, kernel=kernel, **given)
+
+
+def tune_gains(
+    module: nn.Module, x: Tensor, y: Tensor, kernel: Literal["ntk", "nngp"], w_std: float, b_std: float
+) -> Evidence:
+    """Choose the gains by marginal likelihood on at most 256 of the points, drawn alike in every fit.
+
+    The scale of the targets is no question here, since a ridge relative to trace(K)/n makes predictions independent of it:
+    they are brought to the scale that the kernel has where the search starts.
+    """
+    chosen = (
+        torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_GAIN_POINTS].sort().values.to(x.device)
+    )
+    points, targets = x[chosen], y[chosen]
+    start = b_std if b_std else _START_B_STD
+    limit = infinite_width(module, w_std=w_std, b_std=start)
+    variance = float((limit.ntk if kernel == "ntk" else limit.nngp).diag(points).double().mean())
+    power = float(targets.double().square().mean())
+    if variance > 0 and power > 0:
+        targets = targets * (variance / power) ** 0.5
+    return evidence(module, points, targets, kernel=kernel, w_std=w_std, b_std=start, max_steps=_GAIN_STEPS)
 
 
 def _to_choose(value: object, name: str) -> bool:

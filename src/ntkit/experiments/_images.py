@@ -15,7 +15,17 @@ from torch import Tensor
 from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
 
-__all__ = ["Images", "load_images"]
+__all__ = ["CIFAR_CLASSES", "FILES", "Images", "load_images", "pair_name"]
+
+FILES = "images as an .npz file with x_train, y_train, x_test, y_test (scikit-learn's digits)"
+"""What ``--data`` takes in experiments on images."""
+
+CIFAR_CLASSES = ("airplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def pair_name(classes: Sequence[int], from_file: bool) -> str:
+    """Name two classes: in the words of CIFAR-10 where the images come from a file, else as digits."""
+    return " vs ".join(CIFAR_CLASSES[one] if from_file else str(one) for one in classes)
 
 
 @dataclass(frozen=True)

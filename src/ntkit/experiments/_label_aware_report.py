@@ -1,4 +1,4 @@
-"""Tables of the label-aware experiment, beside the paper's figures."""
+"""Tables of the label-aware experiment, and its numbers beside the paper's."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ntkit.plots import Table
 
 from ._label_aware_scores import METHODS, Scores
+from .skeleton import Comparison
 
-__all__ = ["PAPER", "differences_table", "strengths_table", "table"]
+__all__ = ["PAPER", "comparisons", "differences_table", "strengths_table", "table"]
 
 PAPER = {
     "deer vs dog": (85.15, 86.75, 85.65, 85.80, 86.75, 86.25),
@@ -24,8 +25,6 @@ PAPER = {
     "5000": (50.44, 52.66, 51.39, 51.38, 52.66, 52.50),
 }
 """Accuracy in % in Tables 1 and 2, of CNTK, LANTK-best, KR-V1, KR-V2, FJLT-V1 and FJLT-V2; the pairs with 10,000 images."""
-
-_PAPER = "; in parentheses the paper's, for pairs with 10,000 training images"
 
 Accuracies = Callable[[Scores], NDArray[np.float64]]
 """Gives the test accuracy of something in each draw, shape (draws,)."""
@@ -50,35 +49,45 @@ def _fixed(method: str, number: int) -> Accuracies:
     return lambda scores: scores.test[method][:, number]
 
 
-def table(results: Mapping[str, Scores], images: bool) -> Table:
-    """Give the test accuracies, averaged over draws, the paper's in parentheses where the images are the paper's."""
-    known = images and all(name in PAPER for name in results)
+def comparisons(results: Mapping[str, Scores], sizes: Mapping[str, int]) -> list[Comparison]:
+    """Give every number of the paper beside ours.
+
+    Parameters
+    ----------
+    results
+        By task.
+    sizes
+        Training images of each task. The paper has 10,000 for a pair, and those of the task's name for all classes.
+    """
+    found = []
+    for task, scores in results.items():
+        for name, place, accuracies in _rows() if task in PAPER else ():
+            ours = tuple(float(100 * one) for one in accuracies(scores))
+            comparable = sizes[task] == (int(task) if task.isdigit() else 10_000)
+            found.append(Comparison(f"{task}, {name}: accuracy in %", ours, PAPER[task][place], None, comparable))
+    return found
+
+
+def table(results: Mapping[str, Scores]) -> Table:
+    """Give the test accuracies, averaged over draws."""
     rows = []
-    for name, place, accuracies in _rows():
+    for name, _, accuracies in _rows():
         means = [100 * accuracies(scores).mean() for scores in results.values()]
-        cells = [f"{value:.2f}" for value in (*means, np.mean(means))]
-        rows.append([name, *(_with_paper(cells, [PAPER[task][place] for task in results], "") if known else cells)])
-    return Table(["", *results, "average"], rows, "Test accuracy in %" + (_PAPER if known else ""))
+        rows.append([name, *(f"{value:.2f}" for value in (*means, np.mean(means)))])
+    return Table(["", *results, "average"], rows, "Test accuracy in %, mean over draws")
 
 
-def differences_table(results: Mapping[str, Scores], images: bool) -> Table:
+def differences_table(results: Mapping[str, Scores]) -> Table:
     """Give the differences to the base kernel on the same images, with their standard errors over draws.
 
     That of the average is over draws of the mean over tasks.
     """
-    known = images and all(name in PAPER for name in results)
     rows = []
-    for name, place, accuracies in _rows()[1:]:
+    for name, _, accuracies in _rows()[1:]:
         cells = [_difference([scores], accuracies) for scores in results.values()]
-        cells.append(_difference(list(results.values()), accuracies))
-        paper = [PAPER[task][place] - PAPER[task][0] for task in results] if known else []
-        rows.append([name, *(_with_paper(cells, paper, "+") if known else cells)])
+        rows.append([name, *cells, _difference(list(results.values()), accuracies)])
     caption = "Difference to CNTK in points of test accuracy, and its standard error over draws"
-    return Table(["", *results, "average"], rows, caption + (_PAPER if known else ""))
-
-
-def _with_paper(cells: Sequence[str], paper: Sequence[float], sign: str) -> list[str]:
-    return [f"{own} ({other:{sign}.2f})" for own, other in zip(cells, (*paper, np.mean(paper)), strict=True)]
+    return Table(["", *results, "average"], rows, caption)
 
 
 def strengths_table(results: Mapping[str, Scores]) -> Table:
@@ -106,4 +115,4 @@ def _difference(results: Sequence[Scores], accuracies: Accuracies) -> str:
     mean = np.mean([gain.mean() for gain in gains])
     if len(gains[0]) < 2 or len({len(gain) for gain in gains}) > 1:
         return f"{mean:+.2f}"
-    return f"{mean:+.2f} +- {np.mean(gains, axis=0).std(ddof=1) / len(gains[0]) ** 0.5:.2f}"
+    return f"{mean:+.2f} ± {np.mean(gains, axis=0).std(ddof=1) / len(gains[0]) ** 0.5:.2f}"

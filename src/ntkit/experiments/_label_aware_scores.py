@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -16,12 +15,11 @@ from ntkit.estimators import NTKClassifier
 from ntkit.kernels import Kernel
 from ntkit.labels import LabelAware, shift_needed
 
-from ._finite_cells import Cell
+__all__ = ["BASE", "METHODS", "Draw", "Pool", "Scored", "Scores", "score", "scores_from"]
 
-__all__ = ["METHODS", "Pool", "Scores", "cells_of", "compute_on", "scores_from"]
+BASE = "base"
 
 METHODS = ("kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2")
-_KINDS = ("test", "validation", "error", "shift")
 
 
 @dataclass(frozen=True)
@@ -93,80 +91,100 @@ class Scores:
         return np.array(np.max([self.test[name].max(1) for name in METHODS], axis=0))
 
 
-def cells_of(train: int, strengths: Sequence[float], draws: int) -> list[Cell]:
-    """Give the names of all numbers that :class:`Scores` holds, draw after draw."""
-    names = ["base", *(f"{m} {kind} {s:g}" for m in METHODS for kind in _KINDS for s in strengths)]
-    return [(name, train, draw) for draw in range(draws) for name in names]
+@dataclass(frozen=True)
+class Scored:
+    """What one kernel gave on one split: one number per strength, or for the base kernel a single test accuracy.
+
+    Attributes
+    ----------
+    test
+        Accuracy on the test images.
+    validation, error, shift
+        As in :class:`Scores`; empty for the base kernel.
+    """
+
+    test: tuple[float, ...]
+    validation: tuple[float, ...] = ()
+    error: tuple[float, ...] = ()
+    shift: tuple[float, ...] = ()
 
 
-def scores_from(found: dict[Cell, float], train: int, strengths: Sequence[float], draws: int) -> Scores:
-    """Put the numbers together."""
+def scores_from(found: Mapping[tuple[str, int], Scored], strengths: Sequence[float], draws: int) -> Scores:
+    """Put together what each method gave on each draw."""
 
     def read(kind: str) -> dict[str, NDArray[np.float64]]:
-        return {
-            m: np.array([[found[f"{m} {kind} {s:g}", train, draw] for s in strengths] for draw in range(draws)])
-            for m in METHODS
-        }
+        return {m: np.array([getattr(found[m, draw], kind) for draw in range(draws)]) for m in METHODS}
 
-    base = np.array([found["base", train, draw] for draw in range(draws)])
-    return Scores(tuple(strengths), base, *(read(kind) for kind in _KINDS))
+    base = np.array([found[BASE, draw].test[0] for draw in range(draws)])
+    return Scores(tuple(strengths), base, read("test"), read("validation"), read("error"), read("shift"))
 
 
-def compute_on(
-    pool: Pool, train: int, test: int, strengths: Sequence[float], validation: int | float, seed: int
-) -> Callable[[Cell], float]:
-    """Give the function that computes one number of :func:`cells_of`; those of one draw and method come together.
+@dataclass(frozen=True)
+class Draw:
+    """One split of a pool.
+
+    Attributes
+    ----------
+    rows, others
+        Indices of the training and the test images.
+    gram
+        Of the training images, shape (train, train), float64.
+    cross
+        Between test and training images, shape (test, train), float64.
+    """
+
+    rows: Tensor
+    others: Tensor
+    gram: Tensor
+    cross: Tensor
+
+    @classmethod
+    def of(cls, pool: Pool, train: int, test: int, seed: int) -> Draw:
+        """Split a pool, equally many of each class."""
+        rows, others = balanced_split(pool.y, [train, test], seed)
+        gram, cross = (
+            torch.from_numpy(pool.gram[np.ix_(one.numpy(), rows.numpy())]).double() for one in (rows, others)
+        )
+        return cls(rows, others, gram, cross)
+
+
+def score(
+    pool: Pool, draw: Draw, method: str, strengths: Sequence[float], validation: int | float, seed: int
+) -> Scored:
+    """Score one method on one split.
 
     Parameters
     ----------
-    pool
-        The images.
-    train, test
-        Images of a draw, equally many of each class.
+    pool, draw
+        The images and how they are split.
+    method
+        One of :data:`METHODS`, or :data:`BASE`.
     strengths, validation
         As in :class:`ntkit.LabelAware`.
     seed
-        Of the first draw; the others follow.
+        Of the validation points: the same for every method.
     """
+    k, cross = draw.gram, draw.cross
+    if method == BASE:
+        return Scored((_accuracy(pool, draw, k.clone(), cross)[0],))
+    x, x_test = pool.x[draw.rows].double(), pool.x[draw.others].double()
+    generator = torch.Generator().manual_seed(seed)
+    aware = LabelAware(pool.kernel, method, strengths, validation=validation, generator=generator)
+    gram = aware.fit_gram(x, pool.y[draw.rows], gram=k)
+    # K + s U for the chosen s gives U, and with it the kernels of all strengths: nothing is fitted again.
+    part = (gram - k) / aware.strength
+    part_test = (aware.from_base(cross, x_test, x) - cross) / aware.strength
+    search = aware.search
+    assert search is not None
+    found = [_accuracy(pool, draw, k + strength * part, cross + strength * part_test) for strength in strengths]
+    test, shift = zip(*found, strict=True)
+    return Scored(test, tuple(map(float, search.accuracies)), tuple(map(float, search.errors)), shift)
 
-    @lru_cache(maxsize=1)
-    def split(draw: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        rows, others = balanced_split(pool.y, [train, test], seed + draw)
-        k = torch.from_numpy(pool.gram[np.ix_(rows.numpy(), rows.numpy())]).double()
-        return rows, others, k, torch.from_numpy(pool.gram[np.ix_(others.numpy(), rows.numpy())]).double()
 
-    @lru_cache(maxsize=1)
-    def method(name: str, draw: int) -> dict[str, float]:
-        rows, others, k, cross = split(draw)
-        x, x_test = pool.x[rows].double(), pool.x[others].double()
-        # The same seed gives every method the same validation points.
-        generator = torch.Generator().manual_seed(seed + draw)
-        aware = LabelAware(pool.kernel, name, strengths, validation=validation, generator=generator)
-        gram = aware.fit_gram(x, pool.y[rows], gram=k)
-        # K + s U for the chosen s gives U, and with it the kernels of all strengths: nothing is fitted again.
-        part = (gram - k) / aware.strength
-        part_test = (aware.from_base(cross, x_test, x) - cross) / aware.strength
-        search = aware.search
-        assert search is not None
-        result: dict[str, float] = {}
-        for number, strength in enumerate(strengths):
-            accuracy, shift = _accuracy(k + strength * part, cross + strength * part_test, rows, others)
-            values = accuracy, search.accuracies[number], search.errors[number], shift
-            result |= {f"{name} {kind} {strength:g}": value for kind, value in zip(_KINDS, values, strict=True)}
-        return result
-
-    def _accuracy(gram: Tensor, cross: Tensor, rows: Tensor, others: Tensor) -> tuple[float, float]:
-        scale = float(gram.diagonal().mean())
-        shift = shift_needed(gram, 0.0)
-        gram.diagonal().add_(shift)
-        model = NTKClassifier(kernel="precomputed", calibration=None).fit(gram.numpy(), pool.y[rows].numpy())
-        return float(np.mean(model.predict(cross.numpy()) == pool.y[others].numpy())), shift / scale
-
-    def value(cell: Cell) -> float:
-        name, _, draw = cell
-        if name == "base":
-            rows, others, k, cross = split(draw)
-            return _accuracy(k.clone(), cross, rows, others)[0]
-        return method(name.split()[0], draw)[name]
-
-    return value
+def _accuracy(pool: Pool, draw: Draw, gram: Tensor, cross: Tensor) -> tuple[float, float]:
+    """Give the test accuracy, and what was added to the diagonal, over its mean."""
+    scale = float(gram.diagonal().mean())
+    shift = shift_needed(gram, 0.0)
+    gram.diagonal().add_(shift)
+    model = NTKClassifier(kernel="precomputed", calibration=None).fit(gram.numpy(), pool.y[draw.rows].numpy())
+    return float(np.mean(model.predict(cross.numpy()) == pool.y[draw.others].numpy())), float(shift / scale)

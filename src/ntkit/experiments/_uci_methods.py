@@ -71,11 +71,15 @@ class Outcome:
         That accuracy.
     test
         The accuracy on the test points of each fold, trained with these settings on its training points.
+    points, features
+        Of the data set.
     """
 
     choice: dict[str, float]
     validation: float
     test: tuple[float, ...]
+    points: int
+    features: int
 
 
 def evaluate(candidates: Candidates, table: SplitTable) -> Outcome:
@@ -87,7 +91,8 @@ def evaluate(candidates: Candidates, table: SplitTable) -> Outcome:
             best = accuracy, choice, predict
     assert best is not None
     validation, choice, predict = best
-    return Outcome(dict(choice), validation, tuple(_share_right(predict, table.y, *fold) for fold in table.folds))
+    test = tuple(_share_right(predict, table.y, *fold) for fold in table.folds)
+    return Outcome(dict(choice), validation, test, *table.X.shape)
 
 
 def relu_net(features: int, depth: int, fixed: int) -> nn.Module:
@@ -154,7 +159,7 @@ METHODS: dict[str, Callable[[SplitTable, Grids, int], Candidates]] = {
 }
 """By name, what gives the candidates of a table, of grids and of a seed."""
 
-# Almost only the linear kernel at large C reaches it; it would go on for hours there, and its accuracy falls.
+# Almost only the linear kernel at large C reaches it; it would run for hours there, and its accuracy falls.
 _MOST_ITERATIONS = 200_000
 
 

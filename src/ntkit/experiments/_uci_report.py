@@ -1,136 +1,95 @@
-"""What the UCI study shows: a table in the terminal, and the same as JSON, Markdown and HTML."""
+"""What the UCI study shows: the methods over all data sets, and every data set."""
 
 from __future__ import annotations
 
-import json
-import platform
-from dataclasses import asdict
-from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import numpy as np
 
-import rich.box
-import rich.table
-from rich.console import Console
+from ntkit.plots import Picture, Section, Table, new_figure
 
-from ntkit.plots import Picture, Section, Table, html_report, new_figure
+from ._uci_methods import Grids, Outcome
+from ._uci_scores import Score, scores
 
-if TYPE_CHECKING:
-    from ntkit.experiments.uci import UCIResult
+__all__ = ["accuracies", "scores_of", "sections"]
 
-__all__ = ["console_table", "write_reports"]
+Outcomes = dict[str, dict[str, Outcome]]
+"""By method, then by data set."""
 
-_PACKAGES = ("ntkit", "torch", "numpy", "scipy", "scikit-learn")
+Seconds = dict[str, float]
+"""By method: the time of all its cells."""
 
 
-def console_table(result: UCIResult) -> None:
-    """Print how the methods compare."""
-    source = _score_table(result)
-    table = rich.table.Table(title=source.caption, title_justify="left", box=rich.box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for number, name in enumerate(source.header):
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
-    for row in source.rows:
-        table.add_row(*row)
-    Console().print(table)
+def accuracies(outcomes: Outcomes) -> dict[str, dict[str, float]]:
+    """Give the mean accuracy over the folds, by method, then by data set."""
+    return {method: {data: float(np.mean(one.test)) for data, one in own.items()} for method, own in outcomes.items()}
 
 
-def write_reports(result: UCIResult, folder: Path) -> list[Path]:
-    """Write summary.json, table.md and report.html to a folder and give their paths."""
-    texts = {
-        "summary.json": json.dumps(_summary(result), indent=1) + "\n",
-        "table.md": "\n\n".join(map(_markdown, (_score_table(result), _accuracy_table(result)))) + "\n",
-        "report.html": _html(result),
-    }
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return [folder / name for name in texts]
+def scores_of(outcomes: Outcomes) -> dict[str, Score]:
+    """Compare the methods over all data sets."""
+    return scores({method: list(own.values()) for method, own in accuracies(outcomes).items()})
 
 
-def _score_table(result: UCIResult) -> Table:
+def sections(outcomes: Outcomes, seconds: Seconds, grids: Grids, seed: int) -> list[Section]:
+    """Give the sections of the report."""
+    comparison: list[str | Table | Picture] = [_score_table(outcomes, seconds)]
+    if len(outcomes) > 1:
+        comparison.append(_scatter(outcomes))
+    return [
+        Section("The methods over all data sets", comparison),
+        Section("Every data set", [_accuracy_table(outcomes), _choice_table(outcomes)]),
+        Section("How it was made", _methods(grids, seed)),
+    ]
+
+
+def _score_table(outcomes: Outcomes, seconds: Seconds) -> Table:
     rows = [
         [
             name,
             f"{100 * score.accuracy:.2f} ± {100 * score.deviation:.2f}",
             f"{score.rank:.2f}",
             *(f"{100 * share:.2f}" for share in (score.p90, score.p95, score.pma)),
-            f"{sum(result.records[table.name, name].seconds for table in result.tables):.0f}",
+            f"{seconds[name]:.0f}",
         ]
-        for name, score in result.scores().items()
+        for name, score in scores_of(outcomes).items()
     ]
-    caption = f"{len(result.tables)} data sets: accuracy (mean ± deviation), P90, P95 and PMA in %"
+    count = len(next(iter(outcomes.values())))
+    caption = f"{count} data sets: accuracy (mean ± deviation over the data sets), P90, P95 and PMA in %"
     return Table(["method", "accuracy", "Friedman rank", "P90", "P95", "PMA", "seconds"], rows, caption)
 
 
-def _accuracy_table(result: UCIResult) -> Table:
+def _accuracy_table(outcomes: Outcomes) -> Table:
+    found, first = accuracies(outcomes), next(iter(outcomes.values()))
     rows = [
-        [
-            table.name,
-            str(len(table)),
-            str(table.X.shape[1]),
-            *(f"{100 * result.accuracy(table.name, method):.1f}" for method in result.methods),
-        ]
-        for table in result.tables
+        [data, str(one.points), str(one.features), *(f"{100 * found[method][data]:.1f}" for method in outcomes)]
+        for data, one in first.items()
     ]
-    return Table(["data set", "points", "features", *result.methods], rows, "Test accuracy in %, mean over the folds")
+    return Table(["data set", "points", "features", *outcomes], rows, "Test accuracy in %, mean over the folds")
 
 
-def _choice_table(result: UCIResult) -> Table:
+def _choice_table(outcomes: Outcomes) -> Table:
     rows = []
-    for table in result.tables:
-        choices = [result.records[table.name, method].outcome.choice for method in result.methods]
-        rows.append([table.name, *(", ".join(f"{key} {value:.3g}" for key, value in c.items()) for c in choices)])
-    return Table(["data set", *result.methods], rows, "Settings with the highest accuracy on the validation points")
+    for data in next(iter(outcomes.values())):
+        choices = [own[data].choice for own in outcomes.values()]
+        rows.append([data, *(", ".join(f"{key} {value:.3g}" for key, value in c.items()) for c in choices)])
+    return Table(["data set", *outcomes], rows, "Settings with the highest accuracy on the validation points")
 
 
-def _summary(result: UCIResult) -> dict[str, Any]:
-    return {
-        "scores": {name: asdict(score) for name, score in result.scores().items()},
-        "accuracy": {t.name: {m: result.accuracy(t.name, m) for m in result.methods} for t in result.tables},
-        "grids": asdict(result.grids),
-        "seed": result.seed,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
-    }
-
-
-def _markdown(table: Table) -> str:
-    lines = [table.header, ["---", *("---:" for _ in table.header[1:])], *table.rows]
-    return "\n".join([f"{table.caption}", "", *("| " + " | ".join(line) + " |" for line in lines)])
-
-
-def _html(result: UCIResult) -> str:
-    introduction = (
-        f"The exact kernels of infinitely wide fully connected ReLU networks, computed by ntkit, on {len(result.tables)} "
-        "small tables, beside scikit-learn's RBF support vector machine and random forest, after Arora et al. 2019, "
-        "“Harnessing the power of infinitely wide deep nets on small-data tasks”."
-    )
-    comparison: list[str | Table | Picture] = [_score_table(result)]
-    if len(result.methods) > 1:
-        comparison.append(_scatter(result))
-    sections = [
-        Section("The methods over all data sets", comparison),
-        Section("Every data set", [_accuracy_table(result), _choice_table(result)]),
-        Section("How it was made", [*_methods(result), _versions()]),
-    ]
-    return html_report("ntkit on small tables", introduction, sections)
-
-
-def _scatter(result: UCIResult) -> Picture:
-    first, *others = result.methods
+def _scatter(outcomes: Outcomes) -> Picture:
+    found = accuracies(outcomes)
+    first, *others = found
     figure = new_figure(6.4, 5.6)
     axes = figure.subplots()
     for name, marker in zip(others, "osD^vX", strict=False):
-        x, y = ([100 * result.accuracy(table.name, method) for table in result.tables] for method in (name, first))
+        x, y = ([100 * share for share in found[method].values()] for method in (name, first))
         axes.plot(x, y, marker, markersize=5, alpha=0.7, label=name)
-    low = 100 * min(result.accuracy(table.name, method) for table in result.tables for method in result.methods)
+    low = 100 * min(share for own in found.values() for share in own.values())
     axes.plot([low, 100], [low, 100], color="0.6", linewidth=1, zorder=0)
     axes.set(xlabel="accuracy of the other method, %", ylabel=f"accuracy of {first}, %")
     axes.legend()
-    caption = f"One point a data set and method: above the line {first} is more accurate than the other method."
+    caption = f"One point per data set and method: above the line {first} is more accurate than the other method."
     return Picture(figure, caption, f"Scatter plot of the accuracy of {first} against that of every other method.")
 
 
-def _methods(result: UCIResult) -> list[str]:
-    grids = result.grids
+def _methods(grids: Grids, seed: int) -> list[str]:
     return [
         f"NTK: fully connected ReLU networks without biases of 1 to {grids.depth} weight layers, of which the first are "
         "random and not trained: none, one, ... up to all but the last. NNGP: all but the last. Both by support "
@@ -139,7 +98,7 @@ def _methods(result: UCIResult) -> list[str]:
         f"diagonal). RBF: {len(grids.gammas)} widths, gamma x features from {grids.gammas[0]:g} to {grids.gammas[-1]:g}, "
         f"the same C. Random forest: {grids.trees} trees, the features tried at a split "
         f"{', '.join(f'{value:g}' for value in grids.forest_features)} times the square root of their number; seed "
-        f"{result.seed}.",
+        f"{seed}.",
         "For each data set and method the settings with the highest accuracy on the validation points, trained on "
         "the training points, are chosen, the first (simplest) where several tie; then the method is trained and tested "
         "with them on each fold. Test points are used for nothing else, but as in the paper the folds redraw all "
@@ -148,8 +107,3 @@ def _methods(result: UCIResult) -> list[str]:
         "the method reaches 90, 95 % of the highest accuracy there. PMA: mean of accuracy over the highest. The paper "
         "ranks among more classifiers, so its ranks, P90, P95 and PMA are not comparable with these.",
     ]
-
-
-def _versions() -> Table:
-    rows = [["Python", platform.python_version()], *([name, version(name)] for name in _PACKAGES)]
-    return Table(["package", "version"], rows)

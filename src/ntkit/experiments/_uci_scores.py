@@ -45,7 +45,7 @@ def scores(accuracy: Mapping[str, Sequence[float]]) -> dict[str, Score]:
     Parameters
     ----------
     accuracy
-        By method: one number from 0 to 1 a data set, the data sets in one order for all.
+        By method: one number from 0 to 1 per data set, the data sets in one order for all.
 
     Returns
     -------
@@ -61,7 +61,7 @@ def scores(accuracy: Mapping[str, Sequence[float]]) -> dict[str, Score]:
     lengths = {len(values) for values in accuracy.values()}
     if len(lengths) != 1 or 0 in lengths:
         raise InputError(
-            f"every method must have one accuracy a data set, at least one. Got lengths {sorted(lengths)}."
+            f"every method must have one accuracy per data set, at least one. Got lengths {sorted(lengths)}."
         )
     values: NDArray[np.float64] = np.array(list(accuracy.values()), dtype=np.float64)
     if not ((values >= 0) & (values <= 1)).all():

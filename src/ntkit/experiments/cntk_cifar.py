@@ -1,19 +1,15 @@
 """Kernel regression with the exact kernels of convolutional networks of several depths, on all classes of images.
 
 Table 1 of Arora et al. 2019 at a size of your choice, with the paper's figures beside it. Run it with
-``python -m ntkit.experiments.cntk_cifar --data cifar.npz`` (arrays ``x_train`` and ``x_test`` of shape (n, 32, 32, 3), uint8, and
-``y_train``, ``y_test``); without data it uses scikit-learn's 8x8 digits. Kernels are kept on disk as they are computed, so a run
-that was stopped goes on where it was.
+``python -m ntkit.experiments cntk_cifar --data cifar.npz`` (arrays ``x_train`` and ``x_test`` of shape (n, 32, 32, 3), uint8, and
+``y_train``, ``y_test``); without data it uses scikit-learn's 8x8 digits. Kernels are kept on disk as they are computed.
 """
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from torch import nn
@@ -21,14 +17,14 @@ from torch import nn
 from ntkit.errors import InputError
 from ntkit.estimators import NTKClassifier
 from ntkit.kernels import infinite_width
-from ntkit.plots import Table
+from ntkit.plots import Section, Table
 
-from ._command_line import Progress, given, options_of, print_table, progress_bars, read_options
-from ._files import write_json
-from ._images import Images, load_images
+from ._images import FILES, Images, load_images
+from ._networks import conv_network
 from ._stored_gram import stored_gram
+from .skeleton import Comparison, Experiment, Report, Results, Run, Size
 
-__all__ = ["PAPER", "DepthResult", "Settings", "main", "network", "run"]
+__all__ = ["EXPERIMENT", "PAPER", "QUICK", "Accuracy", "Depth", "Settings", "main", "network", "run"]
 
 PAPER = {
     "flatten": {2000: {3: 40.94, 4: 42.54, 6: 43.43, 11: 43.42, 21: 42.53},
@@ -37,6 +33,8 @@ PAPER = {
                 50000: {3: 70.47, 4: 75.93, 6: 76.73, 11: 77.43, 21: 77.08}},
 }  # fmt: skip
 """Accuracy in % in Table 1, by head, training images and depth."""
+
+_NAMES = {"flatten": "CNTK-V", "average": "CNTK-GAP"}
 
 
 @dataclass(frozen=True)
@@ -54,158 +52,135 @@ class Settings:
     """
 
     depths: tuple[int, ...] = (3, 4, 6, 11, 21)
-    head: str = "flatten"
+    head: Literal["flatten", "average"] = "flatten"
     train: int = 500
     test: int = 500
+
+    def __post_init__(self) -> None:
+        if self.head not in PAPER:
+            raise InputError(f'head must be "flatten" or "average". Got {self.head!r}.')
+        if not self.depths or min(self.depths) < 2:
+            raise InputError(f"depths must be at least 2: one convolution and the last layer. Got {list(self.depths)}.")
 
 
 QUICK = Settings(depths=(3, 4), train=50, test=50)
 
 
+def sizes(size: Size, from_file: bool) -> Settings:
+    """Give the settings of a size."""
+    return {"quick": QUICK, "default": Settings(), "full": Settings(train=50000, test=10000)}[size]
+
+
 @dataclass(frozen=True)
-class DepthResult:
+class Depth:
+    """A cell: the kernel of one depth."""
+
+    depth: int
+
+
+@dataclass(frozen=True)
+class Accuracy:
     """What the kernel of one depth gave.
 
     Attributes
     ----------
-    depth
-        Layers with weights.
     accuracy
-        Share of the test images that kernel regression without ridge classifies rightly.
-    kernel_seconds, fit_seconds
-        Time on the clock for the kernel's entries, and for the regression.
+        Share of the test images that kernel regression without ridge classifies correctly.
     """
 
-    depth: int
     accuracy: float
-    kernel_seconds: float
-    fit_seconds: float
+
+
+@dataclass(frozen=True)
+class _Shared:
+    run: Run[Settings]
+    images: Images
+
+
+def cells(run: Run[Settings]) -> list[Depth]:
+    """Give one cell per depth."""
+    return [Depth(depth) for depth in run.settings.depths]
+
+
+def prepare(run: Run[Settings]) -> _Shared:
+    """Draw the images."""
+    return _Shared(run, load_images(run.settings.train, run.settings.test, run.seed, run.data))
 
 
 def network(depth: int, head: str, channels: int, side: int) -> nn.Module:
     """Give the paper's network; a width of one serves, since the limit does not depend on it."""
-    layers: list[nn.Module] = []
-    for number in range(depth - 1):
-        layers += [nn.Conv2d(1 if number else channels, 1, 3, padding=1, bias=False), nn.ReLU()]
-    if head == "average":
-        layers.append(nn.AdaptiveAvgPool2d(1))
-    net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(1 if head == "average" else side * side, 1, bias=False))
-    if head == "average":
-        net[0].requires_grad_(False)
-        net[-1].requires_grad_(False)
-    return net
+    return conv_network(depth - 1, 1, head == "average", channels, side)
 
 
-def run(
-    settings: Settings | None = None,
-    seed: int = 0,
-    data: Path | None = None,
-    folder: Path | None = None,
-    progress: Progress | None = None,
-) -> list[DepthResult]:
-    """Run the experiment.
-
-    Parameters
-    ----------
-    settings
-        How large; None is a size that takes about a minute with the digits.
-    seed
-        Decides the images.
-    data
-        An ``.npz`` file of images; None takes the digits.
-    folder
-        Where kernels are kept, about 4 bytes an entry; None keeps nothing.
-    progress
-        Called as the computation goes on.
-
-    Examples
-    --------
-    >>> [result.depth for result in run(QUICK)]
-    [3, 4]
-    """
-    settings = settings or Settings()
-    _check(settings)
-    if folder is None:
-        with TemporaryDirectory() as temporary:
-            return run(settings, seed, data, Path(temporary), progress)
-    images = load_images(settings.train, settings.test, seed, data)
-    folder.mkdir(parents=True, exist_ok=True)
-    return [_depth(settings, depth, images, folder, progress) for depth in settings.depths]
-
-
-def _depth(settings: Settings, depth: int, images: Images, folder: Path, progress: Progress | None) -> DepthResult:
-    kernel = infinite_width(network(depth, settings.head, images.x.shape[1], images.x.shape[2])).ntk
-    name = f"{settings.head}-{depth}"
+def compute(shared: _Shared, cell: Depth) -> Accuracy:
+    """Compute the kernel of one depth and classify the test images with it."""
+    run, images = shared.run, shared.images
+    kernel = infinite_width(network(cell.depth, run.settings.head, images.x.shape[1], images.x.shape[2])).ntk
     parts = []
     for which, x1, x2 in (("train", images.x, None), ("test", images.x_test, images.x)):
-        path = folder / f"{name}-{which}.npy"
 
-        def report(done: int, total: int, label: str = f"depth {depth}, {which}") -> None:
-            if progress is not None:
-                progress(label, done, total)
+        def report(done: int, total: int, label: str = f"depth {cell.depth}, {which}") -> None:
+            run.progress(label, done, total)
 
-        parts.append(stored_gram(kernel, x1, x2, path, name, progress=report))
-    (gram, seconds), (cross, test_seconds) = parts
-    start = time.perf_counter()
-    model = NTKClassifier(kernel="precomputed", calibration=None).fit(np.asarray(gram, np.float64), images.y)
-    accuracy = float(np.mean(model.predict(np.asarray(cross, np.float64)) == images.y_test))
-    return DepthResult(depth, accuracy, seconds + test_seconds, time.perf_counter() - start)
+        gram, _ = stored_gram(kernel, x1, x2, run.folder / "kernels", progress=report)
+        parts.append(np.asarray(gram, np.float64))
+    model = NTKClassifier(kernel="precomputed", calibration=None).fit(parts[0], images.y)
+    return Accuracy(float(np.mean(model.predict(parts[1]) == images.y_test)))
 
 
-def _check(settings: Settings) -> None:
-    if settings.head not in PAPER:
-        raise InputError(f'head must be "flatten" or "average". Got {settings.head!r}.')
-    if not settings.depths or min(settings.depths) < 2:
-        raise InputError(f"depths must be at least 2: one convolution and the last layer. Got {list(settings.depths)}.")
-
-
-def table(settings: Settings, results: Sequence[DepthResult], cifar: bool) -> Table:
-    """Put the results beside the paper's figures, where the images are those of CIFAR-10."""
-    rows = []
-    for result in results:
-        paper = [PAPER[settings.head][size].get(result.depth) if cifar else None for size in (2000, 50000)]
-        error = 100 * (result.accuracy * (1 - result.accuracy) / settings.test) ** 0.5
+def report(results: Results[Settings, Depth, Accuracy]) -> Report:
+    """Put the accuracies beside the paper's, where the images come from a file."""
+    settings, seconds = results.settings, results.seconds
+    paper = PAPER[settings.head]
+    rows, comparisons = [], []
+    for cell, found in results.values.items():
+        error = 100 * (found.accuracy * (1 - found.accuracy) / settings.test) ** 0.5
+        figures = [paper[size].get(cell.depth) if results.from_file else None for size in (2000, 50000)]
         rows.append(
             [
-                str(result.depth),
-                f"{100 * result.accuracy:.2f} +- {error:.1f}",
-                *("-" if value is None else f"{value:.2f}" for value in paper),
-                f"{result.kernel_seconds:.0f}",
-                f"{result.fit_seconds:.0f}",
+                str(cell.depth),
+                f"{100 * found.accuracy:.2f} ± {error:.1f}",
+                *("–" if value is None else f"{value:.2f}" for value in figures),
+                f"{seconds[cell]:.0f}",
             ]
         )
-    header = ["depth", "accuracy", "paper, 2,000 images", "paper, 50,000", "kernel, s", "fit, s"]
+        nearest = min(paper, key=lambda size: abs(size - settings.train))
+        if results.from_file and cell.depth in paper[nearest]:
+            quantity = f"{_NAMES[settings.head]}, depth {cell.depth}, {nearest} images: accuracy in %"
+            comparable = settings.train == nearest
+            ours = (100 * found.accuracy,)
+            comparisons.append(Comparison(quantity, ours, paper[nearest][cell.depth], error, comparable))
     caption = (
-        f"Test accuracy in % with {settings.train} training and {settings.test} test images, head: {settings.head}"
+        f"Test accuracy in % with {settings.train} training and {settings.test} test images, head: {settings.head}; ± is the "
+        "standard error that the test images leave"
     )
-    return Table(header, rows, caption)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment from the command line and give the exit status."""
-    options = options_of(
-        "cntk_cifar",
-        __doc__,
-        "ntkit-cntk",
-        "a folder for kernels and results (%(default)s); one of the same settings is gone on from",
+    header = ["depth", "accuracy", "paper, 2,000 images", "paper, 50,000", "seconds"]
+    introduction = (
+        "Kernel regression without ridge with the exact tangent kernel of a convolutional ReLU network, by depth, after "
+        "Table 1 of Arora et al. 2019."
     )
-    options.add_argument("--data", type=Path, help="images as an .npz file (scikit-learn's digits)")
-    options.add_argument("--train", type=int, help="training images (500)")
-    options.add_argument("--test", type=int, help="test images (500)")
-    options.add_argument("--depths", type=int, nargs="+", help="layers with weights (3 4 6 11 21)")
-    options.add_argument("--head", choices=list(PAPER), help="flatten")
-    chosen = read_options(options, arguments)
-    settings = replace(QUICK if chosen.quick else Settings(), **given(chosen, "train", "test", "depths", "head"))
-    try:
-        with progress_bars() as progress:
-            results = run(settings, chosen.seed, chosen.data, chosen.output, progress)
-    except (InputError, OSError) as error:
-        options.error(str(error))
-    write_json(chosen.output / "results.json", [asdict(result) for result in results])
-    print_table(table(settings, results, chosen.data is not None))
-    print(f"Kernels and numbers: {chosen.output.resolve()}")
-    return 0
+    return Report(
+        "Exact convolutional kernels by depth",
+        introduction,
+        [Section("Accuracy", [Table(header, rows, caption)])],
+        comparisons,
+    )
 
+
+EXPERIMENT = Experiment(
+    name="cntk_cifar",
+    title="Accuracy of exact convolutional kernels by depth, on all classes of images.",
+    reproduces="Arora et al. 2019, Table 1",
+    sizes=sizes,
+    cells=cells,
+    prepare=prepare,
+    compute=compute,
+    report=report,
+    embedded="digits",
+    files=FILES,
+    selects=("depths",),
+)
+run, main = EXPERIMENT.run, EXPERIMENT.main
 
 if __name__ == "__main__":
     sys.exit(main())

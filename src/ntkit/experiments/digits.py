@@ -1,16 +1,14 @@
-"""Kernels of infinitely wide networks on small sets of handwritten digits, beside other classifiers.
+"""Kernels of infinitely wide networks on handwritten digits: accuracy on small sets, and wide networks in training.
 
-Run it with ``python -m ntkit.experiments.digits``: a table in the terminal and a report in one HTML file.
+Run it with ``python -m ntkit.experiments.digits``: tables in the terminal and a report in one HTML file.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,198 +18,185 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit.datasets import Digits, balanced_split, load_digits
-from ntkit.estimators import NTKClassifier
 from ntkit.kernels import InfiniteWidthKernel, infinite_width
 
-from ._command_line import Progress, check_writable, options_of, progress_bars, read_options
+from ._digits_cells import (
+    KERNELS,
+    LABEL_AWARE,
+    METHODS,
+    Cell,
+    Fit,
+    Found,
+    KernelFound,
+    KernelView,
+    Limit,
+    Settings,
+    Share,
+    Wide,
+)
 from ._digits_methods import (
     conv_net,
     dense_net,
-    kernel_columns,
     predict_cnn,
     predict_forest,
+    predict_kernel,
+    predict_label_aware,
     predict_ridge,
     predict_svm,
 )
-from ._threads import one_thread_an_operation
+from ._digits_pair import Pair, limit_of, network_of, pair_of
+from ._digits_report import report_of
+from .skeleton import Experiment, Run, Size
 
-__all__ = ["DigitsResult", "Settings", "main", "run"]
+__all__ = ["EXPERIMENT", "QUICK", "Settings", "main", "run"]
 
-Predictor = Callable[[Tensor, int], NDArray[Any]]
-"""Trains on the images of the pool at an index and predicts the classes of the test images; takes the index and a seed."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How large the experiment is.
-
-    Attributes
-    ----------
-    sizes
-        Training images, multiples of ten: every class has equally many.
-    pool
-        Images that training sets are drawn from; the kernels are computed once for all of them.
-    test
-        Images to test on, the same for every method and training set.
-    draws
-        Training sets of each size.
-    width, steps
-        Channels and gradient steps of the finite network.
-    """
-
-    sizes: tuple[int, ...] = (20, 50, 100, 200, 400)
-    pool: int = 500
-    test: int = 400
-    draws: int = 3
-    width: int = 32
-    steps: int = 500
+_VIEW = 10  # images of each class in the picture of a kernel
 
 
-QUICK = Settings(sizes=(20, 30), pool=30, test=20, draws=2, width=4, steps=5)
+QUICK = Settings(
+    sizes=(20, 30), pool=30, test=20, draws=2, channels=4, widths=(16, 32), members=2, pair=4, steps=(0, 2, 5), path=5
+)
+
+
+def sizes(size: Size, from_file: bool) -> Settings:
+    """Give the settings of a size; there is no larger one."""
+    return QUICK if size == "quick" else Settings()
 
 
 @dataclass(frozen=True)
-class DigitsResult:
-    """What the experiment found.
+class _Shared:
+    """What cells share; kernels are computed when the first cell asks for them."""
 
-    Attributes
-    ----------
-    settings, seed
-        What it was asked.
-    accuracy
-        By method: shape (sizes, draws), the share of test images classified correctly.
-    kernels
-        By kernel: shape (pool, pool).
-    labels
-        The classes of the pool, shape (pool,).
-    kernel_seconds, fit_seconds
-        By kernel, the time to compute it; by method, the time of all its fits and predictions.
-    """
+    run: Run[Settings]
+    pool: Digits
+    test: Digits
+    pair: Pair
+    kernels: dict[str, InfiniteWidthKernel]
+    columns: dict[str, NDArray[Any]] = field(default_factory=dict)
+    locks: dict[str, threading.Lock] = field(default_factory=dict)
 
-    settings: Settings
-    seed: int
-    labels: NDArray[Any]
-    accuracy: dict[str, NDArray[Any]]
-    kernels: dict[str, NDArray[Any]]
-    kernel_seconds: dict[str, float]
-    fit_seconds: dict[str, float]
+    @property
+    def images(self) -> Tensor:
+        """Pool and test images together."""
+        return torch.cat([self.pool.images, self.test.images])
+
+    def columns_of(self, name: str) -> NDArray[Any]:
+        """Give a kernel between all images and those of the pool, shape (pool + test, pool)."""
+        with self.locks[name]:
+            if name not in self.columns:
+                kernel, progress = self.kernels[name], partial(self.run.progress, name)
+                self.columns[name] = kernel_columns(kernel, self.images, len(self.pool), progress)
+            return self.columns[name]
 
 
-def run(settings: Settings | None = None, seed: int = 0, progress: Progress | None = None) -> DigitsResult:
-    """Run the experiment.
+def kernel_columns(
+    kernel: InfiniteWidthKernel, points: Tensor, columns: int, progress: Callable[[int, int], None]
+) -> NDArray[Any]:
+    """Compute the kernel between all points and the first of them, those to train on.
 
     Parameters
     ----------
-    settings
-        How large; None is the size that takes about a minute on two cores.
-    seed
-        Decides the images to train and test on and all that is random in the methods.
+    kernel
+        Any kernel of an infinitely wide network.
+    points
+        Shape (n, ...).
+    columns
+        How many points to train on.
     progress
-        Called as the computation goes on.
+        Called with the entries done and the entries there are.
 
     Returns
     -------
-    DigitsResult
-
-    Examples
-    --------
-    >>> result = run(QUICK, seed=0)
-    >>> result.accuracy["NTK"].shape
-    (2, 2)
+    ndarray of shape (n, columns)
     """
-    settings, report = settings or Settings(), progress or (lambda what, done, there_are: None)
-    digits = load_digits()
-    pool, test = (digits.take(index) for index in balanced_split(digits.labels, [settings.pool, settings.test], seed))
-    points, truth = torch.cat([pool.images, test.images]), test.labels.numpy()
-    draws = [
-        [balanced_split(pool.labels, [size], seed + draw)[0] for draw in range(settings.draws)]
-        for size in settings.sizes
-    ]
-
-    predictors: dict[str, Predictor] = {}
-    kernels, kernel_seconds = {}, {}
-    for name, kernel in _kernels():
-        start = time.perf_counter()
-        columns = kernel_columns(kernel, points, settings.pool, partial(report, name))
-        kernel_seconds[name] = time.perf_counter() - start
-        kernels[name] = columns[: settings.pool]
-        predictors[name] = partial(_from_kernel, columns, pool.labels)
-    predictors |= _others(settings, pool, test)
-
-    # torch, NumPy and scikit-learn compute outside the interpreter's lock, so threads are enough.
-    accuracy, fit_seconds = {}, {}
-    with one_thread_an_operation(), ThreadPoolExecutor(max_workers=os.cpu_count()) as workers:
-        jobs = [(index, seed + draw) for row in draws for draw, index in enumerate(row)]
-        for name, predict in predictors.items():
-            start, shares = time.perf_counter(), []
-            for predicted in workers.map(predict, *zip(*jobs, strict=True)):
-                shares.append(np.mean(predicted == truth))
-                report(f"{name}: fits", len(shares), len(jobs))
-            accuracy[name] = np.reshape(shares, (len(settings.sizes), settings.draws))
-            fit_seconds[name] = time.perf_counter() - start
-    return DigitsResult(settings, seed, pool.labels.numpy(), accuracy, kernels, kernel_seconds, fit_seconds)
+    train, test = points[:columns], points[columns:]
+    own = columns * (columns + 1) // 2
+    total = own + len(test) * columns
+    square = kernel(train, progress=lambda done, _: progress(done, total))
+    rest = kernel(test, train, progress=lambda done, _: progress(own + done, total))
+    return np.asarray(torch.cat([square, rest]).numpy())
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment from the command line and give the exit status.
-
-    Parameters
-    ----------
-    arguments
-        Those of the command line; None takes the program's own.
-    """
-    parser = options_of("digits", __doc__, "ntkit-demo.html", "the report (%(default)s)")
-    options = read_options(parser, arguments)
-    check_writable(parser, options.output)
-    from ._digits_report import console_table, html  # rich is optional
-
-    start = time.perf_counter()
-    with progress_bars() as progress:
-        result = run(QUICK if options.quick else None, options.seed, progress)
-    options.output.write_text(html(result), encoding="utf-8")
-    console_table(result)
-    print(f"{time.perf_counter() - start:.0f} seconds. The report with figures: {options.output.resolve()}")
-    return 0
+def cells(run: Run[Settings]) -> list[Cell]:
+    """Give the kernels first, the dearest of them before the others, then the networks, then the fits."""
+    settings = run.settings
+    found: list[Cell] = [KernelView(name) for name in reversed(KERNELS)]
+    found += [Limit(), *(Wide(width, draw) for width in reversed(settings.widths) for draw in range(settings.members))]
+    dearest_first = sorted(METHODS, key=lambda name: not name.startswith("CNN"))
+    for name in dearest_first:
+        found += [Fit(name, size, draw) for size in reversed(settings.sizes) for draw in range(settings.draws)]
+    return found
 
 
-def _kernels() -> list[tuple[str, InfiniteWidthKernel]]:
-    """Give the kernels by name."""
-    with torch.random.fork_rng(devices=[]):  # layers draw their weights from the global generator, which is the user's
-        dense, flatten, average = (
-            infinite_width(net) for net in (dense_net(), conv_net("flatten"), conv_net("average"))
-        )
-    return [
-        ("NTK", dense.ntk),
-        ("NNGP", dense.nngp),
-        ("CNTK, flatten", flatten.ntk),
-        ("CNTK, average pooling", average.ntk),
-    ]
+def prepare(run: Run[Settings]) -> _Shared:
+    """Draw the images and trace the networks."""
+    settings, digits = run.settings, load_digits()
+    indices = balanced_split(digits.labels, [settings.pool, settings.test], run.seed)
+    pool, test = (digits.take(index) for index in indices)
+    pair = pair_of(pool, test, settings.classes, settings.pair, settings.path, settings.steps, run.seed)
+    dense, flatten, average = (infinite_width(net) for net in (dense_net(), conv_net("flatten"), conv_net("average")))
+    kernels = dict(zip(KERNELS, (dense.ntk, dense.nngp, flatten.ntk, average.ntk), strict=True))
+    return _Shared(run, pool, test, pair, kernels, locks={name: threading.Lock() for name in KERNELS})
 
 
-def _others(settings: Settings, pool: Digits, test: Digits) -> dict[str, Predictor]:
-    finite = partial(predict_cnn, width=settings.width, steps=settings.steps)
-    methods: dict[str, Callable[..., NDArray[Any]]] = {
-        "CNN, flatten": partial(finite, head="flatten"),
-        "CNN, average pooling": partial(finite, head="average"),
+def compute(shared: _Shared, cell: Cell) -> Found:
+    """Compute one cell."""
+    match cell:
+        case KernelView(name):
+            return _view(shared.columns_of(name)[: len(shared.pool)], shared.pool.labels)
+        case Limit():
+            return limit_of(shared.pair)
+        case Wide(width, draw):
+            return network_of(shared.pair, width, shared.run.seed + 7919 * (width * 1000 + draw + 1))
+        case Fit(method, size, draw):
+            index = balanced_split(shared.pool.labels, [size], shared.run.seed + draw)[0]
+            predicted = _predict(shared, method, index, shared.run.seed + draw)
+            return Share(float(np.mean(predicted == shared.test.labels.numpy())))
+
+
+def _predict(shared: _Shared, method: str, index: Tensor, seed: int) -> NDArray[Any]:
+    labels = shared.pool.labels
+    if method in KERNELS:
+        return predict_kernel(shared.columns_of(method), labels, index)
+    if method == LABEL_AWARE:
+        base = KERNELS[0]
+        columns = shared.columns_of(base)
+        return predict_label_aware(shared.kernels[base], columns, shared.images, labels, index, seed)
+    others: dict[str, Callable[[Digits, Digits, int], NDArray[Any]]] = {
+        "CNN, flatten": partial(predict_cnn, head="flatten", width=shared.run.settings.channels),
+        "CNN, average pooling": partial(predict_cnn, head="average", width=shared.run.settings.channels),
         "RBF SVM": predict_svm,
         "RBF kernel ridge": predict_ridge,
         "random forest": predict_forest,
     }
-    return {name: partial(_from_images, method, pool, test) for name, method in methods.items()}
+    return others[method](shared.pool.take(index), shared.test, seed)
 
 
-def _from_kernel(columns: NDArray[Any], labels: Tensor, index: Tensor, seed: int) -> NDArray[Any]:
-    """Predict by kernel regression without ridge, which has nothing to choose and nothing random."""
-    between = columns[:, index.numpy()]
-    model = NTKClassifier(kernel="precomputed").fit(between[index.numpy()], labels[index].numpy())
-    return np.asarray(model.predict(between[len(labels) :]))
+def _view(gram: NDArray[Any], labels: Tensor) -> KernelFound:
+    """Give what the report shows of a kernel: its spectrum, and the cosines of some images sorted by class."""
+    values = np.linalg.eigvalsh(gram)[::-1]
+    shares = values / values.sum()
+    order = torch.cat([torch.nonzero(labels == label).squeeze(1)[:_VIEW] for label in range(10)]).numpy()
+    deviation = np.sqrt(np.diagonal(gram))[order]
+    cosines = gram[np.ix_(order, order)] / np.outer(deviation, deviation)
+    classes = tuple(int(label) for label in labels[order])
+    return KernelFound(tuple(shares[shares > 0].tolist()), tuple(map(tuple, cosines.tolist())), classes)
 
 
-def _from_images(
-    method: Callable[..., NDArray[Any]], pool: Digits, test: Digits, index: Tensor, seed: int
-) -> NDArray[Any]:
-    return method(pool.take(index), test, seed=seed)
-
+EXPERIMENT = Experiment(
+    name="digits",
+    title="The demo: exact kernels on small sets of digits, and wide networks in training beside their limit.",
+    reproduces="–",
+    sizes=sizes,
+    cells=cells,
+    prepare=prepare,
+    compute=compute,
+    report=report_of,
+    embedded="digits",
+    parallel=True,
+    output="ntkit-demo.html",
+)
+run, main = EXPERIMENT.run, EXPERIMENT.main
 
 if __name__ == "__main__":
     sys.exit(main())

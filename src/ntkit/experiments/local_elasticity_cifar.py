@@ -1,19 +1,15 @@
 """Local elasticity of a two-layer network before and after training, of the exact NTK, and of the label-aware NTK.
 
 Table 3 of Chen, He and Su 2020 at a size of your choice, with the paper's figures beside it. Run it with
-``python -m ntkit.experiments.local_elasticity_cifar --data cifar.npz`` (arrays ``x_train``, ``x_test`` of shape (n, 32, 32, 3),
+``python -m ntkit.experiments local_elasticity_cifar --data cifar.npz`` (arrays ``x_train``, ``x_test`` of shape (n, 32, 32, 3),
 uint8, and ``y_train``, ``y_test``); without data it uses scikit-learn's 8x8 digits, for which the paper has no figures.
 """
 
 from __future__ import annotations
 
-import argparse
-import math
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -24,18 +20,17 @@ from ntkit.errors import InputError
 from ntkit.finite import initialize, parametrize_ntk
 from ntkit.kernels import Kernel, infinite_width
 from ntkit.labels import STRENGTHS, LabelAware
-from ntkit.plots import Table, new_figure, plot_accuracies
+from ntkit.plots import Picture, Section, Table, new_figure, plot_accuracies
 
-from ._command_line import Progress, given, print_table, progress_bars
-from ._finite_cells import Cell, file_options, fill, read_file_options
-from ._images import Images, load_images
+from ._images import FILES, Images, load_images, pair_name
+from ._networks import dense_network
+from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least, share_nothing
 
-__all__ = ["KINDS", "METHODS", "PAPER", "ElasticityResult", "Settings", "main", "run"]
+__all__ = ["EXPERIMENT", "KINDS", "METHODS", "PAPER", "QUICK", "Pair", "Ratios", "Settings", "main", "run"]
 
 METHODS = ("NN-init", "NN-trained", "expected init", "NTK", "LANTK")
 KINDS = ("train-train", "test-train")
-_UNITS_AN_INPUT = 40960 / 3072  # of the paper's network
-_NAMES = ("plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_UNITS_PER_INPUT = 40960 / 3072  # of the paper's network
 _CIFAR = ((6, 8), (6, 9), (4, 8), (5, 9), (2, 9), (4, 9))
 _DIGITS = ((3, 8), (4, 9), (1, 7), (5, 6), (0, 1), (2, 3))
 
@@ -67,7 +62,7 @@ class Settings:
     train, test
         Images of each pair, even numbers: both classes have equally many.
     pool
-        Average the pixels of squares of this side first: a smaller network then has as many units an input as the paper's.
+        Average the pixels of squares of this side first: a smaller network then has as many units per input as the paper's.
     width
         Hidden units; the paper has 40960 for 3072 inputs.
     steps, rate
@@ -88,41 +83,122 @@ class Settings:
     parametrization: Literal["torch", "ntk"] = "torch"
     strengths: tuple[float, ...] = STRENGTHS
 
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "width", "steps", "pool")
+        if not self.pairs or not self.strengths or min(self.strengths) < 0:
+            raise InputError("pairs and strengths must not be empty, and a strength must be finite and not negative.")
+
 
 QUICK = Settings(pairs=_DIGITS[:2], train=12, test=8, width=16, steps=5, strengths=(0.1,))
 
 
+def sizes(size: Size, from_file: bool) -> Settings:
+    """Give the settings of a size; the paper's pairs for a file."""
+    usual = Settings(pairs=_CIFAR, train=400, test=200, pool=4, width=2560) if from_file else Settings()
+    full = Settings(pairs=_CIFAR if from_file else _DIGITS, train=10000, test=2000, width=40960, steps=5000, rate=3e-4)
+    quick = replace(QUICK, pairs=_CIFAR[:2]) if from_file else QUICK
+    return {"quick": quick, "default": usual, "full": full}[size]
+
+
 @dataclass(frozen=True)
-class ElasticityResult:
-    """What the experiment found.
+class Pair:
+    """A cell: what is measured on a pair of classes.
 
     Attributes
     ----------
-    settings, seed
-        What it was asked.
-    ratios
-        RR by kind of pairs and method, one for each pair of classes. ``"expected init"`` is the expected kernel before
-        training of a network with as many units an input as the paper's (40,960 for 3,072), in PyTorch's parametrisation: there
-        the last layer's part of the kernel grows with the width, and RR falls. ``"LANTK 0.1"`` is LANTK of strength
-        0.1; NaN where it is so strong that K(x, x) is negative somewhere.
-    strength
-        The strength of LANTK for each pair of classes.
+    number
+        Of the pair.
+    classes
+        The two classes.
+    measure
+        The network before and after training, or the kernels.
     """
 
-    settings: Settings
-    seed: int
-    ratios: dict[str, dict[str, tuple[float, ...]]]
-    strength: tuple[float, ...]
+    number: int
+    classes: tuple[int, int]
+    measure: Literal["network", "kernels"]
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """What was measured on a pair of classes.
+
+    Attributes
+    ----------
+    ratios
+        By method: RR among training images, and between test and training images. ``"expected init"`` is the expected
+        kernel before training of a network with as many units per input as the paper's (40,960 for 3,072), in PyTorch's
+        parametrisation: there the last layer's part of the kernel grows with the width, and RR falls. ``"LANTK 0.1"`` is
+        LANTK of strength 0.1; None where it is so strong that K(x, x) is negative somewhere.
+    strength
+        Of LANTK, chosen by cross-validation; None for the network.
+    """
+
+    ratios: dict[str, tuple[float, float] | None]
+    strength: float | None
+
+
+def cells(run: Run[Settings]) -> list[Pair]:
+    """Give two cells per pair of classes."""
+    return [Pair(n, pair, which) for n, pair in enumerate(run.settings.pairs) for which in ("network", "kernels")]
+
+
+def compute(run: Run[Settings], cell: Pair) -> Ratios:
+    """Measure the network, or the kernels, on a pair of classes."""
+    settings = run.settings
+    found = load_images(settings.train, settings.test, run.seed, run.data, cell.classes)
+    side = found.x.shape[-1]
+    if settings.pool > side:
+        raise InputError(f"pool must be between 1 and the side of the images, {side}. Got {settings.pool}.")
+    x, x_test = (nn.functional.avg_pool2d(one, settings.pool) for one in (found.x, found.x_test))
+    images = Images(x, found.y, x_test, found.y_test)
+    return _of_network(run, cell, images) if cell.measure == "network" else _of_kernels(run, images)
 
 
 def network(settings: Settings, inputs: int, seed: int) -> nn.Module:
     """Give a two-layer network, its weights drawn from the seed."""
     ntk = settings.parametrization == "ntk"
-    net = nn.Sequential(nn.Flatten(), *_two_layers(inputs, settings.width, bias=not ntk))
+    net = nn.Sequential(nn.Flatten(), *dense_network(inputs, settings.width, bias=not ntk).children())
     generator = torch.Generator().manual_seed(seed)
     return (
         initialize(parametrize_ntk(net), generator=generator) if ntk else initialize(net, "torch", generator=generator)
     )
+
+
+def _of_network(run: Run[Settings], cell: Pair, images: Images) -> Ratios:
+    settings, name = run.settings, f"training on pair {cell.number + 1}"
+    net = network(settings, images.x[0].numel(), run.seed + 7919 * (cell.number + 1))
+    course = elasticity_course(
+        net, images.x, {"pair": torch.from_numpy(images.y)}, x_test=images.x_test,
+        labels_test={"pair": torch.from_numpy(images.y_test)}, method="adam", lr=settings.rate, steps=settings.steps,
+        progress=lambda _, done, total: run.progress(name, int(done), int(total)),
+    )  # fmt: skip
+    assert course.test is not None
+    train, test = course.train[0, 0], course.test[0, 0]
+    ends = {"NN-init": 0, "NN-trained": -1}
+    return Ratios({method: (float(train[at]), float(test[at])) for method, at in ends.items()}, None)
+
+
+def _of_kernels(run: Run[Settings], images: Images) -> Ratios:
+    settings = run.settings
+    x, x_test = images.x.flatten(1).double(), images.x_test.flatten(1).double()
+    y, y_test = torch.from_numpy(images.y), torch.from_numpy(images.y_test)
+    ntk = infinite_width(dense_network(x.shape[1], 8)).ntk
+    generator = torch.Generator().manual_seed(run.seed)
+    aware = LabelAware(ntk, "kr-v1", settings.strengths, ridge=1e-6, generator=generator).fit(x, y)
+    wide = ExpectedTorchKernel(x.shape[1], _UNITS_PER_INPUT * x.shape[1])
+    kernels: dict[str, Kernel] = {"expected init": wide, "NTK": ntk, "LANTK": aware}
+    kernels |= {f"LANTK {strength:g}": aware.with_strength(strength) for strength in settings.strengths}
+    ratios: dict[str, tuple[float, float] | None] = {}
+    for method, kernel in kernels.items():
+        diag, diag_test = kernel.diag(x), kernel.diag(x_test)
+        # A label-aware kernel of large strength may be negative there, and then has no similarities.
+        if float(torch.cat([diag, diag_test]).min()) > 0:
+            cross = local_elasticity(kernel(x_test, x), y_test, y, diag_test, diag)
+            ratios[method] = float(local_elasticity(kernel(x), y)), float(cross)
+        else:
+            ratios[method] = None
+    return Ratios(ratios, aware.strength)
 
 
 class ExpectedTorchKernel(Kernel):
@@ -134,7 +210,7 @@ class ExpectedTorchKernel(Kernel):
 
     def __init__(self, inputs: int, width: float) -> None:
         self._narrow, self._double = (
-            infinite_width(_two_layers(inputs, w, bias=True), init="torch").ntk for w in (8, 16)
+            infinite_width(dense_network(inputs, w, bias=True), init="torch").ntk for w in (8, 16)
         )
         self._factor = (width - 8) / 8
 
@@ -147,178 +223,91 @@ class ExpectedTorchKernel(Kernel):
         return narrow + self._factor * (self._double.diag(x) - narrow)
 
 
-def _two_layers(inputs: int, width: int, bias: bool) -> nn.Sequential:
-    with torch.device("meta"):  # nothing is drawn from torch's global generator
-        net = nn.Sequential(nn.Linear(inputs, width, bias=bias), nn.ReLU(), nn.Linear(width, 1, bias=bias))
-    net = net.to_empty(device="cpu")
-    for parameter in net.parameters():
-        nn.init.zeros_(parameter)
-    return net
+Table3 = dict[str, dict[str, tuple[float | None, ...]]]
 
 
-def run(
-    settings: Settings | None = None,
-    seed: int = 0,
-    data: Path | None = None,
-    path: Path | None = None,
-    progress: Progress | None = None,
-) -> ElasticityResult:
-    """Run the experiment.
-
-    Parameters
-    ----------
-    settings
-        How large; None is a size that takes about a minute on two cores with the digits.
-    seed
-        Decides images, weights and the folds of the cross-validation.
-    data
-        An ``.npz`` file of images; None takes the digits.
-    path
-        A JSON file to go on from and to keep the numbers in.
-    progress
-        Called as the computation goes on.
-
-    Examples
-    --------
-    >>> result = run(QUICK)
-    >>> len(result.ratios["test-train"]["LANTK"])
-    2
-    """
-    settings = settings or Settings()
-
-    @lru_cache(maxsize=1)  # one pair of classes is all cells of it
-    def images(number: int) -> Images:
-        found = load_images(settings.train, settings.test, seed, data, settings.pairs[number])
-        if not 1 <= settings.pool <= found.x.shape[-1]:
-            raise InputError(
-                f"pool must be between 1 and the side of the images, {found.x.shape[-1]}. Got {settings.pool}."
-            )
-        x, x_test = (nn.functional.avg_pool2d(one, settings.pool) for one in (found.x, found.x_test))
-        return Images(x, found.y, x_test, found.y_test)
-
-    @lru_cache(maxsize=1)
-    def networks(number: int) -> dict[Cell, float]:
-        found, name = images(number), f"training on pair {number + 1}"
-        net = network(settings, found.x[0].numel(), seed + 7919 * (number + 1))
-        labels, labels_test = torch.from_numpy(found.y), torch.from_numpy(found.y_test)
-        course = elasticity_course(
-            net, found.x, {"pair": labels}, x_test=found.x_test, labels_test={"pair": labels_test},
-            method="adam", lr=settings.rate, steps=settings.steps,
-            progress=None if progress is None else (lambda _, done, total: progress(name, int(done), int(total))),
-        )  # fmt: skip
-        assert course.test is not None
-        series = zip(KINDS, (course.train[0, 0], course.test[0, 0]), strict=True)
-        return {
-            (f"{kind} {method}", number, 0): float(values[index])
-            for kind, values in series
-            for method, index in (("NN-init", 0), ("NN-trained", -1))
-        }
-
-    @lru_cache(maxsize=1)
-    def kernels(number: int) -> dict[Cell, float]:
-        found = images(number)
-        x, x_test = found.x.flatten(1).double(), found.x_test.flatten(1).double()
-        y, y_test = torch.from_numpy(found.y), torch.from_numpy(found.y_test)
-        ntk = infinite_width(_two_layers(x.shape[1], 8, bias=False)).ntk
-        generator = torch.Generator().manual_seed(seed)
-        aware = LabelAware(ntk, "kr-v1", settings.strengths, ridge=1e-6, generator=generator).fit(x, y)
-        result: dict[Cell, float] = {("strength", number, 0): aware.strength}
-        kernel: Kernel
-        named = {f"LANTK {strength:g}": aware.with_strength(strength) for strength in settings.strengths}
-        wide = ExpectedTorchKernel(x.shape[1], _UNITS_AN_INPUT * x.shape[1])
-        for method, kernel in {"expected init": wide, "NTK": ntk, "LANTK": aware, **named}.items():
-            diag, diag_test = kernel.diag(x), kernel.diag(x_test)
-            # A label-aware kernel of large strength may be negative there, and then has no similarities.
-            ratios = [math.nan, math.nan]
-            if float(torch.cat([diag, diag_test]).min()) > 0:
-                cross = local_elasticity(kernel(x_test, x), y_test, y, diag_test, diag)
-                ratios = [float(local_elasticity(kernel(x), y)), float(cross)]
-            for kind, ratio in zip(KINDS, ratios, strict=True):
-                result[f"{kind} {method}", number, 0] = ratio
-        return result
-
-    def value(cell: Cell) -> float:
-        trained = cell[0].removeprefix("train-train ").removeprefix("test-train ") in ("NN-init", "NN-trained")
-        return (networks if trained else kernels)(cell[1])[cell]
-
-    methods = (*METHODS, *(f"LANTK {strength:g}" for strength in settings.strengths))
-    names = ["strength", *(f"{kind} {method}" for kind in KINDS for method in methods)]
-    cells = [(name, number, 0) for number in range(len(settings.pairs)) for name in names]
-    source = {"experiment": "local_elasticity_cifar", "data": data.name if data else "digits"}
-    found = fill(cells, value, {**source, **asdict(settings), "seed": seed}, path, None)
-    everything = range(len(settings.pairs))
-    ratios = {k: {m: tuple(found[f"{k} {m}", i, 0] for i in everything) for m in methods} for k in KINDS}
-    return ElasticityResult(settings, seed, ratios, tuple(found["strength", i, 0] for i in everything))
+def ratios_of(results: Results[Settings, Pair, Ratios]) -> Table3:
+    """Give RR by kind of pairs and method, one for each pair of classes; None where there is none."""
+    named = [f"LANTK {strength:g}" for strength in results.settings.strengths]
+    found: Table3 = {kind: {} for kind in KINDS}
+    for method in (*METHODS, *named):
+        own = [value.ratios[method] for value in results.values.values() if method in value.ratios]
+        for place, kind in enumerate(KINDS):
+            found[kind][method] = tuple(None if one is None else one[place] for one in own)
+    return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment from the command line and give the exit status."""
-    options = file_options("local_elasticity_cifar", __doc__)
-    options.add_argument("--data", type=Path, help="images as an .npz file (scikit-learn's digits)")
-    options.add_argument("--train", type=int, help="training images of each pair (200; 400 with --data)")
-    options.add_argument("--test", type=int, help="test images of each pair (100; 200 with --data)")
-    options.add_argument("--width", type=int, help="hidden units (853; 2560 with --data; the paper has 40960)")
-    options.add_argument("--pool", type=int, help="side of squares of pixels to average first (1; 4 with --data)")
-    options.add_argument("--steps", type=int, help="of Adam on all images (300; the paper has 500 epochs)")
-    options.add_argument("--rate", type=float, help="learning rate (3e-3; the paper has 3e-4)")
-    options.add_argument("--parametrization", choices=("torch", "ntk"), help="of the network (torch)")
-    options.add_argument("--strengths", type=float, nargs="+", help="of LANTK (0.001 0.01 0.1 1)")
-    chosen = read_file_options(options, arguments)
-    try:
-        settings = _settings(chosen)
-        with progress_bars() as progress:
-            result = run(settings, chosen.seed, chosen.data, chosen.output, progress)
-    except InputError as error:
-        options.error(str(error))
-    images = chosen.data is not None
-    pairs = [" vs ".join(_NAMES[c] if images else str(c) for c in pair) for pair in settings.pairs]
+def report(results: Results[Settings, Pair, Ratios]) -> Report:
+    """Show RR beside the paper's, where the images come from a file."""
+    settings, found = results.settings, ratios_of(results)
+    pairs = [pair_name(pair, results.from_file) for pair in settings.pairs]
+    strengths = [one.strength for one in results.values.values() if one.strength is not None]
     figure = new_figure(11, 4.8)
     for ax, kind in zip(figure.subplots(1, 2), KINDS, strict=True):
-        plot_accuracies(
-            ax, pairs, [[_bar(result.ratios[kind][m][i]) for m in METHODS] for i in range(len(pairs))], METHODS
-        )
+        bars = [[found[kind][method][i] or 0.0 for method in METHODS] for i in range(len(pairs))]
+        plot_accuracies(ax, pairs, bars, METHODS)
         ax.set_title(kind)
         ax.set_ylabel("relative ratio RR (%)")
         ax.set_ylim(40, 90)
         ax.tick_params("x", labelrotation=30)
-    figure.savefig(chosen.output.with_suffix(".png"), dpi=160)
+    picture = Picture(
+        figure,
+        "Relative ratio by pair of classes and method. At 50 % a kernel finds images of one class no more alike than others.",
+        "Two groups of bars of relative ratios, for pairs of training images and for pairs of test and training images.",
+    )
+    parts = [_table(found[kind], kind, pairs, settings, strengths) for kind in KINDS]
+    return Report(
+        "Local elasticity before and after training",
+        "The relative ratio RR of Chen, He and Su 2020 (eq. 9, Table 3): how much more alike a kernel finds images of one class "
+        "than images of two, for a two-layer network before and after training, the exact kernel, and the label-aware one.",
+        [Section("Relative ratios", [*parts, picture])],
+        _comparisons(results, found, pairs) if results.from_file and settings.pairs == _CIFAR[: len(pairs)] else [],
+    )
+
+
+def _comparisons(results: Results[Settings, Pair, Ratios], found: Table3, pairs: Sequence[str]) -> list[Comparison]:
+    settings = results.settings
+    same = (settings.train, settings.test, settings.width, settings.pool) == (10000, 2000, 40960, 1)
+    comparisons = []
     for kind in KINDS:
-        print_table(_table(result, kind, pairs, images))
-    print(f"The numbers: {chosen.output.resolve()}, the figure beside it: {chosen.output.with_suffix('.png').name}")
-    return 0
+        for method, figures in PAPER[kind].items():
+            for pair, ours, paper in zip(pairs, found[kind][method], figures, strict=False):
+                if ours is not None:
+                    quantity = f"{kind}, {method}, {pair}: RR in %"
+                    comparisons.append(Comparison(quantity, (100 * ours,), paper, None, same))
+    return comparisons
 
 
-def _bar(ratio: float) -> float:
-    return ratio if math.isfinite(ratio) else 0.0
-
-
-def _table(result: ElasticityResult, kind: str, pairs: Sequence[str], images: bool) -> Table:
-    settings = result.settings
-    rows = []
-    for method, ratios in result.ratios[kind].items():
-        cells = [f"{100 * value:.2f}" if math.isfinite(value) else "none" for value in ratios]
-        if images and method in METHODS:
-            paper = PAPER[kind]["NN-init" if method == "expected init" else method]
-            cells = [f"{own} ({other:.2f})" for own, other in zip(cells, paper, strict=False)]
-        rows.append([method, *cells])
-    rows.append(["LANTK strength", *(f"{value:g}" for value in result.strength)])
+def _table(
+    ratios: dict[str, tuple[float | None, ...]],
+    kind: str,
+    pairs: Sequence[str],
+    settings: Settings,
+    strengths: Sequence[float],
+) -> Table:
+    rows = [
+        [method, *("none" if value is None else f"{100 * value:.2f}" for value in values)]
+        for method, values in ratios.items()
+    ]
+    rows.append(["LANTK strength", *(f"{value:g}" for value in strengths)])
     caption = f"RR in %, {kind} pairs, {settings.train} training images, {settings.width} hidden units"
-    return Table(["", *pairs], rows, caption + (" (in parentheses Table 3, with 40,960)" if images else ""))
+    return Table(["", *pairs], rows, caption)
 
 
-def _settings(chosen: argparse.Namespace) -> Settings:
-    quick = chosen.quick
-    base = asdict(QUICK if quick else Settings())
-    if chosen.data is not None:
-        base["pairs"] = _CIFAR[: len(base["pairs"])] if quick else _CIFAR
-        base |= {} if quick else {"train": 400, "test": 200, "pool": 4, "width": 2560}
-    base |= given(chosen, "train", "test", "pool", "width", "steps", "rate", "parametrization", "strengths")
-    settings = Settings(**base)
-    for name in ("width", "steps"):
-        if getattr(settings, name) < 1:
-            raise InputError(f"{name} must be positive. Got {getattr(settings, name)}.")
-    return settings
-
+EXPERIMENT = Experiment(
+    name="local_elasticity_cifar",
+    title="Local elasticity of a network before and after training, of the exact and of the label-aware kernel.",
+    reproduces="Chen, He, Su 2020, Table 3",
+    sizes=sizes,
+    cells=cells,
+    prepare=share_nothing,
+    compute=compute,
+    report=report,
+    embedded="digits",
+    files=FILES,
+    selects=("pairs",),
+)
+run, main = EXPERIMENT.run, EXPERIMENT.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,31 +1,31 @@
 """The empirical tangent kernel of a random network approaches the exact one as its width grows.
 
 Theorem 3.1 of Arora et al. 2019, measured: the relative error of the kernel matrix against width, with fitted rates. Run it
-with ``python -m ntkit.experiments.ntk_convergence``.
+with ``python -m ntkit.experiments ntk_convergence``.
 """
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
 from ntkit.finite import initialize, parametrize_ntk
 from ntkit.kernels import empirical, infinite_width
-from ntkit.plots import PowerLaw, Table, fit_power_law, new_figure, plot_width_errors
+from ntkit.plots import Picture, Section, Table, fit_power_law, new_figure, plot_width_errors
 
-from ._command_line import Progress, print_table, progress_bars
-from ._finite_cells import Cell, file_options, fill, read_file_options, table
+from ._by_width import WidthCell, by_width, network_seed, width_cells
+from ._networks import blank
+from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
 
-__all__ = ["ConvergenceResult", "Settings", "main", "run"]
+__all__ = ["EXPERIMENT", "NETWORKS", "QUICK", "RelativeError", "Settings", "main", "network", "run"]
+
+NETWORKS = ("MLP, 1 hidden layer", "MLP, 3 hidden layers", "CNN, 2 convolutions")
 
 
 @dataclass(frozen=True)
@@ -46,122 +46,130 @@ class Settings:
     draws: int = 10
     points: int = 10
 
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "widths", "draws", "points")
+        if len(set(self.widths)) < 2:
+            raise InputError(f"widths must be at least two different ones, to fit a rate. Got {self.widths}.")
+
 
 QUICK = Settings(widths=(8, 16, 32), draws=3)
 
 
+def sizes(size: Size, from_file: bool) -> Settings:
+    """Give the settings of a size."""
+    full = Settings(widths=(32, 64, 128, 256, 512, 1024, 2048), draws=20, points=20)
+    return {"quick": QUICK, "default": Settings(), "full": full}[size]
+
+
 @dataclass(frozen=True)
-class ConvergenceResult:
-    """What the experiment found.
+class RelativeError:
+    """How far the kernel of one network is from the exact one.
 
     Attributes
     ----------
-    settings, seed
-        What it was asked.
-    errors
-        By network: shape (widths, draws), the Frobenius norm of the difference over that of the exact kernel.
-    rates
-        By network the fitted power law; the theory of large widths has the exponent -1/2.
+    error
+        The Frobenius norm of the difference over that of the exact kernel.
     """
 
-    settings: Settings
-    seed: int
-    errors: dict[str, NDArray[Any]]
-    rates: dict[str, PowerLaw]
+    error: float
 
 
-def networks(width: int) -> dict[str, nn.Module]:
-    """Give the networks by name, at one width, without weights."""
-    with torch.device("meta"):
-        deep: list[nn.Module] = [nn.Linear(64, width), nn.ReLU()]
-        for _ in range(2):
-            deep += [nn.Linear(width, width), nn.ReLU()]
-        shallow = [nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 1)]
-        convolution = [nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU()]
-        return {
-            "MLP, 1 hidden layer": nn.Sequential(*shallow),
-            "MLP, 3 hidden layers": nn.Sequential(nn.Flatten(), *deep, nn.Linear(width, 1)),
-            "CNN, 2 convolutions": nn.Sequential(*convolution, nn.Flatten(), nn.Linear(64 * width, 1)),
-        }
+@dataclass(frozen=True)
+class _Shared:
+    run: Run[Settings]
+    x: Tensor
+    exact: dict[str, Tensor]
 
 
-def run(
-    settings: Settings | None = None, seed: int = 0, path: Path | None = None, progress: Progress | None = None
-) -> ConvergenceResult:
-    """Run the experiment.
+def cells(run: Run[Settings]) -> list[WidthCell]:
+    """Give one cell per network, width and draw."""
+    return width_cells(NETWORKS, run.settings.widths, run.settings.draws)
 
-    Parameters
-    ----------
-    settings
-        How large; None is the size that takes about a minute on two cores.
-    seed
-        Decides the images and the networks.
-    path
-        A JSON file to go on from and to keep the numbers in.
-    progress
-        Called as the computation goes on.
 
-    Examples
-    --------
-    >>> result = run(QUICK)
-    >>> bool(result.errors["MLP, 1 hidden layer"].shape == (3, 3))
-    True
-    """
-    settings = settings or Settings()
-    if len(set(settings.widths)) < 2:
-        raise InputError(f"widths must be at least two different ones, to fit a rate. Got {settings.widths}.")
+def prepare(run: Run[Settings]) -> _Shared:
+    """Draw the images and compute the exact kernels."""
     digits = load_digits()
-    images = digits.images[balanced_split(digits.labels, [settings.points], seed)[0]]
+    images = digits.images[balanced_split(digits.labels, [run.settings.points], run.seed)[0]]
     x = images / images.flatten(1).norm(dim=1)[:, None, None, None]  # the theorem is about inputs of norm one
-    exact = {name: infinite_width(_made(net)).ntk(x) for name, net in networks(8).items()}
+    return _Shared(run, x, {name: infinite_width(network(name, 8)).ntk(x) for name in NETWORKS})
 
-    def error(cell: Cell) -> float:
-        name, width, draw = cell
-        net = _made(networks(width)[name])
-        number = settings.draws * settings.widths.index(width) + draw
-        initialize(parametrize_ntk(net), generator=torch.Generator().manual_seed(seed + 7919 * number))
-        kernel: Tensor = empirical(net).ntk(x)
-        return float((kernel - exact[name]).norm() / exact[name].norm())
 
-    cells = [(name, width, draw) for name in exact for width in settings.widths for draw in range(settings.draws)]
-    found = fill(cells, error, {"experiment": "ntk_convergence", **asdict(settings), "seed": seed}, path, progress)
-    errors = {name: table(found, name, settings.widths, settings.draws) for name in exact}
+def network(name: str, width: int) -> nn.Module:
+    """Give a network by name, at one width, its weights zero."""
+
+    def make() -> nn.Module:
+        if name == "CNN, 2 convolutions":
+            body = [nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU()]
+            return nn.Sequential(*body, nn.Flatten(), nn.Linear(64 * width, 1))
+        layers: list[nn.Module] = [nn.Flatten(), nn.Linear(64, width), nn.ReLU()]
+        for _ in range(2 if name == "MLP, 3 hidden layers" else 0):
+            layers += [nn.Linear(width, width), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(width, 1))
+
+    return blank(make, torch.float64)
+
+
+def compute(shared: _Shared, cell: WidthCell) -> RelativeError:
+    """Draw one network and compare its kernel with the exact one."""
+    run, exact = shared.run, shared.exact[cell.curve]
+    net = network(cell.curve, cell.width)
+    seed = network_seed(run.seed, cell, run.settings.widths, run.settings.draws)
+    initialize(parametrize_ntk(net), generator=torch.Generator().manual_seed(seed))
+    return RelativeError(float((empirical(net).ntk(shared.x) - exact).norm() / exact.norm()))
+
+
+def report(results: Results[Settings, WidthCell, RelativeError]) -> Report:
+    """Fit the rates and draw the errors."""
+    settings = results.settings
+    errors = by_width(results.values, settings.widths, settings.draws, lambda found: found.error)
     rates = {name: fit_power_law(settings.widths, values) for name, values in errors.items()}
-    return ConvergenceResult(settings, seed, errors, rates)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment from the command line and give the exit status."""
-    options = file_options("ntk_convergence", __doc__)
-    chosen = read_file_options(options, arguments)
-    try:
-        with progress_bars() as progress:
-            result = run(QUICK if chosen.quick else None, chosen.seed, chosen.output, progress)
-    except InputError as error:
-        options.error(str(error))
     figure = new_figure(7.5, 4.8)
-    ax = plot_width_errors(
-        figure.subplots(), result.settings.widths, result.errors, "relative error of the kernel matrix"
-    )
-    ax.set_title("The empirical NTK at initialisation against the exact one")
-    figure.savefig(chosen.output.with_suffix(".png"), dpi=160)
+    plot_width_errors(figure.subplots(), settings.widths, errors, "relative error of the kernel matrix")
     rows = [
-        [name, *(f"{(row**2).mean() ** 0.5:.4f}" for row in values), f"{law.exponent:.3f} ± {law.error:.3f}"]
-        for (name, values), law in zip(result.errors.items(), result.rates.values(), strict=True)
+        [
+            name,
+            *(f"{(row**2).mean() ** 0.5:.4f}" for row in values),
+            f"{rates[name].exponent:.3f} ± {rates[name].error:.3f}",
+        ]
+        for name, values in errors.items()
     ]
-    caption = f"Relative error by width, root mean square over {result.settings.draws} networks, and fitted exponent"
-    print_table(Table(["network", *map(str, result.settings.widths), "exponent"], rows, caption))
-    print(f"The numbers: {chosen.output.resolve()}, the figure beside it: {chosen.output.with_suffix('.png').name}")
-    return 0
+    caption = f"Relative error by width, root mean square over {settings.draws} networks, and fitted exponent"
+    picture = Picture(
+        figure,
+        "Relative error of the empirical kernel at initialisation against width: points are root mean squares over "
+        "networks, faint ones single networks, lines fitted power laws.",
+        "Falling straight lines of error against width on logarithmic axes, one per network.",
+    )
+    comparisons = [
+        Comparison(
+            f"{name}: exponent of the width",
+            (law.exponent,),
+            -0.5,
+            law.error if math.isfinite(law.error) else None,
+        )
+        for name, law in rates.items()
+    ]
+    return Report(
+        "Convergence of the tangent kernel with width",
+        "How far the tangent kernel of a random network is from the exact one, by width, after Theorem 3.1 of Arora et al. "
+        "2019. The theory of large widths has an error in proportion to width^-1/2; the theorem's own bound is weaker.",
+        [Section("Errors", [Table(["network", *map(str, settings.widths), "exponent"], rows, caption), picture])],
+        comparisons,
+    )
 
 
-def _made(net: nn.Module) -> nn.Module:
-    """Give a network with places for weights, zero until they are drawn."""
-    net = net.to_empty(device="cpu").double()
-    for parameter in net.parameters():
-        nn.init.zeros_(parameter)
-    return net
-
+EXPERIMENT = Experiment(
+    name="ntk_convergence",
+    title="Error of the empirical kernel of a random network against its width.",
+    reproduces="Arora et al. 2019, Theorem 3.1",
+    sizes=sizes,
+    cells=cells,
+    prepare=prepare,
+    compute=compute,
+    report=report,
+    embedded="digits",
+)
+run, main = EXPERIMENT.run, EXPERIMENT.main
 
 if __name__ == "__main__":
     sys.exit(main())

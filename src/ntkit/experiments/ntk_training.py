@@ -1,32 +1,30 @@
 """A wide network trained to the end predicts what kernel regression with the exact tangent kernel predicts.
 
 Theorem 3.2 of Arora et al. 2019, measured: the gap of the predictions against width and the output multiplier kappa. Run it
-with ``python -m ntkit.experiments.ntk_training``.
+with ``python -m ntkit.experiments ntk_training``.
 """
 
 from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+import warnings
+from dataclasses import dataclass
 
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from ntkit.errors import InputError
-from ntkit.finite import initialize, parametrize_ntk, train
+from ntkit.errors import DivergenceWarning, InputError
+from ntkit.finite import Record, Schedule, initialize, parametrize_ntk, train
 from ntkit.kernels import infinite_width
-from ntkit.plots import Table, new_figure, plot_width_errors
+from ntkit.plots import Picture, Section, Table, new_figure, plot_width_errors
 from ntkit.solvers import solve
 
-from ._command_line import Progress, print_table, progress_bars
-from ._finite_cells import Cell, file_options, fill, read_file_options, table
+from ._by_width import WidthCell, by_width, network_seed, width_cells
+from ._networks import dense_network
+from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 
-__all__ = ["Settings", "TrainingResult", "main", "run"]
+__all__ = ["EXPERIMENT", "QUICK", "Gap", "Settings", "main", "run"]
 
 _CENTRED = ", centred"
 _HALVINGS = 6
@@ -61,144 +59,144 @@ class Settings:
     tolerance: float = 1e-5
     max_steps: int = 2_000
 
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "widths", "draws", "train", "test", "max_steps")
+        check_at_least(self, 2, "dimension")
+
 
 QUICK = Settings(widths=(64, 128), kappas=(1.0, 0.5), draws=2, train=4, test=10, tolerance=1e-2, max_steps=200)
 
 
+def sizes(size: Size, from_file: bool) -> Settings:
+    """Give the settings of a size."""
+    full = Settings(widths=(32, 64, 128, 256, 512, 1024, 2048, 4096), draws=10)
+    return {"quick": QUICK, "default": Settings(), "full": full}[size]
+
+
 @dataclass(frozen=True)
-class TrainingResult:
-    """What the experiment found.
+class Gap:
+    """One trained network beside kernel regression.
 
     Attributes
     ----------
-    settings, seed
-        What it was asked.
-    gaps
-        By multiplier: shape (widths, draws), the root mean square over test points of the network's prediction minus that of
-        kernel regression.
+    gap
+        The root mean square over test points of the network's prediction minus that of kernel regression.
     scale
         The root mean square of the predictions of kernel regression, to compare with.
     """
 
-    settings: Settings
-    seed: int
-    gaps: dict[str, NDArray[Any]]
+    gap: float
     scale: float
 
 
-def run(
-    settings: Settings | None = None, seed: int = 0, path: Path | None = None, progress: Progress | None = None
-) -> TrainingResult:
-    """Run the experiment.
+@dataclass(frozen=True)
+class _Shared:
+    run: Run[Settings]
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    expected: Tensor
+    largest: float
 
-    Parameters
-    ----------
-    settings
-        How large; None is the size that takes a minute or two on two cores.
-    seed
-        Decides the points and the networks.
-    path
-        A JSON file to go on from and to keep the numbers in.
-    progress
-        Called as the computation goes on.
 
-    Examples
-    --------
-    >>> result = run(QUICK)
-    >>> result.gaps["kappa 1"].shape
-    (2, 2)
-    """
-    settings = settings or Settings()
-    generator = torch.Generator().manual_seed(seed)
-    points = torch.randn(
-        settings.train + settings.test, settings.dimension, generator=generator, dtype=torch.float64
-    )  # fmt: skip
+def multipliers(settings: Settings) -> dict[str, tuple[float, bool]]:
+    """Give by name the output multipliers, and whether the outputs at the start are subtracted."""
+    found = {f"kappa {kappa:g}": (kappa, False) for kappa in settings.kappas}
+    return found | {f"kappa {settings.kappas[0]:g}{_CENTRED}": (settings.kappas[0], True)}
+
+
+def cells(run: Run[Settings]) -> list[WidthCell]:
+    """Give one cell per multiplier, width and draw."""
+    return width_cells(list(multipliers(run.settings)), run.settings.widths, run.settings.draws)
+
+
+def prepare(run: Run[Settings]) -> _Shared:
+    """Draw the points and solve for the kernel's predictions."""
+    settings, generator = run.settings, torch.Generator().manual_seed(run.seed)
+    n = settings.train + settings.test
+    points = torch.randn(n, settings.dimension, generator=generator, dtype=torch.float64)
     points = points / points.norm(dim=1, keepdim=True)
     x, x_test = points[: settings.train], points[settings.train :]
     y = torch.sign(x[:, :1] * x[:, 1:2])
-    kernel = infinite_width(_network(8, settings.dimension)).ntk
+    kernel = infinite_width(dense_network(settings.dimension, 8, hidden=2, dtype=torch.float64)).ntk
     gram = kernel(x)
     expected = kernel(x_test, x) @ solve(gram, y).value
-    largest = float(torch.linalg.eigvalsh(gram)[-1])
-    multipliers = {f"kappa {kappa:g}": (kappa, False) for kappa in settings.kappas}
-    multipliers[f"kappa {settings.kappas[0]:g}{_CENTRED}"] = (settings.kappas[0], True)
-
-    def gap(cell: Cell) -> float:
-        name, width, draw = cell
-        kappa, centre = multipliers[name]
-        net = _network(width, settings.dimension)
-        number = settings.draws * settings.widths.index(width) + draw
-        initialize(parametrize_ntk(net), generator=torch.Generator().manual_seed(seed + 7919 * (number + 1)))
-        target = settings.tolerance * 0.5 * float(y.square().sum())
-        trained = None
-        # Half of what the exact kernel allows. That of a narrow network with a small multiplier grows as it is trained, so that
-        # such steps may make it diverge, or switch all its units off.
-        for halvings in range(_HALVINGS):
-            attempt = copy.deepcopy(net)
-            rate, steps = 0.5**halvings / (kappa**2 * largest), settings.max_steps * 2**halvings
-            try:
-                trained = train(
-                    attempt, x, y, lr=rate, steps=steps, x_test=x_test, kappa=kappa, centre=centre, stop_below=target
-                )
-            except InputError:
-                continue
-            if float(trained.losses[-1]) < target:
-                break
-        if trained is None or not float(trained.losses[-1]) < target:
-            raise InputError(
-                f"a network of width {width} with {name} was not trained to the end with any learning rate. "
-                "Begin with wider networks, or a larger multiplier."
-            )
-        predictions = trained.test_predictions
-        assert isinstance(predictions, Tensor)
-        return float((predictions[-1] - expected).square().mean().sqrt())
-
-    cells = [(name, width, draw) for name in multipliers for width in settings.widths for draw in range(settings.draws)]
-    found = fill(cells, gap, {"experiment": "ntk_training", **asdict(settings), "seed": seed}, path, progress)
-    gaps = {name: table(found, name, settings.widths, settings.draws) for name in multipliers}
-    return TrainingResult(settings, seed, gaps, float(expected.square().mean().sqrt()))
+    return _Shared(run, x, y, x_test, expected, float(torch.linalg.eigvalsh(gram)[-1]))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment from the command line and give the exit status."""
-    options = file_options("ntk_training", __doc__)
-    chosen = read_file_options(options, arguments)
-    try:
-        with progress_bars() as progress:
-            result = run(QUICK if chosen.quick else None, chosen.seed, chosen.output, progress)
-    except InputError as error:
-        options.error(str(error))
+def compute(shared: _Shared, cell: WidthCell) -> Gap:
+    """Train one network to the end."""
+    settings, run = shared.run.settings, shared.run
+    kappa, centre = multipliers(settings)[cell.curve]
+    net = dense_network(settings.dimension, cell.width, hidden=2, dtype=torch.float64)
+    seed = network_seed(run.seed, cell, settings.widths, settings.draws) + 7919
+    initialize(parametrize_ntk(net), generator=torch.Generator().manual_seed(seed))
+    target = settings.tolerance * 0.5 * float(shared.y.square().sum())
+    # Half of what the exact kernel allows. The kernel of a narrow network with a small multiplier grows in training, so
+    # such steps may make it diverge, or switch all its units off.
+    for halvings in range(_HALVINGS):
+        rate, steps = 0.5**halvings / (kappa**2 * shared.largest), settings.max_steps * 2**halvings
+        schedule, record = Schedule(learning_rate=rate, steps=steps), Record(x_test=shared.x_test)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DivergenceWarning)
+            trained = train(
+                copy.deepcopy(net), shared.x, shared.y, schedule, record=record, kappa=kappa, centre=centre,
+                stop_below=target,
+            )  # fmt: skip
+        if float(trained.losses[-1]) < target:
+            predictions = trained.test_predictions
+            assert isinstance(predictions, Tensor)
+            gap = (predictions[-1] - shared.expected).square().mean().sqrt()
+            return Gap(float(gap), float(shared.expected.square().mean().sqrt()))
+    raise InputError(
+        f"a network of width {cell.width} with {cell.curve} was not trained to the end with any learning rate. "
+        "Begin with wider networks, or a larger multiplier."
+    )
+
+
+def report(results: Results[Settings, WidthCell, Gap]) -> Report:
+    """Draw the gaps against width."""
+    settings = results.settings
+    gaps = by_width(results.values, settings.widths, settings.draws, lambda found: found.gap)
+    scale = next(iter(results.values.values())).scale
     figure = new_figure(7.5, 4.8)
-    ax = plot_width_errors(
-        figure.subplots(), result.settings.widths, result.gaps, "gap of the predictions (RMS)", fit=False
-    )
-    ax.axhline(result.scale, color="0.5", linestyle=":")
-    ax.annotate(
-        "the predictions themselves", (result.settings.widths[-1], result.scale), ha="right", va="bottom", color="0.4"
-    )
-    ax.set_title("Trained network against kernel regression with the exact NTK")
-    figure.savefig(chosen.output.with_suffix(".png"), dpi=160)
-    rows = [[name, *(f"{(row**2).mean() ** 0.5:.4f}" for row in values)] for name, values in result.gaps.items()]
+    ax = plot_width_errors(figure.subplots(), settings.widths, gaps, "gap of the predictions (RMS)", fit=False)
+    ax.axhline(scale, color="0.5", linestyle=":")
+    ax.annotate("the predictions themselves", (settings.widths[-1], scale), ha="right", va="bottom", color="0.4")
+    rows = [[name, *(f"{(row**2).mean() ** 0.5:.4f}" for row in values)] for name, values in gaps.items()]
     caption = (
-        f"Gap by width, root mean square over {result.settings.test} test points and {result.settings.draws} networks; "
-        f"the predictions of kernel regression have {result.scale:.3f}"
+        f"Gap by width, root mean square over {settings.test} test points and {settings.draws} networks; the predictions of "
+        f"kernel regression have {scale:.3f}"
     )
-    print_table(Table(["multiplier", *map(str, result.settings.widths)], rows, caption))
-    print(f"The numbers: {chosen.output.resolve()}, the figure beside it: {chosen.output.with_suffix('.png').name}")
-    return 0
+    picture = Picture(
+        figure,
+        "Gap between trained networks and kernel regression against width. Without centring, the outputs at the start stay "
+        "in the predictions whatever the width; a small multiplier, or subtracting them, removes them.",
+        "Curves of the gap against width on logarithmic axes, one per output multiplier.",
+    )
+    return Report(
+        "Trained networks and kernel regression",
+        "The predictions of wide networks trained to the end, beside those of kernel regression with the exact tangent kernel, "
+        "after Theorem 3.2 of Arora et al. 2019. The theorem gives no number: the gap falls with the width.",
+        [
+            Section(
+                "Gap of the predictions", [Table(["multiplier", *map(str, settings.widths)], rows, caption), picture]
+            )
+        ],
+    )
 
 
-def _network(width: int, dimension: int) -> nn.Module:
-    with torch.device("meta"):
-        net = nn.Sequential(
-            nn.Linear(dimension, width, bias=False), nn.ReLU(), nn.Linear(width, width, bias=False), nn.ReLU(),
-            nn.Linear(width, 1, bias=False),
-        )  # fmt: skip
-    net = net.to_empty(device="cpu").double()
-    for parameter in net.parameters():
-        nn.init.zeros_(parameter)
-    return net
-
+EXPERIMENT = Experiment(
+    name="ntk_training",
+    title="Gap between trained networks and kernel regression with the exact kernel, against width.",
+    reproduces="Arora et al. 2019, Theorem 3.2",
+    sizes=sizes,
+    cells=cells,
+    prepare=prepare,
+    compute=compute,
+    report=report,
+)
+run, main = EXPERIMENT.run, EXPERIMENT.main
 
 if __name__ == "__main__":
     sys.exit(main())

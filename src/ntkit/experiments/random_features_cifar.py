@@ -1,38 +1,42 @@
 """Kernels of finite random networks (random features) against the exact convolutional kernels, on two classes of images.
 
 Section 5.2 and Table 2 of Arora et al. 2019 at a size of your choice: the tangent kernel of one random network of so many
-channels, against that of infinitely many. Run it with ``python -m ntkit.experiments.random_features_cifar --data cifar.npz``
+channels, against that of infinitely many. Run it with ``python -m ntkit.experiments random_features_cifar --data cifar.npz``
 (arrays ``x_train`` and ``x_test`` of shape (n, 32, 32, 3), uint8, and ``y_train``, ``y_test``); without data it uses
 scikit-learn's 8x8 digits.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import nn
 
 from ntkit.errors import InputError
 from ntkit.estimators import NTKClassifier
 from ntkit.finite import initialize, parametrize_ntk
 from ntkit.kernels import Kernel, empirical, infinite_width
-from ntkit.plots import Table, new_figure, plot_random_features
+from ntkit.plots import Picture, Section, Table, new_figure, plot_random_features
 
-from ._command_line import Progress, given, print_table, progress_bars
-from ._finite_cells import Cell, file_options, fill, read_file_options, table
-from ._images import Images, load_images
+from ._by_width import WidthCell, by_width, network_seed, width_cells
+from ._images import FILES, Images, load_images
+from ._networks import conv_network
+from .cntk_cifar import Accuracy
+from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
 
-__all__ = ["FeaturesResult", "Settings", "main", "run"]
+__all__ = ["EXPERIMENT", "NETWORKS", "PAPER", "QUICK", "Settings", "main", "run"]
 
-_EXACT = 0  # stands for infinitely many channels in the table of results
+NETWORKS = ("CNTK-V", "CNTK-GAP")
+PAPER = {
+    "CNTK-V": {3: (87.25, 92.15), 4: (87.78, 92.80), 6: (88.73, 93.10), 11: (87.80, 93.05), 21: (85.35, 91.95)},
+    "CNTK-GAP": {3: (51.10, 71.05), 4: (52.85, 94.50), 6: (53.98, 95.25), 11: (56.55, 95.40), 21: (90.65, 95.70)},
+}
+"""Accuracy in % in Table 2, by network and layers with weights: of random features with 128 channels, and exact."""
+
+_EXACT = 0  # stands for infinitely many channels
+_PAPER_CHANNELS, _PAPER_TRAIN = 128, 10_000
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Settings:
     draws
         Random networks of each width; the paper takes the median of 10.
     depth
-        Convolutions.
+        Convolutions, one less than the paper's depth.
     train, test
         Images, even numbers: both classes have equally many.
     classes
@@ -60,156 +64,109 @@ class Settings:
     test: int = 200
     classes: tuple[int, int] = (3, 9)
 
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "depth", "draws", "widths")
+        if len(set(self.classes)) < 2:
+            raise InputError(f"classes must be two different ones. Got {self.classes}.")
+
 
 QUICK = Settings(widths=(2, 4), draws=2, depth=2, train=10, test=20)
 
 
+def sizes(size: Size, from_file: bool) -> Settings:
+    """Give the settings of a size; the first two classes of a file, as in the paper."""
+    full = Settings(widths=(_PAPER_CHANNELS,), draws=10, train=_PAPER_TRAIN, test=2000)
+    found = {"quick": QUICK, "default": Settings(train=200 if from_file else 60), "full": full}[size]
+    return replace(found, classes=(0, 1)) if from_file else found
+
+
 @dataclass(frozen=True)
-class FeaturesResult:
-    """What the experiment found.
-
-    Attributes
-    ----------
-    settings, seed
-        What it was asked.
-    accuracy
-        By network: shape (widths, draws), of kernel regression with the kernel of a finite network.
-    exact
-        By network: the accuracy with the exact kernel.
-    """
-
-    settings: Settings
-    seed: int
-    accuracy: dict[str, NDArray[Any]]
-    exact: dict[str, float]
+class _Shared:
+    run: Run[Settings]
+    images: Images
 
 
-def networks(settings: Settings, width: int, channels: int, side: int) -> dict[str, nn.Module]:
-    """Give the paper's two networks: a head on every position, or (first and last layer fixed) on the average over them."""
-    result: dict[str, nn.Module] = {}
-    for name, head in (("CNTK-V", side * side), ("CNTK-GAP", 1)):
-        with torch.device("meta"):
-            layers: list[nn.Module] = []
-            for number in range(settings.depth):
-                layers += [nn.Conv2d(width if number else channels, width, 3, padding=1, bias=False), nn.ReLU()]
-            layers += [nn.AdaptiveAvgPool2d(1)] if head == 1 else []
-            net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(width * head, 1, bias=False))
-        net = net.to_empty(device="cpu")
-        for parameter in net.parameters():
-            nn.init.zeros_(parameter)
-        if head == 1:
-            net[0].requires_grad_(False)
-            net[-1].requires_grad_(False)
-        result[name] = net
-    return result
+def cells(run: Run[Settings]) -> list[WidthCell]:
+    """Give one cell per network, width and draw, after the exact kernels."""
+    exact = [WidthCell(name, _EXACT, 0) for name in NETWORKS]
+    return exact + width_cells(NETWORKS, run.settings.widths, run.settings.draws)
 
 
-def run(
-    settings: Settings | None = None,
-    seed: int = 0,
-    data: Path | None = None,
-    path: Path | None = None,
-    progress: Progress | None = None,
-) -> FeaturesResult:
-    """Run the experiment.
+def prepare(run: Run[Settings]) -> _Shared:
+    """Draw the images."""
+    settings = run.settings
+    return _Shared(run, load_images(settings.train, settings.test, run.seed, run.data, settings.classes))
 
-    Parameters
-    ----------
-    settings
-        How large; None is a size that takes about a minute on two cores with the digits.
-    seed
-        Decides the images and the networks.
-    data
-        An ``.npz`` file of images; None takes the digits.
-    path
-        A JSON file to go on from and to keep the numbers in.
-    progress
-        Called as the computation goes on.
 
-    Examples
-    --------
-    >>> result = run(QUICK)
-    >>> sorted(result.exact)
-    ['CNTK-GAP', 'CNTK-V']
-    """
-    settings = settings or Settings()
-    images = load_images(settings.train, settings.test, seed, data, settings.classes)
-    channels, side = images.x.shape[1], images.x.shape[2]
-    names = list(networks(settings, 1, channels, side))
+def compute(shared: _Shared, cell: WidthCell) -> Accuracy:
+    """Classify the test images by kernel regression with one kernel."""
+    settings, images = shared.run.settings, shared.images
+    _, channels, side, _ = images.x.shape
+    net = conv_network(settings.depth, cell.width or 8, cell.curve == "CNTK-GAP", channels, side)
+    kernel: Kernel = infinite_width(net).ntk
+    if cell.width != _EXACT:
+        seed = network_seed(shared.run.seed, cell, settings.widths, settings.draws)
+        kernel = empirical(initialize(parametrize_ntk(net), generator=torch.Generator().manual_seed(seed))).ntk
+    model = NTKClassifier(kernel="precomputed").fit(kernel(images.x).double().numpy(), images.y)
+    predicted = model.predict(kernel(images.x_test, images.x).double().numpy())
+    return Accuracy(float(np.mean(predicted == images.y_test)))
 
-    def accuracy(cell: Cell) -> float:
-        name, width, draw = cell
-        net = networks(settings, width or 8, channels, side)[name]
-        if width == _EXACT:
-            return _accuracy(infinite_width(net).ntk, images)
-        generator = torch.Generator().manual_seed(seed + 7919 * (settings.draws * settings.widths.index(width) + draw))
-        return _accuracy(empirical(initialize(parametrize_ntk(net), generator=generator)).ntk, images)
 
-    cells = [(name, _EXACT, 0) for name in names]
-    cells += [(name, width, draw) for name in names for width in settings.widths for draw in range(settings.draws)]
-    source = {"experiment": "random_features_cifar", "data": data.name if data else "digits"}
-    found = fill(cells, accuracy, {**source, **asdict(settings), "seed": seed}, path, progress)
-    return FeaturesResult(
-        settings,
-        seed,
-        {name: table(found, name, settings.widths, settings.draws) for name in names},
-        {name: found[name, _EXACT, 0] for name in names},
+def report(results: Results[Settings, WidthCell, Accuracy]) -> Report:
+    """Draw the accuracies against width, with those of the exact kernels."""
+    settings = results.settings
+    exact = {name: results.values[WidthCell(name, _EXACT, 0)].accuracy for name in NETWORKS}
+    finite = {cell: found for cell, found in results.values.items() if cell.width != _EXACT}
+    accuracy = by_width(finite, settings.widths, settings.draws, lambda found: found.accuracy)
+    figure = new_figure(7.5, 4.8)
+    plot_random_features(figure.subplots(), settings.widths, accuracy, exact)
+    rows = [
+        [name, *(f"{100 * np.median(row):.1f}" for row in values), f"{100 * exact[name]:.1f}"]
+        for name, values in accuracy.items()
+    ]
+    caption = f"Test accuracy in % by channels, median of {settings.draws} networks, and of the exact kernel"
+    comparisons = []
+    for name in NETWORKS if results.from_file else ():
+        figures = PAPER[name].get(settings.depth + 1)
+        if figures is not None:
+            same = settings.train == _PAPER_TRAIN and settings.classes == (0, 1)
+            share, error = exact[name], (exact[name] * (1 - exact[name]) / settings.test) ** 0.5
+            place = f"{name}, depth {settings.depth + 1}"
+            comparisons.append(
+                Comparison(f"{place}, exact: accuracy in %", (100 * share,), figures[1], 100 * error, same)
+            )
+            if _PAPER_CHANNELS in settings.widths:
+                drawn = 100 * accuracy[name][settings.widths.index(_PAPER_CHANNELS)]
+                ours = tuple(map(float, drawn))
+                comparisons.append(Comparison(f"{place}, 128 channels: accuracy in %", ours, figures[0], None, same))
+    picture = Picture(
+        figure,
+        "Accuracy of kernel regression with the kernel of one random network against its channels: medians, bars from the "
+        "worst network to the best; dashed, the exact kernel.",
+        "Two rising curves of accuracy against channels with a dashed line each for the exact kernel.",
+    )
+    return Report(
+        "Random features and exact kernels",
+        "Kernel regression with the tangent kernel of one random network of so many channels, and with that of infinitely "
+        "many, on two classes of images, after section 5.2 and Table 2 of Arora et al. 2019.",
+        [Section("Accuracy", [Table(["network", *map(str, settings.widths), "exact"], rows, caption), picture])],
+        comparisons,
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment from the command line and give the exit status."""
-    options = file_options("random_features_cifar", __doc__)
-    options.add_argument("--data", type=Path, help="images as an .npz file (scikit-learn's digits)")
-    options.add_argument("--train", type=int, help="training images (60; 200 with --data)")
-    options.add_argument("--test", type=int, help="test images (200)")
-    options.add_argument("--depth", type=int, help="convolutions (3)")
-    options.add_argument("--widths", type=int, nargs="+", help="channels of the finite networks (8 16 32 64 128)")
-    options.add_argument("--draws", type=int, help="networks of each width (5)")
-    options.add_argument("--classes", type=int, nargs=2, help="the two classes (3 9; 0 1 with --data)")
-    chosen = read_file_options(options, arguments)
-    try:
-        settings = _settings(chosen)
-        with progress_bars() as progress:
-            result = run(settings, chosen.seed, chosen.data, chosen.output, progress)
-    except InputError as error:
-        options.error(str(error))
-    figure = new_figure(7.5, 4.8)
-    ax = plot_random_features(figure.subplots(), settings.widths, result.accuracy, result.exact)
-    ax.set_title(f"Kernels of random networks, {settings.depth} convolutions, {settings.train} training images")
-    figure.savefig(chosen.output.with_suffix(".png"), dpi=160)
-    rows = [
-        [name, *(f"{100 * np.median(row):.1f}" for row in values), f"{100 * result.exact[name]:.1f}"]
-        for name, values in result.accuracy.items()
-    ]
-    caption = f"Test accuracy in % by channels, median of {settings.draws} networks, and of the exact kernel"
-    print_table(Table(["network", *map(str, settings.widths), "exact"], rows, caption))
-    print(f"The numbers: {chosen.output.resolve()}, the figure beside it: {chosen.output.with_suffix('.png').name}")
-    return 0
-
-
-def _settings(chosen: argparse.Namespace) -> Settings:
-    quick = chosen.quick
-    base = asdict(QUICK if quick else Settings())
-    if chosen.data is not None:
-        base |= {"classes": (0, 1)} | ({} if quick else {"train": 200})
-    base |= given(chosen, "train", "test", "depth", "widths", "draws", "classes")
-    settings = Settings(**base)
-    sizes = {"depth": (settings.depth,), "draws": (settings.draws,), "widths": settings.widths}
-    for name, values in sizes.items():
-        if min(values) < 1:
-            raise InputError(f"{name} must be positive. Got {list(values)}.")
-    if len(set(settings.classes)) < 2:
-        raise InputError(f"classes must be two different ones. Got {settings.classes}.")
-    return settings
-
-
-def _accuracy(kernel: Kernel, images: Images) -> float:
-    """Give the accuracy of kernel regression without ridge."""
-    model = NTKClassifier(kernel="precomputed").fit(kernel(images.x).double().numpy(), images.y)
-    predicted = model.predict(kernel(images.x_test, images.x).double().numpy())
-    return float(np.mean(predicted == images.y_test))
-
+EXPERIMENT = Experiment(
+    name="random_features_cifar",
+    title="Accuracy of kernels of finite random networks beside the exact kernel, on two classes.",
+    reproduces="Arora et al. 2019, Table 2",
+    sizes=sizes,
+    cells=cells,
+    prepare=prepare,
+    compute=compute,
+    report=report,
+    embedded="digits",
+    files=FILES,
+)
+run, main = EXPERIMENT.run, EXPERIMENT.main
 
 if __name__ == "__main__":
     sys.exit(main())

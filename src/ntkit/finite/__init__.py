@@ -6,14 +6,17 @@ from ._initialize import initialize
 from ._monte_carlo import Estimate, MonteCarlo, MonteCarloKernel, monte_carlo
 from ._parametrize import parametrize_ntk, remove_ntk
 from ._taylor import linearize, taylor
-from .training import TrainState, Trajectory, train
+from .training import Checkpoint, Record, Schedule, TrainState, Trajectory, train
 from .widening import widen
 
 __all__ = [
+    "Checkpoint",
     "Elementary",
     "Estimate",
     "MonteCarlo",
     "MonteCarloKernel",
+    "Record",
+    "Schedule",
     "TrainState",
     "Trajectory",
     "initialize",

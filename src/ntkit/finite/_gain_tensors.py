@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from ntkit.common import ParameterSource, parameter_source
 from ntkit.errors import InputError, InputTypeError
 from ntkit.trace import GainRule
 
-__all__ = ["GainTensor", "check_module", "check_overrides", "gain_tensors"]
+__all__ = ["GainTensor", "check_overrides", "check_readable", "gain_tensors"]
 
 GAIN_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
@@ -46,6 +47,20 @@ class GainTensor:
         value: Tensor = getattr(self.layer, self.name)
         return value
 
+    @property
+    def source(self) -> ParameterSource:
+        """Where the tensor comes from."""
+        source = parameter_source(self.layer, self.name)
+        assert source is not None
+        return source
+
+    @property
+    def parameter(self) -> nn.Parameter:
+        """The parameter itself: the raw one where it is scaled."""
+        parameter = self.source.parameter
+        assert parameter is not None  # check_readable
+        return parameter
+
     def gain(self, rule: GainRule) -> float:
         """Give w_std or b_std of this tensor."""
         gains = rule(self.path, self.fan_in, True, True, True)
@@ -76,13 +91,15 @@ def _of_layer(path: str, layer: nn.Module) -> Iterator[GainTensor]:
             yield GainTensor(path, layer, "in_proj_bias", layer.embed_dim, True)
 
 
-def check_module(module: object) -> None:
-    """Refuse what is not a module, and modules whose parameters have no shape yet."""
-    if not isinstance(module, nn.Module):
-        raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
-    lazy = [name for name, p in module.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
-    if lazy:
-        raise InputError(f"the parameters {lazy} have no shape yet. Call the module once on an example before.")
+def check_readable(tensors: list[GainTensor], what: str) -> None:
+    """Refuse tensors that something other than the NTK parametrisation computes; ``what`` cannot be done with them."""
+    for tensor in tensors:
+        source = tensor.source
+        if source.parameter is None:
+            raise InputError(
+                f"layer {tensor.path!r} cannot be {what}: its {tensor.name} is computed by {source.computed_by}, of its own. "
+                f"Remove that first: {source.remedy}."
+            )
 
 
 def check_overrides(overrides: object, tensors: list[GainTensor]) -> dict[str, Mapping[str, float | Tensor]]:

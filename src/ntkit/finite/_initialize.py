@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from ntkit.common import check_module
 from ntkit.errors import InputError, InputTypeError
 from ntkit.trace import B_STD, W_STD, GainRule, Init
 
-from ._gain_tensors import GainTensor, check_module, check_overrides, gain_tensors
-from ._parametrize import ntk_scaling, raw_parameter
+from ._gain_tensors import GainTensor, check_overrides, check_readable, gain_tensors
 
 __all__ = ["check_generator", "initialize", "seeded"]
 
@@ -39,6 +39,7 @@ def initialize(
     The projections of ``MultiheadAttention`` are drawn like linear layers. Every other layer with a ``reset_parameters``
     method (norms, with their running statistics; embeddings; PReLU; recurrent layers; your own) is reset by it. Parameters
     of modules without such a method keep their values. Frozen parameters are drawn too: they are random, only not trained.
+    Frozen affine parameters of norms and frozen slopes of ``PReLU`` are never random, so they keep their values.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ def initialize(
         return module
     with torch.no_grad():
         for tensor in tensors:
-            parameter = raw_parameter(tensor)
+            parameter = tensor.parameter
             std = 1.0 if scheme == "ntk" else tensor.std(tensor.gain(rule))
             # Drawn on the CPU, so that a seed gives the same weights on every device.
             draw = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
@@ -125,7 +126,22 @@ def _reset(module: nn.Module) -> None:
         reset = layer._reset_parameters if isinstance(layer, nn.MultiheadAttention) else None
         reset = reset or getattr(layer, "reset_parameters", None)
         if callable(reset):
+            numbers = [p for p in layer.parameters() if isinstance(layer, _NUMBERS) and not p.requires_grad]
+            values = [p.detach().clone() for p in numbers]
             reset()
+            with torch.no_grad():
+                for parameter, value in zip(numbers, values, strict=True):
+                    parameter.copy_(value)
+
+
+# Layers whose reset sets numbers instead of drawing them.
+_NUMBERS = (
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+    nn.PReLU,
+    nn.modules.batchnorm._NormBase,
+)
 
 
 def _check_gains_allowed(scheme: str, given: list[str]) -> None:
@@ -135,18 +151,16 @@ def _check_gains_allowed(scheme: str, given: list[str]) -> None:
 
 
 def _check_parametrization(scheme: str, tensors: list[GainTensor]) -> None:
-    scaled = [tensor for tensor in tensors if ntk_scaling(tensor) is not None]
+    check_readable(tensors, "drawn afresh")
+    scaled = [tensor for tensor in tensors if tensor.source.scaling is not None]
     if scheme == "ntk" and len(scaled) < len(tensors):
-        plain = next(tensor for tensor in tensors if ntk_scaling(tensor) is None)
+        plain = next(tensor for tensor in tensors if tensor.source.scaling is None)
         raise InputError(
             f'scheme="ntk" needs a module in the NTK parametrisation, but layer {plain.path!r} is not. '
             'Write ntkit.parametrize_ntk(module) first, or scheme="standard".'
         )
-    computed = [tensor for tensor in tensors if parametrize.is_parametrized(tensor.layer, tensor.name)]
-    if scheme != "ntk" and computed:
-        how = (
-            "ntkit.remove_ntk(module)" if scaled else "torch.nn.utils.parametrize.remove_parametrizations(layer, name)"
-        )
+    if scheme != "ntk" and scaled:
         raise InputError(
-            f'scheme="{scheme}" needs plain weights, but layer {computed[0].path!r} is parametrised. Write {how} first.'
+            f'scheme="{scheme}" needs plain weights, but layer {scaled[0].path!r} is in the NTK parametrisation. '
+            "Write ntkit.remove_ntk(module) first."
         )

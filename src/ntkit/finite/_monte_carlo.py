@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains
 from ntkit.errors import InputError
-from ntkit.kernels import BYTE_BUDGET, Empirical, Kernel
-from ntkit.trace import GainRule, Init
+from ntkit.kernels import BYTE_BUDGET, Batch, Empirical, EmpiricalKernel, Inputs, Kernel, as_inputs
+from ntkit.trace import B_STD, W_STD, GainRule, Init, check_deterministic, fixed
 
-from ._gain_tensors import check_module
+from ._gain_tensors import gain_tensors
 from ._initialize import check_generator, initialize
-from ._parametrize import ntk_gains, parametrize_ntk
+from ._parametrize import register_scalings
 from .widening import widen
 
 __all__ = ["Estimate", "MonteCarlo", "MonteCarloKernel", "monte_carlo"]
@@ -35,15 +36,18 @@ class MonteCarloKernel(Kernel):
         self.mc = mc
         self.which = which
 
-    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the mean kernel matrix, shape (n1, n2), in the dtype and on the device of the input."""
+    def __call__(self, x1: Batch, x2: Batch | None = None) -> Tensor:
+        """Give the mean kernel matrix, shape (n1, n2), in the dtype and on the device of the input.
+
+        Inputs are what :func:`ntkit.empirical` takes: a tensor, a tuple of positional or a mapping of keyword arguments.
+        """
         return self._moments(lambda emp: self._of(emp)(x1, x2), x1)[0]
 
-    def diag(self, x: Tensor) -> Tensor:
+    def diag(self, x: Batch) -> Tensor:
         """Give the mean of K(x_i, x_i), shape (n,)."""
         return self._moments(lambda emp: self._of(emp).diag(x), x)[0]
 
-    def estimate(self, x1: Tensor, x2: Tensor | None = None) -> Estimate:
+    def estimate(self, x1: Batch, x2: Batch | None = None) -> Estimate:
         """Give the mean and its standard error, std / sqrt(n_samples), both of shape (n1, n2)."""
         if self.mc.n_samples < 2:
             raise InputError("a standard error needs at least two networks. Got n_samples=1.")
@@ -51,14 +55,14 @@ class MonteCarloKernel(Kernel):
         m = self.mc.n_samples
         return Estimate(mean, (squares / (m * (m - 1))).sqrt())
 
-    def standard_error(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    def standard_error(self, x1: Batch, x2: Batch | None = None) -> Tensor:
         """Give the standard error of the mean, shape (n1, n2)."""
         return self.estimate(x1, x2).error
 
-    def _of(self, emp: Empirical) -> Kernel:
+    def _of(self, emp: Empirical) -> EmpiricalKernel:
         return emp.ntk if self.which == "ntk" else emp.nngp
 
-    def _moments(self, values: Callable[[Empirical], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    def _moments(self, values: Callable[[Empirical], Tensor], x: Batch) -> tuple[Tensor, Tensor]:
         """Give the mean and the sum of squared deviations, one network at a time (Welford)."""
         mean = squares = torch.zeros(())
         for count, emp in enumerate(self.mc.networks(x), 1):
@@ -96,16 +100,22 @@ class MonteCarlo:
         generator: torch.Generator | None,
         init: Init,
         gains: dict[str, object],
+        deterministic: frozenset[str] = frozenset(),
+        read: Callable[[Any], Tensor] | None = None,
     ) -> None:
         self.n_samples = n_samples
-        self._module = copy.deepcopy(module).eval()
+        self._deterministic, self._read = deterministic, read
+        self._module = copy_module(module).eval()
+        self._guard = OwnParameters(module)
+        self._guarded = False
         self._width_scale, self._init, self._gains = width_scale, init, gains
         self._rule = None if init == "ntk" else GainRule(init=init, **gains)  # type: ignore[arg-type]
         # One seed for each network, drawn now: every call, whatever its batch, sees the same networks.
         self._seeds: list[int] = torch.randint(2**62, (n_samples,), generator=generator).tolist()
         self._network: nn.Module | None = None
-        if init == "ntk" and not ntk_gains(self._module):
-            parametrize_ntk(self._module, **gains)  # type: ignore[arg-type]
+        self._plain = self._module if width_scale == 1 else copy_module(self._module)
+        self._scales = init == "ntk" and not ntk_gains(self._module)
+        self._parametrize(self._module)
         if width_scale == 1:
             self._network = self._module.double()
 
@@ -119,19 +129,69 @@ class MonteCarlo:
         """The mean kernel of the last hidden features."""
         return MonteCarloKernel(self, "nngp")
 
-    def networks(self, x: Tensor) -> Iterator[Empirical]:
+    def networks(self, x: Batch) -> Iterator[Empirical]:
         """Draw the networks one after the other, for inputs like these; a network is gone when the next is drawn."""
+        inputs = as_inputs(x)
         if self._network is None:
-            self._network = widen(self._module, self._width_scale, x[:1], torch.Generator().manual_seed(0)).double()
-        network = self._network.to(x.device)
+            self._network = self._widened(inputs[:1])
+        network = self._network.to(inputs.device)
+        if not self._guarded:
+            row = inputs[:1]
+            row = row.like([t.double() if t.is_floating_point() else t for t in row.tensors.values()])
+            with torch.no_grad(), self._guard:
+                network(*row.args, **row.kwargs)
+            self._guarded = True
+        single = any(tensor.dtype == torch.float32 for tensor in inputs.tensors.values())
+        kept = self._kept(network)
         gains = self._gains if self._init == "standard" else {}
         for seed in self._seeds:
             # Drawn in float64 whatever the input, so that float32 sees the same networks, rounded.
             initialize(network, self._init, **gains, generator=torch.Generator().manual_seed(seed))  # type: ignore[arg-type]
-            single = x.dtype == torch.float32
+            with torch.no_grad():
+                for name, value in kept.items():
+                    network.get_parameter(name).copy_(value)
             yield Empirical(
-                copy.deepcopy(network).float() if single else network, "trace", "auto", BYTE_BUDGET, self._rule
+                copy.deepcopy(network).float() if single else network,
+                "trace",
+                "auto",
+                BYTE_BUDGET,
+                self._rule,
+                self._read,
             )
+
+    def _parametrize(self, module: nn.Module) -> None:
+        """Put a module into the NTK parametrisation, unless it is in it or the networks are drawn in another one."""
+        if not self._scales:
+            return
+        # What is deterministic keeps its values, so its gains only must not be zero.
+        own = {t.path: {"w_std": 1.0, "b_std": 1.0} for t in gain_tensors(module) if fixed(t.path, self._deterministic)}
+        overrides = {**self._gains.get("overrides", {}), **own}  # type: ignore[dict-item]
+        gains = {"w_std": W_STD, "b_std": B_STD, **self._gains, "overrides": overrides}
+        register_scalings(module, **gains, drawn_afterwards=not self._deterministic)  # type: ignore[arg-type]
+
+    def _widened(self, row: Inputs) -> nn.Module:
+        if len(row.args) != 1 or row.kwargs:
+            raise InputError(
+                f"a module of several arguments cannot be widened by width_scale={self._width_scale}. Build it wider by its own "
+                "constructor and write width_scale=1."
+            )
+        # Widened before it is scaled: layers that share a parameter may scale it differently.
+        wide = widen(self._plain, self._width_scale, row.args[0], torch.Generator().manual_seed(0))
+        self._parametrize(wide)
+        return wide.double()
+
+    def _kept(self, network: nn.Module) -> dict[str, Tensor]:
+        """Give the values of what is deterministic; no width of it may have changed."""
+        kept = {}
+        for name, parameter in self._module.named_parameters():
+            if fixed(name.replace("parametrizations.", "").removesuffix(".original"), self._deterministic):
+                kept[name] = parameter.detach().clone()
+                if network.get_parameter(name).shape != parameter.shape:
+                    raise InputError(
+                        f"the deterministic parameter {name!r} would change its shape in the wider network. Write "
+                        "width_scale=1, or build the wider module by its own constructor."
+                    )
+        return kept
 
     def __repr__(self) -> str:
         return f"monte_carlo({type(self._module).__name__}, {self.n_samples})"
@@ -147,12 +207,15 @@ def monte_carlo(
     b_std: float | Tensor | None = None,
     init: Init = "ntk",
     overrides: Mapping[str, Mapping[str, float | Tensor]] | None = None,
+    deterministic: Sequence[str] = (),
+    read: Callable[[Any], Tensor] | None = None,
 ) -> MonteCarlo:
     r"""Average the kernels of networks drawn afresh: an estimate of the infinite-width limit where it has no closed form.
 
     The mean of M independent networks of width w is off the limit by a bias of order 1/w and a random error of order
     :math:`1/\sqrt{M w}`, which ``estimate`` gives. Max pooling, batch norm in evaluation mode, attention, shared weights:
-    whatever :func:`ntkit.empirical` takes.
+    whatever :func:`ntkit.empirical` takes. A parameter that several layers share is one standard normal that each scales in
+    its own way; an embedding uses it as it is.
 
     Parameters
     ----------
@@ -170,6 +233,10 @@ def monte_carlo(
         parametrisation already.
     init
         ``"ntk"``, ``"standard"`` or ``"torch"``, as there.
+    deterministic
+        Paths of submodules or parameters, all frozen, that keep their values and are not drawn, as there.
+    read
+        Takes what the module returns to the tensor that is meant, as in :func:`ntkit.empirical`. Default None.
 
     Returns
     -------
@@ -202,4 +269,6 @@ def monte_carlo(
             f"{', '.join(gains)} must be left out: the module is in the NTK parametrisation and has gains already. "
             "Write ntkit.remove_ntk(module) first."
         )
-    return MonteCarlo(module, n_samples, width_scale, generator, init, gains)
+    return MonteCarlo(
+        module, n_samples, width_scale, generator, init, gains, check_deterministic(module, deterministic), read
+    )

@@ -2,65 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from ntkit.common import Scaled, check_module, strip_ntk
 from ntkit.errors import InputError
 from ntkit.trace import B_STD, W_STD, GainRule
 
-from ._gain_tensors import GainTensor, check_module, check_overrides, gain_tensors
+from ._gain_tensors import GainTensor, check_overrides, check_readable, gain_tensors
 
-__all__ = ["Scaled", "ntk_gains", "ntk_scaling", "parametrize_ntk", "remove_ntk"]
+__all__ = ["parametrize_ntk", "remove_ntk"]
 
 _DIGITS = 1e-12
-
-
-class Scaled(nn.Module):
-    """The map from a raw parameter to the weight that the layer uses: multiplication by gain / sqrt(fan_in).
-
-    Attributes
-    ----------
-    gain
-        w_std of a weight, b_std of a bias.
-    fan_in
-        Inputs of each output; 1 for a bias.
-    """
-
-    def __init__(self, gain: float, fan_in: int) -> None:
-        super().__init__()
-        self.gain = gain
-        self.fan_in = fan_in
-        self.divides = True
-
-    @property
-    def scale(self) -> float:
-        """What the raw parameter is multiplied by."""
-        return self.gain / math.sqrt(self.fan_in)
-
-    def forward(self, raw: Tensor) -> Tensor:
-        """Give the weight of a raw parameter."""
-        return self.scale * raw
-
-    def right_inverse(self, weight: Tensor) -> Tensor:
-        """Give the raw parameter of a weight; with gain zero every one gives zero, and the value is kept as it is."""
-        return weight / self.scale if self.scale and self.divides else weight
-
-    # The gain is part of the function, so it is saved with the parameters: as float64, which a buffer would not stay.
-    def get_extra_state(self) -> Tensor:
-        """Give the gain, for ``state_dict``."""
-        return torch.tensor(self.gain, dtype=torch.float64)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Take the gain from a ``state_dict``."""
-        self.gain = float(state)
-
-    def extra_repr(self) -> str:
-        """Show the scale."""
-        return f"gain={self.gain}, fan_in={self.fan_in}"
 
 
 def parametrize_ntk(
@@ -115,11 +70,26 @@ def parametrize_ntk(
     True
     """
     check_module(module)
+    return register_scalings(module, w_std, b_std, overrides, drawn_afterwards=False)
+
+
+def register_scalings(
+    module: nn.Module,
+    w_std: float | Tensor,
+    b_std: float | Tensor,
+    overrides: Mapping[str, Mapping[str, float | Tensor]] | None,
+    drawn_afterwards: bool,
+) -> nn.Module:
+    """Put a module into the NTK parametrisation, in place.
+
+    Its function stays the same, unless its parameters are drawn afterwards: then layers may share a parameter that they scale
+    differently, or that one of them does not scale, as an embedding that is the output layer too.
+    """
     tensors = gain_tensors(module)
     rule = GainRule(w_std, b_std, "ntk", check_overrides(overrides, tensors))
     _check_plain(tensors)
     scalings = {id(tensor): _scaling(tensor, rule) for tensor in tensors}
-    shared = _check_shared(module, tensors, scalings)
+    shared = {id(tensor) for tensor in tensors} if drawn_afterwards else _check_shared(module, tensors, scalings)
     for tensor in tensors:
         scaling = scalings[id(tensor)]
         scaling.divides = id(tensor) not in shared  # tied weights are one parameter, divided once
@@ -140,69 +110,7 @@ def remove_ntk(module: nn.Module) -> nn.Module:
     ['0.bias', '0.weight', '2.bias', '2.weight']
     """
     check_module(module)
-    found = [tensor for tensor in gain_tensors(module) if ntk_scaling(tensor) is not None]
-    # All of them before the first is taken off: tied weights share their raw parameter.
-    values = [tensor.value.detach().clone() for tensor in found]
-    for tensor in found:
-        _remove(tensor)
-    with torch.no_grad():
-        for tensor, value in zip(found, values, strict=True):
-            tensor.value.copy_(value)
-    return module
-
-
-def _remove(tensor: GainTensor) -> None:
-    """Make the raw parameter the layer's own again.
-
-    Not by ``remove_parametrizations``: it takes the tensor's name from the layer's class, which deep copies share, and so
-    would break every copy.
-    """
-    layer, table = tensor.layer, tensor.layer.parametrizations
-    assert isinstance(table, nn.ModuleDict)
-    if len(table) > sum(isinstance(entry[-1], Scaled) for entry in table.values()):  # type: ignore[index]
-        parametrize.remove_parametrizations(layer, tensor.name)  # a parametrisation of the user's stays
-        return
-    original = raw_parameter(tensor)
-    del table[tensor.name]
-    if not len(table):
-        del layer.parametrizations
-        layer.__class__ = type(layer).__bases__[0]
-    # Not by setattr: until the last tensor is taken off, the class computes this name.
-    layer._parameters[tensor.name] = original  # type: ignore[assignment]
-
-
-def ntk_scaling(tensor: GainTensor) -> Scaled | None:
-    """Give the scaling of a weight or bias that is in the NTK parametrisation, None for a plain one."""
-    if not parametrize.is_parametrized(tensor.layer, tensor.name):
-        return None
-    last = _parametrizations(tensor)[-1]
-    return last if isinstance(last, Scaled) else None
-
-
-def ntk_gains(module: nn.Module) -> dict[str, dict[str, float]]:
-    """Give the gains of every layer in the NTK parametrisation by path, in the form of ``overrides``."""
-    gains: dict[str, dict[str, float]] = {}
-    for tensor in gain_tensors(module):
-        scaling = ntk_scaling(tensor)
-        if scaling is not None:
-            gains.setdefault(tensor.path, {})["b_std" if tensor.is_bias else "w_std"] = scaling.gain
-    return gains
-
-
-def raw_parameter(tensor: GainTensor) -> Tensor:
-    """Give the parameter itself: the raw one where it is parametrised."""
-    if parametrize.is_parametrized(tensor.layer, tensor.name):
-        original: Tensor = _parametrizations(tensor).original
-        return original
-    return tensor.value
-
-
-def _parametrizations(tensor: GainTensor) -> parametrize.ParametrizationList:
-    table = tensor.layer.parametrizations
-    assert isinstance(table, nn.ModuleDict)
-    found = table[tensor.name]
-    assert isinstance(found, parametrize.ParametrizationList)
-    return found
+    return strip_ntk(module)
 
 
 def _scaling(tensor: GainTensor, rule: GainRule) -> Scaled:
@@ -211,16 +119,11 @@ def _scaling(tensor: GainTensor, rule: GainRule) -> Scaled:
 
 def _check_plain(tensors: list[GainTensor]) -> None:
     for tensor in tensors:
-        if not parametrize.is_parametrized(tensor.layer, tensor.name):
-            continue
-        if ntk_scaling(tensor) is not None:
+        if tensor.source.scaling is not None:
             raise InputError(
                 f"layer {tensor.path!r} is in the NTK parametrisation already. Write ntkit.remove_ntk(module) first."
             )
-        raise InputError(
-            f"the {tensor.name} of layer {tensor.path!r} has a parametrisation of its own already. "
-            "Remove it first: torch.nn.utils.parametrize.remove_parametrizations(layer, name)."
-        )
+    check_readable(tensors, "put into the NTK parametrisation")
 
 
 def _check_shared(module: nn.Module, tensors: list[GainTensor], scalings: dict[int, Scaled]) -> set[int]:

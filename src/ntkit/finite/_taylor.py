@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 import torch
@@ -13,11 +12,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ntkit.common import Elementary
+from ntkit.common import Elementary, OwnParameters, check_module, copy_module, restored_tensors
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import check_modes
-
-from ._gain_tensors import check_module
 
 __all__ = ["Taylor", "linearize", "taylor"]
 
@@ -37,9 +34,10 @@ class Taylor(nn.Module):
 
     def __init__(self, module: nn.Module, order: int) -> None:
         super().__init__()
-        self.module = copy.deepcopy(module)
+        self.module = copy_module(module)
         self.order = order
         self.names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+        self._guard: AbstractContextManager[Any] = OwnParameters(module)
         self.origin = nn.Module()
         parameters = dict(module.named_parameters())
         for number, name in enumerate(self.names):
@@ -58,12 +56,16 @@ class Taylor(nn.Module):
         direction = {name: parameters[name] - origin[name] for name in self.names}
         values = _function(self.module, args, kwargs)
         # Fused attention has no derivatives forwards, nor second ones.
-        with sdpa_kernel(SDPBackend.MATH), Elementary() if self.order > 1 else nullcontext():
+        with self._guard, sdpa_kernel(SDPBackend.MATH), Elementary(), restored_tensors(self.module):
             terms = _derivatives(values, origin, direction, self.order)
+        self._guard = nullcontext()  # once is enough
         total = terms[0]
         for power, term in enumerate(terms[1:], start=1):
             total = total + term / math.factorial(power)
         return total
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_guard": nullcontext()}  # the original is elsewhere
 
     def extra_repr(self) -> str:
         """Show the order."""

@@ -7,19 +7,32 @@ from ._gpytorch import as_gpytorch_kernel
 from ._infinite_width import InfiniteWidth, InfiniteWidthKernel, NtkAndNngp, infinite_width
 from ._kernel import Kernel
 from ._sklearn import as_sklearn_kernel
-from .empirical import BYTE_BUDGET, Empirical, EmpiricalKernel, Network, check_modes, empirical
+from .empirical import (
+    BYTE_BUDGET,
+    Batch,
+    Empirical,
+    EmpiricalKernel,
+    Inputs,
+    Network,
+    as_inputs,
+    check_modes,
+    empirical,
+)
 
 __all__ = [
     "BYTE_BUDGET",
+    "Batch",
     "Empirical",
     "EmpiricalKernel",
     "Explanation",
     "InfiniteWidth",
     "InfiniteWidthKernel",
+    "Inputs",
     "Kernel",
     "Network",
     "NtkAndNngp",
     "as_gpytorch_kernel",
+    "as_inputs",
     "as_sklearn_kernel",
     "check_batches",
     "check_input_shape",

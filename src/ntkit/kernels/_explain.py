@@ -69,8 +69,8 @@ class Explanation:
             "positions",
             "between x and x'",
             "of x itself",
-            "entries a pair",
-            "bytes a pair",
+            "entries per pair",
+            "bytes per pair",
             "engine",
         ]
         table = [head] + [
@@ -87,7 +87,7 @@ class Explanation:
             for row in self.rows
         ]
         widths = [max(len(line[column]) for line in table) for column in range(len(head))]
-        right = {head.index("entries a pair"), head.index("bytes a pair")}
+        right = {head.index("entries per pair"), head.index("bytes per pair")}
         return "\n".join(
             "  ".join(
                 cell.rjust(width) if column in right else cell.ljust(width)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
-from ntkit.common import check_batches, check_input_size, check_result
+from ntkit.common import check_batches, check_gram_memory, check_input_size, check_result
 from ntkit.errors import EngineError, InputError, InputTypeError, Problem, UnsupportedLayerError
 from ntkit.native import NativeEngine, reason_against
 from ntkit.program import Elementwise, Program
 from ntkit.rules import Kernels, Progress, diag, gram
-from ntkit.trace import B_STD, W_STD, GainRule, Init, Tracer
+from ntkit.trace import GainRule, Init, Tracer
 
 from ._explain import Explanation
 from ._kernel import Kernel
@@ -52,7 +53,8 @@ class InfiniteWidthKernel(Kernel):
         engine
             ``"reference"``: torch, any device, differentiable. ``"native"``: the C++ core, for CPU tensors that need no
             gradient; an :class:`~ntkit.errors.EngineError` where it has no instruction for an operation. ``"auto"``:
-            native where it can. Both compute in float64.
+            native where it can. The reference engine computes in float64; the native one does so for float64 inputs, and
+            for float32 inputs in float32 where that keeps their digits.
         progress
             Called with the entries done and the entries there are, after each tile.
         """
@@ -61,12 +63,12 @@ class InfiniteWidthKernel(Kernel):
         assert value is not None
         return value
 
-    def diag(self, x: Tensor) -> Tensor:
-        """Give K(x_i, x_i), shape (n,)."""
-        check_batches(x, None)
+    def diag(self, x: Tensor, engine: Engine = "auto") -> Tensor:
+        """Give K(x_i, x_i), shape (n,), with an ``engine`` as in a call."""
+        self.limit._check_batches(x, None)
         ntk = self.which == "ntk"
         program = self.limit._program(x.shape[1:], ntk)
-        native = reason_against(program, x) is None
+        native = _chosen(engine, reason_against(program, x))
         values = self.limit._native(program).diag(x, ntk) if native else diag(program, x, ntk)
         check_result(values)
         return values
@@ -86,10 +88,12 @@ class InfiniteWidth:
         The covariance K(x, x') of the network's outputs at initialisation, a :class:`Kernel`.
     """
 
-    def __init__(self, module: nn.Module, gains: GainRule) -> None:
-        self._tracer = Tracer(module, gains)
+    def __init__(
+        self, module: nn.Module, gains: GainRule, check: bool = True, deterministic: Sequence[str] = ()
+    ) -> None:
+        self._tracer = Tracer(module, gains, check, deterministic)
         self._name = type(module).__name__
-        self._engines: dict[int, NativeEngine] = {}
+        self._engines: dict[Program, NativeEngine] = {}
 
     @property
     def ntk(self) -> InfiniteWidthKernel:
@@ -110,6 +114,16 @@ class InfiniteWidth:
         assert kernels.nngp is not None
         return NtkAndNngp(kernels.ntk, kernels.nngp)
 
+    @property
+    def gains(self) -> GainRule:
+        """The gains that the limit was made with."""
+        return self._tracer.gains
+
+    def with_gains(self, w_std: float | Tensor, b_std: float | Tensor) -> InfiniteWidth:
+        """Give the limit of the same module with other gains; ``init`` and ``overrides`` stay."""
+        rule = self._tracer.gains
+        return InfiniteWidth(self._tracer.module, GainRule(w_std, b_std, rule.init, dict(rule.overrides)))
+
     def explain(self, input_shape: Sequence[int]) -> Explanation:
         """Tell how the kernels of inputs of one shape (without the batch) are computed: a table of the operations.
 
@@ -119,7 +133,7 @@ class InfiniteWidth:
         >>> from torch import nn
         >>> net = nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 1))
         >>> print(ntkit.infinite_width(net).explain((1, 8)))
-        operation  path  positions  between x and x'  of x itself  entries a pair  bytes a pair  engine
+        operation  path  positions  between x and x'  of x itself  entries per pair  bytes per pair  engine
         input      0     8          same              same                      8            64  native
         conv 3     0     6          same              same                      6            48  native
         relu       1     6          same              nothing                   6            48  native
@@ -138,14 +152,11 @@ class InfiniteWidth:
     def _compute(
         self, x1: Tensor, x2: Tensor | None, engine: Engine, progress: Progress | None, *, ntk: bool, nngp: bool
     ) -> Kernels:
-        if engine not in ("auto", "reference", "native"):
-            raise InputError(f'engine must be "auto", "reference" or "native". Got {engine!r}.')
-        check_batches(x1, x2)
+        self._check_batches(x1, x2)
+        columns = len(x1 if x2 is None else x2)
+        check_gram_memory(len(x1), columns, x1.dtype, x1.device, matrices=ntk + nngp)
         program = self._program(x1.shape[1:], ntk)
-        against = reason_against(program, x1, x2)
-        if engine == "native" and against is not None:
-            raise EngineError(f'{against}. Write engine="reference" or engine="auto".')
-        if engine != "reference" and against is None:
+        if _chosen(engine, reason_against(program, x1, x2)):
             kernels = self._native(program).gram(x1, x2, ntk, nngp, progress)
         else:
             kernels = gram(program, x1, x2, ntk, nngp, progress=progress)
@@ -154,10 +165,15 @@ class InfiniteWidth:
                 check_result(matrix)
         return kernels
 
+    def _check_batches(self, x1: Tensor, x2: Tensor | None) -> None:
+        if any(isinstance(x, Tensor) and x.dtype in (torch.int32, torch.int64) for x in (x1, x2)):
+            self._tracer.refuse_integers()
+        check_batches(x1, x2)
+
     def _native(self, program: Program) -> NativeEngine:
-        if id(program) not in self._engines:
-            self._engines[id(program)] = NativeEngine(program)
-        return self._engines[id(program)]
+        if program not in self._engines:
+            self._engines[program] = NativeEngine(program)
+        return self._engines[program]
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_engines": {}}  # tapes live in the core and are planned again
@@ -168,10 +184,13 @@ class InfiniteWidth:
 
 def infinite_width(
     module: nn.Module,
-    w_std: float | Tensor = W_STD,
-    b_std: float | Tensor = B_STD,
+    w_std: float | Tensor | None = None,
+    b_std: float | Tensor | None = None,
     init: Init = "ntk",
     overrides: Mapping[str, Mapping[str, float | Tensor]] | None = None,
+    *,
+    deterministic: Sequence[str] = (),
+    check: bool = True,
 ) -> InfiniteWidth:
     r"""Take a module to its infinite-width limit, whose kernels are exact and deterministic.
 
@@ -179,6 +198,10 @@ def infinite_width(
     :math:`K' = w^2 K + b^2` and :math:`\Theta' = K' + w^2 \Theta`, an activation :math:`K' = E[\phi(u) \phi(v)]` and
     :math:`\Theta' = \Theta E[\phi'(u) \phi'(v)]` for :math:`(u, v)` Gaussian with covariance K (Jacot et al. 2018);
     convolutions and pooling average over positions (Arora et al. 2019).
+
+    The kernel is that of the module as it is, or there is none: before a kernel is given, the operations read from the module
+    are replayed as a finite network with the module's parameters, and must reproduce its output and the output's
+    derivatives to rounding. Hooks, overridden forwards, buffers and values of affine parameters are all part of the module.
 
     Parameters
     ----------
@@ -188,13 +211,20 @@ def infinite_width(
         ``"ntk"``). Parameters with ``requires_grad=False`` are random but not trained. A module whose output keeps
         positions has the mean of its kernel over them.
     w_std, b_std
-        Gains of the weights and biases of every ``Linear`` and ``Conv`` layer; a layer without bias has none. Tensors of
-        one element, to differentiate in them.
+        Gains of the weights and biases of every ``Linear`` and ``Conv`` layer; a layer without bias has none. Default
+        sqrt(2) and 0; a module that went through :func:`ntkit.parametrize_ntk` has gains of its own, and others are an
+        error. Tensors of one element, to differentiate in them.
     init
         ``"ntk"``, ``"standard"`` (weights trained as they are: their tangent kernel grows with the fan-in), or ``"torch"``
         (standard, with the variances of PyTorch's default initialisation).
     overrides
-        The gains of single layers by path: ``{"4": {"w_std": 1.0}}``.
+        The gains of single layers by path: ``{"4": {"w_std": 1.0}}``; default none.
+    deterministic
+        Paths of submodules or parameters, all frozen, whose present values are meant and not their distribution, such as a
+        fixed encoder in front of the network; default none. Buffers are always deterministic.
+    check
+        Whether the replay is made, once for each input shape; default True. It costs a few passes forward and backward over
+        two inputs. With ``False`` nothing proves that the kernel is that of the module.
 
     Returns
     -------
@@ -205,6 +235,13 @@ def infinite_width(
     ------
     UnsupportedLayerError
         Naming every place in the module that has no closed-form limit, why, and what to use instead.
+    InputError
+        For gains that contradict the module's own, and overrides of layers or biases that the module does not have.
+
+    See Also
+    --------
+    empirical : the kernel of one finite network.
+    monte_carlo : the mean kernel of random networks, for modules without a closed-form limit.
 
     Examples
     --------
@@ -223,7 +260,16 @@ def infinite_width(
         raise InputTypeError(
             f'overrides must be a mapping from layers to gains. Got {overrides!r}. Write {{"0": {{"w_std": 1.0}}}}.'
         )
-    return InfiniteWidth(module, GainRule(w_std, b_std, init, dict(overrides or {})))
+    return InfiniteWidth(module, GainRule(w_std, b_std, init, dict(overrides or {})), check, deterministic)
+
+
+def _chosen(engine: str, against: str | None) -> bool:
+    """Tell whether the native engine is chosen; ``against`` says why it cannot run."""
+    if engine not in ("auto", "reference", "native"):
+        raise InputError(f'engine must be "auto", "reference" or "native". Got {engine!r}.')
+    if engine == "native" and against is not None:
+        raise EngineError(f'{against}. Write engine="reference" or engine="auto".')
+    return engine != "reference" and against is None
 
 
 def _check_differentiable(program: Program) -> None:

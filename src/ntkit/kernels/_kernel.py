@@ -15,7 +15,7 @@ class Kernel(ABC):
     """A positive semidefinite function K(x, x') of two inputs.
 
     A kernel of your own needs two methods: ``__call__`` and ``diag``. Kernels add, multiply and scale:
-    ``k1 + k2``, ``k1 * k2``, ``0.5 * k1``; ``k.normalized()`` is K(x, x') / sqrt(K(x, x) K(x', x')).
+    ``k1 + k2``, ``sum([k1, k2])``, ``k1 * k2``, ``0.5 * k1``; ``k.normalized()`` is K(x, x') / sqrt(K(x, x) K(x', x')).
 
     Examples
     --------
@@ -48,6 +48,11 @@ class Kernel(ABC):
         if not isinstance(other, Kernel):
             return NotImplemented
         return Sum(self, other)
+
+    def __radd__(self, other: int) -> Kernel:
+        if isinstance(other, int) and other == 0:  # where sum([k1, k2]) begins
+            return self
+        return NotImplemented
 
     def __mul__(self, other: Kernel | float) -> Kernel:
         if isinstance(other, Kernel):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from sklearn.gaussian_process.kernels import Hyperparameter
 from sklearn.gaussian_process.kernels import Kernel as _SklearnBase
 from torch import Tensor
 
@@ -15,39 +17,102 @@ from ntkit.common import check_input_shape, fold_rows
 from ntkit.errors import InputError, InputTypeError
 
 from ._kernel import Kernel
+from ._kernel_gains import GAINS, gain, with_gains
 
 __all__ = ["SklearnKernel", "as_sklearn_kernel"]
+
+Bounds = tuple[float, float] | str
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class SklearnKernel(_SklearnBase):
-    """What :func:`as_sklearn_kernel` gives: no hyperparameters, so ``theta`` is empty and nothing is optimised.
+    """What :func:`as_sklearn_kernel` gives.
+
+    The gains of ``ntkit.infinite_width`` are hyperparameters, with bounds: ``theta`` holds their logarithms, and
+    ``GaussianProcessRegressor`` tunes them. Kernels of other kinds have none.
 
     Attributes
     ----------
-    kernel, input_shape, dtype
+    kernel, input_shape, dtype, w_std_bounds, b_std_bounds
         As given to :func:`as_sklearn_kernel`.
+    w_std, b_std
+        The gains in use; None for kernels of other kinds.
     """
 
-    def __init__(self, kernel: Kernel, input_shape: Sequence[int] | None = None, dtype: str = "float64") -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        input_shape: Sequence[int] | None = None,
+        dtype: str = "float64",
+        w_std: float | None = None,
+        b_std: float | None = None,
+        w_std_bounds: Bounds = (1e-2, 1e2),
+        b_std_bounds: Bounds = (1e-4, 1e2),
+    ) -> None:
         self.kernel = kernel
         self.input_shape = input_shape
         self.dtype = dtype
+        self.w_std = w_std
+        self.b_std = b_std
+        self.w_std_bounds = w_std_bounds
+        self.b_std_bounds = b_std_bounds
+
+    @property
+    def hyperparameter_w_std(self) -> Hyperparameter:
+        """The gain of the weights."""
+        return self._hyperparameter("w_std", self.w_std, self.w_std_bounds)
+
+    @property
+    def hyperparameter_b_std(self) -> Hyperparameter:
+        """The gain of the biases."""
+        return self._hyperparameter("b_std", self.b_std, self.b_std_bounds)
+
+    def _hyperparameter(self, name: str, value: float | None, bounds: Bounds) -> Hyperparameter:
+        # The logarithm of a gain of zero is no number: it stays zero.
+        return Hyperparameter(name, "numeric", bounds if value else "fixed")
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
-        """Give K(X, Y), shape (n, m), float64; with ``eval_gradient`` also the empty gradient, shape (n, n, 0)."""
+        """Give K(X, Y), shape (n, m), float64.
+
+        With ``eval_gradient`` also dK/dtheta, shape (n, n, p), in the logarithms of the p gains that are not fixed.
+        """
         if eval_gradient and Y is not None:
             raise InputError("the gradient exists for K(X, X) only. Got Y too: leave Y or eval_gradient out.")
-        with torch.no_grad():
-            gram = self.kernel(self._batch(X), None if Y is None else self._batch(Y))
-        values = _array(gram)
-        return (values, np.empty((*values.shape, 0))) if eval_gradient else values
+        if not eval_gradient:
+            with torch.no_grad():
+                return _array(self._current()(self._batch(X), None if Y is None else self._batch(Y)))
+        free = [one.name for one in self.hyperparameters if not one.fixed]
+        if not free:
+            values = self(X)
+            return values, np.empty((*values.shape, 0))
+        return self._with_gradient(self._batch(X), free)
+
+    def _with_gradient(self, x: Tensor, free: list[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        with torch.enable_grad():
+            logs = [torch.tensor(math.log(getattr(self, name)), dtype=x.dtype, requires_grad=True) for name in free]
+            gains = {name: getattr(self, name) for name in GAINS} | {
+                name: log.exp() for name, log in zip(free, logs, strict=True)
+            }
+            gram = with_gains(self.kernel, gains["w_std"], gains["b_std"])(x)
+            # The derivative along a weight U of all entries is linear in U, and its derivative by U is that of the entries.
+            probe = torch.zeros_like(gram, requires_grad=True)
+            slopes = torch.autograd.grad(gram, logs, probe, create_graph=True)
+            each = [torch.autograd.grad(slope, probe, retain_graph=True)[0] for slope in slopes]
+        return _array(gram), np.stack([_array(one) for one in each], axis=2)
+
+    def _current(self) -> Kernel:
+        """Give the kernel with the gains as they are now."""
+        if self.w_std is None or self.b_std is None:
+            return self.kernel
+        if (self.w_std, self.b_std) == tuple(gain(self.kernel, name) for name in GAINS):
+            return self.kernel
+        return with_gains(self.kernel, float(self.w_std), float(self.b_std))
 
     def diag(self, X: ArrayLike) -> NDArray[np.float64]:
         """Give K(x_i, x_i), shape (n,), float64."""
         with torch.no_grad():
-            return _array(self.kernel.diag(self._batch(X)))
+            return _array(self._current().diag(self._batch(X)))
 
     def is_stationary(self) -> bool:
         """Say no: K(x, x') depends on more than x - x'."""
@@ -55,7 +120,8 @@ class SklearnKernel(_SklearnBase):
 
     def __repr__(self) -> str:
         shape = "" if self.input_shape is None else f", input_shape={self.input_shape}"
-        return f"SklearnKernel({type(self.kernel).__name__}{shape})"
+        gains = "" if self.w_std is None else f", w_std={self.w_std:.3g}, b_std={self.b_std:.3g}"
+        return f"SklearnKernel({type(self.kernel).__name__}{shape}{gains})"
 
     def _batch(self, X: ArrayLike) -> Tensor:
         # order="C" and the requirement of writing are torch's: it warns about read-only memory, as joblib hands out.
@@ -66,7 +132,12 @@ class SklearnKernel(_SklearnBase):
 
 
 def as_sklearn_kernel(
-    kernel: Kernel, input_shape: Sequence[int] | None = None, dtype: str = "float64"
+    kernel: Kernel,
+    input_shape: Sequence[int] | None = None,
+    dtype: str = "float64",
+    *,
+    w_std_bounds: Bounds = (1e-2, 1e2),
+    b_std_bounds: Bounds = (1e-4, 1e2),
 ) -> SklearnKernel:
     """Give an ntkit kernel to scikit-learn.
 
@@ -75,18 +146,29 @@ def as_sklearn_kernel(
     NNGP kernel, the posterior of the first is that of the infinitely wide Bayesian network; with the NTK, its mean is
     the infinitely wide network trained by gradient descent [1]_ [2]_.
 
+    The gains of ``ntkit.infinite_width`` are hyperparameters, so the first tunes them by marginal likelihood unless told
+    not to. A gain of zero stays zero.
+
     Parameters
     ----------
     kernel : Kernel
-        Such as ``ntkit.infinite_width(module).ntk``.
+        Such as ``ntkit.infinite_width(module, b_std=0.1).ntk``; its gains are where the tuning starts.
     input_shape : tuple of int, optional
-        The shape of one input: scikit-learn holds images flattened, ``input_shape=(3, 32, 32)`` unfolds them.
+        The shape of one input: scikit-learn holds images flattened, ``input_shape=(3, 32, 32)`` unfolds them. Default None.
     dtype : {"float64", "float32"}
-        What the kernel computes in. scikit-learn always gets float64.
+        What the kernel computes in. scikit-learn always gets float64. Default ``"float64"``.
+    w_std_bounds, b_std_bounds : pair of floats or "fixed"
+        Where the gains are searched, as in scikit-learn's own kernels; ``"fixed"`` keeps one as it is. Defaults (1e-2, 1e2) and
+        (1e-4, 1e2).
 
     Returns
     -------
     SklearnKernel
+
+    See Also
+    --------
+    as_gpytorch_kernel : the same for GPyTorch.
+    ntkit.evidence : chooses gains, ridge and depth without either.
 
     References
     ----------
@@ -111,7 +193,11 @@ def as_sklearn_kernel(
         )
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise InputError(f"dtype must be one of {', '.join(map(repr, _DTYPES))}. Got {dtype!r}.")
-    return SklearnKernel(kernel, check_input_shape(input_shape), dtype)
+    gains = {name: gain(kernel, name) for name in GAINS}
+    known: dict[str, Any] = gains if gains["w_std"] > 0 else {}
+    return SklearnKernel(
+        kernel, check_input_shape(input_shape), dtype, **known, w_std_bounds=w_std_bounds, b_std_bounds=b_std_bounds
+    )
 
 
 def _array(values: Tensor) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ from ntkit.common import check_labels, class_numbers
 
 from ._alignment import alignment
 from .hierarchy import (
+    Accuracy,
     FiniteWidthCorrection,
     HierarchySource,
     HierarchyTerm,
@@ -30,6 +31,7 @@ from .pairs import (
 
 __all__ = [
     "STRENGTHS",
+    "Accuracy",
     "Definiteness",
     "FiniteWidthCorrection",
     "HierarchySource",

@@ -30,7 +30,7 @@ def alignment(gram: Tensor, y: Tensor, centred: bool = False) -> Tensor:
         K(x, x), symmetric.
     y : Tensor of shape (n,)
         The classes, at least two.
-    centred : bool
+    centred : bool, default False
         Centre both kernels in feature space first, :math:`H K H` with :math:`H = I - 1 1^T / n` (Cortes et al. 2012 [3]_):
         a constant added to the kernel, or classes of different sizes, then count for nothing.
 
@@ -38,6 +38,10 @@ def alignment(gram: Tensor, y: Tensor, centred: bool = False) -> Tensor:
     -------
     Tensor
         One number, in the dtype of the kernel; it carries gradients where the kernel does.
+
+    See Also
+    --------
+    ntkit.local_elasticity : Similarities within classes against those between them.
 
     References
     ----------

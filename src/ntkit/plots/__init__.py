@@ -6,9 +6,10 @@ The functions that draw take matplotlib axes and give them back. They never touc
 from __future__ import annotations
 
 from ._curves import CurveStyle, plot_accuracy
-from ._dynamics import plot_learning_curves, plot_losses, plot_predictions
+from ._dynamics import plot_learning_curves, plot_losses, plot_posterior, plot_predictions
+from ._features import figure_history, figure_matrices, plot_against_steps
 from ._finite import PowerLaw, fit_power_law, plot_random_features, plot_width_errors
-from ._kernels import plot_heat_map, plot_spectrum
+from ._kernels import plot_heat_map, plot_shares, plot_spectrum
 from ._labels import plot_accuracies, plot_elasticity, plot_levels, plot_relabelling
 from ._report import Picture, Section, Table, html_report, new_figure
 
@@ -18,19 +19,24 @@ __all__ = [
     "PowerLaw",
     "Section",
     "Table",
+    "figure_history",
+    "figure_matrices",
     "fit_power_law",
     "html_report",
     "new_figure",
     "plot_accuracies",
     "plot_accuracy",
+    "plot_against_steps",
     "plot_elasticity",
     "plot_heat_map",
     "plot_learning_curves",
     "plot_levels",
     "plot_losses",
+    "plot_posterior",
     "plot_predictions",
     "plot_random_features",
     "plot_relabelling",
+    "plot_shares",
     "plot_spectrum",
     "plot_width_errors",
 ]

@@ -45,7 +45,7 @@ def plot_accuracy(
     accuracy: Mapping[str, ArrayLike],
     styles: Mapping[str, CurveStyle] | None = None,
 ) -> Axes:
-    """Draw the mean accuracy of each method against training size, and bars from the worst training set to the best.
+    """Draw the mean accuracy of each method against training size, and bars of one standard deviation over training sets.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def plot_accuracy(
     sizes
         Numbers of training points, increasing.
     accuracy
-        Name and accuracies of each method, shape (len(sizes), draws), between 0 and 1; NaN where not measured.
+        Name and accuracies of each method, shape (len(sizes), draws), between 0 and 1; a single draw has no bars.
     styles
         How to draw some or all of them.
 
@@ -80,7 +80,7 @@ def plot_accuracy(
         ax.errorbar(
             np.asarray(sizes) * shift,
             mean,
-            yerr=np.stack([mean - percent.min(axis=1), percent.max(axis=1) - mean]),
+            yerr=percent.std(axis=1, ddof=1) if percent.shape[1] > 1 else None,
             label=name,
             color=style.color,
             linestyle=style.line,

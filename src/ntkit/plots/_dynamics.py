@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ntkit.dynamics import Posterior
 from ntkit.errors import InputError
 
 from ._curves import CurveStyle
@@ -15,7 +16,7 @@ from ._curves import CurveStyle
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_learning_curves", "plot_losses", "plot_predictions"]
+__all__ = ["plot_learning_curves", "plot_losses", "plot_posterior", "plot_predictions"]
 
 _KERNEL, _NETWORKS = "#0072B2", "#D55E00"
 
@@ -40,16 +41,21 @@ def plot_predictions(
     mean, std
         Of the process there, shape (m,).
     train
-        Training points and targets, each of shape (n,).
+        Training points and targets, each of shape (n,). Default None.
     networks
         Outputs of trained networks at x, shape (members, m): their mean and two standard deviations are drawn dashed.
+        Default None.
     title
-        Above the axes.
+        Above the axes. Default none.
 
     Returns
     -------
     Axes
         ``ax``.
+
+    See Also
+    --------
+    plot_posterior : from a :class:`ntkit.Posterior`.
 
     Examples
     --------
@@ -79,6 +85,76 @@ def plot_predictions(
     return ax
 
 
+def plot_posterior(
+    axes: Axes | Sequence[Axes] | NDArray[Any],
+    x: ArrayLike,
+    posterior: Posterior,
+    train: tuple[ArrayLike, ArrayLike] | None = None,
+    networks: ArrayLike | None = None,
+    output: int = 0,
+    noisy: bool = False,
+) -> Axes | Sequence[Axes] | NDArray[Any]:
+    """Draw what :func:`ntkit.posterior` gives on a line: the mean and the band of two standard deviations around it.
+
+    Parameters
+    ----------
+    axes
+        Where to draw: one, or one for each time of the posterior.
+    x
+        The test points, shape (m,) or (m, 1), in any order.
+    posterior
+        At these points, of one time or of several.
+    train
+        Training points and targets, each of shape (n,) or (n, 1). Default None.
+    networks
+        Outputs of trained networks at x, shape (members, m); (times, members, m) for several times. Default None.
+    output
+        Which column of the mean, where there are several. Default 0.
+    noisy
+        The band of new observations, with the observation noise, instead of that of the function. Default False.
+
+    Returns
+    -------
+    Axes
+        ``axes``.
+
+    See Also
+    --------
+    plot_predictions : from arrays instead of a posterior.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> from torch import nn
+    >>> from ntkit.plots import new_figure
+    >>> limit = ntkit.infinite_width(nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.5)
+    >>> x, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([1.0, 0.0])
+    >>> line = torch.linspace(-2, 2, 50)[:, None]
+    >>> found = ntkit.posterior(limit, x, y, line, t=[0.0, 1.0])
+    >>> axes = plot_posterior(new_figure().subplots(1, 2), line, found, (x, y))
+    >>> [one.get_title() for one in axes]
+    ['t = 0', 't = 1']
+    """
+    many = posterior.times is not None
+    each = list(np.asarray(axes, dtype=object).ravel())
+    times = posterior.times.tolist() if posterior.times is not None else [None]
+    if len(each) != len(times):
+        raise InputError(f"axes must be one for each of the {len(times)} times of the posterior. Got {len(each)}.")
+    points = np.asarray(x, dtype=np.float64).squeeze()
+    order = np.argsort(points)
+    several = posterior.mean.ndim > posterior.variance.ndim
+    mean = np.asarray((posterior.mean[..., output] if several else posterior.mean).cpu(), dtype=np.float64)
+    std = np.asarray((posterior.variance + (posterior.noise if noisy else 0.0)).sqrt().cpu(), dtype=np.float64)
+    known = None if train is None else tuple(np.asarray(one, dtype=np.float64).squeeze() for one in train)
+    outputs = None if networks is None else np.asarray(networks, dtype=np.float64)
+    for index, (ax, time) in enumerate(zip(each, times, strict=True)):
+        at = index if many else ...
+        members = None if outputs is None else outputs[at][..., order]
+        title = "" if time is None else f"t = {time:g}"
+        plot_predictions(ax, points[order], mean[at][order], std[at][order], known, members, title)  # type: ignore[arg-type]
+    return axes
+
+
 def plot_learning_curves(
     ax: Axes,
     times: ArrayLike,
@@ -99,7 +175,7 @@ def plot_learning_curves(
     left
         The share (v^T y - u_t) / (v^T y - u_0) at each time, shape (m, k).
     networks
-        Times of trained networks, shape (s,), and the same share for them, shape (s, k); drawn as marks.
+        Times of trained networks, shape (s,), and the same share for them, shape (s, k); drawn as marks. Default None.
 
     Examples
     --------
@@ -143,7 +219,7 @@ def plot_losses(
         By name: shape (m,), or (m, members) for an ensemble, drawn as its mean and a band from the 10th to the 90th
         percentile.
     styles
-        How to draw some or all of them.
+        How to draw some or all of them. Default None: lines without markers in the colours of the cycle.
 
     Examples
     --------

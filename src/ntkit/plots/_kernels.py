@@ -15,7 +15,7 @@ from ._curves import CurveStyle
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_heat_map", "plot_spectrum"]
+__all__ = ["plot_heat_map", "plot_shares", "plot_spectrum"]
 
 # Percentiles of the values off the diagonal that the colours span.
 _RANGE = (2, 98)
@@ -104,15 +104,48 @@ def plot_spectrum(ax: Axes, grams: Mapping[str, ArrayLike], styles: Mapping[str,
     >>> ax.lines[0].get_ydata()
     array([0.75, 0.25])
     """
-    chosen = styles or {}
+    shares = {}
     for name, gram in grams.items():
         values = np.linalg.eigvalsh(_square(gram))[::-1]
-        shares = values / values.sum()
-        shown = shares > 0
+        shares[name] = values / values.sum()
+    return plot_shares(ax, shares, styles)
+
+
+def plot_shares(ax: Axes, shares: Mapping[str, ArrayLike], styles: Mapping[str, CurveStyle] | None = None) -> Axes:
+    """Draw spectra that are already known, both axes logarithmic; what is not positive is left out.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    shares
+        Name and eigenvalues of each kernel over their sum, shape (n,), decreasing.
+    styles
+        How to draw some or all of them.
+
+    Returns
+    -------
+    Axes
+        ``ax``.
+
+    See Also
+    --------
+    plot_spectrum : from the kernel matrices.
+
+    Examples
+    --------
+    >>> from ntkit.plots import new_figure
+    >>> ax = plot_shares(new_figure().subplots(), {"K": [0.75, 0.25]})
+    >>> ax.get_xlabel()
+    'rank'
+    """
+    chosen = styles or {}
+    for name, values in shares.items():
+        share = np.asarray(values, dtype=np.float64)
+        shown = share > 0
         style = chosen.get(name, CurveStyle())
-        ax.loglog(
-            np.arange(1, len(shares) + 1)[shown], shares[shown], label=name, color=style.color, linestyle=style.line
-        )
+        ranks = np.arange(1, len(share) + 1)
+        ax.loglog(ranks[shown], share[shown], label=name, color=style.color, linestyle=style.line)
     ax.set_xlabel("rank")
     ax.set_ylabel("eigenvalue / sum of eigenvalues")
     ax.grid(which="major", alpha=0.3)

@@ -44,9 +44,9 @@ def plot_elasticity(
     ratios
         By name RR at each time, shape (m,), such as ``{"cat vs dog": course.train[0, 0]}``.
     styles
-        How to draw some or all of them.
+        How to draw some or all of them. Default None.
     xlabel
-        What the times are.
+        What the times are, default "training time t".
 
     Returns
     -------
@@ -85,7 +85,7 @@ def plot_levels(ax: Axes, shares: Mapping[str, ArrayLike]) -> Axes:
     Parameters
     ----------
     ax
-        Where to draw, one bar a kernel.
+        Where to draw, one bar per kernel.
     shares
         By name the shares of levels 0, 1, 2 and above, shape (4,): ``Hoeffding.shares``; or of levels 1, 2 and above, shape (3,):
         ``Hoeffding.variance_shares``. All of one kind.
@@ -154,7 +154,7 @@ def plot_accuracies(
     Parameters
     ----------
     ax
-        Where to draw, one group of bars a kernel.
+        Where to draw, one group of bars per kernel.
     names
         The k kernels.
     accuracy
@@ -162,7 +162,7 @@ def plot_accuracies(
     systems
         Names of the s label systems.
     chance
-        The accuracy of guessing in each system, shape (s,); drawn as lines.
+        The accuracy of guessing in each system, shape (s,); drawn as lines. Default None.
 
     Examples
     --------

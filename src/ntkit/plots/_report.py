@@ -25,7 +25,7 @@ h2 { font-size: 1.25rem; margin-top: 2.5rem; }
 p { max-width: 46rem; }
 figure { margin: 1.25rem 0; }
 img { display: block; max-width: 100%; height: auto; background: #ffffff; border-radius: 6px; }
-figcaption, caption { color: var(--soft); font-size: 0.9rem; text-align: left; padding: 0.5rem 0; }
+figcaption { max-width: 46rem; color: var(--soft); font-size: 0.9rem; text-align: left; padding: 0.5rem 0; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; min-width: 34rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.35rem 1rem 0.35rem 0; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
@@ -42,7 +42,7 @@ class Table:
     header
         The names of the columns.
     rows
-        One text a column; the first column names the row.
+        One text per column; the first column names the row.
     caption
         Written above.
     """
@@ -55,8 +55,9 @@ class Table:
         """Give the table as HTML."""
         head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in self.header)
         body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
-        caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
-        return f'<div class="scroll"><table>{caption}\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+        caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
+        table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>"
+        return f'<figure>{caption}\n<div class="scroll">{table}</div></figure>'
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,17 @@
-"""Programs: a network as frozen operations on covariances, and what each operation needs kept."""
+"""Programs: a network as frozen operations, what each needs kept of a covariance, and its finite form."""
 
-from ._activation import Activation
-from ._ops import (
-    Arrange,
-    AvgPool,
-    Concat,
-    Constant,
-    Contract,
-    Conv,
-    Dense,
-    Elementwise,
-    Gains,
-    Input,
-    Keep,
-    Keeps,
-    Normalize,
-    Op,
-    PositionMap,
-    Product,
-    Reindex,
-    Sum,
-)
+from ._activation import Activation, Elementwise
+from ._affine import Conv, Dense, Gains, pad
+from ._combine import Concat, Constant, Product, Sum
+from ._input import Input
+from ._normalize import Normalize
+from ._op import Keep, Keeps, Op, Values, Weights
+from ._positions import AdaptiveAvgPool, Arrange, AvgPool, Contract, PositionMap, Reindex, Split
 from ._program import Node, Program, entries
 
 __all__ = [
     "Activation",
+    "AdaptiveAvgPool",
     "Arrange",
     "AvgPool",
     "Concat",
@@ -44,6 +31,10 @@ __all__ = [
     "Product",
     "Program",
     "Reindex",
+    "Split",
     "Sum",
+    "Values",
+    "Weights",
     "entries",
+    "pad",
 ]

@@ -1,13 +1,16 @@
-"""The description of an elementwise function: its name where a closed form exists, the function itself otherwise."""
+"""Elementwise functions: named where a closed form exists, given by the function itself otherwise."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-__all__ = ["Activation"]
+from ._op import Op, Values, Weights
+
+__all__ = ["Activation", "Elementwise"]
 
 
 @dataclass(frozen=True)
@@ -37,5 +40,47 @@ class Activation:
     kinks: tuple[float, ...] = ()
     label: str = ""
 
+    def __call__(self, z: Tensor) -> Tensor:
+        """Apply phi to every entry."""
+        match self.name:
+            case "rectified":
+                low, high = self.parameters
+                # The derivative at zero is PyTorch's: that of the left side, and zero for the absolute value.
+                return z.abs() if (low, high) == (-1.0, 1.0) else torch.where(z > 0, high * z, low * z)
+            case "polynomial":
+                return sum((c * z**k for k, c in enumerate(self.parameters) if c), start=torch.zeros_like(z))
+            case "step":
+                return torch.heaviside(z.detach(), z.new_tensor(self.parameters[0]))
+            case "quadrature":
+                assert self.function is not None
+                return self.function(z)
+        return _FUNCTIONS[self.name](z)
+
     def __str__(self) -> str:
         return self.label or self.name
+
+
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "erf": torch.erf,
+    "gelu": torch.nn.functional.gelu,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "exp": torch.exp,
+    "sinh": torch.sinh,
+    "cosh": torch.cosh,
+    "expm1": torch.expm1,
+    "sign": torch.sign,
+}
+
+
+@dataclass(frozen=True)
+class Elementwise(Op):
+    """An activation: K' = E[phi phi], Theta' = Theta E[phi' phi']."""
+
+    phi: Activation
+
+    def label(self) -> str:
+        return str(self.phi)
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        return self.phi(inputs[0])

@@ -9,7 +9,10 @@ from functools import cached_property
 
 from torch import Tensor
 
-from ._ops import Elementwise, Keep, Keeps, Normalize, Op, Sum
+from ._activation import Elementwise
+from ._combine import Sum
+from ._normalize import Normalize
+from ._op import Keep, Keeps, Op
 
 __all__ = ["Node", "Program", "entries"]
 
@@ -40,9 +43,9 @@ class Node:
     trained: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
-    """The operations of a network in order of execution.
+    """The operations of a network in order of execution; a program equals only itself.
 
     Attributes
     ----------

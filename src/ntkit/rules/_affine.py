@@ -6,10 +6,9 @@ M(K)[p, p'] = mean over e of K[s p + d e, s p' + d e]. It always divides by the 
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from ntkit.program import Conv, Dense, Gains
+from ntkit.program import Conv, Dense, Gains, pad
 
 from ._covariance import Covariance
 
@@ -44,7 +43,7 @@ def _window_mean(op: Conv, x: Covariance, k: Tensor) -> Tensor:
         out = op.output_size(index, size)
         kernel, stride, dilation = op.kernel[index], op.stride[index], op.dilation[index]
         for dim in dims:
-            k = _pad(k, dim, *op.padding[index], op.circular)
+            k = pad(k, dim, *op.padding[index], op.circular)
         total: Tensor | None = None
         for e in range(kernel):
             part = k
@@ -55,12 +54,3 @@ def _window_mean(op: Conv, x: Covariance, k: Tensor) -> Tensor:
         assert total is not None
         k = total / kernel if kernel > 1 else total
     return k
-
-
-def _pad(k: Tensor, dim: int, before: int, after: int, circular: bool) -> Tensor:
-    if before == after == 0:
-        return k
-    if circular:
-        size = k.shape[dim]
-        return k.index_select(dim, torch.arange(-before, size + after, device=k.device) % size)
-    return torch.nn.functional.pad(k, (0, 0) * (k.ndim - 1 - dim) + (before, after))

@@ -26,6 +26,7 @@ from ntkit.program import (
     PositionMap,
     Product,
     Program,
+    Split,
     Sum,
 )
 
@@ -35,7 +36,15 @@ from ._covariance import Covariance, Ends, Moments
 from ._gain_dual import gain_dual
 from ._input import input_covariance
 from ._normalize import normalize, normalized_mean
-from ._positions import arrange, arrange_values, contract, position_map, position_map_values
+from ._positions import (
+    arrange,
+    arrange_values,
+    contract,
+    position_map,
+    position_map_values,
+    split,
+    split_values,
+)
 from .expectations import dual, mean
 
 __all__ = ["covariance", "moments", "read_data", "self_covariance"]
@@ -130,6 +139,8 @@ def _apply(index: int, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps,
             result = position_map(op, inputs[0], keeps)
         case Arrange() as op:
             result = arrange(op, inputs[0], keeps)
+        case Split() as op:
+            result = split(op, inputs[0], keeps)
         case Normalize() as op:
             result = normalize(op, node, inputs[0], ends)
         case Sum() as op:
@@ -181,6 +192,8 @@ def _moved(op: Op, values: Tensor) -> Tensor:
             return position_map_values(op, values)
         case Arrange():
             return arrange_values(op, values)
+        case Split():
+            return split_values(op, values)
         case Contract():
             return values.mean([axis + 1 for axis in op.axes])
     raise AssertionError(f"no rule for the mean of {op}")

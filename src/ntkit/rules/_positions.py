@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ntkit.program import Arrange, Contract, Keep, Keeps, PositionMap
+from ntkit.program import Arrange, Contract, Keep, Keeps, PositionMap, Split
 
 from ._covariance import Covariance
 
-__all__ = ["arrange", "arrange_values", "contract", "position_map", "position_map_values"]
+__all__ = ["arrange", "arrange_values", "contract", "position_map", "position_map_values", "split", "split_values"]
 
 
 def position_map(op: PositionMap, x: Covariance, keeps: Keeps) -> Covariance:
@@ -43,6 +43,32 @@ def contract(op: Contract, x: Covariance, keeps: Keeps) -> Covariance:
     """Average K[p, p] over the axes that became channels."""
     dims = [x.dims(axis)[0] for axis in op.axes]
     return x.settled().map(lambda k: k.mean(dims), keeps)
+
+
+def split(op: Split, x: Covariance, keeps: Keeps) -> Covariance:
+    """See one axis as several; where only K[p, p] is wanted along one of them, its diagonal is taken."""
+    kept = x.keeps[op.axis]
+    stop = op.axis + len(op.sizes)
+
+    def unfold(k: Tensor) -> Tensor:
+        dims = x.dims(op.axis)
+        for dim in reversed(dims):
+            k = k.unflatten(dim, op.sizes)
+        if kept is Keep.ALL:  # (a, b, a', b') to (a, a', b, b')
+            start, count = dims[0], len(op.sizes)
+            order = [start + side * count + index for index in range(count) for side in (0, 1)]
+            k = k.permute(*range(start), *order, *range(start + 2 * count, k.ndim))
+        return k
+
+    unfolded = (*x.keeps[: op.axis], *(kept,) * len(op.sizes), *x.keeps[op.axis + 1 :])
+    assert unfolded[stop:] == keeps[stop:]
+    return x.map(unfold, unfolded).restrict(keeps)
+
+
+def split_values(op: Split, values: Tensor) -> Tensor:
+    """See one axis of values of shape (n, *positions) as several."""
+    split: Tensor = values.unflatten(op.axis + 1, op.sizes)
+    return split
 
 
 def arrange(op: Arrange, x: Covariance, keeps: Keeps) -> Covariance:

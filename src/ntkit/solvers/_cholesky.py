@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit.common import check_gram, check_ridge
+from ntkit.common import check_gram, check_ridge, why_singular
 from ntkit.errors import JitterWarning, SingularKernelError
 
 from ._lapack import cholesky
 from ._solution import Solution
+from ._status import Outcome, Status
 
 __all__ = ["CholeskyFactor", "best_factor", "factorize", "factorize_exactly", "solve_cholesky"]
 
@@ -62,7 +63,10 @@ class CholeskyFactor:
             "refinements": float(refinements),
         }
         added = f"jitter of {self.jitter:.1e} trace(K)/n was added" if self.jitter else "no jitter was needed"
-        status = f"Solved by Cholesky factorisation; {added}; relative residual {residual:.1e}."
+        status = Status(
+            Outcome.JITTERED if self.jitter else Outcome.SOLVED,
+            f"Solved by Cholesky factorisation; {added}; relative residual {residual:.1e}.",
+        )
         return Solution(value.reshape(y.shape), status, stats)
 
     def _refined(self, columns: Tensor) -> tuple[Tensor, float, int]:
@@ -131,7 +135,7 @@ def factorize(gram: Tensor, ridge: float = 0.0) -> CholeskyFactor:
     factor = next(_attempts(check_gram(gram), ridge), None)
     if factor is None:
         raise _singular(gram, ridge)
-    _warn(factor.jitter, stacklevel=3)
+    _warn(gram, factor.jitter, stacklevel=3)
     return factor
 
 
@@ -161,7 +165,7 @@ def best_factor(gram: Tensor, y: Tensor, ridge: float, stacklevel: int = 3) -> t
             break
     if best is None or not best[1].stats["residual"] <= _WORST_RESIDUAL:
         raise _singular(gram, ridge)
-    _warn(best[0].jitter, stacklevel)
+    _warn(gram, best[0].jitter, stacklevel)
     return best
 
 
@@ -198,12 +202,12 @@ def _relative(remainder: Tensor, columns: Tensor) -> float:
     return float(ratios.max())
 
 
-def _warn(jitter: float, stacklevel: int) -> None:
+def _warn(gram: Tensor, jitter: float, stacklevel: int) -> None:
     if jitter:
+        wider = ", or work in float64" if gram.dtype == torch.float32 else ""
         warnings.warn(
-            f"the Gram matrix is numerically singular (repeated inputs, or more of them than the kernel can tell "
-            f"apart): added {jitter:.1e} trace(K)/n to its diagonal. Pass ridge={jitter:.0e} or more to "
-            f"choose it yourself, or work in float64.",
+            f"the Gram matrix is numerically singular: {why_singular(gram)}. Added {jitter:.1e} trace(K)/n to its diagonal; "
+            f"pass ridge={jitter:.0e} or more to choose it yourself{wider}.",
             JitterWarning,
             stacklevel=stacklevel,
         )

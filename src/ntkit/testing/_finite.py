@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import copy_module, ntk_gains
 from ntkit.finite import Estimate, initialize, parametrize_ntk
-from ntkit.trace import GainRule
+from ntkit.trace import GainRule, Tracer, Weight
 
-__all__ = ["Estimate", "extrapolated_kernels", "sampled_kernels"]
+__all__ = ["Estimate", "extrapolated_kernels", "sampled_kernels", "sampled_node_covariances"]
 
 
 def sampled_kernels(
@@ -21,12 +23,12 @@ def sampled_kernels(
     The output's entries (channels, and positions if any) are averaged over as well: the mean of the diagonal blocks. The slow
     way, by forming every derivative: :func:`ntkit.monte_carlo` is the fast one.
     """
-    module = copy.deepcopy(module).double().eval()
-    own = {}
-    if gains.init == "ntk":
-        parametrize_ntk(module, gains.w_std, gains.b_std, gains.overrides)
-    elif gains.init == "standard":
-        own = {"w_std": gains.w_std, "b_std": gains.b_std, "overrides": gains.overrides}
+    module = copy_module(module).double().eval()
+    given = {"w_std": gains.w_std, "b_std": gains.b_std, "overrides": gains.overrides}
+    given = {name: value for name, value in given.items() if value is not None}
+    own = given if gains.init == "standard" else {}
+    if gains.init == "ntk" and not ntk_gains(module):
+        parametrize_ntk(module, **given)  # type: ignore[arg-type]
     ntks, nngps = [], []
     for _ in range(n_samples):
         initialize(module, gains.init, **own, generator=generator)  # type: ignore[arg-type]
@@ -48,6 +50,43 @@ def extrapolated_kernels(
     )
     ntk, nngp = (Estimate(2 * b.mean - a.mean, (4 * b.error**2 + a.error**2).sqrt()) for a, b in pairs)
     return ntk, nngp
+
+
+def sampled_node_covariances(
+    module: nn.Module, x: Tensor, gains: GainRule, n_samples: int, seed: int
+) -> list[Estimate]:
+    """Average u u' over the channels of every node of the module's program and over random finite networks.
+
+    Returns
+    -------
+    list
+        For each node an estimate of K[p, p'], shape (n, n, P1, P1, P2, P2, ...).
+    """
+    _, network = Tracer(module, gains).finite_network(x.shape[1:])
+    generator = torch.Generator().manual_seed(seed)
+    samples: list[list[Tensor]] = [[] for _ in network.builder.nodes]
+    for _ in range(n_samples):
+        drawn = {
+            weight.path: std * torch.randn(weight.parameter.shape, generator=generator, dtype=x.dtype)
+            for weight, std in network.builder.random
+        }
+        values = network.values(x, partial(_drawn, drawn, x.dtype))
+        for index, value in enumerate(values):
+            samples[index].append(_pairs(value, len(x), network.builder.nodes[index].positions))
+    return [_estimate(node) for node in samples]
+
+
+def _drawn(values: Mapping[str, Tensor], dtype: torch.dtype, weight: Weight) -> Tensor:
+    return values[weight.path] if weight.path in values else weight.parameter.detach().to(dtype)
+
+
+def _pairs(value: Tensor, n: int, positions: tuple[int, ...]) -> Tensor:
+    """Average products of all pairs of inputs and positions over the channels, axis by axis side by side."""
+    channels = value.shape[-1] if value.ndim else 1
+    flat = value.expand(n, *positions, channels).reshape(-1, channels)
+    product = (flat @ flat.T / channels).reshape(n, *positions, n, *positions)
+    rank = 1 + len(positions)
+    return product.permute([dim for axis in range(rank) for dim in (axis, rank + axis)])
 
 
 def _kernels(module: nn.Module, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:

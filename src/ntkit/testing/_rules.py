@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from ntkit.kernels import Kernel, infinite_width
+from ntkit.program import Program
 from ntkit.rules import gram
 from ntkit.rules._engine import covariance, moments, read_data
 from ntkit.trace import GainRule, Tracer
 
-from ._finite import Estimate, extrapolated_kernels
+from ._finite import Estimate, extrapolated_kernels, sampled_node_covariances
 from ._kernels import KernelConformance
 
 __all__ = ["RuleConformance"]
@@ -68,6 +69,24 @@ class RuleConformance(KernelConformance):
     def _compare(self, exact: Tensor, estimate: Estimate) -> None:
         deviation = (exact - estimate.mean).abs() / estimate.error.clamp_min(1e-12 * exact.abs().max())
         assert deviation.max() < 4.5, f"off by {deviation.max():.1f} standard errors: {exact} against {estimate}"
+
+    def test_finite_form(self) -> None:
+        """The covariance of every operation's finite form tends to its rule as the network grows wide."""
+        x = self.inputs()[:3]
+        rule = GainRule(**self.gains)
+        narrow, wide = (
+            sampled_node_covariances(self.module(width), x, rule, self.n_samples // 4, seed=width)
+            for width in (self.width, 2 * self.width)
+        )
+        program, network = Tracer(self.module(2 * self.width), rule).finite_network(x.shape[1:])
+        nodes = tuple(network.builder.nodes)
+        for index, (a, b) in enumerate(zip(narrow, wide, strict=True)):
+            part = Program(nodes[: index + 1], program.prefixes)
+            own = moments(part, read_data(part, x), part.full_keeps)
+            exact = covariance(part, own, own, ntk=False, keeps=part.full_keeps).nngp
+            mean, error = 2 * b.mean - a.mean, (4 * b.error**2 + a.error**2).sqrt()
+            deviation = (exact - mean).abs() / error.clamp_min(1e-12 * exact.abs().max())
+            assert deviation.max() < 6, f"{nodes[index].op}: off by {deviation.max():.1f} standard errors"
 
     def test_cheapest_representation(self) -> None:
         """What is kept by demand gives the same kernel as keeping every pair of positions everywhere."""

@@ -2,8 +2,25 @@
 
 from . import _arithmetic, _linear, _norm, _pool, _refusals, _shapes  # noqa: F401  (fill the registry)
 from ._activations import Elementwise
+from ._adapt import Adapted, Change, adapt
+from ._deterministic import check_deterministic, fixed
 from ._gains import B_STD, W_STD, GainRule, Init
 from ._registry import supported_layers
 from ._trace import Tracer
+from ._values import Weight
 
-__all__ = ["B_STD", "W_STD", "Elementwise", "GainRule", "Init", "Tracer", "supported_layers"]
+__all__ = [
+    "B_STD",
+    "W_STD",
+    "Adapted",
+    "Change",
+    "Elementwise",
+    "GainRule",
+    "Init",
+    "Tracer",
+    "Weight",
+    "adapt",
+    "check_deterministic",
+    "fixed",
+    "supported_layers",
+]

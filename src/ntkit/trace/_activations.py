@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ntkit.program import Activation
+from ntkit.program import Activation, Sum
 from ntkit.program import Elementwise as ElementwiseOp
 
-from ._builder import Builder, Refused, tensor_number
+from ._builder import EMPIRICAL, Builder, Refused, tensor_number
+from ._linear import check_plain, layer_parameters
 from ._registry import matches
 from ._values import Block, Field, Weight
 
@@ -22,6 +23,7 @@ __all__ = ["Elementwise", "apply_activation"]
 
 _CLOSED = "closed form"
 _QUADRATURE = "by quadrature"
+_ACTIVATED = "it has passed through another activation"
 
 
 class Elementwise(nn.Module):
@@ -74,6 +76,14 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
 
     def apply(block: Block) -> int:
         info = builder.info[block.node]
+        if not info.gaussian and _skip_after_activation(builder, block.node):
+            raise Refused(
+                "an activation of a sum whose skip connection has passed through an activation already, so that the sum is not "
+                "Gaussian (a residual block with its activation after the sum)",
+                "use pre-activation blocks, without an activation after the sum: "
+                "h = x + conv2(act(conv1(act(x)))) instead of h = act(x + conv2(act(conv1(x)))), and one act before the head",
+                x,
+            )
         if not info.gaussian:
             raise Refused(
                 f"an activation of a value that is not Gaussian: {info.why_not}",
@@ -94,12 +104,19 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
             (block.node,),
             builder.nodes[block.node].positions,
             gaussian=False,
-            why_not=f"it has passed through another activation ({phi}) with no layer between",
+            why_not=f"{_ACTIVATED} ({phi}) with no layer between",
             centred=odd,
             sources=sources,
         )
 
     return builder.each_block(x, apply)
+
+
+def _skip_after_activation(builder: Builder, node: int) -> bool:
+    """Tell whether a node is a sum of Gaussian values and of values after an activation."""
+    infos = [builder.info[term] for term in builder.nodes[node].inputs]
+    activated = any(_ACTIVATED in info.why_not for info in infos)
+    return isinstance(builder.nodes[node].op, Sum) and activated and any(info.gaussian for info in infos)
 
 
 def _fixed(phi: Activation) -> Callable[..., Field]:
@@ -158,12 +175,14 @@ def leaky_relu(builder: Builder, x: Field, negative_slope: float = 0.01, inplace
 
 @matches(
     F.prelu, torch.prelu, "prelu",
-    modules={nn.PReLU: lambda module, path: {"weight": Weight(f"{path}.weight", module.weight)}},
+    modules={nn.PReLU: lambda module, path: {"weight": layer_parameters(module, path)["weight"]}},
     family=f"activation, {_CLOSED}",
     note="PReLU with one frozen slope; sign and step for the NNGP kernel alone",
 )  # fmt: skip
 def prelu(builder: Builder, x: Field, weight: object) -> Field:
     """Leaky ReLU with the slope that the module holds."""
+    if isinstance(weight, Weight):
+        check_plain(weight, then=x)
     if isinstance(weight, Weight) and weight.trained:
         raise Refused(
             "a trained PReLU slope: it is one number for all channels, so its gradient stays random however wide they are",
@@ -223,6 +242,72 @@ def threshold_at_zero(builder: Builder, x: Any, y: Any) -> Field:
     return apply_activation(builder, x, Activation("step", (0.0,)))
 
 
+def _bounded(builder: Builder, x: Field, low: float | None, high: float | None) -> Field:
+    """Apply min(max(z, low), high)."""
+    if (low, high) == (None, None):
+        return x
+    if (low, high) == (0.0, None):
+        return apply_activation(builder, x, Activation("rectified", (0.0, 1.0), label="relu"))
+    if (low, high) == (None, 0.0):
+        return apply_activation(builder, x, Activation("rectified", (1.0, 0.0), label="min(z, 0)"))
+    bounds = tuple(bound for bound in (low, high) if bound is not None)
+    function = partial(torch.clamp, min=low, max=high)
+    phi = Activation("quadrature", function=function, kinks=bounds, label=f"clamp {bounds}")
+    return apply_activation(builder, x, _unique.setdefault((torch.clamp, low, high), phi))
+
+
+@matches(
+    torch.clamp, torch.clip, "clamp", "clamp_", "clip", "clip_", family=f"activation, {_CLOSED}", note="clamp at zero"
+)
+def clamp(builder: Builder, x: Field, min: Any = None, max: Any = None) -> Field:
+    """min(max(z, a), b) with numbers a and b."""
+    return _clamped(builder, x, min, max)
+
+
+def _clamped(builder: Builder, x: Field, low: Any, high: Any) -> Field:
+    bounds = [None if bound is None else tensor_number(bound) for bound in (low, high)]
+    if any(bound is None and given is not None for bound, given in zip(bounds, (low, high), strict=True)):
+        raise Refused("it clamps with bounds that are not numbers", "clamp with one number for all channels", x)
+    return _bounded(builder, x, *bounds)
+
+
+@matches("clamp_min", "clamp_min_", torch.clamp_min)
+def clamp_min(builder: Builder, x: Field, min: Any) -> Field:
+    """max(z, a)."""
+    return _clamped(builder, x, min, None)
+
+
+@matches("clamp_max", "clamp_max_", torch.clamp_max)
+def clamp_max(builder: Builder, x: Field, max: Any) -> Field:
+    """min(z, b)."""
+    return _clamped(builder, x, None, max)
+
+
+def _extreme(builder: Builder, x: Any, y: Any, larger: bool) -> Field:
+    field, other = (x, y) if isinstance(x, Field) else (y, x)
+    number = tensor_number(other)
+    if number is None:
+        name = "larger" if larger else "smaller"
+        raise Refused(
+            f"the {name} of two random or unequal values has no closed-form covariance",
+            f"compare with one number, as torch.clamp does; or {EMPIRICAL}",
+            field,
+        )
+    return _bounded(builder, field, number if larger else None, None if larger else number)
+
+
+@matches(torch.maximum, torch.fmax, "maximum", "fmax")
+def maximum(builder: Builder, x: Any, y: Any) -> Field:
+    """max(z, a)."""
+    return _extreme(builder, x, y, larger=True)
+
+
+@matches(torch.minimum, torch.fmin, "minimum", "fmin")
+def minimum(builder: Builder, x: Any, y: Any) -> Field:
+    """min(z, b)."""
+    return _extreme(builder, x, y, larger=False)
+
+
 @matches(
     modules={Elementwise: lambda module, path: {"function": module.function, "kinks": module.kinks}},
     family=f"activation, {_QUADRATURE}",
@@ -230,8 +315,33 @@ def threshold_at_zero(builder: Builder, x: Any, y: Any) -> Field:
 )
 def elementwise(builder: Builder, x: Field, function: Callable[[Tensor], Tensor], kinks: tuple[float, ...]) -> Field:
     """Any function."""
+    if _holds_parameters(function):
+        raise Refused(
+            "its function holds trained parameters of its own, whose tangent kernel has no rule",
+            "freeze them with requires_grad_(False), or write the function with numbers",
+            x,
+        )
     label = getattr(function, "__name__", "function")
     return apply_activation(builder, x, Activation("quadrature", function=function, kinks=kinks, label=label))
+
+
+def _holds_parameters(function: object) -> bool:
+    """Tell whether a function closes over, is bound to or is called with trained parameters."""
+    held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _filled(cell)]
+    held += [*(getattr(function, "__defaults__", None) or ()), getattr(function, "__self__", None), function]
+    if isinstance(function, partial):
+        held += [*function.args, *function.keywords.values()]
+        if _holds_parameters(function.func):
+            return True
+    tensors = [t for value in held for t in (value.parameters() if isinstance(value, nn.Module) else (value,))]
+    return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a name that is not bound yet
+        return False
 
 
 def _quadrature(

@@ -13,7 +13,8 @@ import torch
 from ntkit.program import Activation, Product, Sum
 
 from ._activations import apply_activation
-from ._builder import Builder, Refused, tensor_number
+from ._builder import EMPIRICAL, Builder, Refused, tensor_number
+from ._layout import entry_numbers
 from ._registry import matches
 from ._values import CHANNEL, Block, Computed, Data, Field, Weight
 
@@ -43,7 +44,7 @@ def reverse_subtract(builder: Builder, x: Any, y: Any, *, alpha: float = 1.0) ->
 @matches(operator.neg, torch.neg, torch.negative, "neg", "negative", family="arithmetic")
 def negate(builder: Builder, x: Field) -> Field:
     """-x."""
-    return scale(builder, x, -1.0)
+    return scaled(builder, x, -1.0)
 
 
 @matches(operator.truediv, torch.div, torch.divide, torch.true_divide, operator.itruediv, "div", "div_", "true_divide",
@@ -53,7 +54,9 @@ def divide(builder: Builder, x: Any, y: Any) -> Field:
     number = tensor_number(y)
     if number is None or not isinstance(x, Field):
         raise Refused("it divides by something that is not a frozen number", "divide by a number, or use nn.LayerNorm")
-    return scale(builder, x, 1.0 / number)
+    if number == 0:
+        raise Refused("it divides by zero", "divide by a number other than zero", x)
+    return scaled(builder, x, 1.0 / number)
 
 
 @matches(operator.mul, operator.imul, torch.mul, torch.multiply, "mul", "mul_", "multiply", family="arithmetic")
@@ -62,11 +65,11 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
     for field, other in ((x, y), (y, x)):
         number = tensor_number(other)
         if number is not None:
-            return scale(builder, field, number)
+            return scaled(builder, field, number)
     # Data with one channel for all (a mask, a weight for each position) only scales: what is Gaussian stays so.
     scaling = any(isinstance(a, Data) and isinstance(b, Field) and _one_channel(a, b) for a, b in ((x, y), (y, x)))
     x, y = _as_fields(builder, x, y)
-    if x == y:
+    if x == y and _same_order(x, y):
         return apply_activation(builder, x, Activation("polynomial", (0.0, 0.0, 1.0), label="square"))
     x, y = _align(builder, x, y)
 
@@ -86,7 +89,7 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
             affine=_affine(builder, (first, second)),
         )
 
-    return _blockwise(x, y, product)
+    return _blockwise(builder, x, y, product)
 
 
 @matches(
@@ -103,8 +106,14 @@ def concatenate(builder: Builder, tensors: Sequence[Any], dim: int = 0, axis: in
     dim = dim if axis is None else axis
     reference = next(t for t in tensors if isinstance(t, Field))
     dim %= len(reference.dims)
-    if any(isinstance(t, Weight) for t in tensors):
-        raise Refused("it concatenates a parameter", "concatenate outputs of layers")
+    if any(isinstance(t, (Weight, Computed)) for t in tensors):
+        raise Refused(
+            "it concatenates a parameter, such as a class token, with random values; its tokens then have different "
+            "distributions, and there is no rule for that",
+            f"leave the class token out and read the mean of the tokens, x.mean(1); or {EMPIRICAL}",
+        )
+    if not all(isinstance(t, (Field, Data)) for t in tensors):
+        raise Refused("it concatenates a constant with random values", "concatenate outputs of layers")
     fields = [_data_like(builder, t, reference, dim) if isinstance(t, Data) else t for t in tensors]
     if any(CHANNEL not in field.dims[dim] for field in fields):
         raise Refused("it concatenates along positions or the batch", "concatenate along the channels")
@@ -115,10 +124,15 @@ def concatenate(builder: Builder, tensors: Sequence[Any], dim: int = 0, axis: in
     if any(part.positions != first.positions or part.dims != first.dims for part in parts):
         raise Refused("its operands have their positions in different dimensions", "give them the same layout")
     blocks = tuple(block for part in parts for block in part.blocks)
-    return replace(first, blocks=blocks, channels=sum(part.channels for part in parts))
+    orders, start = [], 0
+    for part in parts:
+        orders.append(start + (torch.arange(part.channels) if part.order is None else part.order))
+        start += part.channels
+    order = None if all(part.order is None for part in parts) else torch.cat(orders)
+    return replace(first, blocks=blocks, channels=start, order=order)
 
 
-def scale(builder: Builder, x: Any, factor: float) -> Field:
+def scaled(builder: Builder, x: Any, factor: float) -> Field:
     """Multiply a field by a number."""
     if not isinstance(x, Field):
         raise Refused("a trained parameter takes part in it", "freeze the parameter with requires_grad_(False)")
@@ -127,19 +141,22 @@ def scale(builder: Builder, x: Any, factor: float) -> Field:
     return builder.each_block(x, lambda block: _sum(builder, {block.node: factor}))
 
 
+def shifted(builder: Builder, x: Field, value: float) -> Field:
+    """Add a number to a field."""
+
+    def shift(block: Block) -> int:
+        constant = builder.constant(value, builder.nodes[block.node].positions)
+        return _sum(builder, {block.node: 1.0, constant: 1.0})
+
+    return builder.each_block(x, shift)
+
+
 def _linear_combination(builder: Builder, x: Any, y: Any, cx: float, cy: float) -> Field:
     for field, other, cf, co in ((x, y, cx, cy), (y, x, cy, cx)):
         number = tensor_number(other)
         if number is not None:
-            scaled = scale(builder, field, cf)
-            if number == 0:
-                return scaled
-
-            def shift(block: Block, value: float = co * number) -> int:
-                constant = builder.constant(value, builder.nodes[block.node].positions)
-                return _sum(builder, {block.node: 1.0, constant: 1.0})
-
-            return builder.each_block(scaled, shift)
+            multiple = scaled(builder, field, cf)
+            return multiple if number == 0 else shifted(builder, multiple, co * number)
     x, y = _as_fields(builder, x, y)
     x, y = _align(builder, x, y)
 
@@ -154,13 +171,13 @@ def _linear_combination(builder: Builder, x: Any, y: Any, cx: float, cy: float) 
             _check_independent(builder, tuple(terms), "sum", x)
         return _sum(builder, terms)
 
-    return _blockwise(x, y, total)
+    return _blockwise(builder, x, y, total)
 
 
 def _terms(builder: Builder, node: int) -> dict[int, float]:
     """Write a node as a linear combination of nodes that are not sums."""
     op = builder.nodes[node].op
-    if not isinstance(op, Sum):
+    if not isinstance(op, Sum) or node in builder.parts:
         return {node: 1.0}
     terms: dict[int, float] = {}
     for read, coefficient in zip(builder.nodes[node].inputs, op.coefficients, strict=True):
@@ -291,9 +308,9 @@ def _flattened_apart(builder: Builder, field: Field, dim: int) -> Field:
             raise Refused("it concatenates values that were concatenated and flattened before", "concatenate once")
         return field
     order = [*outside, *inside]
-    numbers = {axis: index for index, axis in enumerate(order)}
+    places = {axis: index for index, axis in enumerate(order)}
     dims = [
-        (CHANNEL,) if d == dim else tuple(numbers.get(atom, atom) for atom in field.core(d))
+        (CHANNEL,) if d == dim else tuple(places.get(atom, atom) for atom in field.core(d))
         for d in range(len(field.dims))
     ]
     sizes = [field.positions[axis] for axis in order]
@@ -303,10 +320,17 @@ def _flattened_apart(builder: Builder, field: Field, dim: int) -> Field:
     for axis in inside:
         channels *= field.positions[axis]
     blocks = tuple(replace(block, merged=merged) for block in arranged.blocks)
-    return replace(arranged, blocks=blocks, positions=tuple(sizes[: len(outside)]), channels=channels)
+    numbers = entry_numbers(builder, field, field.core(dim)) if inside else field.order
+    return replace(arranged, blocks=blocks, positions=tuple(sizes[: len(outside)]), channels=channels, order=numbers)
 
 
-def _blockwise(x: Field, y: Field, function: Any) -> Field:
+def _same_order(x: Field, y: Field) -> bool:
+    if x.order is None or y.order is None:
+        return x.order is y.order
+    return torch.equal(x.order, y.order)
+
+
+def _blockwise(builder: Builder, x: Field, y: Field, function: Any) -> Field:
     """Combine two fields block by block, cutting blocks where the other field's end."""
     blocks: list[Block] = []
     first, second = list(x.blocks), list(y.blocks)
@@ -314,7 +338,8 @@ def _blockwise(x: Field, y: Field, function: Any) -> Field:
         node = function(first[0].node, second[0].node)
         return replace(x, blocks=(Block(node, max(first[0].width, second[0].width), first[0].merged),))
     if any(block.merged for block in (*first, *second)):
-        if [(b.width, b.merged) for b in first] != [(b.width, b.merged) for b in second]:
+        sizes = [[(block.width, block.merged) for block in blocks] for blocks in (first, second)]
+        if sizes[0] != sizes[1] or not _same_order(x, y):
             raise Refused(
                 "its operands were concatenated from flattened parts of different sizes",
                 "combine them before torch.cat",
@@ -322,13 +347,17 @@ def _blockwise(x: Field, y: Field, function: Any) -> Field:
         return replace(
             x, blocks=tuple(replace(a, node=function(a.node, b.node)) for a, b in zip(first, second, strict=True))
         )
-    left = {0: first[0].width, 1: second[0].width}
+    done = [0, 0]
     while first and second:
-        width = min(left.values())
-        blocks.append(Block(function(first[0].node, second[0].node), width))
-        for side, queue in ((0, first), (1, second)):
-            left[side] -= width
-            if left[side] == 0:
+        width = min(first[0].width - done[0], second[0].width - done[1])
+        nodes = [
+            queue[0].node if queue[0].width == width else builder.part(queue[0].node, done[side], done[side] + width)
+            for side, queue in enumerate((first, second))
+        ]
+        blocks.append(Block(function(*nodes), width))
+        for side, queue in enumerate((first, second)):
+            done[side] += width
+            if done[side] == queue[0].width:
                 queue.pop(0)
-                left[side] = queue[0].width if queue else 0
+                done[side] = 0
     return replace(x, blocks=tuple(blocks))

@@ -10,11 +10,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ntkit.program import Arrange, Concat, Constant, Contract, Conv, Dense, Gains, Input, Node, Normalize, Op, Program
+from ntkit.program import (
+    Arrange,
+    Concat,
+    Constant,
+    Contract,
+    Conv,
+    Dense,
+    Gains,
+    Input,
+    Node,
+    Normalize,
+    Op,
+    Program,
+    Sum,
+    Weights,
+)
 
 from ._values import BATCH, CHANNEL, Block, Data, Field, Weight
 
 __all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains"]
+
+Held = Callable[[Callable[[Weight], Tensor]], Weights]
+"""What a node holds in a finite network (its weight and bias in the layout of its finite form), from the values of parameters."""
 
 WeightGains = Callable[[str, int, bool, bool, bool], Gains]
 """The gains of a layer from its name, fan-in, whether it has a bias, and whether weight and bias are trained."""
@@ -68,6 +86,19 @@ class Builder:
         Turns the graph node of a :class:`Data` value into a callable of the input, or None for the input itself.
     batch
         Batch size of the traced example.
+
+    Attributes
+    ----------
+    nodes, info
+        The nodes, and what is known of each.
+    held
+        What each node holds in a finite network, where it holds anything.
+    parts
+        For a node that stands for a range of its input's channels, which in the limit are like all of them: the range.
+    random
+        The parameters of layers with fresh weights, each with its standard deviation.
+    layers
+        For each such layer whether it has a bias.
     """
 
     def __init__(self, gains: WeightGains, prefix_of: Callable[[object], Any], batch: int) -> None:
@@ -75,11 +106,14 @@ class Builder:
         self.batch = batch
         self.nodes: list[Node] = []
         self.info: list[Info] = []
-        self.layers: dict[str, str] = {}
+        self.held: dict[int, Held] = {}
+        self.parts: dict[int, tuple[int, int]] = {}
+        self.random: list[tuple[Weight, float]] = []
+        self.layers: dict[str, bool] = {}
         self._gains = gains
         self._prefix_of = prefix_of
         self._prefixes: dict[object, int] = {}
-        self._known: dict[tuple[Op, tuple[int, ...]], int] = {}
+        self._known: dict[tuple[object, ...], int] = {}
         self._weights: dict[int, str] = {}
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -95,9 +129,13 @@ class Builder:
         centred: bool,
         sources: frozenset[int] | None = None,
         affine: str = "",
+        distinct: object = None,
     ) -> int:
-        """Add a node; ``sources`` defaults to those of the inputs. The same operation on the same nodes is added once."""
-        key = (op, tuple(inputs))
+        """Add a node; ``sources`` defaults to those of the inputs.
+
+        The same operation on the same nodes is added once, unless ``distinct`` tells them apart.
+        """
+        key = (op, tuple(inputs), distinct)
         fresh = isinstance(op, (Dense, Conv))
         if not fresh and key in self._known:
             return self._known[key]
@@ -134,20 +172,45 @@ class Builder:
         """Give the source that stands for the node added next."""
         return frozenset({len(self.nodes)})
 
-    def layer_gains(self, weight: Weight, bias: Weight | None, fan_in: int) -> Gains:
-        """Give a layer's gains, and refuse weights that another layer uses as well."""
-        for parameter in (weight, bias):
-            if parameter is None:
+    def part(self, node: int, start: int, stop: int) -> int:
+        """Add a node for a range of a node's channels; in the limit it is the node itself."""
+        info, own = self.info[node], self.nodes[node]
+        index = self.add(
+            Sum((1.0,)),
+            (node,),
+            own.positions,
+            gaussian=info.gaussian,
+            why_not=info.why_not,
+            centred=own.centred,
+            affine=info.affine,
+            distinct=(start, stop),
+        )
+        self.parts[index] = (start, stop)
+        return index
+
+    def claim(self, what: str, *weights: Weight | None) -> None:
+        """Refuse parameters that another layer uses as well: the limit takes the parameters of layers as independent."""
+        for weight in weights:
+            if weight is None:
                 continue
-            if id(parameter.parameter) in self._weights:
+            memory = weight.parameter.data_ptr()
+            if memory in self._weights:
                 raise Refused(
-                    f"its weights are those of {self._weights[id(parameter.parameter)]!r} as well (a layer called twice or "
-                    "tied parameters), so its values are not independent of that layer's",
+                    f"its {what} are those of {self._weights[memory]!r} as well (a layer called twice or tied parameters), so "
+                    "its values are not independent of that layer's",
                     "give each call a layer of its own",
                 )
-            self._weights[id(parameter.parameter)] = weight.layer
-        self.layers[weight.layer] = self.path
-        return self._gains(weight.layer, fan_in, bias is not None, weight.trained, bias is not None and bias.trained)
+            self._weights[memory] = weight.layer
+
+    def layer_gains(self, weight: Weight, bias: Weight | None, fan_in: int) -> Gains:
+        """Give a layer's gains, and refuse weights that another layer uses as well."""
+        self.claim("weights", weight, bias)
+        self.layers[weight.layer] = bias is not None
+        gains = self._gains(weight.layer, fan_in, bias is not None, weight.trained, bias is not None and bias.trained)
+        self.random.append((weight, float(torch.as_tensor(gains.w_std).detach()) / fan_in**0.5))
+        if bias is not None:
+            self.random.append((bias, float(torch.as_tensor(gains.b_std).detach())))
+        return gains
 
     # -- fields --------------------------------------------------------------------------------------------------------
 
@@ -256,6 +319,15 @@ class Builder:
             sources=frozenset(),
         )
 
+    def stand_in(self, shape: Sequence[int], channel: int) -> Field:
+        """Give a Gaussian field of a shape, in place of one that was refused; it is never part of a program."""
+        positions = tuple(size for dim, size in enumerate(shape) if dim not in (0, channel))
+        source = self.constant(float(len(self.nodes)), positions)
+        node = self.add(Dense(Gains(1.0, 0.0, 0.0, 0.0)), (source,), positions, gaussian=True, centred=True)
+        axes = iter(range(len(positions)))
+        dims = [(BATCH,) if i == 0 else (CHANNEL,) if i == channel else (next(axes),) for i in range(len(shape))]
+        return Field((Block(node, shape[channel]),), positions, tuple(dims), shape[channel], self.batch)
+
     def program(self, field: Field) -> Program:
         """Finish with a field as the output, averaged over the positions that it still has."""
         output = self.join(field, range(len(field.positions)))
@@ -282,11 +354,14 @@ def _ancestors(nodes: Sequence[Node], output: int) -> set[int]:
 
 
 def tensor_number(value: object) -> float | None:
-    """Give the number that a constant is, or None where it is not one number."""
+    """Give the number that all entries of a constant are, or None where they differ."""
     if isinstance(value, Weight):
         value = None if value.trained else value.parameter
     if isinstance(value, Tensor):
-        return float(value.detach()) if value.numel() == 1 else None
+        if value.numel() == 0 or value.is_complex():
+            return None
+        first = value.detach().flatten()[0]
+        return float(first) if value.numel() == 1 or bool((value == first).all()) else None
     if isinstance(value, (bool, int, float, torch.SymInt)):
         return float(value)
     return None

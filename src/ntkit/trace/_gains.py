@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
@@ -19,6 +18,7 @@ Init = Literal["ntk", "standard", "torch"]
 Gain = float | Tensor
 W_STD = 2**0.5
 B_STD = 0.0
+_DIGITS = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,25 +28,30 @@ class GainRule:
     Attributes
     ----------
     w_std, b_std
-        Weights have variance w_std^2 / fan_in, biases b_std^2.
+        Weights have variance w_std^2 / fan_in, biases b_std^2; None: sqrt(2) and 0, or what the module's own
+        parametrisation says.
     init
         ``"ntk"``: the factors w_std / sqrt(fan_in) and b_std stand in the forward pass and standard normals are
         trained. ``"standard"``: the weights themselves are trained, so the tangent kernel grows with the fan-in.
         ``"torch"``: as standard, with the variances of PyTorch's default initialisation, 1 / (3 fan_in) for both.
     overrides
         For a layer's path in the module its own ``w_std`` and ``b_std``.
+    parametrized
+        The same for layers that are in the NTK parametrisation, whose gains are part of the module.
     """
 
-    w_std: Gain = W_STD
-    b_std: Gain = B_STD
+    w_std: Gain | None = None
+    b_std: Gain | None = None
     init: Init = "ntk"
     overrides: Mapping[str, Mapping[str, Gain]] = field(default_factory=dict)
+    parametrized: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.init not in ("ntk", "standard", "torch"):
             raise InputError(f'init must be "ntk", "standard" or "torch". Got {self.init!r}.')
-        _check_gain("w_std", self.w_std)
-        _check_gain("b_std", self.b_std)
+        for name, value in (("w_std", self.w_std), ("b_std", self.b_std)):
+            if value is not None:
+                _check_gain(name, value)
         if self.init == "torch" and not (_is(self.w_std, W_STD) and _is(self.b_std, B_STD)):
             raise InputError(
                 'init="torch" takes its variances from PyTorch\'s default initialisation, so w_std and b_std have no effect. '
@@ -61,18 +66,45 @@ class GainRule:
             for name, value in own.items():
                 _check_gain(f"overrides[{layer!r}][{name!r}]", value)
 
+    def for_module(self, parametrized: Mapping[str, Mapping[str, float]]) -> GainRule:
+        """Give the rule for a module some of whose layers have gains of their own, in the NTK parametrisation.
+
+        Raises
+        ------
+        InputError
+            If the gains given are not those of the module.
+        """
+        if parametrized and self.init != "ntk":
+            raise InputError(
+                f'init="{self.init}" needs plain weights, but layer {next(iter(parametrized))!r} is in the NTK '
+                "parametrisation. Write ntkit.remove_ntk(module) first."
+            )
+        for layer, own in parametrized.items():
+            for name, value in own.items():
+                given = self._given(layer, name)
+                number = value if given is None else float(given.detach() if isinstance(given, Tensor) else given)
+                if abs(number - value) > _DIGITS * abs(value):
+                    raise InputError(
+                        f"layer {layer!r} is in the NTK parametrisation with {name}={value:.6g}, but {name}={number:.6g} "
+                        f"is given. Leave {name} out, or write ntkit.remove_ntk(module) first."
+                    )
+        return replace(self, parametrized=parametrized)
+
     def __call__(self, layer: str, fan_in: int, biased: bool, weight_trained: bool, bias_trained: bool) -> Gains:
         """Give one layer's gains."""
-        w_std: Gain = self.w_std
-        b_std: Gain = self.b_std
-        if self.init == "torch":
-            w_std, b_std = 3**-0.5, (3 * fan_in) ** -0.5
-        own = self.overrides.get(layer, {})
-        w_std, b_std = own.get("w_std", w_std), own.get("b_std", b_std)
-        if not biased:
-            b_std = 0.0
+        defaults = (3**-0.5, (3 * fan_in) ** -0.5) if self.init == "torch" else (W_STD, B_STD)
+        w_std = self._gain(layer, "w_std", defaults[0])
+        b_std = self._gain(layer, "b_std", defaults[1]) if biased else 0.0
         weight_rate, bias_rate = (w_std**2, b_std**2) if self.init == "ntk" else (float(fan_in), 1.0)
         return Gains(w_std, b_std, weight_rate if weight_trained else 0.0, bias_rate if bias_trained else 0.0)
+
+    def _given(self, layer: str, name: str) -> Gain | None:
+        for_all = self.w_std if name == "w_std" else self.b_std
+        return self.overrides.get(layer, {}).get(name, None if self.init == "torch" else for_all)
+
+    def _gain(self, layer: str, name: str, default: float) -> Gain:
+        given = self._given(layer, name)
+        return self.parametrized.get(layer, {}).get(name, default) if given is None else given
 
 
 def _check_gain(name: str, value: object) -> None:
@@ -89,5 +121,5 @@ def _check_gain(name: str, value: object) -> None:
         raise InputError(f"{name} must be finite and not negative. Got {value}.")
 
 
-def _is(value: Gain, number: float) -> bool:
-    return not isinstance(value, torch.Tensor) and value == number
+def _is(value: Gain | None, number: float) -> bool:
+    return value is None or (not isinstance(value, Tensor) and value == number)

@@ -1,4 +1,4 @@
-"""A module's forward as a graph: symbolic tracing first, export with an example where that fails."""
+"""A module's forward as a graph: traced with proxies that know their shapes, exported with an example where that fails."""
 
 from __future__ import annotations
 
@@ -8,36 +8,28 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from ._registry import find_module
+from ._activations import Elementwise
+from ._proxies import ShapeTracer, lengths_of_proxies
 
-__all__ = ["Untraceable", "export_graph", "prefix_module", "symbolic_graph"]
+__all__ = ["Prefix", "Untraceable", "export_graph", "prefix_module", "symbolic_graph"]
 
 
 class Untraceable(Exception):
     """A forward that cannot be read as a graph."""
 
 
-class _Tracer(fx.Tracer):
-    """Stops at modules that the registry knows, as well as at PyTorch's own."""
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        known = find_module(m)
-        if known is not None and type(m).forward is known.kind.forward:
-            return True  # a known layer, or a subclass that leaves its forward as it is
-        return super().is_leaf_module(m, module_qualified_name)
-
-
-def symbolic_graph(module: nn.Module) -> fx.GraphModule:
-    """Trace with proxies: no input needed, but no branch on shapes or values either."""
+def symbolic_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
+    """Trace with proxies, for inputs of the example's shape and any number of them."""
     try:
-        graph = _Tracer().trace(module)
+        with lengths_of_proxies(module):
+            graph = ShapeTracer(example).trace(module)
+        return fx.GraphModule(module, graph)
     except Exception as error:  # user code runs under proxies and may raise anything
         raise Untraceable(f"{type(error).__name__}: {error}") from error
-    return fx.GraphModule(module, graph)
 
 
 def export_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
-    """Trace with an example input, which settles branches on shapes."""
+    """Trace by running the code itself with an example, by ``torch.export``."""
     dynamic: tuple[Any, ...] = ({0: torch.export.Dim.DYNAMIC},)
     error: Exception | None = None
     for shapes in (dynamic, None):
@@ -45,13 +37,66 @@ def export_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 program = torch.export.export(module, (example,), dynamic_shapes=shapes)
-                return program.module(check_guards=False)
+                graph = program.module(check_guards=False)
         except Exception as raised:  # user code and the exporter may raise anything
             error = raised
+        else:
+            for node in graph.graph.nodes:
+                value = node.meta.get("val")
+                if isinstance(value, Tensor):
+                    sizes = [int(size) if isinstance(size, int) else len(example) for size in value.shape]
+                    node.meta["ntkit_shape"] = tuple(sizes)
+            return _with_elementwise(graph, module)
     raise Untraceable(f"{type(error).__name__}: {error}") from error
 
 
-def prefix_module(graph: fx.GraphModule, node: fx.Node) -> fx.GraphModule | None:
+def _with_elementwise(graph: fx.GraphModule, module: nn.Module) -> fx.GraphModule:
+    """Put calls of :class:`Elementwise` modules back in place of what the exporter saw inside them."""
+    for path, layer in module.named_modules():
+        if not isinstance(layer, Elementwise):
+            continue
+        groups: dict[str, list[fx.Node]] = {}
+        for node in graph.graph.nodes:
+            for key, entry in (node.meta.get("nn_module_stack") or {}).items():
+                if (entry[0] if isinstance(entry, tuple) else entry) == path:
+                    groups.setdefault(key, []).append(node)  # one key for each call
+        for nodes in groups.values():
+            inside = set(nodes)
+            read = {n for node in nodes for n in node.all_input_nodes if n not in inside and n.op != "get_attr"}
+            given = [node for node in nodes if any(user not in inside for user in node.users)]
+            if len(read) != 1 or len(given) != 1:
+                continue
+            graph.add_submodule(path, layer)
+            with graph.graph.inserting_after(given[0]):
+                call = graph.graph.call_module(path, (read.pop(),))
+            call.meta = dict(given[0].meta)
+            given[0].replace_all_uses_with(call)
+            for node in reversed(nodes):
+                if not node.users:
+                    graph.graph.erase_node(node)
+    return graph
+
+
+class Prefix(nn.Module):
+    """What is computed from the data before the first layer with weights.
+
+    Parameters
+    ----------
+    graph
+        Of one input; run node by node, since generated code would print itself when it fails.
+    """
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give the data that the layer reads."""
+        value: Tensor = fx.Interpreter(self.graph).run(x)
+        return value
+
+
+def prefix_module(graph: fx.GraphModule, node: fx.Node) -> Prefix | None:
     """Cut out what computes one node from the input; None where the node is the input."""
     if node.op == "placeholder":
         return None
@@ -68,4 +113,4 @@ def prefix_module(graph: fx.GraphModule, node: fx.Node) -> fx.GraphModule | None
         if current in needed or current.op == "placeholder":
             copies[current] = cut.node_copy(current, lambda n: copies[n])
     cut.output(copies[node])
-    return fx.GraphModule(graph, cut)
+    return Prefix(fx.GraphModule(graph, cut))

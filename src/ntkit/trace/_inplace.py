@@ -8,7 +8,7 @@ from torch import fx, nn
 
 from ._builder import Refused
 
-__all__ = ["overwritten"]
+__all__ = ["overwritten", "writes"]
 
 _INPLACE = {operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow}
 _VIEWS = {
@@ -23,16 +23,9 @@ def overwritten(node: fx.Node, module: nn.Module | None) -> None:
     The graph knows values, not memory: after ``y = F.relu(x, inplace=True)`` a later ``x`` means the overwritten one, which
     tracing does not show.
     """
-    name = getattr(node.target, "__name__", str(node.target))
-    in_place = (
-        getattr(module, "inplace", False)
-        or node.kwargs.get("inplace", False)
-        or node.target in _INPLACE
-        or (name.endswith("_") and not name.endswith("__"))
-    )
     if node.target is operator.setitem:
         raise Refused("it assigns to a part of a random value", "compute the parts and join them instead")
-    if not in_place or not node.args or not isinstance(node.args[0], fx.Node):
+    if not writes(node, module) or not node.args or not isinstance(node.args[0], fx.Node):
         return
     order = {other: index for index, other in enumerate(node.graph.nodes)}
     root = _root(node.args[0])
@@ -43,6 +36,18 @@ def overwritten(node: fx.Node, module: nn.Module | None) -> None:
             f"it overwrites its input in place, which {later[0].name!r} reads afterwards",
             "use the operation that returns a new tensor (inplace=False)",
         )
+
+
+def writes(node: fx.Node, module: nn.Module | None) -> bool:
+    """Tell whether an operation overwrites its input."""
+    name = getattr(node.target, "__name__", str(node.target)).partition(".")[0]  # aten operators have an overload
+    return (
+        node.target is operator.setitem
+        or bool(getattr(module, "inplace", False))
+        or bool(node.kwargs.get("inplace", False))
+        or (node.op == "call_function" and node.target in _INPLACE)
+        or (node.op in ("call_function", "call_method") and name.endswith("_") and not name.endswith("__"))
+    )
 
 
 def _root(node: fx.Node) -> fx.Node:

@@ -6,40 +6,47 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.parametrize import is_parametrized
 
+from ntkit.common import parameter_source
 from ntkit.program import Conv, Dense, Reindex
 
-from ._builder import EMPIRICAL, Builder, Refused
+from ._builder import EMPIRICAL, Builder, Held, Refused
+from ._layout import entry_numbers, rearranged
 from ._registry import matches
 from ._values import BATCH, CHANNEL, Block, Data, Field, Weight
 
 __all__: list[str] = []
 
 
-def _parameters(module: nn.Module, path: str) -> dict[str, Weight | None]:
+def layer_parameters(module: nn.Module, path: str) -> dict[str, Weight | None]:
+    """Read the weight and the bias of a layer."""
     prefix = f"{path}." if path else ""
-    found = {name: _original(module, name) for name in ("weight", "bias")}
-    return {name: None if value is None else Weight(prefix + name, value) for name, value in found.items()}
+    found: dict[str, Weight | None] = {}
+    for name in ("weight", "bias"):
+        source = parameter_source(module, name)
+        found[name] = None if source is None else Weight(prefix + name, source.value, source.computed_by, source.remedy)
+    return found
 
 
-def _original(module: nn.Module, name: str) -> Any:
-    """Give a parameter itself, also where a parametrisation scales it in the forward pass (``parametrize_ntk``)."""
-    if is_parametrized(module, name):
-        original = getattr(module.parametrizations[name], "original", None)  # type: ignore[index]
-        value = getattr(module, name)
-        if isinstance(original, nn.Parameter) and original.shape == value.shape:
-            return original
-        return value
-    return getattr(module, name)
+def check_plain(*weights: Weight | None, then: Field) -> None:
+    """Refuse weights that something computes; the analysis goes on with ``then``, what they give if they were plain."""
+    for weight in weights:
+        if weight is not None and weight.computed_by:
+            name = weight.path.rpartition(".")[2]
+            raise Refused(
+                f"its {name} is computed by {weight.computed_by}, so its distribution is not that of a plain parameter",
+                f"remove that: {weight.remedy}; or {EMPIRICAL}",
+                then,
+            )
 
 
 def _checked(weight: object, bias: object) -> tuple[Weight, Weight | None]:
     if not isinstance(weight, Weight) or not (bias is None or isinstance(bias, Weight)):
         raise Refused(
-            "its weights are computed, not parameters of their own, so their distribution is not known",
+            "its weights are computed, or fixed numbers, not parameters of their own, so their distribution is not known",
             f"use nn.Linear or nn.Conv layers; or {EMPIRICAL}",
         )
     return weight, bias
@@ -48,7 +55,7 @@ def _checked(weight: object, bias: object) -> tuple[Weight, Weight | None]:
 @matches(
     F.linear,
     "linear",
-    modules={nn.Linear: _parameters},
+    modules={nn.Linear: layer_parameters},
     family="linear",
     note="on vectors and at every position of (n, positions..., features)",
     fresh=True,
@@ -76,11 +83,18 @@ def linear(builder: Builder, x: Any, weight: object, bias: object = None) -> Fie
         gaussian=True,
         centred=True,
     )
+    builder.held[node] = _held(weight, bias, entry_numbers(builder, x, x.dims[last]))
     kept = [axis for axis in range(len(x.positions)) if axis not in contracted]
     dims = [tuple(kept.index(atom) if atom >= 0 else atom for atom in dim) for dim in x.dims[:-1]]
-    return Field(
+    result = Field(
         (Block(node, out_features),), builder.nodes[node].positions, (*dims, (CHANNEL,)), out_features, x.batch
     )
+    check_plain(weight, bias, then=result)
+    return result
+
+
+def _held(weight: Weight, bias: Weight | None, numbers: Tensor) -> Held:
+    return lambda read: (rearranged(read(weight), numbers, 1), None if bias is None else read(bias))
 
 
 def conv(
@@ -110,8 +124,6 @@ def conv(
         raise Refused(
             "dimension 1 of its input is not the channels alone", "keep the channels in dimension 1, positions after it"
         )
-    if groups > 1:
-        _check_groups(x, groups, raw)
     kernel, stride, dilation = (expand(value, ndim) for value in (tuple(weight.parameter.shape[2:]), stride, dilation))
     pads = _padding(padding, kernel, dilation)
     axes = []
@@ -137,25 +149,35 @@ def conv(
     for index, axis in enumerate(axes):
         positions[axis] = op.output_size(index, positions[axis])
     node = builder.add(op, (joined,), positions, gaussian=True, centred=True)
+    # Groups of channels are cut from the tensor's order, which is that of a single block.
+    numbers = entry_numbers(builder, x, (CHANNEL,)) if groups == 1 else torch.arange(weight.parameter.shape[1])
+    builder.held[node] = _held(weight, bias, numbers)
     width = weight.parameter.shape[0]
-    return Field((Block(node, width),), tuple(positions), x.dims, width, x.batch)
+    result = Field((Block(node, width),), tuple(positions), x.dims, width, x.batch)
+    check_plain(weight, bias, then=result)
+    if groups > 1:
+        _check_groups(x, groups, raw, result)
+    return result
 
 
-def _check_groups(x: Field, groups: int, raw: bool) -> None:
+def _check_groups(x: Field, groups: int, raw: bool, then: Field) -> None:
     if raw:
         raise Refused(
             "a grouped convolution on raw channels: each group sees other inputs, so its channels are not exchangeable",
             "use groups=1 in the first convolution",
+            then,
         )
     if x.channels == groups:
         raise Refused(
             "a depthwise convolution: each output sees a single channel, which does not average out however wide it is",
             f"use fewer groups; or {EMPIRICAL}",
+            then,
         )
     if len(x.blocks) > 1:
         raise Refused(
             "a grouped convolution of concatenated channels: its groups have different distributions",
             "use groups=1 after torch.cat",
+            then,
         )
 
 
@@ -204,7 +226,7 @@ def select(builder: Builder, x: Field, axis: int, index: Sequence[int]) -> Field
 
 def _conv_arguments(module: Any, path: str) -> dict[str, Any]:
     names = ("stride", "padding", "dilation", "groups", "padding_mode")
-    return {**_parameters(module, path), **{name: getattr(module, name) for name in names}}
+    return {**layer_parameters(module, path), **{name: getattr(module, name) for name in names}}
 
 
 for _ndim, _module, _function in ((1, nn.Conv1d, F.conv1d), (2, nn.Conv2d, F.conv2d), (3, nn.Conv3d, F.conv3d)):

@@ -2,53 +2,110 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ntkit.program import Normalize
 
-from ._builder import Builder, Refused
+from ._arithmetic import scaled, shifted
+from ._builder import Builder, Held, Refused
+from ._layout import entry_numbers, rearranged
+from ._linear import check_plain, layer_parameters
 from ._registry import matches
 from ._values import BATCH, CHANNEL, Block, Field, Weight
 
 __all__: list[str] = []
 
 
-def _affine(module: Any, path: str) -> dict[str, Weight | None]:
-    found = {name: getattr(module, name) for name in ("weight", "bias")}
-    return {name: None if value is None else Weight(f"{path}.{name}", value) for name, value in found.items()}
-
-
-def _normalize(
-    builder: Builder, x: Field, axes: tuple[int, ...], eps: float, weight: object, bias: object, per_position: bool
-) -> Field:
-    for value in (weight, bias):
-        if value is not None and not isinstance(value, Weight):
-            raise Refused("its affine weight or bias is computed, not a parameter of its own", "use nn.LayerNorm", x)
-    trained = [isinstance(value, Weight) and value.trained for value in (weight, bias)]
-    op = Normalize(axes, float(eps), trained[0], trained[1], axes if per_position else ())
-    total = builder.join(x) if not any(block.merged for block in x.blocks) else None
-    if total is None:
+def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: object, atoms: Sequence[int]) -> Field:
+    """Normalise; ``atoms`` are what the affine parameters enumerate, in their order."""
+    if any(block.merged for block in x.blocks):
         raise Refused("it normalises values concatenated from flattened parts", "normalise before torch.cat", x)
+    for value in (weight, bias):
+        if isinstance(value, Weight):
+            check_plain(value, then=x)
+    scale, shift = _uniform(weight, 1.0, x), _uniform(bias, 0.0, x)
+    trained_weight, trained_bias = (
+        value if isinstance(value, Weight) and value.trained else None for value in (weight, bias)
+    )
+    for name, value, number, start in (("weight", trained_weight, scale, 1.0), ("bias", trained_bias, shift, 0.0)):
+        if value is not None and number != start:
+            raise Refused(
+                f"its {name} is trained from values other than {start:g}, where its limit begins",
+                f"set it back with reset_parameters(), or freeze it: module.{name}.requires_grad_(False)",
+                x,
+            )
+    if trained_bias is not None and scale != 1.0:
+        raise Refused(
+            f"its bias is trained while its weight is fixed at {scale:g}, which has no rule",
+            "freeze the bias, or use a weight of one",
+            x,
+        )
+    builder.claim("affine parameters", trained_weight, trained_bias)
+    op = replace(op, weight_trained=trained_weight is not None, bias_trained=trained_bias is not None)
+    total = builder.join(x)
+    numbers = entry_numbers(builder, x, atoms)
+    axes = sorted(atom for atom in atoms if atom >= 0)
+    starts = accumulate((block.width for block in x.blocks), initial=0)
 
     def apply(block: Block) -> int:
         info, node = builder.info[block.node], builder.nodes[block.node]
         whole = len(x.blocks) == 1
-        return builder.add(
+        start = next(starts) * math.prod(x.positions[axis] for axis in axes)
+        shape = (block.width, *(x.positions[axis] if axis in axes else 1 for axis in range(len(x.positions))))
+        index = builder.add(
             op,
             (block.node, total),
             node.positions,
             gaussian=info.gaussian,
             why_not=info.why_not,
             # A single block is centred by its own mean unless that mean differs between the positions pooled over.
-            centred=node.centred if not whole else (node.centred or not axes),
-            affine=info.affine or ("whole" if trained[0] else ""),
+            centred=node.centred if not whole else (node.centred or not op.axes),
+            affine=info.affine or ("whole" if op.weight_trained else ""),
+            distinct=None if trained_weight is trained_bias is None else len(builder.nodes),
         )
+        builder.held[index] = _held(trained_weight, trained_bias, numbers, start, shape)
+        return index
 
-    return builder.each_block(x, apply)
+    result = builder.each_block(x, apply)
+    result = scaled(builder, result, scale)
+    return shifted(builder, result, shift) if shift else result
+
+
+def _held(weight: Weight | None, bias: Weight | None, numbers: Tensor, start: int, shape: tuple[int, ...]) -> Held:
+    """Cut a block's affine parameters, shape (*positions or ones, channels)."""
+
+    def cut(read: Callable[[Weight], Tensor], parameter: Weight | None) -> Tensor | None:
+        if parameter is None:
+            return None
+        entries = rearranged(read(parameter).flatten(), numbers, 0)[start : start + math.prod(shape)]
+        return entries.reshape(shape).movedim(0, -1)
+
+    return lambda read: (cut(read, weight), cut(read, bias))
+
+
+def _uniform(value: object, default: float, x: Field) -> float:
+    """Give the one number that all entries of an affine parameter are."""
+    tensor = value.parameter if isinstance(value, Weight) else value
+    if tensor is None:
+        return default
+    if not isinstance(tensor, Tensor):
+        raise Refused("its affine weight or bias is computed, not a parameter of its own", "use nn.LayerNorm", x)
+    first = float(tensor.detach().flatten()[0])
+    if not bool((tensor == first).all()):
+        raise Refused(
+            "its affine weight or bias differs between channels, which are then not alike",
+            "set it back with reset_parameters()",
+            x,
+        )
+    return first
 
 
 @matches(
@@ -57,7 +114,7 @@ def _normalize(
     "layer_norm",
     modules={
         nn.LayerNorm: lambda module, path: {
-            **_affine(module, path),
+            **layer_parameters(module, path),
             "normalized_shape": module.normalized_shape,
             "eps": module.eps,
         }
@@ -81,7 +138,7 @@ def layer_norm(
     if BATCH in atoms:
         raise Refused("it normalises over the batch", "normalise over channels", x)
     axes = tuple(sorted(atom for atom in atoms if atom >= 0))
-    return _normalize(builder, x, axes, eps, weight, bias, per_position=True)
+    return _normalize(builder, x, Normalize(axes, float(eps), False, False, axes), weight, bias, atoms)
 
 
 @matches(
@@ -90,7 +147,7 @@ def layer_norm(
     "group_norm",
     modules={
         nn.GroupNorm: lambda module, path: {
-            **_affine(module, path),
+            **layer_parameters(module, path),
             "num_groups": module.num_groups,
             "eps": module.eps,
         }
@@ -115,4 +172,5 @@ def group_norm(
             "groups of concatenated channels have different distributions", "use nn.GroupNorm(1, channels)", x
         )
     axes = tuple(sorted(atom for dim in x.dims[2:] for atom in dim))
-    return _normalize(builder, x, axes, eps, weight, bias, per_position=False)
+    op = Normalize(axes, float(eps), False, False, groups=num_groups)
+    return _normalize(builder, x, op, weight, bias, (CHANNEL,))

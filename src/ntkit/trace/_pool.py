@@ -10,10 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ntkit.errors import InputError
-from ntkit.program import AvgPool
+from ntkit.program import AdaptiveAvgPool, AvgPool
 
-from ._builder import Builder, Refused
+from ._builder import EMPIRICAL, Builder, Refused
 from ._linear import expand
 from ._registry import matches
 from ._values import BATCH, CHANNEL, Field
@@ -21,7 +20,7 @@ from ._values import BATCH, CHANNEL, Field
 __all__: list[str] = []
 
 
-def _pool_axis(builder: Builder, x: Field, op: AvgPool) -> Field:
+def _pool_axis(builder: Builder, x: Field, op: AvgPool | AdaptiveAvgPool) -> Field:
     positions = (*x.positions[: op.axis], op.size, *x.positions[op.axis + 1 :])
     return builder.each_block(
         x, lambda block: builder.linear_map(op, block.node, builder.block_positions(x, block, positions)), positions
@@ -57,18 +56,15 @@ def avg_pool(
 
 
 def adaptive_avg_pool(ndim: int, builder: Builder, x: Field, output_size: Any) -> Field:
-    """Average over equal windows; an output size of one is global average pooling."""
+    """Average over windows that cover the input; an output size of one is global average pooling."""
     sizes = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * ndim
     for index in range(ndim):
         x, axis = builder.axis_of(x, len(x.dims) - ndim + index)
         size = x.positions[axis]
         out = size if sizes[index] is None else int(sizes[index])
         if size % out:
-            raise InputError(
-                f"{builder.path}: adaptive pooling to {out} positions needs an input whose {size} positions {out} divides. "
-                "Choose another output size or crop the input."
-            )
-        if out != size:
+            x = _pool_axis(builder, x, AdaptiveAvgPool(axis, out))
+        elif out != size:
             x = _pool_axis(builder, x, AvgPool(axis, size // out, size // out, 0, out))
     return x
 
@@ -108,6 +104,24 @@ def sum_(builder: Builder, x: Field, dim: Any = None, keepdim: bool = False, dty
     return _mean(builder, x, dim, keepdim, divide=False)
 
 
+@matches(torch.einsum, "einsum", family="pooling", note="einsum of one operand: sums over positions")
+def einsum(builder: Builder, equation: Any, *operands: Any, path: Any = None) -> Field:
+    """Sum over positions and reorder dimensions: ``"bchw->bc"``."""
+    operands = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
+    read, arrow, write = str(equation).replace(" ", "").partition("->")
+    x = operands[0]
+    if len(operands) > 1 or not isinstance(x, Field) or "." in read or not arrow or len(set(read)) < len(read):
+        raise Refused(
+            "a product of random tensors by einsum",
+            f"use nn.Linear layers with weights of their own; or {EMPIRICAL}",
+        )
+    gone = [dim for dim, letter in enumerate(read) if letter not in write]
+    if gone:
+        x = _mean(builder, x, gone, keepdim=False, divide=False)
+    kept = [letter for letter in read if letter in write]
+    return x.with_dims([x.dims[kept.index(letter)] for letter in write])
+
+
 def _pool_arguments(module: Any, path: str) -> dict[str, Any]:
     names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
     divisor = getattr(module, "divisor_override", None)  # AvgPool1d has none
@@ -132,5 +146,5 @@ for _ndim, _pool, _pool_function, _adaptive, _adaptive_function in _KINDS:
         f"adaptive_avg_pool{_ndim}d",
         modules={_adaptive: lambda module, path: {"output_size": module.output_size}},
         family="pooling",
-        note="adaptive to one or to a size that divides the input's",
+        note="adaptive to any size",
     )(partial(adaptive_avg_pool, _ndim))

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ._builder import EMPIRICAL, Builder, Refused
 from ._pool import avg_pool
 from ._registry import matches
-from ._values import Field
+from ._values import Field, Unknown
 
 
 def _refuse(reason: str, instead: str, *functions: object, modules: tuple[type[nn.Module], ...] = ()) -> None:
@@ -46,7 +46,7 @@ _refuse_max_pool(3, nn.MaxPool3d, F.max_pool3d, torch.max_pool3d, "max_pool3d", 
 _refuse(
     "a maximum over positions or channels has no closed-form covariance",
     f"use average pooling; or {EMPIRICAL}",
-    F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d, torch.max, torch.amax, torch.maximum, "max", "amax",
+    F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d, torch.max, torch.amax, "max", "amax",
     "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
     modules=(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d),
 )  # fmt: skip
@@ -67,10 +67,22 @@ _refuse(
     EMPIRICAL,
     F.scaled_dot_product_attention, F.multi_head_attention_forward, "scaled_dot_product_attention",
     modules=(
-        nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.TransformerEncoder,
+        nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.TransformerEncoder,
         nn.TransformerDecoder, nn.Transformer,
     ),
 )  # fmt: skip
+
+
+@matches(modules={nn.MultiheadAttention: lambda module, path: {}}, refuses=True)
+def attention(builder: Builder, query: Any, *arguments: Any, **options: Any) -> Any:
+    """Refuse attention, whose value is a pair."""
+    raise Refused(
+        "softmax attention weighs positions by random scores and has no closed-form limit",
+        EMPIRICAL,
+        (query if isinstance(query, Field) else Unknown(), Unknown()),
+    )
+
+
 _refuse(
     "softmax couples channels or positions and has no closed-form covariance",
     f"leave it out of the module (the loss applies it); or {EMPIRICAL}",
@@ -103,7 +115,7 @@ _refuse(
 _refuse(
     "a product of random tensors by a matrix product",
     f"use nn.Linear layers with weights of their own; or {EMPIRICAL}",
-    operator.matmul, torch.matmul, torch.bmm, torch.mm, torch.einsum, torch.addmm, torch.baddbmm, "matmul", "bmm", "mm", "einsum",
+    operator.matmul, torch.matmul, torch.bmm, torch.mm, torch.addmm, torch.baddbmm, "matmul", "bmm", "mm",
     F.bilinear,
     modules=(nn.Bilinear,),
 )  # fmt: skip

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from ntkit.program import Split
 
 from ._builder import Builder, Refused
 from ._linear import pad_axis, select
@@ -39,17 +42,57 @@ def identity(builder: Builder, x: Field, *arguments: object, **options: object) 
     return x
 
 
-def _reshape(x: Field, shape: Any) -> Field:
+def _reshape(builder: Builder, x: Field, shape: Any) -> Field:
     sizes = [int(size) for size in shape]
     if -1 in sizes:
         known = -math.prod(sizes)
         sizes[sizes.index(-1)] = math.prod(x.shape) // known if known else 0
-    reshaped = x.reshape(sizes)
+    reshaped = _split_axes(builder, x, sizes).reshape(sizes)
     if reshaped is None:
         raise Refused(
             f"a reshape from {x.shape} to {tuple(sizes)} that cuts the channel axis or mixes it with others", _KEEP_AXES
         )
     return reshaped
+
+
+def _split_axes(builder: Builder, x: Field, shape: list[int]) -> Field:
+    """Split the position axes that a reshape cuts, where their lengths allow it."""
+    atoms = [atom for dim in x.dims for atom in dim]
+    parts: dict[int, list[int]] = {}
+    left = list(shape)
+    for atom in atoms:
+        size, own = x.size(atom), []
+        while size > 1 and left:
+            shared = math.gcd(size, left[0])
+            if left[0] == 1:
+                left.pop(0)
+                continue
+            if shared not in (size, left[0]):
+                return x
+            own.append(shared)
+            size //= shared
+            left[0] //= shared
+        parts[atom] = own
+    for axis in sorted((atom for atom in atoms if atom >= 0), reverse=True):
+        if len(parts[axis]) > 1:
+            x = _split(builder, x, axis, tuple(parts[axis]))
+    return x
+
+
+def _split(builder: Builder, x: Field, axis: int, sizes: tuple[int, ...]) -> Field:
+    positions = (*x.positions[:axis], *sizes, *x.positions[axis + 1 :])
+    more = len(sizes) - 1
+    split = builder.each_block(
+        x,
+        lambda block: builder.linear_map(Split(axis, sizes), block.node, builder.block_positions(x, block, positions)),
+        positions,
+    )
+    blocks = tuple(replace(block, merged=tuple(other + more for other in block.merged)) for block in split.blocks)
+    dims = [
+        sum((tuple(range(axis, axis + more + 1)) if a == axis else (a + more if a > axis else a,) for a in dim), ())
+        for dim in x.dims
+    ]
+    return replace(split, blocks=blocks).with_dims(dims)
 
 
 @matches(
@@ -65,10 +108,10 @@ def _reshape(x: Field, shape: Any) -> Field:
 def reshape(builder: Builder, x: Field, *shape: Any, size: Any = None) -> Field:
     """Regroup the dimensions."""
     if len(shape) == 1 and isinstance(shape[0], Field):
-        return _reshape(x, shape[0].shape)
+        return _reshape(builder, x, shape[0].shape)
     if len(shape) == 1 and isinstance(shape[0], (tuple, list, torch.Size)):
         shape = tuple(shape[0])
-    return _reshape(x, size if size is not None else shape)
+    return _reshape(builder, x, size if size is not None else shape)
 
 
 @matches(
@@ -99,7 +142,7 @@ def unflatten(builder: Builder, x: Field, dim: int, sizes: Any) -> Field:
     sizes = [int(size) for size in sizes]
     if -1 in sizes:
         sizes[sizes.index(-1)] = x.shape[dim] // -math.prod(sizes)
-    return _reshape(x, (*x.shape[:dim], *sizes, *x.shape[dim + 1 :]))
+    return _reshape(builder, x, (*x.shape[:dim], *sizes, *x.shape[dim + 1 :]))
 
 
 @matches("permute", torch.permute, family="shape")
@@ -162,6 +205,15 @@ def rank(builder: Builder, x: Field) -> int:
 def numel(builder: Builder, x: Field) -> int:
     """Give the number of entries."""
     return math.prod(x.shape)
+
+
+def _register_constant(value: float, *functions: object) -> None:
+    """Give a constant of the shape of a random value."""
+    matches(*functions)(lambda builder, x, **options: torch.tensor(value).expand(x.shape))
+
+
+_register_constant(0.0, torch.zeros_like, "zeros_like")
+_register_constant(1.0, torch.ones_like, "ones_like")
 
 
 @matches(getattr)

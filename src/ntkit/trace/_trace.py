@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import copy
+import operator
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from ntkit.errors import InputError, InputTypeError, Problem, UnsupportedLayerError
+from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains, strip_ntk
+from ntkit.errors import InputError, Problem, UnsupportedLayerError
 from ntkit.program import Program
 
 from ._builder import EMPIRICAL, Builder, Refused
+from ._deterministic import check_deterministic, fixed
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, prefix_module, symbolic_graph
-from ._inplace import overwritten
+from ._inplace import overwritten, writes
 from ._registry import Matcher, find, find_module
-from ._values import Computed, Data, Field, Unknown, Weight
+from ._replay import Difference, FiniteNetwork, replay
+from ._values import BATCH, Computed, Data, Field, Unknown, Weight
 
 __all__ = ["Tracer"]
 
@@ -26,6 +31,10 @@ _BATCH = 2
 _ROOT = "forward"
 # torch.fx replaces methods of nn.Module while it traces, for every thread, so only one may trace or run a traced module.
 _TRACING = threading.RLock()
+
+
+class WrongShape(InputError):
+    """Inputs of a shape that the module does not take."""
 
 
 class Tracer:
@@ -37,25 +46,28 @@ class Tracer:
         Copied, in evaluation mode; later changes to it have no effect.
     gains
         The variances of its layers.
+    check
+        Whether each program is replayed as a finite network and compared with the module.
+    deterministic
+        Paths of submodules and parameters whose frozen parameters are numbers, not draws.
     """
 
-    def __init__(self, module: nn.Module, gains: GainRule) -> None:
-        if not isinstance(module, nn.Module):
-            raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
-        lazy = [name for name, p in module.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
-        if lazy:
-            raise InputError(f"the parameters {lazy} have no shape yet. Call the module once on an example before.")
-        self.module = copy.deepcopy(module).eval()
-        self.gains = gains
+    def __init__(
+        self, module: nn.Module, gains: GainRule, check: bool = True, deterministic: Sequence[str] = ()
+    ) -> None:
+        check_module(module)
+        self.deterministic = check_deterministic(module, deterministic)
+        self.gains = gains.for_module(ntk_gains(module))
+        self.check = check
+        # The gains of the NTK parametrisation are read off; what is traced has plain weights.
+        self.module = strip_ntk(copy_module(module)).eval()
         self._programs: dict[tuple[int, ...], Program] = {}
-        self._symbolic: fx.GraphModule | None = None
-        self._failure = ""
+        self._guard: AbstractContextManager[Any] = OwnParameters(module)
         with _TRACING:
-            try:
-                self._symbolic = symbolic_graph(self.module)
-            except Untraceable as error:
-                self._failure = str(error)
             self._probe()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_guard": nullcontext()}  # the original is elsewhere
 
     def program(self, input_shape: Sequence[int]) -> Program:
         """Give the program for inputs of one shape, without the batch dimension.
@@ -66,117 +78,196 @@ class Tracer:
             With every place that has no closed-form limit.
         """
         shape = tuple(int(size) for size in input_shape)
-        with _TRACING:
+        with _TRACING, torch.enable_grad():
             if shape not in self._programs:
-                self._programs[shape] = self._read(self._example(shape))
+                self._programs[shape] = self._read(shape)[0]
         return self._programs[shape]
 
-    def _example(self, shape: tuple[int, ...]) -> Tensor:
-        parameter = next((p for p in self.module.parameters() if p.is_floating_point()), torch.empty(0))
-        generator = torch.Generator().manual_seed(0)
-        example = torch.randn((_BATCH, *shape), generator=generator, dtype=torch.float64)
-        return example.to(parameter.dtype).to(parameter.device)
-
-    def _forward(self, example: Tensor) -> Any:
-        try:
-            with torch.no_grad():
-                return self.module(example.clone())
-        except Exception as error:  # the module's own code may raise anything
-            raise InputError(
-                f"the module cannot take inputs of shape (n, {', '.join(map(str, example.shape[1:]))}): {error}"
-            ) from error
+    def finite_network(self, input_shape: Sequence[int]) -> tuple[Program, FiniteNetwork]:
+        """Read the program once more, with the finite network that it describes: the oracle of its covariances."""
+        with _TRACING, torch.enable_grad():
+            return self._read(tuple(int(size) for size in input_shape))
 
     def _probe(self) -> None:
         """Look for problems right away, with the first guess of an input shape that the module takes."""
         for shape in _guesses(self.module):
             try:
                 self.program(shape)
-            except InputError:
+            except WrongShape:
                 continue
             return
+        if self.embeddings and _runs(self.module, torch.zeros(_BATCH, 8, dtype=torch.int64)):
+            raise UnsupportedLayerError(tuple(_integers(path, layer) for path, layer in self.embeddings))
 
-    def _graph(self, example: Tensor) -> fx.GraphModule:
-        if self._symbolic is not None:
-            return self._symbolic
-        try:
-            return export_graph(self.module, example)
-        except Untraceable as error:
-            problem = Problem(
-                _ROOT,
-                type(self.module).__name__,
-                "its forward could not be read as a graph (control flow that depends on the data, or operations on values "
-                f"outside torch); symbolic tracing said {self._failure.splitlines()[0]!r}, export said "
-                f"{str(error).splitlines()[0]!r}",
-                f"write the forward without such control flow; or {EMPIRICAL}",
-            )
-            raise UnsupportedLayerError((problem,)) from error
+    @property
+    def embeddings(self) -> list[tuple[str, nn.Embedding | nn.EmbeddingBag]]:
+        """The layers that look up integers, by path."""
+        found = self.module.named_modules()
+        return [(path, layer) for path, layer in found if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
 
-    def _read(self, example: Tensor) -> Program:
-        output = self._forward(example)
-        graph = self._graph(example)
-        reader = _Reader(graph, example, self.gains)
-        value = reader.read()
-        if isinstance(value, tuple) and len(value) == 1 and isinstance(output, Tensor):
-            value = value[0]  # an exported graph gives its outputs as a tuple
-        problems = reader.problems
-        if not problems and isinstance(output, Tensor) and not _same(output, graph, example):
-            problems.append(
-                Problem(
-                    _ROOT,
-                    type(self.module).__name__,
-                    "its traced operations do not reproduce its output (in-place changes or side effects that tracing cannot "
-                    "see, or randomness)",
-                    f"write the forward as a function of its input alone; or {EMPIRICAL}",
-                )
-            )
-        if not problems and not isinstance(value, Field):
-            kind = "computed from the input alone" if isinstance(value, Data) else f"a {type(output).__name__}"
-            problems.append(
-                Problem(
-                    _ROOT,
-                    type(self.module).__name__,
-                    f"its output is {kind}, not one tensor computed by layers with weights",
-                    "return one tensor that an nn.Linear or nn.Conv layer has part in",
-                )
-            )
-        if problems:
-            raise UnsupportedLayerError(tuple(problems))
-        unknown = sorted(set(self.gains.overrides) - set(reader.builder.layers))
+    def refuse_integers(self) -> None:
+        """Refuse integer inputs to a module with embeddings."""
+        if self.embeddings:
+            raise UnsupportedLayerError(tuple(_integers(path, layer) for path, layer in self.embeddings))
+
+    def _read(self, shape: tuple[int, ...]) -> tuple[Program, FiniteNetwork]:
+        module, example, output = self._run(shape)
+        failures: list[str] = []
+        first: UnsupportedLayerError | None = None
+        for seed, trace in enumerate((symbolic_graph, export_graph), 2):
+            try:
+                graph = trace(module, example)
+            except Untraceable as error:
+                failures.append(str(error).splitlines()[0])
+                continue
+            reader = _Reader(graph, example, self.gains, self.deterministic)
+            reader.read(output)
+            if first is not None and reader.problems:
+                raise first
+            reader.refuse()
+            try:
+                program = self._finish(reader)
+            except Untraceable as error:
+                failures.append(str(error))
+                continue
+            network = FiniteNetwork(reader.builder, program.prefixes)
+            try:
+                if self.check:
+                    replay(module, graph, network, reader.fields, example, seed)
+            except Difference as difference:
+                first = first or UnsupportedLayerError((reader.problem(module, difference),))
+                continue
+            return program, network
+        if first is not None:
+            raise first
+        problem = Problem(
+            _ROOT,
+            type(self.module).__name__,
+            "its forward could not be read as a graph (control flow that depends on the data, or operations on values "
+            f"outside torch); symbolic tracing said {failures[0]!r}, export said {failures[-1]!r}",
+            f"write the forward without such control flow; or {EMPIRICAL}",
+        )
+        raise UnsupportedLayerError((problem,))
+
+    def _run(self, shape: tuple[int, ...]) -> tuple[nn.Module, Tensor, Any]:
+        """Run the module on an example, in float64 where its code allows that: a copy, the example and the output."""
+        parameter = next((p for p in self.module.parameters() if p.is_floating_point()), torch.empty(0))
+        example = torch.randn((_BATCH, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        for dtype in (torch.float64, parameter.dtype):
+            try:
+                module = copy_module(self.module).to(dtype)
+                batch = example.to(dtype).to(parameter.device)
+                with torch.no_grad(), self._guard:
+                    return module, batch, module(batch.clone())
+            except InputError:
+                raise
+            except Exception as error:  # the module's own code may raise anything
+                raised = error
+        for full in _with_channels(self.module, shape):
+            if _runs(self.module, example.new_zeros(_BATCH, *full).to(parameter)):
+                raise WrongShape(
+                    f"inputs must have a batch dimension in front: the module takes (n, {', '.join(map(str, full))}), and (n, "
+                    f"{', '.join(map(str, shape))}) lacks the channels. For a single input write x[None]."
+                ) from raised
+        raise WrongShape(
+            f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): {raised}"
+        ) from raised
+
+    def _finish(self, reader: _Reader) -> Program:
+        layers = reader.builder.layers
+        unknown = sorted(set(self.gains.overrides) - set(layers))
         if unknown:
             raise InputError(
                 f"overrides names the layers {unknown}, which the module does not use. Its layers with weights are "
-                f"{sorted(reader.builder.layers)}."
+                f"{sorted(layers)}."
             )
-        return reader.builder.program(value)
+        unbiased = sorted(name for name, own in self.gains.overrides.items() if "b_std" in own and not layers[name])
+        if unbiased:
+            raise InputError(
+                f"overrides sets b_std of the layers {unbiased}, which have no bias. Leave b_std out, or build them with a bias."
+            )
+        assert isinstance(reader.value, Field)
+        return reader.builder.program(reader.value)
 
 
 class _Reader:
     """Reads one graph with one example."""
 
-    def __init__(self, graph: fx.GraphModule, example: Tensor, gains: GainRule) -> None:
-        self.graph, self.example = graph, example
+    def __init__(self, graph: fx.GraphModule, example: Tensor, gains: GainRule, deterministic: frozenset[str]) -> None:
+        self.graph, self.example, self.deterministic = graph, example, deterministic
         self.builder = Builder(gains, self._prefix, len(example))
         self.problems: list[Problem] = []
+        self.value: Any = Unknown()
         self._values: dict[fx.Node, Any] = {}
         self._inputs = 0
 
-    def read(self) -> Any:
-        """Give the value of the output."""
+    @property
+    def fields(self) -> dict[Any, Field]:
+        """The random values of the graph by node, the output's by None."""
+        found: dict[Any, Field] = {node: value for node, value in self._values.items() if isinstance(value, Field)}
+        return {**found, None: self.value}
+
+    def read(self, output: Any) -> None:
+        """Read the graph; ``output`` is what the module gave for the example."""
+        value = self._read()
+        if isinstance(value, tuple) and len(value) == 1 and isinstance(output, Tensor):
+            value = value[0]  # an exported graph gives its outputs as a tuple
+        self.value = value
+        if not self.problems and not isinstance(value, Field):
+            kind = "computed from the input alone" if isinstance(value, Data) else f"a {type(output).__name__}"
+            self.problems.append(
+                Problem(
+                    _ROOT,
+                    type(self.graph).__name__,
+                    f"its output is {kind}, not one tensor computed by layers with weights",
+                    "return one tensor that an nn.Linear or nn.Conv layer has part in",
+                )
+            )
+
+    def refuse(self) -> None:
+        """Raise what was found."""
+        if self.problems:
+            raise UnsupportedLayerError(tuple(self.problems))
+
+    def problem(self, module: nn.Module, difference: Difference) -> Problem:
+        """Say where the module is not what was read of it."""
+        path = _ROOT if difference.node is None else _path(difference.node)
+        owner = module if path == _ROOT else self.graph.get_submodule(path)
+        what = type(module).__name__ if difference.node is None else self._what(difference.node)
+        hooked = sorted(name or _ROOT for name, layer in module.named_modules() if _hooks(layer))
+        causes = "forward hooks" if _hooks(owner) else "in-place changes, side effects, hooks or randomness"
+        found = f" (hooks are on {', '.join(hooked)})" if hooked and not _hooks(owner) else ""
+        return Problem(
+            path,
+            what,
+            f"its traced operations do not reproduce it: {difference.what}; {causes} that tracing cannot see{found}",
+            f"write the forward as a function of its input alone, without hooks that change values; or {EMPIRICAL}",
+        )
+
+    def _read(self) -> Any:
         result: Any = Unknown()
+        live = _live(self.graph)
         for node in self.graph.graph.nodes:
             self.builder.path = _path(node)
+            if node not in live:
+                self._values[node] = Unknown()
+                continue
             if node.op == "output":
                 result = fx.node.map_arg(node.args[0], lambda n: self._values[n])
                 break
             try:
                 self._values[node] = self._evaluate(node)
             except Refused as refused:
-                self.problems.append(Problem(_path(node), self._what(node), refused.reason, refused.instead))
-                self._values[node] = Unknown() if refused.then is None else refused.then
+                problem = Problem(_path(node), self._what(node), refused.reason, refused.instead)
+                if problem not in self.problems:
+                    self.problems.append(problem)
+                self._values[node] = self._stand_in(node, refused.then)
         return result
 
     def _evaluate(self, node: fx.Node) -> Any:
         if node.op == "placeholder":
+            if str(node.target).startswith("*"):
+                return {} if str(node.target).startswith("**") else ()
             self._inputs += 1
             if self._inputs == 1:
                 return Data(self.example.clone(), node)
@@ -186,6 +277,9 @@ class _Reader:
         if node.op == "get_attr":
             return self._attribute(str(node.target))
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self._values[n])
+        if node.target is operator.getitem and isinstance(args[0], (tuple, list)):
+            values: Any = args[0]
+            return values[args[1]]
         leaves = _leaves((args, kwargs))
         module = self.graph.get_submodule(str(node.target)) if node.op == "call_module" else None
         matcher, own = self._matcher(node, module)
@@ -197,15 +291,33 @@ class _Reader:
             overwritten(node, module)
             return self._build(matcher, node, args, kwargs, own)
         if any(isinstance(leaf, Data) for leaf in leaves):
-            if matcher is not None and matcher.fresh and isinstance(args[0], Data):
+            drawn = module is None or not fixed(str(node.target), self.deterministic)
+            if matcher is not None and matcher.fresh and isinstance(args[0], Data) and drawn:
                 return self._build(matcher, node, args, kwargs, own)
             return self._run_on_data(node, module, args, kwargs, leaves)
         return self._run_on_constants(node, module, args, kwargs, leaves)
 
+    def _stand_in(self, node: fx.Node, then: Any) -> Any:
+        """Give a value with which the analysis goes on after a refusal, so that it finds every place.
+
+        It has the shape of the real one; Gaussian, as if a layer had given it, where ``then`` does not fit.
+        """
+        shape = node.meta.get("ntkit_shape")
+        if isinstance(then, tuple) or shape is None or (isinstance(then, Field) and then.shape == shape):
+            return Unknown() if then is None else then
+        read = next((self._values[n] for n in node.all_input_nodes if isinstance(self._values[n], Field)), None)
+        like = then if isinstance(then, Field) else read
+        if like is None or len(like.dims) != len(shape) or like.core(0) != (BATCH,) or len(shape) < 2:
+            return Unknown()
+        return self.builder.stand_in(shape, like.channel_dim)
+
     def _matcher(self, node: fx.Node, module: nn.Module | None) -> tuple[Matcher | None, dict[str, Any]]:
         if module is not None:
             found = find_module(module)
-            return (None, {}) if found is None else (found.matcher, dict(found.arguments(module, str(node.target))))
+            if found is None:
+                return None, {}
+            own = found.arguments(module, str(node.target))
+            return found.matcher, {name: self._settled(value) for name, value in own.items()}
         target: object = node.target
         if isinstance(target, torch._ops.OpOverload):
             target = target._schema.name.split("::")[1]
@@ -230,14 +342,24 @@ class _Reader:
     def _run_on_data(self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any, leaves: list[Any]) -> Any:
         """Run what comes before the first random layer as it is."""
         overwritten(node, module)
-        trained = [leaf.path for leaf in leaves if isinstance(leaf, Weight) and leaf.trained]
+        weights = [leaf for leaf in leaves if isinstance(leaf, Weight)]
         if module is not None:
-            trained += [f"{node.target}.{name}" for name, p in module.named_parameters() if p.requires_grad]
-        if trained or any(isinstance(leaf, Computed) for leaf in leaves):
+            owned = [Weight(f"{node.target}.{name}", p) for name, p in module.named_parameters()]
+            weights += [weight for weight in owned if not fixed(weight.path, self.deterministic)]
+        if any(weight.trained for weight in weights) or any(isinstance(leaf, Computed) for leaf in leaves):
             raise Refused(
-                f"trained parameters {trained} act on raw data before the first layer with weights; there are only as many "
-                "raw channels as the data has, so their gradient stays random",
-                "freeze them with requires_grad_(False), or put an nn.Linear or nn.Conv layer before",
+                f"trained parameters {[weight.path for weight in weights if weight.trained]} act on raw data before the first "
+                "layer with weights; there are only as many raw channels as the data has, so their gradient stays random",
+                "put an nn.Linear or nn.Conv layer before it, or leave out its parameters (elementwise_affine=False)",
+            )
+        if weights:
+            paths = [weight.path for weight in weights]
+            named = paths[0] if module is None else str(node.target)
+            raise Refused(
+                f"the frozen parameters {paths} act on raw data before the first layer with weights; a frozen parameter is "
+                "random, only not trained, and there is no rule for what it does here",
+                f"if their present values are meant, say so: deterministic=({named!r},), or register them as buffers; or "
+                + EMPIRICAL,
             )
         value = self._run(node, module, args, kwargs)
         if isinstance(value, (Tensor, tuple, list)) and not isinstance(value, torch.Size):
@@ -247,6 +369,11 @@ class _Reader:
     def _run_on_constants(
         self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any, leaves: list[Any]
     ) -> Any:
+        if "set_grad_enabled" in self._what(node):
+            raise Refused(
+                "it switches gradients off or on inside the forward, so that trained parameters are not trained through it",
+                "freeze parameters with requires_grad_(False) instead of torch.no_grad()",
+            )
         value = self._run(node, module, args, kwargs)
         if any(isinstance(leaf, Computed) or (isinstance(leaf, Weight) and leaf.trained) for leaf in leaves):
             return Computed(value)
@@ -254,27 +381,52 @@ class _Reader:
 
     def _run(self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any) -> Any:
         args, kwargs = fx.node.map_aggregate((args, kwargs), _concrete)
-        with torch.no_grad():
-            if module is not None:
-                return module(*args, **kwargs)
-            if node.op == "call_method":
-                return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-            assert callable(node.target)
-            return node.target(*args, **kwargs)
+        try:
+            with torch.no_grad():
+                if module is not None:
+                    return module(*args, **kwargs)
+                if node.op == "call_method":
+                    return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+                assert callable(node.target)
+                return node.target(*args, **kwargs)
+        except Exception as error:  # of constants that stand for what the module has
+            raise Refused(
+                f"it cannot be run on constants ({error})", f"write it on tensors of layers; or {EMPIRICAL}"
+            ) from error
 
     def _attribute(self, path: str) -> Any:
         owner, _, name = path.rpartition(".")
         value = getattr(self.graph.get_submodule(owner), name)
-        return Weight(path, value) if isinstance(value, nn.Parameter) else value
+        return self._settled(Weight(path, value)) if isinstance(value, nn.Parameter) else value
 
-    def _prefix(self, node: object) -> fx.GraphModule | None:
+    def _settled(self, value: Any) -> Any:
+        """Give the number that a parameter is where it is said to be deterministic."""
+        return (
+            value.parameter.detach() if isinstance(value, Weight) and fixed(value.path, self.deterministic) else value
+        )
+
+    def _prefix(self, node: object) -> nn.Module | None:
         assert isinstance(node, fx.Node)
         prefix = prefix_module(self.graph, node)
         if prefix is None:
             return None
         prefix = copy.deepcopy(prefix).eval()
         whole = prefix(self.example.clone())
-        alone = torch.cat([prefix(row.clone()) for row in self.example.split(1)])
+        if not torch.equal(whole.nan_to_num(), prefix(self.example.clone()).nan_to_num()):
+            raise UnsupportedLayerError(
+                (
+                    Problem(
+                        _path(node),
+                        self._what(node),
+                        "what comes before the first layer draws random numbers, or changes with every call",
+                        "add noise to the data beforehand",
+                    ),
+                )
+            )
+        try:
+            alone = torch.cat([prefix(row.clone()) for row in self.example.split(1)])
+        except RuntimeError as error:
+            raise Untraceable("what comes before the first layer works for one size of the batch only") from error
         if not torch.allclose(whole, alone, rtol=1e-4, atol=1e-5, equal_nan=True):
             raise UnsupportedLayerError(
                 (
@@ -292,6 +444,23 @@ class _Reader:
         if node.op == "call_module":
             return type(self.graph.get_submodule(str(node.target))).__name__
         return str(getattr(node.target, "__name__", node.target))
+
+
+def _live(graph: fx.GraphModule) -> set[fx.Node]:
+    """Find the nodes that the output depends on, those that overwrite something included."""
+    live: set[fx.Node] = set()
+    stack = [
+        node
+        for node in graph.graph.nodes
+        if node.op in ("output", "placeholder")
+        or writes(node, graph.get_submodule(str(node.target)) if node.op == "call_module" else None)
+    ]
+    while stack:
+        node = stack.pop()
+        if node not in live:
+            live.add(node)
+            stack.extend(node.all_input_nodes)
+    return live
 
 
 def _concrete(value: Any) -> Any:
@@ -314,14 +483,37 @@ def _path(node: fx.Node) -> str:
     return (inner[-1] if inner else "") or _ROOT
 
 
-def _same(output: Tensor, graph: fx.GraphModule, example: Tensor) -> bool:
-    with torch.no_grad():
-        again = graph(example.clone())
-    return (
-        isinstance(again, Tensor)
-        and output.shape == again.shape
-        and torch.allclose(output, again, rtol=1e-3, atol=1e-4, equal_nan=True)
+def _hooks(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks)
+
+
+def _runs(module: nn.Module, x: Tensor) -> bool:
+    try:
+        with torch.no_grad():
+            module(x)
+    except Exception:  # the module's own code may raise anything
+        return False
+    return True
+
+
+def _integers(path: str, layer: nn.Embedding | nn.EmbeddingBag) -> Problem:
+    rows, width = layer.weight.shape
+    return Problem(
+        path,
+        type(layer).__name__,
+        "it looks up integers, and the limit is a function of real inputs",
+        f"give one-hot inputs, torch.nn.functional.one_hot(x, {rows}).double(), to nn.Linear({rows}, {width}, bias=False) in its "
+        "place, which is the same layer; or " + EMPIRICAL + ", which take integers as they are",
     )
+
+
+def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Give the input shape with the channels of the first convolution in front, if they seem to be missing."""
+    for layer in module.modules():
+        for ndim, kind in ((1, nn.Conv1d), (2, nn.Conv2d), (3, nn.Conv3d)):
+            if isinstance(layer, kind):
+                return [(layer.in_channels, *shape)] if len(shape) == ndim else []
+    return []
 
 
 def _guesses(module: nn.Module) -> list[tuple[int, ...]]:

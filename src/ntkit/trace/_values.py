@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import nn
+from torch import Tensor
 
 __all__ = ["BATCH", "CHANNEL", "Block", "Computed", "Data", "Field", "Unknown", "Weight"]
 
@@ -54,6 +54,9 @@ class Field:
         Length of the channel atom: the widths of the blocks times their merged positions.
     batch
         The batch size of the traced example.
+    order
+        Where entry i of the channel atom is among the blocks side by side, each with its channels varying slowest and
+        its merged positions after; None for entry i itself.
     """
 
     blocks: tuple[Block, ...]
@@ -61,6 +64,7 @@ class Field:
     dims: Dims
     channels: int
     batch: int
+    order: Tensor | None = field(default=None, compare=False)
 
     def size(self, atom: int) -> int:
         """Give the length of an atom."""
@@ -143,10 +147,18 @@ class Weight:
     ----------
     path
         Its name in the module, such as ``"blocks.0.weight"``.
+    parameter
+        The parameter; where something computes it (``computed_by``) the result.
+    computed_by
+        What computes it from other parameters, so that its distribution is not known; empty for a plain parameter.
+    remedy
+        What makes it a plain parameter again.
     """
 
     path: str
-    parameter: nn.Parameter
+    parameter: Tensor
+    computed_by: str = ""
+    remedy: str = ""
 
     @property
     def layer(self) -> str:

@@ -1,39 +1,13 @@
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
+from tests.finite.training.problems import X_TEST, X, Y, full_kernel, network
 from torch import nn
-from torch.nn import functional as F
 
 import ntkit
+from ntkit import Checkpoint, Record, Schedule
 from ntkit.errors import InputError, InputTypeError
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def network(seed: int = 0, outputs: int = 2) -> nn.Module:
-    net = nn.Sequential(nn.Linear(3, 24), nn.Tanh(), nn.Linear(24, outputs)).double()
-    return ntkit.initialize(
-        ntkit.parametrize_ntk(net, w_std=1.2, b_std=0.3), generator=torch.Generator().manual_seed(seed)
-    )
-
-
-X, Y, X_TEST = normal(6, 3), normal(6, 2, seed=1), normal(4, 3, seed=2)
-
-
-def full_kernel(net, x1, x2):
-    """The n1 k x n2 k kernel by brute force."""
-    parameters = {name: p.detach() for name, p in net.named_parameters() if p.requires_grad}
-
-    def jacobian(x):
-        each = torch.func.jacrev(lambda p: torch.func.functional_call(net, p, (x,)).reshape(-1))(parameters)
-        return torch.cat([each[name].flatten(1) for name in parameters], 1)
-
-    return jacobian(x1) @ jacobian(x2).T
 
 
 @pytest.mark.parametrize("kappa", [1.0, 0.5])
@@ -46,9 +20,14 @@ def test_flow_of_the_linearised_network_is_the_closed_form(kappa, centre):
     theta = kappa**2 * full_kernel(net, X, X)
     cross = kappa**2 * full_kernel(net, X_TEST, X)
     run = ntkit.train(
-        ntkit.linearize(net), X, Y, method="flow", time=2.5, record=times, x_test=X_TEST, kappa=kappa, centre=centre,
-        rtol=1e-8, atol=1e-11,
-    )  # fmt: skip
+        ntkit.linearize(net),
+        X,
+        Y,
+        Schedule("flow", time=2.5, rtol=1e-8, atol=1e-11),
+        record=Record(times, x_test=X_TEST),
+        kappa=kappa,
+        centre=centre,
+    )
     assert run.times.tolist() == [0.0, *times]
     values, vectors = torch.linalg.eigh(theta)
     for index, t in enumerate(run.times.tolist()):
@@ -64,96 +43,28 @@ def test_flow_agrees_with_the_kernel_gradient_flow():
     """The same convention of time as ntkit.GradientFlow: one output, the kernel by ntkit.empirical."""
     net = network(outputs=1)
     gram, f0 = ntkit.empirical(net).ntk(X), net(X)[:, 0].detach()
-    options = {"method": "flow", "time": 1.5, "rtol": 1e-8, "atol": 1e-11}
+    schedule = Schedule("flow", time=1.5, rtol=1e-8, atol=1e-11)
     for loss, y in (("mse", Y[:, 0]), ("binary_cross_entropy", (Y[:, 0] > 0).double())):
         flow = ntkit.GradientFlow("precomputed", loss=loss, rtol=1e-9, atol=1e-11).fit(gram, y, f0=f0)
-        run = ntkit.train(ntkit.linearize(net), X, y[:, None], loss=loss, **options)
+        run = ntkit.train(ntkit.linearize(net), X, y[:, None], schedule, loss=loss)
         torch.testing.assert_close(run.predictions[-1][:, 0], flow.predict(t=1.5), rtol=0, atol=1e-7)
 
 
 def test_small_steps_of_descent_are_the_flow():
     errors = []
-    exact = ntkit.train(network(), X, Y, method="flow", time=1.0, rtol=1e-8, atol=1e-11).predictions[-1]
+    exact = ntkit.train(network(), X, Y, Schedule("flow", time=1.0, rtol=1e-8, atol=1e-11)).predictions[-1]
     for steps in (100, 200):
-        run = ntkit.train(network(), X, Y, lr=1.0 / steps, steps=steps)
+        run = ntkit.train(network(), X, Y, Schedule(learning_rate=1.0 / steps, steps=steps))
         assert run.times[-1] == 1.0
         errors.append((run.predictions[-1] - exact).abs().max().item())
     assert errors[1] < 2e-2 and 1.8 < errors[0] / errors[1] < 2.2  # Euler's method is of first order
 
 
-def test_tolerance_is_kept():
-    exact = ntkit.train(network(), X, Y, method="flow", time=1.0, rtol=1e-11, atol=1e-14).state.theta
-    for rtol in (1e-4, 1e-7):
-        run = ntkit.train(network(), X, Y, method="flow", time=1.0, rtol=rtol, atol=0.0)
-        way = (run.state.theta - run.state.theta0).norm()
-        assert (run.state.theta - exact).norm() < run.state.step * rtol * way
-
-
-LOSSES = {
-    "mse": (Y, lambda f, y: 0.5 * ((f - y) ** 2).sum()),
-    "cross_entropy": (torch.arange(6) % 2, lambda f, y: F.cross_entropy(f, y, reduction="sum")),
-    "binary_cross_entropy": ((Y > 0).double(), lambda f, y: F.binary_cross_entropy_with_logits(f, y, reduction="sum")),
-}
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("method", ["gd", "momentum", "adam"])
-def test_methods_are_those_of_torch(method, loss):
-    y, function = LOSSES[loss]
-    net, other = network(), network()
-    options = {"momentum": 0.8} if method == "momentum" else {}
-    optimizer = (
-        torch.optim.Adam(other.parameters(), lr=0.02)
-        if method == "adam"
-        else torch.optim.SGD(other.parameters(), lr=0.02, **options)
-    )
-    losses = []
-    for _ in range(30):
-        optimizer.zero_grad()
-        value = function(other(X), y)
-        losses.append(value.item())
-        value.backward()
-        optimizer.step()
-    run = ntkit.train(net, X, y, method=method, loss=loss, lr=0.02, steps=30, record=range(30), **options)
-    torch.testing.assert_close(run.losses[:-1], torch.tensor(losses, dtype=torch.float64), rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(net(X), other(X), rtol=1e-9, atol=1e-12)
-    by_name = ntkit.train(network(), X, y, method=method, loss=function, lr=0.02, steps=30, **options)
-    torch.testing.assert_close(by_name.losses[-1], run.losses[-1], rtol=1e-12, atol=0)
-
-
-def test_minibatches_cover_every_epoch_and_are_scaled():
-    seen = []
-
-    def loss(f, y):
-        seen.append(y)
-        return 0.5 * (f - y).square().sum()
-
-    ntkit.train(
-        network(),
-        X,
-        Y,
-        method="sgd",
-        loss=loss,
-        lr=1e-3,
-        steps=6,
-        batch_size=4,
-        generator=torch.Generator().manual_seed(0),
-    )
-    batches = [y for y in seen if len(y) < 6]
-    assert [len(y) for y in batches] == [4, 2] * 3
-    for epoch in range(3):
-        rows = torch.cat(batches[2 * epoch : 2 * epoch + 2])
-        assert torch.equal(rows[rows[:, 0].argsort()], Y[Y[:, 0].argsort()])
-    whole = ntkit.train(network(), X, Y, method="sgd", lr=1e-2, steps=5, batch_size=6, generator=torch.Generator())
-    plain = ntkit.train(network(), X, Y, lr=1e-2, steps=5)
-    torch.testing.assert_close(whole.predictions, plain.predictions, rtol=1e-12, atol=1e-13)
-
-
 METHODS = {
-    "gd": {"lr": 0.05},
-    "momentum": {"lr": 0.02, "momentum": 0.9},
-    "adam": {"lr": 0.01},
-    "sgd": {"lr": 0.02, "batch_size": 4},
+    "gd": {"learning_rate": 0.05},
+    "momentum": {"learning_rate": 0.02, "momentum": 0.9},
+    "adam": {"learning_rate": 0.01},
+    "sgd": {"learning_rate": 0.02, "batch_size": 4},
     "flow": {},
 }
 
@@ -175,12 +86,19 @@ def test_resumed_runs_have_the_same_bits(method, tmp_path):
     def go(end, resume=None, net=None, **more):
         length = {"time": end * unit} if method == "flow" else {"steps": end}
         if method == "sgd":
-            more["generator"] = torch.Generator().manual_seed(9)
+            length["generator"] = torch.Generator().manual_seed(9)
+        moments = [r * unit for r in (3, 7) if r <= end]
         return ntkit.train(
-            net or network(), X, Y, method=method, **METHODS[method], **length, record=[r * unit for r in (3, 7) if r <= end],
-            x_test=X_TEST, centre=True, kappa=0.9, resume=resume,
-            observe=observe, observe_at=[r * unit for r in (3, 7) if r <= end], **more,
-        )  # fmt: skip
+            net or network(),
+            X,
+            Y,
+            Schedule(method, **METHODS[method], **length),
+            record=Record(moments, X_TEST, observe, moments),
+            centre=True,
+            kappa=0.9,
+            resume=resume,
+            **more,
+        )
 
     whole = go(11)
     for stop in (3, 5, 7) if method != "flow" else (3, 7):
@@ -189,7 +107,7 @@ def test_resumed_runs_have_the_same_bits(method, tmp_path):
         # The module may be a new one: the state holds the parameters.
         same(whole, go(11, ntkit.TrainState.load(tmp_path / "state.pt"), network(seed=4)))
     saved = []
-    go(11, checkpoint=saved.append, checkpoint_every=2)
+    go(11, checkpoint=Checkpoint(saved.append, every=2))
     assert [state.step for state in saved[:3]] == [2, 4, 6]
     same(whole, go(11, saved[1]))
 
@@ -197,7 +115,9 @@ def test_resumed_runs_have_the_same_bits(method, tmp_path):
 def test_records_movement_progress_and_the_end():
     net, calls = network(), []
     start = {name: p.detach().clone() for name, p in net.named_parameters()}
-    run = ntkit.train(net, X, Y, lr=0.05, steps=20, record=[5, 10], progress=lambda *c: calls.append(c))
+    run = ntkit.train(
+        net, X, Y, Schedule(learning_rate=0.05, steps=20), record=[5, 10], progress=lambda *c: calls.append(c)
+    )
     assert run.steps.tolist() == [0, 5, 10, 20] and run.times.tolist() == [0.0, 0.25, 0.5, 1.0]
     assert calls == [(step, 20) for step in range(1, 21)]
     assert run.test_predictions is None and run.observations == {} and "20 steps" in run.status
@@ -211,8 +131,8 @@ def test_records_movement_progress_and_the_end():
 
 @pytest.mark.parametrize("method", ["gd", "flow"])
 def test_stops_below_a_loss(method):
-    options = {"time": 500.0} if method == "flow" else {"lr": 0.05, "steps": 5000}
-    run = ntkit.train(network(), X, Y, method=method, stop_below=0.05, **options)
+    options = {"time": 500.0} if method == "flow" else {"learning_rate": 0.05, "steps": 5000}
+    run = ntkit.train(network(), X, Y, Schedule(method, **options), stop_below=0.05)
     assert run.losses[-1] < 0.05 and "fell below" in run.status
     assert run.times[-1] < 200 and run.state.step < 4000
 
@@ -221,41 +141,41 @@ def test_frozen_parameters_and_other_dtypes():
     net = network().float()
     net[0].parametrizations.weight.original.requires_grad_(False)
     before = net[0].weight.clone()
-    run = ntkit.train(net, X.float(), Y.float(), lr=0.05, steps=5)
+    run = ntkit.train(net, X.float(), Y.float(), Schedule(learning_rate=0.05, steps=5))
     assert torch.equal(net[0].weight, before) and run.predictions.dtype == torch.float32
     assert "0.parametrizations.weight.original" not in run.layer_movement
 
 
 def test_zero_steps_is_the_start():
     net = network()
-    run = ntkit.train(net, X, Y, lr=0.1, steps=0)
+    run = ntkit.train(net, X, Y, Schedule(learning_rate=0.1, steps=0))
     assert run.steps.tolist() == [0] and torch.equal(run.predictions[0], net(X).detach())
 
 
-OK = {"lr": 0.1, "steps": 3}
+def test_states_of_other_runs_are_refused(tmp_path):
+    state = ntkit.train(network(), X, Y, Schedule(learning_rate=0.1, steps=3)).state
+    with pytest.raises(InputError, match="Got other learning_rate"):
+        ntkit.train(network(), X, Y, Schedule(learning_rate=0.2, steps=5), resume=state)
+    with pytest.raises(InputError, match="before the end"):
+        ntkit.train(network(), X, Y, Schedule(learning_rate=0.1, steps=2), resume=state)
+    with pytest.raises(InputError, match="a state of this module"):
+        ntkit.train(nn.Linear(3, 2).double(), X, Y, Schedule(learning_rate=0.1, steps=5), resume=state)
+    torch.save({"a": 1}, tmp_path / "other.pt")
+    with pytest.raises(InputError, match="TrainState.save"):
+        ntkit.TrainState.load(tmp_path / "other.pt")
+
+
+OK = {"schedule": Schedule(learning_rate=0.1, steps=3)}
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"lr": None}, InputError, "needs lr"),
-        ({"lr": 0.0}, InputError, "positive"),
-        ({"lr": "0.1"}, InputTypeError, "number"),
-        ({"lr": 1e300}, InputError, "diverged"),
-        ({"steps": -1}, InputError, "at least 0"),
-        ({"steps": 2.5}, InputTypeError, "integer"),
-        ({"time": 1.0}, InputError, "left out"),
+        ({"schedule": None}, InputTypeError, "ntkit.Schedule"),
         ({"record": [9]}, InputError, "between 0 and the end"),
-        ({"record": [0.5]}, InputError, "whole numbers"),
-        ({"observe_at": [2]}, InputError, "recorded"),
-        ({"method": "newton"}, InputError, '"flow"'),
-        ({"method": "sgd", "batch_size": 2}, InputError, "needs generator"),
-        ({"method": "sgd", "generator": torch.Generator()}, InputError, "needs batch_size"),
-        ({"method": "momentum"}, InputError, "needs momentum"),
-        ({"method": "momentum", "momentum": 1.0}, InputError, "below 1"),
-        ({"method": "flow"}, InputError, "left out"),
         ({"kappa": 0.0}, InputError, "positive"),
-        ({"loss": "hinge"}, InputError, '"cross_entropy"'),
+        ({"stop_below": "low"}, InputTypeError, "number"),
+        ({"loss": "hinge"}, InputError, "'cross_entropy'"),
         ({"loss": lambda f, y: f}, InputError, "one number"),
         ({"y": Y[:, 0]}, InputError, "shape of the module's output"),
         ({"y": Y.float()}, InputTypeError, "dtype of the module's output"),
@@ -265,10 +185,12 @@ OK = {"lr": 0.1, "steps": 3}
         ({"y": torch.arange(6), "loss": "cross_entropy"}, InputError, "0 to 1"),
         ({"y": torch.arange(6).int(), "loss": "cross_entropy"}, InputError, "int64"),
         ({"x": X.float()}, InputTypeError, "dtype"),
+        ({"x": None}, InputTypeError, "None"),
         ({"x": X[:0], "y": Y[:0]}, InputError, "at least one row"),
         ({"module": nn.Linear(3, 2).double().requires_grad_(False)}, InputError, "requires gradients"),
         ({"module": nn.Sequential(nn.Linear(3, 2), nn.Dropout()).double()}, InputError, "eval()"),
-        ({"checkpoint_every": 0}, InputError, "at least 1"),
+        ({"checkpoint": 3}, InputTypeError, "function"),
+        ({"rate": 0.1}, InputTypeError, "unexpected arguments: rate"),
     ],
 )
 def test_errors(changes, error, message):
@@ -278,20 +200,19 @@ def test_errors(changes, error, message):
     assert message in str(caught.value)
 
 
-def test_states_of_other_runs_are_refused(tmp_path):
-    state = ntkit.train(network(), X, Y, **OK).state
-    with pytest.raises(InputError, match="Got other lr"):
-        ntkit.train(network(), X, Y, lr=0.2, steps=5, resume=state)
-    with pytest.raises(InputError, match="before the end"):
-        ntkit.train(network(), X, Y, lr=0.1, steps=2, resume=state)
-    with pytest.raises(InputError, match="a state of this module"):
-        ntkit.train(nn.Linear(3, 2).double(), X, Y, lr=0.1, steps=5, resume=state)
-    torch.save({"a": 1}, tmp_path / "other.pt")
-    with pytest.raises(InputError, match="TrainState.save"):
-        ntkit.TrainState.load(tmp_path / "other.pt")
-
-
-def test_an_unreachable_tolerance_is_said():
-    net = copy.deepcopy(network()).float()
-    with pytest.raises(InputError, match="too small to change"):
-        ntkit.train(net, X.float(), Y.float(), method="flow", time=5.0, rtol=1e-15, atol=0.0)
+def test_keywords_of_before_still_work():
+    saved = []
+    with pytest.warns(DeprecationWarning, match="is deprecated: write") as caught:
+        old = ntkit.train(
+            network(), X, Y, lr=0.02, steps=4, method="momentum", momentum=0.5, x_test=X_TEST, record=[2],
+            checkpoint=saved.append, checkpoint_every=2,
+        )  # fmt: skip
+    text = " ".join(str(warning.message) for warning in caught)
+    assert "Schedule(learning_rate=" in text and "Record(" in text and "Checkpoint(" in text
+    assert all(warning.filename == __file__ for warning in caught)
+    schedule = Schedule("momentum", learning_rate=0.02, steps=4, momentum=0.5)
+    new = ntkit.train(network(), X, Y, schedule, record=Record([2], X_TEST))
+    assert torch.equal(old.predictions, new.predictions) and torch.equal(old.test_predictions, new.test_predictions)
+    assert [state.step for state in saved] == [2, 4]
+    with pytest.raises(InputError, match="holds learning_rate already"):
+        ntkit.train(network(), X, Y, schedule, lr=0.1)

@@ -140,7 +140,13 @@ def test_a_network():
     leading, correction = integrated(source.second(points, x), k3, k4, y, start, [0.5])[0]
     torch.testing.assert_close(found.leading, leading[3:], rtol=0, atol=1e-9)
     torch.testing.assert_close(found.correction, correction[3:], rtol=0, atol=1e-8 * float(correction.abs().max()))
-    run = ntkit.train(copy.deepcopy(net), x, y[:, None], method="flow", time=0.5, x_test=x_test, rtol=1e-9)
+    run = ntkit.train(
+        copy.deepcopy(net),
+        x,
+        y[:, None],
+        ntkit.Schedule("flow", time=0.5, rtol=1e-9),
+        record=ntkit.Record(x_test=x_test),
+    )
     true = run.test_predictions[-1][:, 0]
     assert (found.prediction - true).norm() < 0.2 * (found.leading - true).norm()
 
@@ -172,6 +178,13 @@ def test_mean_over_networks():
     drawn = ntkit.monte_carlo(net, 2, generator=torch.Generator().manual_seed(5)).networks(x)
     each = [ntkit.finite_width_correction(one.module, x, y, t=0.1, nodes=3) for one in drawn]
     torch.testing.assert_close(found.prediction, (each[0].prediction + each[1].prediction) / 2, rtol=1e-12, atol=1e-13)
+
+
+def test_old_name_of_the_module():
+    net, x, y = network(4), normal(2, 3), normal(2, seed=2)
+    with pytest.warns(DeprecationWarning, match="module="):
+        found = ntkit.finite_width_correction(network=net, x=x, y=y, t=0.1, nodes=2)
+    assert torch.equal(found.prediction, ntkit.finite_width_correction(net, x, y, t=0.1, nodes=2).prediction)
 
 
 NET, X, Y = network(4), normal(3, 3), normal(3, seed=1)

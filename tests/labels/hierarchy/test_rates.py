@@ -58,10 +58,9 @@ def law(errors: dict[int, list[float]]):
 
 
 def test_expanded_kernel_is_that_of_the_class():
-    """The class counts time for the mean of the losses, the quadrature here for their sum."""
     x, y, x_test = data()
     net, points = network(2, 8, 0), torch.cat([x, x_test])
-    nth = ntkit.TangentHierarchy(module=net, n_samples=0, linear_term=True, time=TIME * len(x)).fit(x, y)
+    nth = ntkit.TangentHierarchy(module=net, n_samples=0, linear_term=True, time=TIME).fit(x, y)
     expected = expanded_kernel(net, x, y, points, TIME)
     torch.testing.assert_close(nth(points), expected, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(nth.diag(points), expected.diagonal(), rtol=1e-9, atol=1e-10)
@@ -81,7 +80,7 @@ def test_expanded_kernel(depth):
             net = network(depth, width, seed)
             start = ntkit.empirical(net).ntk(points)
             predicted = expanded_kernel(net, x, y, points, TIME)
-            ntkit.train(net, x, y[:, None], method="flow", time=TIME, centre=True, rtol=1e-9, atol=1e-12)
+            ntkit.train(net, x, y[:, None], ntkit.Schedule("flow", time=TIME, rtol=1e-9, atol=1e-12), centre=True)
             true = ntkit.empirical(net).ntk(points)
             constant[width].append(float((true - start).norm() / true.norm()))
             expanded[width].append(float((true - predicted).norm() / true.norm()))
@@ -96,7 +95,8 @@ def predictions(width: int, seed: int, centre: bool) -> tuple[torch.Tensor, torc
     x, y, x_test = data()
     net = network(1, width, seed)
     found = ntkit.finite_width_correction(net, x, y, x_test, TIME, nodes=5, centre=centre)
-    run = ntkit.train(net, x, y[:, None], method="flow", time=TIME, x_test=x_test, rtol=1e-8, atol=1e-11, centre=centre)
+    schedule = ntkit.Schedule("flow", time=TIME, rtol=1e-8, atol=1e-11)
+    run = ntkit.train(net, x, y[:, None], schedule, record=ntkit.Record(x_test=x_test), centre=centre)
     assert run.test_predictions is not None
     true = run.test_predictions[-1][:, 0]
     return found.leading - true, found.prediction - true

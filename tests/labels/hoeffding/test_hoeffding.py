@@ -1,9 +1,12 @@
+"""Hoeffding decompositions against projections by inclusion and exclusion over all label vectors."""
+
 from __future__ import annotations
 
 from itertools import combinations, product
 
 import pytest
 import torch
+from torch import nn
 
 import ntkit
 from ntkit.errors import InputError, InputTypeError
@@ -266,6 +269,35 @@ def test_a_label_agnostic_kernel_is_level_zero():
         _ = found.variance_shares
     with pytest.raises(InputError, match="zero for all labels"):
         _ = ntkit.hoeffding(lambda y: torch.zeros(1), 2).shares
+
+
+@pytest.mark.parametrize("pairs", ["kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2"])
+@pytest.mark.parametrize("method", ["enumerate", "quadratic", "monte-carlo"])
+def test_label_aware_kernels(pairs, method):
+    """The recipes of the docstring: every label vector has its value, those of one class too, by every method."""
+    n = 5
+    x = torch.randn(n, 3, generator=generator(), dtype=F)
+    base = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))).ntk
+    kernel = ntkit.LabelAware(base, pairs, strength=0.5, ridge=1e-3).fit(x, torch.arange(n) % 2)
+    options = {"method": method, "n_samples": 256, "generator": generator(1)}
+    held = ntkit.hoeffding(ntkit.labels.function_of_labels(kernel, x, x), n, **options)
+    exact = ntkit.hoeffding(ntkit.labels.function_of_labels(kernel, x, x), n)
+    assert exact.levels[3].abs().max() < 1e-12 * exact.levels.max()
+    if method != "monte-carlo":
+        torch.testing.assert_close(held.levels, exact.levels, rtol=1e-9, atol=1e-9 * float(exact.levels.max()))
+    else:
+        assert ((held.mean - exact.mean).abs() < 5 * held.errors["mean"] + 1e-12).all()
+
+    def fitted_anew(y):
+        return ntkit.LabelAware(base, pairs, strength=0.5, ridge=1e-3).fit(x, y)(x)
+
+    if pairs == "fjlt-v2":  # more features than pairs: Z is +-1 on them, and lambda one number after all
+        assert ntkit.hoeffding(fitted_anew, n, **options).method == method
+    elif method == "quadratic":
+        with pytest.raises(InputError, match="such as the strength of a label-aware kernel"):
+            ntkit.hoeffding(fitted_anew, n, **options)
+    else:
+        assert ntkit.hoeffding(fitted_anew, n, **options).evaluations == (2**n if method == "enumerate" else 256)
 
 
 @pytest.mark.parametrize(

@@ -267,7 +267,6 @@ X, Y = data(8, 2)
     [
         ((X, Y[:5]), InputError, "shape"),
         ((X, Y.tolist()), InputTypeError, "torch.Tensor"),
-        ((X, torch.zeros(8)), InputError, "two classes"),
         ((X, torch.linspace(0, 1, 8)), InputError, "regression target"),
         ((X, torch.full((8,), torch.nan)), InputError, "finite"),
         ((X[:, 0], Y), InputError, "batch dimension"),
@@ -282,6 +281,18 @@ X, Y = data(8, 2)
 def test_bad_training_data(arguments, error, message):
     with pytest.raises(error, match=message):
         ntkit.LabelAware(base()).fit(*arguments)
+
+
+@pytest.mark.parametrize("pairs", ["kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2"])
+@pytest.mark.parametrize("label", [-1.0, 0.0, 1.0])
+def test_one_class(pairs, label):
+    """Every pair of training points is of one class: the estimate has the sign and, by its normalisation, the size of 1."""
+    kernel = ntkit.LabelAware(base(), pairs=pairs, strength=0.5).fit(X, torch.full((8,), label))
+    part, k = kernel.label_part(X), kernel.base(X)
+    assert abs(float(part.abs().mean() / k.abs().mean()) - 0.5) < 1e-9
+    if pairs != "kr-v2":
+        torch.testing.assert_close(part, part.mean().expand_as(part), rtol=1e-8, atol=0)
+    assert float(part.mean()) > 0
 
 
 def test_bad_use():

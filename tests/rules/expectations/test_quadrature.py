@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from scipy.special import owens_t
 
-from ntkit.errors import QuadratureWarning
 from ntkit.program import Activation
 from ntkit.rules.expectations import _table
 from ntkit.rules.expectations._dual import dual, mean
@@ -196,22 +195,6 @@ def test_mean(phi):
         z, w = panels([t / math.sqrt(q) for t in (*phi.kinks, 0.0)])
         exact = w @ function_and_slope(phi, math.sqrt(q) * z)[0]
         assert mean(phi, f64(q)[0]).item() == pytest.approx(exact, rel=1e-11, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    "phi",
-    [
-        quadrature("undeclared", lambda z: torch.tanh(z) + torch.relu(z - 1)),
-        quadrature("misplaced", lambda z: torch.tanh(z).clamp(max=0.5), (0.5,)),
-        quadrature("sharp", lambda z: torch.tanh(200 * z)),
-    ],
-    ids=str,
-)
-def test_warns_once_per_table(phi):
-    q = f64(2.0)[0]
-    with pytest.warns(QuadratureWarning, match=f"{phi.label}.*variances between 1 and 16"):
-        dual(phi, q / 2, q, q, tangent=True)
-    dual(phi, q / 3, q, q, tangent=True)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Training for theory: gradient descent and gradient flow of whole parameter vectors, recorded and resumable."""
 
+from ._record import Checkpoint, Record
+from ._schedule import Schedule
 from ._train import train
 from ._trajectory import TrainState, Trajectory
 
-__all__ = ["TrainState", "Trajectory", "train"]
+__all__ = ["Checkpoint", "Record", "Schedule", "TrainState", "Trajectory", "train"]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ntkit.errors import InputError
 
-__all__ = ["Memory", "Method", "discrete_step", "runge_kutta_step"]
+from ._schedule import Method
 
-Method = Literal["gd", "momentum", "sgd", "adam", "flow"]
+__all__ = ["Memory", "discrete_step", "runge_kutta_step"]
+
 Memory = dict[str, Tensor]
 
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # Kingma and Ba 2015
@@ -67,13 +68,14 @@ def runge_kutta_step(
     theta, start
         The parameters and the slope there.
     theta0
-        The parameters at the start of training; the error is measured against the way from there.
+        The parameters at the start of training; errors are relative to the distance from there.
     h
         The step size to try first.
     limit
         The longest step allowed: the time to the next record.
     rtol, atol
-        The norm of a step's error is at most rtol times the norm of the way so far (or of the step, if longer), plus atol.
+        The norm of a step's error is at most rtol times the distance from theta0 (or the length of the step, if longer), plus
+        atol.
 
     Returns
     -------
@@ -89,8 +91,10 @@ def runge_kutta_step(
             slopes.append(slope(point))
         new = point
         error = taken * float(torch.linalg.vector_norm(sum(c * k for c, k in zip(_ERROR, slopes, strict=True) if c)))
-        way = max(float(torch.linalg.vector_norm(new - theta0)), float(torch.linalg.vector_norm(new - theta)))
-        ratio = error / (rtol * way + atol) if rtol * way + atol > 0 else 0.0
+        distance = max(float(torch.linalg.vector_norm(new - theta0)), float(torch.linalg.vector_norm(new - theta)))
+        allowed = rtol * distance + atol
+        overflowed = not math.isfinite(error + distance)
+        ratio = math.inf if overflowed else error / allowed if allowed > 0 else 0.0
         if ratio <= 1:
             grown = taken * min(_GROW, _SAFETY * ratio**-0.2 if ratio > 0 else _GROW)
             # A step cut short by a record says little about longer ones.

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ntkit.common import LossFunction, find_loss, read_output_targets
 from ntkit.errors import InputError
 
-from ._losses import Loss, loss_function
-from ._settings import Plan
+from ._record import Record
+from ._schedule import Schedule
+from ._steps import Memory
 from ._trajectory import TrainState, Trajectory
 
-__all__ = ["Observe", "Trainee"]
-
-Observe = Mapping[str, Callable[[nn.Module], Tensor]]
+__all__ = ["TrainedFunction"]
 
 
-class Trainee:
-    """The function that is trained, of one parameter vector."""
+class TrainedFunction:
+    r"""The function :math:`u = \kappa (f_\theta - f_{\theta_0})` that is trained, of one parameter vector.
+
+    Parameters
+    ----------
+    module, x, y, schedule, loss, record, kappa, centre, resume
+        As in :func:`ntkit.train`.
+    """
 
     def __init__(
         self,
         module: nn.Module,
         x: Tensor,
         y: Tensor,
-        x_test: Tensor | None,
-        plan: Plan,
-        loss: Loss,
+        schedule: Schedule,
+        loss: str | LossFunction,
+        record: Record,
+        kappa: float,
+        centre: bool,
         resume: TrainState | None,
     ) -> None:
-        self.module, self.x, self.y, self.x_test, self.plan = module, x, y, x_test, plan
+        self.module, self.x, self.schedule, self.record = module, x, schedule, record
+        self.kappa, self.centre, self.x_test = kappa, centre, record.x_test
+        self.moments = record.moments(schedule)
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         kinds = {(p.dtype, p.device) for p in self.parameters.values()}
         if len(kinds) > 1:
@@ -44,14 +55,37 @@ class Trainee:
             raise InputError(
                 f"resume must be a state of this module. Got one of {len(self.theta0)} parameters for {sum(self.sizes)}."
             )
-        if not isinstance(y, Tensor) or len(y) != len(x):
-            raise InputError(f"y must be a tensor with one target for each of the {len(x)} inputs.")
-        if y.is_floating_point() and not bool(torch.isfinite(y).all()):
-            raise InputError("y must be finite. Got NaN or infinite values.")
         with torch.no_grad():
-            self.f0 = self._raw(self.theta0, x) if plan.centre else None
-            self.f0_test = self._raw(self.theta0, x_test) if plan.centre and x_test is not None else None
-        self.loss = loss_function(loss, y, self.outputs(self.theta0))
+            self.f0 = self._raw(self.theta0, x) if centre else None
+            self.f0_test = self._raw(self.theta0, self.x_test) if centre and self.x_test is not None else None
+            outputs = self.outputs(self.theta0)
+        self.loss = find_loss(loss)
+        self.y = read_output_targets(self.loss, y, outputs)
+        self.value(outputs, self.y)
+
+    def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Give L of outputs and targets, a scalar."""
+        value = self.loss.value(outputs, targets)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise InputError("loss must give one number: the sum of the losses of the rows. Got something else.")
+        return value.reshape(())
+
+    def records(self, when: float) -> bool:
+        """Tell whether a moment is recorded."""
+        return when in self.moments or when == self.schedule.end
+
+    def next_record(self, when: float) -> float:
+        """Give the next moment at which the flow must stop."""
+        later = bisect_right(self.moments, when)
+        return min(self.schedule.end, self.moments[later]) if later < len(self.moments) else self.schedule.end
+
+    def next_rows(self, memory: Memory) -> tuple[Tensor, Memory]:
+        """Give the rows of the next minibatch; a new order of all rows is drawn at the start of every epoch."""
+        order, position = memory.get("order"), int(memory.get("position", 0))
+        if order is None or position >= len(self.x):
+            order, position = torch.randperm(len(self.x), generator=self.schedule.generator), 0
+        rows = order[position : position + (self.schedule.batch_size or len(self.x))]
+        return rows, {**memory, "order": order, "position": torch.tensor(position + len(rows))}
 
     def read(self) -> Tensor:
         """Give the module's parameters as one vector."""
@@ -71,36 +105,42 @@ class Trainee:
     def outputs(self, theta: Tensor) -> Tensor:
         """Give u of the training points."""
         f = self._raw(theta, self.x)
-        return self.plan.kappa * (f if self.f0 is None else f - self.f0)
+        return self.kappa * (f if self.f0 is None else f - self.f0)
 
     def test_outputs(self, theta: Tensor) -> Tensor:
         """Give u of the test points."""
         assert self.x_test is not None
         f = self._raw(theta, self.x_test)
-        return self.plan.kappa * (f if self.f0_test is None else f - self.f0_test)
+        return self.kappa * (f if self.f0_test is None else f - self.f0_test)
 
     def loss_and_gradient(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Give L, its gradient, and the outputs."""
         theta = theta.detach().requires_grad_()
         with torch.enable_grad():
             outputs = self.outputs(theta)
-            value = self.loss(outputs, self.y)
+            value = self.value(outputs, self.y)
             (gradient,) = torch.autograd.grad(value, theta)
         return value.detach(), gradient, outputs.detach()
 
-    def batch_gradient(self, theta: Tensor, rows: Tensor) -> Tensor:
-        """Give the gradient of the loss of some rows, scaled to all."""
+    def batch_loss_and_gradient(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the loss of some rows, scaled to all, and its gradient."""
         theta, rows = theta.detach().requires_grad_(), rows.to(self.x.device)
         with torch.enable_grad():
             f = self._raw(theta, self.x[rows])
-            outputs = self.plan.kappa * (f if self.f0 is None else f - self.f0[rows])
-            (gradient,) = torch.autograd.grad(self.loss(outputs, self.y[rows]) * (len(self.x) / len(rows)), theta)
-        return gradient
+            outputs = self.kappa * (f if self.f0 is None else f - self.f0[rows])
+            value = self.value(outputs, self.y[rows]) * (len(self.x) / len(rows))
+            (gradient,) = torch.autograd.grad(value, theta)
+        return value.detach(), gradient
 
     def start(self, resume: TrainState | None) -> TrainState:
         """Give the state to begin with."""
-        settings = self.plan.settings()
-        generator = self.plan.generator
+        settings: dict[str, Any] = {
+            **self.schedule.shared(),
+            "kappa": self.kappa,
+            "centre": self.centre,
+            "n": len(self.x),
+        }
+        generator = self.schedule.generator
         if resume is None:
             seed = generator.get_state() if generator is not None else None
             return TrainState(settings, 0, 0.0, self.theta0, self.theta0, {}, seed, {})
@@ -111,18 +151,17 @@ class Trainee:
             )
         if generator is not None and resume.generator is not None:
             generator.set_state(resume.generator)
-        end = self.plan.end
-        if (resume.time if self.plan.method == "flow" else resume.step) > end:
+        flow = self.schedule.is_flow
+        if (resume.time if flow else resume.step) > self.schedule.end:
             raise InputError(
                 "resume must be a state from before the end: steps or time is smaller than what it has done."
             )
         records = {name: list(values) for name, values in resume.records.items()}
-        flow = self.plan.method == "flow"
-        if int(records["steps"][-1]) == resume.step and not self.plan.records(resume.time if flow else resume.step):
+        if int(records["steps"][-1]) == resume.step and not self.records(resume.time if flow else resume.step):
             _forget_last(records)  # the record of the end that the interrupted run had
         return replace(resume, records=records)
 
-    def remember(self, state: TrainState, value: Tensor, outputs: Tensor, observe: Observe, when: float) -> None:
+    def remember(self, state: TrainState, value: Tensor, outputs: Tensor) -> None:
         """Record the state, unless it is the record that a resumed run begins with."""
         records = state.records
         if records.get("steps") and int(records["steps"][-1]) == state.step:
@@ -140,14 +179,15 @@ class Trainee:
         if self.x_test is not None:
             with torch.no_grad():
                 entry["test_predictions"] = self.test_outputs(state.theta)
-        if observe and self.plan.observes(when):
+        observe = self.record.observe
+        if observe and self.record.observes(state.time if self.schedule.is_flow else state.step):
             self.write_back(state.theta)
             entry["observed"] = torch.tensor(len(records.get("steps", [])))
             entry.update({f"observation/{name}": function(self.module).detach() for name, function in observe.items()})
         for name, recorded in entry.items():
             records.setdefault(name, []).append(recorded)
 
-    def trajectory(self, state: TrainState, status: str) -> Trajectory:
+    def trajectory(self, state: TrainState, status: str, diverged: bool) -> Trajectory:
         """Give the records as a trajectory."""
         stacked = {name: torch.stack(values) for name, values in state.records.items()}
         return Trajectory(
@@ -161,6 +201,7 @@ class Trainee:
             _under("observation/", stacked),
             tuple(int(index) for index in stacked.get("observed", torch.zeros(0))),
             status,
+            diverged,
             state,
         )
 

@@ -1,4 +1,4 @@
-"""What training gives back: records along the way, and the state from which it can go on."""
+"""What training gives back: records along the way, and the state from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["TrainState", "Trajectory"]
 
 @dataclass(frozen=True)
 class TrainState:
-    """Where training stands: everything that going on needs, and the records so far.
+    """Where training stands: everything that resuming needs, and the records so far.
 
     Attributes
     ----------
     settings
-        What may not change when training goes on.
+        What must stay the same when training is resumed.
     step
         Steps taken.
     time
@@ -34,6 +34,10 @@ class TrainState:
         State of the generator of the minibatches.
     records
         By name the values recorded so far.
+
+    See Also
+    --------
+    ntkit.train : ``resume=state`` continues the run.
     """
 
     settings: dict[str, Any]
@@ -55,6 +59,9 @@ class TrainState:
         content = torch.load(path, weights_only=True)
         if not isinstance(content, dict) or set(content) != {entry.name for entry in fields(cls)}:
             raise InputError(f"{path} must be a file written by TrainState.save. Got something else.")
+        settings = content["settings"]
+        if "lr" in settings:  # as it was called before
+            settings["learning_rate"] = settings.pop("lr")
         return cls(**content)
 
 
@@ -67,7 +74,8 @@ class Trajectory:
     steps
         Steps taken until each record, shape (m,), int64.
     times
-        Training time of each record, shape (m,), float64: learning rate times steps, or the time of the flow.
+        Training time of each record, shape (m,), float64: learning rate times steps, or the time of the flow, of the summed
+        loss.
     losses
         L, the sum over the training points, shape (m,), float64.
     predictions
@@ -84,8 +92,14 @@ class Trajectory:
         Indices of the records at which it was observed.
     status
         Why training ended, in a sentence.
+    diverged
+        Whether training was stopped because the loss grew without bound.
     state
-        To go on from: ``train(..., resume=state)``.
+        To resume from: ``train(..., resume=state)``.
+
+    See Also
+    --------
+    ntkit.train : makes one.
     """
 
     steps: Tensor
@@ -98,6 +112,7 @@ class Trajectory:
     observations: dict[str, Tensor]
     observed: tuple[int, ...]
     status: str
+    diverged: bool
     state: TrainState
 
     def __repr__(self) -> str:

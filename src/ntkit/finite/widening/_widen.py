@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from ntkit.common import check_module, copy_module, ntk_gains, strip_ntk
 from ntkit.errors import InputError, InputTypeError
-from ntkit.finite._gain_tensors import check_module, gain_tensors
+from ntkit.finite._gain_tensors import check_readable, gain_tensors
 from ntkit.finite._initialize import check_generator, seeded
-from ntkit.finite._parametrize import ntk_gains, parametrize_ntk, raw_parameter, remove_ntk
+from ntkit.finite._parametrize import parametrize_ntk
 
 from ._equal_widths import Widths
 from ._hidden_widths import Conflict, Shapes, find_widths, run, stretch
@@ -79,9 +80,9 @@ def widen(
     check_generator(generator)
     _check_factor(factor)
     gains = ntk_gains(module)
-    wide = copy.deepcopy(module)
+    wide = copy_module(module)
     if gains:
-        remove_ntk(wide)
+        strip_ntk(wide)
     _check_layers(wide)
     probe = copy.deepcopy(wide).eval().to("meta")
     widths, shapes = _settle(probe, _examples(probe, example), factor)
@@ -95,7 +96,7 @@ def widen(
         with torch.no_grad():
             for tensor in gain_tensors(wide):
                 if tensor.path in changed:
-                    parameter = raw_parameter(tensor)
+                    parameter = tensor.parameter
                     parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
     return wide
 
@@ -178,6 +179,7 @@ def _check_factor(factor: object) -> None:
 
 
 def _check_layers(module: nn.Module) -> None:
+    check_readable(gain_tensors(module), "widened")
     for path, layer in module.named_modules():
         if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
             raise InputError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from ntkit.kernels._kernel import Kernel
 from ntkit.trace import GainRule
 
 from ._cost import costs
+from ._inputs import Batch, Inputs, as_inputs
 from ._jacobian import jacobian_diag, jacobian_gram
 from ._network import Network, Output, check_finite_output, larger
 from ._parameter_sums import Diagonal, Total
@@ -32,34 +34,37 @@ class EmpiricalKernel(Kernel):
         self.emp = emp
         self.which = which
 
-    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    def __call__(self, x1: Batch, x2: Batch | None = None) -> Tensor:
         """Give the kernel matrix, shape (n1, n2), or (n1 k, n2 k) with ``output="full"``; row i k + o is input i, output o.
 
         Parameters
         ----------
         x1, x2
             Inputs, shape (n1, ...) and (n2, ...), in the dtype and on the device of the module's parameters, or integers
-            where the module takes them; ``x2=None`` means ``x2 = x1``, at half the cost.
+            where the module takes them; a tuple of positional or a mapping of keyword arguments for a module that takes
+            several. ``x2=None`` means ``x2 = x1``, at half the cost.
         """
         if self.which == "nngp":
-            found = self.emp._features(x1, x2)
+            first, second = as_inputs(x1), None if x2 is None else as_inputs(x2)
+            found = self.emp._features(first, second)
             names = dict.fromkeys(found.names, "")
-            total = Total(found, len(x1), len(x1 if x2 is None else x2), names)
-            structured_gram(found, x1, x2, total)
+            total = Total(found, len(first), len(second or first), names)
+            structured_gram(found, first, second, total)
             value = total.finish(x2 is None)[""]
             check_finite_output(value)
             return value
         return self.emp._compute(x1, x2, by_layer=False)[""]
 
-    def diag(self, x: Tensor) -> Tensor:
+    def diag(self, x: Batch) -> Tensor:
         """Give K(x_i, x_i), shape (n,), or (n k,) with ``output="full"``."""
-        found = self.emp._features(x, None) if self.which == "nngp" else self.emp._survey(x, None)
-        diagonal = Diagonal(found, len(x))
+        inputs = as_inputs(x)
+        found = self.emp._features(inputs, None) if self.which == "nngp" else self.emp._survey(inputs, None)
+        diagonal = Diagonal(found, len(inputs))
         if self.which == "nngp" or self.emp.method in ("auto", "structured"):
-            structured_diag(found, x, diagonal)
-            jacobian_diag(found, found.rest, x, diagonal)
+            structured_diag(found, inputs, diagonal)
+            jacobian_diag(found, found.rest, inputs, diagonal)
         else:
-            jacobian_diag(found, found.names, x, diagonal)
+            jacobian_diag(found, found.names, inputs, diagonal)
         check_finite_output(diagonal.value)
         return diagonal.value.flatten()
 
@@ -79,10 +84,16 @@ class Empirical:
     """
 
     def __init__(
-        self, module: nn.Module, output: Output, method: Method, byte_budget: int, gains: GainRule | None = None
+        self,
+        module: nn.Module,
+        output: Output,
+        method: Method,
+        byte_budget: int,
+        gains: GainRule | None = None,
+        read: Callable[[Any], Tensor] | None = None,
     ) -> None:
         """Take the arguments of :func:`empirical`, and the rule from which a plain module's weights were drawn, if any."""
-        self._gains = gains
+        self._gains, self._read = gains, read
         self.module = module
         self.output = output
         self.method = method
@@ -104,7 +115,7 @@ class Empirical:
         """
         return EmpiricalKernel(self, "nngp")
 
-    def ntk_by_layer(self, x1: Tensor, x2: Tensor | None = None) -> dict[str, Tensor]:
+    def ntk_by_layer(self, x1: Batch, x2: Batch | None = None) -> dict[str, Tensor]:
         """Give what each layer's parameters add to the NTK, by the layer's path; parameters of the module itself by name.
 
         The matrices sum to ``ntk(x1, x2)``.
@@ -120,7 +131,7 @@ class Empirical:
         """
         return self._compute(x1, x2, by_layer=True)
 
-    def ntk_operator(self, x: Tensor) -> LinearOperator:
+    def ntk_operator(self, x: Batch) -> LinearOperator:
         """Give the NTK of some inputs as a linear operator that is never formed, shape (n, n) or (n k, n k).
 
         A product with a vector goes backward through the network and forward again (J J^T v), once for each output where
@@ -136,29 +147,32 @@ class Empirical:
         >>> torch.allclose(emp.ntk_operator(x) @ v, emp.ntk(x) @ v)
         True
         """
-        return TangentOperator(x, self._survey(x, None))
+        inputs = as_inputs(x)
+        return TangentOperator(*inputs.tensors.values(), inputs=inputs, survey=self._survey(inputs, None))
 
-    def method_for(self, x1: Tensor, x2: Tensor | None = None) -> str:
+    def method_for(self, x1: Batch, x2: Batch | None = None) -> str:
         """Give the method that computes the NTK of some inputs: the cheapest by a count of multiplications if ``"auto"``."""
-        return self._method(self._survey(x1, x2), x1, x2)
+        first, second = as_inputs(x1), None if x2 is None else as_inputs(x2)
+        return self._method(self._survey(first, second), first, second)
 
-    def _method(self, found: Survey, x1: Tensor, x2: Tensor | None) -> str:
+    def _method(self, found: Survey, x1: Inputs, x2: Inputs | None) -> str:
         if self.method != "auto":
             return self.method
         estimates = costs(found, len(x1), None if x2 is None else len(x2))
         return min(estimates, key=lambda method: estimates[method])
 
-    def _survey(self, x1: Tensor, x2: Tensor | None) -> Survey:
-        network = Network(self.module, self.output)
+    def _survey(self, x1: Inputs, x2: Inputs | None) -> Survey:
+        network = Network(self.module, self.output, self._read)
         network.check(x1, x2, trained=True)
         return survey(network, larger(x1, x2), self.byte_budget)
 
-    def _features(self, x1: Tensor, x2: Tensor | None) -> Survey:
-        network = Network(self.module, self.output)
+    def _features(self, x1: Inputs, x2: Inputs | None) -> Survey:
+        network = Network(self.module, self.output, self._read)
         network.check(x1, x2, trained=False)
         return survey_features(network, larger(x1, x2), self.byte_budget, self._gains)
 
-    def _compute(self, x1: Tensor, x2: Tensor | None, by_layer: bool) -> dict[str, Tensor]:
+    def _compute(self, batch1: Batch, batch2: Batch | None, by_layer: bool) -> dict[str, Tensor]:
+        x1, x2 = as_inputs(batch1), None if batch2 is None else as_inputs(batch2)
         found = self._survey(x1, x2)
         method = self._method(found, x1, x2)
         total = Total(found, len(x1), len(x1 if x2 is None else x2), _keys(found, by_layer))
@@ -183,7 +197,12 @@ class Empirical:
 
 
 def empirical(
-    module: nn.Module, output: Output = "trace", method: Method = "auto", *, byte_budget: int = BYTE_BUDGET
+    module: nn.Module,
+    output: Output | Callable[[Any], Tensor] = "trace",
+    method: Method = "auto",
+    *,
+    read: Callable[[Any], Tensor] | None = None,
+    byte_budget: int = BYTE_BUDGET,
 ) -> Empirical:
     r"""Take a finite module as it is to its kernels, which are exact for its present parameters.
 
@@ -195,20 +214,26 @@ def empirical(
     Parameters
     ----------
     module
-        Any module that maps a batch (n, ...) to one tensor (n, ...), row by row, and that autograd can differentiate: batch
-        norm in evaluation mode, max pooling, attention, embeddings, tied weights. It is kept, not copied: the kernels
-        follow its training.
+        Any module that maps a batch (n, ...) to a tensor (n, ...), row by row, and that autograd can differentiate: batch
+        norm in evaluation mode, max pooling, attention, embeddings, tied weights. It may take several arguments: the
+        kernels then take a tuple of positional arguments or a mapping of keyword arguments, whose tensors all have n rows,
+        such as ``{"input_ids": ids, "attention_mask": mask}``. It is kept, not copied: the kernels follow its training.
     output
-        ``"trace"``: the mean of the k diagonal blocks' entries. ``"sum"``: the kernel of the sum of the outputs.
+        ``"trace"``, the default: the mean of the k diagonal blocks' entries. ``"sum"``: the kernel of the sum of the outputs.
         ``"full"``: all outputs, a matrix of (n k) x (n k). An integer: one output. Outputs of several axes count flattened.
+        A function: short for ``read=function`` with ``"trace"``.
     method
         ``"structured"``: a ``Linear`` or ``Conv`` layer's kernel is the product of the Gram matrix of what it reads and that
         of what is backpropagated to it (Beaglehole et al. 2024, Proposition 3), summed over pairs of positions; other
         parameters as in ``"jacobian"``: derivatives of each row, contracted in blocks. ``"ntk-vp"``: column by column,
         backward and forward through the network. ``"auto"``: the cheapest by a count of multiplications.
-        All give the same matrix.
+        All give the same matrix. Default ``"auto"``.
+    read
+        Takes what the module returns to the tensor (n, ...) that is meant, where it returns a tuple, a dict or an object:
+        ``lambda out: out.logits``. Default None: the module returns that tensor.
     byte_budget
         Bytes that a method may hold at a time, beyond the result, a row of one output's derivative and torch's own needs.
+        Default 512 MiB.
 
     Returns
     -------
@@ -226,16 +251,45 @@ def empirical(
     >>> x = torch.randn(5, 1, 8, 8)
     >>> emp.ntk(x).shape, emp.nngp(x[:2], x).shape, ntkit.empirical(net, output="full").ntk(x).shape
     (torch.Size([5, 5]), torch.Size([2, 5]), torch.Size([15, 15]))
+
+    A module of two inputs that returns a tuple:
+
+    >>> net = nn.GRU(3, 4, batch_first=True)
+    >>> sequences, start = torch.randn(5, 6, 3), torch.zeros(5, 1, 4)
+    >>> class Start(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.rnn = net
+    ...     def forward(self, x, start):
+    ...         return self.rnn(x, start.transpose(0, 1).contiguous())
+    >>> ntkit.empirical(Start(), output=lambda out: out[0]).ntk((sequences, start)).shape
+    torch.Size([5, 5])
+
+    See Also
+    --------
+    ntkit.infinite_width : the kernels in the limit of infinite width.
+    ntkit.monte_carlo : the mean of these kernels over random networks.
     """
+    if callable(output):
+        if read is not None:
+            raise InputError(
+                "give the function once: output=function, or read=function with output as a name or index."
+            )
+        read, output = output, "trace"
+    if read is not None and not callable(read):
+        raise InputTypeError(f"read must be a function of what the module returns. Got {type(read).__name__}.")
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
     if isinstance(output, bool) or not (isinstance(output, int) or output in ("trace", "sum", "full")):
-        raise InputError(f'output must be "trace", "sum", "full" or the index of one output. Got {output!r}.')
+        raise InputError(
+            f'output must be "trace", "sum", "full", the index of one output, or a function of what the module returns. '
+            f"Got {output!r}."
+        )
     if method not in ("auto", "structured", "jacobian", "ntk-vp"):
         raise InputError(f'method must be "auto", "structured", "jacobian" or "ntk-vp". Got {method!r}.')
     if isinstance(byte_budget, bool) or not isinstance(byte_budget, int) or byte_budget < 1:
         raise InputError(f"byte_budget must be a positive number of bytes. Got {byte_budget!r}.")
-    return Empirical(module, output, method, byte_budget)
+    return Empirical(module, output, method, byte_budget, read=read)
 
 
 def _keys(found: Survey, by_layer: bool) -> dict[str, str]:

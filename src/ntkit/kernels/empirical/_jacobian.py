@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import jacrev, vmap
 
+from ._inputs import Inputs
 from ._layers import contract
 from ._network import Network
 from ._parameter_sums import Diagonal, Total, slices
@@ -17,28 +18,29 @@ from ._survey import Survey
 __all__ = ["jacobian_diag", "jacobian_gram", "jacobian_rows"]
 
 
-def jacobian_rows(network: Network, names: Sequence[str], x: Tensor, outputs: slice) -> dict[str, Tensor]:
+def jacobian_rows(network: Network, names: Sequence[str], x: Inputs, outputs: slice) -> dict[str, Tensor]:
     """Give the derivatives of each row's outputs in the parameters named, each of shape (n, s, *shape)."""
     parameters = {name: network.trained[name] for name in names}
 
-    def of_row(values: dict[str, Tensor], row: Tensor) -> Tensor:
-        return network(row[None], values)[0, outputs]
+    def of_row(values: dict[str, Tensor], row: tuple[Tensor, ...]) -> Tensor:
+        return network(x.like([tensor[None] for tensor in row]), values)[0, outputs]
 
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
             found: dict[str, Tensor] = vmap(jacrev(of_row), (None, 0))(
-                {name: parameter.detach() for name, parameter in parameters.items()}, x
+                {name: parameter.detach() for name, parameter in parameters.items()}, tuple(x.tensors.values())
             )
     except (RuntimeError, ValueError, TypeError, NotImplementedError):  # vmap does not know all that autograd knows
         return _row_by_row(network, parameters, x, outputs)
     return found if _agrees(network, found, x, outputs) else _row_by_row(network, parameters, x, outputs)
 
 
-def _agrees(network: Network, found: dict[str, Tensor], x: Tensor, outputs: slice) -> bool:
+def _agrees(network: Network, found: dict[str, Tensor], x: Inputs, outputs: slice) -> bool:
     """Compare a random combination of all derivatives with plain autograd's, in one backward pass.
 
     Batching rules of vmap can be wrong without an error: PReLU's is in torch 2.13, where there are as many rows as outputs.
+    And a module may compute otherwise when it sees that its weights are no parameters.
     """
     parameters = [network.trained[name] for name in found]
     with torch.enable_grad():
@@ -46,6 +48,8 @@ def _agrees(network: Network, found: dict[str, Tensor], x: Tensor, outputs: slic
         weights = torch.randn(values.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(values)
         gradients = torch.autograd.grad(values, parameters, weights, allow_unused=True, materialize_grads=True)
     for derivative, gradient in zip(found.values(), gradients, strict=True):
+        if derivative.numel() != weights.numel() * gradient.numel():
+            return False
         rows = derivative.reshape(weights.numel(), -1)
         if bool(
             (weights.flatten() @ rows - gradient.flatten()).norm() > torch.finfo(rows.dtype).eps ** 0.5 * rows.norm()
@@ -55,12 +59,12 @@ def _agrees(network: Network, found: dict[str, Tensor], x: Tensor, outputs: slic
 
 
 def _row_by_row(
-    network: Network, parameters: dict[str, torch.nn.Parameter], x: Tensor, outputs: slice
+    network: Network, parameters: dict[str, torch.nn.Parameter], x: Inputs, outputs: slice
 ) -> dict[str, Tensor]:
     rows: dict[str, list[Tensor]] = {name: [] for name in parameters}
     with torch.enable_grad():
-        for row in x:
-            values = network(row[None])[0, outputs]
+        for row in range(len(x)):
+            values = network(x[row : row + 1])[0, outputs]
             for value in values:
                 gradients = torch.autograd.grad(
                     value, list(parameters.values()), retain_graph=True, materialize_grads=True, allow_unused=True
@@ -70,7 +74,7 @@ def _row_by_row(
     return {name: torch.stack(found).unflatten(0, (len(x), -1)) for name, found in rows.items()}
 
 
-def jacobian_gram(survey: Survey, names: Sequence[str], x1: Tensor, x2: Tensor | None, total: Total) -> None:
+def jacobian_gram(survey: Survey, names: Sequence[str], x1: Inputs, x2: Inputs | None, total: Total) -> None:
     """Add the kernel of the parameters named: derivatives of tiles of rows, in blocks of parameters and outputs."""
     network = survey.network
     for block, s, rows in _plan(survey, names):
@@ -87,7 +91,7 @@ def jacobian_gram(survey: Survey, names: Sequence[str], x1: Tensor, x2: Tensor |
                             total.add(name, value, (rows1, outputs1), (rows2, outputs2))
 
 
-def jacobian_diag(survey: Survey, names: Sequence[str], x: Tensor, diagonal: Diagonal) -> None:
+def jacobian_diag(survey: Survey, names: Sequence[str], x: Inputs, diagonal: Diagonal) -> None:
     """Add the squared norms of the derivatives in the parameters named."""
     for block, s, rows in _plan(survey, names):
         for outputs in slices(survey.outputs, s):

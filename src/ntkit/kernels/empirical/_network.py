@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ntkit.common import check_batches, check_finite, check_pair
+from ntkit.common import check_batches, check_finite, check_module, check_pair, restored_tensors
 from ntkit.errors import InputError, InputTypeError
+
+from ._inputs import Batch, Inputs, as_inputs
 
 __all__ = ["Network", "Output", "check_modes"]
 
@@ -28,10 +30,13 @@ class Network:
         Read at every call, so a kernel follows the training of its module.
     output
         Which outputs: see :func:`ntkit.empirical`.
+    read
+        Takes what the module returns to the tensor of its outputs, shape (n, ...); None: the module returns that tensor.
     """
 
     module: nn.Module
     output: Output
+    read: Callable[[Any], Tensor] | None = None
 
     @property
     def trained(self) -> dict[str, nn.Parameter]:
@@ -43,15 +48,25 @@ class Network:
         """Whether the kernel keeps the outputs apart."""
         return self.output == "full"
 
-    def __call__(self, x: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
+    def values(self, x: Batch | Inputs, parameters: Mapping[str, Tensor] | None = None) -> Any:
+        """Give what the module returns, read by ``read``, with the module's parameters or those given in their place."""
+        inputs = as_inputs(x)
+        if parameters is None:
+            returned = self.module(*inputs.args, **inputs.kwargs)
+        else:
+            with restored_tensors(self.module):
+                returned = functional_call(self.module, dict(parameters), inputs.args, dict(inputs.kwargs))
+        return returned if self.read is None else self.read(returned)
+
+    def __call__(self, x: Batch | Inputs, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
         """Give the outputs asked for, shape (n, c), with the module's parameters or those given in their place."""
-        values: Tensor = self.module(x) if parameters is None else functional_call(self.module, dict(parameters), (x,))
+        values: Tensor = self.values(x, parameters)
         values = values.flatten(1) if values.ndim > 1 else values[:, None]
         if self.output == "sum":
             return values.sum(1, keepdim=True)
         return values[:, [self.output]] if isinstance(self.output, int) else values
 
-    def check(self, x1: Tensor, x2: Tensor | None, trained: bool) -> None:
+    def check(self, x1: Batch | Inputs, x2: Batch | Inputs | None, trained: bool) -> None:
         """Refuse inputs and modules that have no kernel.
 
         Raises
@@ -63,54 +78,39 @@ class Network:
             Inputs that are empty or not finite; a module that draws random numbers, mixes rows, has no trained parameters
             (where ``trained``), or whose output is not one differentiable tensor with a row for each input.
         """
+        check_module(self.module)
         parameter = next(self.module.parameters(), None)
-        if any(isinstance(p, nn.UninitializedParameter) for p in self.module.parameters()):
-            raise InputError("the module has lazy layers without sizes yet. Run it once: module(x).")
         if parameter is None or (trained and not self.trained):
             raise InputError(
                 "the module must have a parameter that requires gradients: without one its tangent kernel is zero. "
                 f"Got {sum(1 for _ in self.module.parameters())} parameters, all frozen. Write module.requires_grad_()."
             )
-        batches = {"x": x1} if x2 is None else {"x1": x1, "x2": x2}
-        for name, x in batches.items():
-            if isinstance(x, Tensor) and x.device != parameter.device:
-                raise InputTypeError(
-                    f"{name} must be on the device of the module's parameters, {parameter.device}. Got {x.device}. "
-                    f'Write {name}.to("{parameter.device}").'
-                )
-        if isinstance(x1, Tensor) and isinstance(x2, Tensor | None) and not x1.is_floating_point():
-            _check_integers(batches)
-            if x2 is not None:
-                check_pair(x1, x2)
-        else:
-            check_batches(x1, x2)
-            if x1.dtype != parameter.dtype:
-                raise InputTypeError(
-                    f"x must have the dtype of the module's parameters, {parameter.dtype}. Got {x1.dtype}. "
-                    f"Write x.to({parameter.dtype}), or module.to({x1.dtype})."
-                )
-        for name, x in batches.items():
-            if x.requires_grad and torch.is_grad_enabled():
-                raise InputTypeError(
-                    f"{name} must not require gradients: empirical kernels are not differentiable in their inputs. "
-                    f"Write {name}.detach()."
-                )
+        first, second = as_inputs(x1), None if x2 is None else as_inputs(x2)
+        names = list(first.tensors)
+        if second is not None and list(second.tensors) != names:
+            raise InputError(f"x1 and x2 must hold the same arguments. Got {names} and {list(second.tensors)}.")
+        for name in names:
+            pair = (first.tensors[name], None if second is None else second.tensors[name])
+            _check_tensors(name, pair, parameter)
         check_modes(self.module)
-        self._check_output(larger(x1, x2)[:3])
+        self._check_output(larger(first, second)[:3])
 
-    def _check_output(self, x: Tensor) -> None:
+    def _check_output(self, x: Inputs) -> None:
         before = _random_state(x.device)
         try:
             with torch.no_grad():
-                values, alone = self.module(x), self.module(x[:1])
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            kind = "" if x.is_floating_point() else f" ({x.dtype}: write x.to(dtype) if the module takes no integers)"
-            wrong = InputError if x.is_floating_point() else InputTypeError
-            raise wrong(f"the module cannot run on inputs of shape {tuple(x.shape)}{kind}: {error}") from error
+                values, alone = self.values(x), self.values(x[:1])
+        except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+            tensors = x.tensors.values()
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+            integers = [tensor.dtype for tensor in tensors if not tensor.is_floating_point()]
+            kind = f" ({integers[0]}: write x.to(dtype) if the module takes no integers)" if integers else ""
+            wrong = InputTypeError if integers else InputError
+            raise wrong(f"the module cannot run on inputs of shape {shapes}{kind}: {error}") from error
         if not isinstance(values, Tensor):
             raise InputError(
                 f"the module's output must be one tensor. Got {type(values).__name__}. "
-                "Wrap the module in one that returns the output whose kernel you want."
+                "Say which part of it is meant, such as output=lambda out: out.logits or output=lambda out: out[0]."
             )
         if values.ndim == 0 or len(values) != len(x) or len(alone) != 1 or values[:1].numel() == 0:
             raise InputError(
@@ -135,9 +135,39 @@ class Network:
             raise InputError(f"output must be an index below the module's {k} outputs. Got {self.output}.")
 
 
-def larger(x1: Tensor, x2: Tensor | None) -> Tensor:
+def larger(x1: Inputs, x2: Inputs | None) -> Inputs:
     """Give the batch of more rows: one row does not show where a module keeps its batch, or whether it mixes rows."""
     return x1 if x2 is None or len(x1) >= len(x2) else x2
+
+
+def _check_tensors(name: str, pair: tuple[Tensor, Tensor | None], parameter: nn.Parameter) -> None:
+    """Refuse one argument of the module, of both batches."""
+    x1, x2 = pair
+    names = (f"{name}1", f"{name}2") if name == "x" else (f"{name} of x1", f"{name} of x2")
+    batches = {name: x1} if x2 is None else dict(zip(names, (x1, x2), strict=True))
+    for label, x in batches.items():
+        if x.device != parameter.device:
+            raise InputTypeError(
+                f"{label} must be on the device of the module's parameters, {parameter.device}. Got {x.device}. "
+                f'Write {label}.to("{parameter.device}").'
+            )
+    if x1.is_floating_point():
+        check_batches(x1, x2)
+        if x1.dtype != parameter.dtype:
+            raise InputTypeError(
+                f"{name} must have the dtype of the module's parameters, {parameter.dtype}. Got {x1.dtype}. "
+                f"Write {name}.to({parameter.dtype}), or module.to({x1.dtype})."
+            )
+    else:
+        _check_integers(batches)
+        if x2 is not None:
+            check_pair(x1, x2)
+    for label, x in batches.items():
+        if x.requires_grad and torch.is_grad_enabled():
+            raise InputTypeError(
+                f"{label} must not require gradients: empirical kernels are not differentiable in their inputs. "
+                f"Write {label}.detach()."
+            )
 
 
 def check_finite_output(values: Tensor) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from ntkit.common import check_gram_memory, mirror_upper
+
 from ._survey import Survey
 
 __all__ = ["Diagonal", "Total", "slices"]
@@ -27,7 +29,10 @@ class Total:
     def __init__(self, survey: Survey, n1: int, n2: int, keys: Mapping[str, str]) -> None:
         self._outputs, self._full, self.keys = survey.outputs, survey.network.full, keys
         size = (n1, self._outputs, n2, self._outputs) if self._full else (n1, n2)
-        self.values = {key: survey.like.new_zeros(size) for key in dict.fromkeys(keys.values())}
+        apart, like = self._outputs if self._full else 1, survey.like
+        matrices = len(set(keys.values()))
+        check_gram_memory(n1 * apart, n2 * apart, like.dtype, like.device, matrices=matrices)
+        self.values = {key: like.new_zeros(size) for key in dict.fromkeys(keys.values())}
 
     def add(self, name: str, value: Tensor, first: Block, second: Block) -> None:
         """Add a parameter's kernel between two blocks: of each pair of outputs, or its sum over outputs."""
@@ -41,7 +46,7 @@ class Total:
         """Give the matrices; of a symmetric one only the lower triangle needs to have been added."""
         matrices = {key: value.flatten(2).flatten(0, 1) if self._full else value for key, value in self.values.items()}
         if symmetric:
-            return {key: matrix.tril() + matrix.tril(-1).T for key, matrix in matrices.items()}
+            return {key: mirror_upper(matrix.mT).mT for key, matrix in matrices.items()}
         return matrices
 
 

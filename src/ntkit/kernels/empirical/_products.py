@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.func import jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ._inputs import Inputs
 from ._jacobian import jacobian_diag
 from ._parameter_sums import Diagonal, Total, slices
 from ._structured import structured_diag
@@ -19,7 +20,7 @@ from ._survey import Survey
 __all__ = ["TangentOperator", "product_gram"]
 
 
-def backward(survey: Survey, names: Sequence[str], x: Tensor, weights: Tensor) -> dict[str, Tensor]:
+def backward(survey: Survey, names: Sequence[str], x: Inputs, weights: Tensor) -> dict[str, Tensor]:
     """Give J(x)^T weights for weights (n, c), by parameter."""
     trained = survey.network.trained
     parameters = [trained[name] for name in names]
@@ -34,14 +35,14 @@ def backward(survey: Survey, names: Sequence[str], x: Tensor, weights: Tensor) -
     return dict(zip(names, totals, strict=True))
 
 
-def forward(survey: Survey, x: Tensor, tangents: dict[str, Tensor]) -> Tensor:
+def forward(survey: Survey, x: Inputs, tangents: dict[str, Tensor]) -> Tensor:
     """Give J(x) tangents, shape (n, c)."""
     trained = survey.network.trained
     parameters = {name: trained[name].detach() for name in tangents}
     results = []
     for rows in _chunks(survey, len(x)):
 
-        def outputs(values: dict[str, Tensor], part: Tensor = x[rows]) -> Tensor:
+        def outputs(values: dict[str, Tensor], part: Inputs = x[rows]) -> Tensor:
             return survey.network(part, values)
 
         try:
@@ -80,7 +81,7 @@ def _plain_attention() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def product_gram(survey: Survey, names: Sequence[str], x1: Tensor, x2: Tensor | None, total: Total) -> None:
+def product_gram(survey: Survey, names: Sequence[str], x1: Inputs, x2: Inputs | None, total: Total) -> None:
     """Add the kernel of the parameters named, column by column; under one name, for a product does not tell them apart."""
     c, full = survey.outputs, survey.network.full
     other = x1 if x2 is None else x2
@@ -101,9 +102,9 @@ class TangentOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
     With the outputs averaged over, a product is (1/c) sum_o J_o (J_o^T v): a pair of passes for each output.
     """
 
-    def __init__(self, x: Tensor, survey: Survey) -> None:
-        super().__init__(x, survey=survey)
-        self.x, self.survey = x, survey
+    def __init__(self, *tensors: Tensor, inputs: Inputs, survey: Survey) -> None:
+        super().__init__(*tensors, inputs=inputs, survey=survey)
+        self.x, self.survey = inputs.like(tensors), survey
 
     @property
     def dtype(self) -> torch.dtype | None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ntkit.errors import InputError
 
+from ._inputs import Inputs
 from ._layers import Call, captured, contract, layer_diag, layer_gram, read_gradients, read_patches
 from ._parameter_sums import Diagonal, Total, slices
 from ._survey import Structured, Survey
@@ -25,7 +26,7 @@ class Side:
     calls: list[Call]
 
     @classmethod
-    def of(cls, survey: Survey, x: Tensor) -> Side:
+    def of(cls, survey: Survey, x: Inputs) -> Side:
         """Run the network on some rows."""
         with torch.enable_grad(), captured([layer.layer for layer in survey.layers], differentiate=True) as calls:
             values = survey.network(x)
@@ -57,7 +58,7 @@ class Side:
         ]
 
 
-def structured_gram(survey: Survey, x1: Tensor, x2: Tensor | None, total: Total) -> None:
+def structured_gram(survey: Survey, x1: Inputs, x2: Inputs | None, total: Total) -> None:
     """Add the kernel of the structured layers, in tiles of rows and groups of outputs that the byte budget allows."""
     if not survey.layers:
         return
@@ -105,7 +106,7 @@ def _add_layer(
         total.add(layer.bias.name, layer.bias.scale**2 * contract(g1.sum(4), g2.sum(4), full), block1, block2)
 
 
-def structured_diag(survey: Survey, x: Tensor, diagonal: Diagonal) -> None:
+def structured_diag(survey: Survey, x: Inputs, diagonal: Diagonal) -> None:
     """Add the squared norms of the derivatives in the structured layers' parameters."""
     if not survey.layers:
         return

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node, saved_tensors_hooks
-from torch.nn.utils import parametrize
 
+from ntkit.common import parameter_source
 from ntkit.errors import InputError
 from ntkit.trace import GainRule
 
+from ._inputs import Inputs
 from ._layers import Call, Layer, Sizes, captured, structured_layers
 from ._network import Network
 
@@ -106,7 +107,7 @@ class Survey:
         return [part.name for part in parts if part is not None] + list(self.rest)
 
 
-def survey(network: Network, x: Tensor, byte_budget: int) -> Survey:
+def survey(network: Network, x: Inputs, byte_budget: int) -> Survey:
     """Run the network forward and backward on up to three rows, and see what happens.
 
     A layer is structured if its weight is used once, by its one call; if nothing overwrites what it reads; and if each
@@ -131,7 +132,7 @@ def survey(network: Network, x: Tensor, byte_budget: int) -> Survey:
     )
 
 
-def survey_features(network: Network, x: Tensor, byte_budget: int, gains: GainRule | None = None) -> Survey:
+def survey_features(network: Network, x: Inputs, byte_budget: int, gains: GainRule | None = None) -> Survey:
     """Survey the last layer alone, trained or not, its weight and bias scaled as if they were standard normals.
 
     A plain layer has gains 1 and 0, or those of the rule from which it was drawn.
@@ -145,7 +146,7 @@ def survey_features(network: Network, x: Tensor, byte_budget: int, gains: GainRu
         )
     call = reached[-1]
     sizes = Sizes.of(call, look.rows)
-    w, b = (own_scale(call.layer, name) for name in ("weight", "bias"))
+    w, b = (_own_scale(call.layer, name) for name in ("weight", "bias"))
     if w is None and gains is not None:
         path = next(path for path, layer in network.module.named_modules() if layer is call.layer)
         own = gains(path, sizes.fan_in, call.layer.bias is not None, True, True)
@@ -202,7 +203,7 @@ class Look:
         )
 
 
-def _look(network: Network, x: Tensor, differentiate: bool) -> Look:
+def _look(network: Network, x: Inputs, differentiate: bool) -> Look:
     saved: dict[int, int] = {}
     own = {tensor.untyped_storage().data_ptr() for tensor in (*network.module.parameters(), *network.module.buffers())}
 
@@ -212,7 +213,7 @@ def _look(network: Network, x: Tensor, differentiate: bool) -> Look:
             saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    layers = list(structured_layers(network.module).values())
+    layers = [layer for layer in structured_layers(network.module).values() if _plain_call(layer)]
     with torch.enable_grad():
         with captured(layers, differentiate) as calls, saved_tensors_hooks(pack, lambda tensor: tensor):
             values = network(x)
@@ -223,6 +224,12 @@ def _look(network: Network, x: Tensor, differentiate: bool) -> Look:
             )
         local = _locality(calls, values)
     return Look(values, calls, local, *_walk(values), sum(saved.values()) // len(x))
+
+
+def _plain_call(layer: nn.Module) -> bool:
+    """Whether a call of a layer is its class's forward and nothing else: no hooks, no forward of its own."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return not any(hooks) and "forward" not in vars(layer)
 
 
 def _walk(values: Tensor) -> tuple[Counter[int], set[Node]]:
@@ -270,43 +277,13 @@ def _locality(calls: list[Call], values: Tensor) -> list[bool]:
 
 def _part(layer: Layer, name: str, names: dict[int, str], uses: Counter[int]) -> Scaled | None:
     """Give a layer's weight or bias if it is trained, used once, and used as it is or times a number."""
-    if getattr(layer, name) is None:
+    source = parameter_source(layer, name)
+    if source is None or source.scale is None or uses[id(source.parameter)] != 1 or id(source.parameter) not in names:
         return None
-    parameter, scale = scaled_parameter(layer, name)
-    if scale is None or uses[id(parameter)] != 1 or id(parameter) not in names:
-        return None
-    return Scaled(names[id(parameter)], scale)
+    return Scaled(names[id(source.parameter)], source.scale)
 
 
-def own_scale(layer: Layer, name: str) -> float | None:
-    """Give the number by which a layer's parametrisation multiplies its weight or bias, None where it does not."""
-    parametrized = getattr(layer, name) is not None and parametrize.is_parametrized(layer, name)
-    return scaled_parameter(layer, name)[1] if parametrized else None
-
-
-def scaled_parameter(layer: Layer, name: str) -> tuple[Tensor, float | None]:
-    """Give the parameter behind a layer's weight or bias and the number it is multiplied by, None where that is no number.
-
-    A parametrisation is a multiplication by c exactly if its derivative times a random vector v is c v: only multiples of
-    the identity have almost every vector as an eigenvector.
-    """
-    value: Tensor = getattr(layer, name)
-    if not parametrize.is_parametrized(layer, name):
-        return value, 1.0
-    table = layer.parametrizations
-    assert isinstance(table, nn.ModuleDict)
-    original = dict(table[name].named_parameters(recurse=False)).get("original")
-    if original is None or original.shape != value.shape:
-        return value, None
-    leaf = original.detach().requires_grad_()
-    with torch.enable_grad():
-        image = leaf
-        for step in table[name].children():
-            image = step(image)
-        if image.shape != leaf.shape or not image.requires_grad:
-            return original, None
-        direction = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(leaf)
-        (product,) = torch.autograd.grad(image, leaf, direction)
-    scale = float((product * direction).sum() / (direction * direction).sum())
-    exact = (product - scale * direction).abs() <= 4 * torch.finfo(leaf.dtype).eps * abs(scale) * direction.abs()
-    return original, scale if bool(exact.all()) else None
+def _own_scale(layer: Layer, name: str) -> float | None:
+    """Give the number by which the NTK parametrisation multiplies a layer's weight or bias, None where it does not."""
+    source = parameter_source(layer, name)
+    return None if source is None or source.scaling is None else source.scale

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import torch
-from numpy.polynomial import legendre
-from scipy.special import ive
 from torch import Tensor, nn
 
-from ntkit.dynamics import GradientFlow, flow_filter
+from ntkit.dynamics import GradientFlow
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import BYTE_BUDGET
-from ntkit.solvers import Spectrum, decompose
+from ntkit.solvers import decompose
 
-from ._module import ModuleHierarchy
-from ._source import HierarchySource
+from ._hierarchy_source import HierarchySource
+from ._kernel_motion import KernelMotion, Progress
+from ._module_hierarchy import ModuleHierarchy
 
 __all__ = ["FiniteWidthCorrection", "finite_width_correction"]
 
-Progress = Callable[[int, int], None]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,22 @@ class FiniteWidthCorrection:
         return self.leading + self.correction
 
 
+def _accepts_network(function: Callable[P, R]) -> Callable[P, R]:
+    """Take the argument ``module`` under its old name, ``network``, with a warning."""
+
+    @wraps(function)
+    def accepting(*args: P.args, **kwargs: P.kwargs) -> R:
+        if "network" in kwargs:
+            warnings.warn("network= is now called module=. Write module=...", DeprecationWarning, stacklevel=2)
+            kwargs["module"] = kwargs.pop("network")
+        return function(*args, **kwargs)
+
+    return accepting
+
+
+@_accepts_network
 def finite_width_correction(
-    network: nn.Module | HierarchySource,
+    module: nn.Module | HierarchySource,
     x: Tensor,
     y: Tensor,
     x_test: Tensor | None = None,
@@ -77,33 +94,39 @@ def finite_width_correction(
 
     Parameters
     ----------
-    network
+    module
         A module, as in :func:`ntkit.tangent_hierarchy`; or a source of the hierarchy bound to ``x``, such as
         :class:`ntkit.labels.ModuleHierarchy`, which is taken as that of a network that starts at zero.
     x, y
         Training inputs, shape (n, ...), and targets, shape (n,).
     x_test
-        Inputs to predict, shape (n_test, ...); None: the training inputs.
+        Inputs to predict, shape (n_test, ...). Default None: the training inputs.
     t
         Times of gradient flow on :math:`\frac12 \sum (f - y)^2`, a **sum** over points as in :func:`ntkit.train`; infinity is
-        training to the end. The correction is small, and of use, while :math:`K^{(1)}_t` is small beside K2.
+        training to the end, the default. The correction is small, and of use, while :math:`K^{(1)}_t` is small beside K2.
     n_samples, generator
         The mean over so many networks, drawn as by :func:`ntkit.monte_carlo`, each corrected by its own hierarchy and
-        start, so that every correlation among them is kept; 0: the module with its present parameters.
+        start, so that every correlation among them is kept. Default 0 and None: the module with its present parameters.
     centre
-        Train f - f_0, which starts at zero, as ``ntkit.train(centre=True)`` does.
+        Train f - f_0, which starts at zero, as ``ntkit.train(centre=True)`` does. Default False.
     output
-        Which output of a module with several.
+        Which output of a module with several. Default None: there is one.
     nodes
-        Times for each doubling of t from one over H's largest eigenvalue on; 8 give about ten digits, 6 eight.
+        Times for each doubling of t from one over H's largest eigenvalue on, default 8; 8 give about ten digits, 6 eight.
     byte_budget
-        Bytes that may be held at a time, about.
+        About how many bytes may be held at a time, default ``ntkit.kernels.BYTE_BUDGET``.
     progress
-        Called with the times done and the times there are.
+        Called with the times done and the times there are. Default None.
 
     Returns
     -------
     FiniteWidthCorrection
+
+    See Also
+    --------
+    ntkit.GradientFlow : The predictions of the constant kernel, of any time.
+    ntkit.train : Trains the network itself.
+    ntkit.tangent_hierarchy : The kernels that move the tangent kernel.
 
     Raises
     ------
@@ -118,25 +141,25 @@ def finite_width_correction(
     >>> net = ntkit.initialize(net, generator=torch.Generator().manual_seed(0))
     >>> x, y = torch.eye(2, dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
     >>> found = ntkit.finite_width_correction(net, x, y, t=1.0)
-    >>> run = ntkit.train(net, x, y[:, None], method="flow", time=1.0)
+    >>> run = ntkit.train(net, x, y[:, None], ntkit.Schedule("flow", time=1.0))
     >>> true = run.predictions[-1][:, 0]
     >>> bool((found.prediction - true).norm() < 0.1 * (found.leading - true).norm())
     True
     """
     if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 2:
         raise InputError(f"nodes must be at least 2 times for each doubling. Got {nodes!r}.")
-    if not isinstance(network, nn.Module):
-        if not all(callable(getattr(network, name, None)) for name in ("second", "third", "fourth")):
+    if not isinstance(module, nn.Module):
+        if not all(callable(getattr(module, name, None)) for name in ("second", "third", "fourth")):
             raise InputTypeError(
-                f"network must be a torch.nn.Module or a source of the hierarchy. Got {type(network).__name__}. "
+                f"module must be a torch.nn.Module or a source of the hierarchy. Got {type(module).__name__}. "
                 "Write ntkit.labels.ModuleHierarchy(module, x)."
             )
         if n_samples or centre or output is not None:
             raise InputError(
                 "n_samples, centre and output are for a module. Leave them out with a source of the hierarchy."
             )
-        return _corrected(network, x, y, x_test, t, None, None, nodes, progress)
-    drawn = ModuleHierarchy(network, x, n_samples, generator, output=output, byte_budget=byte_budget)
+        return _corrected(module, x, y, x_test, t, None, None, nodes, progress)
+    drawn = ModuleHierarchy(module, x, n_samples, generator, output=output, byte_budget=byte_budget)
     count = max(1, n_samples)
     found = []
     for number, one in enumerate(drawn.networks()):
@@ -179,7 +202,7 @@ def _corrected(
         )
     leading = flow.predict(None if x_test is None else cross, t, f0_test)
     start = -y if f0 is None else f0 - y
-    motion = _Motion(source, x, x_test, spectrum, spectrum.vectors.T @ start, nodes)
+    motion = KernelMotion(source, x, x_test, spectrum, spectrum.vectors.T @ start, nodes)
     found = motion.at(times, progress)
     states = [found[time] for time in times]
     if x_test is None:
@@ -187,129 +210,6 @@ def _corrected(
     else:
         rows = [-state.driven - cross @ (spectrum.vectors @ state.summed) for state in states]
     return FiniteWidthCorrection(leading, torch.stack(rows).reshape(leading.shape))
-
-
-@dataclass(frozen=True)
-class _State:
-    r"""The correction at a time s, in the eigenbasis of H.
-
-    Attributes
-    ----------
-    time
-        s.
-    outputs
-        :math:`V^T f^{(1)}_s(X)`, shape (n,).
-    summed
-        :math:`V^T \int_0^s f^{(1)}(X)`, shape (n,).
-    driven
-        :math:`\int_0^s K^{(1)}_u(x_{test}, X)\, r_u\, du`, shape (n_test,).
-    fourth
-        :math:`\int_0^s r^T K_4 a` of all points and the training points, shape (n + n_test, n).
-    """
-
-    time: float
-    outputs: Tensor
-    summed: Tensor
-    driven: Tensor
-    fourth: Tensor
-
-
-class _Motion:
-    """The integral over time: in panels that double in length, a polynomial of the time in each."""
-
-    def __init__(
-        self, source: HierarchySource, x: Tensor, x_test: Tensor | None, spectrum: Spectrum, start: Tensor, nodes: int
-    ) -> None:
-        self.source, self.x = source, x
-        self.points = x if x_test is None else torch.cat([x, x_test])
-        self.values, self.vectors, self.start = spectrum.clean, spectrum.vectors, start
-        points, weights = (torch.tensor(values).to(start) for values in legendre.leggauss(nodes))
-        basis = torch.tensor(legendre.legvander(points.double().cpu().numpy(), nodes)).to(start)  # P_l(x_j) at (j, l)
-        orders = torch.arange(nodes).to(start)
-        self.nodes, self.weights = points, weights
-        # The coefficients c_l of the polynomial through values at the nodes are transform @ values.
-        self.transform = (orders + 0.5)[:, None] * weights * basis[:, :-1].T
-        # From -1 to x, P_l integrates to (P_{l+1} - P_{l-1}) / (2l + 1), and P_0 to 1 + x.
-        partial = (basis[:, 2:] - basis[:, :-2]) / (2 * orders[1:] + 1)
-        self.partial = torch.cat([1 + points[:, None], partial], 1) @ self.transform
-
-    def at(self, times: list[float], progress: Progress | None) -> dict[float, _State]:
-        """Give the state at each of the times."""
-        smallest, largest = float(self.values[0]), float(self.values[-1])
-        settled = (5 - math.log(torch.finfo(self.values.dtype).eps)) / smallest if smallest > 0 else math.inf
-        finite = [settled if math.isinf(time) else time for time in times]
-        breaks = _breaks(finite, 0.5 / largest)
-        state = _State(
-            0.0,
-            torch.zeros_like(self.start),
-            torch.zeros_like(self.start),
-            self.start.new_zeros(len(self.points) - len(self.x)),
-            self.start.new_zeros(len(self.points), len(self.x)),
-        )
-        states = {0.0: state}
-        for number, end in enumerate(breaks, 1):
-            state = states[end] = self._panel(state, end)
-            if progress is not None:
-                progress(number, len(breaks))
-        found = {time: states[end] for time, end in zip(times, finite, strict=True)}
-        if math.inf in found:
-            # From there on nothing drives the correction, and what is left of it decays.
-            last = found[math.inf]
-            summed = last.summed + last.outputs / self.values
-            found[math.inf] = _State(math.inf, torch.zeros_like(self.start), summed, last.driven, last.fourth)
-        return found
-
-    def _panel(self, state: _State, end: float) -> _State:
-        """Go on from a state to a time."""
-        h, n = end - state.time, len(self.x)
-        after = (1 + self.nodes) * (h / 2)
-        decay = torch.stack([torch.exp(-self.values * (state.time + float(s))) for s in after])
-        integral = torch.stack([flow_filter(self.values, state.time + float(s)) for s in after])
-        residuals = (decay * self.start) @ self.vectors.T  # r at the nodes, (nodes, n)
-        moved = (integral * self.start) @ self.vectors.T  # a at the nodes
-        driven = state.fourth @ residuals.T  # K^(1) r at the nodes, (n + n_test, nodes)
-        fourth = state.fourth
-        for j, (residual, a) in enumerate(zip(residuals, moved, strict=True)):
-            driven[:, j] -= self.source.third(self.points, self.x, a) @ residual
-            rate = self.source.fourth(self.points, self.x, residual[None], a[None])
-            driven += (h / 2) * self.partial[:, j] * (rate @ residuals.T)
-            fourth = fourth + (h / 2) * self.weights[j] * rate
-        modes = self.vectors.T @ driven[:n]
-        once, twice = self._kernels(h)
-        return _State(
-            end,
-            torch.exp(-self.values * h) * state.outputs - (once * modes).sum(1),
-            state.summed + flow_filter(self.values, h) * state.outputs - (twice * modes).sum(1),
-            state.driven + driven[n:] @ self.weights * (h / 2),
-            fourth,
-        )
-
-    def _kernels(self, h: float) -> tuple[Tensor, Tensor]:
-        r"""Give the weights of a panel's nodes in the integrals of :math:`e^{-\lambda (h - s)}` and of its own integral.
-
-        Both of shape (n, nodes), exact for polynomials however large :math:`\lambda h` is:
-        :math:`\int_{-1}^1 e^{-z(1-x)} P_l = 2 \sqrt{\pi / 2z}\, e^{-z} I_{l+1/2}(z)`.
-        """
-        z = (self.values.double() * h / 2).clamp_min(1e-12).cpu()[:, None]
-        orders = torch.arange(len(self.nodes), dtype=torch.float64) + 0.5
-        bessel = torch.as_tensor(ive(orders.numpy(), z.numpy()))
-        moments = (2 * (math.pi / (2 * z)).sqrt() * bessel).to(self.start)
-        once = (h / 2) * moments @ self.transform
-        plain = (h / 2) * self.weights
-        left = (1 - self.nodes) * (h / 2)
-        # The difference cancels where lambda h is small; there the nodes resolve the function itself.
-        smooth = plain * torch.stack([flow_filter(self.values, float(s)) for s in left], 1)
-        far = (self.values * h > 1)[:, None]
-        return once, torch.where(far, (plain - once) / torch.where(far, self.values[:, None], 1), smooth)
-
-
-def _breaks(times: list[float], first: float) -> list[float]:
-    """Give the ends of the panels: the times, and a sequence that doubles."""
-    last, ends = max(times), set(times)
-    while first < last:
-        ends.add(first)
-        first *= 2
-    return sorted(ends - {0.0})
 
 
 def _later(progress: Progress, number: int, count: int) -> Progress:

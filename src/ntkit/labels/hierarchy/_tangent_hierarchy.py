@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import AccuracyWarning, InputError, InputTypeError
 from ntkit.kernels import Kernel, check_batches, check_pair
 
-from ._module import ModuleHierarchy
-from ._source import HierarchySource
-from ._time import Residuals, check_time
-from ._two_layer import TwoLayerHierarchy, check_activation
+from ._accuracy import Accuracy, draw_until, measure
+from ._hierarchy_source import HierarchySource
+from ._module_hierarchy import ModuleHierarchy
+from ._residuals import Residuals, check_time
+from ._two_layer_hierarchy import TwoLayerHierarchy, check_activation
 
 __all__ = ["TangentHierarchy"]
 
 
 class TangentHierarchy(Kernel):
-    r"""The kernel of a network while it trains on labelled data, to the first order in 1 / width (000, eq. 5 and Prop. A.2).
+    r"""The kernel of a network while it trains on labelled data, to first order in 1 / width.
 
-    In gradient flow of the loss sum_i (f(x_i) - y_i)^2 / (2 n) the tangent kernel K2 moves by K3, and K3 by K4 (000, eq. 3).
-    With K4 held, and the residuals those of the kernel H = E K2 on the training points, y - h_t = exp(-t H / n) y, the kernel
-    at time t is
+    This is LANTK-NTH of Chen, He and Su (2020, eq. 5 and Prop. A.2). In gradient flow of the summed loss
+    :math:`\frac12 \sum_i (f(x_i) - y_i)^2` the tangent kernel K2 moves by K3, and K3 by K4 (their eq. 3). With K4 held, and the
+    residuals those of the kernel H = E K2 on the training points, :math:`y - h_t = e^{-t H} y`, the kernel at time t is
 
-    .. math:: K_t(x, x') = E K_2(x, x') + \frac{1}{n^2} \int_0^t \int_0^u
+    .. math:: K_t(x, x') = E K_2(x, x') + \int_0^t \int_0^u
         (y - h_u)^\top E K_4(x, x', \cdot, \cdot) (y - h_v) \, dv \, du,
 
-    quadratic in the labels, and at t = infinity it is eq. (5) of the paper. In the eigenvectors of H, with eigenvalues d, the
-    weights of E K4 are y_k y_l / (d_k (d_k + d_l)) there; as a matrix they have a numerical rank of ten or twenty, so that
-    E K4 is only ever contracted with as many pairs of vectors.
+    quadratic in the labels. At t = infinity it is their eq. (5). In the eigenvectors of H, with eigenvalues d, the weights of
+    E K4 are then :math:`y_k y_l / (d_k (d_k + d_l))`. As a matrix they have a numerical rank of ten or twenty, so E K4 is
+    only ever contracted with as many pairs of vectors.
 
-    The expectations are either those of a two-layer network f(x) = a . sigma(W x) / sqrt(width), a and W standard normal, over
-    random neurons (``activation``), or means over random networks of any architecture (``module``). For the ReLU E K4 is
-    infinite where a training point is parallel to x or x', so at every training point, and its finite part is taken: see
+    The expectations are either those of a two-layer network f(x) = a . sigma(W x) / sqrt(width), a and W standard normal,
+    over random neurons (``activation``), or means over random networks of any architecture (``module``). For the ReLU E K4
+    is infinite where a training point is parallel to x or x', so at every training point, and its finite part is taken: see
     :class:`~ntkit.labels.TwoLayerHierarchy`.
 
     The kernel need not be positive semidefinite: the label part, of the order of 1 / width, is not.
@@ -45,29 +47,50 @@ class TangentHierarchy(Kernel):
     ----------
     activation
         ``"relu"``, ``"erf"``, ``"gelu"``, ``"sigmoid"``, ``"silu"``, ``"sin"``, ``"softplus"``, ``"tanh"``, or a smooth
-        elementwise function. Leave it out where a module is given.
+        elementwise function. Default None: a ``module`` is given instead.
     module
-        Any module of one output, in place of the two-layer network.
+        Any module of one output, in place of the two-layer network. Default None.
     width
-        The width of the two-layer network. The label part is in proportion to 1 / width.
+        The width of the two-layer network, default 1024. The label part is in proportion to 1 / width.
+    rtol
+        Default 0.02. Random neurons of a two-layer network are drawn until the largest standard error of the label part on the
+        training points is at most this fraction of its largest entry. Labels along small eigenvalues of H take the most:
+        for inputs of condition number 4,000 a few hundred thousand neurons. Not used where ``n_samples`` or a module is given.
+    max_samples
+        Most neurons to draw for ``rtol``, default 2^19. An :class:`~ntkit.errors.AccuracyWarning` tells if they do not suffice.
     n_samples
-        Random neurons of the two-layer network (default 2048), or random networks (default 8; 0 for the module's own parameters).
+        The number of random neurons, whatever their error; default None, which means as many as ``rtol`` takes. With a
+        module the number of random networks, default 8; 0 for the module's own parameters.
     time
-        The training time t, infinity for training to the end.
+        The training time t, default infinity, which is training to the end. The unit of time is that of gradient flow of the
+        summed loss, as in :class:`ntkit.GradientFlow` and :func:`ntkit.train`.
     ridge
-        Added to H, relative to its mean diagonal, in the residuals.
+        Added to H, relative to its mean diagonal, in the residuals. Default 0.
     linear_term
-        Add the K3 term of Proposition A.2, linear in the labels. Its expectation is zero; a given network's
+        Add the K3 term of Proposition A.2, linear in the labels. Default False: its expectation is zero. A given network's
         (``n_samples=0``) is not.
     generator
-        Of the random neurons or networks, on the CPU.
+        Of the random neurons or networks, on the CPU. Default None, torch's global one.
 
     Attributes
     ----------
     source_
         The :class:`~ntkit.labels.HierarchySource` of the expectations, once fitted.
+    accuracy_
+        The error reached and the number of neurons, a :class:`~ntkit.labels.Accuracy`; of a two-layer network, once fitted.
     rank_
         The number of pairs of vectors that E K4 is contracted with.
+
+    See Also
+    --------
+    ntkit.LabelAware : The label-aware kernel by pairwise regression, of any base kernel.
+    ntkit.tangent_hierarchy : The kernels K2, K3, K4, ... of a given network.
+    ntkit.finite_width_correction : The predictions that follow from the moving kernel.
+    ntkit.GradientFlow : Training with a constant kernel, in the same unit of time.
+
+    References
+    ----------
+    .. [1] Chen, He, Su, "Label-Aware Neural Tangent Kernel: Toward Better Generalization and Local Elasticity", 2020.
 
     Examples
     --------
@@ -79,6 +102,8 @@ class TangentHierarchy(Kernel):
     >>> part = nth.label_part(x)
     >>> bool(part[0, 1] > part[0, 2])  # closer in the same class
     True
+    >>> nth.accuracy_.reached
+    True
     >>> torch.equal(nth.at(0.0)(x), nth.label_free(x))
     True
     """
@@ -89,6 +114,8 @@ class TangentHierarchy(Kernel):
         *,
         module: nn.Module | None = None,
         width: int = 1024,
+        rtol: float = 0.02,
+        max_samples: int = 2**19,
         n_samples: int | None = None,
         time: float = math.inf,
         ridge: float = 0.0,
@@ -104,16 +131,25 @@ class TangentHierarchy(Kernel):
             raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
         if activation is not None:
             check_activation(activation)
-        for name, value, least in (("width", width, 1), ("n_samples", n_samples, 64 if module is None else 0)):
+        least_samples = 64 if module is None else 0
+        for name, value, least in (
+            ("width", width, 1),
+            ("n_samples", n_samples, least_samples),
+            ("max_samples", max_samples, 64),
+        ):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise InputError(f"{name} must be a whole number from {least} on. Got {value!r}.")
+        if isinstance(rtol, bool) or not isinstance(rtol, int | float) or not 0 < rtol < math.inf:
+            raise InputError(f"rtol must be positive and finite, a fraction of the largest entry. Got {rtol!r}.")
         if isinstance(ridge, bool) or not isinstance(ridge, int | float) or not 0 <= ridge < math.inf:
             raise InputError(
                 f"ridge must be finite and not negative, relative to the mean diagonal of E K2. Got {ridge!r}."
             )
-        self.activation, self.module, self.width, self.n_samples = activation, module, width, n_samples
+        self.activation, self.module, self.width = activation, module, width
+        self.rtol, self.max_samples, self.n_samples = float(rtol), max_samples, n_samples
         self.time, self.ridge, self.linear_term, self.generator = check_time(time), float(ridge), linear_term, generator
         self._residuals: Residuals | None = None
+        self._accuracy: Accuracy | None = None
 
     def fit(self, x: Tensor, y: Tensor) -> TangentHierarchy:
         """Bind the kernel to training data.
@@ -129,6 +165,11 @@ class TangentHierarchy(Kernel):
         ------
         SingularKernelError
             The Gram matrix of E K2 has an eigenvalue that is zero to rounding; repeated inputs, for one.
+
+        Warns
+        -----
+        AccuracyWarning
+            ``max_samples`` neurons do not reach ``rtol``.
         """
         check_batches(x, None)
         y = _check_targets(y, x)
@@ -137,12 +178,21 @@ class TangentHierarchy(Kernel):
             self.source_: HierarchySource = ModuleHierarchy(self.module, x, count, self.generator)
         else:
             assert self.activation is not None
-            count = 2048 if self.n_samples is None else self.n_samples
+            count = self.max_samples if self.n_samples is None else self.n_samples
             self.source_ = TwoLayerHierarchy(self.activation, x, self.width, count, self.generator)
         # A module's dtype is its own; the two-layer expectations are computed in float64 whatever the inputs'.
         self._dtype = x.dtype if self.module is not None else torch.float64
         self._x, self._residuals = x, Residuals.of(self.source_.second(x.to(self._dtype)), y, self.ridge)
         self._set_time(self.time)
+        if isinstance(self.source_, TwoLayerHierarchy) and self.n_samples is None and self.time > 0:
+            u, v = self._second
+            self._accuracy = draw_until(self.source_, u, v, self.rtol, self.max_samples)
+            if not self._accuracy.reached:
+                warnings.warn(
+                    f"the label part of the tangent hierarchy has a {self._accuracy}. Raise max_samples, rtol or ridge.",
+                    AccuracyWarning,
+                    stacklevel=2,
+                )
         return self
 
     def at(self, t: float) -> TangentHierarchy:
@@ -182,11 +232,23 @@ class TangentHierarchy(Kernel):
     def standard_error(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         """Give the standard error of :meth:`label_part` over the random neurons of a two-layer network, shape (n1, n2)."""
         self._check(x1, x2)
+        return self._sampled.estimate_fourth(x1, x2, *self._second).error
+
+    @property
+    def accuracy_(self) -> Accuracy:
+        """The error of the label part on training points, and the number of neurons."""
+        self._check_fitted()
+        if self._accuracy is None:
+            self._accuracy = measure(self._sampled, *self._second)
+        return self._accuracy
+
+    @property
+    def _sampled(self) -> TwoLayerHierarchy:
         if not isinstance(self.source_, TwoLayerHierarchy):
             raise InputTypeError(
                 "only a two-layer network's random neurons have a standard error. Compare several seeds."
             )
-        return self.source_.estimate_fourth(x1, x2, *self._second).error
+        return self.source_
 
     @property
     def rank_(self) -> int:
@@ -197,6 +259,7 @@ class TangentHierarchy(Kernel):
     def _set_time(self, t: float) -> None:
         assert self._residuals is not None
         self.time = t
+        self._accuracy = None  # of other weights than before; measured when asked for
         self._first = self._residuals.first(t).to(self._dtype)
         u, v = self._residuals.second(t)
         self._second = (u.to(self._dtype), v.to(self._dtype))

@@ -1,4 +1,4 @@
-"""K4 of a two-layer network from its neurons: every term of eq. (15) of 000, contracted with the training points."""
+"""K4 of a two-layer network from its neurons: each term of eq. (15) of Chen, He and Su (2020), contracted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp
 
-__all__ = ["Contraction", "derivatives", "fourth_of_neurons", "orthogonal_neurons"]
+__all__ = ["Contraction", "derivatives", "fourth_of_neurons"]
 
 Function = Callable[[Tensor], Tensor]
 
@@ -40,17 +40,6 @@ class Contraction:
     def of(cls, x: Tensor, u: Tensor, v: Tensor) -> Contraction:
         """Collect what all terms need."""
         return cls(x, x @ x.T, u, v, u.T @ v)
-
-
-def orthogonal_neurons(d: int, count: int, generator: torch.Generator) -> Tensor:
-    """Draw weights w ~ N(0, I_d), shape (d, count), orthogonal in groups of d: each Gaussian, with less variance together."""
-    frames = []
-    for start in range(0, count, d):
-        gauss = torch.randn(d, min(d, count - start), generator=generator, dtype=torch.float64)
-        q, r = torch.linalg.qr(gauss)
-        # With the signs of diag(R) taken out Q is uniform; it depends on the columns' directions only, so their norms are free.
-        frames.append(q * (r.diagonal().sign() * gauss.norm(dim=0)))
-    return torch.cat(frames, 1)
 
 
 def derivatives(function: Function, z: Tensor, order: int) -> tuple[Tensor, ...]:

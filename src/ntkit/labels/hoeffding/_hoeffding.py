@@ -144,31 +144,38 @@ def hoeffding(
     Parameters
     ----------
     values : callable
-        Labels, shape (n,), to kernel values of any one shape S, such as
-        ``lambda y: LabelAware(base).fit(x, y)(x1, x2)``. Labels are float64 -1 and +1, or int64 0, ..., c - 1 when ``eta`` has
-        c columns. It must give the same values for the same labels.
+        Labels, shape (n,), to kernel values of any one shape S. Labels are float64 -1 and +1, or int64 0, ..., c - 1 when
+        ``eta`` has c columns. It must give the same values for the same labels, random numbers included. Of a label-aware
+        kernel take ``ntkit.labels.function_of_labels(LabelAware(base).fit(x, y), x, x1, x2)``, which is quadratic in the
+        labels. ``lambda y: LabelAware(base).fit(x, y)(x1, x2)`` is not: each fit chooses :math:`\lambda` by the size of Z.
     n : int
         The number of labels.
     eta : float or Tensor, optional
         :math:`P(y_i = +1)`: one number or shape (n,), 1/2 if not given; or the probabilities of c classes, shape (n, c). Strictly
         between 0 and 1.
-    method : {"auto", "enumerate", "quadratic", "monte-carlo"}
+    method : {"auto", "enumerate", "quadratic", "monte-carlo"}, default "auto"
         ``"enumerate"``: exact, all :math:`c^n` label vectors. ``"quadratic"``: exact for functions without joint effects of three
         labels, from :math:`1 + n (c - 1) + n (n - 1) (c - 1)^2 / 2` evaluations, and an error for others (8 more evaluations
         test it). ``"monte-carlo"``: unbiased, with standard errors, for any function. ``"auto"``: ``"enumerate"`` up to 16,384
         label vectors, beyond that ``"monte-carlo"``.
     n_samples, generator
-        Of Monte Carlo: how many label vectors, at least 4, and what draws them, on the CPU. The error of level 2 falls as
+        Of Monte Carlo: how many label vectors, at least 4 (default 1024), and what draws them, on the CPU (default None,
+        an error for Monte Carlo). The error of level 2 falls as
         n / n_samples, so take many more samples than labels.
     tolerance : float, optional
         For ``"quadratic"``: how far, relative to the largest value, the function may be from its quadratic part. None
-        allows for rounding only.
+        (default) allows for rounding only.
     progress : callable, optional
-        Called after each evaluation with how many there were and will be.
+        Called after each evaluation with how many there were and will be. Default None.
 
     Returns
     -------
     Hoeffding
+
+    See Also
+    --------
+    ntkit.labels.function_of_labels : A label-aware kernel as a function of the labels.
+    ntkit.plots.plot_levels : Draws the shares of the levels.
 
     References
     ----------
@@ -184,6 +191,17 @@ def hoeffding(
     tensor([9., 4., 1., 1.], dtype=torch.float64)
     >>> found.part(1, torch.tensor([-1.0, 1.0, 1.0]))
     tensor(-2., dtype=torch.float64)
+
+    A label-aware kernel on four points, with its :math:`\lambda` held and fitted anew to each label vector:
+
+    >>> from torch import nn
+    >>> x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    >>> base = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))).ntk
+    >>> kernel = ntkit.LabelAware(base, strength=0.5).fit(x, torch.tensor([1.0, -1.0, 1.0, -1.0]))
+    >>> held = ntkit.hoeffding(ntkit.labels.function_of_labels(kernel, x, x), 4, method="quadratic")
+    >>> anew = ntkit.hoeffding(lambda y: ntkit.LabelAware(base, strength=0.5).fit(x, y)(x), 4)
+    >>> bool(held.shares[3] == 0), bool(anew.shares[3] > 1e-4)
+    (True, True)
     """
     if not callable(values):
         raise InputTypeError(f"values must be a function of labels. Got {type(values).__name__}.")

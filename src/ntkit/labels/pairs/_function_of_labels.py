@@ -23,8 +23,7 @@ def function_of_labels(
 
     The factor :math:`\lambda` stays that of the fit, although fitting anew would choose it by the size of Z. With it Z of the
     estimators ``"kr-v1"``, ``"kr-v2"``, ``"fjlt-v1"`` and ``"fjlt-v2"`` is a quadratic form in the labels (Chen, He, Su 2020,
-    sections 2.1 and 2.3), and labels of one class only, which a fit refuses, have their value too. The base kernel is computed
-    once.
+    sections 2.1 and 2.3). The base kernel is computed once.
 
     Parameters
     ----------
@@ -33,9 +32,13 @@ def function_of_labels(
     x : Tensor of shape (n, ...)
         The training points.
     x1, x2 : Tensor
-        The points whose kernel matrix the function gives; ``x2=None`` means ``x2 = x1``.
-    label_part : bool
+        The points whose kernel matrix the function gives; ``x2=None``, the default, means ``x2 = x1``.
+    label_part : bool, default False
         Give :math:`\lambda Z` alone.
+
+    See Also
+    --------
+    ntkit.hoeffding : Decomposes such a function by how many labels its parts depend on.
 
     Returns
     -------

@@ -28,7 +28,7 @@ class KernelRegression:
     .. math:: Z = \frac{S_0 (1 - u^2) + 2 u S_1 - S_2}{n^2 (1 - u^2 + 2 u \mu_1 - \mu_2)}, \qquad
               S_k = \sum_{i,j} w_{ij} c_{ij}^k, \quad \mu_k = \frac{1}{n^2} \sum_{i,j} c_{ij}^k,
 
-    so it takes O(1) a pair, and nothing large cancels: :math:`\mu_1` is what rounding left of zero, and
+    so it takes O(1) per pair, and nothing large cancels: :math:`\mu_1` is what rounding left of zero, and
     :math:`\sigma^2 = \mu_2` the variance.
 
     On the range of the training pairs, :math:`\min K \le \varphi \le \max K`, every weight :math:`\psi` is nonnegative and they

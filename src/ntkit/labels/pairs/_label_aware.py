@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from ntkit.common import check_labels, class_numbers
@@ -57,25 +58,31 @@ class LabelAware(Kernel):
     ----------
     base : Kernel
         K.
-    pairs : {"kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2"} or PairEstimator
+    pairs : {"kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2"} or PairEstimator, default "kr-v1"
         Z. ``"kr-v1"``, ``"kr-v2"``: kernel regression on K alone, with the labels or with K^-1 times the labels as weights.
         ``"fjlt-v1"``: linear regression on ten features of a pair. ``"fjlt-v2"``: also on those of the first five principal
         components. Or your own estimator, an object with the two methods of :class:`ntkit.labels.PairEstimator`; it is copied
         before each fit.
-    strength : float or sequence of floats
+    strength : float or sequence of floats, default 0.1
         The size of the label-aware part relative to the base kernel. Of several, the one is chosen that best predicts
         training points left out of the fit; test data play no part.
-    solver : {"exact", "fjlt"}
+    solver : {"exact", "fjlt"}, default "exact"
         Of the linear regression: over all pairs, streamed; or the sketch of the paper.
-    eps : float
+    eps : float, default 0.1
         The relative accuracy of the sketch.
-    ridge : float
+    ridge : float, default 0
         Relative to trace(K)/n: of K^-1 in ``"kr-v2"``, and of the kernel regressions that choose a strength.
-    validation : int or float
+    validation : int or float, default 5
         How several strengths are compared: the number of folds of a cross-validation, or the fraction of the training points
         in a single validation set. Either way classes are shared out alike.
     generator : torch.Generator, optional
-        Of splits and sketches, on the CPU; None is torch's global one.
+        Of splits and sketches, on the CPU. Default None, torch's global one.
+
+    See Also
+    --------
+    ntkit.LabelAwareClassifier : The same as a scikit-learn estimator.
+    ntkit.TangentHierarchy : The label-aware kernel of a network that trains.
+    ntkit.alignment : How well a kernel agrees with labels.
 
     References
     ----------
@@ -138,7 +145,7 @@ class LabelAware(Kernel):
         self._generator = generator
         self._fit: _Fit | None = None
 
-    def fit(self, x: Tensor, y: Tensor, gram: Tensor | None = None) -> LabelAware:
+    def fit(self, x: Tensor, y: Tensor, gram: Tensor | LinearOperator | None = None) -> LabelAware:
         """Fit the estimator of "same class?" to all pairs of training points, and choose the strength where there are several.
 
         Parameters
@@ -146,21 +153,21 @@ class LabelAware(Kernel):
         x : Tensor of shape (n, ...)
             The training inputs, float32 or float64; kept by reference.
         y : Tensor of shape (n,)
-            Their classes: any numbers, two of them or more.
+            Their classes: any numbers. Two of them, or more; with one alone every pair is of one class, and Z says just that.
         gram : Tensor of shape (n, n), optional
             The base Gram matrix of x, where it is known already.
         """
         self.fit_gram(x, y, gram)
         return self
 
-    def fit_gram(self, x: Tensor, y: Tensor, gram: Tensor | None = None) -> Tensor:
+    def fit_gram(self, x: Tensor, y: Tensor, gram: Tensor | LinearOperator | None = None) -> Tensor:
         """Fit, and give the label-aware Gram matrix of the training points, shape (n, n), which the fit has at hand.
 
         The parameters are those of :meth:`fit`.
         """
         check_batches(x, None)
         with torch.no_grad():
-            k = self._base(x) if gram is None else gram
+            k = self._base(x) if gram is None else gram.to_dense() if isinstance(gram, LinearOperator) else gram
             _check_block("gram" if gram is not None else "base(x)", k, x, x)
             pairs = Pairs(x.detach(), None, check_gram(k).detach())
             codes, labels = _labels(y, x)
@@ -287,14 +294,12 @@ def _labels(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Give the numbers of the classes, shape (n,), and the matrix whose products are the targets of pairs, float64."""
     check_labels("y", y, len(x), x.device)
     codes, _, count = class_numbers(y)
-    if count < 2:
-        raise InputError(f"y must hold at least two classes. Got one, {y[0].item()!r}.")
     if y.is_floating_point() and count > 2 and not torch.equal(y, y.round()):
         raise InputError(
             f"y must hold classes, two numbers of any kind or more of them that are whole. Got {count} different fractions: "
             "is this a regression target?"
         )
-    if count == 2:
+    if count <= 2:  # of one class the product of any two labels is 1, whatever its sign
         return codes, (2.0 * codes.double() - 1)[:, None]
     return codes, torch.nn.functional.one_hot(codes, count).double()
 

@@ -40,7 +40,7 @@ class RowMoments:
 
 @dataclass(frozen=True)
 class PairProducts:
-    """What costs O(d) a pair; every pair feature follows from it at O(1).
+    """What costs O(d) per pair; every pair feature follows from it at O(1).
 
     Attributes
     ----------

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ntkit.errors import InputError
 from ntkit.program import Activation
 
 from ._pair import Pair, safe_sqrt
@@ -39,20 +40,23 @@ def _erf(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _gelu(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-    """z Phi(z), with A = 1 + q1, B = 1 + q2, D = AB - k^2, N = q1 q2 + k^2 (1 - q1 q2) / (AB).
+    """z Phi(z), with A = 1 + q1, B = 1 + q2, D = AB - k^2 = 1 + q1 + q2 + det, det = q1 q2 - k^2.
 
-    E = k (1/4 + asin(k / sqrt(AB)) / (2 pi)) + N / (2 pi sqrt(D)): two uses of Stein's lemma on E[u v Phi(u) Phi(v)]
-    and Phi2(0, 0; k / sqrt(AB)); E' = dE/dk.
+    E = k P + (q1 q2 sqrt(D) + k^2 / sqrt(D)) / (2 pi AB) with P = 1/4 + asin(k / sqrt(AB)) / (2 pi): two uses of Stein's
+    lemma on E[u v Phi(u) Phi(v)], and Phi2(0, 0; k / sqrt(AB)). E' = dE/dk
+    = P + k / (2 pi sqrt(D)) [(1 + q1 + q2)(1 + 2 / D) + (q1 q2 + det) / D] / (AB), where every term is non-negative but for
+    the sign of k: nothing cancels, however large the variances.
     """
     k = pair.k
     ab = (1 + pair.v1) * (1 + pair.v2)
-    q = pair.v1 * pair.v2
-    root = torch.sqrt(1 + pair.v1 + pair.v2 + q * pair.c_squared)
-    ratio = (1 - q) / ab
-    n = q + k * k * ratio
-    both = 0.25 + torch.atan2(k, root) / (2 * math.pi)
-    value = k * both + n / (2 * math.pi * root)
-    return value, both + k / (2 * math.pi * root) * (1 + 2 * ratio + n / (root * root))
+    q, sums = pair.v1 * pair.v2, 1 + pair.v1 + pair.v2
+    det = q * pair.c_squared
+    d = sums + det
+    root = torch.sqrt(d)
+    both = torch.atan2(root, -k) / (2 * math.pi)  # P, accurate where it is near zero too
+    value = k * both + (q / ab * root + k * k / ab / root) / (2 * math.pi)
+    bracket = (sums / ab) * (1 + 2 / d) + (q / ab + det / ab) / d
+    return value, both + k / root * bracket / (2 * math.pi)
 
 
 def _sin(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
@@ -60,7 +64,11 @@ def _sin(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     # With |k| split off, neither factor overflows and small k loses no digits; |k| has derivative 1 at 0 here.
     sign = torch.where(pair.k >= 0, 1.0, -1.0).to(pair.k)
     size = sign * pair.k
-    largest = torch.exp(size - (pair.v1 + pair.v2) / 2) / 2
+    exponent = size - (pair.v1 + pair.v2) / 2
+    # The same without cancellation: at large variances the difference would be rounding, even of an input with itself.
+    apart = (safe_sqrt(pair.v1) - safe_sqrt(pair.v2)) ** 2 / 2 + pair.product * (1 - pair.rho.abs())
+    exponent = exponent + torch.where(pair.product > 0, -apart - exponent, 0.0).detach()
+    largest = torch.exp(exponent) / 2
     return -sign * largest * torch.expm1(-2 * size), largest * (1 + torch.exp(-2 * size))
 
 
@@ -162,10 +170,10 @@ _RULES: dict[str, Callable[[Pair, tuple[float, ...]], tuple[Tensor, Tensor | Non
 def closed_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
     """E[phi phi] and, if ``tangent``, E[phi' phi'] of an activation with a name."""
     if phi.name not in _RULES:
-        raise ValueError(f"Activation name must be 'quadrature' or one of {sorted(_RULES)}. Got {phi.name!r}.")
+        raise InputError(f"Activation name must be 'quadrature' or one of {sorted(_RULES)}. Got {phi.name!r}.")
     value, slope = _RULES[phi.name](pair, phi.parameters)
     if tangent and slope is None:
-        raise ValueError(jump_message(str(phi)))
+        raise InputError(jump_message(str(phi)))
     return value, slope if tangent else None
 
 
@@ -197,4 +205,4 @@ def closed_mean(phi: Activation, pair: Pair) -> Tensor:
             return _step_mean(q, phi.parameters[0])
         case "erf" | "sin" | "sinh" | "sign":
             return torch.zeros_like(q)
-    raise ValueError(f"Activation name must be 'quadrature' or one of {sorted(_RULES)}. Got {phi.name!r}.")
+    raise InputError(f"Activation name must be 'quadrature' or one of {sorted(_RULES)}. Got {phi.name!r}.")

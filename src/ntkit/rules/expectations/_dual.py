@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ntkit.program import Activation
 
 from ._closed_forms import closed_dual, closed_mean
-from ._kinked import kinked_dual, kinked_mean
+from ._kinked import integrable, kinked_dual, kinked_mean
 from ._pair import Pair
 from ._partition import has_strong_kinks, jumps
 from ._piecewise import pieces, piecewise_dual, piecewise_mean
-from ._table import table_dual, table_mean
+from ._table import mean_tabulated, table_dual, table_mean, tabulated
 
 __all__ = ["dual", "mean"]
 
@@ -23,7 +24,8 @@ def dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool) -> t
     (k^2 = q1 q2) and where one is zero, derivatives that are infinite there are replaced by zero.
 
     Functions without a closed form: exact if they are polynomials of degree at most 3 between their kinks; from a table
-    if they are smooth but for a kink at zero; integrated entry by entry otherwise, see ``_kinked`` for what that costs.
+    if they are smooth but for a kink at zero, and vary slowly enough for the variances; integrated entry by entry
+    otherwise, see ``_kinked`` for what that costs.
 
     Parameters
     ----------
@@ -43,7 +45,7 @@ def dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool) -> t
 
     Raises
     ------
-    ValueError
+    InputError
         With ``tangent``, for an activation that jumps; and for a function that cannot be integrated.
 
     Warns
@@ -67,8 +69,31 @@ def dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool) -> t
     elif has_strong_kinks(phi) or jumps(phi):
         value, slope = kinked_dual(phi, pair, tangent)
     else:
-        value, slope = _tabulated(phi, pair, tangent)
+        value, slope = _smooth_dual(phi, pair, tangent)
     return value.expand(k.shape), slope if slope is None else slope.expand(k.shape)
+
+
+def _smooth_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
+    """Look the expectations up where a table is accurate, and integrate the other entries one by one, or warn."""
+    good = tabulated(phi, pair.q1, pair.q2)
+    if not bool(good.all()):
+        good |= ~(integrable(phi, pair.q1) & integrable(phi, pair.q2))
+    if bool(good.all()):
+        return _tabulated(phi, pair, tangent)
+    if not bool(good.any()):
+        return kinked_dual(phi, pair, tangent)
+    shape = pair.rho.shape
+    good = good.expand(shape).reshape(-1)
+    entries = [t.expand(shape).reshape(-1) for t in (pair.k, pair.v1, pair.v2)]
+    at = [torch.nonzero(mask).reshape(-1) for mask in (good, ~good)]
+    parts = [
+        rule(phi, Pair(*(t[some] for t in entries)), tangent)
+        for rule, some in zip((_tabulated, kinked_dual), at, strict=True)
+    ]
+    back = torch.argsort(torch.cat(at))
+    value = torch.cat([part[0] for part in parts])[back].reshape(shape)
+    slopes = [part[1] for part in parts if part[1] is not None]
+    return value, torch.cat(slopes)[back].reshape(shape) if tangent else None
 
 
 def _tabulated(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
@@ -97,4 +122,13 @@ def mean(phi: Activation, q: Tensor) -> Tensor:
         return piecewise_mean(polynomials, pair)
     if has_strong_kinks(phi) or jumps(phi):
         return kinked_mean(phi, pair.q1)
-    return table_mean(phi, pair.q1)
+    good = mean_tabulated(phi, pair.q1)
+    if not bool(good.all()):
+        good |= ~integrable(phi, pair.q1)
+    if bool(good.all()):
+        return table_mean(phi, pair.q1)
+    if not bool(good.any()):
+        return kinked_mean(phi, pair.q1)
+    parts = [rule(phi, pair.q1[mask]) for rule, mask in ((table_mean, good), (kinked_mean, ~good))]
+    at = torch.cat([torch.nonzero(mask.reshape(-1)).reshape(-1) for mask in (good, ~good)])
+    return torch.cat(parts)[torch.argsort(at)].reshape(q.shape)

@@ -1,4 +1,4 @@
-"""Gaussian expectations of functions with kinks away from zero, or jumps, whose pieces are no polynomials.
+"""Gaussian expectations of functions with kinks away from zero, or jumps, or that vary too quickly for a table.
 
 Where both inputs meet the same kink, E[phi' phi'] itself has a corner, along q1 = q2 at rho = 1 (and, between two kinks
 b and c, at s1 / s2 = b / c), which no table resolves. Each entry is integrated instead: by Mehler's expansion up to
@@ -10,27 +10,26 @@ to 0.99 (with 100 entries for each variance, whose coefficients cost 0.2 to 3 ms
 from __future__ import annotations
 
 import math
-import warnings
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from ntkit.errors import QuadratureWarning
+from ntkit.errors import InputError
 from ntkit.program import Activation
 
 from ._closed_forms import jump_message
 from ._mehler import BANDS, mehler_fields, mehler_reaches
 from ._pair import Pair
-from ._panels import FINE, RADIUS, Fields, panel_fields, panel_moments
-from ._partition import jumps, partition
+from ._panels import COARSE, FINE, RADIUS, Fields, panel_fields, panel_moments
+from ._partition import Partition, jumps, partition
+from ._warning import warn_inaccurate
 
-__all__ = ["kinked_dual", "kinked_mean"]
+__all__ = ["integrable", "kinked_dual", "kinked_mean"]
 
-_OCTAVES = (
-    4  # log2 of the ratio of the largest to the smallest variance in a cell, within which the error is measured once
-)
-_TOLERANCE = 1e-10  # relative error above which a cell warns
+# log2 of the ratio of the largest to the smallest variance in a cell, within which the error is measured once
+_OCTAVES = 4
+_MOST_EDGES = 800  # of the partition within reach: an entry costs up to its square
 # Where a cell is compared with a finer rule: positions of both variances in their cells, and the correlation.
 _CHECKS = (
     (0.3, 0.3, 1.0),
@@ -42,6 +41,18 @@ _CHECKS = (
 )
 
 
+def integrable(phi: Activation, q: Tensor) -> Tensor:
+    """Tell for which variances an entry can be integrated within seconds: not where the function has too many features."""
+    cells = _cells(q.detach())
+    bad = [c for c in torch.unique(cells).tolist() if len(_reached(phi, _bounds(c, c)[1]).edges) > _MOST_EDGES]
+    return ~torch.isin(cells, torch.tensor(bad, dtype=cells.dtype, device=cells.device))
+
+
+def _reached(phi: Activation, largest: float) -> Partition:
+    """Give the partition of what Gaussians of variances up to the largest reach."""
+    return partition(phi, math.ceil(math.log2(RADIUS * math.sqrt(largest))))
+
+
 def kinked_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
     """E[phi phi] and, if ``tangent``, E[phi' phi'].
 
@@ -49,7 +60,7 @@ def kinked_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Ten
     """
     jump = jumps(phi)
     if tangent and jump:
-        raise ValueError(jump_message(str(phi)))
+        raise InputError(jump_message(str(phi)))
     shape = pair.rho.shape
     if not pair.rho.numel():
         empty = torch.zeros_like(pair.rho)
@@ -81,6 +92,8 @@ def kinked_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Ten
 def kinked_mean(phi: Activation, q: Tensor) -> Tensor:
     """E phi(u) for u ~ N(0, q), q positive of any shape."""
     s, index = torch.unique(q.detach().reshape(-1).to("cpu", torch.float64).sqrt(), return_inverse=True)
+    for cell in torch.unique(_cells(s * s)).tolist():
+        warn_inaccurate(phi, _bounds(cell, cell), _mean_error(phi, cell))
     with torch.inference_mode(False), torch.no_grad():
         value, along = panel_moments(phi, s)[0][:, index].reshape(2, *q.shape).to(q).unbind()
     return value + along / (2 * q.detach()) * (q - q.detach())
@@ -100,39 +113,50 @@ def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, differentiable
     return out
 
 
+def _cells(q: Tensor) -> Tensor:
+    """Find the cell of each variance."""
+    if not bool(torch.isfinite(q).all()):
+        raise InputError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
+    return torch.floor(torch.log2(q) / _OCTAVES).long()
+
+
 def _check_cells(phi: Activation, q1: Tensor, q2: Tensor) -> None:
-    if not bool(torch.isfinite(q1).all() and torch.isfinite(q2).all()):
-        raise ValueError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
-    cells = torch.stack([torch.floor(torch.log2(q) / _OCTAVES) for q in (q1, q2)]).sort(dim=0).values.long()
+    """:class:`QuadratureWarning` for every pair of cells in which the expectations err by too much."""
+    cells = torch.stack([_cells(q1), _cells(q2)]).sort(dim=0).values
     for low, high in torch.unique(cells, dim=1).T.tolist():
-        _check(phi, low, high)
+        warn_inaccurate(phi, _bounds(low, high), _error(phi, low, high))
 
 
 @lru_cache(maxsize=256)
-def _check(phi: Activation, cell1: int, cell2: int) -> None:
-    """Compare the rules with a finer one at a few points of a pair of cells; :class:`QuadratureWarning` if they differ."""
+def _error(phi: Activation, cell1: int, cell2: int) -> float:
+    """Compare the rules with a finer one at a few points of a pair of cells: the largest relative error."""
     with torch.inference_mode(False), torch.no_grad():
         first, second, rho = torch.tensor(_CHECKS, dtype=torch.float64, device="cpu").T
-        s1, s2 = (torch.exp2((cell + t) * (_OCTAVES / 2)) for cell, t in ((cell1, first), (cell2, second)))
+        s1, s2 = (_deviations(cell, t) for cell, t in ((cell1, first), (cell2, second)))
         found = _fields(phi, s1, s2, rho, False)[:, 0]
         exact = panel_fields(phi, s1, s2, rho, FINE, graded=False)[:, 0]
         one = torch.ones_like(rho)
         scale = torch.sqrt(
             panel_fields(phi, s1, s1, one, graded=False)[:, 0] * panel_fields(phi, s2, s2, one, graded=False)[:, 0]
         )
-        error = float(((found - exact).abs() / scale.clamp_min(1e-300)).max())
-    if error <= _TOLERANCE:
-        return
-    low, high = (2.0 ** (_OCTAVES * c) for c in (cell1, cell2 + 1))
-    rough = partition(phi, math.ceil(math.log2(RADIUS * math.sqrt(high)))).rough
-    hint = (
-        f"Near z = {min(rough, key=abs):.4g} it is not smooth: declare its kinks in Activation(kinks=...), to all digits."
-        if rough
-        else "It varies too quickly for these variances."
-    )
-    warnings.warn(
-        f"Gaussian expectations of activation {phi} have an estimated relative error of {error:.1e} for variances "
-        f"between {low:.3g} and {high:.3g}, more than {_TOLERANCE:.0e}. {hint}",
-        QuadratureWarning,
-        stacklevel=2,
-    )
+        return float(((found - exact).abs() / scale.clamp_min(1e-300)).max())
+
+
+@lru_cache(maxsize=256)
+def _mean_error(phi: Activation, cell: int) -> float:
+    """Give the same of E phi(u) on one cell."""
+    with torch.inference_mode(False), torch.no_grad():
+        s = _deviations(cell, torch.tensor([0.1, 0.3, 0.6, 0.9], dtype=torch.float64, device="cpu"))
+        found, exact = (panel_moments(phi, s, rule)[0, 0] for rule in (COARSE, FINE))
+        scale = panel_fields(phi, s, s, torch.ones_like(s), graded=False)[0, 0].sqrt()
+        return float(((found - exact).abs() / scale.clamp_min(1e-300)).max())
+
+
+def _bounds(cell1: int, cell2: int) -> tuple[float, float]:
+    """Give the smallest and the largest variance of two cells, the first not above the second."""
+    return 2.0 ** (_OCTAVES * cell1), 2.0 ** (_OCTAVES * (cell2 + 1))
+
+
+def _deviations(cell: int, position: Tensor) -> Tensor:
+    """Give the standard deviations at positions from 0 to 1 of a cell, in the logarithm."""
+    return torch.exp2((cell + position) * (_OCTAVES / 2))

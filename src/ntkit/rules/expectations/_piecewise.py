@@ -17,6 +17,7 @@ from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ntkit.errors import InputError
 from ntkit.program import Activation
 
 from ._closed_forms import derivative_coefficients, jump_message, odd_factorial
@@ -50,7 +51,7 @@ class Pieces:
     def derivative(self) -> Pieces:
         """Differentiate; an error if phi jumps."""
         if any(c[0] != 0 for _, _, c in self.corners):
-            raise ValueError(jump_message(self.label))
+            raise InputError(jump_message(self.label))
         corners = ((t, side, tuple(side * c for c in derivative_coefficients(c))) for t, side, c in self.corners)
         return Pieces(self.label, derivative_coefficients(self.centre), tuple(corners))
 

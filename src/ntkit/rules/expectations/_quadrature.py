@@ -15,17 +15,21 @@ not depend on s1, s2, so that all pairs of variances share the function's values
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ntkit.common import all_finite
+from ntkit.errors import InputError
 from ntkit.program import Activation
 
 __all__ = ["STEP", "evaluate", "moments", "sector_expectations"]
 
 # Steps of the two trapezoidal sums (radius, angle); errors fall like exp(-const / step), see tests/rules.
 STEP = (0.09, 0.07)
+_OMITTED = 1e-19  # nodes of a smaller weight, relative to the largest, are left out
 
 
 def _radii(step: float, power: int) -> tuple[Tensor, Tensor]:
@@ -49,22 +53,22 @@ def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
 
     Raises
     ------
-    ValueError
+    InputError
         If the function is missing, changes shape or dtype, mixes elements, cannot be differentiated, or is not finite.
     """
     if phi.function is None:
-        raise ValueError(f"Activation {phi} has no closed form and no function. Pass Activation(name, function=...).")
+        raise InputError(f"Activation {phi} has no closed form and no function. Pass Activation(name, function=...).")
     with torch.inference_mode(False), torch.enable_grad():
         z = z.detach().clone().requires_grad_()
         y: Any = phi.function(z)  # a user's function: nothing about its result is certain yet
         if not isinstance(y, Tensor) or y.shape != z.shape or y.dtype != z.dtype:
             got = f"{tuple(y.shape)}, {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
-            raise ValueError(
+            raise InputError(
                 f"The function of activation {phi} must map a tensor to one of the same shape and dtype, here "
                 f"{tuple(z.shape)}, {z.dtype}. Got {got}. Write it with elementwise torch operations on its argument."
             )
         if not y.requires_grad:
-            raise ValueError(
+            raise InputError(
                 f"The function of activation {phi} must be differentiable by torch autograd. Got a result that does "
                 "not depend on its argument for autograd; write it with torch operations, without detach or numpy."
             )
@@ -73,15 +77,15 @@ def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
         # Library functions may round differently on vectors and remainders, hence the tolerance.
         elementwise = torch.allclose(phi.function(few), y.detach().reshape(-1)[:3], rtol=1e-9, atol=1e-300)
     y = y.detach()
-    if not bool(torch.isfinite(y).all() and torch.isfinite(slope).all()):
+    if not (all_finite(y) and all_finite(slope)):
         bad = z.detach()[~(torch.isfinite(y) & torch.isfinite(slope))][0].item()
-        raise ValueError(
+        raise InputError(
             f"The function of activation {phi} and its derivative must be finite for |z| <= {z.abs().max():.3g}, which "
             f"Gaussians of this variance reach. Got a value that is not finite at z = {bad:.6g}. Rewrite it to be "
             "finite there, or rescale the inputs."
         )
     if not elementwise:
-        raise ValueError(
+        raise InputError(
             f"The function of activation {phi} must act on each element alone. Got values that depend on the other "
             "elements; write normalisations and softmax as layers of the module, not as an activation."
         )
@@ -94,6 +98,24 @@ def moments(phi: Activation, s: Tensor, step: tuple[float, float] = STEP) -> Ten
     w = w / math.sqrt(2 * math.pi)
     f, g = evaluate(phi, s[..., None] * torch.cat([r, -r]))
     return torch.stack([f, g, f * f, g * g]) @ torch.cat([w, w])
+
+
+@lru_cache(maxsize=4)
+def _plane(step: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
+    """Nodes of a sector of any opening: radius, fraction of the angle, and weight for an opening of 1, shape (2, n) each.
+
+    The fractions of the second row are one minus those of the first: f at y is f at x with the rows exchanged.
+    """
+    r, wr = _radii(step[0], power=1)
+    a, wa = _fractions(step[1])
+    half = (len(a) + 1) // 2
+    a, wa = torch.stack([a[:half], a.flip(0)[:half]]), wa[:half].clone()
+    wa[-1] /= 2  # the node in the middle is in both rows
+    weight = torch.outer(wr, wa) / (2 * math.pi)
+    kept = weight > _OMITTED * weight.max()
+    radius = r[:, None].expand_as(weight)[kept].expand(2, -1)
+    fraction = a[:, None].expand(2, *weight.shape)[:, kept]
+    return radius, fraction, weight[kept]
 
 
 def sector_expectations(
@@ -117,20 +139,30 @@ def sector_expectations(
     tuple of Tensor
         Two tensors of shape (m, n1, n2).
     """
-    r, wr = _radii(step[0], power=1)
-    a, wa = _fractions(step[1])
+    r, a, weight = _plane(step)
     same = s1 is s2 or torch.equal(s1, s2)
     s = s1 if same else torch.cat([s1, s2])
     out = torch.zeros(2, len(psi), len(s1), len(s2), dtype=torch.float64)
+    for omega, uses in _sectors(psi).items():
+        x = r * torch.sin(omega * a)
+        for i, f in enumerate(evaluate(phi, s[:, None, None, None] * torch.stack([x, -x]))):
+            left, right = f[: len(s1)] * (weight * omega), f[-len(s2) :]
+            for m, agree in uses:
+                for sign in (0, 1):
+                    other = sign if agree else 1 - sign
+                    for row in (0, 1):
+                        out[i, m].addmm_(left[:, sign, row], right[:, other, 1 - row].T)
+    return out[0], out[1]
+
+
+def _sectors(psi: Tensor) -> dict[float, list[tuple[int, bool]]]:
+    """Give the openings, and for each the angles that have such sectors, and whether x and y agree in sign there.
+
+    An opening often belongs to two angles: to psi with different signs, and to pi - psi with equal ones.
+    """
+    uses: dict[float, list[tuple[int, bool]]] = {}
     for m, angle in enumerate(psi.tolist()):
         for omega, agree in ((math.pi - angle, True), (angle, False)):
-            x = torch.outer(r, torch.sin(omega * a))
-            both = evaluate(phi, s[:, None, None, None] * torch.stack([x, -x]))
-            weight = torch.outer(wr, wa) * (omega / (2 * math.pi))
-            for i, f in enumerate(both):
-                # The rule is symmetric in the angle, so f at y is f at x with the angles reversed.
-                left = f[: len(s1)] * weight
-                right = f[-len(s2) :].flip(-1)
-                right = right if agree else right.flip(1)
-                out[i, m] += left.reshape(len(s1), -1) @ right.reshape(len(s2), -1).T
-    return out[0], out[1]
+            near = next((known for known in uses if abs(known - omega) < 1e-14), omega)
+            uses.setdefault(near, []).append((m, agree))
+    return uses

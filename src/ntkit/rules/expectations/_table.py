@@ -7,39 +7,38 @@ within a factor 16, aligned to powers of 16, so a value never depends on the bat
     E = sum_m T_m(2 theta / pi) sum_ij C[m, i, j] T_i(t1) T_j(t2),   t = position of log q in its cell, in [-1, 1].
 
 The inner sums are matrix products, because q1 belongs to rows and q2 to columns of a kernel; the outer sum is
-Clenshaw's recurrence, so an entry costs some hundred multiplications and no call of the function.
+Clenshaw's recurrence, so an entry costs some hundred multiplications and no call of the function. Where a function varies
+too quickly (a sine at large variances) a table is inaccurate: :func:`tabulated` tells, and whoever uses it is warned.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ntkit.errors import QuadratureWarning
+from ntkit.common import all_finite
+from ntkit.errors import InputError
 from ntkit.program import Activation
 
 from ._quadrature import STEP, moments, sector_expectations
+from ._table_store import Table, load_table, store_table
+from ._warning import TOLERANCE, warn_inaccurate
 
-__all__ = ["table_dual", "table_mean"]
+__all__ = ["mean_tabulated", "table_dual", "table_mean", "tabulated"]
 
 _OCTAVES = 4  # log2 of the ratio of largest to smallest variance in a cell
 _ORDER, _LARGEST_ORDER = 16, 24  # Chebyshev nodes in log q: first choice, and where that is not enough
 _ORDERS = (16, 24, 32, 48, 64, 96, 128, 192)  # Chebyshev nodes in theta to choose from
 _TAIL = 2e-13  # coefficients below this, relative to the scale of the cell, are dropped
-_TOLERANCE = 1e-10  # relative error above which a table warns
+_FINE = (STEP[0] / 1.5, STEP[1] / 1.5)  # steps of the rule that tells the error
 _CHUNK = 2**21  # numbers held at once while evaluating
 # Off-grid points where a table is compared with a finer rule: positions in the cell, and angles, both ends included.
 _CHECK_POSITIONS = (-0.97, -0.31, 0.55, 0.95)
 _CHECK_ANGLES = (0.0, 0.07, 0.9, 2.3, math.pi)
-
-
-# Chebyshev coefficients of E[f f] and of E[f' f'] on one pair of cells, shapes (orders in theta, order, order).
-_Table = tuple[Tensor, Tensor]
 
 
 def _chebyshev(x: Tensor, order: int) -> Tensor:
@@ -77,29 +76,70 @@ def _deviations(cell: int, position: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=256)
-def _mean_table(phi: Activation, cell: int) -> Tensor:
-    """Chebyshev coefficients of E f(u) in log q on a cell, shape (_LARGEST_ORDER,)."""
+def _mean_table(phi: Activation, cell: int) -> tuple[Tensor, float]:
+    """Chebyshev coefficients of E f(u) in log q on a cell, shape (_LARGEST_ORDER,), and their estimated error."""
     with torch.inference_mode(False), torch.no_grad():
-        return _transform(_LARGEST_ORDER) @ moments(phi, _deviations(cell, _nodes(_LARGEST_ORDER)))[0]
+        table = _transform(_LARGEST_ORDER) @ moments(phi, _deviations(cell, _nodes(_LARGEST_ORDER)))[0]
+        position = torch.tensor(_CHECK_POSITIONS, dtype=torch.float64, device="cpu")
+        exact = moments(phi, _deviations(cell, position), _FINE)
+        error = (_chebyshev(position, _LARGEST_ORDER) @ table - exact[0]).abs() / exact[2].sqrt().clamp_min(1e-300)
+        return table, float(error.max())
 
 
 @lru_cache(maxsize=256)
-def _table(phi: Activation, cell1: int, cell2: int) -> _Table:
-    """Build the table of one pair of cells; :class:`QuadratureWarning` if its estimated error is too large."""
-    if cell1 > cell2:
-        value, slope = _table(phi, cell2, cell1)
-        return value.transpose(1, 2), slope.transpose(1, 2)
+def _accurate(phi: Activation, cell1: int, cell2: int) -> Table | None:
+    """Find or build the table of a pair of cells, the first not above the second; None if it would be inaccurate."""
+    if (stored := load_table(phi, cell1, cell2)) is not None:
+        return stored
     with torch.inference_mode(False), torch.no_grad():
+        if _rule_error(phi, cell1, cell2) > TOLERANCE:
+            return None
         for order in (_ORDER, _LARGEST_ORDER):
             table = _build(phi, cell1, cell2, order)
-            error = _error(phi, cell1, cell2, table)
-            if error <= _TOLERANCE:
+            if _error(phi, cell1, cell2, table) <= TOLERANCE:
+                store_table(phi, cell1, cell2, table)
                 return table
-    _warn(phi, cell1, cell2, error)
-    return table
+    return None
 
 
-def _build(phi: Activation, cell1: int, cell2: int, order: int) -> _Table:
+@lru_cache(maxsize=64)
+def _inaccurate(phi: Activation, cell1: int, cell2: int) -> tuple[Table, float]:
+    """Build a table that is known to be inaccurate, and estimate its error."""
+    with torch.inference_mode(False), torch.no_grad():
+        table = _build(phi, cell1, cell2, _ORDER)
+        return table, _error(phi, cell1, cell2, table)
+
+
+def _table(phi: Activation, cell1: int, cell2: int) -> Table:
+    """Give the table of a pair of cells; :class:`QuadratureWarning` each time if it is inaccurate."""
+    low, high = min(cell1, cell2), max(cell1, cell2)
+    table = _accurate(phi, low, high)
+    if table is None:
+        table, error = _inaccurate(phi, low, high)
+        warn_inaccurate(phi, (2.0 ** (_OCTAVES * low), 2.0 ** (_OCTAVES * (high + 1))), error)
+    return table if cell1 <= cell2 else (table[0].transpose(1, 2), table[1].transpose(1, 2))
+
+
+def tabulated(phi: Activation, q1: Tensor, q2: Tensor) -> Tensor:
+    """Tell which pairs of variances, broadcast, have an accurate table: a tensor of booleans."""
+    cell1, cell2 = _cell(q1), _cell(q2)
+    good = torch.ones(torch.broadcast_shapes(q1.shape, q2.shape), dtype=torch.bool, device=q1.device)
+    for c1 in torch.unique(cell1).tolist():
+        for c2 in torch.unique(cell2).tolist():
+            here = (cell1 == c1) & (cell2 == c2)
+            if bool(here.any()) and _accurate(phi, min(c1, c2), max(c1, c2)) is None:
+                good &= ~here
+    return good
+
+
+def mean_tabulated(phi: Activation, q: Tensor) -> Tensor:
+    """Tell which variances have an accurate table of the mean."""
+    cell = _cell(q)
+    bad = [c for c in torch.unique(cell).tolist() if _mean_table(phi, c)[1] > TOLERANCE]
+    return ~torch.isin(cell, torch.tensor(bad, dtype=cell.dtype, device=cell.device))
+
+
+def _build(phi: Activation, cell1: int, cell2: int, order: int) -> Table:
     s1, s2 = (_deviations(cell, _nodes(order)) for cell in (cell1, cell2))
     scales = (moments(phi, s1)[2:].amax(1) * moments(phi, s2)[2:].amax(1)).sqrt().tolist()
     # Larger deviations make sharper functions of theta: the largest tell how many nodes are needed.
@@ -124,14 +164,23 @@ def _significant(coefficients: Tensor, scale: float) -> int:
     return int(large[-1]) + 1 if len(large) else 1
 
 
-def _error(phi: Activation, cell1: int, cell2: int, table: _Table) -> float:
+def _rule_error(phi: Activation, cell1: int, cell2: int) -> float:
+    """Compare the rule with a finer one at the largest variances, where a function varies most: no table would help it."""
+    psi = torch.tensor(_CHECK_ANGLES, dtype=torch.float64, device="cpu")
+    s1, s2 = (_deviations(cell, torch.ones(1, dtype=torch.float64, device="cpu")) for cell in (cell1, cell2))
+    found, exact = (sector_expectations(phi, s1, s2, psi, step) for step in (STEP, _FINE))
+    scales = (moments(phi, s1, _FINE)[2:] * moments(phi, s2, _FINE)[2:]).sqrt().clamp_min(1e-300)
+    error = max(float((a - b).abs().max() / scale) for a, b, scale in zip(found, exact, scales, strict=True))
+    return error if math.isfinite(error) else math.inf
+
+
+def _error(phi: Activation, cell1: int, cell2: int, table: Table) -> float:
     """Compare a table with a finer rule at points off its grid, which sees both its errors: rule and interpolation."""
     position = torch.tensor(_CHECK_POSITIONS, dtype=torch.float64, device="cpu")
     psi = torch.tensor(_CHECK_ANGLES, dtype=torch.float64, device="cpu")
     s1, s2 = (_deviations(cell, position) for cell in (cell1, cell2))
-    fine = (STEP[0] / 1.5, STEP[1] / 1.5)
-    exact = sector_expectations(phi, s1, s2, psi, fine)
-    squares1, squares2 = (moments(phi, s, fine)[2:] for s in (s1, s2))
+    exact = sector_expectations(phi, s1, s2, psi, _FINE)
+    squares1, squares2 = (moments(phi, s, _FINE)[2:] for s in (s1, s2))
     basis = _chebyshev(position, table[0].shape[1])
     error = 0.0
     for i, c in enumerate(table):
@@ -142,24 +191,17 @@ def _error(phi: Activation, cell1: int, cell2: int, table: _Table) -> float:
     return error if math.isfinite(error) else math.inf
 
 
-def _warn(phi: Activation, cell1: int, cell2: int, error: float) -> None:
-    low, high = (2.0 ** (_OCTAVES * c) for c in (cell1, cell2 + 1))
-    hint = "Is it smooth except at zero? Declare other kinks in Activation(kinks=...), to all digits."
-    warnings.warn(
-        f"Gaussian expectations of activation {phi} have an estimated relative error of {error:.1e} for variances "
-        f"between {low:.3g} and {high:.3g}, more than {_TOLERANCE:.0e}. {hint}",
-        QuadratureWarning,
-        stacklevel=2,
-    )
+def _cell(q: Tensor) -> Tensor:
+    """Find the cell of each variance."""
+    if not all_finite(q):
+        raise InputError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
+    return torch.floor(torch.log2(q.detach()) / _OCTAVES).long()
 
 
 def _cells(q: Tensor) -> tuple[Tensor, Tensor]:
     """Find the cell of each variance and the Chebyshev basis at its position there, shapes (n,) and (n, _LARGEST_ORDER)."""
-    if not bool(torch.isfinite(q).all()):
-        raise ValueError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
-    level = torch.log2(q) / _OCTAVES
-    cell = torch.floor(level.detach())
-    return cell.long(), _chebyshev(2 * (level - cell) - 1, _LARGEST_ORDER)
+    cell = _cell(q)
+    return cell, _chebyshev(2 * (torch.log2(q) / _OCTAVES - cell) - 1, _LARGEST_ORDER)
 
 
 def _groups(cell: Tensor) -> list[tuple[int, Tensor]]:
@@ -192,6 +234,8 @@ def _chunked(c: Tensor, basis1: Tensor, basis2: Tensor, x: Tensor) -> Tensor:
     rule = _entries if x.ndim == 1 else _matrix
     basis1, basis2 = basis1[:, : c.shape[1]], basis2[:, : c.shape[2]]
     length = max(1, _CHUNK // (len(c) * (c.shape[1] if x.ndim == 1 else max(x.shape[1], 1))))
+    if len(x) <= length:
+        return rule(c, basis1, basis2, x)
     parts = []
     for start in range(0, len(x), length):
         rows = slice(start, start + length)
@@ -200,7 +244,7 @@ def _chunked(c: Tensor, basis1: Tensor, basis2: Tensor, x: Tensor) -> Tensor:
             parts.append(checkpoint(rule, *arguments, use_reentrant=False))
         else:
             parts.append(rule(*arguments))
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return torch.cat(parts)
 
 
 def _look_up(phi: Activation, which: int, x: Tensor, q1: Tensor, q2: Tensor) -> Tensor:
@@ -267,5 +311,7 @@ def table_mean(phi: Activation, q: Tensor) -> Tensor:
     cell, basis = _cells(q.reshape(-1))
     out = torch.empty_like(cell, dtype=q.dtype)
     for c, at in _groups(cell):
-        out[at] = basis[at] @ _mean_table(phi, c).to(q)
+        table, error = _mean_table(phi, c)
+        warn_inaccurate(phi, (2.0 ** (_OCTAVES * c), 2.0 ** (_OCTAVES * (c + 1))), error)
+        out[at] = basis[at] @ table.to(q)
     return out.reshape(q.shape)

@@ -1,0 +1,113 @@
+"""A vanilla CNTK Gram matrix into a Zarr store, interrupted by SIGKILL and resumed.
+
+    python benchmarks/scale_gram.py [--n 50000] [--depth 3] [--tile 1024] [--kills 2] [--data FILE.npz] [--folder DIR]
+
+The run that is killed and resumed is a process of its own; its peak memory is printed against 2 GB. Afterwards tiles drawn at
+random are computed alone, without the store, and compared with what it holds, bit for bit. The peer is the kernel itself on one
+tile in memory: its rate says what storing costs. Without ``--data`` (x_train: uint8 images, channels last) pixels are random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from scale_common import describe, peak_memory, vanilla_cnn
+from torch import Tensor
+
+import ntkit
+from ntkit.gram import GramProgress, Tile
+
+
+def images(n: int, data: str | None) -> Tensor:
+    """Give n images, shape (n, 3, 32, 32), float32, standardised per channel."""
+    if data is None:
+        return torch.randn(n, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with np.load(data) as file:
+        raw = file["x_train"][:n]
+    if len(raw) < n:
+        raise SystemExit(f"{data} has {len(raw)} images, {n} are asked for")
+    x = torch.from_numpy(raw).permute(0, 3, 1, 2).float() / 255
+    return (x - x.mean((0, 2, 3), keepdim=True)) / x.std((0, 2, 3), keepdim=True)
+
+
+def child(options: argparse.Namespace) -> None:
+    """Compute what is missing, and tell how far it is."""
+    start = time.perf_counter()
+
+    def tell(at: GramProgress) -> None:
+        print(f"{at.done} {at.total} {at.rate:.6g} {peak_memory()} {time.perf_counter() - start:.2f}", flush=True)
+
+    kernel = ntkit.infinite_width(vanilla_cnn(options.depth)).ntk
+    ntkit.gram(kernel, images(options.n, options.data), out=options.out, tile=options.tile, progress=tell)
+
+
+def main() -> None:
+    """Run, kill, resume, compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=50_000)
+    parser.add_argument("--depth", type=int, default=3)
+    parser.add_argument("--tile", type=int, default=1024)
+    parser.add_argument("--kills", type=int, default=2)
+    parser.add_argument("--compare", type=int, default=10, help="tiles that are computed again")
+    parser.add_argument("--data")
+    parser.add_argument("--folder", help="where the store goes; a temporary folder if not given")
+    parser.add_argument("--out", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.out is not None:
+        child(options)
+        return
+    describe()
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(options.folder or temporary) / f"cntk-{options.n}.zarr"
+        command = [sys.executable, __file__, "--out", str(path)]
+        for name in ("n", "depth", "tile"):
+            command += [f"--{name}", str(getattr(options, name))]
+        command += ["--data", options.data] if options.data else []
+        begun = time.perf_counter()
+        moments = [(number + random.Random(number).random()) / options.kills for number in range(options.kills)]
+        peak, last = 0, ""
+        for stop in [*moments, None]:
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+                assert run.stdout is not None
+                for line in run.stdout:
+                    done, total, _, memory, _ = line.split()
+                    peak, last = max(peak, int(memory)), line
+                    if stop is not None and int(done) >= stop * int(total):
+                        run.send_signal(signal.SIGKILL)
+                        print(f"killed at {int(done) / int(total):.0%}", flush=True)
+                        break
+            if stop is None and run.returncode:
+                raise SystemExit("the last run failed")
+        seconds = time.perf_counter() - begun
+        stored = ntkit.open_gram(path)
+        _, total, rate, _, _ = last.split()
+        print(f"{options.n} x {options.n}, depth {options.depth}: {seconds / 60:.1f} min with {options.kills} kills")
+        print(f"peak memory of a run {peak / 1e9:.2f} GB (2 GB allowed: {'yes' if peak <= 2e9 else 'NO'})")
+        kernel, x = ntkit.infinite_width(vanilla_cnn(options.depth)).ntk, images(options.n, options.data)
+        tiles = random.Random(1).sample(list(stored.plan.tiles()), min(options.compare, len(stored.plan)))
+        equal, alone = 0, 0.0
+        for tile in tiles:
+            rows, columns = x[stored.plan.rows(tile)], x[stored.plan.columns(tile)]
+            start = time.perf_counter()
+            values = kernel(rows) if tile.i == tile.j else kernel(rows, columns)
+            alone += time.perf_counter() - start
+            equal += torch.equal(values, stored.tile(Tile(tile.i, tile.j)))
+        print(f"tiles computed alone: {equal} of {len(tiles)} equal to the store bit for bit")
+        entries = sum(stored.plan.tile_entries(tile) for tile in tiles)
+        print(
+            f"rate of the last run {float(rate):.3g} entries/s; of the kernel alone, on {len(tiles)} tiles just now, "
+            f"{entries / alone:.3g} (ratio {float(rate) / (entries / alone):.2f})"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Old names of arguments: they keep working, and say what to write instead."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+__all__ = ["DEPRECATED", "warn_renamed"]
+
+DEPRECATED: Any = "deprecated"
+"""The default of a parameter that was renamed: scikit-learn's estimators must keep every parameter in their signature."""
+
+
+def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
+    """Warn that an argument has another name now.
+
+    Parameters
+    ----------
+    old, new
+        The argument as it was written, and what to write instead.
+    stacklevel
+        Of :func:`warnings.warn`, counted from this function: 3 is the caller of the function that calls it.
+    """
+    warnings.warn(f"{old} is deprecated: write {new}.", DeprecationWarning, stacklevel=stacklevel)

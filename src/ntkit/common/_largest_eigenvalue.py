@@ -1,0 +1,47 @@
+"""The largest eigenvalue of a symmetric operator from products with vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, eigsh
+from torch import Tensor
+
+__all__ = ["largest_eigenvalue"]
+
+
+def largest_eigenvalue(product: Callable[[Tensor], Tensor], size: int, like: Tensor, tol: float = 1e-10) -> float:
+    """Give the largest eigenvalue of a symmetric operator on vectors of shape (size,), by Lanczos' method.
+
+    Parameters
+    ----------
+    product
+        The operator, from a vector of shape (size,) to one.
+    size
+        The dimension.
+    like
+        Whose dtype and device the vectors have.
+    tol
+        The relative accuracy.
+
+    Examples
+    --------
+    >>> matrix = torch.diag(torch.tensor([4.0, 1.0, 0.5, 0.1], dtype=torch.float64))
+    >>> round(largest_eigenvalue(lambda vector: matrix @ vector, 4, matrix), 6)
+    4.0
+    """
+    if size < 3:  # which Lanczos' method does not take
+        columns = torch.stack([product(row) for row in torch.eye(size).to(like)])
+        return float(torch.linalg.eigvalsh(columns.double())[-1])
+
+    def apply(vector: NDArray[Any]) -> NDArray[Any]:
+        return product(torch.as_tensor(vector.ravel()).to(like)).detach().double().cpu().numpy()
+
+    start = np.random.default_rng(0).normal(size=size)
+    operator = LinearOperator((size, size), matvec=apply, dtype=float)
+    found = eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False, tol=tol)
+    return float(found[0])

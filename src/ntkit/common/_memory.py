@@ -1,0 +1,112 @@
+"""How much memory there is, asked before a large matrix is begun."""
+
+from __future__ import annotations
+
+import os
+from math import isqrt
+from pathlib import Path
+
+import torch
+
+from ntkit.errors import MemoryLimitError
+
+__all__ = ["available_bytes", "check_gram_memory"]
+
+_SMALL = 2**28  # not worth asking: below 256 MiB any machine that runs torch will do
+_CONTROL_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+def available_bytes(device: torch.device | str = "cpu") -> int | None:
+    """Give the bytes that a new tensor may take on a device, None where the system does not say.
+
+    On Linux what the kernel calls available, or less where a control group (a container) sets a limit; elsewhere half of
+    the physical memory; on a CUDA device what is free there and what torch holds in reserve.
+    """
+    place = torch.device(device)
+    if place.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(place)
+        return int(free) + torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
+    if place.type != "cpu":
+        return None
+    known = [found for found in (_from_system(), *map(_from_control_group, _CONTROL_GROUPS)) if found is not None]
+    return min(known, default=None)
+
+
+def check_gram_memory(
+    rows: int,
+    columns: int,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    *,
+    matrices: int = 1,
+    what: str = "the kernel",
+) -> None:
+    """Refuse at once what would fail for want of memory after minutes of work.
+
+    Parameters
+    ----------
+    rows, columns
+        The shape of one matrix; a square one is that of K(X, X).
+    dtype, device
+        What it is computed in, and where.
+    matrices
+        How many of that size are held at the same time. Default 1.
+    what
+        What is about to be done, the subject of the message. Default "the kernel".
+
+    Raises
+    ------
+    MemoryLimitError
+        With n, the bytes needed and free, the largest n that fits, and what to do instead.
+
+    Examples
+    --------
+    >>> check_gram_memory(100, 100, torch.float64)
+    """
+    needed = matrices * rows * columns * dtype.itemsize
+    if needed <= _SMALL:
+        return
+    free = available_bytes(device)
+    if free is None or needed <= free:
+        return
+    square = rows == columns
+    entries = free // (matrices * dtype.itemsize)
+    fits = isqrt(entries) if square else entries // columns
+    size = f"n = {rows:,}" if square else f"{rows:,} x {columns:,} points"
+    several = "" if matrices == 1 else f" for {matrices} matrices of this size"
+    halved = "" if dtype == torch.float32 else "float32 needs half of it; or "
+    blocks = f"fit on at most {fits:,} points, or compute K(x[i:j], x) for a block of rows at a time."
+    if not square:
+        blocks = f"pass at most {fits:,} rows at a time."
+    raise MemoryLimitError(
+        f"{what} of {size} needs {_words(needed)} in {dtype}{several}, and {_words(free)} are free on {device}. "
+        f"{'The largest n that fits is' if square else 'The most rows that fit are'} {fits:,}. Instead: {halved}{blocks}"
+    )
+
+
+def _words(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
+
+
+def _from_system() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _from_control_group(files: tuple[str, str]) -> int | None:
+    try:
+        limit, used = (int(Path(name).read_text()) for name in files)
+    except (OSError, ValueError):  # no such group, or no limit ("max")
+        return None
+    return max(0, limit - used)

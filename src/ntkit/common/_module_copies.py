@@ -1,0 +1,74 @@
+"""Modules copied and called with other parameters: also those that hold computed tensors, which torch does not copy."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from ntkit.errors import InputError
+
+__all__ = ["OwnParameters", "copy_module", "restored_tensors"]
+
+
+def copy_module(module: nn.Module) -> nn.Module:
+    """Copy a module, also one whose weights are computed anew in every call (pruning, weight norm).
+
+    Such weights are results of operations, which torch does not copy; the copy computes them anew, so here they are zeros.
+    """
+    memo: dict[int, object] = {}
+    for layer in module.modules():
+        for value in vars(layer).values():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                memo[id(value)] = torch.zeros(value.shape, dtype=value.dtype, device=value.device)
+    return copy.deepcopy(module, memo)
+
+
+@contextmanager
+def restored_tensors(module: nn.Module) -> Iterator[None]:
+    """Give a module back the tensors it holds as plain attributes.
+
+    Pruning and old-style norms write the weight that they compute to the layer, in every call: after one with other
+    parameters, or under a transformation of torch.func, it would hold that call's weight.
+    """
+    found = [
+        (layer, name, value)
+        for layer in module.modules()
+        for name, value in vars(layer).items()
+        if isinstance(value, Tensor)
+    ]
+    try:
+        yield
+    finally:
+        for layer, name, value in found:
+            vars(layer)[name] = value
+
+
+class OwnParameters(TorchFunctionMode):
+    """Refuses to run a copy of a module that computes with the parameters of the original.
+
+    Functions are not copied, so a hook or a forward that closes over a layer goes on using the layer that it was written
+    for, whatever becomes of the copy's parameters.
+    """
+
+    def __init__(self, original: nn.Module) -> None:
+        super().__init__()
+        self._names = {id(p): (name, weakref.ref(p)) for name, p in original.named_parameters()}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for leaf in pytree.tree_leaves((args, kwargs)):
+            name, parameter = self._names.get(id(leaf), ("", None))
+            if parameter is not None and parameter() is leaf:
+                raise InputError(
+                    f"a function in the module (a hook, a forward or an activation) closes over a layer and uses its parameter "
+                    f"{name!r}, so a copy of the module would not compute with its own. Let the function take the layer as an "
+                    "argument: write it as a method of a subclass, or types.MethodType(function, layer)."
+                )
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,220 @@
+"""How a layer's weight or bias comes from its parameter: the one place that reads parameters.
+
+A tensor is used raw, or times a number in this library's NTK parametrisation (:class:`Scaled`), or something else computes
+it: another parametrisation, a norm, a pruning mask. What something else computes is never read as if it were raw.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+from ntkit.errors import InputError, InputTypeError
+
+__all__ = ["ParameterSource", "Scaled", "check_module", "ntk_gains", "parameter_source", "strip_ntk"]
+
+
+class Scaled(nn.Module):
+    """The map from a raw parameter to the weight that the layer uses: multiplication by gain / sqrt(fan_in).
+
+    Attributes
+    ----------
+    gain
+        w_std of a weight, b_std of a bias.
+    fan_in
+        Inputs of each output; 1 for a bias.
+    """
+
+    def __init__(self, gain: float, fan_in: int) -> None:
+        super().__init__()
+        self.gain = gain
+        self.fan_in = fan_in
+        self.divides = True
+
+    @property
+    def scale(self) -> float:
+        """What the raw parameter is multiplied by."""
+        return self.gain / math.sqrt(self.fan_in)
+
+    def forward(self, raw: Tensor) -> Tensor:
+        """Give the weight of a raw parameter."""
+        return self.scale * raw
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """Give the raw parameter of a weight; with gain zero every one gives zero, and the value is kept as it is."""
+        return weight / self.scale if self.scale and self.divides else weight
+
+    # The gain is part of the function, so it is saved with the parameters: as float64, which a buffer would not stay.
+    def get_extra_state(self) -> Tensor:
+        """Give the gain, for ``state_dict``."""
+        return torch.tensor(self.gain, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the gain from a ``state_dict``."""
+        self.gain = float(state)
+
+    def extra_repr(self) -> str:
+        """Show the scale."""
+        return f"gain={self.gain}, fan_in={self.fan_in}"
+
+
+@dataclass(frozen=True)
+class ParameterSource:
+    """Where a layer's weight or bias comes from.
+
+    Attributes
+    ----------
+    layer, name
+        Which tensor of which layer.
+    parameter
+        The parameter that it is, or that it is a multiple of; None where something else computes it.
+    scaling
+        The NTK parametrisation of the parameter; None where it is used raw.
+    computed_by
+        What else computes it, such as ``"a pruning mask (torch.nn.utils.prune)"``; empty where nothing does.
+    remedy
+        What to write so that it becomes a plain parameter again.
+    """
+
+    layer: nn.Module
+    name: str
+    parameter: nn.Parameter | None
+    scaling: Scaled | None = None
+    computed_by: str = ""
+    remedy: str = ""
+
+    @property
+    def value(self) -> Tensor:
+        """The tensor that the forward pass uses."""
+        value: Tensor = getattr(self.layer, self.name)
+        return value
+
+    @property
+    def scale(self) -> float | None:
+        """What the parameter is multiplied by; None where something else computes the tensor."""
+        return None if self.parameter is None else 1.0 if self.scaling is None else self.scaling.scale
+
+
+def parameter_source(layer: nn.Module, name: str) -> ParameterSource | None:
+    """Tell where the tensor ``name`` of a layer comes from; None where the layer has none."""
+    own = layer._parameters.get(name)
+    if own is not None:
+        return ParameterSource(layer, name, own)
+    if parametrize.is_parametrized(layer, name):
+        return _parametrized(layer, name)
+    if getattr(layer, name, None) is None:
+        return None
+    for hook in layer._forward_pre_hooks.values():
+        if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
+            return _computed(layer, name, "a pruning mask (torch.nn.utils.prune)", f"prune.remove(layer, {name!r})")
+        if isinstance(hook, WeightNorm) and hook.name == name:
+            return _computed(layer, name, "torch.nn.utils.weight_norm", f"remove_weight_norm(layer, {name!r})")
+        if isinstance(hook, SpectralNorm) and hook.name == name:
+            return _computed(layer, name, "torch.nn.utils.spectral_norm", f"remove_spectral_norm(layer, {name!r})")
+    return _computed(layer, name, "code that sets it as a plain tensor", f"make layer.{name} an nn.Parameter")
+
+
+def _computed(layer: nn.Module, name: str, by: str, remedy: str) -> ParameterSource:
+    return ParameterSource(layer, name, None, computed_by=by, remedy=remedy)
+
+
+def _parametrized(layer: nn.Module, name: str) -> ParameterSource:
+    steps = _steps(layer, name)
+    scaling = steps[0]
+    if len(steps) == 1 and isinstance(scaling, Scaled):
+        original = steps.original
+        assert isinstance(original, nn.Parameter)
+        return ParameterSource(layer, name, original, scaling)
+    kinds = ", ".join(type(step).__name__.lstrip("_") for step in steps)
+    return _computed(
+        layer,
+        name,
+        f"the parametrisation {kinds} (torch.nn.utils.parametrize)",
+        f"torch.nn.utils.parametrize.remove_parametrizations(layer, {name!r})",
+    )
+
+
+def _steps(layer: nn.Module, name: str) -> parametrize.ParametrizationList:
+    table = layer.parametrizations
+    assert isinstance(table, nn.ModuleDict)
+    found = table[name]
+    assert isinstance(found, parametrize.ParametrizationList)
+    return found
+
+
+def _scaled_tensors(module: nn.Module) -> Iterator[tuple[str, nn.Module, str, ParameterSource]]:
+    """Find every tensor in the NTK parametrisation: the layer's path, the layer, the tensor's name and its source."""
+    for path, layer in module.named_modules():
+        if parametrize.is_parametrized(layer):
+            assert isinstance(layer.parametrizations, nn.ModuleDict)
+            for name in list(layer.parametrizations):
+                source = _parametrized(layer, name)
+                if source.scaling is not None:
+                    yield path, layer, name, source
+
+
+def ntk_gains(module: nn.Module) -> dict[str, dict[str, float]]:
+    """Give the gains of every layer in the NTK parametrisation by path, in the form of ``overrides``."""
+    gains: dict[str, dict[str, float]] = {}
+    for path, _, name, source in _scaled_tensors(module):
+        assert source.scaling is not None
+        gains.setdefault(path, {})["b_std" if name.endswith("bias") else "w_std"] = source.scaling.gain
+    return gains
+
+
+def strip_ntk(module: nn.Module) -> nn.Module:
+    """Take the NTK parametrisation off a module, in place: plain weights that compute the same function."""
+    found = list(_scaled_tensors(module))
+    # All of them before the first is taken off: tied weights share their raw parameter.
+    values = [source.value.detach().clone() for *_, source in found]
+    for _, layer, name, source in found:
+        _strip(layer, name, source)
+    with torch.no_grad():
+        for (_, layer, name, _), value in zip(found, values, strict=True):
+            getattr(layer, name).copy_(value)
+    return module
+
+
+def _strip(layer: nn.Module, name: str, source: ParameterSource) -> None:
+    """Make the raw parameter the layer's own again.
+
+    Not by ``remove_parametrizations``: it takes the tensor's name from the layer's class, which deep copies share, and so
+    would break every copy.
+    """
+    table = layer.parametrizations
+    assert isinstance(table, nn.ModuleDict)
+    if any(_parametrized(layer, other).scaling is None for other in table):
+        parametrize.remove_parametrizations(layer, name)  # a parametrisation of the user's stays
+        return
+    del table[name]
+    if not len(table):
+        del layer.parametrizations
+        layer.__class__ = type(layer).__bases__[0]
+    # Not by setattr: until the last tensor is taken off, the class computes this name.
+    layer._parameters[name] = source.parameter
+
+
+def check_module(module: object) -> None:
+    """Refuse what is not a module, and modules whose parameters have no shape or no values yet."""
+    if not isinstance(module, nn.Module):
+        raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
+    lazy = [
+        name
+        for name, tensor in (*module.named_parameters(), *module.named_buffers())
+        if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer))
+    ]
+    if lazy:
+        raise InputError(f"the lazy parameters {lazy} have no shape yet. Run the module once: module(x).")
+    meta = [name for name, parameter in module.named_parameters() if parameter.is_meta]
+    if meta:
+        raise InputError(
+            f"the parameters {meta} are on the meta device and have no values. Write module.to_empty(device=...) and draw them."
+        )

@@ -1,0 +1,23 @@
+"""Progress callbacks: the library computes and reports, the caller prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["Progress", "shifted_progress"]
+
+Progress = Callable[[int, int], None]
+"""Called with the units of work done and the units that there are."""
+
+
+def shifted_progress(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:
+    """Give the callback of one part of a larger task, of which ``before`` units of ``total`` are done when it starts.
+
+    Examples
+    --------
+    >>> shifted_progress(lambda done, total: print(done, "of", total), 10, 30)(5)
+    15 of 30
+    """
+    if progress is None:
+        return lambda done: None
+    return lambda done: progress(before + done, total)

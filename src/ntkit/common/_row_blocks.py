@@ -1,0 +1,41 @@
+"""Blocks of rows: a large matrix is worked through a piece at a time, each piece small enough for the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+__all__ = ["block_rows", "row_blocks", "split_rows"]
+
+_BLOCK_BYTES = 2**26
+_FEWEST_ROWS = 64
+
+
+def block_rows(columns: int, itemsize: int) -> int:
+    """Give how many rows of so many columns fill a block: 64 MiB of them, but never fewer than 64 rows.
+
+    Examples
+    --------
+    >>> block_rows(1024, 8)
+    8192
+    """
+    return max(_FEWEST_ROWS, _BLOCK_BYTES // (columns * itemsize))
+
+
+def row_blocks(rows: int, size: int) -> Iterator[slice]:
+    """Give the slices of 0, ..., rows - 1, each of ``size`` rows but for the last.
+
+    Examples
+    --------
+    >>> list(row_blocks(5, 2))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
+
+
+def split_rows(x: Tensor, columns: int) -> Iterator[Tensor]:
+    """Split points, shape (m, ...), into batches whose kernel with ``columns`` others fills one block."""
+    for rows in row_blocks(len(x), block_rows(columns, x.element_size())):
+        yield x[rows]

@@ -1,0 +1,81 @@
+"""Original files of data sets: from a folder of the user's, or downloaded once with pooch and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ntkit.errors import InputError
+
+__all__ = ["RemoteFile", "fetch"]
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file that a data set is published in.
+
+    Attributes
+    ----------
+    name
+        Of the file.
+    url
+        Where it is published.
+    sha256
+        Of its bytes.
+    """
+
+    name: str
+    url: str
+    sha256: str
+
+
+def fetch(data: str, files: Sequence[RemoteFile], folder: str | Path | None = None) -> list[Path]:
+    """Give the paths of a data set's files, in the order asked for.
+
+    Parameters
+    ----------
+    data
+        The name of the data set: a folder of pooch's cache.
+    files
+        Its files.
+    folder
+        Where they are already; nothing is downloaded then, and nothing checked but that they are there. None downloads
+        what is not in the cache and checks it.
+
+    Raises
+    ------
+    InputError
+        If a file is not in the folder, cannot be downloaded, or has another hash.
+    ImportError
+        Without pooch, where something has to be downloaded.
+    """
+    if folder is not None:
+        paths = [Path(folder) / file.name for file in files]
+        missing = [file for file, path in zip(files, paths, strict=True) if not path.is_file()]
+        if missing:
+            wanted = ", ".join(f"{file.name} (from {file.url})" for file in missing)
+            raise InputError(f"{folder} must hold the files of {data}. Missing: {wanted}.")
+        return paths
+    try:
+        import pooch
+    except ImportError as error:
+        raise ImportError("downloading data needs pooch: pip install 'ntkit[data]', or pass folder=") from error
+    return [_download(pooch, file, Path(pooch.os_cache("ntkit")) / data) for file in files]
+
+
+def _download(pooch: Any, file: RemoteFile, cache: Path) -> Path:
+    try:
+        found = pooch.retrieve(file.url, f"sha256:{file.sha256}", file.name, cache)
+    except ValueError as error:  # another hash
+        raise InputError(
+            f"{file.url} must have the sha256 {file.sha256}. Got another: the download was cut off or the file was changed. "
+            "Try again, or pass folder= with files of your own."
+        ) from error
+    except Exception as error:  # pooch leaves every downloader its own exceptions
+        raise InputError(
+            f"cannot download {file.url} ({type(error).__name__}). Without a network, fetch {file.name} elsewhere and pass "
+            f"folder= with the folder that holds it."
+        ) from error
+    return Path(found)

@@ -1,0 +1,72 @@
+"""The index of experiments: every module of this folder that is one, in the order of the listing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ntkit.errors import InputError
+
+from .skeleton import Experiment
+
+__all__ = ["NAMES", "find", "listing", "of_folder"]
+
+NAMES = (
+    "digits",
+    "cntk_cifar",
+    "random_features_cifar",
+    "ntk_convergence",
+    "ntk_training",
+    "dynamics_1d",
+    "label_aware_cifar",
+    "local_elasticity_cifar",
+    "hierarchy_planes_ships",
+    "uci",
+)
+"""The modules; each has a constant ``EXPERIMENT``."""
+
+
+def find(name: str) -> Experiment[Any, Any, Any, Any]:
+    """Give an experiment by name.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name.
+
+    Examples
+    --------
+    >>> find("cntk_cifar").reproduces
+    'Arora et al. 2019, Table 1'
+    """
+    if name not in NAMES:
+        raise InputError(f"there is no experiment {name!r}. Name one of {', '.join(NAMES)}.")
+    experiment: Experiment[Any, Any, Any, Any] = import_module(f"ntkit.experiments.{name}").EXPERIMENT
+    return experiment
+
+
+def of_folder(folder: Path) -> Experiment[Any, Any, Any, Any]:
+    """Give the experiment whose results a folder holds.
+
+    Raises
+    ------
+    InputError
+        If it holds none.
+    """
+    try:
+        return find(json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["experiment"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder} must hold the results of an experiment: {error}") from error
+
+
+def listing(names: Sequence[str] = NAMES) -> str:
+    """List experiments with what each reproduces and measures."""
+    found = [find(name) for name in names]
+    wide = max(len(one.name) for one in found)
+    lines = ["python -m ntkit.experiments NAME [--quick | --full] [--help]", ""]
+    for one in found:
+        lines += [f"{one.name:{wide}}  {one.reproduces}", f"{'':{wide}}  {one.title}"]
+    return "\n".join(lines)

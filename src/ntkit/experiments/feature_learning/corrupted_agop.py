@@ -1,0 +1,112 @@
+"""The ansatz rests on the eigenvectors of K: figure 1 of Beaglehole et al. 2024.
+
+A network learns the chain monomial; its matrices F = W^T W and G = W^T K W resemble one another and the expected gradient outer
+product, and W^T Q W, with the eigenvectors of K replaced by random ones, does not.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ntkit.features import correlation, ptk_covariance, randomize_eigenvectors
+from ntkit.plots import figure_matrices
+
+from ._networks import build_mlp, draw_split, train, weight_at
+from ._runner import Claim, Experiment, mean_and_spread
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["EXPERIMENT", "Record", "Settings", "measure"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Figure 1; steps and learning rate are not given in the paper.
+
+    Attributes
+    ----------
+    n, d, width, rank
+        Training points, inputs, hidden units, rank of the task.
+    scale
+        s_0, of the first layer.
+    lr, steps
+        Of gradient descent.
+    """
+
+    n: int = 384
+    d: int = 32
+    width: int = 128
+    rank: int = 5
+    scale: float = 0.01
+    lr: float = 0.05
+    steps: int = 800
+
+
+@dataclass(frozen=True)
+class Record:
+    """One network.
+
+    Attributes
+    ----------
+    aligned, corrupted
+        rho(F, G), and rho(F, W^T Q W).
+    spread
+        Standard deviation over mean of K's eigenvalues.
+    matrices
+        EGOP, F, G and W^T Q W.
+    """
+
+    aligned: float
+    corrupted: float
+    spread: float
+    matrices: dict[str, list[list[float]]]
+
+
+def measure(settings: Settings, seed: int) -> Record:
+    """Train one network and compare its matrices."""
+    split = draw_split(settings.n, settings.d, settings.rank, seed)
+    net = build_mlp([settings.d, settings.width, settings.width, 1], [settings.scale, 1.0, 1.0], 1000 + seed)
+    train(net, split, settings.steps, torch.optim.SGD(net.parameters(), settings.lr).step)
+    K = ptk_covariance(net, split.x, layers=["0"])["0"].double()
+    W = weight_at(net, "0").double()
+    Q = randomize_eigenvectors(K, torch.Generator().manual_seed(2000 + seed))
+    F, G, corrupted = W.T @ W, W.T @ K @ W, W.T @ Q @ W
+    values = torch.linalg.eigvalsh(K)
+    matrices = {"EGOP": split.task.egop, "NFM": F, "AGOP": G, "random eigenvectors": corrupted}
+    return Record(
+        correlation(F, G),
+        correlation(F, corrupted),
+        float(values.std(correction=0) / values.mean()),
+        {name: matrix.tolist() for name, matrix in matrices.items()},
+    )
+
+
+def claims(settings: Settings, records: list[Record]) -> list[Claim]:
+    """Compare with the figure's caption."""
+    aligned, corrupted, spread = (
+        [getattr(record, name) for record in records] for name in ("aligned", "corrupted", "spread")
+    )
+    return [
+        Claim("rho(F, G)", "0.93", mean_and_spread(aligned), bool(0.88 <= np.mean(aligned) <= 0.95)),
+        Claim("rho(F, W^T Q W)", "0.53", mean_and_spread(corrupted), bool(0.45 <= np.mean(corrupted) <= 0.60)),
+        Claim("std / mean of K's eigenvalues", "5.9", mean_and_spread(spread), bool(4.5 <= np.mean(spread) <= 6.5)),
+    ]
+
+
+def draw(settings: Settings, records: list[Record]) -> dict[str, Figure]:
+    """Draw the matrices of the first seed."""
+    return {"figure1": figure_matrices(records[0].matrices)}
+
+
+EXPERIMENT = Experiment(
+    "corrupted_agop", __doc__, Settings(), Settings(n=64, d=8, width=16, steps=40), 10, measure, Record, claims, draw
+)
+
+if __name__ == "__main__":
+    sys.exit(EXPERIMENT.main())

@@ -1,0 +1,28 @@
+"""What every experiment is made of: its parts, its store, its verdicts, its report and its command line."""
+
+from __future__ import annotations
+
+from ._command_line import Progress
+from ._experiment import Experiment
+from ._manifest import Data
+from ._records import decode
+from ._report import Report
+from ._run import Results, Run, Size, share_nothing
+from ._settings import check_at_least
+from ._verdict import Comparison, Verdict, verdict
+
+__all__ = [
+    "Comparison",
+    "Data",
+    "Experiment",
+    "Progress",
+    "Report",
+    "Results",
+    "Run",
+    "Size",
+    "Verdict",
+    "check_at_least",
+    "decode",
+    "share_nothing",
+    "verdict",
+]

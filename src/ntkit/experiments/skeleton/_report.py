@@ -1,0 +1,73 @@
+"""A report: comparisons with the paper first, then tables and figures; as HTML, CSV and in the terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ntkit.plots import Section, Table, html_report
+
+from ._files import write_whole
+from ._manifest import machine_table
+from ._run import Results
+from ._settings import settings_rows
+from ._verdict import Comparison, comparison_table
+
+__all__ = ["Report", "html", "tables", "write_report"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an experiment shows.
+
+    Attributes
+    ----------
+    title, introduction
+        Plain text.
+    sections
+        In the order of reading.
+    comparisons
+        Numbers beside the paper's; they become the first section, and ``results.csv``.
+    """
+
+    title: str
+    introduction: str
+    sections: Sequence[Section]
+    comparisons: Sequence[Comparison] = ()
+
+
+def write_report(report: Report, results: Results[Any, Any, Any], folder: Path) -> list[Path]:
+    """Write ``results.csv`` and ``report.html`` and give their paths."""
+    write_whole(folder / "results.csv", _csv(report.comparisons))
+    write_whole(folder / "report.html", html(report, results))
+    return [folder / "results.csv", folder / "report.html"]
+
+
+def html(report: Report, results: Results[Any, Any, Any]) -> str:
+    """Give the report as one self-contained HTML text."""
+    sections = list(report.sections)
+    if report.comparisons:
+        sections.insert(0, Section("Beside the paper", [comparison_table(report.comparisons)]))
+    rows = settings_rows(results.settings)
+    sections.append(Section("This run", [machine_table(results.manifest, results.seed, results.data, rows)]))
+    return html_report(report.title, report.introduction, sections)
+
+
+def tables(report: Report) -> list[Table]:
+    """Give the tables to print in a terminal."""
+    own = [part for section in report.sections for part in section.parts if isinstance(part, Table)]
+    return [comparison_table(report.comparisons), *own] if report.comparisons else own
+
+
+def _csv(comparisons: Sequence[Comparison]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["quantity", "paper", "ours", "spread", "draws", "verdict"])
+    for one in comparisons:
+        numbers = ["" if value is None else repr(value) for value in (one.paper, one.mean, one.spread)]
+        writer.writerow([one.quantity, *numbers, len(one.ours), one.verdict.name.lower().replace("_", " ")])
+    return text.getvalue()

@@ -1,0 +1,126 @@
+"""What a run was asked, and what it found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Generic, Literal, TypeVar
+
+from ntkit.errors import InputError
+
+from ._files import write_whole
+from ._manifest import Data, Manifest
+from ._records import decode, encode
+
+__all__ = ["Progress", "Results", "Run", "Size", "read_results", "share_nothing", "write_results"]
+
+S = TypeVar("S")
+C = TypeVar("C")
+R = TypeVar("R")
+
+Size = Literal["quick", "default", "full"]
+"""How large: a few seconds and too small to mean anything; some minutes; the paper's own sizes."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being computed, how much of it is done and how much there is."""
+
+
+@dataclass(frozen=True)
+class Run(Generic[S]):
+    """What one run was asked.
+
+    Attributes
+    ----------
+    settings
+        The experiment's own.
+    seed
+        Decides all that is random.
+    data
+        A file of the user's; None is what the package embeds.
+    folder
+        Where large intermediate results, such as kernels, are kept.
+    progress
+        Called as the computation goes on.
+    """
+
+    settings: S
+    seed: int
+    data: Path | None
+    folder: Path
+    progress: Progress
+
+
+def share_nothing(run: Run[S]) -> Run[S]:
+    """Give the run itself: the ``prepare`` of an experiment whose cells share nothing else."""
+    return run
+
+
+@dataclass(frozen=True)
+class Results(Generic[S, C, R]):
+    """What a run found: enough to write its report again without computing anything.
+
+    Attributes
+    ----------
+    settings, seed, data
+        What was asked.
+    values
+        By cell, in the order of the cells.
+    manifest
+        How they came to be.
+    """
+
+    settings: S
+    seed: int
+    data: Data | None
+    values: Mapping[C, R]
+    manifest: Manifest
+
+    @property
+    def from_file(self) -> bool:
+        """Whether the data came from a file of the user's."""
+        return self.data is not None and not self.data.embedded
+
+    @property
+    def seconds(self) -> dict[C, float]:
+        """Duration of each cell."""
+        return dict(zip(self.values, self.manifest.cell_seconds, strict=True))
+
+
+def write_results(results: Results[Any, Any, Any], folder: Path) -> None:
+    """Write ``results.json``, whose bytes depend only on what was asked, and ``manifest.json``."""
+    content = {
+        "experiment": results.manifest.experiment,
+        "settings": encode(results.settings),
+        "seed": results.seed,
+        "data": encode(results.data),
+        "cells": [{"cell": encode(cell), "result": encode(result)} for cell, result in results.values.items()],
+    }
+    write_whole(folder / "results.json", json.dumps(content, indent=1) + "\n")
+    write_whole(folder / "manifest.json", json.dumps(encode(results.manifest), indent=1) + "\n")
+
+
+def read_results(
+    folder: Path, settings: type[S], cell: type[C] | UnionType, result: type[R] | UnionType
+) -> Results[S, C, R]:
+    """Read what :func:`write_results` wrote.
+
+    Raises
+    ------
+    InputError
+        If the folder has no such files, or they have another form.
+    """
+    try:
+        content, notes = (
+            json.loads((folder / name).read_text(encoding="utf-8")) for name in ("results.json", "manifest.json")
+        )
+        values = {decode(cell, one["cell"]): decode(result, one["result"]) for one in content["cells"]}
+        data = None if content["data"] is None else decode(Data, content["data"])
+        manifest = decode(Manifest, notes)
+        if len(manifest.cell_seconds) != len(values):
+            raise ValueError("the manifest is of other results")
+        return Results(decode(settings, content["settings"]), int(content["seed"]), data, values, manifest)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder} must hold results.json and manifest.json of this experiment: {error}") from error

@@ -1,0 +1,19 @@
+"""Recursive feature machines: kernel regression whose metric is the average gradient outer product of its predictor."""
+
+from __future__ import annotations
+
+from ._metric import Metric, Scale, metric_from
+from ._metric_kernels import DifferentiableKernel, DistanceKernel, MetricKernel
+from ._recursion import RFMSettings, RFMState, recursion
+
+__all__ = [
+    "DifferentiableKernel",
+    "DistanceKernel",
+    "Metric",
+    "MetricKernel",
+    "RFMSettings",
+    "RFMState",
+    "Scale",
+    "metric_from",
+    "recursion",
+]

@@ -1,0 +1,44 @@
+"""Gram matrices of any size: a tile plan, executed here or on a cluster, into memory or a store that is resumed."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from ._files import scratch_folder
+from ._fingerprint import Fingerprinted, fingerprint, kernel_fingerprint
+from ._gram import gram, open_gram
+from ._operator import DenseGram, GramOperator, KernelGram, StoredGram
+from ._plan import Tile, TilePlan
+from ._progress import GramProgress
+from ._resources import available_memory, bytes_text, check_memory, free_disk, seconds_text
+
+__all__ = [
+    "DenseGram",
+    "Fingerprinted",
+    "GramOperator",
+    "GramProgress",
+    "KernelGram",
+    "StoredGram",
+    "Tile",
+    "TilePlan",
+    "available_memory",
+    "bytes_text",
+    "check_memory",
+    "fingerprint",
+    "free_disk",
+    "gram",
+    "kernel_fingerprint",
+    "open_gram",
+    "scratch_folder",
+    "seconds_text",
+]
+
+
+class _Callable(ModuleType):
+    """``ntkit.gram`` is a function and this folder; who imports the folder by name again may bind it over the function."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return gram(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -1,0 +1,91 @@
+"""Files that are there whole or not at all, and errors of the file system in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+import uuid
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ntkit.errors import StoreError
+
+from ._resources import bytes_text, free_disk
+
+__all__ = ["locked", "plain_errors", "scratch_folder", "sync_folder", "write_atomically"]
+
+TEMPORARY = ".ntkit-tmp"
+
+
+def write_atomically(path: Path, *parts: Any) -> None:
+    """Write buffers to a file of another name, sync it and rename it: at no moment is a part of it under this name."""
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
+    try:
+        with open(temporary, "wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder survive a power failure."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def scratch_folder(owner: object, within: Path) -> Path:
+    """Make a folder that is deleted with its owner."""
+    folder = tempfile.mkdtemp(prefix="ntkit-scratch-", dir=within)
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+@contextlib.contextmanager
+def plain_errors(path: Path, doing: str) -> Iterator[None]:
+    """Turn errors of the file system into a :class:`StoreError` that says what was lost (nothing) and what to do."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise StoreError(
+                f"no space is left for {doing} {path} ({bytes_text(free_disk(path))} free). Every tile written so far is kept: "
+                "make room and run the same command again."
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise StoreError(
+                f"{doing} {path} is not allowed ({error.strerror}). Name a folder that you may write to: out='...'."
+            ) from error
+        raise StoreError(f"{doing} {path} failed: {error}. Every tile written so far is kept.") from error
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep a second run away from the same store; the lock goes with the process, however it ends."""
+    with plain_errors(path, "locking"), open(path, "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(
+                f"another run is writing to the store of {path}. Wait for it, or name another path: out='...'."
+            ) from error
+        except OSError:  # a file system without locks: equal runs write equal tiles, so no harm is done
+            pass
+        yield

@@ -1,0 +1,94 @@
+"""What a stored Gram matrix is of: beside the array, so that it is never taken for another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ntkit.errors import StoreError
+
+__all__ = ["Manifest"]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything that decides the entries of a stored matrix.
+
+    Attributes
+    ----------
+    shape
+        (n1, n2) of the matrix.
+    tile
+        Rows and columns of a tile.
+    symmetric
+        Whether it is K(x1, x1), of which only tiles on and above the diagonal are stored.
+    dtype
+        What entries are stored in: "float32" or "float64".
+    kernel
+        The fingerprint of the kernel, part by part (:func:`kernel_fingerprint`).
+    x1, x2
+        Fingerprints of the data; ``x2`` is None where the matrix is symmetric.
+    library
+        The version of ntkit.
+    format
+        The version of this layout.
+    """
+
+    shape: tuple[int, int]
+    tile: int
+    symmetric: bool
+    dtype: str
+    kernel: Mapping[str, str]
+    x1: str
+    x2: str | None
+    library: str
+    format: int = _FORMAT
+
+    def to_json(self) -> str:
+        """Give the text that is stored."""
+        return json.dumps(asdict(self), indent=1)
+
+    @staticmethod
+    def from_json(text: str, path: object) -> Manifest:
+        """Read the text that is stored, or say that it is none."""
+        try:
+            found = json.loads(text)
+            if found["format"] != _FORMAT:
+                raise StoreError(
+                    f"{path} has the layout {found['format']}, and this version of ntkit knows {_FORMAT}. Use the version that "
+                    f"wrote it ({found.get('library')}), or remove it."
+                )
+            found["shape"] = tuple(found["shape"])
+            return Manifest(**{field.name: found[field.name] for field in fields(Manifest)})
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"{path} must be the manifest of a stored Gram matrix. Got a file that cannot be read as one ({error!r}). Remove "
+                "the store, or name another path."
+            ) from error
+
+    def differences(self, wanted: Manifest) -> list[str]:
+        """Say what is stored and what was asked for, wherever the two differ."""
+        found = []
+        for field in fields(Manifest):
+            stored, asked = getattr(self, field.name), getattr(wanted, field.name)
+            if stored == asked:
+                continue
+            if isinstance(stored, Mapping):
+                found += [
+                    f"{name}: {_shown(stored.get(name))} is stored, {_shown(asked.get(name))} asked for"
+                    for name in dict.fromkeys([*stored, *asked])
+                    if stored.get(name) != asked.get(name)
+                ]
+            elif field.name in ("x1", "x2"):
+                found.append(f"{field.name}: other data are stored (their bits, shape or dtype differ)")
+            else:
+                found.append(f"{field.name}: {_shown(stored)} is stored, {_shown(asked)} asked for")
+        return found
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else str(value)

@@ -1,0 +1,70 @@
+"""What the machine has left, and how sizes and times are written in messages."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from ntkit.common import available_bytes
+from ntkit.errors import MemoryLimitError
+
+__all__ = ["available_memory", "bytes_text", "check_memory", "free_disk", "seconds_text"]
+
+_SHARE = 0.9  # of the available memory that one allocation may take: the rest is for what nobody counts
+
+
+def available_memory() -> int:
+    """Give the bytes that this process can still take; where the system does not say, more than any machine has.
+
+    Examples
+    --------
+    >>> available_memory() > 0
+    True
+    """
+    found = available_bytes()
+    return sys.maxsize if found is None else found
+
+
+def free_disk(path: Path) -> int:
+    """Give the free bytes of the file system that holds a path, which need not exist yet."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def check_memory(needed: int, what: str, instead: str, limit: int | None = None) -> None:
+    """Refuse what does not fit into ``limit`` bytes, or into nine tenths of the available memory where that is None."""
+    allowed = int(_SHARE * available_memory()) if limit is None else limit
+    if needed > allowed:
+        raise MemoryLimitError(
+            f"{what} takes {bytes_text(needed)} of memory, and {bytes_text(allowed)} can be used here. {instead}"
+        )
+
+
+def bytes_text(count: float) -> str:
+    """Write a number of bytes.
+
+    Examples
+    --------
+    >>> bytes_text(10_000_000_000), bytes_text(512)
+    ('10.0 GB', '512 bytes')
+    """
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def seconds_text(seconds: float) -> str:
+    """Write a length of time.
+
+    Examples
+    --------
+    >>> seconds_text(5400), seconds_text(90), seconds_text(0.5)
+    ('1.5 h', '1.5 min', '0.5 s')
+    """
+    for unit, size in (("days", 86400 * 2), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / (86400 if unit == 'days' else size):.1f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,102 @@
+"""Tiles as the chunks of a Zarr array: one file per tile, readable by every Zarr library."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ntkit.errors import MissingDependencyError
+
+from ._files import TEMPORARY, plain_errors, sync_folder, write_atomically
+from ._manifest import Manifest
+from ._plan import Tile
+from ._store import TileStore
+
+__all__ = ["ZarrStore", "write_chunk"]
+
+
+def write_chunk(path: Path, tile: Tile, size: int, values: NDArray[Any]) -> None:
+    """Write one chunk of an array whose chunks are stored as they are; those at the edges are filled up with NaN."""
+    if values.shape != (size, size):
+        whole = np.full((size, size), np.nan, values.dtype)
+        whole[: values.shape[0], : values.shape[1]] = values
+        values = whole
+    chunk = path / "c" / str(tile.i) / str(tile.j)
+    if not chunk.parent.exists():
+        chunk.parent.mkdir(parents=True, exist_ok=True)
+        sync_folder(chunk.parent.parent)
+    write_atomically(chunk, np.ascontiguousarray(values).data.cast("B"))
+
+
+class ZarrStore(TileStore):
+    """A Zarr array in version 3 of the format, one chunk per tile, no compression; chunks that are not there read as NaN.
+
+    Of a symmetric matrix only the chunks on and above the diagonal are there. Zarr writes chunks without syncing them, so
+    they are written here; its own reader checks the result in the tests.
+    """
+
+    @staticmethod
+    def manifest_path(path: Path) -> Path:
+        return path / "ntkit.json"
+
+    @classmethod
+    def create(cls, path: Path, manifest: Manifest) -> ZarrStore:
+        zarr = _zarr()
+        making = path.with_name(path.name + TEMPORARY)
+        with plain_errors(path, "creating"):
+            shutil.rmtree(making, ignore_errors=True)  # of a run that was killed
+            making.parent.mkdir(parents=True, exist_ok=True)
+            zarr.create_array(
+                store=str(making),
+                shape=manifest.shape,
+                chunks=(manifest.tile, manifest.tile),
+                dtype=manifest.dtype,
+                compressors=None,
+                filters=None,
+                fill_value=math.nan,
+                attributes={
+                    "ntkit": "the manifest is in ntkit.json; of a symmetric matrix only the upper tiles are stored"
+                },
+            )
+            write_atomically(cls.manifest_path(making), manifest.to_json().encode())
+            making.rename(path)
+            sync_folder(path.parent)
+        return cls(path, manifest)
+
+    def remove(self) -> None:
+        with plain_errors(self.path, "removing"):
+            self.manifest_path(self.path).unlink()  # first, so that half a store is none
+            shutil.rmtree(self.path)
+
+    def sweep(self) -> None:
+        for left in self.path.rglob(f"*{TEMPORARY}"):
+            left.unlink(missing_ok=True)
+
+    def _write(self, tile: Tile, values: NDArray[Any]) -> None:
+        write_chunk(self.path, tile, self.plan.size, values)
+
+    def _read(self, tile: Tile) -> NDArray[Any] | None:
+        size = self.plan.size
+        try:
+            whole = np.fromfile(self.path / "c" / str(tile.i) / str(tile.j), self.dtype)
+        except FileNotFoundError:
+            return None
+        if whole.size != size * size:
+            return None
+        rows, columns = self.plan.tile_shape(tile)
+        return np.ascontiguousarray(whole.reshape(size, size)[:rows, :columns])
+
+
+def _zarr() -> Any:
+    try:
+        import zarr
+    except ImportError as error:
+        raise MissingDependencyError(
+            "storing a Gram matrix as .zarr needs the package zarr: write pip install 'ntkit[scale]', or store it as .npy."
+        ) from error
+    return zarr

@@ -1,0 +1,5 @@
+"""Random features of tangent kernels: vectors whose inner products estimate the kernel, for more rows than a Gram matrix has."""
+
+from ._features import RandomFeatures, jacobian_features, sketched_features
+
+__all__ = ["RandomFeatures", "jacobian_features", "sketched_features"]

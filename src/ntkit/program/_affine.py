@@ -1,0 +1,121 @@
+"""Layers with weights of their own: linear and convolutional."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from ._op import Op, Values, Weights
+
+__all__ = ["Conv", "Dense", "Gains", "pad"]
+
+
+@dataclass(frozen=True)
+class Gains:
+    """The variances of a layer's weights and bias, and how much training them adds to the tangent kernel.
+
+    K' = w_std^2 M(K) + b_std^2 and Theta' = weight_rate M(K) + bias_rate + w_std^2 M(Theta) with M the mean over the window.
+
+    Attributes
+    ----------
+    w_std, b_std
+        Gains of the weights and of the bias (0 without bias); tensors to differentiate in them.
+    weight_rate, bias_rate
+        w_std^2 and b_std^2 in the NTK parametrisation, the fan-in and 1 in the standard one, 0 for a frozen parameter.
+    """
+
+    w_std: float | Tensor
+    b_std: float | Tensor
+    weight_rate: float | Tensor
+    bias_rate: float | Tensor
+
+    @property
+    def trained(self) -> bool:
+        """Whether the weight or the bias is trained."""
+        return any(isinstance(rate, Tensor) or rate != 0 for rate in (self.weight_rate, self.bias_rate))
+
+
+@dataclass(frozen=True)
+class Dense(Op):
+    """A fully connected layer at every position."""
+
+    gains: Gains
+
+    def label(self) -> str:
+        return "linear"
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Apply ``weight`` (out, in) and ``bias`` (out,)."""
+        weight, bias = weights
+        assert weight is not None
+        value = inputs[0] @ weight.T
+        return value if bias is None else value + bias
+
+
+@dataclass(frozen=True)
+class Conv(Op):
+    """A convolution along some position axes: its window moves over p and p' together.
+
+    Attributes
+    ----------
+    axes
+        The position axes it moves along; one entry of each field below for each of them.
+    padding
+        Positions added before and after; zeros, or wrapped around where ``circular``.
+    """
+
+    gains: Gains
+    axes: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    circular: bool
+
+    def output_size(self, index: int, size: int) -> int:
+        """Give the length of axis ``axes[index]`` after the convolution."""
+        reach = self.dilation[index] * (self.kernel[index] - 1) + 1
+        return (size + sum(self.padding[index]) - reach) // self.stride[index] + 1
+
+    def label(self) -> str:
+        text = "conv " + "x".join(map(str, self.kernel))
+        if any(stride != 1 for stride in self.stride):
+            text += " stride " + "x".join(map(str, self.stride))
+        return text + (" circular" if self.circular else "")
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Apply ``weight`` (out, channels of a group, *kernel) and ``bias`` (out,)."""
+        weight, bias = weights
+        assert weight is not None
+        (x,) = inputs
+        dims = [axis + 1 for axis in self.axes]
+        sizes = [self.output_size(index, x.shape[dim]) for index, dim in enumerate(dims)]
+        for dim, padding in zip(dims, self.padding, strict=True):
+            x = pad(x, dim, *padding, self.circular)
+        groups = x.shape[-1] // weight.shape[1]
+        total: Tensor | None = None
+        for place, window in enumerate(product(*map(range, self.kernel))):
+            part = x
+            for index, dim in enumerate(dims):
+                start = window[index] * self.dilation[index]
+                stop = start + (sizes[index] - 1) * self.stride[index] + 1
+                part = part[(slice(None),) * dim + (slice(start, stop, self.stride[index]),)]
+            grouped = part.unflatten(-1, (groups, -1))
+            kernel = weight.flatten(2)[:, :, place].unflatten(0, (groups, -1))
+            value = torch.einsum("...gc,goc->...go", grouped, kernel).flatten(-2)
+            total = value if total is None else total + value
+        assert total is not None
+        return total if bias is None else total + bias
+
+
+def pad(x: Tensor, dim: int, before: int, after: int, circular: bool) -> Tensor:
+    """Add positions along a dimension: zeros, or those of the other end."""
+    if before == after == 0:
+        return x
+    if circular:
+        size = x.shape[dim]
+        return x.index_select(dim, torch.arange(-before, size + after, device=x.device) % size)
+    return torch.nn.functional.pad(x, (0, 0) * (x.ndim - 1 - dim) + (before, after))

@@ -1,0 +1,74 @@
+"""Sums, products and concatenations of fields, and constants."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from ._op import Keeps, Op, Values, Weights
+
+__all__ = ["Concat", "Constant", "Product", "Sum"]
+
+
+@dataclass(frozen=True)
+class Sum(Op):
+    """A linear combination of independent fields."""
+
+    coefficients: tuple[float, ...]
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return (keeps,) * len(self.coefficients)
+
+    def label(self) -> str:
+        return "sum" if len(self.coefficients) > 1 else f"times {self.coefficients[0]:g}"
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        return reduce(torch.add, (c * x for c, x in zip(self.coefficients, inputs, strict=True)))
+
+
+@dataclass(frozen=True)
+class Product(Op):
+    """The product of two independent fields: K' = K1 K2, Theta' = Theta1 K2 + K1 Theta2."""
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return keeps, keeps
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        return inputs[0] * inputs[1]
+
+
+@dataclass(frozen=True)
+class Concat(Op):
+    """Channels of several fields side by side: the mean of their covariances weighted by ``fractions`` of the width."""
+
+    fractions: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        assert math.isclose(sum(self.fractions), 1.0)
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return (keeps,) * len(self.fractions)
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        return torch.cat(inputs, -1)
+
+
+@dataclass(frozen=True)
+class Constant(Op):
+    """The same number in every channel and position."""
+
+    value: float
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return ()
+
+    def label(self) -> str:
+        return f"constant {self.value:g}"
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Give one number, which broadcasts."""
+        return torch.tensor(self.value, dtype=torch.float64)

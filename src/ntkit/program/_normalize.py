@@ -1,0 +1,56 @@
+"""Normalisation over the channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ._op import Keeps, Op, Values, Weights
+
+__all__ = ["Normalize"]
+
+
+@dataclass(frozen=True)
+class Normalize(Op):
+    """LayerNorm or GroupNorm: (x - m) / sqrt(v + eps), m and v the mean and variance over the channels and over ``axes``.
+
+    Its inputs are the block to normalise and the field whose channels make up m and v (the same one unless the
+    normalisation spans a concatenation).
+
+    Attributes
+    ----------
+    axes
+        Position axes normalised over, together with the channels.
+    weight_trained, bias_trained
+        Whether the affine weight and bias add their terms, the normalised covariance and one, to the tangent kernel.
+    affine_axes
+        Axes along which the affine parameters differ, so that they add to Theta[p, p] only there.
+    groups
+        Groups of channels with statistics of their own, which all have the same limit.
+    """
+
+    axes: tuple[int, ...]
+    eps: float
+    weight_trained: bool
+    bias_trained: bool
+    affine_axes: tuple[int, ...] = ()
+    groups: int = 1
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return keeps, None
+
+    def label(self) -> str:
+        return "normalize"
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Normalise, then apply ``weight`` and ``bias`` (*positions or ones, channels)."""
+        block, total = (x.unflatten(-1, (self.groups, -1)) for x in inputs)
+        dims = [*(axis + 1 for axis in self.axes), -1]
+        centre = total.mean(dims, keepdim=True)
+        scale = ((total - centre).square().mean(dims, keepdim=True) + self.eps).sqrt()
+        value: Tensor = ((block - centre) / scale).flatten(-2)
+        weight, bias = weights
+        if weight is not None:
+            value = weight * value
+        return value if bias is None else value + bias

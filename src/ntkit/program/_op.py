@@ -1,0 +1,50 @@
+"""What every operation of a program says: what it needs kept of its inputs' covariance, and its finite form.
+
+A value of the network is a random field over positions (pixels, tokens; none for vectors) whose channels are
+exchangeable, so its distribution in the limit is given by a covariance K[p, p'] between the positions of two inputs.
+Each op says, position axis by position axis, how much of its inputs' covariance it reads (:class:`Keep`), and what it
+computes in a network of finite width, of which its covariance rule (``ntkit.rules``) is the limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from torch import Tensor
+
+__all__ = ["Keep", "Keeps", "Op", "Values", "Weights"]
+
+
+class Keep(IntEnum):
+    """What is kept of a covariance along one position axis: K[p, p] alone, or every K[p, p']; the value counts indices."""
+
+    SAME = 1
+    ALL = 2
+
+
+Keeps = tuple[Keep, ...]
+"""One :class:`Keep` for each position axis. Where nothing is kept at all, None stands in its place."""
+
+Values = tuple[Tensor, ...]
+"""Values of nodes in a finite network, shape (n, *positions, channels); a length of one stands for all."""
+
+Weights = tuple[Tensor | None, ...]
+"""What an operation holds in a finite network: its weight and its bias; None where it has none."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """Base of the operations."""
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        """Tell what must be kept of each input so that ``keeps`` of the output can be computed; None: the input is not read."""
+        return (keeps,)
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Give the value in a finite network, shape (n, *positions, channels), from those of the inputs."""
+        raise NotImplementedError
+
+    def label(self) -> str:
+        """Name the operation in tables."""
+        return type(self).__name__.lower()

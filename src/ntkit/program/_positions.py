@@ -1,0 +1,197 @@
+"""Operations that only move or mix positions: pooling, slices, flatten, broadcasting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ._op import Keep, Keeps, Op, Values, Weights
+
+__all__ = ["AdaptiveAvgPool", "Arrange", "AvgPool", "Contract", "PositionMap", "Reindex", "Split"]
+
+
+@dataclass(frozen=True)
+class Contract(Op):
+    """Positions merged into the channels (flatten): K' = mean over p of K[p, p] along ``axes``.
+
+    ``axes`` are removed, so the remaining ones keep their order and are numbered anew.
+    """
+
+    axes: tuple[int, ...]
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        rest = iter(keeps)
+        rank = len(keeps) + len(self.axes)
+        return (tuple(Keep.SAME if axis in self.axes else next(rest) for axis in range(rank)),)
+
+    def label(self) -> str:
+        return "flatten"
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Merge the axes into the channels, which vary slowest."""
+        dims = [axis + 1 for axis in self.axes]
+        x = inputs[0].movedim(dims, list(range(-len(dims), 0)))
+        return x.flatten(-len(dims) - 1)
+
+
+@dataclass(frozen=True)
+class PositionMap(Op):
+    """A linear map of the positions along one axis, x'[q] = sum_p A[q, p] x[p], so K' = A K A^T there."""
+
+    axis: int
+
+    def matrix(self, size: int) -> Tensor:
+        """Give A, shape (output size, ``size``), float64."""
+        raise NotImplementedError
+
+    def selects(self) -> bool:
+        """Tell whether every row of A reads one position at most."""
+        return False
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        here = keeps[self.axis] if self.selects() else Keep.ALL
+        return ((*keeps[: self.axis], here, *keeps[self.axis + 1 :]),)
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        dim = self.axis + 1
+        x = inputs[0].movedim(dim, -1)
+        return (x @ self.matrix(x.shape[-1]).to(x).T).movedim(-1, dim)
+
+
+@dataclass(frozen=True)
+class AvgPool(PositionMap):
+    """Average pooling along one axis; global pooling is one window as long as the axis.
+
+    Attributes
+    ----------
+    kernel, stride, padding
+        The window, its step, and the zeros added at both ends.
+    size
+        Number of windows.
+    divisor
+        What the sum over a window is divided by; None: by the number of positions in it, those of the padding included
+        where ``count_include_pad``.
+    """
+
+    kernel: int
+    stride: int
+    padding: int
+    size: int
+    count_include_pad: bool = True
+    divisor: float | None = None
+
+    def matrix(self, size: int) -> Tensor:
+        matrix = torch.zeros(self.size, size, dtype=torch.float64)
+        for q in range(self.size):
+            start = q * self.stride - self.padding
+            stop = min(start + self.kernel, size + self.padding)
+            inside = range(max(start, 0), min(stop, size))
+            count = stop - start if self.count_include_pad else len(inside)
+            if inside:
+                matrix[q, inside.start : inside.stop] = 1.0 / (count if self.divisor is None else self.divisor)
+        return matrix
+
+    def label(self) -> str:
+        return f"average {self.kernel}" + (f" stride {self.stride}" if self.stride != self.kernel else "")
+
+
+@dataclass(frozen=True)
+class AdaptiveAvgPool(PositionMap):
+    """Average pooling to a number of windows that need not divide the axis: window q of m covers [q P / m, (q + 1) P / m).
+
+    Attributes
+    ----------
+    size
+        Number of windows m.
+    """
+
+    size: int
+
+    def matrix(self, size: int) -> Tensor:
+        matrix = torch.zeros(self.size, size, dtype=torch.float64)
+        for q in range(self.size):
+            start, stop = q * size // self.size, -(-(q + 1) * size // self.size)
+            matrix[q, start:stop] = 1.0 / (stop - start)
+        return matrix
+
+    def label(self) -> str:
+        return f"average to {self.size}"
+
+
+@dataclass(frozen=True)
+class Reindex(PositionMap):
+    """Positions read from elsewhere along one axis (slices, flips, padding): x'[q] = x[index[q]], zero where index[q] < 0."""
+
+    index: tuple[int, ...]
+
+    def matrix(self, size: int) -> Tensor:
+        matrix = torch.zeros(len(self.index), size, dtype=torch.float64)
+        for q, p in enumerate(self.index):
+            if p >= 0:
+                matrix[q, p] = 1.0
+        return matrix
+
+    def selects(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Split(Op):
+    """One position axis seen as several, the last varying fastest: K'[(a, b), (a', b')] = K[p, p'] with p = a B + b.
+
+    Attributes
+    ----------
+    axis
+        Which.
+    sizes
+        The lengths of the new axes, which take its place.
+    """
+
+    axis: int
+    sizes: tuple[int, ...]
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        stop = self.axis + len(self.sizes)
+        return ((*keeps[: self.axis], max(keeps[self.axis : stop]), *keeps[stop:]),)
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        value: Tensor = inputs[0].unflatten(self.axis + 1, self.sizes)
+        return value
+
+
+@dataclass(frozen=True)
+class Arrange(Op):
+    """Position axes put in another order, axes of length one dropped, and new ones added along which the field is constant.
+
+    Attributes
+    ----------
+    axes
+        For each axis of the output the axis of the input, or None for a new one.
+    sizes
+        The lengths of the output's axes.
+    rank
+        How many axes the input has.
+    """
+
+    axes: tuple[int | None, ...]
+    sizes: tuple[int, ...]
+    rank: int
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        kept = [Keep.SAME] * self.rank
+        for keep, axis in zip(keeps, self.axes, strict=True):
+            if axis is not None:
+                kept[axis] = keep
+        return (tuple(kept),)
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        (x,) = inputs
+        used = [axis + 1 for axis in self.axes if axis is not None]
+        dropped = [axis + 1 for axis in range(self.rank) if axis not in self.axes]
+        x = x.permute(0, *used, *dropped, -1).reshape(len(x), *(x.shape[dim] for dim in used), x.shape[-1])
+        for index, axis in enumerate(self.axes):
+            if axis is None:
+                x = x.unsqueeze(index + 1)
+        return x.expand(len(x), *self.sizes, x.shape[-1])

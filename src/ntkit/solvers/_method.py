@@ -1,0 +1,74 @@
+"""The form of a solver for large systems: settings, then a prepared system, then as many right-hand sides as wanted."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ntkit.errors import InputError, InputTypeError
+from ntkit.gram import GramOperator
+
+from ._solution import Solution
+
+__all__ = ["Method", "OnNote", "System", "count", "generator", "relative_residual", "trace_mean"]
+
+OnNote = Callable[[str], None]
+"""Called with one sentence after another about a run; ``print`` will do."""
+
+
+class System(ABC):
+    """A system that is set up: (K + ridge trace(K)/n I) a = y, exactly or in the span of some centres."""
+
+    @abstractmethod
+    def solve(self, y: Tensor) -> Solution:
+        """Solve for y of shape (n,) or (n, k)."""
+
+
+class Method(ABC):
+    """The settings of one method; a frozen dataclass."""
+
+    @abstractmethod
+    def set_up(
+        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
+    ) -> System:
+        """Do what is the same for every right-hand side.
+
+        Parameters
+        ----------
+        gram : GramOperator of shape (n, n)
+            K.
+        ridge : float
+            Relative to ``trace(K)/n``.
+        y : Tensor of shape (n,) or (n, k), optional
+            The right-hand side that will be asked for first, for methods that read the matrix only once.
+        progress : callable, optional
+            Called with sentences about the run.
+        """
+
+
+def trace_mean(gram: GramOperator) -> float:
+    """Give trace(K)/n."""
+    return float(gram.diagonal().double().mean())
+
+
+def relative_residual(remainder: Tensor, y: Tensor) -> float:
+    """Give the largest over the columns of ||remainder|| / ||y||, both of shape (n, k)."""
+    norms = y.double().norm(dim=0)
+    return float((remainder.double().norm(dim=0) / torch.where(norms > 0, norms, 1)).max())
+
+
+def count(value: int, name: str, least: int = 1) -> int:
+    """Give a whole number of at least ``least``, or say why it is none."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputTypeError(f"{name} must be a whole number. Got {value!r} of type {type(value).__name__}.")
+    if value < least:
+        raise InputError(f"{name} must be at least {least}. Got {value}.")
+    return value
+
+
+def generator(seed: int) -> torch.Generator:
+    """Give a generator of random numbers on the CPU."""
+    return torch.Generator().manual_seed(seed)

@@ -1,0 +1,60 @@
+"""How a solver ended: a kind that a caller can branch on, and a sentence for people."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["Outcome", "Status"]
+
+
+class Outcome(Enum):
+    """How a solver ended.
+
+    Attributes
+    ----------
+    SOLVED
+        The system was solved, to the accuracy asked for.
+    JITTERED
+        The matrix is numerically singular: a multiple of the identity was added, and that system was solved.
+    APPROXIMATED
+        The solution in the span of some centres was found, not that of the whole system.
+    NOT_CONVERGED
+        The iterations allowed were used up; the value is the best there was.
+    """
+
+    SOLVED = "solved"
+    JITTERED = "jittered"
+    APPROXIMATED = "approximated"
+    NOT_CONVERGED = "not converged"
+
+
+class Status(str):
+    """One English sentence about a run, with its :class:`Outcome`.
+
+    Examples
+    --------
+    >>> status = Status(Outcome.SOLVED, "Solved by Cholesky factorisation.")
+    >>> status.outcome is Outcome.SOLVED, status.converged
+    (True, True)
+    >>> print(status)
+    Solved by Cholesky factorisation.
+    """
+
+    __slots__ = ("outcome",)
+    outcome: Outcome
+
+    def __new__(cls, outcome: Outcome, sentence: str) -> Status:
+        status = super().__new__(cls, sentence)
+        status.outcome = outcome
+        return status
+
+    @property
+    def converged(self) -> bool:
+        """Whether the solver did what it was asked for."""
+        return self.outcome is not Outcome.NOT_CONVERGED
+
+    def __getnewargs__(self) -> tuple[Outcome, str]:  # type: ignore[override]
+        return self.outcome, str(self)
+
+    def __str__(self) -> str:
+        return str.__str__(self)

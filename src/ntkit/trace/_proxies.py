@@ -1,0 +1,187 @@
+"""Proxies that know their shapes: code that computes with sizes is ordinary code while it is traced.
+
+Every operation is also run on two examples with different numbers of inputs. A size that is the same in both is a plain
+number; one that differs depends on the batch and stays symbolic, so that the graph serves batches of any size.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from ._registry import find_module
+
+__all__ = ["ShapeTracer", "lengths_of_proxies"]
+
+_BATCHES = (2, 3)
+
+
+class Sizes(tuple[Any, ...]):
+    """A shape: numbers, and a proxy for each size that depends on the batch."""
+
+    def numel(self) -> Any:
+        """Give the number of entries."""
+        return math.prod(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return Sizes(found) if isinstance(index, slice) else found
+
+
+class ShapeProxy(fx.Proxy):
+    """A value that is recorded, with what it is on the two examples."""
+
+    @property
+    def examples(self) -> tuple[Any, Any]:
+        """What it is on the examples."""
+        found: tuple[Any, Any] = self.tracer.values[self.node]  # type: ignore[attr-defined]
+        return found
+
+    def __getattr__(self, k: str) -> Any:
+        value = self.examples[0]
+        if isinstance(value, Tensor):
+            if k == "shape":
+                return self._sizes()
+            if k in ("ndim", "dtype", "device", "is_cuda", "layout"):
+                return getattr(value, k)
+            if k in ("dim", "ndimension"):
+                return lambda: value.ndim
+            if k == "size":
+                return lambda dim=None: self._sizes() if dim is None else self._sizes()[dim]
+            if k == "numel":
+                return lambda: self._sizes().numel()
+            if k in ("is_floating_point", "is_complex"):
+                return getattr(value, k)
+        return super().__getattr__(k)
+
+    def _sizes(self) -> Sizes:
+        first, second = self.examples
+        if first.ndim != second.ndim:
+            raise fx.proxy.TraceError("the number of dimensions depends on the size of the batch")
+        return Sizes(
+            a if a == b else self.tracer.create_proxy("call_method", "size", (self, dim), {})
+            for dim, (a, b) in enumerate(zip(first.shape, second.shape, strict=True))
+        )
+
+    def __len__(self) -> int:
+        return self.__index__() if not isinstance(length := _length(self), int) else length
+
+    def __index__(self) -> int:
+        first, second = self.examples
+        if isinstance(first, int) and first == second:
+            return first
+        raise fx.proxy.TraceError("a number that depends on the size of the batch is used as a plain integer")
+
+    __int__ = __index__
+
+
+def _length(value: Any) -> Any:
+    """Do what ``len`` does, for proxies too."""
+    if not isinstance(value, ShapeProxy):
+        return builtins.len(value)
+    example = value.examples[0]
+    return value._sizes()[0] if isinstance(example, Tensor) else builtins.len(example)
+
+
+@contextmanager
+def lengths_of_proxies(module: nn.Module) -> Iterator[None]:
+    """Let ``len`` in the forwards of a module take proxies; Python's own gives nothing but integers."""
+    forwards = [getattr(layer.forward, "__func__", layer.forward) for layer in module.modules()]
+    spaces = {id(space): space for f in forwards if (space := getattr(f, "__globals__", None)) is not None}
+    changed = [space for space in spaces.values() if "len" not in space]
+    for space in changed:
+        space["len"] = _length
+    try:
+        yield
+    finally:
+        for space in changed:
+            del space["len"]
+
+
+class ShapeTracer(fx.Tracer):
+    """Records a module's operations, and stops at layers that the registry knows.
+
+    Parameters
+    ----------
+    example
+        A batch of inputs.
+    """
+
+    def __init__(self, example: Tensor) -> None:
+        super().__init__()
+        rows = example[:1]
+        self.values: dict[fx.Node, tuple[Any, Any]] = {}
+        first, second = (rows.expand(n, *rows.shape[1:]).clone() for n in _BATCHES)
+        self._examples = (first, second)
+        self._running = False
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
+        """Give the forward of one input; its further arguments keep their defaults."""
+        return (lambda root, x: root_fn(root, x)), [self.root, self.create_proxy("placeholder", "x", (), {})]
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        if "forward" in vars(m):
+            return False  # a forward of this one module
+        known = find_module(m)
+        if known is not None and type(m).forward is known.kind.forward:
+            return True  # a known layer, or a subclass that leaves its forward as it is
+        return super().is_leaf_module(m, module_qualified_name)
+
+    def proxy(self, node: fx.Node) -> ShapeProxy:
+        return ShapeProxy(node, self)
+
+    def create_node(
+        self, kind: str, target: Any, args: Any, kwargs: Any, name: Any = None, type_expr: Any = None
+    ) -> Any:
+        node = super().create_node(kind, target, args, kwargs, name, type_expr)
+        if kind == "placeholder":
+            self.values[node] = self._examples
+        elif kind != "output":
+            self.values[node] = (self._run(node, 0), self._run(node, 1))
+            if isinstance(self.values[node][0], Tensor):
+                node.meta["ntkit_shape"] = tuple(self.values[node][0].shape)
+        return node
+
+    def _run(self, node: fx.Node, side: int) -> Any:
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self.values[n][side])
+        before, self._running = self._running, True
+        try:
+            with torch.no_grad():
+                if node.op == "get_attr":
+                    owner, _, name = str(node.target).rpartition(".")
+                    return getattr(self.root.get_submodule(owner), name)
+                if node.op == "call_module":
+                    return self.root.get_submodule(str(node.target))(*args, **kwargs)
+                if node.op == "call_method":
+                    return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+                assert callable(node.target)
+                return node.target(*args, **kwargs)
+        finally:
+            self._running = before
+
+    # While an example runs, modules are called and attributes read as usual.
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        return forward(*args, **kwargs) if self._running else super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        return attr_val if self._running else super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        first, second = self.values[obj.node]
+        if isinstance(first, Tensor):
+            raise fx.proxy.TraceError("a branch depends on the values of a tensor")
+        if bool(first) != bool(second):
+            raise fx.proxy.TraceError("a branch depends on the size of the batch")
+        return bool(first)
+
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        count = _length(obj)
+        if not isinstance(count, int):
+            raise fx.proxy.TraceError("a loop runs over the batch")
+        return (obj[index] for index in range(count))  # type: ignore[index]

@@ -1,0 +1,228 @@
+"""The proof that a program is the module: replayed as a finite network, it must give the module's values and derivatives.
+
+A kernel is that of the program, so whatever of the module the program does not have (hooks, overridden forwards, values of
+affine parameters, gradients cut off) would make it another network's. Replayed with the module's own parameters the
+program must reproduce every traced value of the module, its output, and the output's derivative in every trained
+parameter, all to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from ntkit.errors import InputError
+
+from ._builder import Builder
+from ._layout import tensor_of
+from ._values import Field, Weight
+
+__all__ = ["Difference", "FiniteNetwork", "replay"]
+
+_DIGITS = {torch.float64: 1e-9, torch.float32: 1e-3}  # rounding, as a part of the largest entry of each input's values
+_COARSE = 0.05  # for lower precision
+_SCALES = ((1.0, 8.0), (0.1, 2.0))  # of the two inputs of a probe, with the module's own parameters and with fresh ones
+
+
+class Difference(Exception):
+    """A value of the module that the program does not reproduce; ``node`` is where, None for the output as a whole."""
+
+    def __init__(self, what: str, node: fx.Node | None = None) -> None:
+        super().__init__(what)
+        self.what, self.node = what, node
+
+
+class FiniteNetwork:
+    """A program with the parameters of the module that it was read from.
+
+    Parameters
+    ----------
+    builder
+        With the nodes and what they hold.
+    prefixes
+        The deterministic parts that run on the data; None for the input itself.
+    """
+
+    def __init__(self, builder: Builder, prefixes: Sequence[Callable[[Tensor], Tensor] | None]) -> None:
+        self.builder, self.prefixes = builder, prefixes
+
+    def values(self, x: Tensor, read: Callable[[Weight], Tensor]) -> list[Tensor]:
+        """Give the value of every node for inputs x with parameters as read, each (n, *positions, channels)."""
+        data = [x if prefix is None else prefix(x.clone()) for prefix in self.prefixes]
+        values: list[Tensor] = []
+        for index, node in enumerate(self.builder.nodes):
+            inputs = tuple(values[i] for i in node.inputs)
+            if index in self.builder.parts and inputs[0].shape[-1] > 1:
+                inputs = (inputs[0][..., slice(*self.builder.parts[index])],)
+            number = getattr(node.op, "prefix", None)
+            if number is not None:
+                inputs = (data[number],)
+            held = self.builder.held.get(index)
+            values.append(node.op.finite(inputs, (None, None) if held is None else held(read)).to(x.dtype))
+        return values
+
+
+def replay(
+    module: nn.Module,
+    graph: fx.GraphModule,
+    network: FiniteNetwork,
+    fields: Mapping[Any, Field],
+    example: Tensor,
+    seed: int,
+) -> None:
+    """Compare a module with the program read from it, first with its own parameters and then with fresh ones.
+
+    Own parameters may be zero, and a constant taken from a random parameter shows only when that is drawn anew.
+
+    Parameters
+    ----------
+    module
+        In evaluation mode; its random parameters are overwritten.
+    graph
+        The traced graph, of the same parameters.
+    network
+        The program.
+    fields
+        The values of the graph that are random fields; the output is one of them, with key None in its place.
+    example
+        A batch that the module takes.
+    seed
+        Of the fresh parameters.
+
+    Raises
+    ------
+    Difference
+        At the first value that differs.
+    """
+    for run, scales in enumerate(_SCALES):
+        if run == 1:
+            _draw(module, network.builder.random, seed)
+        x = _probe(module, example, scales)
+        if x is None and run == 0:
+            continue  # values of random parameters do not matter, not even infinite ones
+        if x is None:
+            raise InputError(
+                "the module's output is NaN or infinite for inputs of usual size, so nothing shows that a kernel is its own. "
+                "Check its buffers and operations; check=False leaves the check out."
+            )
+        state = {name: value.clone() for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+        values = network.values(x, partial(_own, dict(module.named_parameters(remove_duplicate=False))))
+        with torch.no_grad():
+            _Comparison(graph, network.builder, fields, values).run(x.clone())
+        output = _compare_output(module, network.builder, fields, values, x)
+        if run == 1:
+            _compare_derivatives(module, output, tensor_of(network.builder, fields[None], values))
+        for name, value in module.state_dict().items():
+            if isinstance(value, Tensor) and not _unchanged(value, state[name]):
+                raise Difference(f"its forward changes its own {name!r}, also in evaluation mode")
+
+
+def _unchanged(value: Tensor, before: Tensor) -> bool:
+    return torch.equal(value, before) or torch.equal(value.nan_to_num(), before.nan_to_num())
+
+
+def _own(parameters: Mapping[str, nn.Parameter], weight: Weight) -> Tensor:
+    return parameters[weight.path]
+
+
+class _Comparison(fx.Interpreter):
+    """Runs the graph and compares each of its random values with that of the program."""
+
+    def __init__(
+        self, graph: fx.GraphModule, builder: Builder, fields: Mapping[Any, Field], values: Sequence[Tensor]
+    ) -> None:
+        super().__init__(graph)
+        self.builder, self.fields, self.finite = builder, fields, values
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        field = self.fields.get(n)
+        if field is not None and isinstance(value, Tensor):
+            _check_close(value, tensor_of(self.builder, field, self.finite), "its values", n)
+        return value
+
+
+def _compare_output(
+    module: nn.Module, builder: Builder, fields: Mapping[Any, Field], values: Sequence[Tensor], x: Tensor
+) -> Tensor:
+    """Compare the output, in two calls, and give it."""
+    output = module(x.clone())
+    if not isinstance(output, Tensor):
+        raise Difference(f"its output is a {type(output).__name__}")
+    _check_close(output, tensor_of(builder, fields[None], values), "its output", None)
+    with torch.no_grad():
+        _check_close(module(x.clone()), output, "the output of a second call", None)
+    return output
+
+
+def _compare_derivatives(module: nn.Module, output: Tensor, program: Tensor) -> None:
+    """Compare the derivatives of a random sum of outputs in the trained parameters."""
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    if not trained:
+        return
+    finite = torch.isfinite(output) & torch.isfinite(program)
+    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(output)
+    gradients: list[tuple[Tensor | None, ...]] = []
+    for value in (output, program):
+        total = (torch.where(finite, value, 0) * weights).sum()
+        if total.requires_grad:
+            gradients.append(torch.autograd.grad(total, list(trained.values()), allow_unused=True))
+        else:
+            gradients.append((None,) * len(trained))
+    for name, own, its in zip(trained, *gradients, strict=True):
+        zeros = torch.zeros_like(trained[name])
+        _check_close(
+            (zeros if own is None else own)[None],
+            (zeros if its is None else its)[None],
+            f"the derivative in the trained parameter {name!r}",
+            None,
+        )
+
+
+def _check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | None) -> None:
+    if value.shape != expected.shape:
+        raise Difference(f"they give {what} of shape {tuple(expected.shape)}, not {tuple(value.shape)}", node)
+    if value.numel() == 0:
+        return
+    digits = _DIGITS.get(value.dtype if value.is_floating_point() else torch.float64, _COARSE)
+    first, second = (tensor.detach().to(torch.float64).flatten(1) for tensor in (value, expected))
+    error, size = (first - second).abs().amax(1), torch.maximum(first.abs().amax(1), second.abs().amax(1))
+    if bool((error <= digits * size).all()):
+        return
+    # NaN and infinite values must be at the same places.
+    usual = torch.isfinite(first) & torch.isfinite(second)
+    first, second = (
+        torch.where(usual, row, row.nan_to_num(nan=0.5, posinf=1.0, neginf=-1.0)) for row in (first, second)
+    )
+    error, size = (first - second).abs().amax(1), torch.maximum(first.abs().amax(1), second.abs().amax(1))
+    if not bool((error <= digits * size).all()):
+        raise Difference(f"they give {what} with an error of {float((error / size).nan_to_num().max()):.1g}", node)
+
+
+def _probe(module: nn.Module, example: Tensor, scales: Sequence[float]) -> Tensor | None:
+    """Give inputs of several scales and signs, positive ones where the module's output would not be finite; else None."""
+    for positive in (False, True):
+        x = example.abs() + 0.1 if positive else example
+        rows = torch.tensor(scales, dtype=x.dtype, device=x.device).reshape(-1, *(1,) * (x.ndim - 1))
+        x = x * rows
+        with torch.no_grad():
+            output = module(x.clone())
+        if isinstance(output, Tensor) and bool(torch.isfinite(output).any()):
+            return x
+    return None
+
+
+def _draw(module: nn.Module, random: Sequence[tuple[Weight, float]], seed: int) -> None:
+    """Draw the parameters of the layers afresh, all of the size that keeps values as large as they are."""
+    generator = torch.Generator().manual_seed(seed)
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    with torch.no_grad():
+        for weight, _ in random:
+            parameter = parameters[weight.path]
+            fan_in = parameter[0].numel() if parameter.ndim > 1 else 4
+            draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / fan_in**0.5
+            parameter.copy_(draw)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+from tests.experiments.image_files import write_images
+
+from ntkit.errors import InputError
+from ntkit.experiments._index import NAMES, find, listing, of_folder
+from ntkit.experiments.skeleton._run import Run
+
+
+def test_every_module_is_listed_with_what_it_reproduces():
+    text = listing()
+    for name in NAMES:
+        experiment = find(name)
+        assert experiment.name == name and experiment.title.endswith(".")
+        assert f"{name} " in text and experiment.reproduces in text and experiment.title in text
+
+
+def test_no_module_is_forgotten():
+    from pathlib import Path
+
+    import ntkit.experiments
+
+    folder = Path(ntkit.experiments.__path__[0])
+    files = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
+    assert files == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_size_has_settings_and_cells(name, tmp_path):
+    experiment = find(name)
+    data = write_images(tmp_path / "a.npz", 10, 2, 8) if experiment.files.startswith("images") else None
+    for file in {None, data}:
+        for size in ("quick", "default", "full"):
+            settings = experiment.sizes(size, file is not None)
+            cells = experiment.cells(Run(settings, 0, file, tmp_path, lambda *_: None))
+            assert cells and all(isinstance(cell, experiment.kinds[0]) for cell in cells)
+
+
+def test_unknown_names(tmp_path):
+    with pytest.raises(InputError, match="there is no experiment 'digit'. Name one of digits"):
+        find("digit")
+    with pytest.raises(InputError, match="must hold the results of an experiment"):
+        of_folder(tmp_path)

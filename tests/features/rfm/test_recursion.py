@@ -1,0 +1,188 @@
+"""The recursion of the feature machine, written out point by point."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ntkit
+from ntkit.errors import InputError
+from ntkit.features.rfm import DifferentiableKernel, DistanceKernel, RFMSettings, metric_from, recursion
+from ntkit.features.rfm._metric_kernels import squared_distances
+
+
+def _data(n: int = 18, d: int = 4, c: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return (
+        x,
+        torch.randn(n, c, generator=generator, dtype=torch.float64),
+        torch.randn(5, d, generator=generator).double(),
+    )
+
+
+def _power(matrix: Tensor, power: float) -> Tensor:
+    values, vectors = torch.linalg.eigh(matrix)
+    return vectors @ torch.diag(values.clamp_min(0) ** power) @ vectors.T
+
+
+def _written(
+    shape: str, x: Tensor, y: Tensor, z: Tensor, L: float, ridge: float, power: float, diagonal: bool, center: bool,
+    scale: str | None, updates: int,
+) -> tuple[list[Tensor], Tensor]:  # fmt: skip
+    """The definition, one pair of points and one output at a time."""
+    n, d = x.shape
+    M = torch.eye(d, dtype=x.dtype)
+
+    def k(a: Tensor, b: Tensor) -> Tensor:
+        square = (a - b) @ M @ (a - b)
+        return torch.exp(-square.sqrt() / L) if shape == "laplace" else torch.exp(-square / (2 * L**2))
+
+    predictions = []
+    for update in range(updates + 1):
+        K = torch.stack([torch.stack([k(a, b) for b in x]) for a in x])
+        alpha = torch.linalg.solve(K + ridge * K.trace() / n * torch.eye(n, dtype=x.dtype), y)
+        predictions.append(torch.stack([torch.stack([k(a, b) for b in x]) for a in z]) @ alpha)
+        if update == updates:
+            break
+        gradients = torch.zeros(n, y.shape[1], d, dtype=x.dtype)
+        for i in range(n):
+            for j in range(n):
+                if not torch.equal(x[i], x[j]):
+                    point = x[i].clone().requires_grad_()
+                    (slope,) = torch.autograd.grad(k(point, x[j]), point)
+                    gradients[i] += alpha[j][:, None] * slope
+        if center:
+            gradients = gradients - gradients.mean(0)
+        G = torch.einsum("ica,icb->ab", gradients, gradients) / n
+        G = torch.diag(G.diagonal()) if diagonal else G
+        M = _power(G, power)
+        if scale == "max":
+            M = M / M.max()
+        elif scale == "trace":
+            M = M / (M.trace() / d)
+    return predictions, M
+
+
+@pytest.mark.parametrize("shape", ["laplace", "gaussian"])
+@pytest.mark.parametrize(
+    ("power", "diagonal", "center", "scale"),
+    [
+        (1.0, False, False, "max"),
+        (0.5, False, False, "max"),
+        (1.0, True, False, "trace"),
+        (0.5, True, True, "max"),
+        (0.7, False, True, "trace"),
+        (1.0, False, False, None),
+    ],
+)
+def test_written_iteration(shape: str, power: float, diagonal: bool, center: bool, scale: str | None) -> None:
+    x, y, z = _data()
+    x[7] = x[3]  # a repeated row has no gradient from its twin
+    settings = RFMSettings(DistanceKernel(shape, 2.5), 3, 1e-2, power, diagonal, center, scale)  # type: ignore[arg-type]
+    states = list(recursion(x, y, settings))
+    expected, M = _written(shape, x, y, z, 2.5, 1e-2, power, diagonal, center, scale, 3)
+    assert len(states) == 4
+    for state, wanted in zip(states, expected, strict=True):
+        torch.testing.assert_close(state.predict(z), wanted, rtol=1e-8, atol=1e-8)
+    found = states[-1].metric.matrix
+    torch.testing.assert_close(torch.diag(found) if diagonal else found, M, rtol=1e-8, atol=1e-8)
+    assert states[-1].residual == pytest.approx(float((states[-1].predict(x) - y).square().mean()), rel=1e-6)
+
+
+class Gauss(ntkit.Kernel):
+    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        other = x1 if x2 is None else x2
+        return torch.exp(-(x1[:, None] - other[None]).square().sum(2) / (2 * 2.5**2))
+
+    def diag(self, x: Tensor) -> Tensor:
+        return torch.ones(len(x)).to(x)
+
+
+def test_kernel_of_ones_own_is_differentiated() -> None:
+    x, y, z = _data()
+    own = list(recursion(x, y, RFMSettings(DifferentiableKernel(Gauss()), 3, 1e-2, 0.5, False, False, "max")))
+    named = list(recursion(x, y, RFMSettings(DistanceKernel("gaussian", 2.5), 3, 1e-2, 0.5, False, False, "max")))
+    for a, b in zip(own, named, strict=True):
+        torch.testing.assert_close(a.predict(z), b.predict(z), rtol=1e-8, atol=1e-8)
+
+
+def test_tangent_kernel_of_a_module() -> None:
+    """Against the gradient of the kernel by finite differences; repeated points give nothing, and nothing infinite."""
+    x, y, _ = _data(8, 3, 1)
+    x[5] = x[2]
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.1).ntk
+    kernel = DifferentiableKernel(limit)
+    gram = kernel.gram(x)
+    gradients = kernel.gradients(x, gram, y)[:, 0]
+    assert bool(torch.isfinite(gradients).all())
+    step = 1e-6
+    for i in range(8):
+        others = [j for j in range(8) if not torch.equal(x[i], x[j])]
+        for axis in range(3):
+            shift = torch.zeros(3, dtype=torch.float64)
+            shift[axis] = step
+            both = limit(torch.stack([x[i] + shift, x[i] - shift]), x[others]) @ y[others, 0]
+            assert float(gradients[i, axis]) == pytest.approx(float(both[0] - both[1]) / (2 * step), rel=1e-5, abs=1e-7)
+
+
+def test_kernels_without_finite_derivatives_are_refused() -> None:
+    class Detached(Gauss):
+        def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+            return super().__call__(x1.detach(), x2)
+
+    class Infinite(Gauss):
+        def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+            other = x1 if x2 is None else x2
+            return super().__call__(x1, x2) + 0 * (x1[:, :1] - x1[:, :1].detach()).abs().sqrt() * other[:, 0]
+
+    x, y, _ = _data(6)
+    for kernel, message in ((Detached(), "differentiable in its first argument"), (Infinite(), "must be finite")):
+        with pytest.raises(InputError, match=message):
+            list(recursion(x, y, RFMSettings(DifferentiableKernel(kernel), 1, 1e-2, 1.0, False, False, "max")))
+
+
+def test_zero_targets_leave_the_metric() -> None:
+    x, y, _ = _data()
+    states = list(recursion(x, 0 * y, RFMSettings(DistanceKernel("laplace", 1.0), 2, 1e-3, 1.0, False, False, "max")))
+    assert torch.equal(states[-1].metric.matrix, torch.eye(4, dtype=torch.float64))
+
+
+def test_median_bandwidth_follows_the_metric() -> None:
+    x, y, _ = _data(30)
+    settings = RFMSettings(DistanceKernel("laplace", None, 2.0), 2, 1e-3, 1.0, False, False, "max")
+    for state in recursion(x, y, settings):
+        assert isinstance(state.kernel, DistanceKernel)
+        assert state.kernel.bandwidth == pytest.approx(2 * float(torch.pdist(state.points).median()), rel=1e-9)
+    same = x[:1].expand(5, 4)
+    fitted, gram = DistanceKernel("laplace", None).fit(same)
+    assert fitted.bandwidth == 1.0 and torch.equal(gram, torch.ones(5, 5, dtype=torch.float64))  # all points coincide
+
+
+def test_distances_are_exact_zeros_and_precise() -> None:
+    x = 1e6 + torch.randn(20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[4] = x[9]
+    squares = squared_distances(x)
+    exact = (x[:, None] - x[None]).square().sum(2)
+    torch.testing.assert_close(squares, exact, rtol=1e-12, atol=0)
+    assert float(squares[4, 9]) == 0 and not squares.diagonal().any()
+    torch.testing.assert_close(squared_distances(x, x[:7]), exact[:, :7], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("power", [0.3, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("factor", [1.0, 1e-150, 1e150])
+def test_metrics_of_any_scale(power: float, factor: float) -> None:
+    half = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    agop = half.T @ half
+    metric = metric_from(factor * agop, power, "max")
+    assert metric is not None and float(metric.matrix.max()) == pytest.approx(1)
+    torch.testing.assert_close(metric.root @ metric.root, metric.matrix)
+    torch.testing.assert_close(metric.matrix, _power(agop, power) / _power(agop, power).max())
+    assert metric_from(0 * agop, power, "max") is None
+    plain = metric_from(agop, power, None)
+    assert plain is not None
+    torch.testing.assert_close(plain.matrix, _power(agop, power))
+    assert math.isfinite(float(plain.root.sum()))

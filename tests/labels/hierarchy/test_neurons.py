@@ -1,0 +1,56 @@
+"""Quasi-random neurons: Gaussian each, independent between batches, even along the principal directions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from ntkit.labels.hierarchy._neurons import DIRECTIONS, Neurons
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(("n", "d"), [(6, 3), (2, 5), (1, 4)])
+def test_each_neuron_is_standard_normal(n: int, d: int) -> None:
+    """Over many scrambles, also where the inputs span less than the space and the rest is pseudo-random."""
+    neurons, runs = Neurons(draw(n, d), 0), 1500
+    w, more = (torch.stack(parts) for parts in zip(*(neurons.draw(4, 2) for _ in range(runs)), strict=True))
+    assert w.shape == (runs, d, 4)
+    assert more.shape == (runs, 2, 4)
+    first = torch.cat([w, more], 1)[:, :, 1]
+    identity = torch.eye(d + 2, dtype=torch.float64)
+    torch.testing.assert_close(first.T @ first / runs, identity, rtol=0, atol=0.12)
+    assert first.mean(0).abs().max() < 0.1
+    assert abs((first**4).mean() - 3) < 0.4
+    # Batches are independent: the same neuron of the next one has no correlation with it.
+    assert (first[1:].T @ first[:-1] / runs).abs().max() < 0.12
+
+
+def test_even_along_principal_directions() -> None:
+    """Means over neurons of a function of the first direction are far better than chance; so are those of each aligned run."""
+    x = draw(40, 100) * torch.linspace(3, 0.1, 100, dtype=torch.float64)
+    axis = torch.linalg.svd(x).Vh[0]
+    w = torch.stack([Neurons(x, seed).draw(1024)[0] for seed in range(6)])
+    means = (
+        torch.special.ndtr(axis @ w).unflatten(1, (4, 256)).mean(2)
+    )  # of uniform variables, one in each of 256 cells
+    assert (means - 0.5).abs().max() < 1 / 512  # chance: 0.02 each
+    assert (means.mean(1) - 0.5).abs().max() < 1 / 2048
+
+
+def test_directions_are_few_and_within_the_inputs() -> None:
+    assert Neurons(draw(200, 150), 0).basis.shape == (150, DIRECTIONS)
+    assert Neurons(torch.zeros(3, 4, dtype=torch.float64), 0).basis.shape == (4, 1)
+    low_rank = draw(10, 2) @ draw(2, 7, seed=1)
+    basis = Neurons(low_rank, 0).basis
+    assert basis.shape == (7, 2)
+    torch.testing.assert_close(low_rank @ basis @ basis.T, low_rank)
+
+
+def test_seeds() -> None:
+    x = draw(5, 3)
+    assert torch.equal(Neurons(x, 7).draw(8)[0], Neurons(x, 7).draw(8)[0])
+    assert not torch.allclose(Neurons(x, 7).draw(8)[0], Neurons(x, 8).draw(8)[0])

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ntkit.plots import Picture, Section, Table, html_report, new_figure
+
+
+def test_report_escapes_all_text_and_embeds_figures():
+    evil = '<script>"&'
+    figure = new_figure()
+    figure.subplots()
+    section = Section(evil, [evil, Table([evil], [[evil]], evil), Picture(figure, evil, evil)])
+    page = html_report(evil, evil, [section])
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;&quot;&amp;") == 10
+    assert page.count("data:image/png;base64,") == 1
+
+
+def test_importing_and_drawing_leaves_pyplot_alone():
+    code = (
+        "import sys, ntkit.plots as p; assert 'matplotlib' not in sys.modules; "
+        "p.Picture(p.new_figure(), '', '').html(); assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_missing_matplotlib_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install 'ntkit\[plot\]'"):
+        new_figure()

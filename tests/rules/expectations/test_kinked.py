@@ -1,0 +1,77 @@
+"""Entries integrated one by one: which cells their error is measured in, and functions that oscillate."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ntkit.program import Activation
+from ntkit.rules.expectations import dual, mean
+from ntkit.rules.expectations._kinked import _bounds, _cells, _deviations, _error, _mean_error, integrable
+
+SINE = Activation("quadrature", function=torch.sin, label="sine")
+COSINE = Activation("quadrature", function=torch.cos, label="cosine")
+
+
+@pytest.mark.parametrize("cell", [-3, 0, 2])
+def test_deviations_lie_in_their_cell(cell):
+    """Positions 0 and 1 are the ends: variances 16^cell and 16^(cell + 1)."""
+    low, high = _bounds(cell, cell)
+    assert (low, high) == (16.0**cell, 16.0 ** (cell + 1))
+    s = _deviations(cell, torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(s * s, torch.tensor([low, (low * high) ** 0.5, high], dtype=torch.float64))
+    inside = torch.tensor([low, (low * high) ** 0.5, high * (1 - 1e-12)], dtype=torch.float64)
+    assert _cells(inside).tolist() == [cell] * 3
+
+
+@pytest.mark.parametrize("q", [20.0, 1000.0])
+def test_waves_equal_their_closed_forms(q):
+    """A sine by quadrature is that of the closed form: it was off by 6e-5 at q = 20, by 9e-2 at q = 1000."""
+    rho = torch.tensor([1.0, 1 - 1e-6, 0.999, 0.9, 0.2, -0.97], dtype=torch.float64)
+    q1 = torch.full_like(rho, q)
+    q2 = q1 * torch.tensor([1.0, 1.0, 1.01, 0.7, 1.3, 1.0], dtype=torch.float64)
+    k = rho * (q1 * q2).sqrt()
+    for phi, name in ((SINE, "sin"), (COSINE, "cos")):
+        found, exact = dual(phi, k, q1, q2, tangent=True), dual(Activation(name), k, q1, q2, tangent=True)
+        for a, b in zip(found, exact, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
+
+
+def test_tables_and_integrals_in_one_matrix():
+    """Small variances from a table, large ones one by one, gradients through both."""
+    q1 = torch.tensor([[0.4], [2.0], [30.0]], dtype=torch.float64, requires_grad=True)
+    q2 = torch.tensor([[1.5, 40.0]], dtype=torch.float64, requires_grad=True)
+    k = torch.tensor([[0.3, 1.0], [1.6, -2.0], [-4.0, 33.0]], dtype=torch.float64, requires_grad=True)
+    sums = []
+    for phi in (SINE, Activation("sin")):
+        value, slope = dual(phi, k, q1, q2, tangent=True)
+        gradients = torch.autograd.grad((value + 0.3 * slope).sum(), (k, q1, q2))
+        sums.append((value.detach(), slope.detach(), *gradients))
+    for found, exact in zip(*sums, strict=True):
+        torch.testing.assert_close(found, exact, rtol=1e-8, atol=1e-10)
+    alone = dual(SINE, k, q1, q2, tangent=False)
+    torch.testing.assert_close(alone[0], sums[0][0])
+    assert alone[1] is None
+
+
+def test_means():
+    q = torch.tensor([[0.5, 30.0], [900.0, 3.0]], dtype=torch.float64)
+    torch.testing.assert_close(mean(COSINE, q), torch.exp(-q / 2), rtol=0, atol=1e-12)
+    large = q[:, 1:] * torch.tensor([[1.0], [10.0]], dtype=torch.float64)
+    torch.testing.assert_close(mean(COSINE, large), torch.exp(-large / 2), rtol=0, atol=1e-12)
+
+
+def test_measured_errors():
+    assert _error(SINE, 1, 1) < 1e-12
+    assert _mean_error(COSINE, 1) < 1e-12
+    rough = Activation("quadrature", function=lambda z: torch.sin(z) + 0.1 * (z - 0.7).abs(), label="kink")
+    assert _error(rough, 0, 0) > 1e-10
+    jump = Activation("quadrature", function=lambda z: torch.where(z > 0.71, torch.sin(z), 1 + z), label="jump")
+    assert _mean_error(jump, 0) > 1e-10
+
+
+def test_too_many_features_are_not_integrated():
+    q = torch.tensor([1.0, 1e3, 1e5], dtype=torch.float64)
+    assert integrable(SINE, q).tolist() == [True, True, False]
+    with pytest.raises(ValueError, match="finite"):
+        integrable(SINE, q * torch.inf)

@@ -1,0 +1,85 @@
+"""Tiles: what is reported, what fits, and that the pieces make up the whole."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from ntkit.rules import gram
+from ntkit.rules._tiles import _count, _stored_bytes, _tile_shape, diag, pair_bytes
+from ntkit.trace import GainRule, Tracer
+
+
+def _program(module, shape):
+    return Tracer(module, GainRule(b_std=0.3)).program(shape)
+
+
+def _mlp():
+    return _program(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)), (3,))
+
+
+def _inputs(n, seed=0):
+    return torch.randn(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("budget", [1, 500, 1000, 5000, 2**30])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_progress_counts_every_entry_once(symmetric, budget):
+    program, x1, x2 = _mlp(), _inputs(7), None if symmetric else _inputs(5, seed=1)
+    calls = []
+    found = gram(
+        program, x1, x2, ntk=True, nngp=True, byte_budget=budget, progress=lambda done, of: calls.append((done, of))
+    )
+    total = 7 * 8 // 2 if symmetric else 35
+    assert {of for _, of in calls} == {total}
+    done = [0] + [d for d, _ in calls]
+    steps = [b - a for a, b in pairwise(done)]
+    assert done[-1] == total and min(steps) > 0
+    # A tile holds no more pairs than the budget allows.
+    pairs = max(1, budget // pair_bytes(program, program.cross_keeps, True))
+    assert max(steps) <= pairs
+    whole = gram(program, x1, x2, ntk=True, nngp=True)
+    torch.testing.assert_close(found.ntk, whole.ntk, rtol=1e-13, atol=0)
+    torch.testing.assert_close(found.nngp, whole.nngp, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize(("n1", "n2", "pairs", "shape"), [
+    (10, 10, 1, (1, 1)), (10, 10, 9, (3, 3)), (10, 10, 12, (3, 4)), (2, 100, 50, (2, 25)), (100, 2, 50, (25, 2)),
+    (10, 10, 1000, (10, 10)), (1, 7, 3, (1, 3)),
+])  # fmt: skip
+def test_tiles_are_square_where_they_can_be(n1, n2, pairs, shape):
+    assert _tile_shape(n1, n2, pairs) == shape
+
+
+def test_count_of_a_tile():
+    for rows in (range(0, 4), range(2, 5), range(6, 9)):
+        for columns in (range(0, 3), range(2, 5), range(4, 10), range(8, 9)):
+            assert _count(rows, columns, False) == len(rows) * len(columns)
+            assert _count(rows, columns, True) == sum(j >= i for i in rows for j in columns)
+
+
+def test_bytes_of_a_pair():
+    """Counted by hand: nothing of an image's positions is kept but the diagonal, until pooling needs all pairs of them."""
+    mlp = _mlp()
+    # One number per field: the input of an activation and its output, for one or two kernels, and eight temporaries.
+    assert pair_bytes(mlp, mlp.cross_keeps, ntk=False) == 8 * (2 + 8)
+    assert pair_bytes(mlp, mlp.cross_keeps, ntk=True) == 8 * (4 + 8)
+    assert _stored_bytes(mlp) == 8 * 2  # the variances that the two activations read
+    flat = _program(nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(36, 1)), (1, 3, 3))
+    assert pair_bytes(flat, flat.cross_keeps, ntk=False) == 8 * 9 * (2 + 8)
+    assert _stored_bytes(flat) == 8 * 9
+    pooled = _program(
+        nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1)),
+        (1, 3, 3),
+    )
+    assert pair_bytes(pooled, pooled.cross_keeps, ntk=False) == 8 * 81 * (2 + 8)
+
+
+@pytest.mark.parametrize("ntk", [True, False])
+@pytest.mark.parametrize("budget", [1, 400, 2**30])
+def test_diagonal_in_blocks(ntk, budget):
+    program, x = _mlp(), _inputs(6)
+    whole = gram(program, x, None, ntk=ntk, nngp=not ntk)
+    expected = (whole.ntk if ntk else whole.nngp).diagonal()
+    torch.testing.assert_close(diag(program, x, ntk, byte_budget=budget), expected, rtol=1e-12, atol=0)

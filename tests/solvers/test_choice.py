@@ -1,0 +1,108 @@
+"""What ntkit.solve chooses, what it says before it starts, and what it refuses."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ntkit
+from ntkit.errors import InputError, InputTypeError, MemoryLimitError
+from ntkit.gram import KernelGram
+from ntkit.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, Outcome, Status, _choice
+from ntkit.solvers import _solve as solving
+
+
+@pytest.mark.parametrize("method", ["auto", "cholesky", "cg", "nystrom", "falkon", "eigenpro"])
+@pytest.mark.parametrize("kind", ["tensor", "stored", "kernel"])
+def test_every_method_takes_every_matrix(case: Any, method: str, kind: str, tmp_path: Path) -> None:
+    gram: Any = (
+        {"tensor": case.dense, "kernel": case.kernel}.get(kind) if kind != "stored" else case.operator(kind, tmp_path)
+    )
+    arguments = {"x": case.x} if kind == "kernel" else {}
+    notes: list[str] = []
+    found = ntkit.solve(gram, case.y, method=method, ridge=0.3, progress=notes.append, **arguments)
+    fitted = case.dense[:, found.centres] @ found.value if found.centres is not None else case.dense @ found.value
+    exact = case.dense @ case.exact(0.3)
+    assert float((fitted - exact).norm() / exact.norm()) < (1e-6 if method in ("auto", "cholesky", "cg") else 0.1)
+    if not (kind != "stored" and method in ("auto", "cholesky")):
+        assert "about" in notes[0] and "memory" in notes[0]
+
+
+class Cheap(ntkit.Kernel):
+    """A kernel that a million rows can be asked for."""
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        return x1 @ (x1 if x2 is None else x2).T
+
+    def diag(self, x: Tensor) -> Tensor:
+        return (x * x).sum(1)
+
+
+def test_large_problems_are_approximated_and_impossible_ones_refused() -> None:
+    gram = KernelGram(Cheap(), torch.ones(1, 1).expand(1_000_000, 1))
+    best, why = _choice.choose(gram, 1, memory=4 * 10**9)
+    assert isinstance(best.method, (Nystrom, Falkon)) and best.memory < 4 * 10**9 and not best.exact
+    assert "No exact method fits" in why or "takes longer" in why
+    with pytest.raises(MemoryLimitError, match=r"no method for 1000000 rows fits into 1\.0 MB.*(\n.*)*Nystrom\(4000\)"):
+        _choice.choose(gram, 1, memory=10**6)
+    y = torch.ones(1_000_000)
+    with pytest.raises(
+        MemoryLimitError, match=r"Cholesky factorisation in memory.*4\.\d TB.*This would fit: (Nystrom|Falkon)"
+    ):
+        ntkit.solve(gram, y, method=BlockedCholesky(in_memory=True), memory=4 * 10**9)
+    with pytest.raises(MemoryLimitError, match=r"Nystrom\(100000\).*320\.\d GB.*can be used"):
+        ntkit.solve(gram, y, method=Nystrom(100_000), memory=4 * 10**9)
+
+
+def test_small_and_middling_problems_are_solved_exactly(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    gram = KernelGram(case.kernel, case.x)
+    best, why = _choice.choose(gram, 3)
+    assert best.exact and "exact and fits" in why
+    monkeypatch.setattr(solving, "_SMALL", 10)
+    notes: list[str] = []
+    found = ntkit.solve(case.kernel, case.y, x=case.x, ridge=1e-3, progress=notes.append)
+    assert notes[0].startswith("Chosen: ") and found.status.outcome is Outcome.SOLVED
+    torch.testing.assert_close(found.value, case.exact(1e-3), rtol=1e-6, atol=1e-6)
+
+
+def test_slow_kernels_are_not_asked_for_every_entry(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    gram = KernelGram(case.kernel, case.x.repeat(50, 1))
+    monkeypatch.setattr(_choice, "measure", lambda gram: _choice.Rates(1e-3, 1e10, 1e10))
+    best, why = _choice.choose(gram, 1)
+    assert isinstance(best.method, Nystrom) and "ask for it by name" in why
+    for method in (CG(), EigenPro(), Falkon(50), Nystrom(50), BlockedCholesky()):
+        assert _choice.estimate(method, gram, 1, 10**12).seconds > 0
+
+
+def test_bad_input(case: Any, tmp_path: Path) -> None:
+    for method in ("lu", 3, None):
+        with pytest.raises(InputError, match="method must be one of 'auto', 'cholesky', 'cg'"):
+            ntkit.solve(case.dense, case.y, method=method)  # type: ignore[arg-type]
+    cross = ntkit.gram(case.kernel, case.x, case.x[:9], out=tmp_path / "cross.npy")
+    square = ntkit.gram(case.kernel, case.x, case.x + 1, out=tmp_path / "square.npy")
+    for gram in (cross, square):
+        with pytest.raises(InputError, match=r"must be K\(x, x\)"):
+            ntkit.solve(gram, case.y, method="cg")
+    stored = case.operator("stored", tmp_path)
+    with pytest.raises(InputError, match="n = 150"):
+        ntkit.solve(stored, case.y[:10])
+    with pytest.raises(InputTypeError, match="dtype and device"):
+        ntkit.solve(stored, case.y.float())
+    with pytest.raises(InputError, match="leave x out"):
+        ntkit.solve(stored, case.y, x=case.x)
+    with pytest.raises(InputTypeError, match="must be a torch.Tensor, a stored one or a kernel"):
+        ntkit.solve(case.dense.numpy(), case.y)
+
+
+def test_a_status_is_a_sentence_and_an_outcome() -> None:
+    status = Status(Outcome.JITTERED, "Solved; jitter was added.")
+    assert status == "Solved; jitter was added." and "jitter" in status and str(status) == f"{status}"
+    assert status.outcome is Outcome.JITTERED and status.converged
+    copy = pickle.loads(pickle.dumps(status))
+    assert copy == status and copy.outcome is Outcome.JITTERED
+    assert not Status(Outcome.NOT_CONVERGED, "No.").converged

@@ -1,0 +1,48 @@
+"""EigenPro against the dense solution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ntkit.gram import DenseGram
+from ntkit.solvers import EigenPro, Outcome
+
+
+@pytest.mark.parametrize("kind", ["dense", "stored", "computed"])
+def test_agrees_with_the_dense_solution(case: Any, kind: str, tmp_path: Path) -> None:
+    ridge = 0.3
+    method = EigenPro(epochs=400, rtol=1e-9, sample=100, rank=40, batch=20)
+    found = method.set_up(case.operator(kind, tmp_path, tile=64), ridge).solve(case.y)
+    assert found.status.outcome is Outcome.SOLVED, found.status
+    torch.testing.assert_close(found.value, case.exact(ridge), rtol=1e-6, atol=1e-6)
+
+
+def test_asks_for_the_epochs_it_needs(case: Any) -> None:
+    gram = DenseGram(case.dense)
+    short = EigenPro(epochs=20, rtol=1e-8, sample=100, rank=40, batch=20).set_up(gram, 0.1).solve(case.y[:, 0])
+    assert short.status.outcome is Outcome.NOT_CONVERGED and short.value.shape == (150,)
+    needed = int(str(short.status).split("epochs=")[1].split(",")[0])
+    long = EigenPro(epochs=3 * needed, rtol=1e-8, sample=100, rank=40, batch=20).set_up(gram, 0.1).solve(case.y[:, 0])
+    assert long.status.outcome is Outcome.SOLVED and long.stats["epochs"] < 3 * needed
+    torch.testing.assert_close(long.value, case.exact(0.1)[:, 0], rtol=1e-6, atol=1e-6)
+
+
+def test_slowing_leading_directions_down_pays(case: Any) -> None:
+    gram = DenseGram(case.dense)
+    left = [
+        EigenPro(epochs=10, rank=rank, sample=150, batch=30).set_up(gram, 0.1).solve(case.y).stats["residual"]
+        for rank in (1, 50)
+    ]
+    assert left[1] < 0.5 * left[0]
+
+
+def test_a_sample_of_two_and_batches_of_one(case: Any) -> None:
+    part = DenseGram(case.dense[:10, :10])
+    found = EigenPro(epochs=3000, rtol=1e-8, sample=2, batch=1).set_up(part, 0.5).solve(case.y[:10])
+    scale = part.matrix.trace() / 10
+    exact = torch.linalg.solve(part.matrix + 0.5 * scale * torch.eye(10, dtype=torch.float64), case.y[:10])
+    torch.testing.assert_close(found.value, exact, rtol=1e-6, atol=1e-6)
