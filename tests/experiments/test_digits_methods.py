@@ -37,7 +37,7 @@ def test_label_aware_predictions_are_those_of_the_classifier(sets):
     index = torch.arange(len(train))
     columns = kernel(images, train.images).numpy()
     found = methods.predict_label_aware(kernel, columns, images, train.labels, index, 2)
-    model = ntkit.LabelAwareClassifier(methods.dense_net(), (1, 8, 8), pairs="fjlt-v1", random_state=2)
+    model = ntkit.LabelAwareClassifier(methods.dense_net(), input_shape=(1, 8, 8), pairs="fjlt-v1", random_state=2)
     model.fit(methods._rows(train), train.labels.numpy())
     assert np.mean(found == model.predict(methods._rows(test))) > 0.9
 

@@ -33,7 +33,7 @@ def test_scores_are_those_of_the_classifiers(classes):
             model.fit(x[rows].flatten(1).numpy(), y[rows].numpy())
             return model.score(x[others].flatten(1).numpy(), y[others].numpy())
 
-        assert result.base[draw] == accuracy(ntkit.NTKClassifier(net, (1, 8, 8)))
+        assert result.base[draw] == accuracy(ntkit.NTKClassifier(net, input_shape=(1, 8, 8)))
         for name in METHODS:
             generator = torch.Generator().manual_seed(4 + draw)
             aware = ntkit.LabelAware(base, name, (0.01, 0.5), validation=3, generator=generator).fit(x[rows], y[rows])
@@ -41,7 +41,7 @@ def test_scores_are_those_of_the_classifiers(classes):
             np.testing.assert_allclose(result.error[name][draw], aware.search.errors, rtol=1e-3)
             assert settings.strengths[result.chosen(name)[draw]] == aware.strength
             for number, strength in enumerate(settings.strengths):
-                model = ntkit.LabelAwareClassifier(net, (1, 8, 8), pairs=name, strength=strength)
+                model = ntkit.LabelAwareClassifier(net, input_shape=(1, 8, 8), pairs=name, strength=strength)
                 assert result.test[name][draw, number] == accuracy(model)
                 assert (result.shift[name][draw, number] > 0) == (model.shift_ > 0)
 

@@ -129,7 +129,7 @@ class Mixing(nn.Module):
         (nn.Linear(4, 1), torch.ones(0, 4), InputError, "at least one row"),
         (nn.Linear(4, 1), torch.ones(2, 4).double(), InputTypeError, "dtype of the module"),
         (nn.Linear(4, 1), torch.full((2, 4), float("nan")), InputError, "must be finite"),
-        (nn.Linear(4, 1), [[1.0] * 4], InputTypeError, "must be a torch.Tensor"),
+        (nn.Linear(4, 1), [[1.0] * 4], InputTypeError, "at least one torch.Tensor"),
         (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.ones(2, 4), InputError, "evaluation mode"),
         (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), torch.ones(2, 4), InputError, "evaluation mode"),
         (nn.Sequential(nn.Linear(4, 2), Detach()), torch.ones(2, 4), InputError, "do not depend on '0'"),

@@ -165,6 +165,7 @@ def gram(
         _check_space(store, missing)
         report = Reporter(progress, store.plan, missing, store.dtype.itemsize)
         run(Task(kernel, x1, x2, store.plan, stored), missing, store, client, report)
+        store.sweep()  # a worker that was lost may have left a part of a tile
         store.finish()
     return StoredGram(store)
 

@@ -121,8 +121,9 @@ class InfiniteWidth:
 
     def with_gains(self, w_std: float | Tensor, b_std: float | Tensor) -> InfiniteWidth:
         """Give the limit of the same module with other gains; ``init`` and ``overrides`` stay."""
-        rule = self._tracer.gains
-        return InfiniteWidth(self._tracer.module, GainRule(w_std, b_std, rule.init, dict(rule.overrides)))
+        tracer, rule = self._tracer, self._tracer.gains
+        gains = GainRule(w_std, b_std, rule.init, dict(rule.overrides))
+        return InfiniteWidth(tracer.module, gains, tracer.check, tuple(tracer.deterministic))
 
     def explain(self, input_shape: Sequence[int]) -> Explanation:
         """Tell how the kernels of inputs of one shape (without the batch) are computed: a table of the operations.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ntkit.trace import B_STD, W_STD
+
 from ._infinite_width import InfiniteWidthKernel
 from ._kernel import Kernel
 
@@ -17,6 +19,8 @@ def gain(kernel: Kernel, name: str) -> float:
     if not isinstance(kernel, InfiniteWidthKernel) or kernel.limit.gains.init == "torch":
         return 0.0
     value = getattr(kernel.limit.gains, name)
+    if value is None:
+        value = W_STD if name == "w_std" else B_STD
     return value.item() if isinstance(value, Tensor) else float(value)
 
 

@@ -54,11 +54,8 @@ def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _
     >>> import ntkit
     >>> net = nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 1, bias=False))
     >>> program = ntkit.infinite_width(net)._tracer.program((1, 8))
-    >>> print(ntkit.native.tape_of(program, ntk=False))
+    >>> print(str(ntkit.native.tape_of(program, ntk=False)).splitlines()[0])
     tape: batch 1, ...
-    operations
-    0     Layer      in_size 1x1x8, out_size 1x1x6, kernel 1x1x3, weight 0.666667, ...
-    ...
     """
     missing = unsupported(program)
     if missing is not None:
