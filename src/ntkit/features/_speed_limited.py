@@ -60,7 +60,7 @@ class SpeedLimited(Optimizer):
     >>> import torch
     >>> from torch import nn
     >>> from ntkit.features import SpeedLimited
-    >>> net = nn.Sequential(nn.Linear(2, 4, bias=False), nn.ReLU(), nn.Linear(4, 1, bias=False))
+    >>> net = nn.Sequential(nn.Linear(2, 4, bias=False), nn.Tanh(), nn.Linear(4, 1, bias=False))
     >>> optimizer = SpeedLimited(net.named_parameters(), lr=0.1, speed={"0": 5.0, "2": 0.2}, eps=0.0)
     >>> before = net[0].weight.detach().clone()
     >>> net(torch.ones(3, 2)).sum().backward()
