@@ -180,3 +180,13 @@ def test_transformers_package():
     expected = brute(model, rows, lambda out: out.logits)
     found = emp.ntk({"input_ids": IDS, "use_cache": False})
     assert (found - expected).abs().max() < 1e-10 * expected.abs().max()
+
+
+def test_hooks_that_change_a_layers_output_count():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+    net[0].register_forward_hook(lambda layer, args, out: out * torch.arange(1.0, 7, dtype=out.dtype))
+    x = torch.randn(4, 3, dtype=torch.float64)
+    expected = brute(net, [{"input": row[None]} for row in x], lambda out: out)
+    for method in ("structured", "jacobian"):
+        assert (ntkit.empirical(net, "full", method).ntk(x) - expected).abs().max() < 1e-12

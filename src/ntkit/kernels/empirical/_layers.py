@@ -115,7 +115,8 @@ def captured(layers: Sequence[Layer], differentiate: bool = False) -> Iterator[l
             )  # fmt: skip
         return output
 
-    handles = [layer.register_forward_hook(hook, with_kwargs=True) for layer in layers]
+    # First of all hooks: those of the user see, and may change, what the layer itself gave.
+    handles = [layer.register_forward_hook(hook, with_kwargs=True, prepend=True) for layer in layers]
     try:
         yield calls
     finally:
