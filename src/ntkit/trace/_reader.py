@@ -134,7 +134,7 @@ class Reader:
         return self._run_on_constants(node, module, args, kwargs, leaves)
 
     def _stand_in(self, node: fx.Node, then: Any) -> Any:
-        """Give a value with which the analysis goes on after a refusal, so that it finds every place.
+        """Give a value with which the analysis continues after a refusal, so that it finds every place.
 
         It has the shape of the real one; Gaussian, as if a layer had given it, where ``then`` does not fit.
         """
