@@ -32,7 +32,7 @@ def layer_parameters(module: nn.Module, path: str) -> dict[str, Weight | None]:
 
 
 def check_plain(*weights: Weight | None, then: Field) -> None:
-    """Refuse weights that something computes; the analysis goes on with ``then``, what they give if they were plain."""
+    """Refuse weights that something computes; the analysis continues with ``then``, what plain weights would give."""
     for weight in weights:
         if weight is not None and weight.computed_by:
             name = weight.path.rpartition(".")[2]

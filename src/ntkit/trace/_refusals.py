@@ -26,7 +26,7 @@ def _refuse_max_pool(ndim: int, module: type[nn.Module], *functions: object) -> 
     def refuse(
         builder: Builder, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *rest: Any, **more: Any
     ) -> Any:
-        # The analysis goes on with an average over the same windows, which has the same shape.
+        # The analysis continues with an average over the same windows, which has the same shape.
         then = avg_pool(ndim, builder, x, kernel_size, stride, padding) if isinstance(x, Field) else None
         raise Refused(
             "the maximum of correlated Gaussians has no closed-form covariance",

@@ -94,7 +94,7 @@ class Meeting(TorchFunctionMode):
         return result
 
     def _learn(self, func: Any, inputs: Any, error: Exception) -> Any:
-        """Learn from an operation that failed, and give inputs for which it goes on, so that one run learns much."""
+        """Learn from an operation that failed, and give inputs for which it succeeds, so that one run learns much."""
         for a, i, b, j in _meetings(func, _tensors(inputs)):
             first, second = a.shape[i], b.shape[j]
             if self._follow(a, first, second):
@@ -103,7 +103,7 @@ class Meeting(TorchFunctionMode):
                 return _replaced(inputs, b, j, first)
             marked = bool(decode(second, self.marks)[1])
             if meet(first, second, self.widths, self.marks):
-                # Whatever was fixed goes on at its fixed size, which is that of the one without a mark.
+                # Whatever was fixed keeps its fixed size, which is that of the one without a mark.
                 return _replaced(inputs, b, j, first) if marked else _replaced(inputs, a, i, second)
         raise error
 
