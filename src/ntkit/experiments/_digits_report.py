@@ -251,10 +251,10 @@ def _methods(results: DigitsResults) -> list[str]:
         "He and Su 2020), its strength chosen by cross-validation on the training images.",
         f"The finite CNNs have {settings.channels} channels and He's initialisation (gain √2, as the kernels), and are trained "
         "by Adam on cross-entropy (batches of 50, learning rate 0.01) until the loss of the training images is below 0.05: one "
-        "run per training set, no augmentation. Rate and stop were set by the training loss alone. With a fixed number of "
-        "steps the network with average pooling, which learns slowest, would be undertrained on the larger sets. These are not "
-        "the best such networks. SVM and kernel ridge choose width and regularisation by cross-validation on the training images "
-        "(up to five folds). The forest has 200 trees.",
+        "run per training set, no augmentation. The rate was chosen by the training loss, the stop to save time. With a fixed "
+        "number of steps the network with average pooling, which learns slowest, would be undertrained on the larger sets. "
+        "These are not the best such networks. SVM and kernel ridge choose width and regularisation by cross-validation on the "
+        "training images (up to five folds). The forest has 200 trees.",
         "The networks of the band, of finite width and of the dynamics are fully connected with two hidden ReLU layers in the "
         "NTK parametrisation, trained on the squared error by gradient descent, all layers, at a quarter of the largest stable "
         "learning rate of the limit.",
