@@ -165,6 +165,7 @@ def gram(
         _check_space(store, missing)
         report = Reporter(progress, store.plan, missing, store.dtype.itemsize)
         run(Task(kernel, x1, x2, store.plan, stored), missing, store, client, report)
+        store.sweep()  # after workers that were lost
         store.finish()
     return StoredGram(store)
 
