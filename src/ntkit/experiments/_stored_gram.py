@@ -63,4 +63,5 @@ def stored_gram(
             progress(at.done, at.total)
 
     gram(kernel, x1, x2, out=path, tile=_TILE, progress=report)
-    return np.load(path, mmap_mode="r")
+    matrix: NDArray[Any] = np.load(path, mmap_mode="r")
+    return matrix

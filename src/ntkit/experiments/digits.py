@@ -25,6 +25,7 @@ from ._digits_cells import (
     LABEL_AWARE,
     METHODS,
     Cell,
+    Features,
     Fit,
     Found,
     KernelFound,
@@ -34,6 +35,7 @@ from ._digits_cells import (
     Share,
     Wide,
 )
+from ._digits_features import VARIANCES, features_of
 from ._digits_methods import (
     conv_net,
     dense_net,
@@ -122,6 +124,7 @@ def cells(run: Run[Settings]) -> list[Cell]:
     settings = run.settings
     found: list[Cell] = [KernelView(name) for name in reversed(KERNELS)]
     found += [Limit(), *(Wide(width, draw) for width in reversed(settings.widths) for draw in range(settings.members))]
+    found += [Features(variance) for variance in VARIANCES]
     dearest_first = sorted(METHODS, key=lambda name: not name.startswith("CNN"))
     for name in dearest_first:
         found += [Fit(name, size, draw) for size in reversed(settings.sizes) for draw in range(settings.draws)]
@@ -148,6 +151,8 @@ def compute(shared: _Shared, cell: Cell) -> Found:
             return limit_of(shared.pair)
         case Wide(width, draw):
             return network_of(shared.pair, width, shared.run.seed + 7919 * (width * 1000 + draw + 1))
+        case Features(variance):
+            return features_of(shared.pair, variance, shared.run.seed)
         case Fit(method, size, draw):
             index = balanced_split(shared.pool.labels, [size], shared.run.seed + draw)[0]
             predicted = _predict(shared, method, index, shared.run.seed + draw)
