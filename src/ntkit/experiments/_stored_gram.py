@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ntkit.common import Progress
 from ntkit.errors import InputError
 from ntkit.kernels import InfiniteWidthKernel
 
@@ -51,7 +51,7 @@ def stored_gram(
     x2: Tensor | None,
     folder: Path,
     block: int = 500,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[NDArray[Any], float]:
     """Give K(x1, x2), or K(x1, x1) where ``x2`` is None, from a file as far as it is there.
 

@@ -22,7 +22,7 @@ def encode(value: object) -> Any:
     ------
     InputError
         If a number is not finite: JSON has none, and a missing number is None.
-    TypeError
+    InputTypeError
         If a value is of another kind.
     """
     match value:
@@ -48,7 +48,7 @@ def decode(kind: type[T] | types.UnionType, value: object) -> T:
 
     Raises
     ------
-    ValueError
+    InputError
         If the values have another form.
 
     Examples
