@@ -10,6 +10,7 @@ from tests.rules.families import Vectors
 
 import ntkit
 from ntkit.plots import fit_power_law
+from ntkit.testing import RuleConformance
 
 FAMILIES = {name: case for name, case in {**LAYERS, **ACTIVATIONS}.items() if case.gains.get("init", "ntk") == "ntk"}
 DRAWS = 24
