@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import ntkit
+from ntkit.errors import InputError
 from ntkit.testing import KernelConformance
 
 
@@ -48,7 +49,7 @@ def test_normalized_zero_input():
 
 @pytest.mark.parametrize("scale", [-1.0, float("nan"), float("inf")])
 def test_bad_scale(scale):
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(InputError, match="not negative"):
         scale * Polynomial()
 
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ntkit.common import Progress
 from ntkit.datasets import Digits, balanced_split, load_digits
 from ntkit.kernels import InfiniteWidthKernel, infinite_width
 
@@ -91,9 +92,7 @@ class _Shared:
             return self.columns[name]
 
 
-def kernel_columns(
-    kernel: InfiniteWidthKernel, points: Tensor, columns: int, progress: Callable[[int, int], None]
-) -> NDArray[Any]:
+def kernel_columns(kernel: InfiniteWidthKernel, points: Tensor, columns: int, progress: Progress) -> NDArray[Any]:
     """Compute the kernel between all points and the first of them, those to train on.
 
     Parameters

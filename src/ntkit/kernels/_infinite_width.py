@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import check_batches, check_gram_memory, check_input_size, check_result
+from ntkit.common import Progress, check_batches, check_gram_memory, check_input_size, check_result
 from ntkit.errors import EngineError, InputError, InputTypeError, Problem, UnsupportedLayerError
 from ntkit.native import NativeEngine, reason_against
 from ntkit.program import Elementwise, Program
-from ntkit.rules import Kernels, Progress, diag, gram
+from ntkit.rules import Kernels, diag, gram
 from ntkit.trace import GainRule, Init, Tracer
 
 from ._explain import Explanation

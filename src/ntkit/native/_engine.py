@@ -7,9 +7,10 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
+from ntkit.common import Progress
 from ntkit.errors import EngineError
 from ntkit.program import Gains, Program
-from ntkit.rules import Kernels, Progress
+from ntkit.rules import Kernels
 from ntkit.rules import diag as reference_diag
 from ntkit.rules import gram as reference_gram
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit.rules import Kernels, Progress, read_data
+from ntkit.common import Progress, mirror_upper, shifted_progress
+from ntkit.rules import Kernels, read_data
 
 from . import _core
 from ._emitter import TapePlan
@@ -26,7 +27,6 @@ _CHUNK_BYTES = 48 << 20  # for the packed columns, the packed rows and a tile of
 _PRODUCT_BYTES = 31 << 20
 _MOST_BYTES = 256 << 20  # of own data and data, where rows are long
 _PART_NUMBERS = 1 << 22  # numbers of inputs that are read at a time, so that copies of them take little memory
-_MIRROR_ROWS = 256
 _PRODUCT_COLUMNS = 5120  # vectors at a time
 _TILE = 512  # side of every matrix product: libraries often round the edges of other shapes differently
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
@@ -114,7 +114,7 @@ class Runner:
                     None if target is None else target.numpy() if target.dtype == dtype else np.empty(target.shape)
                     for target in targets
                 ]
-                report = None if progress is None else _shifted(progress, done, total)
+                report = None if progress is None else shifted_progress(progress, done, total)
                 _multiply(first, second, products, own1.start - own2.start if upper else -len(x1))
                 _core.cross(
                     plan.tape, first.data, first.own, second.data, second.own, products.numpy(),
@@ -126,7 +126,7 @@ class Runner:
                         target.copy_(torch.from_numpy(values))
         for target in out:
             if x2 is None and target is not None:
-                _mirror(target)
+                mirror_upper(target)
         return out
 
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
@@ -251,15 +251,3 @@ def _ranges(stop: int, step: int) -> Iterator[range]:
 
 def _entries(rows: range, columns: range) -> int:
     return sum(max(0, columns.stop - max(columns.start, row)) for row in rows)
-
-
-def _shifted(progress: Progress, before: int, total: int) -> Callable[[int], None]:
-    return lambda done: progress(before + done, total)
-
-
-def _mirror(matrix: Tensor) -> None:
-    """Copy the upper triangle to the lower one, so that the matrix is symmetric to the bit."""
-    for own in _ranges(len(matrix), _MIRROR_ROWS):
-        square = matrix[own.start : own.stop, own.start : own.stop]
-        square.copy_(square.triu() + square.triu(1).T)
-        matrix[own.stop :, own.start : own.stop] = matrix[own.start : own.stop, own.stop :].T

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from ntkit.errors import MissingDependencyError
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -142,11 +144,11 @@ def new_figure(width: float = 7.0, height: float = 4.2) -> Figure:
 
     Raises
     ------
-    ImportError
+    MissingDependencyError
         Without matplotlib.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'ntkit[plot]'") from error
+        raise MissingDependencyError("figures need matplotlib: pip install 'ntkit[plot]'") from error
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")

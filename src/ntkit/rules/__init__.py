@@ -3,7 +3,7 @@
 from ._covariance import Ends, Moments
 from ._engine import read_data
 from ._input import input_covariance
-from ._tiles import BYTE_BUDGET, Kernels, Progress, diag, gram, pair_bytes
+from ._tiles import BYTE_BUDGET, Kernels, diag, gram, pair_bytes
 from .expectations import odd_factorial
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Ends",
     "Kernels",
     "Moments",
-    "Progress",
     "diag",
     "gram",
     "input_covariance",

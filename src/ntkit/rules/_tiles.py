@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ntkit.common import Progress
 from ntkit.program import Elementwise, Keeps, Program, entries
 
 from ._covariance import Covariance, Moments
 from ._engine import covariance, moments, read_data, self_covariance
 
-__all__ = ["BYTE_BUDGET", "Kernels", "Progress", "diag", "gram", "pair_bytes"]
-
-Progress = Callable[[int, int], None]
-"""Called with the entries done and the entries there are, after each tile."""
+__all__ = ["BYTE_BUDGET", "Kernels", "diag", "gram", "pair_bytes"]
 
 BYTE_BUDGET = 1 << 30
 """What the computation may hold besides its inputs and its result."""

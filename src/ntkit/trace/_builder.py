@@ -44,7 +44,7 @@ EMPIRICAL = (
 
 
 class Refused(Exception):
-    """An operation without a closed form; the analysis continues with the value ``then``, so that it finds every problem."""
+    """An operation without a closed form; the analysis continues with ``then``, so that it finds every problem."""
 
     def __init__(self, reason: str, instead: str, then: Any = None) -> None:
         super().__init__(reason)

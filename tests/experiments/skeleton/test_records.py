@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from ntkit.errors import InputError
+from ntkit.errors import InputError, InputTypeError
 from ntkit.experiments.skeleton._records import canonical, decode, encode
 
 
@@ -66,7 +66,7 @@ def test_unions_are_told_apart_by_their_fields():
     ],
 )
 def test_another_form_is_refused(kind, value):
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(InputError, match="expected"):
         decode(kind, value)
 
 
@@ -77,7 +77,7 @@ def test_numbers_that_are_not_finite_are_refused(value):
 
 
 def test_other_objects_are_refused():
-    with pytest.raises(TypeError, match="Got object"):
+    with pytest.raises(InputTypeError, match="Got object"):
         encode(object())
 
 

@@ -9,7 +9,7 @@ import torch
 from ntkit.labels.pairs import _distances, _products
 from ntkit.labels.pairs._distances import l1_distances
 from ntkit.labels.pairs._pairs import Pairs
-from ntkit.labels.pairs._products import common_mean, mirror, pair_products
+from ntkit.labels.pairs._products import common_mean, pair_products
 
 
 def normal(*shape: int, seed: int = 0, dtype=torch.float64) -> torch.Tensor:
@@ -57,14 +57,6 @@ def test_parts_share_the_products_of_the_whole():
 
 def test_a_constant_row_has_no_spread():
     assert pair_products(torch.full((1, 7), 0.1, dtype=torch.float64)).rows.spread.item() == 0
-
-
-def test_mirror():
-    matrix = torch.arange(16.0).reshape(4, 4)
-    mirror(matrix, 1, 3)
-    assert matrix[2, 1] == matrix[1, 2] == 6
-    assert matrix[3, 1:3].tolist() == [7.0, 11.0]
-    assert matrix[0].tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_distances_and_means():

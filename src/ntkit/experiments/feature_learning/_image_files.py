@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit.errors import InputError
+from ntkit.errors import InputError, MissingDependencyError
 
 __all__ = ["ImageRows", "load_celeba", "load_npz", "load_svhn", "standardize"]
 
@@ -129,5 +129,7 @@ def _fetch(url: str, known_hash: str) -> str:
     try:
         import pooch
     except ImportError as error:
-        raise ImportError("fetching images needs pooch: pip install 'ntkit[data]', or pass a file") from error
+        raise MissingDependencyError(
+            "fetching images needs pooch: pip install 'ntkit[data]', or pass a file"
+        ) from error
     return str(pooch.retrieve(url, known_hash))

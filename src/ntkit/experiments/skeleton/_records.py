@@ -8,7 +8,7 @@ import types
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ntkit.errors import InputError
+from ntkit.errors import InputError, InputTypeError
 
 __all__ = ["canonical", "decode", "encode"]
 
@@ -22,7 +22,7 @@ def encode(value: object) -> Any:
     ------
     InputError
         If a number is not finite: JSON has none, and a missing number is None.
-    TypeError
+    InputTypeError
         If a value is of another kind.
     """
     match value:
@@ -38,7 +38,7 @@ def encode(value: object) -> Any:
             return {str(key): encode(one) for key, one in value.items()}
     if is_dataclass(value):
         return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
-    raise TypeError(
+    raise InputTypeError(
         f"a record may hold numbers, strings, tuples, dictionaries and dataclasses. Got {type(value).__name__}."
     )
 
@@ -48,7 +48,7 @@ def decode(kind: type[T] | types.UnionType, value: object) -> T:
 
     Raises
     ------
-    ValueError
+    InputError
         If the values have another form.
 
     Examples
@@ -117,4 +117,4 @@ def _first_that_fits(kinds: tuple[Any, ...], value: Any) -> Any:
 
 
 def _refuse(kind: Any, value: Any) -> Any:
-    raise ValueError(f"expected {getattr(kind, '__name__', kind)}. Got {value!r:.80}.")
+    raise InputError(f"expected {getattr(kind, '__name__', kind)}. Got {value!r:.80}.")

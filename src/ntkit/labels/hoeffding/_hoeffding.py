@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ntkit.common import Progress
 from ntkit.errors import InputError, InputTypeError
 
 from ._label_law import LabelLaw, label_law, number_of_vectors
@@ -128,7 +128,7 @@ def hoeffding(
     n_samples: int = 1024,
     generator: torch.Generator | None = None,
     tolerance: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Hoeffding:
     r"""Decompose a label-aware kernel into parts that depend on no label, on one, on two, and on more.
 
