@@ -3,6 +3,7 @@
 from ._batches import all_finite, check_batches, check_finite, check_input_size, check_pair, check_result, check_tensor
 from ._class_labels import check_labels, class_numbers
 from ._deprecation import DEPRECATED, warn_renamed
+from ._derivatives import as_constant, constant, differentiated, transformed, without_derivatives
 from ._input_shape import check_input_shape, fold_rows
 from ._largest_eigenvalue import largest_eigenvalue
 from ._linear_system import check_gram, check_ridge, check_right_hand_side
@@ -39,6 +40,7 @@ __all__ = [
     "Scaled",
     "all_finite",
     "as_columns",
+    "as_constant",
     "available_bytes",
     "block_rows",
     "check_batches",
@@ -57,7 +59,9 @@ __all__ = [
     "check_tensor",
     "check_times",
     "class_numbers",
+    "constant",
     "copy_module",
+    "differentiated",
     "find_loss",
     "fold_rows",
     "largest_eigenvalue",
@@ -76,6 +80,8 @@ __all__ = [
     "shifted_progress",
     "split_rows",
     "strip_ntk",
+    "transformed",
     "warn_renamed",
     "why_singular",
+    "without_derivatives",
 ]

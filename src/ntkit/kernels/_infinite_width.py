@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import Progress, check_batches, check_gram_memory, check_input_size, check_result
+from ntkit.common import Progress, check_batches, check_gram_memory, check_input_size, check_result, without_derivatives
 from ntkit.errors import EngineError, InputError, InputTypeError, Problem, UnsupportedLayerError
 from ntkit.native import NativeEngine, reason_against
 from ntkit.program import Elementwise, Program
@@ -145,7 +145,8 @@ class InfiniteWidth:
         return Explanation.of(program, "reference" if reason_against(program) else "native")
 
     def _program(self, input_shape: Sequence[int], ntk: bool) -> Program:
-        program = self._tracer.program(input_shape)
+        with without_derivatives(), torch.enable_grad():  # the program of a module is the same whoever differentiates
+            program = self._tracer.program(input_shape)
         if ntk:
             _check_differentiable(program)
         return program

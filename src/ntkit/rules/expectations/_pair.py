@@ -7,6 +7,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ntkit.common import differentiated
+
 __all__ = ["Pair", "safe_sqrt"]
 
 # Variances below this (standard deviation 1e-15) are taken as zero by rules that divide by a deviation.
@@ -72,7 +74,7 @@ class Pair:
     @property
     def graded(self) -> bool:
         """Whether a derivative in k may be asked for."""
-        return torch.is_grad_enabled() and self.rho.requires_grad
+        return differentiated(self.rho)
 
     def price(self, value: Tensor, slope: Tensor) -> Tensor:
         """Give ``value``, computed at fixed rho, the derivative E[phi' phi'] = ``slope`` in k (Price 1958)."""
