@@ -62,11 +62,12 @@ from ntkit.labels import (
     hoeffding,
     tangent_hierarchy,
 )
+from ntkit.layers import Elementwise
 from ntkit.native import build_info
 from ntkit.solvers import Solution, solve
-from ntkit.trace import Adapted, Elementwise, adapt, supported_layers
+from ntkit.trace import Adapted, adapt, supported_layers
 
-from . import errors, features, testing
+from . import errors, features, layers, testing
 
 __version__ = build_info().version
 
@@ -118,6 +119,7 @@ __all__ = [
     "hoeffding",
     "infinite_width",
     "initialize",
+    "layers",
     "leave_one_out",
     "linearize",
     "local_elasticity",

@@ -1,18 +1,21 @@
 """Programs: a network as frozen operations, what each needs kept of a covariance, and its finite form."""
 
 from ._activation import Activation, Elementwise
+from ._attention import Attention, LogitSamples
 from ._affine import Conv, Dense, Gains, pad
 from ._combine import Concat, Constant, Product, Sum
 from ._input import Input
 from ._normalize import Normalize
 from ._op import Keep, Keeps, Op, Values, Weights
 from ._positions import AdaptiveAvgPool, Arrange, AvgPool, Contract, PositionMap, Reindex, Split
+from ._tokens import Lookup, Table
 from ._program import Node, Program, entries
 
 __all__ = [
     "Activation",
     "AdaptiveAvgPool",
     "Arrange",
+    "Attention",
     "AvgPool",
     "Concat",
     "Constant",
@@ -24,6 +27,8 @@ __all__ = [
     "Input",
     "Keep",
     "Keeps",
+    "LogitSamples",
+    "Lookup",
     "Node",
     "Normalize",
     "Op",
@@ -33,6 +38,7 @@ __all__ = [
     "Reindex",
     "Split",
     "Sum",
+    "Table",
     "Values",
     "Weights",
     "entries",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._op import Op, Values, Weights
+from ._op import Keep, Keeps, Op, Values, Weights
 
 __all__ = ["Activation", "Elementwise"]
 
@@ -78,6 +78,9 @@ class Elementwise(Op):
     """An activation: K' = E[phi phi], Theta' = Theta E[phi' phi']."""
 
     phi: Activation
+
+    def needs_own(self, ranks: tuple[int, ...]) -> tuple[Keeps | None, ...]:
+        return ((Keep.SAME,) * ranks[0],)
 
     def label(self) -> str:
         return str(self.phi)

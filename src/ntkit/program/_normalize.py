@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ._op import Keeps, Op, Values, Weights
+from ._op import Keep, Keeps, Op, Values, Weights
 
 __all__ = ["Normalize"]
 
@@ -39,6 +39,9 @@ class Normalize(Op):
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return keeps, None
+
+    def needs_own(self, ranks: tuple[int, ...]) -> tuple[Keeps | None, ...]:
+        return None, (Keep.SAME,) * ranks[1]
 
     def label(self) -> str:
         return "normalize"

@@ -41,6 +41,10 @@ class Op:
         """Tell what must be kept of each input so that ``keeps`` of the output can be computed; None: the input is not read."""
         return (keeps,)
 
+    def needs_own(self, ranks: tuple[int, ...]) -> tuple[Keeps | None, ...]:
+        """Tell what the rule reads of K(x, x) of each input on its own, given how many position axes each input has."""
+        return (None,) * len(ranks)
+
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Give the value in a finite network, shape (n, *positions, channels), from those of the inputs."""
         raise NotImplementedError

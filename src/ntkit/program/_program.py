@@ -9,7 +9,6 @@ from functools import cached_property
 
 from torch import Tensor
 
-from ._activation import Elementwise
 from ._combine import Sum
 from ._normalize import Normalize
 from ._op import Keep, Keeps, Op
@@ -70,13 +69,19 @@ class Program:
 
     @cached_property
     def self_keeps(self) -> tuple[Keeps | None, ...]:
-        """What is kept of K(x, x) of one input, for each node: the variances that activations and normalisations read."""
+        """What is kept of K(x, x) of one input, for each node: what activations, normalisations and attention read."""
+        return self.requirements(self.own_demands)
+
+    @cached_property
+    def own_demands(self) -> dict[int, Keeps]:
+        """What some operation reads of K(x, x) of one input, by node."""
         demands: dict[int, Keeps] = {}
         for node in self.nodes:
-            if isinstance(node.op, (Elementwise, Normalize)):
-                read = node.inputs[-1]
-                demands[read] = (Keep.SAME,) * len(self.nodes[read].positions)
-        return self.requirements(demands)
+            needed = node.op.needs_own(tuple(len(self.nodes[read].positions) for read in node.inputs))
+            for read, keeps in zip(node.inputs, needed, strict=True):
+                if keeps is not None:
+                    demands[read] = _join(demands.get(read), keeps) or keeps
+        return demands
 
     @cached_property
     def diag_keeps(self) -> tuple[Keeps | None, ...]:

@@ -95,17 +95,19 @@ class Moments:
     variance, mean
         For each node that some rule reads: K[p, p] and the channels' mean at p, shape (n, *positions). A node without
         a mean is centred.
+    own
+        For each node of which some rule reads every pair of positions: K(x, x), shape (n, P1, P1, P2, P2, ...).
     """
 
     data: dict[tuple[int, int], Tensor]
     variance: dict[int, Tensor] = field(default_factory=dict)
     mean: dict[int, Tensor] = field(default_factory=dict)
+    own: dict[int, Tensor] = field(default_factory=dict)
 
     def rows(self, start: int, stop: int) -> Moments:
         """Give the moments of some of the inputs."""
-        return Moments(
-            *({key: value[start:stop] for key, value in part.items()} for part in (self.data, self.variance, self.mean))  # type: ignore[arg-type]
-        )
+        parts = (self.data, self.variance, self.mean, self.own)
+        return Moments(*({key: value[start:stop] for key, value in part.items()} for part in parts))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

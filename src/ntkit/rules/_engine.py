@@ -12,6 +12,7 @@ from torch import Tensor
 from ntkit.errors import InputError
 from ntkit.program import (
     Arrange,
+    Attention,
     Concat,
     Constant,
     Contract,
@@ -19,7 +20,9 @@ from ntkit.program import (
     Dense,
     Elementwise,
     Input,
+    Keep,
     Keeps,
+    Lookup,
     Node,
     Normalize,
     Op,
@@ -28,9 +31,11 @@ from ntkit.program import (
     Program,
     Split,
     Sum,
+    Table,
 )
 
 from ._affine import conv, dense
+from ._attention import attention
 from ._combine import combined_mean, concat, product, total
 from ._covariance import Covariance, Ends, Moments
 from ._gain_dual import gain_dual
@@ -45,6 +50,8 @@ from ._positions import (
     split,
     split_values,
 )
+from ._sampled_attention import sampled_attention
+from ._tokens import lookup, table
 from .expectations import dual, mean
 
 __all__ = ["covariance", "moments", "read_data", "self_covariance"]
@@ -100,18 +107,20 @@ def covariance(
 
 def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: bool) -> Covariance | None:
     last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
-    read_variance = {node.inputs[-1] for node in program.nodes if isinstance(node.op, (Elementwise, Normalize))}
     values: dict[int, Covariance] = {}
     for index, node in enumerate(program.nodes):
         kept = keeps[index]
         if kept is not None:
             needs = zip(node.inputs, node.op.needs(kept), strict=True)
             inputs = tuple(values[read].restrict(needed) for read, needed in needs if needed is not None)
-            values[index] = _apply(index, node, inputs, kept, ends, ntk)
+            values[index] = _apply(program, node, inputs, kept, ends, ntk)
         if ends.pair_dims == 1:
-            if index in read_variance:
+            demand = program.own_demands.get(index)
+            if demand is not None:
                 same = values[index].restrict(tuple(type(keep).SAME for keep in values[index].keeps))
                 ends.first.variance[index] = same.nngp.contiguous()  # not a view of all position pairs
+                if Keep.ALL in demand:
+                    ends.first.own[index] = values[index].restrict(demand).nngp
             if program.means_needed and not node.centred:
                 own = _mean(node, ends.first)
                 if own is not None:
@@ -123,16 +132,26 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
     return None if result is None else result.settled()
 
 
-def _apply(index: int, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends, ntk: bool) -> Covariance:
+def _apply(
+    program: Program, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends, ntk: bool
+) -> Covariance:
     match node.op:
         case Input() as op:
             return input_covariance(op, keeps, ends)
+        case Table() as op:
+            result = table(op, node, keeps, ends)
+        case Lookup() as op:
+            result = lookup(op, keeps, ends)
         case Dense() as op:
             result = dense(op, inputs[0])
         case Conv() as op:
             result = conv(op, inputs[0])
         case Elementwise() as op:
             result = _elementwise(op, node.inputs[0], inputs[0], ends)
+        case Attention(sampled=True) as op:
+            result = sampled_attention(op, program, node, inputs, keeps, ends)
+        case Attention() as op:
+            result = attention(op, node, inputs, keeps, ends)
         case Contract() as op:
             result = contract(op, inputs[0], keeps)
         case PositionMap() as op:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ntkit.common import Progress
-from ntkit.program import Elementwise, Keeps, Program, entries
+from ntkit.program import Attention, Elementwise, Keeps, Program, entries
 
 from ._covariance import Covariance, Moments
 from ._engine import covariance, moments, read_data, self_covariance
@@ -87,15 +87,16 @@ def pair_bytes(program: Program, keeps: tuple[Keeps | None, ...], ntk: bool) -> 
     for index, node in enumerate(program.nodes):
         largest = max([counts[index], *(counts[read] for read in node.inputs)])
         temporaries = 8 if isinstance(node.op, Elementwise) else 3  # counted in the rules
-        peak = max(peak, kept_tensors * (live + counts[index]) + temporaries * largest)
+        kept = keeps[index]
+        extra = node.op.workspace(node.positions, kept) if isinstance(node.op, Attention) and kept is not None else 0
+        peak = max(peak, kept_tensors * (live + counts[index]) + temporaries * largest + extra)
         live += counts[index] - sum(counts[read] for read in set(node.inputs) if last_use[read] == index)
     return peak * torch.finfo(torch.float64).bits // 8
 
 
 def _stored_bytes(program: Program) -> int:
-    """Count the bytes of one input's variances that are kept for the whole computation."""
-    reads = (program.nodes[node.inputs[0]] for node in program.nodes if isinstance(node.op, Elementwise))
-    return 8 * sum(math.prod(node.positions) for node in reads)
+    """Count the bytes of one input's own covariances that are kept for the whole computation."""
+    return 8 * sum(entries(program.nodes[read].positions, keeps) for read, keeps in program.own_demands.items())
 
 
 def _blockwise_moments(program: Program, data: Moments, rows: range, block: int) -> Moments:
@@ -104,7 +105,7 @@ def _blockwise_moments(program: Program, data: Moments, rows: range, block: int)
         return parts[0]
     joined = [
         {key: torch.cat([getattr(part, name)[key] for part in parts]) for key in getattr(parts[0], name)}
-        for name in ("data", "variance", "mean")
+        for name in ("data", "variance", "mean", "own")
     ]
     return Moments(*joined)
 

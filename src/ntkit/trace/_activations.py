@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ntkit.layers import Elementwise
 from ntkit.program import Activation, Sum
 from ntkit.program import Elementwise as ElementwiseOp
 
@@ -19,49 +20,11 @@ from ._linear import check_plain, layer_parameters
 from ._registry import matches
 from ._values import Block, Field, Weight
 
-__all__ = ["Elementwise", "apply_activation"]
+__all__ = ["apply_activation"]
 
 _CLOSED = "closed form"
 _QUADRATURE = "by quadrature"
 _ACTIVATED = "it has passed through another activation"
-
-
-class Elementwise(nn.Module):
-    """Any elementwise function as a layer; its Gaussian expectations are computed by quadrature.
-
-    Parameters
-    ----------
-    function
-        Torch in, torch out, the same function on every entry, differentiable.
-    kinks
-        Where the function or one of its first two derivatives jumps, to all digits. Kinks at zero cost nothing, nor do
-        kinks between polynomials of degree at most three; others make the kernel slower, since its entries are then
-        integrated one by one. Where an expectation is less accurate than 1e-10, a
-        :class:`~ntkit.errors.QuadratureWarning` says how large its error is.
-
-    Examples
-    --------
-    >>> import torch, ntkit
-    >>> from torch import nn
-    >>> bump = ntkit.Elementwise(lambda z: torch.exp(-z * z))
-    >>> net = nn.Sequential(nn.Linear(2, 64), bump, nn.Linear(64, 1))
-    >>> ntkit.infinite_width(net).nngp(torch.eye(2, dtype=torch.float64))
-    tensor([[0.8944, 0.6667],
-            [0.6667, 0.8944]], dtype=torch.float64)
-    """
-
-    def __init__(self, function: Callable[[Tensor], Tensor], kinks: tuple[float, ...] = ()) -> None:
-        super().__init__()
-        self.function = function
-        self.kinks = tuple(float(kink) for kink in kinks)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply the function."""
-        return self.function(x)
-
-    def extra_repr(self) -> str:
-        """Name the function."""
-        return getattr(self.function, "__name__", repr(self.function))
 
 
 def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:

@@ -19,11 +19,14 @@ from ntkit.program import (
     Dense,
     Gains,
     Input,
+    LogitSamples,
+    Lookup,
     Node,
     Normalize,
     Op,
     Program,
     Sum,
+    Table,
     Weights,
 )
 
@@ -34,8 +37,8 @@ __all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains"]
 Held = Callable[[Callable[[Weight], Tensor]], Weights]
 """What a node holds in a finite network (its weight and bias in the layout of its finite form), from the values of parameters."""
 
-WeightGains = Callable[[str, int, bool, bool, bool], Gains]
-"""The gains of a layer from its name, fan-in, whether it has a bias, and whether weight and bias are trained."""
+WeightGains = Callable[[str, int, bool, bool, bool, tuple[float, float] | None], Gains]
+"""The gains of a layer from its name, fan-in, whether it has a bias, whether weight and bias are trained, and PyTorch's gains."""
 
 EMPIRICAL = (
     "take the mean kernel of finite networks, ntkit.monte_carlo(module, n_samples), or of one, ntkit.empirical(module)"
@@ -86,6 +89,8 @@ class Builder:
         Turns the graph node of a :class:`Data` value into a callable of the input, or None for the input itself.
     batch
         Batch size of the traced example.
+    samples
+        How softmax attention draws its logits; None where it is refused.
 
     Attributes
     ----------
@@ -101,8 +106,15 @@ class Builder:
         For each such layer whether it has a bias.
     """
 
-    def __init__(self, gains: WeightGains, prefix_of: Callable[[object], Any], batch: int) -> None:
+    def __init__(
+        self,
+        gains: WeightGains,
+        prefix_of: Callable[[object], Any],
+        batch: int,
+        samples: LogitSamples | None = None,
+    ) -> None:
         self.path = ""
+        self.samples = samples
         self.batch = batch
         self.nodes: list[Node] = []
         self.info: list[Info] = []
@@ -148,6 +160,10 @@ class Builder:
             sources = frozenset({index})
         if isinstance(op, Normalize):
             trained |= op.weight_trained or op.bias_trained
+        if isinstance(op, Table):
+            trained |= op.tangent is not None
+        if isinstance(op, Lookup):
+            trained |= op.trained
         self.nodes.append(Node(op, tuple(inputs), tuple(positions), self.path, centred, trained))
         self.info.append(Info(gaussian, why_not, sources, affine))
         if not fresh:
@@ -202,11 +218,18 @@ class Builder:
                 )
             self._weights[memory] = weight.layer
 
-    def layer_gains(self, weight: Weight, bias: Weight | None, fan_in: int) -> Gains:
-        """Give a layer's gains, and refuse weights that another layer uses as well."""
+    def layer_gains(
+        self, weight: Weight, bias: Weight | None, fan_in: int, torch_gains: tuple[float, float] | None = None
+    ) -> Gains:
+        """Give a layer's gains, and refuse weights that another layer uses as well.
+
+        ``torch_gains`` are those of PyTorch's own initialisation where it is not that of linear layers.
+        """
         self.claim("weights", weight, bias)
         self.layers[weight.layer] = bias is not None
-        gains = self._gains(weight.layer, fan_in, bias is not None, weight.trained, bias is not None and bias.trained)
+        gains = self._gains(
+            weight.layer, fan_in, bias is not None, weight.trained, bias is not None and bias.trained, torch_gains
+        )
         self.random.append((weight, float(torch.as_tensor(gains.w_std).detach()) / fan_in**0.5))
         if bias is not None:
             self.random.append((bias, float(torch.as_tensor(gains.b_std).detach())))

@@ -91,9 +91,14 @@ class GainRule:
                     )
         return replace(self, parametrized=parametrized)
 
-    def __call__(self, layer: str, fan_in: int, biased: bool, weight_trained: bool, bias_trained: bool) -> Gains:
-        """Give one layer's gains."""
-        defaults = (3**-0.5, (3 * fan_in) ** -0.5) if self.init == "torch" else (W_STD, B_STD)
+    def __call__(
+        self, layer: str, fan_in: int, biased: bool, weight_trained: bool, bias_trained: bool,
+        torch_gains: tuple[float, float] | None = None,
+    ) -> Gains:  # fmt: skip
+        """Give one layer's gains; ``torch_gains`` are PyTorch's own where they are not those of linear layers."""
+        defaults = (W_STD, B_STD)
+        if self.init == "torch":
+            defaults = torch_gains or (3**-0.5, (3 * fan_in) ** -0.5)
         w_std = self._gain(layer, "w_std", defaults[0])
         b_std = self._gain(layer, "b_std", defaults[1]) if biased else 0.0
         weight_rate, bias_rate = (w_std**2, b_std**2) if self.init == "ntk" else (float(fan_in), 1.0)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from ._activations import Elementwise
+from ntkit.layers import Elementwise
+
 from ._proxies import ShapeTracer, lengths_of_proxies
 
 __all__ = ["Prefix", "Untraceable", "export_graph", "prefix_module", "symbolic_graph"]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ntkit.errors import Problem, UnsupportedLayerError
+from ntkit.program import LogitSamples
 
 from ._builder import EMPIRICAL, Builder, Refused
 from ._deterministic import fixed
@@ -29,9 +30,16 @@ ROOT = "forward"
 class Reader:
     """Reads one graph with one example."""
 
-    def __init__(self, graph: fx.GraphModule, example: Tensor, gains: GainRule, deterministic: frozenset[str]) -> None:
+    def __init__(
+        self,
+        graph: fx.GraphModule,
+        example: Tensor,
+        gains: GainRule,
+        deterministic: frozenset[str],
+        samples: LogitSamples | None = None,
+    ) -> None:
         self.graph, self.example, self.deterministic = graph, example, deterministic
-        self.builder = Builder(gains, self._prefix, len(example))
+        self.builder = Builder(gains, self._prefix, len(example), samples)
         self.problems: list[Problem] = []
         self.value: Any = Unknown()
         self._values: dict[fx.Node, Any] = {}
@@ -128,7 +136,7 @@ class Reader:
             return self._build(matcher, node, args, kwargs, own)
         if any(isinstance(leaf, Data) for leaf in leaves):
             drawn = module is None or not fixed(str(node.target), self.deterministic)
-            if matcher is not None and matcher.fresh and isinstance(args[0], Data) and drawn:
+            if matcher is not None and matcher.fresh and isinstance(leaves[0], Data) and drawn:
                 return self._build(matcher, node, args, kwargs, own)
             return self._run_on_data(node, module, args, kwargs, leaves)
         return self._run_on_constants(node, module, args, kwargs, leaves)

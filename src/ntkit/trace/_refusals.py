@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ._builder import EMPIRICAL, Builder, Refused
 from ._pool import avg_pool
 from ._registry import matches
-from ._values import Field, Unknown
+from ._values import Field
 
 
 def _refuse(reason: str, instead: str, *functions: object, modules: tuple[type[nn.Module], ...] = ()) -> None:
@@ -63,26 +63,15 @@ _refuse(
     modules=(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.LocalResponseNorm),
 )  # fmt: skip
 _refuse(
-    "softmax attention weighs positions by random scores and has no closed-form limit",
-    EMPIRICAL,
+    "attention between a decoder and an encoder: it reads two sequences, and there is a rule for self-attention alone",
+    f"use nn.TransformerEncoder; or {EMPIRICAL}",
+    modules=(nn.TransformerDecoderLayer, nn.TransformerDecoder, nn.Transformer),
+)
+_refuse(
+    "softmax attention on queries, keys and values whose heads the trace does not see",
+    f"use ntkit.layers.SelfAttention or nn.MultiheadAttention, which have a rule; or {EMPIRICAL}",
     F.scaled_dot_product_attention, F.multi_head_attention_forward, "scaled_dot_product_attention",
-    modules=(
-        nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.TransformerEncoder,
-        nn.TransformerDecoder, nn.Transformer,
-    ),
 )  # fmt: skip
-
-
-@matches(modules={nn.MultiheadAttention: lambda module, path: {}}, refuses=True)
-def attention(builder: Builder, query: Any, *arguments: Any, **options: Any) -> Any:
-    """Refuse attention, whose value is a pair."""
-    raise Refused(
-        "softmax attention weighs positions by random scores and has no closed-form limit",
-        EMPIRICAL,
-        (query if isinstance(query, Field) else Unknown(), Unknown()),
-    )
-
-
 _refuse(
     "softmax couples channels or positions and has no closed-form covariance",
     f"leave it out of the module (the loss applies it); or {EMPIRICAL}",

@@ -58,6 +58,7 @@ _FAMILIES = (
     "convolution",
     "pooling",
     "normalisation",
+    "attention",
     "activation, closed form",
     "activation, by quadrature",
     "arithmetic",

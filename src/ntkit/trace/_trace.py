@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains, strip_ntk
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
-from ntkit.program import Program
+from ntkit.layers import WrongInput
+from ntkit.program import LogitSamples, Program
 
 from ._builder import EMPIRICAL
 from ._deterministic import check_deterministic
@@ -46,12 +47,20 @@ class Tracer:
         Whether each program is replayed as a finite network and compared with the module.
     deterministic
         Paths of submodules and parameters whose frozen parameters are numbers, not draws.
+    samples
+        How softmax attention draws its logits; None refuses it.
     """
 
     def __init__(
-        self, module: nn.Module, gains: GainRule, check: bool = True, deterministic: Sequence[str] = ()
+        self,
+        module: nn.Module,
+        gains: GainRule,
+        check: bool = True,
+        deterministic: Sequence[str] = (),
+        samples: LogitSamples | None = None,
     ) -> None:
         check_module(module)
+        self.samples = samples
         self.deterministic = check_deterministic(module, deterministic)
         self.gains = gains.for_module(ntk_gains(module))
         self.check = check
@@ -116,7 +125,7 @@ class Tracer:
             except Untraceable as error:
                 failures.append(str(error).splitlines()[0])
                 continue
-            reader = Reader(graph, example, self.gains, self.deterministic)
+            reader = Reader(graph, example, self.gains, self.deterministic, self.samples)
             reader.read(output)
             if first is not None and reader.problems:
                 raise first
@@ -155,6 +164,9 @@ class Tracer:
                 batch = example.to(dtype).to(parameter.device)
                 with torch.no_grad(), self._guard:
                     return module, batch, module(batch.clone())
+            except WrongInput as error:
+                path = next((name for name, layer in module.named_modules() if layer is error.layer), "")
+                raise WrongShape(f"layer {path!r}: {error}") from error
             except InputError:
                 raise
             except Exception as error:  # the module's own code may raise anything

@@ -11,6 +11,7 @@ from torch import Tensor
 
 __all__ = ["BATCH", "CHANNEL", "Block", "Computed", "Data", "Field", "Unknown", "Weight"]
 
+_WEIGHTS = ("weight", "in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 BATCH = -2
 CHANNEL = -1
 
@@ -163,7 +164,8 @@ class Weight:
     @property
     def layer(self) -> str:
         """The layer that it belongs to, by which ``overrides`` names it."""
-        return self.path.removesuffix(".weight")
+        owner, _, name = self.path.rpartition(".")
+        return owner if owner and name in _WEIGHTS else self.path
 
     @property
     def trained(self) -> bool:

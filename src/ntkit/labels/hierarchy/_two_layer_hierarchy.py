@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ntkit.errors import InputError, InputTypeError
 from ntkit.finite import Estimate
 from ntkit.kernels import Kernel, check_batches, infinite_width
-from ntkit.trace import Elementwise
+from ntkit.layers import Elementwise
 
 from ._neurons import Neurons
 from ._two_layer_hyperplanes import input_terms, train_terms

@@ -1,0 +1,47 @@
+"""Any elementwise function as a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+__all__ = ["Elementwise"]
+
+
+class Elementwise(nn.Module):
+    """Any elementwise function as a layer; its Gaussian expectations are computed by quadrature.
+
+    Parameters
+    ----------
+    function
+        Torch in, torch out, the same function on every entry, differentiable.
+    kinks
+        Where the function or one of its first two derivatives jumps, to all digits. Kinks at zero cost nothing, nor do
+        kinks between polynomials of degree at most three; others make the kernel slower, since its entries are then
+        integrated one by one. Where an expectation is less accurate than 1e-10, a
+        :class:`~ntkit.errors.QuadratureWarning` says how large its error is.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> from torch import nn
+    >>> bump = ntkit.Elementwise(lambda z: torch.exp(-z * z))
+    >>> net = nn.Sequential(nn.Linear(2, 64), bump, nn.Linear(64, 1))
+    >>> ntkit.infinite_width(net).nngp(torch.eye(2, dtype=torch.float64))
+    tensor([[0.8944, 0.6667],
+            [0.6667, 0.8944]], dtype=torch.float64)
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor], kinks: tuple[float, ...] = ()) -> None:
+        super().__init__()
+        self.function = function
+        self.kinks = tuple(float(kink) for kink in kinks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the function."""
+        return self.function(x)
+
+    def extra_repr(self) -> str:
+        """Name the function."""
+        return getattr(self.function, "__name__", repr(self.function))

@@ -1,0 +1,160 @@
+"""Self-attention between its projections: every token reads the values of all tokens, weighted by logits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ._activation import Activation
+from ._op import Keep, Keeps, Op, Values, Weights
+
+__all__ = ["Attention", "LogitSamples"]
+
+Scaling = Literal["sqrt", "linear"]
+_BLOCK = 16  # samples drawn from one seed
+
+
+@dataclass(frozen=True)
+class LogitSamples:
+    """Standard normals from which the logits of all pairs of inputs are made: the same ones for every pair.
+
+    Attributes
+    ----------
+    seed
+        Of the first block.
+    count
+        How many samples.
+    start
+        Blocks left out before the first.
+    """
+
+    seed: int
+    count: int
+    start: int = 0
+
+    def draws(self, rows: int, columns: int, like: Tensor) -> Iterator[Tensor]:
+        """Give all samples in blocks, shape (samples of the block, rows, columns)."""
+        for block in range(-(-self.count // _BLOCK)):
+            generator = torch.Generator().manual_seed((self.seed + self.start + block) % 2**63)
+            size = min(_BLOCK, self.count - block * _BLOCK)
+            # Drawn in float64 on the CPU, so that a seed gives the same samples everywhere.
+            yield torch.randn(size, rows, columns, generator=generator, dtype=torch.float64).to(like)
+
+    def groups(self, number: int) -> tuple[LogitSamples, ...]:
+        """Cut the samples into groups of equal size, whole blocks where there are enough of them."""
+        blocks = self.count // _BLOCK
+        if blocks >= number:
+            each = blocks // number
+            return tuple(LogitSamples(self.seed, each * _BLOCK, self.start + i * each) for i in range(number))
+        # Fewer samples than blocks: one block of its own, drawn from the same seed, for each group.
+        each = max(1, self.count // number)
+        return tuple(LogitSamples(self.seed, each, self.start + i) for i in range(number))
+
+
+@dataclass(frozen=True)
+class Attention(Op):
+    r"""Values averaged over the tokens: y_a = sum_b z(G)_ab v_b in each head, G the products of queries and keys.
+
+    Its inputs are the queries, the keys and the values of all heads side by side; the position axes are the tokens.
+
+    Attributes
+    ----------
+    heads
+        Heads of the finite network. They and their width d go to infinity together.
+    phi
+        The mechanism z, applied to every logit; None for softmax over the keys b.
+    scaling
+        ``"sqrt"``: G = q k^T / sqrt(d), which stays random. ``"linear"``: G = q k^T / d, which becomes the covariance of
+        queries and keys.
+    tied
+        Whether the keys are the queries; the covariance between them is zero otherwise.
+    gain
+        What the logits are multiplied by besides.
+    mask
+        Added to the logits, shape (tokens, tokens), queries first; -inf hides a key. None: nothing. After an
+        elementwise mechanism the weight of a hidden key is zero.
+    samples
+        For softmax with ``"sqrt"``: what the logits are drawn from.
+    on_data
+        Whether queries and keys are linear layers of raw data, so that all logits are functions of one draw.
+    """
+
+    heads: int
+    phi: Activation | None
+    scaling: Scaling
+    tied: bool = False
+    gain: float = 1.0
+    mask: Tensor | None = field(default=None, compare=False)
+    samples: LogitSamples | None = None
+    on_data: bool = False
+
+    @property
+    def sampled(self) -> bool:
+        """Whether its covariance is a mean over drawn logits."""
+        return self.phi is None and self.scaling == "sqrt"
+
+    @property
+    def linear_in_logits(self) -> bool:
+        """Whether the mechanism is the identity."""
+        return self.phi is not None and self.phi.name == "polynomial" and self.phi.parameters == (0.0, 1.0)
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        everything = (Keep.ALL,) * len(keeps)
+        if self.scaling == "linear":
+            return None, None, everything
+        same = all(keep is Keep.SAME for keep in keeps) and (self.on_data or not self.sampled)
+        return keeps if same else everything, everything, everything
+
+    def needs_own(self, ranks: tuple[int, ...]) -> tuple[Keeps | None, ...]:
+        same, everything = (Keep.SAME,) * ranks[0], (Keep.ALL,) * ranks[0]
+        if self.scaling == "linear":
+            return everything if self.tied else None, None, None
+        if self.sampled:
+            return (None,) * 3 if self.on_data else (everything, everything, None)
+        return (None,) * 3 if self.linear_in_logits else (same, same, None)
+
+    def workspace(self, positions: tuple[int, ...], keeps: Keeps) -> int:
+        """Count the entries that the rule holds for one pair of inputs besides its inputs and its result."""
+        tokens = math.prod(positions)
+        if self.scaling == "linear" or self.linear_in_logits:
+            return 4 * tokens**2
+        if self.sampled:
+            return (8 * _BLOCK + 12) * tokens**2
+        same = all(keep is Keep.SAME for keep in keeps)
+        return 12 * tokens ** (2 if same else 3)
+
+    def label(self) -> str:
+        name = "softmax" if self.phi is None else str(self.phi)
+        if self.scaling == "sqrt":
+            drawn = f", {self.samples.count} samples" if self.samples is not None else ""
+            return f"attention {name}{drawn}"
+        if self.tied:
+            return f"attention {name} at 1/d"
+        # The products of independent queries and keys vanish next to d.
+        return "attention at 1/d, logits vanish: " + ("mean of tokens" if self.phi is None else f"{name} of zero")
+
+    def hidden(self) -> Tensor | None:
+        """Tell which keys are hidden from which queries, shape (tokens, tokens); None where none is."""
+        return None if self.mask is None else torch.isneginf(self.mask)
+
+    def weights(self, logits: Tensor) -> Tensor:
+        """Apply the mechanism to logits (..., tokens, tokens), queries first."""
+        mask = None if self.mask is None else self.mask.to(logits)
+        if self.phi is None:
+            return torch.softmax(logits if mask is None else logits + mask, -1)
+        weights = self.phi(logits)
+        return weights if mask is None else weights.masked_fill(torch.isneginf(mask), 0.0)
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Average values of shape (n, *tokens, heads width) in every head."""
+        tokens = inputs[0].shape[1:-1]
+        q, k, v = (x.flatten(1, -2).unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in inputs)
+        width = q.shape[-1]
+        logits = q @ k.transpose(-2, -1) * (self.gain / (width if self.scaling == "linear" else math.sqrt(width)))
+        value: Tensor = (self.weights(logits) @ v).transpose(1, 2).flatten(2).unflatten(1, tokens)
+        return value

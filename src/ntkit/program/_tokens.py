@@ -1,0 +1,75 @@
+"""Learned vectors: tables that all inputs share, and tables looked up by integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from ._op import Keeps, Op, Values, Weights
+
+__all__ = ["Lookup", "Table"]
+
+
+@dataclass(frozen=True)
+class Table(Op):
+    """A vector at every position, the same for all inputs: a class token, a table of positions.
+
+    Attributes
+    ----------
+    covariance
+        Of its channels between its positions, shape (P, P), the position axes merged.
+    mean
+        The channels' mean, shape (P,); None where it is zero.
+    tangent
+        Inner products of its derivatives in its own parameters, shape (P, P); None where none is trained.
+    """
+
+    covariance: Tensor = field(compare=False)
+    mean: Tensor | None = field(default=None, compare=False)
+    tangent: Tensor | None = field(default=None, compare=False)
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return ()
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Give the vectors, ``weight`` (*positions, channels), for one input, which stands for all."""
+        weight, _ = weights
+        assert weight is not None
+        return weight[None]
+
+
+@dataclass(frozen=True)
+class Lookup(Op):
+    """An embedding of integers: rows of a table of standard normals, so K[p, p'] = 1 where both are the same row.
+
+    Attributes
+    ----------
+    prefix
+        Index into ``Program.prefixes``, which gives the integers, shape (n, *positions).
+    rows
+        How many rows the table has.
+    padding
+        The row that is zero and not trained; None: none is.
+    trained
+        Whether the table is.
+    """
+
+    prefix: int
+    rows: int
+    padding: int | None
+    trained: bool
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return ()
+
+    def label(self) -> str:
+        return "embedding"
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Look up ``weight`` (rows, channels); the row of the padding is not trained."""
+        weight, _ = weights
+        assert weight is not None
+        index = inputs[0].round().long()
+        value = weight[index]
+        return value if self.padding is None else value.where(index[..., None] != self.padding, value.detach())
