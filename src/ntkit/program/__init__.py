@@ -5,10 +5,12 @@ from ._attention import Attention, LogitSamples
 from ._affine import Conv, Dense, Gains, pad
 from ._combine import Concat, Constant, Product, Sum
 from ._input import Input
+from ._maps import ConstantMap, DataMap
 from ._normalize import Normalize
 from ._op import Keep, Keeps, Op, Values, Weights
 from ._positions import AdaptiveAvgPool, Arrange, AvgPool, Contract, PositionMap, Reindex, Split
 from ._tokens import Lookup, Table
+from ._prior import GivenPrior, Prior, StationaryPrior
 from ._program import Node, Program, entries
 
 __all__ = [
@@ -19,11 +21,14 @@ __all__ = [
     "AvgPool",
     "Concat",
     "Constant",
+    "ConstantMap",
     "Contract",
     "Conv",
+    "DataMap",
     "Dense",
     "Elementwise",
     "Gains",
+    "GivenPrior",
     "Input",
     "Keep",
     "Keeps",
@@ -33,10 +38,12 @@ __all__ = [
     "Normalize",
     "Op",
     "PositionMap",
+    "Prior",
     "Product",
     "Program",
     "Reindex",
     "Split",
+    "StationaryPrior",
     "Sum",
     "Table",
     "Values",

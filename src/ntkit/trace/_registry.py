@@ -57,6 +57,7 @@ _FAMILIES = (
     "linear",
     "convolution",
     "pooling",
+    "up-sampling",
     "normalisation",
     "attention",
     "activation, closed form",
