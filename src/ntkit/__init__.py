@@ -66,7 +66,7 @@ from ntkit.native import build_info
 from ntkit.solvers import Solution, solve
 from ntkit.trace import Adapted, Elementwise, adapt, supported_layers
 
-from . import errors, features, testing
+from . import errors, features, layers, testing
 
 __version__ = build_info().version
 
@@ -118,6 +118,7 @@ __all__ = [
     "hoeffding",
     "infinite_width",
     "initialize",
+    "layers",
     "leave_one_out",
     "linearize",
     "local_elasticity",
