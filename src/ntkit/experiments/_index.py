@@ -25,6 +25,7 @@ NAMES = (
     "local_elasticity_cifar",
     "hierarchy_planes_ships",
     "uci",
+    "matrix_completion",
 )
 """The modules; each has a constant ``EXPERIMENT``."""
 

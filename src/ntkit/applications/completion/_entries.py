@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class Entries:
     def row_slices(self) -> list[slice]:
         """Give where the entries of each row are, k slices."""
         starts = np.searchsorted(self.rows, np.arange(self.shape[0] + 1))
-        return [slice(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        return [slice(int(a), int(b)) for a, b in pairwise(starts)]
 
     def patterns(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]:
         """Give each set of observed columns (s,), the rows that have it (g,), and their values, shape (s, g).

@@ -84,9 +84,7 @@ def fit_rows(gram: Tensor, entries: Entries, shift: float, values: bool = True, 
     return RowFits(out, spread, total)
 
 
-def held_out_errors(
-    gram: Tensor, entries: Entries, held_out: Entries, shifts: Sequence[float]
-) -> NDArray[np.float64]:
+def held_out_errors(gram: Tensor, entries: Entries, held_out: Entries, shifts: Sequence[float]) -> NDArray[np.float64]:
     """Give the mean squared error on held-out entries for every shift, from one eigendecomposition per pattern."""
     errors = np.zeros(len(shifts))
     places = held_out.row_slices()
