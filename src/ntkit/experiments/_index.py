@@ -26,6 +26,7 @@ NAMES = (
     "hierarchy_planes_ships",
     "uci",
     "matrix_completion",
+    "federated_images",
 )
 """The modules; each has a constant ``EXPERIMENT``."""
 
