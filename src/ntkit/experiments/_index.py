@@ -25,6 +25,8 @@ NAMES = (
     "local_elasticity_cifar",
     "hierarchy_planes_ships",
     "uci",
+    "matrix_completion",
+    "federated_images",
 )
 """The modules; each has a constant ``EXPERIMENT``."""
 

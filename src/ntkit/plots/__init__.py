@@ -5,6 +5,7 @@ The functions that draw take matplotlib axes and give them back. They never touc
 
 from __future__ import annotations
 
+from ._applications import plot_proxy, plot_rounds
 from ._curves import CurveStyle, plot_accuracy
 from ._dynamics import plot_learning_curves, plot_losses, plot_posterior, plot_predictions
 from ._features import figure_history, figure_matrices, plot_against_steps
@@ -34,8 +35,10 @@ __all__ = [
     "plot_losses",
     "plot_posterior",
     "plot_predictions",
+    "plot_proxy",
     "plot_random_features",
     "plot_relabelling",
+    "plot_rounds",
     "plot_shares",
     "plot_spectrum",
     "plot_width_errors",
