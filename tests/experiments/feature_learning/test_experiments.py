@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ntkit.experiments.feature_learning._runner import mean_and_spread
 
 from ntkit.errors import InputError
 from ntkit.experiments.feature_learning import (
@@ -21,7 +22,6 @@ from ntkit.experiments.feature_learning import (
 )
 from ntkit.experiments.feature_learning._image_files import load_celeba, load_npz, load_svhn, standardize
 from ntkit.experiments.feature_learning._networks import build_mlp, weight_at
-from ntkit.experiments.feature_learning._runner import mean_and_spread
 from ntkit.features import early_alignment
 
 MODULES = (corrupted_agop, speed_limits, initial_scales, adaptive_speeds, alignment_prediction, depth_prediction)
