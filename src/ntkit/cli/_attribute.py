@@ -55,11 +55,9 @@ def attribute(
     x, values = inputs_and_targets(train, target, of_one, kind)
     if values.dtype.kind not in "iufb":
         raise InputError(f"the target {target!r} must be numbers. Got text: number the classes.")
-    y = (
-        torch.from_numpy(np.asarray(values, np.int64))
-        if values.dtype.kind in "iub"
-        else torch.from_numpy(values).to(dtype)
-    )
+    classes = values.dtype.kind in "iub"
+    y = torch.from_numpy(np.array(values, np.int64 if classes else np.float64))
+    y = y if classes else y.to(dtype)
     x_test = read_inputs(test, of_one, kind, without=target)
     found = compute_attribution(network, x, y, x_test, ridge=ridge)
     if found.scores.ndim != 2:

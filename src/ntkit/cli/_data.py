@@ -182,4 +182,6 @@ def _tensor(values: NDArray[Any], what: str, dtype: torch.dtype) -> Tensor:
         raise InputError(f"{what} must hold numbers. Got {values.dtype}.")
     if not np.isfinite(values).all():
         raise InputError(f"{what} must be finite. Got NaN or infinite values.")
-    return torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
+    return torch.from_numpy(np.array(values, order="C")).to(
+        dtype
+    )  # a copy: pandas and mapped files give read-only ones

@@ -30,7 +30,8 @@ def doctor(
 ) -> None:
     """Say what keeps a network from having a limit.
 
-    Shows each such layer with the reason, and the nearest network that has an infinite-width limit. The exit status is 1 where a place without a limit is left.
+    Shows each such layer with the reason, and the nearest network that has an infinite-width limit. The exit status is 1
+    where a place without a limit is left.
     """
     network, of_one = read_module(module), read_shape(shape)
     if norm not in ("none", "layer", "group"):

@@ -50,8 +50,9 @@ def evaluate(
 ) -> None:
     """Cross-validate beside RBF SVM, forest and boosting.
 
-    The model is the one that ntkit fit would give. The others have scikit-learn's defaults and get the same encoded columns. Encoding is fitted on the training parts alone.
-    Accuracy for classes, R2 for numbers: mean and standard deviation over the parts.
+    The model is the one that ntkit fit would give. The others have scikit-learn's defaults and get the same encoded columns;
+    the encoding is fitted on the training parts alone. Accuracy for classes, R2 for numbers: mean and standard deviation
+    over the parts.
     """
     problem = read_problem(data, target, task, tuple(drop or ()))
     parts = list(_parts(problem, folds, seed))

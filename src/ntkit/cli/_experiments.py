@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
             "ntkit run cntk_cifar --quick", "ntkit run cntk_cifar --data cifar.npz --full", "ntkit run uci --help"
         ),
     )(run)
-    app.command(epilog=examples("ntkit report", "ntkit report docs/results"))(report)
+    app.command(epilog=examples("ntkit report ntkit-results", "ntkit report ntkit-results/uci"))(report)
 
 
 def list_experiments(json: Json = False) -> None:
@@ -39,7 +39,8 @@ def list_experiments(json: Json = False) -> None:
 def run(context: typer.Context, name: Annotated[str, typer.Argument(help="As ntkit list shows it.")] = "") -> None:
     """Run one of them, the paper's numbers beside ours.
 
-    A run that was stopped resumes. ntkit run NAME --help shows the settings of one. --quick takes at most two minutes on data that the package carries.
+    A run that was stopped resumes. ntkit run NAME --help shows the settings of one. --quick takes at most two minutes on
+    data that the package carries.
     """
     if name in ("", "--help"):
         print(context.get_help())

@@ -55,7 +55,7 @@ def posterior(
     x, targets = inputs_and_targets(train, target, of_one, "float64")
     if targets.dtype.kind not in "iufb":
         raise InputError(f"the target {target!r} must be numbers. Got text.")
-    y = torch.from_numpy(np.asarray(targets, np.float64))
+    y = torch.from_numpy(np.array(targets, np.float64))
     x_test = read_inputs(test, of_one, "float64", without=target)
     found = compute_posterior(limit, x, y, x_test, mode=mode, t=time, ridge=ridge, covariance="diagonal")  # type: ignore[arg-type]
     table = pd.DataFrame({"mean": found.mean.numpy(), "std": found.variance.sqrt().numpy()})

@@ -44,7 +44,7 @@ def solve(
     values = column(read_table(data), target, data)
     if values.dtype.kind not in "iufb":
         raise InputError(f"the target {target!r} must be numbers. Got text.")
-    y = torch.from_numpy(values.to_numpy(np.float64)).to(stored.dtype)
+    y = torch.from_numpy(np.array(values, np.float64)).to(stored.dtype)
     solution = solve_system(stored, y, method=method, ridge=ridge, progress=note)
     if solution.centres is not None:
         raise InputError(

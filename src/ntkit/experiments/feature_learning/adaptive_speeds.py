@@ -57,6 +57,7 @@ class Settings:
     eps: float = 0.01
     strength: float = 20.0
     last: int = 100
+    seeds: int = 5
 
 
 @dataclass(frozen=True)
@@ -179,4 +180,3 @@ EXPERIMENT = by_seed(
 
 if __name__ == "__main__":
     sys.exit(EXPERIMENT.main())
-    seeds: int = 5

@@ -58,6 +58,7 @@ class Settings:
     alphas: tuple[float, ...] = (-1.0, 1.0, 2.0)
     networks: int = 10
     rank: int = 5
+    seeds: int = 10
 
 
 @dataclass(frozen=True)
@@ -200,4 +201,3 @@ EXPERIMENT = by_seed(
 
 if __name__ == "__main__":
     sys.exit(EXPERIMENT.main())
-    seeds: int = 10

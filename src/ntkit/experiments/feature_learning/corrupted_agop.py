@@ -49,6 +49,7 @@ class Settings:
     scale: float = 0.01
     lr: float = 0.05
     steps: int = 800
+    seeds: int = 10
 
 
 @dataclass(frozen=True)
@@ -135,4 +136,3 @@ EXPERIMENT = by_seed(
 
 if __name__ == "__main__":
     sys.exit(EXPERIMENT.main())
-    seeds: int = 10

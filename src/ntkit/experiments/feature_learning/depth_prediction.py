@@ -56,6 +56,7 @@ class Settings:
     widths: tuple[int, ...] = (128, 1024)
     rank: int = 5
     alphas: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
+    seeds: int = 2
 
 
 @dataclass(frozen=True)
@@ -163,4 +164,3 @@ EXPERIMENT = by_seed(
 
 if __name__ == "__main__":
     sys.exit(EXPERIMENT.main())
-    seeds: int = 2

@@ -70,6 +70,7 @@ class Settings:
     batch: int = 128
     draws: int = 10
     classes: tuple[int, int] = (0, 8)
+    seeds: int = 1
 
 
 @dataclass(frozen=True)
@@ -256,4 +257,3 @@ EXPERIMENT = by_seed(
 
 if __name__ == "__main__":
     sys.exit(EXPERIMENT.main())
-    seeds: int = 1

@@ -60,6 +60,7 @@ class Settings:
     alphas: tuple[float, ...] = (-1.0, 1.0, 2.0)
     every: int = 5
     half: bool = False
+    seeds: int = 2
 
 
 @dataclass(frozen=True)
@@ -232,4 +233,3 @@ EXPERIMENT = by_seed(
 
 if __name__ == "__main__":
     sys.exit(EXPERIMENT.main())
-    seeds: int = 2

@@ -61,6 +61,7 @@ class Settings:
     eps: float = 0.1
     readout: float = 0.01
     every: int = 20
+    seeds: int = 5
 
 
 @dataclass(frozen=True)
@@ -235,4 +236,3 @@ EXPERIMENT = by_seed(
 
 if __name__ == "__main__":
     sys.exit(EXPERIMENT.main())
-    seeds: int = 5
