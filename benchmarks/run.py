@@ -2,7 +2,8 @@
 
     python benchmarks/run.py --output benchmark.json [--peer .venv-peer/bin/python] [--only "conv 3, average"]
 
-A run of all cases with the peer adds a record to --history, from which the pages take their figures. Times of one entry of the kernel are compared. Without the peer's environment its column is empty.
+Times of one entry of the kernel are compared. Without the peer's environment its column is empty. A run of all cases with the
+peer adds a record to --history, from which the pages take their figures.
 """
 
 from __future__ import annotations

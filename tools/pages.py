@@ -6,7 +6,6 @@ A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,10 +40,11 @@ def speed() -> str:
     record = last_record()
     ratios = {name: found["float32"] for name, found in record["ratios"].items()}
     machine = record["machine"]
+    conv, flat, dense = (ratios[name] for name in ("conv 3, average", "conv 3, flatten", "dense 3"))
     return (
-        f"On {machine['threads']} threads, the same inputs, in one run, against {record['peer']}: {ratios['conv 3, average']:.3g} times as "
-        f"fast for three convolutions with\naverage pooling, {ratios['conv 3, flatten']:.3g} without pooling, {ratios['dense 3']:.2g} for a "
-        f"fully connected network (float32; `make bench`, [all cases](docs/performance.md))."
+        f"On {machine['threads']} threads, the same inputs, in one run, against {record['peer']}: {conv:.3g} times as fast for "
+        f"three convolutions with\naverage pooling, {flat:.3g} without pooling, {dense:.2g} for a fully connected network "
+        "(float32; `make bench`, [all cases](docs/performance.md))."
     )
 
 
@@ -91,10 +91,12 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 def current(page: str, text: str) -> str:
     """Give the text of a page with its generated parts made anew."""
     for name, make in PARTS[page].items():
-        pattern = re.compile(rf"(<!-- {name}: begin -->\n?)(.*?)(\n?<!-- {name}: end -->)", re.DOTALL)
-        if not pattern.search(text):
-            raise SystemExit(f"{page} lacks <!-- {name}: begin --> and <!-- {name}: end -->")
-        text = pattern.sub(lambda found, made=make(): f"<!-- {name}: begin -->\n{made}\n<!-- {name}: end -->", text)  # noqa: B023
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not found or not closed:
+            raise SystemExit(f"{page} lacks {begin} and {end}")
+        text = f"{before}{begin}\n{make()}\n{end}{after}"
     return text
 
 

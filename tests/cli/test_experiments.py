@@ -61,21 +61,8 @@ def test_a_report_of_one_folder_is_no_index(program, tmp_path: Path):
 @pytest.mark.parametrize("name", ["corrupted_agop"])
 def test_an_interrupted_run_resumes_to_the_same_bytes(name, tmp_path: Path):
     """Ctrl-C once the first cells are stored, then the same command again, against a run in one go."""
-    command = [
-        sys.executable,
-        "-m",
-        "ntkit.cli",
-        "run",
-        name,
-        "--quick",
-        "--n",
-        "256",
-        "--steps",
-        "400",
-        "--seeds",
-        "6",
-    ]
-    command += ["--threads", "1"]
+    settings = ["--quick", "--n", "128", "--steps", "300", "--seeds", "4", "--threads", "1"]
+    command = [sys.executable, "-m", "ntkit.cli", "run", name, *settings]
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     first = subprocess.Popen([*command, "--output", str(stopped)], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     cells = stopped / "cells.jsonl"
@@ -89,6 +76,6 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(name, tmp_path: Path):
     known = cells.read_bytes()
     for folder in (stopped, whole):
         subprocess.run([*command, "--output", str(folder)], check=True, capture_output=True, timeout=200)
-    assert cells.read_bytes().startswith(known) and 0 < known.count(b"\n") < 6
+    assert cells.read_bytes().startswith(known) and 0 < known.count(b"\n") < 4
     for file in ("results.json", "results.csv"):
         assert (stopped / file).read_bytes() == (whole / file).read_bytes()

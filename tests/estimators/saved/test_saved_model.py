@@ -89,7 +89,7 @@ def test_pipelines_with_categories_and_gaps(target, tmp_path: Path):
 
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path):
     for name in ("a", "b"):
-        ntkit.save_model(MODELS["classes"](), tmp_path / name)
+        ntkit.save_model(MODELS["two classes"](), tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
