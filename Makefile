@@ -22,9 +22,9 @@ help:
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make sanitize   the tests of the core, built with AddressSanitizer and UBSan"
 	@echo "make mutants    random one-token changes of the sources, and those that no test notices; MUTANTS_ARGS=--help"
-	@echo "make docs       the examples in docstrings and README, and the links between pages"
+	@echo "make docs       the site in build/site/, and the examples on its pages and in docstrings"
 	@echo "make wheel      an sdist and a wheel in dist/, and the tests run from the installed wheel"
-	@echo "make bench      the engines against each other and neural-tangents, which make peer installs; writes benchmark.json"
+	@echo "make bench      the engines against each other and neural-tangents, which make peer installs; adds to docs/results/benchmarks.jsonl"
 	@echo "make bench-empirical  the methods of empirical kernels against PyTorch's tutorial and neural-tangents"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make format     let ruff put right what it can"
@@ -49,7 +49,7 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(CORE)
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/python -m ntkit.experiments.digits
+	$(BIN)/ntkit run digits
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
@@ -70,7 +70,9 @@ mutants: $(STAMP)
 	$(BIN)/python tools/mutants $(MUTANTS_ARGS)
 
 docs: $(STAMP)
-	$(BIN)/python -m pytest -n auto tests/test_readme.py tests/test_links.py src/ntkit $(PYTEST_ARGS)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+	$(BIN)/python -m pytest -n auto tests/test_pages.py tests/test_links.py tests/test_site.py src/ntkit $(PYTEST_ARGS)
+	@echo "build/site/index.html"
 
 # The tests run in a folder that has no src/, with an environment of its own, so that only the wheel can answer the imports.
 FRESH := build/wheel

@@ -22,6 +22,8 @@ from ntkit.estimators import (
     RFMClassifier,
     RFMRegressor,
     StreamingRidge,
+    load_model,
+    save_model,
     tabular_pipeline,
 )
 from ntkit.finite import (
@@ -122,6 +124,7 @@ __all__ = [
     "layers",
     "leave_one_out",
     "linearize",
+    "load_model",
     "local_elasticity",
     "log_marginal_likelihood",
     "max_learning_rate",
@@ -130,6 +133,7 @@ __all__ = [
     "parametrize_ntk",
     "posterior",
     "remove_ntk",
+    "save_model",
     "solve",
     "supported_layers",
     "tabular_pipeline",

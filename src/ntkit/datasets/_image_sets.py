@@ -82,7 +82,7 @@ class ImageSet:
     classes: tuple[str, ...]
 
     def save(self, path: str | Path) -> None:
-        """Write the ``.npz`` file that ``python -m ntkit.experiments NAME --data`` takes, whole or not at all.
+        """Write the ``.npz`` file that ``ntkit run NAME --data`` takes, whole or not at all.
 
         Parameters
         ----------

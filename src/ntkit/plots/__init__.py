@@ -12,10 +12,11 @@ from ._features import figure_history, figure_matrices, plot_against_steps
 from ._finite import PowerLaw, fit_power_law, plot_random_features, plot_width_errors
 from ._kernels import plot_heat_map, plot_shares, plot_spectrum
 from ._labels import plot_accuracies, plot_elasticity, plot_levels, plot_relabelling
-from ._report import Picture, Section, Table, html_report, new_figure
+from ._report import Link, Picture, Section, Table, html_report, new_figure
 
 __all__ = [
     "CurveStyle",
+    "Link",
     "Picture",
     "PowerLaw",
     "Section",

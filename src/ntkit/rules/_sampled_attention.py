@@ -34,7 +34,9 @@ def sampled_attention(
     same = op.on_data and all(keep is Keep.SAME for keep in keeps)
     q, k, v = (Tokens.of(x) for x in inputs)
     if op.on_data:
-        return restored(*_mean(op, _data_weights(op, program, node, ends, q.nngp), q, k, v, same), node.positions, keeps, same)
+        return restored(
+            *_mean(op, _data_weights(op, program, node, ends, q.nngp), q, k, v, same), node.positions, keeps, same
+        )
     if ends.pair_dims == 1:
         weights = ((z, z) for z in _own_weights(op, node, ends.first))
         return restored(*_mean(op, weights, q, k, v, same), node.positions, keeps, same)

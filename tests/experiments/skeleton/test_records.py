@@ -76,6 +76,19 @@ def test_numbers_that_are_not_finite_are_refused(value):
         encode(Inner(1, value))
 
 
+def test_gaps_of_lists_are_read_as_nan():
+    written = json.loads(json.dumps(encode([1.0, math.nan, 3.0])))
+    assert written == [1.0, None, 3.0]
+    found = decode(list[float], written)
+    assert found[0] == 1.0 and math.isnan(found[1]) and decode(list[list[float]], [[1], []]) == [[1.0], []]
+    with pytest.raises(ValueError, match="expected"):
+        decode(list[int], [None])
+    with pytest.raises(ValueError, match="expected"):
+        decode(list[float], 1.0)
+    with pytest.raises(InputError, match="finite"):
+        encode([math.inf])
+
+
 def test_other_objects_are_refused():
     with pytest.raises(InputTypeError, match="Got object"):
         encode(object())

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> Any:
-    """Give plain JSON values: dataclasses as objects, tuples as arrays.
+    """Give plain JSON values: dataclasses as objects, tuples as arrays, lists as arrays where NaN is a gap, None.
 
     Raises
     ------
@@ -32,7 +32,9 @@ def encode(value: object) -> Any:
             if not math.isfinite(value):
                 raise InputError(f"a result must be finite numbers, or None. Got {value}.")
             return float(value)
-        case tuple() | list():
+        case list():
+            return [None if isinstance(one, float) and math.isnan(one) else encode(one) for one in value]
+        case tuple():
             return [encode(one) for one in value]
         case dict():
             return {str(key): encode(one) for key, one in value.items()}
@@ -84,6 +86,10 @@ def _decode(kind: Any, value: Any) -> Any:
         if len(parts) != len(value):
             _refuse(kind, value)
         return tuple(_decode(part, one) for part, one in zip(parts, value, strict=True))
+    if origin is list:
+        if not isinstance(value, list):
+            _refuse(kind, value)
+        return [math.nan if one is None and parts[0] is float else _decode(parts[0], one) for one in value]
     if origin is dict:
         if not isinstance(value, dict):
             _refuse(kind, value)

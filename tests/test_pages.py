@@ -1,0 +1,74 @@
+"""The examples on the pages run, generated parts are current, and the README shows no figure without a stored record."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "docs/architecture.md", "docs/guide.md", "docs/reproducing.md"]
+# The examples of docs/scale.md need a cluster.
+EXAMPLES = [
+    pytest.param(page, code, id=f"{page}-{number}")
+    for page in PAGES
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), flags=re.DOTALL))
+]
+
+
+def load_tool():
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "tools" / "pages.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+TOOL = load_tool()
+
+
+@pytest.mark.parametrize(("page", "code"), EXAMPLES)
+def test_example_runs(page, code, capsys):
+    names: dict[str, object] = {}
+    exec(compile(code, page, "exec"), names)
+    if "accuracy" in names:
+        assert names["accuracy"] > 0.8
+        assert names["K"].shape == (50, 50)
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 7
+
+
+@pytest.mark.parametrize("page", TOOL.PARTS)
+def test_generated_parts_are_current(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert TOOL.current(page, text) == text, "run python tools/pages.py"
+
+
+def test_the_readme_is_one_screen_and_has_no_figure_of_its_own():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 70
+    by_hand = re.sub(r"<!-- speed: begin -->.*?<!-- speed: end -->", "", text, flags=re.DOTALL)
+    by_hand = re.sub(r"```.*?```", "", by_hand, flags=re.DOTALL)
+    figures = re.findall(r"\d[\d.,]*\s*(?:%|times|x\b|ms\b|milliseconds|seconds|minutes|hours)", by_hand)
+    assert not figures, "a figure of speed or accuracy must come from a stored record"
+
+
+def test_every_benchmark_record_says_where_it_comes_from():
+    lines = (ROOT / "docs/results/benchmarks.jsonl").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        record = json.loads(line)
+        assert {"commit", "date", "machine", "peer", "ratios", "milliseconds per entry"} <= set(record)
+        for name, ratios in record["ratios"].items():
+            times = record["milliseconds per entry"][name]
+            for kind, ratio in ratios.items():
+                assert ratio == pytest.approx(times["neural-tangents"] / times[kind], rel=0.05)
+
+
+def test_stored_results_have_manifests():
+    for path in (ROOT / "docs/results").rglob("results.*"):
+        assert (path.parent / "manifest.json").exists()
