@@ -4,7 +4,7 @@ from ._covariance import Ends, Moments
 from ._engine import read_data
 from ._input import input_covariance
 from ._position_gram import position_gram, prior_positions
-from ._tiles import BYTE_BUDGET, Kernels, Progress, diag, gram, pair_bytes
+from ._tiles import BYTE_BUDGET, Kernels, diag, gram, pair_bytes
 from .expectations import odd_factorial
 
 __all__ = [

@@ -11,7 +11,6 @@ from . import (  # noqa: F401  (fill the registry)
     _transformer,
     _upsample,
 )
-from ._activations import Elementwise
 from ._adapt import Adapted, Change, adapt
 from ._deterministic import check_deterministic, fixed
 from ._gains import B_STD, W_STD, GainRule, Init
