@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from ntkit.common import check_batches, check_gram_memory, check_input_size, check_result
 from ntkit.errors import EngineError, InputError, InputTypeError, Problem, UnsupportedLayerError
 from ntkit.native import NativeEngine, reason_against
-from ntkit.program import Elementwise, Program
+from ntkit.program import Activation, Attention, Elementwise, LogitSamples, Op, Program
 from ntkit.rules import Kernels, Progress, diag, gram
 from ntkit.trace import GainRule, Init, Tracer
 
+from ._estimate import Estimate, logit_samples, sampling_error
 from ._explain import Explanation
 from ._kernel import Kernel
 
@@ -73,6 +74,16 @@ class InfiniteWidthKernel(Kernel):
         check_result(values)
         return values
 
+    def estimate(self, x1: Tensor, x2: Tensor | None = None) -> Estimate:
+        """Give the kernel and its standard error, both of shape (n1, n2); the error is zero where no attention is sampled."""
+        value = self(x1, x2)
+        program = self.limit._program(x1.shape[1:], self.which == "ntk")
+        return Estimate(value, sampling_error(program, x1, x2, ntk=self.which == "ntk"))
+
+    def standard_error(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        """Give the standard error that sampled attention leaves, shape (n1, n2)."""
+        return self.estimate(x1, x2).error
+
     def __repr__(self) -> str:
         return f"{self.limit!r}.{self.which}"
 
@@ -89,9 +100,14 @@ class InfiniteWidth:
     """
 
     def __init__(
-        self, module: nn.Module, gains: GainRule, check: bool = True, deterministic: Sequence[str] = ()
+        self,
+        module: nn.Module,
+        gains: GainRule,
+        check: bool = True,
+        deterministic: Sequence[str] = (),
+        samples: LogitSamples | None = None,
     ) -> None:
-        self._tracer = Tracer(module, gains, check, deterministic)
+        self._tracer = Tracer(module, gains, check, deterministic, samples)
         self._name = type(module).__name__
         self._engines: dict[Program, NativeEngine] = {}
 
@@ -123,7 +139,7 @@ class InfiniteWidth:
         """Give the limit of the same module with other gains; ``init`` and ``overrides`` stay."""
         tracer, rule = self._tracer, self._tracer.gains
         gains = GainRule(w_std, b_std, rule.init, dict(rule.overrides))
-        return InfiniteWidth(tracer.module, gains, tracer.check, tuple(tracer.deterministic))
+        return InfiniteWidth(tracer.module, gains, tracer.check, tuple(tracer.deterministic), tracer.samples)
 
     def explain(self, input_shape: Sequence[int]) -> Explanation:
         """Tell how the kernels of inputs of one shape (without the batch) are computed: a table of the operations.
@@ -192,6 +208,8 @@ def infinite_width(
     *,
     deterministic: Sequence[str] = (),
     check: bool = True,
+    attention_samples: int | None = None,
+    generator: torch.Generator | None = None,
 ) -> InfiniteWidth:
     r"""Take a module to its infinite-width limit, whose kernels are exact and deterministic.
 
@@ -226,6 +244,14 @@ def infinite_width(
     check
         Whether the replay is made, once for each input shape; default True. It costs a few passes forward and backward over
         two inputs. With ``False`` nothing proves that the kernel is that of the module.
+    attention_samples
+        How many logits softmax attention at 1/sqrt(d) is averaged over (``nn.MultiheadAttention``,
+        ``nn.TransformerEncoderLayer``, :class:`ntkit.layers.SelfAttention`), which has no closed form; default None refuses it.
+        The same samples serve every pair of inputs and every call; ``limit.ntk.estimate`` gives the standard error, which
+        falls as samples^-1/2. Attention directly on the data is positive semidefinite by construction, attention on hidden
+        layers only up to that error.
+    generator
+        Of the samples' seed, on the CPU; None is torch's global one. Equal seeds give equal bits.
 
     Returns
     -------
@@ -261,7 +287,8 @@ def infinite_width(
         raise InputTypeError(
             f'overrides must be a mapping from layers to gains. Got {overrides!r}. Write {{"0": {{"w_std": 1.0}}}}.'
         )
-    return InfiniteWidth(module, GainRule(w_std, b_std, init, dict(overrides or {})), check, deterministic)
+    rule = GainRule(w_std, b_std, init, dict(overrides or {}))
+    return InfiniteWidth(module, rule, check, deterministic, logit_samples(attention_samples, generator))
 
 
 def _chosen(engine: str, against: str | None) -> bool:
@@ -277,14 +304,21 @@ def _check_differentiable(program: Program) -> None:
     problems = tuple(
         Problem(
             node.path,
-            str(node.op.phi),
+            str(_mechanism(node.op)),
             "its derivative is zero or infinite, so a tangent kernel through it does not exist",
             "use limit.nngp, or freeze every parameter before it",
         )
         for node in program.nodes
-        if isinstance(node.op, Elementwise)
-        and node.op.phi.name in ("sign", "step")
+        if (phi := _mechanism(node.op)) is not None
+        and phi.name in ("sign", "step")
         and program.nodes[node.inputs[0]].trained
     )
     if problems:
         raise UnsupportedLayerError(problems)
+
+
+def _mechanism(op: Op) -> Activation | None:
+    """Give the activation whose derivative a tangent kernel needs."""
+    if isinstance(op, Elementwise):
+        return op.phi
+    return op.phi if isinstance(op, Attention) and op.scaling == "sqrt" else None
