@@ -4,6 +4,7 @@ from ._batches import all_finite, check_batches, check_finite, check_input_size,
 from ._class_labels import check_labels, class_numbers
 from ._deprecation import DEPRECATED, warn_renamed
 from ._derivatives import as_constant, constant, differentiated, transformed, without_derivatives
+from ._generator import check_generator
 from ._input_shape import check_input_shape, fold_rows
 from ._largest_eigenvalue import largest_eigenvalue
 from ._linear_system import check_gram, check_ridge, check_right_hand_side
@@ -45,6 +46,7 @@ __all__ = [
     "block_rows",
     "check_batches",
     "check_finite",
+    "check_generator",
     "check_gram",
     "check_gram_memory",
     "check_input_shape",

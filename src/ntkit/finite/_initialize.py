@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ntkit.common import check_module
-from ntkit.errors import InputError, InputTypeError
+from ntkit.common import check_generator, check_module
+from ntkit.errors import InputError
 from ntkit.trace import B_STD, W_STD, GainRule, Init
 
 from ._gain_tensors import GainTensor, check_overrides, check_readable, gain_tensors
 
-__all__ = ["check_generator", "initialize", "seeded"]
+__all__ = ["initialize", "seeded"]
 
 
 def initialize(
@@ -91,19 +91,6 @@ def initialize(
             draw = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
             parameter.copy_(std * draw)
     return module
-
-
-def check_generator(generator: object) -> None:
-    """Refuse what is not a generator on the CPU."""
-    if generator is None:
-        return
-    if not isinstance(generator, torch.Generator):
-        raise InputTypeError(
-            f"generator must be a torch.Generator or None. Got {type(generator).__name__}. "
-            "Write torch.Generator().manual_seed(0)."
-        )
-    if generator.device.type != "cpu":
-        raise InputTypeError(f"generator must be on the CPU. Got one on {generator.device}. Write torch.Generator().")
 
 
 @contextmanager

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains
+from ntkit.common import OwnParameters, check_generator, check_module, copy_module, ntk_gains
 from ntkit.errors import InputError
-from ntkit.kernels import BYTE_BUDGET, Batch, Empirical, EmpiricalKernel, Inputs, Kernel, as_inputs
+from ntkit.kernels import BYTE_BUDGET, Batch, Empirical, EmpiricalKernel, Estimate, Inputs, Kernel, as_inputs
 from ntkit.trace import B_STD, W_STD, GainRule, Init, check_deterministic, fixed
 
 from ._gain_tensors import gain_tensors
-from ._initialize import check_generator, initialize
+from ._initialize import initialize
 from ._parametrize import register_scalings
 from .widening import widen
 
 __all__ = ["Estimate", "MonteCarlo", "MonteCarloKernel", "monte_carlo"]
-
-
-class Estimate(NamedTuple):
-    """A mean over independent networks and its standard error, of one shape."""
-
-    mean: Tensor
-    error: Tensor
 
 
 class MonteCarloKernel(Kernel):

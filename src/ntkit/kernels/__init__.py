@@ -2,6 +2,7 @@
 
 from ntkit.common import check_batches, check_input_shape, check_pair, fold_rows
 
+from ._estimate import Estimate
 from ._explain import Explanation
 from ._gpytorch import as_gpytorch_kernel
 from ._infinite_width import InfiniteWidth, InfiniteWidthKernel, NtkAndNngp, infinite_width
@@ -25,6 +26,7 @@ __all__ = [
     "Batch",
     "Empirical",
     "EmpiricalKernel",
+    "Estimate",
     "Explanation",
     "InfiniteWidth",
     "InfiniteWidthKernel",

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from ntkit.common import Progress, check_batches, check_gram_memory, check_input_size, check_result, without_derivatives
 from ntkit.errors import EngineError, InputError, InputTypeError
 from ntkit.native import NativeEngine, reason_against
-from ntkit.program import Program
+from ntkit.program import LogitSamples, Program
 from ntkit.rules import Kernels, diag, gram, position_gram
 from ntkit.trace import GainRule, Init, Tracer
 
 from ._differentiable import check_differentiable
+from ._estimate import Estimate, logit_samples, sampling_error
 from ._explain import Explanation
 from ._kernel import Kernel
 from ._positions import Positions, output_positions
@@ -120,6 +121,16 @@ class InfiniteWidthKernel(Kernel):
         check_result(value)
         return value
 
+    def estimate(self, x1: Tensor, x2: Tensor | None = None) -> Estimate:
+        """Give the kernel and its standard error, both of shape (n1, n2); the error is zero where no attention is sampled."""
+        value = self(x1, x2)
+        program = self.limit._program(x1.shape[1:], self.which == "ntk")
+        return Estimate(value, sampling_error(program, x1, x2, ntk=self.which == "ntk"))
+
+    def standard_error(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        """Give the standard error that sampled attention leaves, shape (n1, n2)."""
+        return self.estimate(x1, x2).error
+
     def __repr__(self) -> str:
         return f"{self.limit!r}.{self.which}"
 
@@ -136,9 +147,14 @@ class InfiniteWidth:
     """
 
     def __init__(
-        self, module: nn.Module, gains: GainRule, check: bool = True, deterministic: Sequence[str] = ()
+        self,
+        module: nn.Module,
+        gains: GainRule,
+        check: bool = True,
+        deterministic: Sequence[str] = (),
+        samples: LogitSamples | None = None,
     ) -> None:
-        self._tracer = Tracer(module, gains, check, deterministic)
+        self._tracer = Tracer(module, gains, check, deterministic, samples)
         self._name = type(module).__name__
         self._engines: dict[Program, NativeEngine] = {}
 
@@ -170,7 +186,7 @@ class InfiniteWidth:
         """Give the limit of the same module with other gains; ``init`` and ``overrides`` stay."""
         tracer, rule = self._tracer, self._tracer.gains
         gains = GainRule(w_std, b_std, rule.init, dict(rule.overrides))
-        return InfiniteWidth(tracer.module, gains, tracer.check, tuple(tracer.deterministic))
+        return InfiniteWidth(tracer.module, gains, tracer.check, tuple(tracer.deterministic), tracer.samples)
 
     def with_prior(
         self,
@@ -284,6 +300,8 @@ def infinite_width(
     *,
     deterministic: Sequence[str] = (),
     check: bool = True,
+    attention_samples: int | None = None,
+    generator: torch.Generator | None = None,
 ) -> InfiniteWidth:
     r"""Take a module to its infinite-width limit, whose kernels are exact and deterministic.
 
@@ -318,6 +336,14 @@ def infinite_width(
     check
         Whether the replay is made, once for each input shape; default True. It costs a few passes forward and backward over
         two inputs. With ``False`` nothing proves that the kernel is that of the module.
+    attention_samples
+        How many logits softmax attention at 1/sqrt(d) is averaged over (``nn.MultiheadAttention``,
+        ``nn.TransformerEncoderLayer``, :class:`ntkit.layers.SelfAttention`), which has no closed form; default None refuses it.
+        The same samples serve every pair of inputs and every call; ``limit.ntk.estimate`` gives the standard error, which
+        falls as samples^-1/2. Attention directly on the data is positive semidefinite by construction, attention on hidden
+        layers only up to that error.
+    generator
+        Of the samples' seed, on the CPU; None is torch's global one. Equal seeds give equal bits.
 
     Returns
     -------
@@ -353,7 +379,8 @@ def infinite_width(
         raise InputTypeError(
             f'overrides must be a mapping from layers to gains. Got {overrides!r}. Write {{"0": {{"w_std": 1.0}}}}.'
         )
-    return InfiniteWidth(module, GainRule(w_std, b_std, init, dict(overrides or {})), check, deterministic)
+    rule = GainRule(w_std, b_std, init, dict(overrides or {}))
+    return InfiniteWidth(module, rule, check, deterministic, logit_samples(attention_samples, generator))
 
 
 def _chosen(engine: str, against: str | None) -> bool:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import torch
 
+from ntkit.common import check_generator
 from ntkit.errors import InputError, InputTypeError
-from ntkit.finite._initialize import check_generator
 
 __all__ = ["Method", "Schedule", "check_integer", "check_number"]
 

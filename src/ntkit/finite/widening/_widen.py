@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ntkit.common import check_module, copy_module, ntk_gains, strip_ntk
+from ntkit.common import check_generator, check_module, copy_module, ntk_gains, strip_ntk
 from ntkit.errors import InputError, InputTypeError
 from ntkit.finite._gain_tensors import check_readable, gain_tensors
-from ntkit.finite._initialize import check_generator, seeded
+from ntkit.finite._initialize import seeded
 from ntkit.finite._parametrize import parametrize_ntk
 
 from ._equal_widths import Widths
