@@ -25,6 +25,13 @@ NAMES = (
     "local_elasticity_cifar",
     "hierarchy_planes_ships",
     "uci",
+    "mercer_spectra",
+    "convergence_bounds",
+    "kernel_evolution",
+    "spawn_phases",
+    "fourier_features_1d",
+    "image_regression",
+    "topology_optimisation",
 )
 """The modules; each has a constant ``EXPERIMENT``."""
 

@@ -6,6 +6,7 @@ The functions that draw take matplotlib axes and give them back. They never touc
 from __future__ import annotations
 
 from ._curves import CurveStyle, plot_accuracy
+from ._diagnostics import plot_eigenvalue_decay, plot_spread
 from ._dynamics import plot_learning_curves, plot_losses, plot_posterior, plot_predictions
 from ._features import figure_history, figure_matrices, plot_against_steps
 from ._finite import PowerLaw, fit_power_law, plot_random_features, plot_width_errors
@@ -27,6 +28,7 @@ __all__ = [
     "plot_accuracies",
     "plot_accuracy",
     "plot_against_steps",
+    "plot_eigenvalue_decay",
     "plot_elasticity",
     "plot_heat_map",
     "plot_learning_curves",
@@ -38,5 +40,6 @@ __all__ = [
     "plot_relabelling",
     "plot_shares",
     "plot_spectrum",
+    "plot_spread",
     "plot_width_errors",
 ]
