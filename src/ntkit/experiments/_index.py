@@ -34,6 +34,13 @@ NAMES = (
     "depth_prediction",
     "adaptive_speeds",
     "feature_images",
+    "mercer_spectra",
+    "convergence_bounds",
+    "kernel_evolution",
+    "spawn_phases",
+    "fourier_features_1d",
+    "image_regression",
+    "topology_optimisation",
 )
 """The experiments; each is a module with a constant ``EXPERIMENT``."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ._applications import plot_proxy, plot_rounds
 from ._curves import CurveStyle, plot_accuracy
+from ._diagnostics import plot_eigenvalue_decay, plot_spread
 from ._dynamics import plot_learning_curves, plot_losses, plot_posterior, plot_predictions
 from ._features import figure_history, figure_matrices, plot_against_steps
 from ._finite import PowerLaw, fit_power_law, plot_random_features, plot_width_errors
@@ -29,6 +30,7 @@ __all__ = [
     "plot_accuracies",
     "plot_accuracy",
     "plot_against_steps",
+    "plot_eigenvalue_decay",
     "plot_elasticity",
     "plot_heat_map",
     "plot_learning_curves",
@@ -42,5 +44,6 @@ __all__ = [
     "plot_rounds",
     "plot_shares",
     "plot_spectrum",
+    "plot_spread",
     "plot_width_errors",
 ]
