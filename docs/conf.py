@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
 project = "ntkit"
 author = "The ntkit authors"
-release = version("ntkit")
+release = metadata.version("ntkit")
 extensions = [
     "mathml",
     "myst_parser",

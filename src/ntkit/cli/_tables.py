@@ -90,11 +90,11 @@ def read_problem(path: Path, target: str, task: Task = Task.AUTO, drop: tuple[st
 
 
 def _is_number(values: pd.Series) -> bool:
-    return pd.api.types.is_numeric_dtype(values.dtype)
+    return bool(pd.api.types.is_numeric_dtype(values.dtype))
 
 
 def _floats(values: pd.Series) -> NDArray[Any]:
-    return values.to_numpy(np.float64, na_value=np.nan)
+    return np.asarray(values.to_numpy(np.float64, na_value=np.nan))
 
 
 def _task(values: pd.Series) -> Task:
