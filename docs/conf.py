@@ -20,8 +20,9 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["results/**", "_ext/**"]
+exclude_patterns = ["results/**", "_ext/**", "_templates/**"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+templates_path = ["_templates"]
 html_theme = "alabaster"
 html_theme_options = {
     "page_width": "1080px",

@@ -54,7 +54,7 @@ def evaluate(
     the encoding is fitted on the training parts alone. Accuracy for classes, R2 for numbers: mean and standard deviation
     over the parts.
     """
-    problem = read_problem(data, target, task, tuple(drop or ()))
+    problem = read_problem(data, target, task, drop or ())
     parts = _parts(problem, folds, seed)
     methods = _methods(problem, len(parts[0][0]), seed)
     scores: dict[str, list[float]] = {name: [] for name in methods}
