@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
 project = "ntkit"
 author = "The ntkit authors"
-release = version("ntkit")
+release = metadata.version("ntkit")
 extensions = [
     "mathml",
     "myst_parser",
@@ -20,8 +20,9 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["results/**", "_ext/**"]
+exclude_patterns = ["results/**", "_ext/**", "_templates/**"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+templates_path = ["_templates"]
 html_theme = "alabaster"
 html_theme_options = {
     "page_width": "1080px",

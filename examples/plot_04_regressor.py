@@ -5,10 +5,10 @@ Predictions with error bars
 The regressor gives standard deviations in the units of the targets.
 """
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 import ntkit
-from ntkit.plots import new_figure
 
 random = np.random.default_rng(0)
 x = np.sort(random.uniform(-3, 3, 25))
@@ -19,9 +19,7 @@ mean, std = model.predict(grid[:, None], return_std=True)
 
 # %%
 # The band widens where there are no points.
-figure = new_figure(6, 3.5)
-axes = figure.subplots()
+figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
 axes.fill_between(grid, mean - 2 * std, mean + 2 * std, alpha=0.2)
 axes.plot(grid, mean)
 axes.plot(x, y, "k.")
-figure

@@ -5,11 +5,11 @@ Training, in closed form
 The outputs of an infinitely wide network along gradient flow.
 """
 
+import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
 import ntkit
-from ntkit.plots import new_figure
 
 limit = ntkit.infinite_width(nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 1)), b_std=0.5)
 x = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
@@ -19,10 +19,8 @@ flow = ntkit.GradientFlow(limit.ntk).fit(x, y)
 
 # %%
 # From zero output to the fit of all points.
-figure = new_figure(6, 3.5)
-axes = figure.subplots()
+figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
 for t in (0.1, 1.0, 10.0, float("inf")):
     axes.plot(grid[:, 0], flow.predict(grid, t=t), label=f"t = {t:g}")
 axes.plot(x[:, 0], y, "k.")
 axes.legend(frameon=False)
-figure

@@ -10,7 +10,7 @@ from torch import nn
 
 import ntkit
 
-x = torch.randn(60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+x = torch.randn(30, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 y = torch.sin(2 * x[:, 0])
 net = nn.Sequential(nn.Linear(3, 64), nn.Tanh(), nn.Linear(64, 1))
 found = ntkit.evidence(net, x, y)

@@ -1,4 +1,4 @@
-"""Pages in a browser: the site's main pages and a report of an experiment. Nothing overflows, figures have alt text, nothing is fetched."""
+"""Pages in a browser: nothing overflows, figures have alt text, nothing is fetched from elsewhere."""
 
 from __future__ import annotations
 

@@ -98,9 +98,7 @@ def test_images_and_a_network(program, tmp_path: Path):
     digits = load_digits()
     rows = digits.target < 3
     rows[np.flatnonzero(rows)[60:]] = False
-    # All pixels must differ somewhere: a constant column would be left out, and the rest are no image.
-    images = digits.images[rows] + np.random.default_rng(0).uniform(size=(60, 8, 8))
-    np.savez(tmp_path / "d.npz", x=images[:, None], y=digits.target[rows])
+    np.savez(tmp_path / "d.npz", x=digits.images[rows][:, None], y=digits.target[rows])
     (tmp_path / "net.toml").write_text(
         '[[layers]]\nlayer = "Conv2d"\nin_channels = 1\nout_channels = 4\nkernel_size = 3\n[[layers]]\nlayer = "ReLU"\n'
         '[[layers]]\nlayer = "Flatten"\n[[layers]]\nlayer = "Linear"\nin_features = 144\nout_features = 1\n'

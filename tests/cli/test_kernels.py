@@ -55,7 +55,8 @@ def test_doctor(program, net):
     assert [one["after"] for one in found["changes"]] == ["nothing", "AvgPool2d"] and "AvgPool2d" in found["adapted"]
     assert "AvgPool2d" in program("doctor", "nets_of_a_test:pooled", "--shape", "3,8,8", "--norm", "layer")
     assert "left: 1: InstanceNorm2d" in program("doctor", "nets_of_a_test:stuck", "--shape", "3,8,8", status=1)
-    assert "--norm must be" in program.fails("doctor", net, "--norm", "batch")
+    program("doctor", net, "--norm", "batch", status=2)
+    assert "--norm" in program.err
 
 
 @pytest.mark.parametrize(
@@ -138,8 +139,6 @@ def test_gram_and_solve_refuse(program, net, points, tmp_path: Path):
     np.save(tmp_path / "gaps.npy", np.array([[1.0, np.nan]]))
     for arguments, message in (
         ([net, "points.csv", "--out", "k.csv"], "must end in .zarr or .npy"),
-        ([net, "points.csv", "--out", "k.npy", "--kernel", "rbf"], "--kernel must be ntk or nngp"),
-        ([net, "points.csv", "--out", "k.npy", "--dtype", "int8"], "--dtype must be float32 or float64"),
         ([net, "none.npy", "--out", "k.npy"], "there is no file none.npy"),
         ([net, "gaps.npy", "--out", "k.npy"], "must be finite"),
         ([net, "points.txt", "--out", "k.npy"], "there is no file points.txt"),
@@ -153,6 +152,17 @@ def test_gram_and_solve_refuse(program, net, points, tmp_path: Path):
     assert "no stored Gram matrix" in program.fails("solve", "k.npy", "points.csv", "--target", "y", "--out", "a.npy")
     assert "must end in .npy" in program.fails("solve", "k.npy", "points.csv", "--target", "y", "--out", "a.csv")
     assert not list(tmp_path.glob("k.*"))
+    for option in (["--kernel", "rbf"], ["--dtype", "int8"], ["--tile", "0"]):
+        program("gram", net, "points.csv", "--out", "k.npy", *option, status=2)
+        assert option[0] in program.err
+
+
+def test_gram_on_a_cluster(program, net, x):
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
+        program("gram", net, "points.npy", "--out", "k.npy", "--tile", "8", "--scheduler", cluster.scheduler_address)
+    torch.testing.assert_close(ntkit.open_gram("k.npy").to_dense(), ntkit.infinite_width(read_module(net)).ntk(x))
 
 
 @pytest.mark.parametrize(("mode", "time"), [("ntk", "2.5"), ("nngp", "inf")])

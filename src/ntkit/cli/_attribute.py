@@ -15,7 +15,7 @@ from ntkit.diagnostics import attribute as compute_attribution
 from ntkit.errors import InputError
 
 from ._console import Json, Shape, emit, examples, read_shape, table_text
-from ._data import inputs_and_targets, read_inputs
+from ._data import DType, inputs_and_targets, read_inputs
 from ._modules import Module, read_module
 
 __all__ = ["add_to", "attribute"]
@@ -51,10 +51,8 @@ def attribute(
     if weights is not None:
         _load(network, weights)
     dtype = next((one.dtype for one in network.parameters()), torch.float32)
-    kind = "float64" if dtype == torch.float64 else "float32"
+    kind: DType = "float64" if dtype == torch.float64 else "float32"
     x, values = inputs_and_targets(train, target, of_one, kind)
-    if values.dtype.kind not in "iufb":
-        raise InputError(f"the target {target!r} must be numbers. Got text: number the classes.")
     classes = values.dtype.kind in "iub"
     y = torch.from_numpy(np.array(values, np.int64 if classes else np.float64))
     y = y if classes else y.to(dtype)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -36,7 +37,7 @@ Shape = Annotated[
 ]
 WStd = Annotated[float, typer.Option(help="Gain of the weights.")]
 BStd = Annotated[float, typer.Option(help="Gain of the biases.")]
-Kernel = Annotated[str, typer.Option(help="ntk or nngp.")]
+Kernel = Annotated[Literal["ntk", "nngp"], typer.Option(help="Which of the two kernels.")]
 
 
 def examples(*lines: str) -> str:
@@ -51,7 +52,16 @@ def note(text: str) -> None:
 
 def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
     """Print the result: JSON for programs, text for people."""
-    print(json.dumps(result, indent=1, allow_nan=False) if as_json else text)
+    print(json.dumps(_finite(result), indent=1, allow_nan=False) if as_json else text)
+
+
+def _finite(value: Any) -> Any:
+    """Give None for numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

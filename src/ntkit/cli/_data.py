@@ -6,7 +6,7 @@ import csv
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,10 @@ from torch import Tensor
 from ntkit.common import fold_rows
 from ntkit.errors import InputError, MissingDependencyError
 
-__all__ = ["Data", "column", "inputs_and_targets", "read_inputs", "read_table", "row_count"]
+__all__ = ["DType", "Data", "column", "inputs_and_targets", "read_inputs", "read_table"]
 
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="CSV, TSV, Parquet, NPZ, NPY or Zarr.")]
+DType = Literal["float32", "float64"]
 _KINDS = "CSV (.csv, .tsv), Parquet (.parquet), NPZ, NPY or Zarr (.zarr)"
 
 
@@ -67,7 +68,7 @@ def read_table(path: Path, as_text: Sequence[str] = ()) -> pd.DataFrame:
     return table
 
 
-def read_inputs(path: Path, shape: tuple[int, ...] | None, dtype: str, without: str | None = None) -> Tensor:
+def read_inputs(path: Path, shape: tuple[int, ...] | None, dtype: DType, without: str | None = None) -> Tensor:
     """Read numbers as a batch of inputs, shape (n, *shape), or (n, features) without a shape.
 
     Parameters
@@ -77,34 +78,38 @@ def read_inputs(path: Path, shape: tuple[int, ...] | None, dtype: str, without: 
     shape
         Of one input; None keeps that of the array.
     dtype
-        ``"float32"`` or ``"float64"``.
+        Of the batch.
     without
         A column that is no input, where the table has it.
     """
-    if dtype not in ("float32", "float64"):
-        raise InputError(f"--dtype must be float32 or float64. Got {dtype!r}.")
-    kind = torch.float32 if dtype == "float32" else torch.float64
-    if path.suffix.lower() == ".npy" or (path.suffix.lower() == ".zarr" and without is None):
-        arrays = _arrays(path) if path.exists() else {}
-        if len(arrays) == 1 and without is None:
+    if without is None and path.exists() and path.suffix.lower() in (".npy", ".zarr"):
+        arrays = _arrays(path)
+        if len(arrays) == 1:
             (values,) = arrays.values()
-            return fold_rows(_tensor(values, str(path), kind).reshape(len(values), -1), shape) if shape else _tensor(
-                values, str(path), kind
-            )  # fmt: skip
-    table = read_table(path)
-    table = table.drop(columns=[without]) if without in table.columns else table
-    words = [name for name in table.columns if table[name].dtype.kind not in "iufb"]
-    if words:
-        raise InputError(f"{path} must hold numbers. The column {words[0]!r} holds text: ntkit fit encodes it.")
-    return fold_rows(_tensor(table.to_numpy(np.float64), str(path), kind), shape)
+            batch = _tensor(values, path, dtype)
+            return batch if shape is None else fold_rows(batch.flatten(1), shape)
+    return _inputs(read_table(path), path, shape, dtype, without)
 
 
 def inputs_and_targets(
-    path: Path, target: str, shape: tuple[int, ...] | None, dtype: str
+    path: Path, target: str, shape: tuple[int, ...] | None, dtype: DType
 ) -> tuple[Tensor, NDArray[Any]]:
-    """Read the inputs of a file, shape (n, ...), and its column of targets, shape (n,)."""
-    values = column(read_table(path), target, path)
-    return read_inputs(path, shape, dtype, without=target), values.to_numpy()
+    """Read the inputs of a file, shape (n, ...), and its column of targets, which must be numbers, shape (n,)."""
+    table = read_table(path)
+    values = column(table, target, path)
+    if values.dtype.kind not in "iufb":
+        raise InputError(f"the target {target!r} must be numbers. Got text.")
+    return _inputs(table, path, shape, dtype, target), np.array(values)
+
+
+def _inputs(
+    table: pd.DataFrame, path: Path, shape: tuple[int, ...] | None, dtype: DType, without: str | None
+) -> Tensor:
+    features = table.drop(columns=[without]) if without in table.columns else table
+    words = [name for name in features.columns if features[name].dtype.kind not in "iufb"]
+    if words:
+        raise InputError(f"{path} must hold numbers. The column {words[0]!r} holds text: ntkit fit encodes it.")
+    return fold_rows(_tensor(features.to_numpy(np.float64), path, dtype), shape)
 
 
 def column(table: pd.DataFrame, name: str, path: Path) -> pd.Series:
@@ -125,11 +130,6 @@ def column(table: pd.DataFrame, name: str, path: Path) -> pd.Series:
             f"the target {name!r} is missing in {len(missing)} of {len(values)} rows, first in row {missing[0] + 1}: remove them."
         )
     return values
-
-
-def row_count(table: pd.DataFrame) -> str:
-    """Say how large a table is."""
-    return f"{len(table):,} rows, {len(table.columns)} columns"
 
 
 def _csv(path: Path, separator: str, as_text: Sequence[str]) -> pd.DataFrame:
@@ -177,11 +177,10 @@ def _of_arrays(arrays: Mapping[str, NDArray[Any]]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _tensor(values: NDArray[Any], what: str, dtype: torch.dtype) -> Tensor:
+def _tensor(values: NDArray[Any], path: Path, dtype: DType) -> Tensor:
     if values.dtype.kind not in "iufb":
-        raise InputError(f"{what} must hold numbers. Got {values.dtype}.")
+        raise InputError(f"{path} must hold numbers. Got {values.dtype}.")
     if not np.isfinite(values).all():
-        raise InputError(f"{what} must be finite. Got NaN or infinite values.")
-    return torch.from_numpy(np.array(values, order="C")).to(
-        dtype
-    )  # a copy: pandas and mapped files give read-only ones
+        raise InputError(f"{path} must be finite. Got NaN or infinite values.")
+    # A copy: pandas and mapped files give arrays that torch must not write to.
+    return torch.from_numpy(np.array(values, dtype, order="C"))

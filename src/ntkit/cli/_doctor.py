@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from ntkit.errors import InputError, Problem, UnsupportedLayerError
+from ntkit.errors import Problem, UnsupportedLayerError
 from ntkit.kernels import infinite_width
 from ntkit.trace import adapt
 
@@ -25,7 +25,7 @@ def add_to(app: typer.Typer) -> None:
 def doctor(
     module: Module,
     shape: Shape = None,
-    norm: Annotated[str, typer.Option(help="What becomes of batch norm: none, layer or group.")] = "none",
+    norm: Annotated[Literal["none", "layer", "group"], typer.Option(help="What becomes of batch norm.")] = "none",
     json: Json = False,
 ) -> None:
     """Say what keeps a network from having a limit.
@@ -34,8 +34,6 @@ def doctor(
     where a place without a limit is left.
     """
     network, of_one = read_module(module), read_shape(shape)
-    if norm not in ("none", "layer", "group"):
-        raise InputError(f"--norm must be none, layer or group. Got {norm!r}.")
     refused: tuple[Problem, ...] = ()
     try:
         limit = infinite_width(network)
@@ -47,7 +45,7 @@ def doctor(
         emit({"module": module, "has_limit": True, "problems": [], "changes": [], "left": []}, json,
              f"{module} has an infinite-width limit as it is.")  # fmt: skip
         return
-    adapted = adapt(network, of_one, norm=norm)  # type: ignore[arg-type]
+    adapted = adapt(network, of_one, norm=norm)
     lines = [
         f"{module}: {len(refused)} without a limit",
         *(f"  {one}" for one in refused),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -54,8 +54,8 @@ def evaluate(
     the encoding is fitted on the training parts alone. Accuracy for classes, R2 for numbers: mean and standard deviation
     over the parts.
     """
-    problem = read_problem(data, target, task, tuple(drop or ()))
-    parts = list(_parts(problem, folds, seed))
+    problem = read_problem(data, target, task, drop or ())
+    parts = _parts(problem, folds, seed)
     methods = _methods(problem, len(parts[0][0]), seed)
     scores: dict[str, list[float]] = {name: [] for name in methods}
     seconds = dict.fromkeys(methods, 0.0)
@@ -93,12 +93,12 @@ def evaluate(
     emit(result, json, table_text(["method", measure, "std", "seconds"], rows))
 
 
-def _parts(problem: Problem, folds: int, seed: int) -> Iterator[tuple[Any, Any]]:
+def _parts(problem: Problem, folds: int, seed: int) -> list[tuple[Any, Any]]:
     n = len(problem.target)
     if problem.task is Task.REGRESSION:
         if folds > n // 2:
             raise InputError(f"--folds must be at most half of the {n} rows. Got {folds}.")
-        return KFold(folds, shuffle=True, random_state=seed).split(np.empty(n))
+        return list(KFold(folds, shuffle=True, random_state=seed).split(np.empty(n)))
     classes, counts = np.unique(problem.target, return_counts=True)
     if counts.min() < folds:
         rare = classes[counts.argmin()]
@@ -106,7 +106,7 @@ def _parts(problem: Problem, folds: int, seed: int) -> Iterator[tuple[Any, Any]]
             f"--folds must be at most the rows of the rarest class, {rare!s} with {counts.min()}. Got {folds}: write --folds "
             f"{max(2, counts.min())}, or merge classes."
         )
-    return StratifiedKFold(folds, shuffle=True, random_state=seed).split(np.empty(n), problem.target)
+    return list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(np.empty(n), problem.target))
 
 
 def _methods(problem: Problem, rows: int, seed: int) -> dict[str, Callable[[], Any]]:

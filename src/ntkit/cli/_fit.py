@@ -52,7 +52,7 @@ def fit(
     """
     check_out(out)
     network, of_one = None if module is None else read_module(module), read_shape(shape)
-    problem = read_problem(data, target, task, tuple(drop or ()))
+    problem = read_problem(data, target, task, drop or (), keep_constant=of_one is not None)
     _say(problem, target)
     estimator = build_estimator(problem.task, len(problem.target), network, of_one, centres)
     start = time.perf_counter()
@@ -89,7 +89,7 @@ def _say(problem: Problem, target: str) -> None:
 
 
 def _plain(problem: Problem) -> Any:
-    """Give the columns as entries of inputs; a column without information is still an entry."""
-    if problem.left_out or category_columns(problem.features) or problem.features.isna().any(axis=None):
+    """Give the columns as entries of inputs, shape (n, entries)."""
+    if category_columns(problem.features) or problem.features.isna().any(axis=None):
         raise InputError("--shape needs columns of numbers without gaps. Leave --shape out to have columns encoded.")
     return problem.features.to_numpy("float64")

@@ -14,7 +14,7 @@ from ntkit.gram import gram as compute_gram
 from ntkit.kernels import infinite_width
 
 from ._console import BStd, Json, Kernel, Shape, WStd, emit, examples, gram_progress, read_shape
-from ._data import Data, read_inputs
+from ._data import Data, DType, read_inputs
 from ._modules import Module, read_module
 
 __all__ = ["add_to", "gram"]
@@ -40,7 +40,7 @@ def gram(
     kernel: Kernel = "ntk",
     w_std: WStd = 2**0.5,
     b_std: BStd = 0.0,
-    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float64",
+    dtype: Annotated[DType, typer.Option(help="Of the entries.")] = "float64",
     tile: Annotated[int | None, typer.Option(min=1, help="Rows and columns of a tile.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="A Dask cluster, tcp://host:port, or local.")] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew instead of resuming.")] = False,
@@ -50,8 +50,6 @@ def gram(
 
     Tile by tile; the same command resumes a computation that was stopped.
     """
-    if kernel not in ("ntk", "nngp"):
-        raise InputError(f"--kernel must be ntk or nngp. Got {kernel!r}.")
     of_one = read_shape(shape)
     limit = infinite_width(read_module(module), w_std=w_std, b_std=b_std)
     x1 = read_inputs(data, of_one, dtype, without=drop)

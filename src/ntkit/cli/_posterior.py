@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,6 @@ import torch
 import typer
 
 from ntkit.dynamics import posterior as compute_posterior
-from ntkit.errors import InputError
 from ntkit.gram import write_atomically
 from ntkit.kernels import infinite_width
 
@@ -36,7 +35,9 @@ def posterior(
     test: Annotated[Path, typer.Argument(metavar="TEST", help="Inputs.")],
     target: Annotated[str, typer.Option(help="Name of the column of targets.")],
     out: Annotated[Path | None, typer.Option(help="A CSV file to write; default the standard output.")] = None,
-    mode: Annotated[str, typer.Option(help="ntk, nngp or last_layer.")] = "ntk",
+    mode: Annotated[
+        Literal["ntk", "nngp", "last_layer"], typer.Option(help="What is trained; nngp: Bayesian.")
+    ] = "ntk",
     time: Annotated[float, typer.Option(help="Training time of gradient flow.")] = math.inf,
     ridge: Annotated[float, typer.Option(help="Relative to the mean of the diagonal.")] = 0.0,
     shape: Shape = None,
@@ -53,11 +54,9 @@ def posterior(
     of_one = read_shape(shape)
     limit = infinite_width(read_module(module), w_std=w_std, b_std=b_std)
     x, targets = inputs_and_targets(train, target, of_one, "float64")
-    if targets.dtype.kind not in "iufb":
-        raise InputError(f"the target {target!r} must be numbers. Got text.")
     y = torch.from_numpy(np.array(targets, np.float64))
     x_test = read_inputs(test, of_one, "float64", without=target)
-    found = compute_posterior(limit, x, y, x_test, mode=mode, t=time, ridge=ridge, covariance="diagonal")  # type: ignore[arg-type]
+    found = compute_posterior(limit, x, y, x_test, mode=mode, t=time, ridge=ridge, covariance="diagonal")
     table = pd.DataFrame({"mean": found.mean.numpy(), "std": found.variance.sqrt().numpy()})
     note(found.status)
     text = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ def solve(
     target: Annotated[str, typer.Option(help="Name of the column of numbers to fit.")],
     out: Annotated[Path, typer.Option(help="The .npy file to write, one coefficient per row.")],
     ridge: Annotated[float, typer.Option(help="Relative to the mean of the diagonal.")] = 0.0,
-    method: Annotated[str, typer.Option(help="auto, cholesky, cg, nystrom, falkon or eigenpro.")] = "auto",
+    method: Annotated[Literal["cholesky", "cg", "eigenpro"], typer.Option(help="How to solve.")] = "cholesky",
     json: Json = False,
 ) -> None:
     """Solve (K + ridge tr(K)/n) a = y; predictions are K(x, X) a."""
@@ -46,10 +46,6 @@ def solve(
         raise InputError(f"the target {target!r} must be numbers. Got text.")
     y = torch.from_numpy(np.array(values, np.float64)).to(stored.dtype)
     solution = solve_system(stored, y, method=method, ridge=ridge, progress=note)
-    if solution.centres is not None:
-        raise InputError(
-            f"--method {method} gives coefficients of centres, which ntkit fit --centres uses. Name cholesky or cg."
-        )
     content = io.BytesIO()
     np.save(content, solution.value.numpy(), allow_pickle=False)
     write_atomically(out, content.getvalue())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -50,7 +51,9 @@ class Problem:
     left_out: tuple[str, ...]
 
 
-def read_problem(path: Path, target: str, task: Task = Task.AUTO, drop: tuple[str, ...] = ()) -> Problem:
+def read_problem(
+    path: Path, target: str, task: Task = Task.AUTO, drop: Sequence[str] = (), keep_constant: bool = False
+) -> Problem:
     """Read a table and its target.
 
     Parameters
@@ -63,6 +66,8 @@ def read_problem(path: Path, target: str, task: Task = Task.AUTO, drop: tuple[st
         What the target is. ``AUTO``: numbers are regression, unless they are whole and at most 20 different ones.
     drop
         Columns to leave out.
+    keep_constant
+        Keep columns with one value alone: the columns are the entries of one input.
 
     Raises
     ------
@@ -76,9 +81,10 @@ def read_problem(path: Path, target: str, task: Task = Task.AUTO, drop: tuple[st
         raise InputError(f"{path} has no column {unknown[0]!r} to leave out.")
     features = table.drop(columns=[target, *drop])
     constant = tuple(name for name in features.columns if features[name].nunique(dropna=False) < 2)
-    features = features.drop(columns=list(constant))
-    if not len(features.columns):
+    if len(constant) == len(features.columns):
         raise InputError(f"{path} has no column besides the target {target!r} that differs between rows.")
+    constant = () if keep_constant else constant
+    features = features.drop(columns=list(constant))
     infinite = [
         name for name in features.columns if _is_number(features[name]) and np.isinf(_floats(features[name])).any()
     ]
@@ -90,11 +96,11 @@ def read_problem(path: Path, target: str, task: Task = Task.AUTO, drop: tuple[st
 
 
 def _is_number(values: pd.Series) -> bool:
-    return pd.api.types.is_numeric_dtype(values.dtype)
+    return bool(pd.api.types.is_numeric_dtype(values.dtype))
 
 
 def _floats(values: pd.Series) -> NDArray[Any]:
-    return values.to_numpy(np.float64, na_value=np.nan)
+    return np.asarray(values.to_numpy(np.float64, na_value=np.nan))
 
 
 def _task(values: pd.Series) -> Task:

@@ -37,8 +37,9 @@ device, random_state
     ----------
     classes_ : ndarray of shape (C,)
         The labels, sorted.
-    metric_, history_, choice_, ridge_, power_, bandwidth_, diagonal_, n_iter_, dual_coef_, jitter_, solution_status_, \
-n_features_in_, feature_names_in_
+    metric_, history_, choice_, dual_coef_, jitter_, n_iter_, solution_status_, n_features_in_, feature_names_in_
+        As for :class:`RFMRegressor`.
+    ridge_, power_, bandwidth_, diagonal_
         As for :class:`RFMRegressor`.
 
     References

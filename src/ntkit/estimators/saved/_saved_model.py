@@ -153,7 +153,7 @@ def read_model(path: str | Path, *, module: nn.Module | None = None) -> SavedMod
         last = _last_step(estimator)
         if not isinstance(last, KernelEstimator):
             raise ValueError("it holds no estimator")
-        if last.module is OF_THE_KERNEL:
+        if last.module is OF_THE_KERNEL and isinstance(last.kernel_, InfiniteWidthKernel):
             last.module = last.kernel_.limit._tracer.module
         found, expected = _probe(last), arrays["probe"]
     except InputError:

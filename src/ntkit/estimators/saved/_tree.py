@@ -26,7 +26,7 @@ from ._described_module import build_described, describe_module
 
 __all__ = ["OF_THE_KERNEL", "Decoder", "Encoder"]
 
-_CLASSES: dict[str, type] = {
+_CLASSES: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         ColumnTransformer,

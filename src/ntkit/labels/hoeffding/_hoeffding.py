@@ -34,13 +34,13 @@ class Hoeffding:
     mean
         Level 0, :math:`\mathrm{E}\, K`, label-agnostic, shape S.
     first
-        Coefficients of level 1, shape (n, c - 1, *S): :math:`K_i(y_i) = \sum_\alpha` ``first[i, alpha]``
+        Coefficients of level 1, shape (n, c - 1, \*S): :math:`K_i(y_i) = \sum_\alpha` ``first[i, alpha]``
         :math:`\varphi_{i\alpha}(y_i)`.
     second
-        Coefficients of level 2, shape (n, n, c - 1, c - 1, *S), zero for i = j: :math:`K_{ij}(y_i, y_j) = \sum_{\alpha\beta}`
+        Coefficients of level 2, shape (n, n, c - 1, c - 1, \*S), zero for i = j: :math:`K_{ij}(y_i, y_j) = \sum_{\alpha\beta}`
         ``second[i, j, alpha, beta]`` :math:`\varphi_{i\alpha}(y_i) \varphi_{j\beta}(y_j)`, the same part for (i, j) and (j, i).
     levels
-        Squared norms :math:`\mathrm{E} P^2` of levels 0, 1, 2 and of all the levels above together, shape (4, *S). They
+        Squared norms :math:`\mathrm{E} P^2` of levels 0, 1, 2 and of all the levels above together, shape (4, \*S). They
         add up to :math:`\mathrm{E} K^2`. Estimates have no bias, and so may be slightly negative.
     law
         The labels: ``law.probabilities`` of shape (n, c), and ``law.functions``, the orthonormal :math:`\varphi`. For two
