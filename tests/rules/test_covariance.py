@@ -47,7 +47,7 @@ def test_maps_of_positions():
     shared = Covariance(k, theta, (SAME,), torch.tensor([[[0.5]]])).map(lambda v: v.sum(2), ())
     assert torch.equal(shared.nngp, k.sum(2)) and torch.equal(shared.ntk, theta.sum(2))
     assert shared.affine.shape == (1, 1) and shared.keeps == ()
-    own = normal(1, 1, 4, seed=2)
+    own = normal(2, 1, 1, seed=2)
     settled = Covariance(k, theta, (SAME,), own).map(lambda v: v.sum(2), ())
     assert settled.affine is None
     torch.testing.assert_close(settled.ntk, (theta + own * k).sum(2))
