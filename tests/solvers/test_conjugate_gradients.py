@@ -14,8 +14,10 @@ from ntkit.gram import DenseGram
 from ntkit.solvers import CG, Outcome
 
 
-@pytest.mark.parametrize("kind", ["dense", "stored", "computed"])
-@pytest.mark.parametrize("pivoting", ["random", "greedy", "uniform"])
+@pytest.mark.parametrize(
+    ("kind", "pivoting"),
+    [("dense", "random"), ("dense", "greedy"), ("dense", "uniform"), ("stored", "greedy"), ("computed", "random")],
+)
 def test_agrees_with_the_dense_solution(case: Any, kind: str, pivoting: Any, tmp_path: Path) -> None:
     ridge = 1e-4
     system = CG(pivoting=pivoting).set_up(case.operator(kind, tmp_path), ridge)
