@@ -59,6 +59,14 @@ def test_bad_sum(other):
         Polynomial() + other
 
 
+@pytest.mark.parametrize("other", [1, -1, 0.0, "k", None])
+def test_only_the_number_zero_begins_a_sum(other):
+    kernel = Polynomial()
+    assert 0 + kernel is kernel
+    with pytest.raises(TypeError):
+        other + kernel
+
+
 def test_bad_product():
     with pytest.raises(TypeError):
         Polynomial() * "k"
