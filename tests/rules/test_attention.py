@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.rules.families import normal
 from torch import nn
 
 import ntkit

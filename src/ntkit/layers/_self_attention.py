@@ -113,7 +113,7 @@ class SelfAttention(nn.Module):
             raise InputError(f'scaling must be "sqrt" or "linear". Got {scaling!r}.')
         if tied and scaling == "sqrt":
             raise InputError(
-                "tied queries and keys have logits of mean sqrt(d), which grow without bound at scaling=\"sqrt\". "
+                'tied queries and keys have logits of mean sqrt(d), which grow without bound at scaling="sqrt". '
                 'Write scaling="linear" or tied=False.'
             )
         if position_values and positions is None:
@@ -245,9 +245,11 @@ def _root(covariance: object) -> Tensor:
         raise InputError("positions must be finite. Got NaN or infinite values.")
     values, vectors = torch.linalg.eigh(r.double())
     largest = float(values.abs().max())
-    if not torch.allclose(r, r.T, rtol=0.0, atol=_DIGITS * largest) or float(values.min()) < -_DIGITS * max(largest, 1e-300):
+    if not torch.allclose(r, r.T, rtol=0.0, atol=_DIGITS * largest) or float(values.min()) < -_DIGITS * max(
+        largest, 1e-300
+    ):
         raise InputError(
-            "positions must be symmetric and positive semidefinite, as a covariance is. Got a matrix whose smallest eigenvalue is "
-            f"{float(values.min()):.3g}, or that is not symmetric."
+            "positions must be symmetric and positive semidefinite, as a covariance is. Got a matrix that is not symmetric, or "
+            f"whose smallest eigenvalue is {float(values.min()):.3g}."
         )
     return (vectors * values.clamp_min(0.0).sqrt()).to(r.dtype)

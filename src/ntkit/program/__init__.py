@@ -1,15 +1,15 @@
 """Programs: a network as frozen operations, what each needs kept of a covariance, and its finite form."""
 
 from ._activation import Activation, Elementwise
-from ._attention import Attention, LogitSamples
 from ._affine import Conv, Dense, Gains, pad
+from ._attention import Attention, LogitSamples
 from ._combine import Concat, Constant, Product, Sum
 from ._input import Input
 from ._normalize import Normalize
 from ._op import Keep, Keeps, Op, Values, Weights
 from ._positions import AdaptiveAvgPool, Arrange, AvgPool, Contract, PositionMap, Reindex, Split
-from ._tokens import Lookup, Table
 from ._program import Node, Program, entries
+from ._tokens import Join, Lookup, Merge, Table
 
 __all__ = [
     "Activation",
@@ -25,10 +25,12 @@ __all__ = [
     "Elementwise",
     "Gains",
     "Input",
+    "Join",
     "Keep",
     "Keeps",
     "LogitSamples",
     "Lookup",
+    "Merge",
     "Node",
     "Normalize",
     "Op",

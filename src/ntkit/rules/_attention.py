@@ -72,9 +72,7 @@ def restored(nngp: Tensor, ntk: Tensor | None, positions: tuple[int, ...], keeps
     return Covariance(parts[0], parts[1], kept).restrict(keeps)
 
 
-def _constant_logits(
-    op: Attention, node: Node, v: Tokens, ends: Ends, same: bool
-) -> tuple[Tensor, Tensor | None]:
+def _constant_logits(op: Attention, node: Node, v: Tokens, ends: Ends, same: bool) -> tuple[Tensor, Tensor | None]:
     first, second = (_weights(op, node, side, v.nngp) for side in (ends.first, ends.second))
     if ends.pair_dims == 2:
         first, second = first[:, None], second[None]

@@ -109,7 +109,9 @@ def self_attention(
     else:
         phi = _MECHANISMS[mechanism]  # type: ignore[assignment]
     hidden = layer.hidden(math.prod(x.positions))
-    mask = None if hidden is None else torch.zeros(hidden.shape, dtype=torch.float64).masked_fill(hidden.cpu(), -math.inf)
+    mask = (
+        None if hidden is None else torch.zeros(hidden.shape, dtype=torch.float64).masked_fill(hidden.cpu(), -math.inf)
+    )
     op = Attention(layer.heads, phi, layer.scaling, layer.tied, mask=mask)  # type: ignore[arg-type]
     located = None if position is None else _located(builder, x, layer, position)
     projections = [projection(query), None if key is None else projection(key), projection(value)]
@@ -212,9 +214,7 @@ def _attend(
 
 
 def _dense(builder: Builder, read: int, projection: Projection, numbers: Tensor) -> int:
-    node = builder.add(
-        Dense(projection.gains), (read,), builder.nodes[read].positions, gaussian=True, centred=True
-    )
+    node = builder.add(Dense(projection.gains), (read,), builder.nodes[read].positions, gaussian=True, centred=True)
     builder.held[node] = projection.held(numbers)
     return node
 

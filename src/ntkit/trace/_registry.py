@@ -59,6 +59,7 @@ _FAMILIES = (
     "pooling",
     "normalisation",
     "attention",
+    "tokens",
     "activation, closed form",
     "activation, by quadrature",
     "arithmetic",

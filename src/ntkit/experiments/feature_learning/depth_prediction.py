@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from ntkit.datasets import chain_monomial, high_rank_quadratic
 from ntkit.features import correlation, expected_ptk, ptk
-from ntkit.plots import new_figure
 from ntkit.layers import Elementwise
+from ntkit.plots import new_figure
 
 from ._networks import build_mlp
 from ._runner import Claim, Experiment
