@@ -1,6 +1,15 @@
 """What several folders need: argument checks, parameters, losses, rows of features, threads, nested derivatives."""
 
-from ._batches import all_finite, check_batches, check_finite, check_input_size, check_pair, check_result, check_tensor
+from ._batches import (
+    all_finite,
+    check_batches,
+    check_finite,
+    check_input_size,
+    check_integers,
+    check_pair,
+    check_result,
+    check_tensor,
+)
 from ._class_labels import check_labels, class_numbers
 from ._deprecation import DEPRECATED, warn_renamed
 from ._derivatives import as_constant, constant, differentiated, transformed, without_derivatives
@@ -51,6 +60,7 @@ __all__ = [
     "check_gram_memory",
     "check_input_shape",
     "check_input_size",
+    "check_integers",
     "check_labels",
     "check_module",
     "check_pair",

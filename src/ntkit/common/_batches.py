@@ -15,6 +15,7 @@ __all__ = [
     "check_batches",
     "check_finite",
     "check_input_size",
+    "check_integers",
     "check_pair",
     "check_result",
     "check_tensor",
@@ -38,6 +39,17 @@ def check_batches(x1: Tensor, x2: Tensor | None) -> None:
         check_pair(x1, x2)
     for name, x in batches.items():
         check_finite(name, x)
+
+
+def check_integers(x1: Tensor, x2: Tensor | None) -> None:
+    """Refuse integers that no kernel can be computed of: no rows, no batch dimension, shapes or dtypes that differ."""
+    batches = {"x": x1} if x2 is None else {"x1": x1, "x2": x2}
+    for name, x in batches.items():
+        check_tensor(name, x)
+        if x.ndim == 0 or len(x) == 0:
+            raise InputError(f"{name} must have rows. Got shape {tuple(x.shape)}.")
+    if x2 is not None:
+        check_pair(x1, x2)
 
 
 def check_pair(x1: Tensor, x2: Tensor) -> None:

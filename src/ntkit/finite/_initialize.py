@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -107,11 +108,14 @@ def seeded(generator: torch.Generator | None) -> Iterator[None]:
 
 def _reset(module: nn.Module) -> None:
     """Call each layer's own reset."""
+    outputs = {layer.out_proj for layer in module.modules() if isinstance(layer, nn.MultiheadAttention)}
     for layer in module.modules():
         if parametrize.is_parametrized(layer):
             continue  # a reset would write to computed weights; the raw parameters are drawn afterwards
-        reset = layer._reset_parameters if isinstance(layer, nn.MultiheadAttention) else None
+        reset = partial(_reset_attention, layer) if isinstance(layer, nn.MultiheadAttention) else None
         reset = reset or getattr(layer, "reset_parameters", None)
+        if layer in outputs:
+            continue  # drawn with its attention, which then sets its bias to zero
         if callable(reset):
             numbers = [p for p in layer.parameters() if isinstance(layer, _NUMBERS) and not p.requires_grad]
             values = [p.detach().clone() for p in numbers]
@@ -119,6 +123,12 @@ def _reset(module: nn.Module) -> None:
             with torch.no_grad():
                 for parameter, value in zip(numbers, values, strict=True):
                     parameter.copy_(value)
+
+
+def _reset_attention(layer: nn.MultiheadAttention) -> None:
+    if not parametrize.is_parametrized(layer.out_proj):
+        layer.out_proj.reset_parameters()
+    layer._reset_parameters()
 
 
 # Layers whose reset sets numbers instead of drawing them.

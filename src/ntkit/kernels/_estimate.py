@@ -43,7 +43,8 @@ def sampling_error(program: Program, x1: Tensor, x2: Tensor | None, ntk: bool) -
     """
     drawn = [node.op.samples.count for node in program.nodes if isinstance(node.op, Attention) and node.op.samples]
     if not drawn:
-        return x1.new_zeros(len(x1), len(x1 if x2 is None else x2))
+        dtype = x1.dtype if x1.is_floating_point() else torch.float64
+        return x1.new_zeros(len(x1), len(x1 if x2 is None else x2), dtype=dtype)
     number = min(_GROUPS, *drawn)
     kernels = []
     for group in range(number):

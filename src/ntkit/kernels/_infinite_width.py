@@ -8,7 +8,15 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import Progress, check_batches, check_gram_memory, check_input_size, check_result, without_derivatives
+from ntkit.common import (
+    Progress,
+    check_batches,
+    check_gram_memory,
+    check_input_size,
+    check_integers,
+    check_result,
+    without_derivatives,
+)
 from ntkit.errors import EngineError, InputError, InputTypeError
 from ntkit.native import NativeEngine, reason_against
 from ntkit.program import LogitSamples, Program
@@ -263,7 +271,9 @@ class InfiniteWidth:
     ) -> Kernels:
         self._check_batches(x1, x2)
         columns = len(x1 if x2 is None else x2)
-        check_gram_memory(len(x1), columns, x1.dtype, x1.device, matrices=ntk + nngp)
+        check_gram_memory(
+            len(x1), columns, x1.dtype if x1.is_floating_point() else torch.float64, x1.device, matrices=ntk + nngp
+        )
         program = self._program(x1.shape[1:], ntk)
         if _chosen(engine, reason_against(program, x1, x2)):
             kernels = self._native(program).gram(x1, x2, ntk, nngp, progress)
@@ -275,9 +285,11 @@ class InfiniteWidth:
         return kernels
 
     def _check_batches(self, x1: Tensor, x2: Tensor | None) -> None:
-        if any(isinstance(x, Tensor) and x.dtype in (torch.int32, torch.int64) for x in (x1, x2)):
-            self._tracer.refuse_integers()
-        check_batches(x1, x2)
+        integers = [isinstance(x, Tensor) and x.dtype in (torch.int32, torch.int64) for x in (x1, x2)]
+        if integers[0] and self._tracer.embeddings and (x2 is None or integers[1]):
+            check_integers(x1, x2)
+        else:
+            check_batches(x1, x2)
 
     def _native(self, program: Program) -> NativeEngine:
         if program not in self._engines:

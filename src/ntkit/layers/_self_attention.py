@@ -249,7 +249,7 @@ def _root(covariance: object) -> Tensor:
         largest, 1e-300
     ):
         raise InputError(
-            "positions must be symmetric and positive semidefinite, as a covariance is. Got a matrix whose smallest eigenvalue is "
-            f"{float(values.min()):.3g}, or that is not symmetric."
+            "positions must be symmetric and positive semidefinite, as a covariance is. Got a matrix that is not symmetric, or "
+            f"whose smallest eigenvalue is {float(values.min()):.3g}."
         )
     return (vectors * values.clamp_min(0.0).sqrt()).to(r.dtype)

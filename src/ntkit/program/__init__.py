@@ -12,6 +12,8 @@ from ._positions import AdaptiveAvgPool, Arrange, AvgPool, Contract, PositionMap
 from ._prior import GivenPrior, Prior, StationaryPrior
 from ._program import Node, Program, entries
 from ._tokens import Lookup, Table
+from ._program import Node, Program, entries
+from ._tokens import Join, Lookup, Merge, Table
 
 __all__ = [
     "Activation",
@@ -30,10 +32,12 @@ __all__ = [
     "Gains",
     "GivenPrior",
     "Input",
+    "Join",
     "Keep",
     "Keeps",
     "LogitSamples",
     "Lookup",
+    "Merge",
     "Node",
     "Normalize",
     "Op",

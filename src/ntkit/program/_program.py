@@ -12,6 +12,7 @@ from torch import Tensor
 from ._combine import Sum
 from ._normalize import Normalize
 from ._op import Keep, Keeps, Op
+from ._tokens import Join
 
 __all__ = ["Node", "Program", "entries"]
 
@@ -114,9 +115,9 @@ class Program:
     def means_needed(self) -> bool:
         """Whether some operation reads the means of channels that are not centred."""
         return any(
-            sum(not self.nodes[read].centred for read in node.inputs) > (isinstance(node.op, Sum))
+            sum(not self.nodes[read].centred for read in node.inputs) > (isinstance(node.op, (Join, Sum)))
             for node in self.nodes
-            if isinstance(node.op, (Sum, Normalize))
+            if isinstance(node.op, (Join, Sum, Normalize))
         )
 
 

@@ -1,14 +1,15 @@
-"""Learned vectors: tables that all inputs share, and tables looked up by integers."""
+"""Learned vectors, shared by all inputs or looked up by integers, and fields joined along the tokens."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from ._op import Keeps, Op, Values, Weights
 
-__all__ = ["Lookup", "Table"]
+__all__ = ["Join", "Lookup", "Merge", "Table"]
 
 
 @dataclass(frozen=True)
@@ -73,3 +74,46 @@ class Lookup(Op):
         index = inputs[0].round().long()
         value = weight[index]
         return value if self.padding is None else value.where(index[..., None] != self.padding, value.detach())
+
+
+@dataclass(frozen=True)
+class Join(Op):
+    """Independent fields one after the other along a position axis, such as a class token before the other tokens.
+
+    Attributes
+    ----------
+    axis
+        Which.
+    sizes
+        The length of each field along it.
+    """
+
+    axis: int
+    sizes: tuple[int, ...]
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return (keeps,) * len(self.sizes)
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        n = max(len(x) for x in inputs)
+        return torch.cat([x.expand(n, *x.shape[1:]) for x in inputs], self.axis + 1)
+
+
+@dataclass(frozen=True)
+class Merge(Op):
+    """Neighbouring position axes seen as one, the last varying fastest: the inverse of a split.
+
+    Attributes
+    ----------
+    axis, count
+        The first of them, and how many.
+    """
+
+    axis: int
+    count: int
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return ((*keeps[: self.axis], *(keeps[self.axis],) * self.count, *keeps[self.axis + 1 :]),)
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        return inputs[0].flatten(self.axis + 1, self.axis + self.count)

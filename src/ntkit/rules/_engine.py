@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ntkit.errors import InputError
+from ntkit.errors import InputError, InputTypeError
 from ntkit.program import (
     Arrange,
     Attention,
@@ -21,9 +21,11 @@ from ntkit.program import (
     Dense,
     Elementwise,
     Input,
+    Join,
     Keep,
     Keeps,
     Lookup,
+    Merge,
     Node,
     Normalize,
     Op,
@@ -55,7 +57,7 @@ from ._positions import (
 )
 from ._prior import prior_covariance
 from ._sampled_attention import sampled_attention
-from ._tokens import lookup, table
+from ._tokens import join, joined_mean, lookup, merge, table, table_mean
 from .expectations import dual, mean
 
 __all__ = ["covariance", "moments", "read_data", "self_covariance"]
@@ -68,7 +70,8 @@ def compute_dtype(device: torch.device) -> torch.dtype:
 
 def read_data(program: Program, x: Tensor) -> Moments:
     """Run the deterministic prefixes on a batch."""
-    x = x.to(compute_dtype(x.device))
+    dtype = compute_dtype(x.device)
+    x = x.to(dtype) if x.is_floating_point() else x
     data: dict[tuple[int, int], Tensor] = {}
     for node in program.nodes:
         if isinstance(node.op, (Input, DataMap)):
@@ -80,10 +83,25 @@ def read_data(program: Program, x: Tensor) -> Moments:
                     "Expected finite values; check the module's operations on the raw input."
                 )
             if isinstance(node.op, DataMap):
-                data[node.op.prefix, 0] = value
+                data[node.op.prefix, 0] = value.to(dtype)
             else:
-                data[node.op.prefix, node.op.channel] = value.movedim(node.op.channel, -1)
+                data[node.op.prefix, node.op.channel] = value.to(dtype).movedim(node.op.channel, -1)
+        if isinstance(node.op, Lookup):
+            data[node.op.prefix, 0] = _integers(program, node.op, node.path, x).to(dtype)
     return Moments(data)
+
+
+def _integers(program: Program, op: Lookup, path: str, x: Tensor) -> Tensor:
+    """Run the prefix of an embedding and check what it gives."""
+    prefix = program.prefixes[op.prefix]
+    index: Tensor = x if prefix is None else prefix(x.clone())
+    if index.is_floating_point():
+        raise InputTypeError(f"{path}: an embedding must be given integers. Got {index.dtype}. Write x.long().")
+    if bool((index < 0).any()) or bool((index >= op.rows).any()):
+        raise InputError(
+            f"{path}: the embedding must be given integers from 0 to {op.rows - 1}. Got {int(index.min())} to {int(index.max())}."
+        )
+    return index
 
 
 def moments(program: Program, data: Moments, keeps: tuple[Keeps | None, ...] | None = None) -> Moments:
@@ -171,6 +189,10 @@ def _apply(
             result = arrange(op, inputs[0], keeps)
         case Split() as op:
             result = split(op, inputs[0], keeps)
+        case Merge() as op:
+            result = merge(op, inputs[0], keeps)
+        case Join() as op:
+            result = join(op, node, inputs, keeps, ends)
         case Normalize() as op:
             result = normalize(op, node, inputs[0], ends)
         case Sum() as op:
@@ -211,6 +233,10 @@ def _mean(node: Node, known: Moments) -> Tensor | None:
         case Constant() as op:
             like = next(iter(known.data.values()))
             return like.new_full((len(like),) + (1,) * len(node.positions), op.value)
+        case Table() as op:
+            return table_mean(op, node, next(iter(known.data.values())))
+        case Join() as op:
+            return joined_mean(op, node, known, next(iter(known.data.values())))
         case Sum() | Product() | Concat():
             return combined_mean(node, known)
     own = known.mean.get(node.inputs[0])
@@ -228,6 +254,8 @@ def _moved(op: Op, values: Tensor) -> Tensor:
             return arrange_values(op, values)
         case Split():
             return split_values(op, values)
+        case Merge():
+            return values.flatten(op.axis + 1, op.axis + op.count)
         case Contract():
             return values.mean([axis + 1 for axis in op.axes])
     raise AssertionError(f"no rule for the mean of {op}")

@@ -59,30 +59,13 @@ def _mean(
     nngp = torch.zeros((), dtype=v.nngp.dtype, device=v.nngp.device)
     value = by_query = by_key = nngp
     for z1, z2 in weights:
-        across = z2.mT
-
-        def bilinear(m: Tensor) -> Tensor:
-            half = z1 @ m
-            return ((half * z2).sum(-1) if same else half @ across).sum(0)
-
-        def jacobian(m: Tensor) -> Tensor:
-            """Give sum_ee' (W_a K_v W'_a')[e, e'] m[e, e'], the Jacobians of softmax multiplied out."""
-            left, right = (z1 @ m) * (z1 @ v.nngp), (m @ across) * (v.nngp @ across)
-            if same:
-                full1, full2 = (z1 @ m * z2).sum(-1), (z1 @ v.nngp * z2).sum(-1)
-                cross = (left * z2).sum(-1) + (z1 * right.mT).sum(-1)
-            else:
-                full1, full2 = z1 @ m @ across, z1 @ v.nngp @ across
-                cross = left @ across + z1 @ right
-            return bilinear(m * v.nngp) + (full1 * full2 - cross).sum(0)
-
-        nngp = nngp + bilinear(v.nngp)
+        nngp = nngp + _bilinear(z1, v.nngp, z2, same).sum(0)
         if v.ntk is not None:
-            value = value + bilinear(v.ntk)
+            value = value + _bilinear(z1, v.ntk, z2, same).sum(0)
         if q.ntk is not None:
-            by_query = by_query + jacobian(k.nngp)
+            by_query = by_query + _jacobian(z1, k.nngp, v.nngp, z2, same).sum(0)
         if k.ntk is not None:
-            by_key = by_key + jacobian(k.ntk)
+            by_key = by_key + _jacobian(z1, k.ntk, v.nngp, z2, same).sum(0)
     terms = [] if v.ntk is None else [value]
     if q.ntk is not None:
         terms.append(op.gain**2 * q.ntk * by_query)
@@ -90,6 +73,19 @@ def _mean(
         terms.append(op.gain**2 * q.nngp * by_key)
     count = op.samples.count
     return nngp / count, sum(terms[1:], start=terms[0]) / count if terms else None
+
+
+def _bilinear(z1: Tensor, m: Tensor, z2: Tensor, same: bool) -> Tensor:
+    """Give Z m Z'^T, or its diagonal."""
+    half = z1 @ m
+    return (half * z2).sum(-1) if same else half @ z2.mT
+
+
+def _jacobian(z1: Tensor, m: Tensor, v: Tensor, z2: Tensor, same: bool) -> Tensor:
+    """Give sum_ee' (W_a v W'_a')[e, e'] m[e, e'], the Jacobians of softmax multiplied out."""
+    left, right = (z1 @ m) * (z1 @ v), (m @ z2.mT) * (v @ z2.mT)
+    cross = (left * z2 + z1 * right.mT).sum(-1) if same else left @ z2.mT + z1 @ right
+    return _bilinear(z1, m * v, z2, same) + _bilinear(z1, m, z2, same) * _bilinear(z1, v, z2, same) - cross
 
 
 def _data_weights(

@@ -41,7 +41,7 @@ def gram(
 ) -> Kernels:
     """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None."""
     n1, n2 = len(x1), len(x1 if x2 is None else x2)
-    out = Kernels(*(x1.new_zeros(n1, n2) if wanted else None for wanted in (ntk, nngp)))
+    out = Kernels(*(x1.new_zeros(n1, n2, dtype=_result_dtype(x1)) if wanted else None for wanted in (ntk, nngp)))
     data1 = read_data(program, x1)
     data2 = data1 if x2 is None else read_data(program, x2)
     tile_bytes = min(byte_budget, _TILE_BYTES)
@@ -67,7 +67,7 @@ def gram(
 
 def diag(program: Program, x: Tensor, ntk: bool, byte_budget: int = BYTE_BUDGET) -> Tensor:
     """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
-    out = x.new_zeros(len(x))
+    out = x.new_zeros(len(x), dtype=_result_dtype(x))
     data = read_data(program, x)
     block = max(1, byte_budget // (pair_bytes(program, program.diag_keeps, ntk) + _stored_bytes(program)))
     for rows in _ranges(0, len(x), block):
@@ -76,6 +76,11 @@ def diag(program: Program, x: Tensor, ntk: bool, byte_budget: int = BYTE_BUDGET)
         if chosen is not None:
             out[rows.start : rows.stop] = chosen.to(out.dtype)
     return out
+
+
+def _result_dtype(x: Tensor) -> torch.dtype:
+    """Give the input's dtype, and float64 for integers."""
+    return x.dtype if x.is_floating_point() else torch.float64
 
 
 def pair_bytes(program: Program, keeps: tuple[Keeps | None, ...], ntk: bool) -> int:

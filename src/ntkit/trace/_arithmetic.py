@@ -16,7 +16,8 @@ from ._activations import apply_activation
 from ._builder import EMPIRICAL, Builder, Refused, tensor_number
 from ._layout import entry_numbers
 from ._registry import matches
-from ._values import CHANNEL, Block, Computed, Data, Field, Weight
+from ._tokens import joined, table_like
+from ._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
 
 __all__: list[str] = []
 
@@ -99,26 +100,35 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
     "cat",
     "concat",
     family="arithmetic",
-    note="concatenation over channels, weighted by width",
+    note="concatenation over channels, weighted by width, and of independent tokens",
 )
 def concatenate(builder: Builder, tensors: Sequence[Any], dim: int = 0, axis: int | None = None) -> Field:
     """Put channels side by side."""
     dim = dim if axis is None else axis
     reference = next(t for t in tensors if isinstance(t, Field))
     dim %= len(reference.dims)
-    if any(isinstance(t, (Weight, Computed)) for t in tensors):
+    learned = any(isinstance(t, (Weight, Computed)) for t in tensors)
+    if learned and CHANNEL in reference.dims[dim]:
         raise Refused(
-            "it concatenates a parameter, such as a class token, with random values; its tokens then have different "
-            "distributions, and there is no rule for that",
-            f"leave the class token out and read the mean of the tokens, x.mean(1); or {EMPIRICAL}",
+            "it concatenates a parameter with the channels of random values, which are then not alike",
+            f"concatenate along the tokens; or {EMPIRICAL}",
         )
-    if not all(isinstance(t, (Field, Data)) for t in tensors):
+    if not all(isinstance(t, (Field, Data, Weight, Computed)) for t in tensors):
         raise Refused("it concatenates a constant with random values", "concatenate outputs of layers")
-    fields = [_data_like(builder, t, reference, dim) if isinstance(t, Data) else t for t in tensors]
-    if any(CHANNEL not in field.dims[dim] for field in fields):
-        raise Refused("it concatenates along positions or the batch", "concatenate along the channels")
+    fields = [
+        _data_like(builder, t, reference, dim)
+        if isinstance(t, Data)
+        else table_like(builder, t, reference, dim)
+        if isinstance(t, (Weight, Computed))
+        else t
+        for t in tensors
+    ]
+    if any(BATCH in field.dims[dim] for field in fields):
+        raise Refused("it concatenates along the batch", "concatenate along the channels or the tokens")
     if len(fields) == 1:
         return fields[0]
+    if all(CHANNEL not in field.dims[dim] for field in fields):
+        return joined(builder, fields, dim)
     parts = [_flattened_apart(builder, field, dim) for field in fields]
     first = parts[0]
     if any(part.positions != first.positions or part.dims != first.dims for part in parts):
@@ -157,6 +167,10 @@ def _linear_combination(builder: Builder, x: Any, y: Any, cx: float, cy: float) 
         if number is not None:
             multiple = scaled(builder, field, cf)
             return multiple if number == 0 else shifted(builder, multiple, co * number)
+    if isinstance(x, Field) and isinstance(y, (Weight, Computed)):
+        y = table_like(builder, y, x)
+    elif isinstance(y, Field) and isinstance(x, (Weight, Computed)):
+        x = table_like(builder, x, y)
     x, y = _as_fields(builder, x, y)
     x, y = _align(builder, x, y)
 

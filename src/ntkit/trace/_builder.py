@@ -237,15 +237,17 @@ class Builder:
 
     # -- fields --------------------------------------------------------------------------------------------------------
 
+    def prefix(self, data: Data) -> int:
+        """Give the number of the prefix that computes some data."""
+        return self._prefixes.setdefault(data.node, len(self._prefixes))
+
     def data_field(self, data: Data, channel: int, dims: Any = None) -> Field:
         """Read raw data as a field whose channels are dimension ``channel``."""
         value: Tensor = data.value
-        if data.node not in self._prefixes:
-            self._prefixes[data.node] = len(self._prefixes)
         shape = tuple(value.shape)
         positions = tuple(size for dim, size in enumerate(shape) if dim not in (0, channel))
         node = self.add(
-            Input(self._prefixes[data.node], channel, shape[channel]),
+            Input(self.prefix(data), channel, shape[channel]),
             (),
             positions,
             gaussian=False,

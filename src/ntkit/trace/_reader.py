@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import operator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -220,8 +222,52 @@ class Reader:
             )
         value = self._run(node, module, args, kwargs)
         if any(isinstance(leaf, Computed) or (isinstance(leaf, Weight) and leaf.trained) for leaf in leaves):
-            return Computed(value)
+            return self._computed(node, value)
+        if isinstance(module, nn.Embedding) and not fixed(f"{node.target}.weight", self.deterministic):
+            return self._computed(node, value)
         return value
+
+    def _computed(self, node: fx.Node, value: Any) -> Computed:
+        """Give what is computed from parameters alone, with the way it is computed."""
+        weights: dict[str, Weight] = {}
+        kinds: set[bool] = set()
+        for read in node.all_input_nodes:
+            own = self._values[read]
+            if isinstance(own, Computed):
+                weights |= {weight.path: weight for weight in own.weights}
+                kinds.add(own.random)
+            elif isinstance(own, Weight):
+                weights[own.path] = own
+                kinds.add(False)
+        if node.op == "call_module":
+            table = self.graph.get_submodule(str(node.target)).weight
+            assert isinstance(table, Tensor)
+            weights[f"{node.target}.weight"] = Weight(f"{node.target}.weight", table)
+            kinds.add(True)
+        if len(kinds) > 1:
+            raise Refused(
+                "it combines an embedding with a parameter that has values of its own",
+                "add them to the tokens one after the other",
+            )
+        return Computed(value, partial(self._recompute, node), tuple(weights.values()), kinds == {True})
+
+    def _recompute(self, node: fx.Node, read: Callable[[Weight], Tensor]) -> Any:
+        """Compute a node of parameters alone anew, with other values of them."""
+        value = self._values[node]
+        if isinstance(value, Weight):
+            return read(value)
+        if not isinstance(value, Computed):
+            return _concrete(value)
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self._recompute(n, read))
+        if node.op == "call_module":
+            layer = self.graph.get_submodule(str(node.target))
+            assert isinstance(layer, nn.Embedding)
+            weight = next(weight for weight in value.weights if weight.path == f"{node.target}.weight")
+            return nn.functional.embedding(args[0], read(weight), layer.padding_idx)
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        assert callable(node.target)
+        return node.target(*args, **kwargs)
 
     def _run(self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any) -> Any:
         args, kwargs = fx.node.map_aggregate((args, kwargs), _concrete)

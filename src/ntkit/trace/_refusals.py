@@ -90,11 +90,12 @@ _refuse(
     modules=(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
 )  # fmt: skip
 _refuse(
-    "a trained table of vectors looked up by integers",
-    "encode the integers yourself (one_hot(...).double()) and use nn.Linear(..., bias=False), which is the same layer",
-    F.embedding, "embedding",
-    modules=(nn.Embedding, nn.EmbeddingBag),
-)  # fmt: skip
+    "a sum of rows of a table, looked up by integers",
+    "use nn.Embedding and add up its tokens, x.sum(1)",
+    F.embedding_bag,
+    "embedding_bag",
+    modules=(nn.EmbeddingBag,),
+)
 _refuse(
     "a slope drawn at random in every call",
     "use nn.LeakyReLU",

@@ -60,6 +60,7 @@ _FAMILIES = (
     "up-sampling",
     "normalisation",
     "attention",
+    "tokens",
     "activation, closed form",
     "activation, by quadrature",
     "arithmetic",

@@ -62,7 +62,8 @@ class FiniteNetwork:
             if number is not None:
                 inputs = (*inputs, data[number])
             held = self.builder.held.get(index)
-            values.append(node.op.finite(inputs, (None, None) if held is None else held(read)).to(x.dtype))
+            value = node.op.finite(inputs, (None, None) if held is None else held(read))
+            values.append(value.to(x.dtype) if x.is_floating_point() else value)
         return values
 
 
@@ -205,6 +206,8 @@ def _check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | Non
 
 def _probe(module: nn.Module, example: Tensor, scales: Sequence[float]) -> Tensor | None:
     """Give inputs of several scales and signs, positive ones where the module's output would not be finite; else None."""
+    if not example.is_floating_point():
+        return example
     for positive in (False, True):
         x = example.abs() + 0.1 if positive else example
         rows = torch.tensor(scales, dtype=x.dtype, device=x.device).reshape(-1, *(1,) * (x.ndim - 1))

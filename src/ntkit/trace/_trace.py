@@ -123,19 +123,11 @@ class Tracer:
             except WrongShape:
                 continue
             return
-        if self.embeddings and _runs(self.module, torch.zeros(_BATCH, 8, dtype=torch.int64)):
-            raise UnsupportedLayerError(tuple(_integers(path, layer) for path, layer in self.embeddings))
 
     @property
-    def embeddings(self) -> list[tuple[str, nn.Embedding | nn.EmbeddingBag]]:
-        """The layers that look up integers, by path."""
-        found = self.module.named_modules()
-        return [(path, layer) for path, layer in found if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
-
-    def refuse_integers(self) -> None:
-        """Refuse integer inputs to a module with embeddings."""
-        if self.embeddings:
-            raise UnsupportedLayerError(tuple(_integers(path, layer) for path, layer in self.embeddings))
+    def embeddings(self) -> list[nn.Embedding | nn.EmbeddingBag]:
+        """The layers that look up integers."""
+        return [layer for layer in self.module.modules() if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
 
     def _read(self, shape: tuple[int, ...], positions: bool = False) -> tuple[Program, FiniteNetwork]:
         module, example, output = self._run(shape)
@@ -193,6 +185,17 @@ class Tracer:
                 raise
             except Exception as error:  # the module's own code may raise anything
                 raised = error
+        if self.embeddings:
+            rows = min(layer.num_embeddings for layer in self.embeddings)
+            index = torch.randint(rows, (_BATCH, *shape), generator=torch.Generator().manual_seed(0))
+            try:
+                module = copy_module(self.module).to(torch.float64)
+                with torch.no_grad(), self._guard:
+                    return module, index.to(parameter.device), module(index.to(parameter.device))
+            except InputError:
+                raise
+            except Exception as error:  # the module's own code may raise anything
+                raised = error
         for full in _with_channels(self.module, shape):
             if _runs(self.module, example.new_zeros(_BATCH, *full).to(parameter)):
                 raise WrongShape(
@@ -229,17 +232,6 @@ def _runs(module: nn.Module, x: Tensor) -> bool:
     return True
 
 
-def _integers(path: str, layer: nn.Embedding | nn.EmbeddingBag) -> Problem:
-    rows, width = layer.weight.shape
-    return Problem(
-        path,
-        type(layer).__name__,
-        "it looks up integers, and the limit is a function of real inputs",
-        f"give one-hot inputs, torch.nn.functional.one_hot(x, {rows}).double(), to nn.Linear({rows}, {width}, bias=False) in its "
-        "place, which is the same layer; or " + EMPIRICAL + ", which take integers as they are",
-    )
-
-
 def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Give the input shape with the channels of the first convolution in front, if they seem to be missing."""
     for layer in module.modules():
@@ -252,6 +244,8 @@ def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int,
 def _guesses(module: nn.Module) -> list[tuple[int, ...]]:
     """Guess input shapes from the first layer with weights."""
     for layer in module.modules():
+        if isinstance(layer, nn.Embedding):
+            return [(8,), (4,), (16,), (2,), (1,), ()]
         if isinstance(layer, nn.Linear):
             width = layer.in_features
             return [(width,), (4, width), (3, 8, 8), (1, 8, 8), (1,), (2,), (3,)]

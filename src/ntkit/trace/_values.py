@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -175,9 +175,24 @@ class Weight:
 
 @dataclass(frozen=True)
 class Computed:
-    """A tensor computed from trained parameters alone."""
+    """A tensor computed from trained parameters alone.
+
+    Attributes
+    ----------
+    value
+        Its present value.
+    compute
+        Computes it from the values of the parameters.
+    weights
+        The parameters.
+    random
+        Whether they are tables of embeddings, drawn from N(0, 1), and not parameters with values of their own.
+    """
 
     value: Any
+    compute: Callable[[Callable[[Weight], Tensor]], Tensor]
+    weights: tuple[Weight, ...]
+    random: bool = False
 
 
 @dataclass(frozen=True)

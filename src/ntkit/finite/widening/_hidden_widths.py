@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from ntkit.errors import InputError
 
 from ._equal_widths import Meeting, Restart, Widths, decode, meet
-from ._resize import CHANNELS_FIRST, Shape, resize_input, resizes
+from ._resize import CHANNELS_FIRST, Shape, resize_input, resizing_layers
 
 __all__ = ["Conflict", "Shapes", "find_widths", "run", "stretch"]
 
@@ -113,11 +113,9 @@ def run(
             stretch(probe, name, [(dim, multiplier(owner)) for dim, owner in dims.items()])
     shapes: Shapes = {}
     stack: list[str] = []
+    for path, layer in resizing_layers(probe):
+        layer.register_forward_pre_hook(partial(_before, path, widths, multiplier, shapes, settling), with_kwargs=True)
     for path, layer in probe.named_modules():
-        if resizes(layer):
-            layer.register_forward_pre_hook(
-                partial(_before, path, widths, multiplier, shapes, settling), with_kwargs=True
-            )
         layer.register_forward_pre_hook(partial(_enter, stack, path), prepend=True)
         layer.register_forward_hook(partial(_leave, stack))
     try:

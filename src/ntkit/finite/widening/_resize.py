@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
@@ -10,8 +11,9 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from ntkit.errors import InputError
+from ntkit.layers import SelfAttention
 
-__all__ = ["CHANNELS_FIRST", "Shape", "resize_input", "resizes"]
+__all__ = ["CHANNELS_FIRST", "Shape", "resize_input", "resizes", "resizing_layers"]
 
 Shape = tuple[int, ...]
 
@@ -27,6 +29,7 @@ _KINDS = (
     _NormBase,
     nn.PReLU,
     nn.MultiheadAttention,
+    SelfAttention,
 )
 CHANNELS_FIRST = (_ConvNd, nn.GroupNorm, _NormBase, nn.PReLU)
 
@@ -34,6 +37,17 @@ CHANNELS_FIRST = (_ConvNd, nn.GroupNorm, _NormBase, nn.PReLU)
 def resizes(layer: nn.Module) -> bool:
     """Whether a layer is of a kind that can be resized."""
     return isinstance(layer, _KINDS)
+
+
+def resizing_layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Give the layers that can be resized, by path; the projections inside of attention follow it."""
+    inside: list[str] = []
+    for path, layer in module.named_modules():
+        if isinstance(layer, SelfAttention):
+            inside.append(f"{path}." if path else "")
+            yield path, layer
+        elif resizes(layer) and not any(path.startswith(prefix) for prefix in inside):
+            yield path, layer
 
 
 def resize_input(layer: nn.Module, arriving: Sequence[Shape], multiplier: float) -> None:
@@ -75,6 +89,8 @@ def resize_input(layer: nn.Module, arriving: Sequence[Shape], multiplier: float)
         _set(layer, weight=(layer.num_parameters,))
     elif isinstance(layer, nn.MultiheadAttention):
         _resize_attention(layer, arriving)
+    elif isinstance(layer, SelfAttention):
+        _resize_self_attention(layer, arriving[0], multiplier)
 
 
 def times(width: int, multiplier: float) -> int:
@@ -105,12 +121,11 @@ def _resize_conv(layer: _ConvNd, arriving: Shape, multiplier: float) -> None:
 
 
 def _resize_attention(layer: nn.MultiheadAttention, arriving: Sequence[Shape]) -> None:
-    """Query, key and value arrive; the output has the size of the query. The number of heads stays."""
+    """Query, key and value arrive; the output has the size of the query. Heads and their width grow alike."""
     embed, key, value = (shape[-1] for shape in arriving[:3])
     if layer._qkv_same_embed_dim and not embed == key == value:
         raise InputError("MultiheadAttention without kdim and vdim must have query, key and value of one size.")
-    if embed % layer.num_heads:
-        raise InputError(f"factor must leave {embed} divisible by the {layer.num_heads} heads of MultiheadAttention.")
+    layer.num_heads = wider_heads(layer.num_heads, embed / layer.embed_dim, embed)
     layer.embed_dim, layer.kdim, layer.vdim, layer.head_dim = embed, key, value, embed // layer.num_heads
     vector = (1, 1, embed)
     _set(
@@ -126,6 +141,34 @@ def _resize_attention(layer: nn.MultiheadAttention, arriving: Sequence[Shape]) -
     # Its last layer is called without its forward, so it cannot resize itself.
     layer.out_proj.in_features = layer.out_proj.out_features = embed
     _set(layer.out_proj, weight=(embed, embed), bias=(embed,))
+
+
+def _resize_self_attention(layer: SelfAttention, arriving: Shape, multiplier: float) -> None:
+    """Take the channels that arrive, and multiply the width of all heads together."""
+    layer.channels = arriving[-1] if len(arriving) == 3 else arriving[1]
+    width = times(layer.heads * layer.key_channels, multiplier)
+    layer.heads = wider_heads(layer.heads, multiplier, width)
+    layer.key_channels = width // layer.heads
+    for projection in (layer.query, layer.key, layer.value):
+        if projection is not None:
+            projection.in_features, projection.out_features = layer.channels, width
+            _set(projection, weight=(width, layer.channels))
+    layer.out.in_features, layer.out.out_features = width, layer.channels
+    _set(layer.out, weight=(layer.channels, width), bias=(layer.channels,))
+    if layer.position is not None:
+        _set(layer, position=(len(layer.position), layer.channels))
+
+
+def wider_heads(heads: int, factor: float, width: int) -> int:
+    """Give the number of heads of a wider layer: the divisor of its width nearest to heads times the root of the factor.
+
+    Heads and the width of each must grow together. A single head stays one: it has no limit of many heads.
+    """
+    if heads == 1:
+        return 1
+    target = math.log(heads * math.sqrt(factor))
+    divisors = [d for d in range(1, width + 1) if width % d == 0]
+    return min(divisors, key=lambda d: (abs(math.log(d) - target), -d))
 
 
 def _set(layer: nn.Module, **shapes: Shape) -> None:

@@ -17,10 +17,11 @@ from ntkit.errors import InputError, InputTypeError
 from ntkit.finite._gain_tensors import check_readable, gain_tensors
 from ntkit.finite._initialize import seeded
 from ntkit.finite._parametrize import parametrize_ntk
+from ntkit.layers import SelfAttention
 
 from ._equal_widths import Widths
 from ._hidden_widths import Conflict, Shapes, find_widths, run, stretch
-from ._resize import resize_input, resizes
+from ._resize import resize_input, resizing_layers
 
 __all__ = ["widen"]
 
@@ -34,14 +35,15 @@ def widen(
     """Give the same architecture with every hidden width multiplied.
 
     Inputs and outputs keep their sizes. Widths that a residual sum adds up grow together; one that is added to the input
-    itself stays. Heads of attention, groups, depths and kernels stay. Widths are found by running the module on tensors without
-    values, so any code will do whose reshapes take their sizes from the tensor (``x.flatten(1)``, not ``x.view(-1, 4096)``).
+    itself stays. Heads of attention and their width grow alike, each by about the root of the factor. Groups, depths and
+    kernels stay. Widths are found by running the module on tensors without values, so any code will do whose reshapes take
+    their sizes from the tensor (``x.flatten(1)``, not ``x.view(-1, 4096)``).
 
     Parameters
     ----------
     module
-        Made of ``Linear``, ``Conv*``, ``ConvTranspose*``, ``Bilinear``, ``Embedding``, norms, ``PReLU``, ``MultiheadAttention``
-        and code of your own around them. Parameters of your own (a class token, a scale for each channel) follow the widths
+        Made of ``Linear``, ``Conv*``, ``ConvTranspose*``, ``Bilinear``, ``Embedding``, norms, ``PReLU``, ``MultiheadAttention``,
+        ``SelfAttention`` and code of your own around them. Parameters of your own (a class token, a scale for each channel) follow the widths
         that they meet, by repetition; widths that only such parameters define stay. Not changed.
     factor
         Positive; every hidden width times the factor must be a whole number.
@@ -95,7 +97,7 @@ def widen(
         parametrize_ntk(wide, 1.0, 0.0, gains)
         with torch.no_grad():
             for tensor in gain_tensors(wide):
-                if tensor.path in changed:
+                if any(tensor.path == path or tensor.path.startswith(f"{path}.") for path in changed):
                     parameter = tensor.parameter
                     parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
     return wide
@@ -132,8 +134,8 @@ def _multiplier(widths: Widths, factor: float, owner: str) -> float:
 def _resize(wide: nn.Module, widths: Widths, shapes: Shapes, factor: float) -> list[str]:
     """Resize every layer and give the paths of those whose tensors changed their shape."""
     changed = []
-    for path, layer in wide.named_modules():
-        if path in shapes and resizes(layer):
+    for path, layer in resizing_layers(wide):
+        if path in shapes:
             before = [tuple(p.shape) for p in layer.parameters()] + [tuple(b.shape) for b in layer.buffers()]
             resize_input(layer, shapes[path][0], _multiplier(widths, factor, path))
             if before != [tuple(p.shape) for p in layer.parameters()] + [tuple(b.shape) for b in layer.buffers()]:
@@ -147,6 +149,10 @@ def _draw(layer: nn.Module) -> None:
     if isinstance(layer, nn.MultiheadAttention):
         layer.out_proj.reset_parameters()
         layer._reset_parameters()
+    elif isinstance(layer, SelfAttention):
+        for part in layer.modules():
+            if isinstance(part, (nn.Linear, SelfAttention)):
+                part.reset_parameters()
     else:
         reset = layer.reset_parameters
         assert callable(reset)
