@@ -207,9 +207,9 @@ def report(results: Results[Settings, Embedding, Design]) -> Report:
     return Report(
         "Shapes drawn by networks",
         f"Half of a beam of {settings.nx} by {settings.ny} elements with a load in its middle, {settings.volume:.0%} filled, "
-        f"optimised by {settings.steps} steps of Adam. A network draws the density from coordinates, from their torus embedding or "
-        "from Gaussian Fourier features; pixels are free densities. Pixels have no filter, and may form checkerboards that "
-        "bilinear elements take for stiffer than they are.",
+        f"optimised by {settings.steps} steps of Adam. A network draws the density from coordinates, from their torus embedding "
+        "or from Gaussian Fourier features; pixels are free densities. Pixels have no filter, and may form checkerboards "
+        "that bilinear elements take for stiffer than they are.",
         [
             Section(
                 "Compliance",
@@ -223,8 +223,8 @@ def report(results: Results[Settings, Embedding, Design]) -> Report:
                             "spread of the kernel",
                         ],
                         rows,
-                        "Mean over networks; smaller is stiffer. The last column is the standard deviation of the tangent kernel's "
-                        "diagonal over the grid, relative to its mean: zero for translation-invariant embeddings.",
+                        "Mean over networks; smaller is stiffer. The last column is the standard deviation of the tangent "
+                        "kernel's diagonal over the grid, relative to its mean: zero for translation-invariant embeddings.",
                     ),
                     Picture(
                         figure,
