@@ -24,6 +24,8 @@ from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, sh
 
 __all__ = ["EXPERIMENT", "QUICK", "Kind", "Settings", "Spectrum", "main", "run"]
 
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -103,7 +105,7 @@ class Spectrum:
     Attributes
     ----------
     eigenvalues
-        By frequency from 0 to half the training points, over the trace.
+        By frequency from 0 to half the training points, over the trace; zero where they are below rounding.
     test_error
         Root mean square error between the training points, trained to the end, over the signals' root mean square.
     learnt
@@ -159,7 +161,7 @@ def compute(run: Run[Settings], cell: Kind) -> Spectrum:
     noise = torch.randn(n, generator=torch.Generator().manual_seed(run.seed), dtype=torch.float64)
     left = frequency_course(kernel, noise, settings.steps / float(waves.max())).left[0]
     return Spectrum(
-        tuple((waves / float(gram.trace())).clamp(min=0).tolist()),
+        tuple(torch.where(waves > _ROUNDING * waves.max(), waves / float(gram.trace()), 0.0).tolist()),
         float(error),
         int((left[: n // 2 + 1] < 0.5).sum()),
     )
@@ -187,7 +189,8 @@ def _signals(settings: Settings, seed: int) -> Tensor:
     frequencies = torch.arange(1, n // 2, dtype=torch.float64)
     drawn = torch.randn(len(frequencies), settings.signals, 2, generator=generator, dtype=torch.float64)
     waves[1 : n // 2] = torch.view_as_complex(drawn) * frequencies[:, None] ** -settings.decay
-    return torch.fft.irfft(waves, n=2 * n, dim=0)
+    signals: Tensor = torch.fft.irfft(waves, n=2 * n, dim=0)
+    return signals
 
 
 def report(results: Results[Settings, Kind, Spectrum]) -> Report:
