@@ -172,7 +172,7 @@ def _keeps_statistics(layer: nn.Module) -> bool:
 def _recompute(net: nn.Module, x_train: Tensor, batch_size: int = 512) -> None:
     """Set the running statistics of all batch norms to the mean over batches of the training points."""
     norms = [layer for layer in net.modules() if _keeps_statistics(layer)]
-    kept = [layer.momentum for layer in norms]  # type: ignore[union-attr]
+    kept = [layer.momentum for layer in norms]
     net.eval()
     for layer in norms:
         assert isinstance(layer, _BatchNorm)
@@ -184,4 +184,4 @@ def _recompute(net: nn.Module, x_train: Tensor, batch_size: int = 512) -> None:
             net(part)
     net.eval()
     for layer, momentum in zip(norms, kept, strict=True):
-        layer.momentum = momentum  # type: ignore[assignment]
+        layer.momentum = momentum

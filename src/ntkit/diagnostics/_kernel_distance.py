@@ -65,4 +65,5 @@ def kernel_distance(H: Tensor, H2: Tensor) -> Tensor:
         raise InputTypeError(
             f"H and H2 must have one dtype and device. Got {H.dtype} on {H.device} and {H2.dtype} on {H2.device}."
         )
-    return 0.5 * (matrices[0] - matrices[1]).square().sum()
+    distance: Tensor = 0.5 * (matrices[0] - matrices[1]).square().sum()
+    return distance

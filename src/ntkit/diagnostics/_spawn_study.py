@@ -155,15 +155,15 @@ def spawn_study(
             saved[epoch] = parent.copy()
     rows = []
     for T in moments:
-        pair = []
-        for child in (1, 2):
-            run = saved[T].copy(_seeded(seed, T, child))
+        pair = [saved[T].copy(_seeded(seed, T, child)) for child in (1, 2)]
+        for run in pair:
             for _ in range(epochs - T):
                 advance(run)
-            pair.append(run.net.eval())
-        rows.append(_compare(pair, x, x_test, targets_test, probes, points, output))
+        first, second = (run.net.eval() for run in pair)
+        rows.append(_compare(first, second, x, x_test, targets_test, probes, points, output))
     table = torch.tensor(rows, dtype=torch.float64)
-    return SpawnStudy(torch.tensor(moments), *table[:, :4].T, table[:, 4:], recorder.history)
+    barrier, distance, hamming, disagreement = table[:, :4].T
+    return SpawnStudy(torch.tensor(moments), barrier, distance, hamming, disagreement, table[:, 4:], recorder.history)
 
 
 class _Training:
@@ -198,18 +198,25 @@ class _Training:
 
 
 def _compare(
-    pair: list[nn.Module], x: Tensor, x_test: Tensor, targets: Tensor, probes: Tensor, points: int, output: str | int
+    a: nn.Module,
+    b: nn.Module,
+    x: Tensor,
+    x_test: Tensor,
+    targets: Tensor,
+    probes: Tensor,
+    points: int,
+    output: str | int,
 ) -> list[float]:
     """Give barrier, kernel distance, Hamming distance, disagreement and both errors of two networks."""
-    first, second = (outputs_of(net, x_test) for net in pair)
-    grams = [KernelRecorder(net, probes, output=output).measure().double() for net in pair]
+    outputs_a, outputs_b = outputs_of(a, x_test), outputs_of(b, x_test)
+    gram_a, gram_b = (KernelRecorder(net, probes, output=output).measure().double() for net in (a, b))
     return [
-        error_barrier(*pair, x_test, targets, points, x_train=x).barrier,
-        float(kernel_distance(*grams)),
-        pattern_distance(*(relu_patterns(net, probes) for net in pair)),
-        float((predicted(first) != predicted(second)).double().mean()),
-        error_rate(first, targets),
-        error_rate(second, targets),
+        error_barrier(a, b, x_test, targets, points, x_train=x).barrier,
+        float(kernel_distance(gram_a, gram_b)),
+        pattern_distance(relu_patterns(a, probes), relu_patterns(b, probes)),
+        float((predicted(outputs_a) != predicted(outputs_b)).double().mean()),
+        error_rate(outputs_a, targets),
+        error_rate(outputs_b, targets),
     ]
 
 

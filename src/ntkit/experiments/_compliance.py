@@ -68,8 +68,8 @@ class Beam:
     def compliance(self, density: Array) -> tuple[float, Array]:
         r"""Give the compliance :math:`C = U^T F`, :math:`K(y) U = F`, and its gradient by density, shape (elements,).
 
-        Elements have the modulus :math:`y^3` (and a little), so :math:`\partial C / \partial y_e = -3 y_e^2\, u_e^T k u_e`. (Golikov
-        et al. 2022, section 6.2, where :math:`U^T F U` is a slip.)
+        Elements have the modulus :math:`y^3` (and a little), so :math:`\partial C / \partial y_e = -3 y_e^2\, u_e^T k u_e`.
+        (Golikov et al. 2022, section 6.2, where :math:`U^T F U` is a slip.)
         """
         stiffness, freedoms = element_stiffness(), self._freedoms()
         modulus = _LEAST + (1 - _LEAST) * density**_POWER

@@ -134,17 +134,16 @@ def prepare(run: Run[Settings]) -> _Shared:
     return _Shared(run, *_points(run.settings.points))
 
 
-def two_layer_network(dim: int, width: int, generator: torch.Generator) -> nn.Sequential:
+def two_layer_network(dim: int, width: int, generator: torch.Generator) -> nn.Module:
     """Give the network of eq. 121 in float64: normal weights that are trained, and fixed signs over sqrt(width)."""
     net = blank(
         lambda: nn.Sequential(nn.Linear(dim, width, bias=False), nn.ReLU(), nn.Linear(width, 1, bias=False)),
         torch.float64,
     )
-    assert isinstance(net, nn.Sequential)
-    first, _, last = net
+    first, last = net.parameters()
     with torch.no_grad():
-        first.weight.normal_(generator=generator)
-        last.weight.copy_((2.0 * torch.randint(0, 2, (1, width), generator=generator) - 1) / math.sqrt(width))
+        first.normal_(generator=generator)
+        last.copy_((2.0 * torch.randint(0, 2, (1, width), generator=generator) - 1) / math.sqrt(width))
     last.requires_grad_(False)
     return net
 
@@ -154,7 +153,8 @@ def compute(shared: _Shared, cell: Width) -> Measured:
     settings, x, y = shared.run.settings, shared.x, shared.y
     generator = torch.Generator().manual_seed(shared.run.seed + 7919 * cell.draw + cell.width)
     net = two_layer_network(x.shape[1], cell.width, generator)
-    start, f0 = net[0].weight.detach().clone(), net(x).detach()[:, 0]
+    neurons, _ = net.parameters()
+    start, f0 = neurons.detach().clone(), net(x).detach()[:, 0]
     gram = two_layer_gram(x)
     found = bounds(gram, y, cell.width, settings.delta, x=x, f0=f0)
     rate = 1 / float(torch.linalg.eigvalsh(gram)[-1])
@@ -166,7 +166,7 @@ def compute(shared: _Shared, cell: Width) -> Measured:
         tuple(trained.times.tolist()),
         tuple((trained.losses / trained.losses[0]).tolist()),
         tuple((trained.observations["least"] / found.lambda_0).tolist()),
-        float((net[0].weight.detach() - start).norm(dim=1).max()),
+        float((neurons.detach() - start).norm(dim=1).max()),
         found.movement.value,
         found.lambda_0,
     )

@@ -63,7 +63,7 @@ class Settings:
     photographs: tuple[str, ...] = field(default_factory=default_photographs)
     side: int = 128
     hidden: int = 3
-    b_std: float = 0.1
+    b_std: float = 1.0
     features: int = 256
     levels: int = 8
     gaussian_scales: tuple[float, ...] = (2.0, 4.0, 6.0, 8.0, 12.0)
@@ -229,7 +229,7 @@ def _chosen_scale(shared: _Shared, name: str) -> float | None:
     for scale in scales:
         kernel = _kernel(shared, name, scale)
         gram = kernel(shared.x[used])
-        # The trace bounds the largest eigenvalue; of these kernels it is some per cent of the trace.
+        # The mean of the row sums is close to the largest eigenvalue, whose vector is nearly constant.
         gram.diagonal().add_(float(gram.sum() / len(gram)) / settings.steps[-1])
         weights = torch.cholesky_solve(shared.y[used], torch.linalg.cholesky(gram))
         scores.append(float(np.mean(_psnr(kernel(shared.x[held], shared.x[used]) @ weights, shared.y[held]))))
@@ -322,8 +322,8 @@ def report(results: Results[Settings, Mapping, Regressed]) -> Report:
     parts.append(
         Picture(
             figure,
-            "Left: PSNR against training time, mean over the photographs and their extremes. Right: eigenvalues of the Gram matrix "
-            "over its trace.",
+            "Left: PSNR against training time, mean over the photographs and their extremes. Right: eigenvalues of the Gram "
+            "matrix over its trace.",
             "Rising curves of PSNR, and falling curves of eigenvalues, one per mapping.",
         )
     )
@@ -339,9 +339,9 @@ def report(results: Results[Settings, Mapping, Regressed]) -> Report:
         sections.append(Section("Finite networks", [Table(header, rows, caption)]))
     return Report(
         "Photographs from the coordinates of their pixels",
-        f"Grey photographs of {settings.side} x {settings.side} pixels, every second one along each axis known; tangent kernels of "
-        f"{settings.hidden} hidden ReLU layers, and networks. The error is that of the unknown pixels; scales are chosen on a fifth "
-        "of the known ones.",
+        f"Grey photographs of {settings.side} x {settings.side} pixels, every second one along each axis known; tangent kernels "
+        f"of {settings.hidden} hidden ReLU layers, and networks. The error is that of the unknown pixels; scales are chosen on a "
+        "fifth of the known ones.",
         sections,
     )
 

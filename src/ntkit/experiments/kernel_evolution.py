@@ -226,7 +226,7 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
             Comparison(
                 f"{name}: slope of the movement",
                 (law.exponent,),
-                -1.0 if name.startswith("NTK") else 0.0,
+                -1.0 if name.startswith("NTK") else None,
                 law.error if math.isfinite(law.error) else None,
             )
             for name, law in laws.items()

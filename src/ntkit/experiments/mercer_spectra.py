@@ -85,6 +85,8 @@ class Spectrum:
         By degree from 0 on; zero where they are below their error.
     exponent
         q of the decay k^-q.
+    drift
+        Between fits to the lower and to the upper half of the degrees: what lower orders do to the exponent.
     vanishing
         How many odd degrees above one have no eigenvalue.
     error
@@ -93,6 +95,7 @@ class Spectrum:
 
     eigenvalues: tuple[float, ...]
     exponent: float
+    drift: float
     vanishing: int
     error: float
 
@@ -116,15 +119,26 @@ def compute(run: Run[Settings], cell: Network) -> Spectrum:
     ntk = infinite_width(blank(make), b_std=settings.b_std if cell.bias else 0.0).ntk
     found = mercer(ntk, cell.dimension, settings.degrees)
     shown = torch.where(found.vanishing, 0.0, found.eigenvalues)
-    exponent = found.decay_exponent(settings.first, settings.degrees)
-    return Spectrum(tuple(shown.tolist()), exponent, int(found.vanishing[3::2].sum()), float(found.error.max()))
+    middle = round((settings.first * settings.degrees) ** 0.5)
+    whole, lower, upper = (
+        found.decay_exponent(first, last)
+        for first, last in ((settings.first, settings.degrees), (settings.first, middle), (middle, settings.degrees))
+    )
+    vanishing = int(found.vanishing[3::2].sum())
+    return Spectrum(tuple(shown.tolist()), whole, abs(upper - lower), vanishing, float(found.error.max()))
 
 
 def report(results: Results[Settings, Network, Spectrum]) -> Report:
     """Draw the spectra and set the exponents beside the theory's."""
     settings = results.settings
     rows = [
-        [_name(cell), str(cell.dimension), f"{found.exponent:.3f}", str(found.vanishing), f"{found.error:.0e}"]
+        [
+            _name(cell),
+            str(cell.dimension),
+            f"{found.exponent:.3f} ± {found.drift:.3f}",
+            str(found.vanishing),
+            f"{found.error:.0e}",
+        ]
         for cell, found in results.values.items()
     ]
     figure = new_figure(7.5, 4.8)
@@ -146,7 +160,9 @@ def report(results: Results[Settings, Network, Spectrum]) -> Report:
         f"Decay fitted to degrees {settings.first} to {settings.degrees}",
     )
     comparisons = [
-        Comparison(f"{_name(cell)}, p = {cell.dimension}: exponent", (found.exponent,), float(cell.dimension), 0.05)
+        Comparison(
+            f"{_name(cell)}, p = {cell.dimension}: exponent", (found.exponent,), float(cell.dimension), found.drift
+        )
         for cell, found in results.values.items()
         if cell.bias
     ]
@@ -154,7 +170,8 @@ def report(results: Results[Settings, Network, Spectrum]) -> Report:
         "Spectra of tangent kernels on the sphere",
         "Eigenvalues of the exact tangent kernels of ReLU networks on spheres, by degree of the spherical harmonics. The theory "
         "(Chen and Xu 2020, in Golikov et al. 2022, section 6.2) has a decay k^-p. Fitted exponents of finite degrees differ "
-        "from it by lower orders, taken here as 0.05. Without biases, one hidden layer has no odd harmonics above the first.",
+        "from it by lower orders; the error is how much fits to lower and to higher degrees differ. Without biases, one hidden "
+        "layer has no odd harmonics above the first.",
         [Section("Spectra", [table, picture])],
         comparisons,
     )

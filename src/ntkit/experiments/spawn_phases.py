@@ -152,8 +152,14 @@ def compute(shared: _Shared, cell: Draw) -> Parted:
         seed=seed,
         probe=settings.probe,
     )
-    columns = (study.barrier, study.kernel_distance, study.hamming, study.disagreement, study.errors.mean(1))
-    return Parted(*(tuple(column.tolist()) for column in columns), velocity=tuple(study.parent.velocity[1:].tolist()))
+    return Parted(
+        tuple(study.barrier.tolist()),
+        tuple(study.kernel_distance.tolist()),
+        tuple(study.hamming.tolist()),
+        tuple(study.disagreement.tolist()),
+        tuple(study.errors.mean(1).tolist()),
+        tuple(study.parent.velocity[1:].tolist()),
+    )
 
 
 def report(results: Results[Settings, Draw, Parted]) -> Report:
@@ -173,7 +179,8 @@ def report(results: Results[Settings, Draw, Parted]) -> Report:
     velocity = stacked(lambda found: found.velocity)
     figure = new_figure(10, 4.4)
     left, right = figure.subplots(1, 2)
-    plot_spread(left, spawn, curves, "epoch T of parting", "at the end of training")
+    shown = {name: values / values[0].mean() for name, values in curves.items() if values[0].mean() > 0}
+    plot_spread(left, spawn, shown, "epoch T of parting", "at the end of training, relative to T = 0")
     plot_spread(
         right, np.arange(1, len(velocity) + 1), {"kernel velocity": velocity}, "epoch", "kernel distance per epoch"
     )

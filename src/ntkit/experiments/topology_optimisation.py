@@ -121,16 +121,17 @@ def compute(run: Run[Settings], cell: Embedding) -> Design:
     beam = Beam(settings.nx, settings.ny)
     generator = torch.Generator().manual_seed(run.seed + 7919 * cell.draw)
     points = _points(settings)
+    net, inputs = _network(cell.name, settings, generator), _inputs(cell.name, points)
     spread: float | None = None
-    if cell.name == "pixels":
-        free = torch.zeros(beam.elements, dtype=torch.float64, requires_grad=True)
-        parameters, give = [free], lambda: free
-    else:
-        net, inputs = _network(cell.name, settings, generator), _inputs(cell.name, points)
+    if cell.name != "pixels":
         diagonal = infinite_width(net).ntk.diag(inputs)
         spread = float(diagonal.std() / diagonal.mean())
-        parameters, give = list(net.parameters()), lambda: net(inputs)[:, 0]
-    optimizer = torch.optim.Adam(parameters, lr=settings.rate)
+
+    def give() -> Tensor:
+        outputs: Tensor = net(inputs)
+        return outputs[:, 0]
+
+    optimizer = torch.optim.Adam(net.parameters(), lr=settings.rate)
     start, _ = beam.compliance(np.full(beam.elements, settings.volume))
     course = []
     for _ in range(settings.steps):
@@ -160,7 +161,20 @@ def _inputs(name: str, points: Tensor) -> Tensor:
     return points / (2 * points.max()) if name == "torus" else points
 
 
+class _Pixels(nn.Module):
+    """A free number for each point."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.values = nn.Parameter(torch.zeros(count, 1, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.values
+
+
 def _network(name: str, settings: Settings, generator: torch.Generator) -> nn.Module:
+    if name == "pixels":
+        return _Pixels(settings.nx * settings.ny)
     embed: nn.Module = nn.Identity()
     inputs = 2
     if name == "torus":
@@ -207,9 +221,9 @@ def report(results: Results[Settings, Embedding, Design]) -> Report:
     return Report(
         "Shapes drawn by networks",
         f"Half of a beam of {settings.nx} by {settings.ny} elements with a load in its middle, {settings.volume:.0%} filled, "
-        f"optimised by {settings.steps} steps of Adam. A network draws the density from coordinates, from their torus embedding or "
-        "from Gaussian Fourier features; pixels are free densities. Pixels have no filter, and may form checkerboards that "
-        "bilinear elements take for stiffer than they are.",
+        f"optimised by {settings.steps} steps of Adam. A network draws the density from coordinates, from their torus embedding "
+        "or from Gaussian Fourier features; pixels are free densities. Pixels have no filter, and may form checkerboards "
+        "that bilinear elements take for stiffer than they are.",
         [
             Section(
                 "Compliance",
@@ -223,8 +237,8 @@ def report(results: Results[Settings, Embedding, Design]) -> Report:
                             "spread of the kernel",
                         ],
                         rows,
-                        "Mean over networks; smaller is stiffer. The last column is the standard deviation of the tangent kernel's "
-                        "diagonal over the grid, relative to its mean: zero for translation-invariant embeddings.",
+                        "Mean over networks; smaller is stiffer. The last column is the standard deviation of the tangent "
+                        "kernel's diagonal over the grid, relative to its mean: zero for translation-invariant embeddings.",
                     ),
                     Picture(
                         figure,
