@@ -1,5 +1,6 @@
-"""What tangent kernels are used for: matrix completion, training in weight space, federated learning."""
+"""What tangent kernels are used for: matrix completion, training in weight space, federated learning, search."""
 
+from . import search
 from ._integrate import Integration, integrate
 from .completion import NTKImputer
 from .federated import (
@@ -23,4 +24,5 @@ __all__ = [
     "Worker",
     "integrate",
     "recover_inputs",
+    "search",
 ]

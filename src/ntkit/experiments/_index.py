@@ -27,6 +27,7 @@ NAMES = (
     "uci",
     "matrix_completion",
     "federated_images",
+    "architecture_search",
 )
 """The modules; each has a constant ``EXPERIMENT``."""
 
