@@ -48,7 +48,7 @@ def _parts(value: Any) -> Iterator[bytes]:
         array = value.detach().cpu().contiguous()
         yield f"{array.dtype} {tuple(array.shape)}".encode()
         yield array.numpy().tobytes()
-    elif isinstance(value, (bool, int, float, str, Enum, type(None), torch.dtype, torch.device)):
+    elif isinstance(value, (bool, int, float, str, bytes, Enum, type(None), torch.dtype, torch.device)):
         yield repr(value).encode()
     else:
         yield from _function(value)

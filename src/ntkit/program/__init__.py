@@ -4,9 +4,11 @@ from ._activation import Activation, Elementwise
 from ._affine import Conv, Dense, Gains, pad
 from ._combine import Concat, Constant, Product, Sum
 from ._input import Input
+from ._maps import ConstantMap, DataMap
 from ._normalize import Normalize
 from ._op import Keep, Keeps, Op, Values, Weights
 from ._positions import AdaptiveAvgPool, Arrange, AvgPool, Contract, PositionMap, Reindex, Split
+from ._prior import GivenPrior, Prior, StationaryPrior
 from ._program import Node, Program, entries
 
 __all__ = [
@@ -16,11 +18,14 @@ __all__ = [
     "AvgPool",
     "Concat",
     "Constant",
+    "ConstantMap",
     "Contract",
     "Conv",
+    "DataMap",
     "Dense",
     "Elementwise",
     "Gains",
+    "GivenPrior",
     "Input",
     "Keep",
     "Keeps",
@@ -28,10 +33,12 @@ __all__ = [
     "Normalize",
     "Op",
     "PositionMap",
+    "Prior",
     "Product",
     "Program",
     "Reindex",
     "Split",
+    "StationaryPrior",
     "Sum",
     "Values",
     "Weights",

@@ -3,6 +3,7 @@
 from ._covariance import Ends, Moments
 from ._engine import read_data
 from ._input import input_covariance
+from ._position_gram import position_gram, prior_positions
 from ._tiles import BYTE_BUDGET, Kernels, Progress, diag, gram, pair_bytes
 from .expectations import odd_factorial
 
@@ -17,5 +18,7 @@ __all__ = [
     "input_covariance",
     "odd_factorial",
     "pair_bytes",
+    "position_gram",
+    "prior_positions",
     "read_data",
 ]

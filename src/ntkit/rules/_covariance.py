@@ -91,7 +91,8 @@ class Moments:
     Attributes
     ----------
     data
-        For each prefix its output, channels moved last, shape (n, *positions, C).
+        For each prefix and channel dimension its output, channels moved last, shape (n, *positions, C); with 0 in the
+        channel's place, a prefix that gives matrices over positions, shape (n, Q, P).
     variance, mean
         For each node that some rule reads: K[p, p] and the channels' mean at p, shape (n, *positions). A node without
         a mean is centred.

@@ -16,6 +16,7 @@ from ntkit.program import (
     Constant,
     Contract,
     Conv,
+    DataMap,
     Dense,
     Elementwise,
     Input,
@@ -24,6 +25,7 @@ from ntkit.program import (
     Normalize,
     Op,
     PositionMap,
+    Prior,
     Product,
     Program,
     Split,
@@ -35,6 +37,7 @@ from ._combine import combined_mean, concat, product, total
 from ._covariance import Covariance, Ends, Moments
 from ._gain_dual import gain_dual
 from ._input import input_covariance
+from ._maps import data_map, data_map_values
 from ._normalize import normalize, normalized_mean
 from ._positions import (
     arrange,
@@ -45,6 +48,7 @@ from ._positions import (
     split,
     split_values,
 )
+from ._prior import prior_covariance
 from .expectations import dual, mean
 
 __all__ = ["covariance", "moments", "read_data", "self_covariance"]
@@ -60,7 +64,7 @@ def read_data(program: Program, x: Tensor) -> Moments:
     x = x.to(compute_dtype(x.device))
     data: dict[tuple[int, int], Tensor] = {}
     for node in program.nodes:
-        if isinstance(node.op, Input):
+        if isinstance(node.op, (Input, DataMap)):
             prefix = program.prefixes[node.op.prefix]
             value = x if prefix is None else prefix(x.clone())  # it may write in place
             if prefix is not None and not bool(torch.isfinite(value).all()):
@@ -68,7 +72,10 @@ def read_data(program: Program, x: Tensor) -> Moments:
                     f"{node.path}: what comes before this layer turned finite input into NaN or infinite values. "
                     "Expected finite values; check the module's operations on the raw input."
                 )
-            data[node.op.prefix, node.op.channel] = value.movedim(node.op.channel, -1)
+            if isinstance(node.op, DataMap):
+                data[node.op.prefix, 0] = value
+            else:
+                data[node.op.prefix, node.op.channel] = value.movedim(node.op.channel, -1)
     return Moments(data)
 
 
@@ -127,6 +134,8 @@ def _apply(index: int, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps,
     match node.op:
         case Input() as op:
             return input_covariance(op, keeps, ends)
+        case Prior() as op:
+            return prior_covariance(op, keeps, ends)
         case Dense() as op:
             result = dense(op, inputs[0])
         case Conv() as op:
@@ -137,6 +146,8 @@ def _apply(index: int, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps,
             result = contract(op, inputs[0], keeps)
         case PositionMap() as op:
             result = position_map(op, inputs[0], keeps)
+        case DataMap() as op:
+            result = data_map(op, inputs[0], keeps, ends)
         case Arrange() as op:
             result = arrange(op, inputs[0], keeps)
         case Split() as op:
@@ -172,6 +183,8 @@ def _mean(node: Node, known: Moments) -> Tensor | None:
     match node.op:
         case Input() as op:
             return known.data[op.prefix, op.channel].mean(-1)
+        case Prior():
+            return None  # only layers with weights read it
         case Elementwise() as op:
             return mean(op.phi, known.variance[node.inputs[0]])
         case Normalize() as op:
@@ -182,6 +195,8 @@ def _mean(node: Node, known: Moments) -> Tensor | None:
         case Sum() | Product() | Concat():
             return combined_mean(node, known)
     own = known.mean.get(node.inputs[0])
+    if isinstance(node.op, DataMap) and own is not None:
+        return data_map_values(node.op, own, known)
     return None if own is None else _moved(node.op, own)
 
 

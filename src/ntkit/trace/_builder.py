@@ -44,7 +44,10 @@ EMPIRICAL = (
 
 
 class Refused(Exception):
-    """An operation without a closed form; ``then`` is the value with which the analysis continues, so that it finds every problem."""
+    """An operation without a closed form.
+
+    The analysis continues with the value ``then``, so that it finds every problem.
+    """
 
     def __init__(self, reason: str, instead: str, then: Any = None) -> None:
         super().__init__(reason)
@@ -247,7 +250,7 @@ class Builder:
         own = self.nodes[block.node].positions
         return tuple(field.positions if positions is None else positions) + tuple(own[axis] for axis in block.merged)
 
-    def join(self, field: Field, axes: Sequence[int] = ()) -> int:
+    def join(self, field: Field, axes: Sequence[int] = (), name: str = "flatten") -> int:
         """Give the node of all channels together, with the positions along ``axes`` (and merged ones) made channels."""
         nodes, weights = [], []
         for block in field.blocks:
@@ -256,7 +259,7 @@ class Builder:
             node = block.node
             if merged:
                 rest = [size for axis, size in enumerate(sizes) if axis not in merged]
-                node = self.linear_map(Contract(merged), node, rest)
+                node = self.linear_map(Contract(merged, name), node, rest)
             nodes.append(node)
             weights.append(block.width * math.prod(sizes[axis] for axis in block.merged))
         if len(nodes) == 1:
@@ -328,9 +331,13 @@ class Builder:
         dims = [(BATCH,) if i == 0 else (CHANNEL,) if i == channel else (next(axes),) for i in range(len(shape))]
         return Field((Block(node, shape[channel]),), positions, tuple(dims), shape[channel], self.batch)
 
-    def program(self, field: Field) -> Program:
-        """Finish with a field as the output, averaged over the positions that it still has."""
-        output = self.join(field, range(len(field.positions)))
+    def program(self, field: Field, positions: bool = False) -> Program:
+        """Finish with a field as the output, averaged over the positions that it still has unless ``positions`` are kept."""
+        groups = _output_axes(field)
+        name = "mean over positions" if groups and not positions else "flatten"
+        groups = groups if positions else ()
+        kept_axes = sorted(axis for group in groups for axis in group)
+        output = self.join(field, [axis for axis in range(len(field.positions)) if axis not in kept_axes], name)
         kept: dict[int, int] = {}
         nodes: list[Node] = []
         needed = _ancestors(self.nodes, output)
@@ -339,7 +346,22 @@ class Builder:
                 kept[index] = len(nodes)
                 nodes.append(replace(node, inputs=tuple(kept[read] for read in node.inputs)))
         prefixes = tuple(self._prefix_of(node) for node in self._prefixes)
-        return Program(tuple(nodes), prefixes)
+        layout = tuple(tuple(kept_axes.index(axis) for axis in group) for group in groups)
+        return Program(tuple(nodes), prefixes, layout)
+
+
+def _output_axes(field: Field) -> tuple[tuple[int, ...], ...]:
+    """Give, for each dimension of an output but the batch and the channels, the position axes it enumerates.
+
+    Positions that were flattened into the channels are part of them; a channel dimension of length one may be squeezed away.
+    """
+    groups = []
+    for dim in field.dims:
+        axes = tuple(atom for atom in dim if atom >= 0)
+        if BATCH in dim or (CHANNEL in dim and (field.channels > 1 or not axes)):
+            continue
+        groups.append(axes)
+    return tuple(groups)
 
 
 def _ancestors(nodes: Sequence[Node], output: int) -> set[int]:

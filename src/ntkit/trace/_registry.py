@@ -57,6 +57,7 @@ _FAMILIES = (
     "linear",
     "convolution",
     "pooling",
+    "up-sampling",
     "normalisation",
     "activation, closed form",
     "activation, by quadrature",

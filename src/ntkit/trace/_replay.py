@@ -60,7 +60,7 @@ class FiniteNetwork:
                 inputs = (inputs[0][..., slice(*self.builder.parts[index])],)
             number = getattr(node.op, "prefix", None)
             if number is not None:
-                inputs = (data[number],)
+                inputs = (*inputs, data[number])
             held = self.builder.held.get(index)
             values.append(node.op.finite(inputs, (None, None) if held is None else held(read)).to(x.dtype))
         return values

@@ -27,6 +27,11 @@ __all__ = ["Tracer"]
 _BATCH = 2
 # torch.fx replaces methods of nn.Module while it traces, for every thread, so only one may trace or run a traced module.
 _TRACING = threading.RLock()
+_CONVOLUTIONS = {
+    1: (nn.Conv1d, nn.ConvTranspose1d),
+    2: (nn.Conv2d, nn.ConvTranspose2d),
+    3: (nn.Conv3d, nn.ConvTranspose3d),
+}
 
 
 class WrongShape(InputError):
@@ -57,7 +62,7 @@ class Tracer:
         self.check = check
         # The gains of the NTK parametrisation are read off; what is traced has plain weights.
         self.module = strip_ntk(copy_module(module)).eval()
-        self._programs: dict[tuple[int, ...], Program] = {}
+        self._programs: dict[tuple[tuple[int, ...], bool], Program] = {}
         self._guard: AbstractContextManager[Any] = OwnParameters(module)
         with _TRACING:
             self._probe()
@@ -65,8 +70,15 @@ class Tracer:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_guard": nullcontext()}  # the original is elsewhere
 
-    def program(self, input_shape: Sequence[int]) -> Program:
+    def program(self, input_shape: Sequence[int], positions: bool = False) -> Program:
         """Give the program for inputs of one shape, without the batch dimension.
+
+        Parameters
+        ----------
+        input_shape
+            Lengths of the dimensions after the batch.
+        positions
+            Whether the output keeps its positions; by default its kernel is averaged over them.
 
         Raises
         ------
@@ -75,14 +87,24 @@ class Tracer:
         """
         shape = tuple(int(size) for size in input_shape)
         with _TRACING, torch.enable_grad():
-            if shape not in self._programs:
-                self._programs[shape] = self._read(shape)[0]
-        return self._programs[shape]
+            if (shape, positions) not in self._programs:
+                self._programs[shape, positions] = self._read(shape, positions)[0]
+        return self._programs[shape, positions]
 
     def finite_network(self, input_shape: Sequence[int]) -> tuple[Program, FiniteNetwork]:
         """Read the program once more, with the finite network that it describes: the oracle of its covariances."""
         with _TRACING, torch.enable_grad():
             return self._read(tuple(int(size) for size in input_shape))
+
+    def input_shapes(self, positions: Sequence[int]) -> list[tuple[int, ...]]:
+        """Guess shapes of inputs with given lengths of position axes: the channels are those of the first layer."""
+        for layer in self.module.modules():
+            if isinstance(layer, nn.Linear):
+                return [(*positions, layer.in_features)]
+            for ndim, kinds in _CONVOLUTIONS.items():
+                if isinstance(layer, kinds):
+                    return [(layer.in_channels, *positions)] if len(positions) == ndim else []
+        return []
 
     def _probe(self) -> None:
         """Look for problems right away, with the first guess of an input shape that the module takes."""
@@ -106,7 +128,7 @@ class Tracer:
         if self.embeddings:
             raise UnsupportedLayerError(tuple(_integers(path, layer) for path, layer in self.embeddings))
 
-    def _read(self, shape: tuple[int, ...]) -> tuple[Program, FiniteNetwork]:
+    def _read(self, shape: tuple[int, ...], positions: bool = False) -> tuple[Program, FiniteNetwork]:
         module, example, output = self._run(shape)
         failures: list[str] = []
         first: UnsupportedLayerError | None = None
@@ -122,7 +144,7 @@ class Tracer:
                 raise first
             reader.refuse()
             try:
-                program = self._finish(reader)
+                program = self._finish(reader, positions)
             except Untraceable as error:
                 failures.append(str(error))
                 continue
@@ -169,7 +191,7 @@ class Tracer:
             f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): {raised}"
         ) from raised
 
-    def _finish(self, reader: Reader) -> Program:
+    def _finish(self, reader: Reader, positions: bool) -> Program:
         layers = reader.builder.layers
         unknown = sorted(set(self.gains.overrides) - set(layers))
         if unknown:
@@ -183,7 +205,7 @@ class Tracer:
                 f"overrides sets b_std of the layers {unbiased}, which have no bias. Leave b_std out, or build them with a bias."
             )
         assert isinstance(reader.value, Field)
-        return reader.builder.program(reader.value)
+        return reader.builder.program(reader.value, positions)
 
 
 def _runs(module: nn.Module, x: Tensor) -> bool:
@@ -209,8 +231,8 @@ def _integers(path: str, layer: nn.Embedding | nn.EmbeddingBag) -> Problem:
 def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Give the input shape with the channels of the first convolution in front, if they seem to be missing."""
     for layer in module.modules():
-        for ndim, kind in ((1, nn.Conv1d), (2, nn.Conv2d), (3, nn.Conv3d)):
-            if isinstance(layer, kind):
+        for ndim, kinds in _CONVOLUTIONS.items():
+            if isinstance(layer, kinds):
                 return [(layer.in_channels, *shape)] if len(shape) == ndim else []
     return []
 
@@ -221,7 +243,7 @@ def _guesses(module: nn.Module) -> list[tuple[int, ...]]:
         if isinstance(layer, nn.Linear):
             width = layer.in_features
             return [(width,), (4, width), (3, 8, 8), (1, 8, 8), (1,), (2,), (3,)]
-        for ndim, kind in ((1, nn.Conv1d), (2, nn.Conv2d), (3, nn.Conv3d)):
-            if isinstance(layer, kind):
+        for ndim, kinds in _CONVOLUTIONS.items():
+            if isinstance(layer, kinds):
                 return [(layer.in_channels, *(side,) * ndim) for side in ((32, 28, 64, 16, 8) if ndim < 3 else (16, 8))]
     return []
