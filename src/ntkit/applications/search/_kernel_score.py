@@ -121,10 +121,10 @@ def _kernel(
     module: nn.Module, which: str, x: Tensor, n_samples: int, generator: torch.Generator | None
 ) -> tuple[Kernel, str]:
     """Give the exact kernel, or the mean over random networks."""
-    limit = infinite_width(module)
-    exact = limit.ntk if which == "ntk" else limit.nngp
     try:
-        exact.diag(x[:1])
+        limit = infinite_width(module)
+        exact = limit.ntk if which == "ntk" else limit.nngp
+        exact(x[:1])
     except UnsupportedLayerError:
         drawn = monte_carlo(module, n_samples, generator=generator)
         return drawn.ntk if which == "ntk" else drawn.nngp, "Monte Carlo"
