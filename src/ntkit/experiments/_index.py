@@ -41,6 +41,7 @@ NAMES = (
     "fourier_features_1d",
     "image_regression",
     "topology_optimisation",
+    "architecture_search",
 )
 """The experiments; each is a module with a constant ``EXPERIMENT``."""
 

@@ -8,10 +8,10 @@ from . import (  # noqa: F401  (fill the registry)
     _pool,
     _refusals,
     _shapes,
+    _tokens,
     _transformer,
     _upsample,
 )
-from . import _arithmetic, _attention, _linear, _norm, _pool, _refusals, _shapes, _tokens, _transformer  # noqa: F401  (fill the registry)
 from ._adapt import Adapted, Change, adapt
 from ._deterministic import check_deterministic, fixed
 from ._gains import B_STD, W_STD, GainRule, Init
