@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ntkit.experiments._index import of_folder
+from ntkit.experiments.skeleton import write_report
+
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "docs/architecture.md", "docs/guide.md", "docs/reproducing.md"]
 # The examples of docs/scale.md need a cluster.
@@ -69,6 +72,16 @@ def test_every_benchmark_record_says_where_it_comes_from():
                 assert ratio == pytest.approx(times["neural-tangents"] / times[kind], rel=0.05)
 
 
-def test_stored_results_have_manifests():
-    for path in (ROOT / "docs/results").rglob("results.*"):
-        assert (path.parent / "manifest.json").exists()
+STORED = sorted(path.parent for path in (ROOT / "docs/results").rglob("results.*"))
+
+
+@pytest.mark.parametrize("folder", sorted(set(STORED)), ids=lambda path: path.name)
+def test_stored_results_have_manifests_and_verdicts_by_rule(folder, tmp_path):
+    experiment = of_folder(folder)
+    results = experiment.read(folder)
+    write_report(experiment.report(results), results, tmp_path)
+    assert (tmp_path / "results.csv").read_bytes() == (folder / "results.csv").read_bytes()
+
+
+def test_there_are_stored_results():
+    assert STORED

@@ -5,6 +5,7 @@ A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``.
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,8 @@ import ntkit
 from ntkit.experiments import NAMES, find
 
 ROOT = Path(__file__).parents[1]
-HISTORY = ROOT / "docs/results/benchmarks.jsonl"
+RESULTS = ROOT / "docs/results"
+HISTORY = RESULTS / "benchmarks.jsonl"
 LABELS = {
     "conv 3, average": "3 x (conv, ReLU), average pooling, 32x32x3",
     "conv 20, average": "20 x (conv, ReLU), average pooling",
@@ -73,6 +75,26 @@ def experiments() -> str:
     return "\n".join(lines + [f"| `{name}` | {find(name).reproduces} | {find(name).title} |" for name in NAMES])
 
 
+def results() -> str:
+    """Give the table of stored results, as their reports have it."""
+    lines = ["| experiment | quantity | paper | ours | spread | draws | verdict |", "|---|---|---|---|---|---|---|"]
+    for manifest in sorted(RESULTS.rglob("manifest.json")):
+        name = json.loads(manifest.read_text(encoding="utf-8"))["experiment"]
+        with (manifest.parent / "results.csv").open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                shown = [_short(row[column]) for column in ("quantity", "paper", "ours", "spread", "draws", "verdict")]
+                lines.append(f"| `{name}` | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def _short(text: str) -> str:
+    """Give a number with four digits, any other text as it is."""
+    try:
+        return text if text.isdigit() else f"{float(text):.4g}"
+    except ValueError:
+        return text or "–"
+
+
 def _number(value: float | None) -> str:
     if value is None:
         return "–"
@@ -84,7 +106,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"speed": speed},
     "docs/layers.md": {"supported layers": ntkit.supported_layers},
     "docs/performance.md": {"speed": speed_table},
-    "docs/reproducing.md": {"experiments": experiments},
+    "docs/reproducing.md": {"experiments": experiments, "results": results},
 }
 
 

@@ -9,6 +9,7 @@ import ntkit
 
 COMMANDS = [
     "fit", "predict", "evaluate", "explain", "doctor", "gram", "solve", "posterior", "attribute", "list", "run", "report",
+    "fetch",
 ]  # fmt: skip
 
 

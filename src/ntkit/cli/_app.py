@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from ntkit.errors import NtkitError, UnsupportedLayerError
 from ntkit.native import build_info
 
-from . import _attribute, _doctor, _evaluate, _experiments, _explain, _fit, _gram, _posterior, _predict, _solve
+from . import _attribute, _doctor, _evaluate, _experiments, _explain, _fetch, _fit, _gram, _posterior, _predict, _solve
 
 __all__ = ["app"]
 
@@ -57,7 +57,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for part in (
-    _fit, _predict, _evaluate, _explain, _doctor, _gram, _solve, _posterior, _attribute, _experiments,
+    _fit, _predict, _evaluate, _explain, _doctor, _gram, _solve, _posterior, _attribute, _experiments, _fetch,
 ):  # fmt: skip
     part.add_to(app)
 

@@ -29,8 +29,9 @@ class RFMClassifier(ClassifierMixin, RFMBase):
 
     Parameters
     ----------
-    kernel, iterations, ridge, bandwidth, power, diagonal, center_gradients, scale, held_out, w_std, b_std, input_shape, dtype, \
-device, random_state
+    kernel, iterations, ridge, bandwidth, power, diagonal, center_gradients, scale, held_out
+        As for :class:`RFMRegressor`.
+    w_std, b_std, input_shape, dtype, device, random_state
         As for :class:`RFMRegressor`.
 
     Attributes

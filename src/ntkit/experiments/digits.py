@@ -1,6 +1,6 @@
 """Kernels of infinitely wide networks on handwritten digits: accuracy on small sets, and wide networks in training.
 
-Run it with ``python -m ntkit.experiments.digits``: tables in the terminal and a report in one HTML file.
+Run it with ``ntkit run digits``: tables in the terminal and a report in one HTML file.
 """
 
 from __future__ import annotations

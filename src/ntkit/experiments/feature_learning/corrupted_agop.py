@@ -63,7 +63,7 @@ class Record:
     spread
         Standard deviation over mean of K's eigenvalues.
     matrices
-        EGOP, F, G and W^T Q W.
+        EGOP, F, G and W^T Q W; empty but for the first seed.
     """
 
     aligned: float
@@ -88,7 +88,7 @@ def measure(run: Run[Settings], cell: Seed) -> Record:
         correlation(F, G),
         correlation(F, corrupted),
         float(values.std(correction=0) / values.mean()),
-        {name: matrix.tolist() for name, matrix in matrices.items()},
+        {name: matrix.tolist() for name, matrix in matrices.items()} if seed == run.seed else {},
     )
 
 
