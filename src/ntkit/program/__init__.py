@@ -11,8 +11,6 @@ from ._op import Keep, Keeps, Op, Values, Weights
 from ._positions import AdaptiveAvgPool, Arrange, AvgPool, Contract, PositionMap, Reindex, Split
 from ._prior import GivenPrior, Prior, StationaryPrior
 from ._program import Node, Program, entries
-from ._tokens import Lookup, Table
-from ._program import Node, Program, entries
 from ._tokens import Join, Lookup, Merge, Table
 
 __all__ = [
