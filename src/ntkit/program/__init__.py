@@ -3,6 +3,7 @@
 from ._activation import Activation, Elementwise
 from ._affine import Conv, Dense, Gains, pad
 from ._combine import Concat, Constant, Product, Sum
+from ._crop import cropped
 from ._input import Input
 from ._maps import ConstantMap, DataMap
 from ._normalize import Normalize
@@ -42,6 +43,7 @@ __all__ = [
     "Sum",
     "Values",
     "Weights",
+    "cropped",
     "entries",
     "pad",
 ]

@@ -111,7 +111,7 @@ class Program:
         return any(
             sum(not self.nodes[read].centred for read in node.inputs) > (isinstance(node.op, Sum))
             for node in self.nodes
-            if isinstance(node.op, (Sum, Normalize))
+            if isinstance(node.op, Sum) or (isinstance(node.op, Normalize) and node.op.centres)
         )
 
 

@@ -1,6 +1,6 @@
 """Tracing: an ordinary ``torch.nn.Module`` read as a program."""
 
-from . import _arithmetic, _linear, _norm, _pool, _refusals, _shapes, _upsample  # noqa: F401  (fill the registry)
+from . import _arithmetic, _channels, _linear, _matrix, _norm, _pool, _refusals, _shapes, _transposed, _upsample  # noqa: F401  (fill the registry)
 from ._activations import Elementwise
 from ._adapt import Adapted, Change, adapt
 from ._deterministic import check_deterministic, fixed

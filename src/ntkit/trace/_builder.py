@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ from ntkit.program import (
     Weights,
 )
 
+from ._channel_sources import ChannelSources
+from ._info import Info
 from ._values import BATCH, CHANNEL, Block, Data, Field, Weight
 
 __all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains"]
@@ -34,8 +36,9 @@ __all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains"]
 Held = Callable[[Callable[[Weight], Tensor]], Weights]
 """What a node holds in a finite network (its weight and bias in the layout of its finite form), from the values of parameters."""
 
-WeightGains = Callable[[str, int, bool, bool, bool], Gains]
-"""The gains of a layer from its name, fan-in, whether it has a bias, and whether weight and bias are trained."""
+WeightGains = Callable[[str, int, bool, bool, bool, int | None], Gains]
+"""The gains of a layer from its name, fan-in, whether it has a bias, whether weight and bias are trained, and the fan that
+PyTorch's default initialisation takes where that is another."""
 
 EMPIRICAL = (
     "take the mean kernel of finite networks, ntkit.monte_carlo(module, n_samples), or of one, ntkit.empirical(module)"
@@ -52,30 +55,6 @@ class Refused(Exception):
     def __init__(self, reason: str, instead: str, then: Any = None) -> None:
         super().__init__(reason)
         self.reason, self.instead, self.then = reason, instead, then
-
-
-@dataclass(frozen=True)
-class Info:
-    """What is known of a node's value.
-
-    Attributes
-    ----------
-    gaussian
-        Whether its channels are Gaussian, so that an activation may follow.
-    why_not
-        What made them something else.
-    sources
-        The layers and activations whose own randomness it carries, not counting what passed through fresh weights
-        since: two values are independent when they share none.
-    affine
-        Whether it is a trained affine weight times something, channel by channel (``"whole"``), has a part that is
-        (``"part"``), or neither (``""``).
-    """
-
-    gaussian: bool
-    why_not: str
-    sources: frozenset[int]
-    affine: str = ""
 
 
 class Builder:
@@ -118,6 +97,7 @@ class Builder:
         self._prefixes: dict[object, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
         self._weights: dict[int, str] = {}
+        self._channel_sources = ChannelSources()
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -175,8 +155,9 @@ class Builder:
         """Give the source that stands for the node added next."""
         return frozenset({len(self.nodes)})
 
-    def part(self, node: int, start: int, stop: int) -> int:
-        """Add a node for a range of a node's channels; in the limit it is the node itself."""
+    def part(self, node: int, start: int, stop: int, width: int) -> int:
+        """Add a node for a range of a node's ``width`` channels; in the limit it is an independent copy of the node."""
+        sources = self._channel_sources.part(self.info, node, start, stop, width)
         info, own = self.info[node], self.nodes[node]
         index = self.add(
             Sum((1.0,)),
@@ -185,6 +166,7 @@ class Builder:
             gaussian=info.gaussian,
             why_not=info.why_not,
             centred=own.centred,
+            sources=sources,
             affine=info.affine,
             distinct=(start, stop),
         )
@@ -205,11 +187,15 @@ class Builder:
                 )
             self._weights[memory] = weight.layer
 
-    def layer_gains(self, weight: Weight, bias: Weight | None, fan_in: int) -> Gains:
-        """Give a layer's gains, and refuse weights that another layer uses as well."""
+    def layer_gains(self, weight: Weight, bias: Weight | None, fan_in: int, torch_fan: int | None = None) -> Gains:
+        """Give a layer's gains, and refuse weights that another layer uses as well.
+
+        ``torch_fan`` is the fan that PyTorch's default initialisation takes, where it is not ``fan_in``.
+        """
         self.claim("weights", weight, bias)
         self.layers[weight.layer] = bias is not None
-        gains = self._gains(weight.layer, fan_in, bias is not None, weight.trained, bias is not None and bias.trained)
+        trained = weight.trained, bias is not None and bias.trained
+        gains = self._gains(weight.layer, fan_in, bias is not None, *trained, torch_fan)
         self.random.append((weight, float(torch.as_tensor(gains.w_std).detach()) / fan_in**0.5))
         if bias is not None:
             self.random.append((bias, float(torch.as_tensor(gains.b_std).detach())))
@@ -220,12 +206,11 @@ class Builder:
     def data_field(self, data: Data, channel: int, dims: Any = None) -> Field:
         """Read raw data as a field whose channels are dimension ``channel``."""
         value: Tensor = data.value
-        if data.node not in self._prefixes:
-            self._prefixes[data.node] = len(self._prefixes)
+        number = self.prefix_number(data)
         shape = tuple(value.shape)
         positions = tuple(size for dim, size in enumerate(shape) if dim not in (0, channel))
         node = self.add(
-            Input(self._prefixes[data.node], channel, shape[channel]),
+            Input(number, channel, shape[channel]),
             (),
             positions,
             gaussian=False,
@@ -237,6 +222,10 @@ class Builder:
             axes = iter(range(len(positions)))
             dims = [(BATCH,) if i == 0 else (CHANNEL,) if i == channel else (next(axes),) for i in range(len(shape))]
         return Field((Block(node, shape[channel]),), positions, tuple(dims), shape[channel], self.batch)
+
+    def prefix_number(self, data: Data) -> int:
+        """Give the number of what computes data from the input."""
+        return self._prefixes.setdefault(data.node, len(self._prefixes))
 
     def each_block(
         self, field: Field, function: Callable[[Block], int], positions: Sequence[int] | None = None

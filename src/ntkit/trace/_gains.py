@@ -90,9 +90,18 @@ class GainRule:
                     )
         return replace(self, parametrized=parametrized)
 
-    def __call__(self, layer: str, fan_in: int, biased: bool, weight_trained: bool, bias_trained: bool) -> Gains:
-        """Give one layer's gains."""
-        defaults = (3**-0.5, (3 * fan_in) ** -0.5) if self.init == "torch" else (W_STD, B_STD)
+    def __call__(
+        self,
+        layer: str,
+        fan_in: int,
+        biased: bool,
+        weight_trained: bool,
+        bias_trained: bool,
+        torch_fan: int | None = None,
+    ) -> Gains:
+        """Give one layer's gains; ``torch_fan`` is the fan that PyTorch's default initialisation takes, if not ``fan_in``."""
+        fan = fan_in if torch_fan is None else torch_fan
+        defaults = ((fan_in / (3 * fan)) ** 0.5, (3 * fan) ** -0.5) if self.init == "torch" else (W_STD, B_STD)
         w_std = self._gain(layer, "w_std", defaults[0])
         b_std = self._gain(layer, "b_std", defaults[1]) if biased else 0.0
         weight_rate, bias_rate = (w_std**2, b_std**2) if self.init == "ntk" else (float(fan_in), 1.0)

@@ -176,7 +176,13 @@ class Tracer:
                 module = copy_module(self.module).to(dtype)
                 batch = example.to(dtype).to(parameter.device)
                 with torch.no_grad(), self._guard:
-                    return module, batch, module(batch.clone())
+                    output = module(batch.clone())
+                if isinstance(output, Tensor) and output.numel() == 0:
+                    raise WrongShape(
+                        f"the module gives an output without entries, of shape {tuple(output.shape)}, for inputs of shape "
+                        f"{tuple(batch.shape)}. Give inputs of the shape that it is written for."
+                    )
+                return module, batch, output
             except InputError:
                 raise
             except Exception as error:  # the module's own code may raise anything

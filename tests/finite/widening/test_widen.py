@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 import torch
-from tests.rules import test_rules
+from tests.rules import test_maps, test_rules
 from torch import nn
 from torch.nn import functional as F
 
@@ -16,7 +16,8 @@ from ntkit.testing import RuleConformance
 
 FAMILIES = {
     name: case
-    for name, case in inspect.getmembers(test_rules, inspect.isclass)
+    for module in (test_rules, test_maps)
+    for name, case in inspect.getmembers(module, inspect.isclass)
     if issubclass(case, RuleConformance) and name.startswith("Test")
 }
 
