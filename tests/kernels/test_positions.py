@@ -185,3 +185,42 @@ def test_sign_has_no_tangent_kernel():
 def test_explain_says_that_the_call_is_a_mean():
     rows = encoder_decoder().explain((2, 8, 8)).rows
     assert rows[-1].operation == "mean over positions"
+
+
+class Wide(nn.Module):
+    """Skip connections, pooling and up-sampling, so that windows of several sizes meet."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(2, 4, 3, padding=1)
+        self.second = nn.Conv2d(4, 4, 5, padding=2, dilation=1)
+        self.norm = nn.RMSNorm(4)
+        self.up = nn.ConvTranspose2d(4, 4, 4, 2, 1)
+        self.last = nn.Conv2d(4, 1, 3, padding=1)
+
+    def forward(self, x):
+        h = self.first(x)
+        h = h + self.second(torch.relu(h))
+        h = self.norm(h.movedim(1, -1)).movedim(-1, 1)
+        h = F.interpolate(F.avg_pool2d(torch.relu(h), 2), scale_factor=2, mode="bilinear")
+        return self.last(torch.relu(self.up(h)))
+
+
+@pytest.mark.parametrize("which", ["nngp", "ntk"])
+@pytest.mark.parametrize("at", [[(0, 0), (1, 2)], [(7, 9), (8, 8), (9, 10)], [(19, 23)], [(0, 23), (19, 0)]])
+def test_windows_of_a_deep_network(at, which):
+    x = normal(2, 2, 10, 12)
+    kernel = getattr(ntkit.infinite_width(Wide(), b_std=0.2), which)
+    rows, columns = torch.tensor(at).T
+    every = kernel.positions(x)[:, :, rows, columns][:, :, :, rows, columns]
+    torch.testing.assert_close(kernel.positions(x, at=at), every, rtol=1e-12, atol=1e-14)
+
+
+def test_a_window_needs_little_memory():
+    """All position pairs of images of 300 x 300 would take 65 GB; those around three pixels take little."""
+    net = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 1, 3, padding=1))
+    limit, x = ntkit.infinite_width(net), normal(1, 1, 300, 300)
+    at = [(150, 150), (151, 150), (151, 152)]
+    found = limit.ntk.positions(x, at=at)
+    small = limit.ntk.positions(x[:, :, 140:160, 140:160].contiguous(), at=[(i - 140, j - 140) for i, j in at])
+    torch.testing.assert_close(found, small, rtol=1e-13, atol=0)

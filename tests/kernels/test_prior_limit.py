@@ -140,3 +140,11 @@ class Skip(nn.Module):
 def test_data_read_otherwise_are_refused(before):
     with pytest.raises(InputError, match="reads the input itself, and nothing else does"):
         ntkit.infinite_width(Skip(before)).with_prior("stationary", (1, 5))
+
+
+def test_window_of_a_prior():
+    net = nn.Sequential(nn.Conv1d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv1d(4, 1, 3, padding=1))
+    limit, root = ntkit.infinite_width(net), normal(12, 12)
+    for prior in (limit.with_prior(root @ root.T), limit.with_prior("stationary", (1, 12))):
+        every = prior.ntk.positions()
+        torch.testing.assert_close(prior.ntk.positions(at=[5, 6]), every[5:7, 5:7], rtol=1e-13, atol=0)

@@ -2,7 +2,15 @@
 
 import inspect
 
-from tests.rules import test_activation_rules, test_affine, test_combine, test_input, test_normalize, test_positions
+from tests.rules import (
+    test_activation_rules,
+    test_affine,
+    test_combine,
+    test_input,
+    test_maps,
+    test_normalize,
+    test_positions,
+)
 
 from ntkit.testing import RuleConformance
 
@@ -16,5 +24,5 @@ def _cases(*modules):
     }
 
 
-LAYERS = _cases(test_affine, test_combine, test_input, test_normalize, test_positions)
+LAYERS = _cases(test_affine, test_combine, test_input, test_maps, test_normalize, test_positions)
 ACTIVATIONS = _cases(test_activation_rules)

@@ -232,8 +232,8 @@ class InfiniteWidth:
         >>> net = nn.Sequential(nn.Conv1d(1, 64, 3, padding=1, padding_mode="circular"), nn.ReLU(), nn.Conv1d(64, 1, 1))
         >>> prior = ntkit.infinite_width(net).with_prior("stationary", input_shape=(1, 4))
         >>> prior.nngp.positions(at=[0, 1]) * 300
-        tensor([[2.0000, 1.6864],
-                [1.6864, 2.0000]], dtype=torch.float64)
+        tensor([[2.0000, 1.5760],
+                [1.5760, 2.0000]], dtype=torch.float64)
         """
         positions = tuple(covariance.shape[: covariance.ndim // 2]) if isinstance(covariance, Tensor) else ()
         guesses = self._tracer.input_shapes(positions)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ntkit.common import available_bytes
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
-from ntkit.program import Node, Program, Reindex
+from ntkit.program import Node, Program, Reindex, cropped
 from ntkit.rules import pair_bytes
 
 __all__ = ["OutputPositions", "Positions", "output_positions"]
@@ -27,7 +27,8 @@ class OutputPositions:
     Attributes
     ----------
     program
-        Its last node has the rows and columns that the positions lie in, and no others.
+        Its last node has the rows and columns that the positions lie in, and no others; the nodes before it have only what
+        these read, where they are not computed whole.
     shape
         Of the output's positions as the module gives them, ``(m,)`` where m of them were chosen.
     picked
@@ -91,11 +92,15 @@ def output_positions(program: Program, at: Positions | None) -> OutputPositions:
         for axis in reversed(group):
             places[axis] = left % axes[axis]
             left = left // axes[axis]
+    spans = {axis: (int(place.min()), int(place.max()) + 1) for axis, place in places.items()}
+    program = cropped(program, [range(*spans[axis]) for axis in range(len(axes))])
+    places = {axis: place - spans[axis][0] for axis, place in places.items()}
     nodes = list(program.nodes)
     where = torch.zeros(len(chosen), dtype=torch.int64)
     for axis in (axis for group in program.layout for axis in group):
         index, inverse = places[axis].unique(return_inverse=True)
-        nodes.append(_selection(nodes, axis, index.tolist()))
+        if len(index) < nodes[-1].positions[axis]:
+            nodes.append(_selection(nodes, axis, index.tolist()))
         where = where * len(index) + inverse
     return OutputPositions(replace(program, nodes=tuple(nodes)), (len(chosen),), where)
 

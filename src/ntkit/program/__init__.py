@@ -4,6 +4,7 @@ from ._activation import Activation, Elementwise
 from ._affine import Conv, Dense, Gains, pad
 from ._attention import Attention, LogitSamples
 from ._combine import Concat, Constant, Product, Sum
+from ._crop import cropped
 from ._input import Input
 from ._maps import ConstantMap, DataMap
 from ._normalize import Normalize
@@ -50,6 +51,7 @@ __all__ = [
     "Table",
     "Values",
     "Weights",
+    "cropped",
     "entries",
     "pad",
 ]

@@ -57,11 +57,14 @@ class DataMap(Op):
         Index into ``Program.prefixes``, of what computes A(x), shape (n, ``size``, positions before).
     size
         Positions after the map.
+    transposed
+        Whether the prefix gives A(x)^T instead, shape (n, positions before, ``size``).
     """
 
     axis: int
     prefix: int
     size: int
+    transposed: bool = False
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return ((*keeps[: self.axis], Keep.ALL, *keeps[self.axis + 1 :]),)
@@ -70,9 +73,8 @@ class DataMap(Op):
         return "matrix of each input"
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
-        """Apply the matrices ``inputs[1]`` (n, ``size``, positions) to ``inputs[0]``."""
+        """Apply the matrices ``inputs[1]`` to ``inputs[0]``."""
         x, matrices = inputs
         dim = self.axis + 1
-        moved = x.movedim(dim, -1)
-        mapped = moved @ matrices.to(moved).mT.reshape(len(x), *(1,) * (moved.ndim - 3), *matrices.mT.shape[1:])
-        return mapped.movedim(-1, dim)
+        equation = "a...i,aiq->a...q" if self.transposed else "a...i,aqi->a...q"
+        return torch.einsum(equation, x.movedim(dim, -1), matrices.to(x)).movedim(-1, dim)

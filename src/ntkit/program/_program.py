@@ -117,7 +117,7 @@ class Program:
         return any(
             sum(not self.nodes[read].centred for read in node.inputs) > (isinstance(node.op, (Join, Sum)))
             for node in self.nodes
-            if isinstance(node.op, (Join, Sum, Normalize))
+            if isinstance(node.op, (Join, Sum)) or (isinstance(node.op, Normalize) and node.op.centres)
         )
 
 

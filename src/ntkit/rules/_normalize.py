@@ -1,4 +1,4 @@
-"""LayerNorm and GroupNorm in the limit: the statistics over infinitely many channels are constants of each input."""
+"""LayerNorm, GroupNorm and RMSNorm in the limit: the statistics over infinitely many channels are constants of each input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
 
     K' = (K - m m') / (s s') for centred channels m = 0; Theta' = Theta / (s s') + u v + 1, the last two terms for a
     trained affine weight and bias; u v, the product of the channel's own values, has mean K'. The gradients of m and s
-    vanish in the limit: each is a mean over all channels.
+    vanish in the limit: each is a mean over all channels. RMSNorm has m = 0 and v = K, whatever the channels' mean.
     """
     block, total = node.inputs
     centre1, scale1 = _statistics(op, total, ends.first)
@@ -50,7 +50,7 @@ def normalized_mean(op: Normalize, node: Node, moments: Moments) -> Tensor:
 
 def _statistics(op: Normalize, total: int, moments: Moments) -> tuple[Tensor | None, Tensor]:
     square = merge_mean(moments.variance[total], op.axes)
-    if total not in moments.mean:
+    if total not in moments.mean or not op.centres:
         return None, (square + op.eps).sqrt()
     centre = merge_mean(moments.mean[total], op.axes)
     return centre, (square - centre.square() + op.eps).sqrt()

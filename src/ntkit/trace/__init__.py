@@ -3,13 +3,16 @@
 from . import (  # noqa: F401  (fill the registry)
     _arithmetic,
     _attention,
+    _channels,
     _linear,
+    _matrix,
     _norm,
     _pool,
     _refusals,
     _shapes,
     _tokens,
     _transformer,
+    _transposed,
     _upsample,
 )
 from ._adapt import Adapted, Change, adapt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,6 +30,8 @@ from ntkit.program import (
     Weights,
 )
 
+from ._channel_sources import ChannelSources
+from ._info import Info
 from ._values import BATCH, CHANNEL, Block, Data, Field, Weight
 
 __all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains"]
@@ -52,30 +54,6 @@ class Refused(Exception):
     def __init__(self, reason: str, instead: str, then: Any = None) -> None:
         super().__init__(reason)
         self.reason, self.instead, self.then = reason, instead, then
-
-
-@dataclass(frozen=True)
-class Info:
-    """What is known of a node's value.
-
-    Attributes
-    ----------
-    gaussian
-        Whether its channels are Gaussian, so that an activation may follow.
-    why_not
-        What made them something else.
-    sources
-        The layers and activations whose own randomness it carries, not counting what passed through fresh weights
-        since: two values are independent when they share none.
-    affine
-        Whether it is a trained affine weight times something, channel by channel (``"whole"``), has a part that is
-        (``"part"``), or neither (``""``).
-    """
-
-    gaussian: bool
-    why_not: str
-    sources: frozenset[int]
-    affine: str = ""
 
 
 class Builder:
@@ -127,6 +105,7 @@ class Builder:
         self._prefixes: dict[object, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
         self._weights: dict[int, str] = {}
+        self._channel_sources = ChannelSources()
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -188,8 +167,9 @@ class Builder:
         """Give the source that stands for the node added next."""
         return frozenset({len(self.nodes)})
 
-    def part(self, node: int, start: int, stop: int) -> int:
-        """Add a node for a range of a node's channels; in the limit it is the node itself."""
+    def part(self, node: int, start: int, stop: int, width: int) -> int:
+        """Add a node for a range of a node's ``width`` channels; in the limit it is an independent copy of the node."""
+        sources = self._channel_sources.part(self.info, node, start, stop, width)
         info, own = self.info[node], self.nodes[node]
         index = self.add(
             Sum((1.0,)),
@@ -198,6 +178,7 @@ class Builder:
             gaussian=info.gaussian,
             why_not=info.why_not,
             centred=own.centred,
+            sources=sources,
             affine=info.affine,
             distinct=(start, stop),
         )

@@ -58,6 +58,7 @@ _FAMILIES = (
     "convolution",
     "pooling",
     "up-sampling",
+    "position maps",
     "normalisation",
     "attention",
     "tokens",

@@ -177,7 +177,9 @@ class Tracer:
                 module = copy_module(self.module).to(dtype)
                 batch = example.to(dtype).to(parameter.device)
                 with torch.no_grad(), self._guard:
-                    return module, batch, module(batch.clone())
+                    output = module(batch.clone())
+                _check_entries(output, batch)
+                return module, batch, output
             except WrongInput as error:
                 path = next((name for name, layer in module.named_modules() if layer is error.layer), "")
                 raise WrongShape(f"layer {path!r}: {error}") from error
@@ -221,6 +223,14 @@ class Tracer:
             )
         assert isinstance(reader.value, Field)
         return reader.builder.program(reader.value, positions)
+
+
+def _check_entries(output: Any, batch: Tensor) -> None:
+    if isinstance(output, Tensor) and output.numel() == 0:
+        raise WrongShape(
+            f"the module gives an output without entries, of shape {tuple(output.shape)}, for inputs of shape "
+            f"{tuple(batch.shape)}. Give inputs of the shape that it is written for."
+        )
 
 
 def _runs(module: nn.Module, x: Tensor) -> bool:
