@@ -44,7 +44,7 @@ def test_the_course_is_that_of_gradient_flow():
     cell = image_regression.Mapping("basic", False)
     run = image_regression.Run(SETTINGS, 0, None, None, lambda *_: None)
     shared = image_regression.prepare(run)
-    kernel = image_regression._kernel(shared, "basic", None)
+    kernel = image_regression._kernel(shared, shared.choices["basic"])
     top = float(torch.linalg.eigvalsh(kernel(shared.x))[-1])
     flow = ntkit.GradientFlow(kernel).fit(shared.x, shared.y)
     found = image_regression.compute(shared, cell)
