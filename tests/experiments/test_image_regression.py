@@ -64,3 +64,14 @@ def test_photographs():
 def test_bad_settings(change):
     with pytest.raises(InputError, match="photographs must be at least one, and side even"):
         image_regression.Settings(**change)
+
+
+@pytest.mark.slow
+def test_embeddings_gain_after_long_training():
+    pytest.importorskip("skimage")
+    settings = image_regression.Settings(photographs=("astronaut", "text", "coffee"), network_steps=0)
+    results = image_regression.run(settings)
+    last = {cell.name: torch.tensor(found.psnr[-1]) for cell, found in results.values.items()}
+    assert (last["basic"] >= last["none"] + 1).all()
+    assert (last["gaussian"] >= last["none"] + 2.5).all()
+    assert (last["positional, far too high"] < last["none"]).all()
