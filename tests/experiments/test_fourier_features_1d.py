@@ -16,7 +16,7 @@ def test_spectra_flatten_with_the_embedding_and_the_gain():
         for name in ("ReLU, first frequency", "ReLU, amplitudes j^-1", "ReLU, amplitudes j^-0")
     ]
     assert high[0] < high[1] < high[2]
-    assert found["sine, w 1, b 0"].eigenvalues[12] < found["sine, w 10, b 0"].eigenvalues[12]
+    assert found["sine, w 1, b 0"].eigenvalues[11] < found["sine, w 10, b 0"].eigenvalues[11]
     low, top = (found[name].learnt for name in ("ReLU, first frequency", "ReLU, amplitudes j^-0"))
     assert low < top == 17
     odd = found["sine, w 3, b 0"].eigenvalues[2::2]

@@ -44,7 +44,7 @@ def test_the_course_is_that_of_gradient_flow():
     cell = image_regression.Mapping("basic", False)
     run = image_regression.Run(SETTINGS, 0, None, None, lambda *_: None)
     shared = image_regression.prepare(run)
-    kernel = image_regression._kernel(shared, "basic", None)
+    kernel = image_regression._kernel(shared, shared.choices["basic"])
     top = float(torch.linalg.eigvalsh(kernel(shared.x))[-1])
     flow = ntkit.GradientFlow(kernel).fit(shared.x, shared.y)
     found = image_regression.compute(shared, cell)
@@ -64,3 +64,14 @@ def test_photographs():
 def test_bad_settings(change):
     with pytest.raises(InputError, match="photographs must be at least one, and side even"):
         image_regression.Settings(**change)
+
+
+@pytest.mark.slow
+def test_embeddings_gain_after_long_training():
+    pytest.importorskip("skimage")
+    settings = image_regression.Settings(photographs=("astronaut", "text", "coffee"), network_steps=0)
+    results = image_regression.run(settings)
+    last = {cell.name: torch.tensor(found.psnr[-1]) for cell, found in results.values.items()}
+    assert (last["basic"] >= last["none"] + 1).all()
+    assert (last["gaussian"] >= last["none"] + 2.5).all()
+    assert (last["positional, far too high"] < last["none"]).all()

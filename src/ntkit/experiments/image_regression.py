@@ -43,14 +43,14 @@ class Settings:
         Of the images; every second pixel along each axis is known.
     hidden
         Hidden layers of the networks.
-    b_std
-        Gain of their biases.
+    bias_gains
+        Gains of their biases to choose from, by pixels held out of the known ones.
     features
         Gaussian frequencies.
     levels
         Positional frequencies of each coordinate.
     gaussian_scales, positional_scales
-        To choose from, by pixels held out of the known ones.
+        To choose from in the same way.
     far_scale
         A positional scale far above the frequency of the grid.
     steps
@@ -63,11 +63,11 @@ class Settings:
     photographs: tuple[str, ...] = field(default_factory=default_photographs)
     side: int = 128
     hidden: int = 3
-    b_std: float = 1.0
+    bias_gains: tuple[float, ...] = (0.1, 1.0)
     features: int = 256
     levels: int = 8
-    gaussian_scales: tuple[float, ...] = (2.0, 4.0, 6.0, 8.0, 12.0)
-    positional_scales: tuple[float, ...] = (4.0, 8.0, 16.0, 32.0, 64.0)
+    gaussian_scales: tuple[float, ...] = (3.0, 5.0, 8.0)
+    positional_scales: tuple[float, ...] = (8.0, 16.0, 32.0)
     far_scale: float = 1024.0
     steps: tuple[float, ...] = (10.0, 100.0, 1e3, 1e4, 1e5)
     network_width: int = 128
@@ -110,7 +110,9 @@ class Regressed:
     Attributes
     ----------
     scale
-        Chosen on held-out known pixels; None where there was nothing to choose.
+        Of the embedding, chosen on held-out known pixels; None where there is none.
+    bias
+        Gain of the biases, chosen likewise.
     steps
         At which the PSNR was measured.
     psnr
@@ -124,11 +126,21 @@ class Regressed:
     """
 
     scale: float | None
+    bias: float
     steps: tuple[float, ...]
     psnr: tuple[tuple[float, ...], ...]
     converged: tuple[float, ...] | None
     eigenvalues: tuple[float, ...]
     ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A mapping with its scale and the gain of the biases behind it."""
+
+    name: str
+    scale: float | None
+    bias: float
 
 
 @dataclass(frozen=True)
@@ -138,6 +150,7 @@ class _Shared:
     y: Tensor
     x_test: Tensor
     y_test: Tensor
+    choices: dict[str, _Choice] = field(default_factory=dict)
 
 
 def cells(run: Run[Settings]) -> list[Mapping]:
@@ -147,7 +160,7 @@ def cells(run: Run[Settings]) -> list[Mapping]:
 
 
 def prepare(run: Run[Settings]) -> _Shared:
-    """Load the images and split their pixels."""
+    """Load the images, split their pixels, and choose scales and gains by a fifth of the known ones."""
     settings = run.settings
     side = settings.side
     images = torch.stack([photograph(name, side).reshape(-1) for name in settings.photographs], dim=1)
@@ -157,17 +170,21 @@ def prepare(run: Run[Settings]) -> _Shared:
     known[::2, ::2] = True
     chosen = known.reshape(-1)
     mean = images[chosen].mean(0)  # networks need not learn the mean grey
-    return _Shared(run, points[chosen], images[chosen] - mean, points[~chosen], images[~chosen] - mean)
+    shared = _Shared(run, points[chosen], images[chosen] - mean, points[~chosen], images[~chosen] - mean)
+    for number, name in enumerate(MAPPINGS, 1):
+        shared.choices[name] = _chosen(shared, name)
+        run.progress("choices", number, len(MAPPINGS))
+    return shared
 
 
 def compute(shared: _Shared, cell: Mapping) -> Regressed:
-    """Choose the scale and regress every image."""
-    scale = _chosen_scale(shared, cell.name)
-    return _train_network(shared, cell.name, scale) if cell.finite else _regress(shared, cell.name, scale)
+    """Regress every image by the exact kernel or by a network."""
+    choice = shared.choices[cell.name]
+    return _train_network(shared, choice) if cell.finite else _regress(shared, choice)
 
 
-def _regress(shared: _Shared, name: str, scale: float | None) -> Regressed:
-    settings, kernel = shared.run.settings, _kernel(shared, name, scale)
+def _regress(shared: _Shared, choice: _Choice) -> Regressed:
+    settings, kernel = shared.run.settings, _kernel(shared, choice)
     found = learning_times(kernel(shared.x), None, shared.y)
     values = found.eigenvalues
     cross = kernel(shared.x_test, shared.x) @ found.vectors
@@ -180,7 +197,8 @@ def _regress(shared: _Shared, name: str, scale: float | None) -> Regressed:
 
     ranks = np.unique(np.geomspace(1, len(values), _SHOWN).round().astype(int))
     return Regressed(
-        scale,
+        choice.scale,
+        choice.bias,
         settings.steps,
         tuple(psnr(steps / float(values[0])) for steps in settings.steps),
         psnr(math.inf),
@@ -189,12 +207,12 @@ def _regress(shared: _Shared, name: str, scale: float | None) -> Regressed:
     )
 
 
-def _train_network(shared: _Shared, name: str, scale: float | None) -> Regressed:
-    settings, width = shared.run.settings, shared.run.settings.network_width
-    embed, inputs = _embedding(shared, name, scale)
+def _train_network(shared: _Shared, choice: _Choice) -> Regressed:
+    settings, width, name = shared.run.settings, shared.run.settings.network_width, choice.name
+    embed, inputs = _embedding(shared, choice)
     body = _body(inputs, width, settings.hidden, len(settings.photographs), torch.float32)
     generator = torch.Generator().manual_seed(shared.run.seed + 2)
-    initialize(parametrize_ntk(body, b_std=settings.b_std), generator=generator)
+    initialize(parametrize_ntk(body, b_std=choice.bias), generator=generator)
     x, y, x_test = (
         embed(_inputs(name, shared.x)).float(),
         shared.y.float(),
@@ -212,32 +230,33 @@ def _train_network(shared: _Shared, name: str, scale: float | None) -> Regressed
             with torch.no_grad():
                 rows.append(_psnr(body(x_test).double(), shared.y_test))
         shared.run.progress(f"network, {name}", step, settings.network_steps)
-    return Regressed(scale, tuple(measured), tuple(rows), None, (), ())
+    return Regressed(choice.scale, choice.bias, tuple(measured), tuple(rows), None, (), ())
 
 
-def _chosen_scale(shared: _Shared, name: str) -> float | None:
-    """Choose the scale by a fifth of the known pixels, for a ridge that stops where the last step does."""
+def _chosen(shared: _Shared, name: str) -> _Choice:
+    """Choose scale and gain by a fifth of the known pixels, for a ridge that stops where the last step does."""
     settings = shared.run.settings
-    if name in ("none", "basic"):
-        return None
-    if name == "positional, far too high":
-        return settings.far_scale
-    scales = settings.gaussian_scales if name == "gaussian" else settings.positional_scales
+    scales: tuple[float | None, ...] = {
+        "positional": settings.positional_scales,
+        "gaussian": settings.gaussian_scales,
+        "positional, far too high": (settings.far_scale,),
+    }.get(name, (None,))
     order = torch.randperm(len(shared.x), generator=torch.Generator().manual_seed(shared.run.seed + 1))
     held, used = order[: len(order) // 5], order[len(order) // 5 :]
+    choices = [_Choice(name, scale, bias) for scale in scales for bias in settings.bias_gains]
     scores = []
-    for scale in scales:
-        kernel = _kernel(shared, name, scale)
+    for choice in choices:
+        kernel = _kernel(shared, choice)
         gram = kernel(shared.x[used])
         # The mean of the row sums is close to the largest eigenvalue, whose vector is nearly constant.
         gram.diagonal().add_(float(gram.sum() / len(gram)) / settings.steps[-1])
         weights = torch.cholesky_solve(shared.y[used], torch.linalg.cholesky(gram))
         scores.append(float(np.mean(_psnr(kernel(shared.x[held], shared.x[used]) @ weights, shared.y[held]))))
-    return scales[int(np.argmax(scores))]
+    return choices[int(np.argmax(scores))]
 
 
-def _embedding(shared: _Shared, name: str, scale: float | None) -> tuple[nn.Module, int]:
-    settings = shared.run.settings
+def _embedding(shared: _Shared, choice: _Choice) -> tuple[nn.Module, int]:
+    settings, name, scale = shared.run.settings, choice.name, choice.scale
     if name == "none":
         return nn.Identity(), 2
     if name == "gaussian":
@@ -279,11 +298,10 @@ class _OfCoordinates(Kernel):
         return self.kernel.diag(_inputs(self.name, x))
 
 
-def _kernel(shared: _Shared, name: str, scale: float | None) -> Kernel:
-    settings = shared.run.settings
-    embed, inputs = _embedding(shared, name, scale)
-    net = nn.Sequential(embed, _body(inputs, 1, settings.hidden, 1, torch.float64))
-    return _OfCoordinates(infinite_width(net, b_std=settings.b_std).ntk, name)
+def _kernel(shared: _Shared, choice: _Choice) -> Kernel:
+    embed, inputs = _embedding(shared, choice)
+    net = nn.Sequential(embed, _body(inputs, 1, shared.run.settings.hidden, 1, torch.float64))
+    return _OfCoordinates(infinite_width(net, b_std=choice.bias).ntk, choice.name)
 
 
 def _psnr(found: Tensor, expected: Tensor) -> tuple[float, ...]:
@@ -303,9 +321,13 @@ def report(results: Results[Settings, Mapping, Regressed]) -> Report:
             assert found.converged is not None
             chosen = "–" if found.scale is None else f"{found.scale:g}"
             values = [f"{row[number]:.2f}" for row in found.psnr]
-            rows.append([name, chosen, *values, f"{found.converged[number]:.2f}"])
+            rows.append([name, chosen, f"{found.bias:g}", *values, f"{found.converged[number]:.2f}"])
         parts.append(
-            Table(["kernel", "scale", *(f"{s:g} steps" for s in settings.steps), "to the end"], rows, f"{image}: dB")
+            Table(
+                ["kernel", "scale", "b_std", *(f"{s:g} steps" for s in settings.steps), "to the end"],
+                rows,
+                f"{image}: dB",
+            )
         )
     figure = new_figure(11, 4.4)
     left, right = figure.subplots(1, 2)
@@ -340,8 +362,8 @@ def report(results: Results[Settings, Mapping, Regressed]) -> Report:
     return Report(
         "Photographs from the coordinates of their pixels",
         f"Grey photographs of {settings.side} x {settings.side} pixels, every second one along each axis known; tangent kernels "
-        f"of {settings.hidden} hidden ReLU layers, and networks. The error is that of the unknown pixels; scales are chosen on a "
-        "fifth of the known ones.",
+        f"of {settings.hidden} hidden ReLU layers, and networks. The error is that of the unknown pixels; scales and gains of "
+        "biases are chosen on a fifth of the known ones.",
         sections,
     )
 
