@@ -31,6 +31,7 @@ html_theme_options = {
 }
 html_math_renderer = "mathml"
 html_copy_source = False
+html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 myst_enable_extensions = ["dollarmath"]

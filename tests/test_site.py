@@ -83,6 +83,12 @@ def test_report_of_an_experiment(report, width):
     check(report, width)
 
 
+@pytest.mark.slow
+def test_report_of_the_demo(tmp_path):
+    assert find("digits").main(["--quick", "--output", str(tmp_path / "demo.html")]) == 0
+    check(tmp_path / "demo.html", 1200)
+
+
 @pytest.mark.skipif(not SITE.exists(), reason="the site is not built: make docs")
 @pytest.mark.parametrize("page", PAGES)
 def test_page_of_the_site(page):

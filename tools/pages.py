@@ -102,6 +102,26 @@ def _number(value: float | None) -> str:
     return text if "e" not in text else f"{value:.7f}"
 
 
+def draw_history() -> None:
+    """Draw the ratios of all records, in the order of the records."""
+    import matplotlib as mpl
+
+    from ntkit.plots import new_figure
+
+    records = [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
+    figure = new_figure(8, 4)
+    axes = figure.subplots()
+    for name, label in LABELS.items():
+        ratios = [record["ratios"].get(name, {}).get("float32", float("nan")) for record in records]
+        axes.plot(range(len(records)), ratios, "o-", label=label)
+    axes.set_xticks(range(len(records)), [record["commit"][:8] for record in records], rotation=45)
+    axes.set_yscale("log")
+    axes.set_ylabel("times as fast, float32")
+    axes.legend(frameon=False, fontsize="x-small", bbox_to_anchor=(1, 1))
+    with mpl.rc_context({"svg.hashsalt": "ntkit"}):  # the same records give the same bytes
+        figure.savefig(ROOT / "docs/images/benchmarks.svg", metadata={"Date": None})
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"speed": speed},
     "docs/layers.md": {"supported layers": ntkit.supported_layers},
@@ -124,6 +144,7 @@ def current(page: str, text: str) -> str:
 
 def main() -> None:
     """Write every page anew."""
+    draw_history()
     for page in PARTS:
         path = ROOT / page
         path.write_text(current(page, path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -45,7 +45,8 @@ def test_quick_run(module, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count("<img alt=") >= 1 and "Beside the paper" in page
     rows = (tmp_path / "results.csv").read_text(encoding="utf-8").splitlines()
-    assert len(rows) > 1 and all(row.rsplit(",", 1)[1] for row in rows)
+    assert len(rows) > 1
+    assert {row.rsplit(",", 1)[1] for row in rows[1:]} <= {"nothing asked", "other settings"}, "too small for a verdict"
     # The numbers are in the folder: nothing is computed again.
     before = (tmp_path / "results.json").read_bytes()
     written = (tmp_path / "cells.jsonl").read_bytes()
