@@ -2,7 +2,7 @@
 
 from ntkit.common import Elementary
 
-from ._initialize import check_generator, initialize, seeded
+from ._initialize import initialize, seeded
 from ._monte_carlo import Estimate, MonteCarlo, MonteCarloKernel, monte_carlo
 from ._parametrize import parametrize_ntk, remove_ntk
 from ._taylor import linearize, taylor
@@ -19,7 +19,6 @@ __all__ = [
     "Schedule",
     "TrainState",
     "Trajectory",
-    "check_generator",
     "initialize",
     "linearize",
     "monte_carlo",
