@@ -6,6 +6,8 @@ read; then the two batches are paired (:func:`covariance`). Both run the same ru
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -30,7 +32,7 @@ from ntkit.program import (
     Sum,
 )
 
-from ._affine import conv, dense
+from ._affine import conv, dense, pads_zeros
 from ._combine import combined_mean, concat, product, total
 from ._covariance import Covariance, Ends, Moments
 from ._gain_dual import gain_dual
@@ -45,9 +47,9 @@ from ._positions import (
     split,
     split_values,
 )
-from .expectations import dual, mean
+from .expectations import dual, dual_difference, mean
 
-__all__ = ["covariance", "moments", "read_data", "self_covariance"]
+__all__ = ["covariance", "moments", "read_data", "read_variance", "self_covariance"]
 
 
 def compute_dtype(device: torch.device) -> torch.dtype:
@@ -100,16 +102,17 @@ def covariance(
 
 def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: bool) -> Covariance | None:
     last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
-    read_variance = {node.inputs[-1] for node in program.nodes if isinstance(node.op, (Elementwise, Normalize))}
+    variances_read = read_variance(program)
+    carry = _before_nonlinear(program)
     values: dict[int, Covariance] = {}
     for index, node in enumerate(program.nodes):
         kept = keeps[index]
         if kept is not None:
             needs = zip(node.inputs, node.op.needs(kept), strict=True)
             inputs = tuple(values[read].restrict(needed) for read, needed in needs if needed is not None)
-            values[index] = _apply(index, node, inputs, kept, ends, ntk)
+            values[index] = _apply(node, inputs, kept, ends, ntk, carry[index])
         if ends.pair_dims == 1:
-            if index in read_variance:
+            if index in variances_read and index in values:
                 same = values[index].restrict(tuple(type(keep).SAME for keep in values[index].keeps))
                 ends.first.variance[index] = same.nngp.contiguous()  # not a view of all position pairs
             if program.means_needed and not node.centred:
@@ -123,16 +126,38 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
     return None if result is None else result.settled()
 
 
-def _apply(index: int, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends, ntk: bool) -> Covariance:
+def read_variance(program: Program) -> set[int]:
+    """Find the nodes whose variances some rule reads."""
+    read = set()
+    for node in program.nodes:
+        if isinstance(node.op, (Elementwise, Normalize)):
+            read |= set(node.inputs)
+        elif isinstance(node.op, Conv) and pads_zeros(node.op):
+            read.add(node.inputs[0])
+    return read
+
+
+def _before_nonlinear(program: Program) -> list[bool]:
+    """Tell for each node whether something nonlinear follows, which reads H."""
+    found = [False] * len(program.nodes)
+    for index in reversed(range(len(found))):
+        node = program.nodes[index]
+        if found[index] or isinstance(node.op, (Elementwise, Normalize)):
+            for read in node.inputs:
+                found[read] = True
+    return found
+
+
+def _apply(node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends, ntk: bool, carry: bool) -> Covariance:
     match node.op:
         case Input() as op:
-            return input_covariance(op, keeps, ends)
+            result = input_covariance(op, keeps, ends)
         case Dense() as op:
             result = dense(op, inputs[0])
         case Conv() as op:
-            result = conv(op, inputs[0])
+            result = conv(op, node, inputs[0], ends)
         case Elementwise() as op:
-            result = _elementwise(op, node.inputs[0], inputs[0], ends)
+            result = _elementwise(op, node.inputs[0], inputs[0], ends, carry)
         case Contract() as op:
             result = contract(op, inputs[0], keeps)
         case PositionMap() as op:
@@ -151,20 +176,24 @@ def _apply(index: int, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps,
             result = concat(op, inputs)
         case Constant() as op:
             like = next(iter(ends.first.data.values()))
-            result = Covariance(like.new_full((1,) * (ends.pair_dims + sum(keeps)), op.value**2), None, keeps)
+            k = like.new_full((1,) * (ends.pair_dims + sum(keeps)), op.value**2)
+            result = Covariance(k, None, keeps, h=torch.zeros_like(k))
         case op:
             raise AssertionError(f"no rule for {op}")
-    return result if ntk else Covariance(result.nngp, None, result.keeps)
+    if not ntk:
+        result = replace(result, ntk=None, affine=None)
+    return result if carry else replace(result, h=None)
 
 
-def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends) -> Covariance:
+def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends, carry: bool) -> Covariance:
     q1, q2 = ends.spread(ends.first.variance[read], ends.second.variance[read], x.keeps)
-    nngp, derivative = dual(op.phi, x.nngp, q1, q2, tangent=x.ntk is not None)
+    nngp, derivative = dual(op.phi, x.nngp, q1, q2, tangent=x.ntk is not None, h=x.h)
+    h = dual_difference(op.phi, x.nngp, q1, q2, x.h) if carry and x.h is not None else None
     ntk = None if x.ntk is None or derivative is None else x.ntk * derivative
     if x.affine is not None:
         own = x.affine * gain_dual(op.phi, x.nngp, q1, q2)
         ntk = own if ntk is None else ntk + own
-    return Covariance(nngp, ntk, x.keeps)
+    return Covariance(nngp, ntk, x.keeps, h=h)
 
 
 def _mean(node: Node, known: Moments) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ntkit.program import Node, Normalize
@@ -29,6 +30,7 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
         m1, m2 = ends.spread(centre1, centre2, x.keeps)
         b1, b2 = (0.0, 0.0) if means is None else means
         k = k - b1 * m2 - m1 * b2 + m1 * m2
+    h = _normalized_h(x.h, s1, s2, ends.variances(block, x.keeps)) if x.h is not None and centre1 is None else None
     k = k / (s1 * s2)
     ntk = None if x.ntk is None else x.ntk / (s1 * s2)
     mask = diagonal_mask(x, op.affine_axes)
@@ -37,7 +39,18 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
     affine = x.affine  # of a normalisation before this one; divided by s s', as u v are
     if op.weight_trained:
         affine = mask if affine is None else affine + mask
-    return Covariance(k, ntk, x.keeps, affine)
+    return Covariance(k, ntk, x.keeps, affine, h)
+
+
+def _normalized_h(h: Tensor, s1: Tensor, s2: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
+    """H' = H / (s s') + (1 / s - 1 / s') (q / s - q' / s') / 2 of centred channels."""
+    if variances is None:
+        return None
+    q1, q2 = variances
+    scaled = h / (s1 * s2)
+    h = scaled + (1 / s1 - 1 / s2) * (q1 / s1 - q2 / s2) / 2
+    # H of inputs that differ by a factor alone is zero but for rounding.
+    return torch.where(h.detach() > 8 * torch.finfo(h.dtype).eps * scaled.detach(), h, h - h.detach())
 
 
 def normalized_mean(op: Normalize, node: Node, moments: Moments) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ntkit.program import Elementwise, Keeps, Program, entries
 
 from ._covariance import Covariance, Moments
-from ._engine import covariance, moments, read_data, self_covariance
+from ._engine import covariance, moments, read_data, read_variance, self_covariance
 
 __all__ = ["BYTE_BUDGET", "Kernels", "Progress", "diag", "gram", "pair_bytes"]
 
@@ -84,11 +84,11 @@ def pair_bytes(program: Program, keeps: tuple[Keeps | None, ...], ntk: bool) -> 
     """Estimate the memory that one pair of inputs takes while the program runs."""
     last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
     counts = [entries(node.positions, kept) for node, kept in zip(program.nodes, keeps, strict=True)]
-    kept_tensors = 2 if ntk else 1
+    kept_tensors = 3 if ntk else 2  # K, H and Theta
     peak, live = 1, 0
     for index, node in enumerate(program.nodes):
         largest = max([counts[index], *(counts[read] for read in node.inputs)])
-        temporaries = 8 if isinstance(node.op, Elementwise) else 3  # counted in the rules
+        temporaries = 12 if isinstance(node.op, Elementwise) else 3  # counted in the rules
         peak = max(peak, kept_tensors * (live + counts[index]) + temporaries * largest)
         live += counts[index] - sum(counts[read] for read in set(node.inputs) if last_use[read] == index)
     return peak * torch.finfo(torch.float64).bits // 8
@@ -96,8 +96,7 @@ def pair_bytes(program: Program, keeps: tuple[Keeps | None, ...], ntk: bool) -> 
 
 def _stored_bytes(program: Program) -> int:
     """Count the bytes of one input's variances that are kept for the whole computation."""
-    reads = (program.nodes[node.inputs[0]] for node in program.nodes if isinstance(node.op, Elementwise))
-    return 8 * sum(math.prod(node.positions) for node in reads)
+    return 8 * sum(math.prod(program.nodes[read].positions) for read in read_variance(program))
 
 
 def _blockwise_moments(program: Program, data: Moments, rows: range, block: int) -> Moments:
