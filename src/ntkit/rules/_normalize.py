@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ntkit.program import Node, Normalize
 
 from ._covariance import Covariance, Ends, Moments, diagonal_mask
 from ._positions import merge_mean
+from .expectations import half_apart, safe_sqrt
 
 __all__ = ["normalize", "normalized_mean"]
 
@@ -43,14 +43,15 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
 
 
 def _normalized_h(h: Tensor, s1: Tensor, s2: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
-    """H' = H / (s s') + (1 / s - 1 / s') (q / s - q' / s') / 2 of centred channels."""
+    """H' = A / (s s') + (d / s - d' / s')^2 / 2 of centred channels, with deviations d and A = d d' - K = H - (d - d')^2 / 2.
+
+    Dividing A loses nothing; H' as a difference of H and terms of its size would.
+    """
     if variances is None:
         return None
-    q1, q2 = variances
-    scaled = h / (s1 * s2)
-    h = scaled + (1 / s1 - 1 / s2) * (q1 / s1 - q2 / s2) / 2
-    # H of inputs that differ by a factor alone is zero but for rounding.
-    return torch.where(h.detach() > 8 * torch.finfo(h.dtype).eps * scaled.detach(), h, h - h.detach())
+    d1, d2 = (safe_sqrt(q) for q in variances)
+    apart, _ = half_apart(h, d1, d2)
+    return apart / (s1 * s2) + (d1 / s1 - d2 / s2) ** 2 / 2
 
 
 def normalized_mean(op: Normalize, node: Node, moments: Moments) -> Tensor:

@@ -2,6 +2,7 @@
 
 from ._closed_forms import odd_factorial
 from ._dual import dual, dual_difference, mean
+from ._pair import half_apart, safe_sqrt
 from ._quadrature import evaluate
 
-__all__ = ["dual", "dual_difference", "evaluate", "mean", "odd_factorial"]
+__all__ = ["dual", "dual_difference", "evaluate", "half_apart", "mean", "odd_factorial", "safe_sqrt"]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ntkit.common import differentiated
 
-__all__ = ["Pair", "safe_sqrt"]
+__all__ = ["Pair", "half_apart", "safe_sqrt"]
 
 # Variances below this (standard deviation 1e-15) are taken as zero by rules that divide by a deviation.
 _SMALLEST = 2.0**-100
@@ -23,6 +23,16 @@ def safe_sqrt(x: Tensor) -> Tensor:
     """Square root of x >= 0 whose derivative at 0 is 0 instead of infinity."""
     positive = x > 0
     return torch.where(positive, torch.sqrt(torch.where(positive, x, 1.0)), 0.0)
+
+
+def half_apart(h: Tensor, s1: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
+    """Give s1 s2 - k = h - (s1 - s2)^2 / 2, and where it is known; elsewhere it is zero, with its derivative.
+
+    Of inputs that differ by a factor alone it is zero but for the rounding of s1 and s2.
+    """
+    apart = h - (s1 - s2) ** 2 / 2
+    known = apart.detach() > 4 * torch.finfo(h.dtype).eps * ((s1 - s2).abs() * (s1 + s2)).detach()
+    return torch.where(known, apart, 0.0).detach() + (apart - apart.detach()), known
 
 
 class Pair:
@@ -58,11 +68,8 @@ class Pair:
         near = raw.detach().abs() >= 1 - 8 * eps
         rho, gap = raw, 1 - raw.abs()
         if h is not None:
-            s1, s2 = safe_sqrt(self.v1), safe_sqrt(self.v2)
             close = self._nonzero & (raw.detach() > _CLOSE)
-            apart = h - (s1 - s2) ** 2 / 2
-            # Of inputs that differ by a factor alone it is zero but for the rounding of s1 and s2.
-            known = apart.detach() > 4 * eps * ((s1 - s2).abs() * (s1 + s2)).detach()
+            apart, known = half_apart(h, safe_sqrt(self.v1), safe_sqrt(self.v2))
             near = torch.where(close, ~known, near)
             gap = torch.where(close, apart / torch.where(self._nonzero, self.product, 1.0), gap)
             rho = torch.where(close, 1 - gap, raw)
