@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +30,7 @@ _MOST_BYTES = 256 << 20  # of own data and data, where rows are long
 _PART_NUMBERS = 1 << 22  # numbers of inputs that are read at a time, so that copies of them take little memory
 _PRODUCT_COLUMNS = 5120  # vectors at a time
 _TILE = 512  # side of every matrix product: libraries often round the edges of other shapes differently
+_NORM_RATIO = 2.0**16  # of deviations that are normalised: K / (s s') made of H has lost log2 of it of its 52 bits
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 TapeKind = Literal["between", "own", "diag"]
@@ -36,7 +38,7 @@ TapeKind = Literal["between", "own", "diag"]
 
 
 class BeyondRange(Exception):
-    """Some input has variances beyond the range of this version of the activations."""
+    """Some input has variances beyond the range of this version of the activations, or of the normalisations."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,10 @@ class Runner:
         step = _rows_at_a_time(plan, size)
         if plan.batch > 1:
             step = min(max(_TILE, step // _TILE * _TILE), _PRODUCT_COLUMNS)
+        scales: dict[int, tuple[float, float]] = {}
         for own2 in _ranges(len(columns), step):
             second = self._read(columns[own2.start : own2.stop], dtype)
+            self._check_scales(second, scales)
             row_step = max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
             if plan.batch > 1:
                 fitting = _PRODUCT_BYTES // (size * len(plan.inputs) * _whole(len(own2)))
@@ -106,6 +110,7 @@ class Runner:
                     first = second.rows(own1.start - own2.start, own1.stop - own2.start)
                 else:
                     first = self._read(x1[own1.start : own1.stop], dtype)
+                    self._check_scales(first, scales)
                 upper = x2 is None and own1.stop > own2.start
                 targets = [
                     None if matrix is None else matrix[own1.start : own1.stop, own2.start : own2.stop] for matrix in out
@@ -164,6 +169,17 @@ class Runner:
             rows = slice(part.start, part.stop)
             self._alone(plan, x[rows], data[rows], own[rows])
         return _Batch(data, own, plan.data_sizes if plan.batch > 1 else ())
+
+    def _check_scales(self, batch: _Batch, scales: dict[int, tuple[float, float]]) -> None:
+        """Refuse deviations of very different size before a normalisation: H, which their larger one dominates, has lost K."""
+        for (own, index), start in self.network.own.items():
+            if own == _core.Own.SCALE:
+                count = prod(self.network.program.nodes[index].positions)
+                found = batch.own[:, start : start + count]
+                low, high = scales.get(index, (np.inf, 0.0))
+                scales[index] = low, high = min(low, float(found.min())), max(high, float(found.max()))
+                if high > _NORM_RATIO * low:
+                    raise BeyondRange
 
     def _alone(
         self, plan: TapePlan, x: Tensor, data: NDArray[Any] | None, own: NDArray[Any]
