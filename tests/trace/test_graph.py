@@ -114,9 +114,9 @@ from torch import nn
 class Token(nn.Module):
     def __init__(self):
         super().__init__()
-        self.fc, self.head, self.cls = nn.Linear(3, 8), nn.Linear(8, 2), nn.Parameter(torch.zeros(1, 1, 8))
+        self.fc, self.head, self.cls = nn.Linear(3, 8), nn.Linear(16, 2), nn.Parameter(torch.zeros(1, 1, 8))
     def forward(self, x):
-        h = torch.cat([self.cls.expand(len(x), -1, -1), self.fc(x)], 1)
+        h = torch.cat([self.cls.expand(len(x), 4, -1), self.fc(x)], 2)
         return self.head(torch.relu(h)[:, 0])
 class Mixed(nn.Module):
     def __init__(self):

@@ -57,4 +57,5 @@ def sampling_error(program: Program, x1: Tensor, x2: Tensor | None, ntk: bool) -
         found = gram(replace(program, nodes=nodes), x1, x2, ntk=ntk, nngp=not ntk)
         kernels.append(found.ntk if ntk else found.nngp)
     stacked = torch.stack([kernel for kernel in kernels if kernel is not None])
-    return stacked.std(0) / number**0.5
+    error: Tensor = stacked.std(0) / number**0.5
+    return error

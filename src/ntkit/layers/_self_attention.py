@@ -89,6 +89,9 @@ class SelfAttention(nn.Module):
     torch.Size([2, 2])
     """
 
+    mask: Tensor | None
+    position_root: Tensor | None
+
     def __init__(
         self,
         channels: int,
@@ -151,7 +154,8 @@ class SelfAttention(nn.Module):
         located = h
         if self.position is not None:
             self._check_tokens("positions", self.position.shape[0], h.shape[1])
-            located = h + self.position_root @ self.position
+            assert self.position_root is not None
+            located = h + self.position_root.to(self.position.dtype) @ self.position
         queries = self.query(located).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         keys = queries
         if self.key is not None:
@@ -168,9 +172,8 @@ class SelfAttention(nn.Module):
             return torch.ones(tokens, tokens, dtype=torch.bool, device=self.out.weight.device).triu(1)
         if self.mask is None:
             return None
-        mask: Tensor = self.mask
-        self._check_tokens("mask", len(mask), tokens)
-        return mask
+        self._check_tokens("mask", len(self.mask), tokens)
+        return self.mask
 
     def _weights(self, logits: Tensor) -> Tensor:
         hidden = self.hidden(logits.shape[-1])
@@ -252,4 +255,5 @@ def _root(covariance: object) -> Tensor:
             "positions must be symmetric and positive semidefinite, as a covariance is. Got a matrix that is not symmetric, or "
             f"whose smallest eigenvalue is {float(values.min()):.3g}."
         )
-    return (vectors * values.clamp_min(0.0).sqrt()).to(r.dtype)
+    root: Tensor = (vectors * values.clamp_min(0.0).sqrt()).to(r.dtype)
+    return root

@@ -58,9 +58,11 @@ def attention(op: Attention, node: Node, inputs: tuple[Covariance, ...], keeps: 
     if op.scaling == "linear":
         nngp, ntk = _constant_logits(op, node, Tokens.of(inputs[-1]), ends, same)
     elif op.linear_in_logits:
-        nngp, ntk = _identity(op, *(Tokens.of(x) for x in inputs), same=same)
+        q, k, v = map(Tokens.of, inputs)
+        nngp, ntk = _identity(op, q, k, v, same)
     else:
-        nngp, ntk = _elementwise(op, node, *(Tokens.of(x) for x in inputs), ends=ends, same=same)
+        q, k, v = map(Tokens.of, inputs)
+        nngp, ntk = _elementwise(op, node, q, k, v, ends, same)
     return restored(nngp, ntk, node.positions, keeps, same)
 
 

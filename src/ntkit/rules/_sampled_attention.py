@@ -44,8 +44,8 @@ def sampled_attention(
     first, second = [o[:, None] for o in owns[0]], [o[None] for o in owns[1]]
     # The factor of a pair begins with its first input, so both orders are averaged: K(x, x') is K(x', x) transposed.
     there = _mean(op, _joint_weights(op, first, [q.nngp, k.nngp], second), q, k, v, same)
-    turned = [part.transposed for part in (q, k, v)]
-    back = _mean(op, _joint_weights(op, second, [turned[0].nngp, turned[1].nngp], first), *turned, same)
+    tq, tk, tv = (part.transposed for part in (q, k, v))
+    back = _mean(op, _joint_weights(op, second, [tq.nngp, tk.nngp], first), tq, tk, tv, same)
     nngp = (there[0] + back[0].mT) / 2
     ntk = None if there[1] is None or back[1] is None else (there[1] + back[1].mT) / 2
     return restored(nngp, ntk, node.positions, keeps, same)

@@ -90,7 +90,8 @@ def table_mean(op: Table, node: Node, like: Tensor) -> Tensor | None:
     """Give the channels' mean, shape (n, *positions)."""
     if op.mean is None:
         return None
-    return op.mean.to(like).unflatten(0, node.positions).expand(len(like), *node.positions)
+    mean: Tensor = op.mean.to(like).reshape(node.positions)
+    return mean.expand(len(like), *node.positions)
 
 
 def joined_mean(op: Join, node: Node, known: Moments, like: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def adapt(module: nn.Module, input_shape: Sequence[int] | None = None, *, norm: 
     - Dropout and stochastic depth are off, as in evaluation. A trained factor per channel (layer scale) is left out.
 
     Everything else stays, depthwise convolutions on hidden channels included. What has neither a limit nor a near relative
-    (instance norm, squeeze-and-excitation, softmax attention, class tokens) is listed in ``obstacles`` with the reason.
+    (instance norm, softmax attention, which ``attention_samples`` gives a limit) is listed in ``obstacles`` with the reason.
     The changed module is another network: use its kernel as that of a similar architecture, not of the module given.
 
     Parameters

@@ -107,7 +107,7 @@ def self_attention(
         name = getattr(mechanism.function, "__name__", "function")
         phi = Activation("quadrature", function=mechanism.function, kinks=mechanism.kinks, label=name)
     else:
-        phi = _MECHANISMS[mechanism]  # type: ignore[assignment]
+        phi = _MECHANISMS[mechanism]
     hidden = layer.hidden(math.prod(x.positions))
     mask = (
         None if hidden is None else torch.zeros(hidden.shape, dtype=torch.float64).masked_fill(hidden.cpu(), -math.inf)
@@ -126,6 +126,7 @@ def _located(builder: Builder, x: Field, layer: SelfAttention, position: Weight)
     """Add the node of the tokens with their positional embeddings L omega, whose covariance is L L^T."""
     builder.claim("positional embeddings", position)
     builder.random.append((position, 1.0))
+    assert layer.position_root is not None
     root: Tensor = layer.position_root.detach().to(torch.float64).cpu()
     covariance = root @ root.T
     node = builder.join(x)

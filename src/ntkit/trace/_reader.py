@@ -263,7 +263,8 @@ class Reader:
             layer = self.graph.get_submodule(str(node.target))
             assert isinstance(layer, nn.Embedding)
             weight = next(weight for weight in value.weights if weight.path == f"{node.target}.weight")
-            return nn.functional.embedding(args[0], read(weight), layer.padding_idx)
+            index: Any = args[0]
+            return nn.functional.embedding(index, read(weight), layer.padding_idx)
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         assert callable(node.target)

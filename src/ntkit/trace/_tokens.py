@@ -35,7 +35,7 @@ def table_like(builder: Builder, value: Weight | Computed, field: Field, cat_dim
     shape = (1,) * (len(field.dims) - tensor.ndim) + tuple(tensor.shape)
     batch = next(dim for dim, atoms in enumerate(field.dims) if BATCH in atoms)
     mismatch = Refused(
-        f"a parameter of shape {tuple(tensor.shape)} meets a random value of shape {field.shape}",
+        f"a trained parameter of shape {tuple(tensor.shape)} meets a random value of shape {field.shape}",
         "give it one vector for each token, shape (tokens, channels)",
         field,
     )
@@ -154,6 +154,8 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
                 )
     infos = [builder.info[node] for node in nodes]
     why = next((info.why_not for info in infos if not info.gaussian), "")
+    if any(_vanishes(builder, node) for node in nodes):
+        why = why or "some of its tokens are a parameter of zeros, where an activation has no derivative in the limit"
     sizes = tuple(part.positions[axis] for part in parts)
     positions = (*first.positions[:axis], sum(sizes), *first.positions[axis + 1 :])
     node = builder.add(
@@ -166,6 +168,11 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
         affine="part" if any(info.affine for info in infos) else "",
     )
     return replace(first, blocks=(replace(first.blocks[0], node=node),), positions=positions)
+
+
+def _vanishes(builder: Builder, node: int) -> bool:
+    op = builder.nodes[node].op
+    return isinstance(op, Table) and not bool(op.covariance.any())
 
 
 def _one_axis(builder: Builder, field: Field, dim: int) -> Field:

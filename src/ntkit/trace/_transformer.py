@@ -49,7 +49,8 @@ def encoder_layer(
             hidden = linear(builder, x, **layer_parameters(layer.linear1, inside + "linear1"))
         hidden = _activation(layer.activation)(builder, hidden)
         with _at(builder, inside + "linear2"):
-            return linear(builder, hidden, **layer_parameters(layer.linear2, inside + "linear2"))
+            result: Field = linear(builder, hidden, **layer_parameters(layer.linear2, inside + "linear2"))
+        return result
 
     def norm(x: Any, name: str) -> Field:
         with _at(builder, inside + name):
@@ -57,7 +58,8 @@ def encoder_layer(
 
     if layer.norm_first:
         x = add(builder, src, attend(norm(src, "norm1")))
-        return add(builder, x, feed_forward(norm(x, "norm2")))
+        total: Field = add(builder, x, feed_forward(norm(x, "norm2")))
+        return total
     x = norm(add(builder, src, attend(src)), "norm1")
     return norm(add(builder, x, feed_forward(x)), "norm2")
 
@@ -115,7 +117,8 @@ def _norm(builder: Builder, x: Any, layer: nn.Module, path: str) -> Field:
     if known.kind is nn.LayerNorm:
         assert isinstance(layer, nn.LayerNorm)
         own = layer_parameters(layer, path)
-        return layer_norm(builder, x, layer.normalized_shape, **own, eps=layer.eps)
+        normed: Field = layer_norm(builder, x, layer.normalized_shape, **own, eps=layer.eps)
+        return normed
     result: Field = known.matcher.build(builder, x, **known.arguments(layer, path))
     return result
 

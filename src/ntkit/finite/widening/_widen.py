@@ -43,8 +43,8 @@ def widen(
     ----------
     module
         Made of ``Linear``, ``Conv*``, ``ConvTranspose*``, ``Bilinear``, ``Embedding``, norms, ``PReLU``, ``MultiheadAttention``,
-        ``SelfAttention`` and code of your own around them. Parameters of your own (a class token, a scale for each channel) follow the widths
-        that they meet, by repetition; widths that only such parameters define stay. Not changed.
+        ``SelfAttention`` and code of your own around them. Parameters of your own (a class token, a scale for each channel)
+        follow the widths that they meet, by repetition; widths that only such parameters define stay. Not changed.
     factor
         Positive; every hidden width times the factor must be a whole number.
     example
