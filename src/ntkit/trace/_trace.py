@@ -14,7 +14,7 @@ from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains, st
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 from ntkit.program import Program
 
-from ._builder import EMPIRICAL
+from ._builder import EMPIRICAL, WrongShape
 from ._deterministic import check_deterministic
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
@@ -32,10 +32,6 @@ _CONVOLUTIONS = {
     2: (nn.Conv2d, nn.ConvTranspose2d),
     3: (nn.Conv3d, nn.ConvTranspose3d),
 }
-
-
-class WrongShape(InputError):
-    """Inputs of a shape that the module does not take."""
 
 
 class Tracer:
@@ -194,7 +190,8 @@ class Tracer:
                     f"{', '.join(map(str, shape))}) lacks the channels. For a single input write x[None]."
                 ) from raised
         raise WrongShape(
-            f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): {raised}"
+            f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): "
+            f"{_failing_layer(self.module, example.to(parameter))}{raised}"
         ) from raised
 
     def _finish(self, reader: Reader, positions: bool) -> Program:
@@ -212,6 +209,18 @@ class Tracer:
             )
         assert isinstance(reader.value, Field)
         return reader.builder.program(reader.value, positions)
+
+
+def _failing_layer(module: nn.Module, x: Tensor) -> str:
+    """Name the innermost layer that raises for an input, to put before its message; nothing for the module's own forward."""
+    module = copy_module(module)
+    inside: list[str] = []
+    for path, layer in module.named_modules():
+        layer.register_forward_pre_hook(lambda own, args, path=path: inside.append(path), prepend=True)
+        layer.register_forward_hook(lambda own, args, output: inside.pop() and None)
+    if _runs(module, x) or not inside or not inside[-1]:
+        return ""
+    return f"layer {inside[-1]!r} ({type(module.get_submodule(inside[-1])).__name__}): "
 
 
 def _runs(module: nn.Module, x: Tensor) -> bool:
