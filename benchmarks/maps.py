@@ -100,9 +100,9 @@ def main() -> int:
     if peer is None:
         print("neural-tangents is not there (make peer installs it): its columns stay empty.", file=sys.stderr)
     generator = torch.Generator().manual_seed(0)
-    images = torch.rand(20, 3, 32, 32, generator=generator, dtype=torch.float64)
+    images = torch.rand(12, 3, 16, 16, generator=generator, dtype=torch.float64)
     nodes = torch.rand(40, 20, 16 + 20, generator=generator, dtype=torch.float64)
-    cases = {"encoder-decoder": (encoder_decoder(32), images), "graph": (Graph(16), nodes)}
+    cases = {"encoder-decoder": (encoder_decoder(16), images), "graph": (Graph(16), nodes)}
     rows = []
     for name, (module, x) in cases.items():
         limit = ntkit.infinite_width(module)

@@ -49,7 +49,7 @@ def kernel(name: str):  # noqa: D103
             return kernel_fn(a[..., :FEATURES], b[..., :FEATURES], "ntk", pattern=tuple(sides))
 
         return jax.jit(apply)
-    _, _, kernel_fn = encoder_decoder(32)
+    _, _, kernel_fn = encoder_decoder(16)
     return jax.jit(lambda a, b: kernel_fn(a.transpose(0, 2, 3, 1), b.transpose(0, 2, 3, 1), "ntk"))
 
 

@@ -68,16 +68,16 @@ def _cropped(program: Program, window: Window) -> Program:
     made: list[Node] = []
     place: dict[int, int] = {}
     for index, node in enumerate(nodes):
-        cut, own = cuts[index], windows[index]
-        if cut is None or own is None:
+        known_cut, own = cuts[index], windows[index]
+        if known_cut is None or own is None:
             continue
         inputs = []
-        for read, needed in zip(node.inputs, cut.reads, strict=True):
+        for read, needed in zip(node.inputs, known_cut.reads, strict=True):
             known = windows[read]
             assert known is not None
             made += _selections(made[place[read]], place[read], known, needed, len(made))
             inputs.append(place[read] if known == needed else len(made) - 1)
-        op = cut.op
+        op = known_cut.op
         if isinstance(op, Input):
             prefixes.append(partial(_sliced, prefixes[op.prefix], op.channel, own))
             op = replace(op, prefix=len(prefixes) - 1)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ntkit.errors import InputError
 from ntkit.program import (
     Arrange,
     Concat,
@@ -34,7 +35,7 @@ from ._channel_sources import ChannelSources
 from ._info import Info
 from ._values import BATCH, CHANNEL, Block, Data, Field, Weight
 
-__all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains"]
+__all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains", "WrongShape"]
 
 Held = Callable[[Callable[[Weight], Tensor]], Weights]
 """What a node holds in a finite network (its weight and bias in the layout of its finite form), from the values of parameters."""
@@ -46,6 +47,10 @@ EMPIRICAL = (
     "take the mean kernel of finite networks, ntkit.monte_carlo(module, n_samples), or of one, ntkit.empirical(module)"
 )
 """What to use where no limit has a closed form."""
+
+
+class WrongShape(InputError):
+    """Inputs of a shape that the module does not take."""
 
 
 class Refused(Exception):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ntkit.program import DataMap
 
-from ._builder import EMPIRICAL, Builder, Refused
+from ._builder import EMPIRICAL, Builder, Refused, WrongShape
 from ._pool import reduced
 from ._registry import matches
 from ._upsample import map_axis
@@ -23,17 +23,19 @@ _FAMILY = "position maps"
 
 def _mapped(builder: Builder, x: Field, dim: int, matrix: Any, transposed: bool) -> Field:
     """Give x'[..., q, ...] = sum_p A[q, p] x[..., p, ...] along a dimension; ``transposed``: ``matrix`` holds A^T."""
+    if BATCH in x.dims[dim]:
+        raise Refused("it mixes the inputs of a batch", "map positions only", x)
+    if CHANNEL in x.dims[dim]:
+        raise Refused(
+            "a matrix product with a parameter or with fixed numbers mixes the channels, and no rule knows its distribution",
+            f"use an nn.Linear layer for the channels; or {EMPIRICAL}",
+            x,
+        )
     if isinstance(matrix, Computed) or (isinstance(matrix, Weight) and matrix.trained):
         raise Refused(
             "its matrix is made of trained parameters, which all channels share, so their gradient stays random",
             f"freeze the matrix (requires_grad_(False)) or register it as a buffer; or {EMPIRICAL}",
             x,
-        )
-    if BATCH in x.dims[dim]:
-        raise Refused("it mixes the inputs of a batch", "map positions only", x)
-    if CHANNEL in x.dims[dim] and len(x.core(dim)) <= 1:
-        raise Refused(
-            "a fixed matrix mixes the channels, which are then not alike", "use an nn.Linear layer for the channels", x
         )
     x, axis = builder.axis_of(x, dim)
     if isinstance(matrix, Data):
@@ -60,10 +62,10 @@ def _plain(builder: Builder, matrix: Any, x: Field) -> Any:
     tensor = tensor.parameter if isinstance(tensor, Weight) else tensor
     if isinstance(matrix, Data):
         if tensor.ndim != 3 or tensor.shape[0] != x.batch:
-            raise Refused(
-                f"a matrix of each input of shape {tuple(tensor.shape)}, expected (batch, positions after, positions before)",
-                "give one matrix for each input",
-                x,
+            # Not a refusal of the module: inputs of another shape may give matrices of the right one.
+            raise WrongShape(
+                f"{builder.path}: matrices that inputs bring must have the shape (n, positions after, positions before). Got "
+                f"{tuple(tensor.shape)} for {x.batch} inputs. Give each input one matrix."
             )
         return matrix
     while isinstance(tensor, Tensor) and tensor.ndim > 2 and tensor.shape[0] == 1:
@@ -119,7 +121,8 @@ def einsum(builder: Builder, equation: Any, *operands: Any, path: Any = None) ->
     if gone:
         x = reduced(builder, x, gone, keepdim=False, divide=False)
     kept = [letter for letter in read if letter in write]
-    return x.with_dims([x.dims[kept.index(letter)] for letter in write])
+    result: Field = x.with_dims([x.dims[kept.index(letter)] for letter in write])
+    return result
 
 
 def _einsum_map(builder: Builder, x: Field, read: str, matrix: Any, own: str, write: str) -> tuple[Field, str]:

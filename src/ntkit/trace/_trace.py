@@ -15,7 +15,7 @@ from ntkit.errors import InputError, Problem, UnsupportedLayerError
 from ntkit.layers import WrongInput
 from ntkit.program import LogitSamples, Program
 
-from ._builder import EMPIRICAL
+from ._builder import EMPIRICAL, WrongShape
 from ._deterministic import check_deterministic
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
@@ -33,10 +33,6 @@ _CONVOLUTIONS = {
     2: (nn.Conv2d, nn.ConvTranspose2d),
     3: (nn.Conv3d, nn.ConvTranspose3d),
 }
-
-
-class WrongShape(InputError):
-    """Inputs of a shape that the module does not take."""
 
 
 class Tracer:
@@ -205,7 +201,8 @@ class Tracer:
                     f"{', '.join(map(str, shape))}) lacks the channels. For a single input write x[None]."
                 ) from raised
         raise WrongShape(
-            f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): {raised}"
+            f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): "
+            f"{_failing_layer(self.module, example.to(parameter))}{raised}"
         ) from raised
 
     def _finish(self, reader: Reader, positions: bool) -> Program:
@@ -231,6 +228,18 @@ def _check_entries(output: Any, batch: Tensor) -> None:
             f"the module gives an output without entries, of shape {tuple(output.shape)}, for inputs of shape "
             f"{tuple(batch.shape)}. Give inputs of the shape that it is written for."
         )
+
+
+def _failing_layer(module: nn.Module, x: Tensor) -> str:
+    """Name the innermost layer that raises for an input, to put before its message; nothing for the module's own forward."""
+    module = copy_module(module)
+    inside: list[str] = []
+    for path, layer in module.named_modules():
+        layer.register_forward_pre_hook(lambda own, args, path=path: inside.append(path), prepend=True)
+        layer.register_forward_hook(lambda own, args, output: inside.pop() and None)
+    if _runs(module, x) or not inside or not inside[-1]:
+        return ""
+    return f"layer {inside[-1]!r} ({type(module.get_submodule(inside[-1])).__name__}): "
 
 
 def _runs(module: nn.Module, x: Tensor) -> bool:
