@@ -8,7 +8,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from ntkit.diagnostics import error_barrier, spawn_study
-from ntkit.diagnostics._relu_patterns import pattern_distance, relu_patterns
 from ntkit.errors import InputError, InputTypeError
 
 
@@ -68,28 +67,6 @@ def test_a_study_by_hand():
     assert study.errors[0].tolist() == pytest.approx([float(expected.errors[0]), float(expected.errors[-1])])
     own = [one[0](x_test) > 0 for one in pair]
     assert float(study.hamming[0]) == pytest.approx(float((own[0] != own[1]).double().mean()))
-
-
-class Functional(nn.Module):
-    def __init__(self, how):
-        super().__init__()
-        self.first, self.how = nn.Linear(2, 4), how
-
-    def forward(self, x):
-        return self.how(self.first(x)).sum(1, keepdim=True)
-
-
-@pytest.mark.parametrize(
-    "how", [F.relu, torch.relu, nn.ReLU(), nn.ReLU(inplace=True), lambda z: z.relu(), lambda z: z.relu_()]
-)
-def test_patterns_of_every_spelling(how):
-    net, x = Functional(how), torch.randn(5, 2)
-    assert torch.equal(relu_patterns(net, x), net.first(x) > 0)
-
-
-def test_a_module_without_relu_has_no_patterns():
-    net, x = Functional(torch.tanh), torch.randn(5, 2)
-    assert relu_patterns(net, x) is None and pattern_distance(None, None) != pattern_distance(None, None)
 
 
 @pytest.mark.parametrize(

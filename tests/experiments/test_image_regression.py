@@ -8,7 +8,6 @@ import torch
 import ntkit
 from ntkit.errors import InputError
 from ntkit.experiments import image_regression
-from ntkit.experiments._photographs import photograph
 
 SETTINGS = image_regression.Settings(
     photographs=("china", "flower"),
@@ -51,13 +50,6 @@ def test_the_course_is_that_of_gradient_flow():
     for steps, psnr in zip(SETTINGS.steps, found.psnr, strict=True):
         mse = (flow.predict(shared.x_test, t=steps / top) - shared.y_test).square().mean(0)
         assert psnr == pytest.approx([-10 * math.log10(value) for value in mse.tolist()], abs=1e-6)
-
-
-def test_photographs():
-    image = photograph("china", 16)
-    assert image.shape == (16, 16) and image.dtype == torch.float64 and 0 <= image.min() < image.max() <= 1
-    with pytest.raises(InputError, match="there is no photograph 'moon'"):
-        photograph("moon", 16)
 
 
 @pytest.mark.parametrize("change", [{"photographs": ()}, {"side": 31}])
