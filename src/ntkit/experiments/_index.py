@@ -28,6 +28,7 @@ NAMES = (
     "matrix_completion",
     "federated_images",
     "architecture_search",
+    "inpainting",
 )
 """The modules; each has a constant ``EXPERIMENT``."""
 

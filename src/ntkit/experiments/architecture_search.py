@@ -228,8 +228,8 @@ def report(results: Results[Settings, Cell, Value]) -> Report:
         rows.append([name, cost, *(_text(taus[group]) if group in taus else "-" for group in groups)])
     training = np.mean([results.seconds[cell] for cell in results.values if cell.measure == ACCURACY])
     caption = (
-        f"Kendall's tau with the mean test accuracy of {settings.seeds} trainings, and its 95 % bootstrap interval over networks. "
-        f"A training took {training:.1f} s; accuracies from {accuracy.min():.3f} to {accuracy.max():.3f}"
+        f"Kendall's tau with the mean test accuracy of {settings.seeds} trainings, and its 95 % bootstrap interval over "
+        f"networks. A training took {training:.1f} s; accuracies from {accuracy.min():.3f} to {accuracy.max():.3f}"
     )
     saturated = sum(v.note.startswith("Saturated") for c, v in results.values.items() if c.measure == REGIONS)
     singular = sum(v.value is None for c, v in results.values.items() if c.measure == CONDITION)
@@ -240,8 +240,8 @@ def report(results: Results[Settings, Cell, Value]) -> Report:
         plot_proxy(ax, shown, accuracy, [one.head for one in networks], name, logarithmic=name == CONDITION)
     return Report(
         "Proxies of untrained networks",
-        f"{len(networks)} networks of a declared space (depth, kernel, pooling, head, skips), trained by one recipe. Every proxy is "
-        "computed before training, from training images alone.",
+        f"{len(networks)} networks of a declared space (depth, kernel, pooling, head, skips), trained by one recipe. Every proxy "
+        "is computed before training, from training images alone.",
         [
             Section("What follows", conclusions(found)),
             Section(
@@ -292,11 +292,8 @@ def conclusions(found: dict[str, dict[str, tuple[float, float, float]]]) -> list
         verdict = "above none" if low > 0 else "below none" if high < 0 else "not distinguishable from none"
         beside = ""
         if best and not math.isnan(value):
-            beside = (
-                " and below that of the best trivial predictor"
-                if value < abs(trivial[best])
-                else " and above that of the best trivial predictor"
-            )
+            order = "below" if value < abs(trivial[best]) else "above"
+            beside = f" and {order} that of the best trivial predictor"
         texts.append(
             f"{name}: tau {value:.2f} over all networks, {verdict}{beside}; within groups of one head or one depth it is "
             f"above none in {len(positive)} of {len(inside)}" + (f" ({', '.join(positive)})." if positive else ".")
