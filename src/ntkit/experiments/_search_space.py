@@ -67,7 +67,8 @@ class _Skip(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the input."""
-        return x + self.inner(x)
+        value: Tensor = x + self.inner(x)
+        return value
 
 
 def build(architecture: Architecture, shape: tuple[int, int, int], classes: int, width: int, seed: int) -> nn.Module:

@@ -128,6 +128,8 @@ def load_picture(name: str, side: int, colour: bool) -> NDArray[np.float64]:
         return np.repeat(drawn[None], 3 if colour else 1, 0)
     try:
         from skimage import color, data, transform
+
+        resize: Any = transform.resize
     except ImportError as error:
         raise MissingDependencyError("the photographs are scikit-image's: pip install scikit-image") from error
     if not hasattr(data, name):
@@ -135,7 +137,7 @@ def load_picture(name: str, side: int, colour: bool) -> NDArray[np.float64]:
     pixels = np.asarray(getattr(data, name)(), np.float64) / 255
     if pixels.ndim == 3 and not colour:
         pixels = color.rgb2gray(pixels)
-    pixels = transform.resize(pixels, (side, side), anti_aliasing=True)
+    pixels = resize(pixels, (side, side), anti_aliasing=True)
     return np.atleast_3d(pixels).transpose(2, 0, 1)
 
 
@@ -192,8 +194,8 @@ def report(results: Results[Settings, Cell, Filled]) -> Report:
     caption = "Peak signal-to-noise ratio over the whole image and over the missing pixels, the best method first"
     return Report(
         "Inpainting",
-        f"Photographs with {100 * results.settings.missing:g} % of their pixels missing at random, or a square hole, filled by the "
-        f"tangent kernel of an encoder-decoder of {results.settings.levels} levels, and by interpolation. Nothing is tuned.",
+        f"Photographs with {100 * results.settings.missing:g} % of their pixels missing at random, or a square hole, filled by "
+        f"the tangent kernel of an encoder-decoder of {results.settings.levels} levels, and by interpolation. Nothing is tuned.",
         [Section("Signal-to-noise ratios", [Table(header, rows, caption)])],
     )
 

@@ -55,7 +55,7 @@ def inpaint(
     *,
     levels: int = 3,
     upsampling: Upsampling = "nearest",
-    ridge: float = 0.0,
+    ridge: float = 1e-4,
     clip: tuple[float, float] | None = None,
     tolerance: float = 1e-6,
     max_iterations: int = 5000,
@@ -86,7 +86,8 @@ def inpaint(
     levels, upsampling
         See :class:`InpaintingKernel`. Defaults 3 and ``"nearest"``.
     ridge : float
-        Relative to the mean of the kernel's diagonal. Default 0: known pixels are interpolated.
+        Relative to the mean of the kernel's diagonal. Default 1e-4: without one, the kernel of nearly all pixels of an image is
+        singular to rounding.
     clip : pair of float, optional
         Cut imputed values to this range. Default None: not at all.
     tolerance, max_iterations
@@ -171,12 +172,12 @@ def _stationary(
             f"an image of {height} x {width} pixels cannot be halved {kernel.levels} times. Write levels={fits} or less."
         )
     least = 2 * kernel.reach
-    padded = tuple(max(least + -least % kernel.period, side + -side % kernel.period) for side in shape)
-    note = "" if padded == shape else f" The image was padded to {padded[0]} x {padded[1]} and cut back."
-    known, missing = (index // width * padded[1] + index % width for index in (known, missing))
-    system = kernel.sparse(*padded, known, known)
+    tall, wide = (max(least + -least % kernel.period, side + -side % kernel.period) for side in shape)
+    note = "" if (tall, wide) == shape else f" The image was padded to {tall} x {wide} and cut back."
+    known, missing = (index // width * wide + index % width for index in (known, missing))
+    system = kernel.sparse(tall, wide, known, known)
     scale = float(system.diagonal().mean()) + kernel.constant
-    cross = kernel.sparse(*padded, missing, known)
+    cross = kernel.sparse(tall, wide, missing, known)
     if dense:
         check_gram_memory(len(known), len(known), torch.float64, matrices=3, what="the kernel of the known pixels")
         solution = solve(torch.from_numpy(system.toarray() + kernel.constant), torch.from_numpy(y), ridge=ridge)

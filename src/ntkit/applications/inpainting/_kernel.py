@@ -137,9 +137,9 @@ class InpaintingKernel:
             raise InputError(
                 f"the sides of the torus must be multiples of {self.period} and at least {least}. Got {height} x {width}."
             )
-        number = np.full(height * width, -1, np.int64)
-        number[columns] = np.arange(len(columns))
-        number = number.reshape(height, width)
+        flat = np.full(height * width, -1, np.int64)
+        flat[columns] = np.arange(len(columns))
+        number = flat.reshape(height, width)
         i, j = np.divmod(rows, width)
         differences = (self.table - self.constant).numpy()
         middle = self.reach - 1
