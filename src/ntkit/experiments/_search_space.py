@@ -44,11 +44,8 @@ class Architecture:
         return "-".join(str(getattr(self, field.name)) for field in fields(self))
 
 
-SPACE = [
-    Architecture(*choice)
-    for choice in product((1, 2, 3, 5), (3, 5), ("none", "average", "max"), ("flatten", "mean"), (False, True))
-    if not (choice[0] == 1 and choice[4])  # one convolution has nothing to skip
-]
+_CHOICES: Any = product((1, 2, 3, 5), (3, 5), ("none", "average", "max"), ("flatten", "mean"), (False, True))
+SPACE = [Architecture(*one) for one in _CHOICES if not (one[0] == 1 and one[4])]  # one convolution has nothing to skip
 """All 84 networks."""
 
 
