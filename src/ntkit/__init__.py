@@ -66,7 +66,7 @@ from ntkit.native import build_info
 from ntkit.solvers import Solution, solve
 from ntkit.trace import Adapted, Elementwise, adapt, supported_layers
 
-from . import errors, features, testing
+from . import applications, errors, features, testing
 
 __version__ = build_info().version
 
@@ -105,6 +105,7 @@ __all__ = [
     "Trajectory",
     "adapt",
     "alignment",
+    "applications",
     "as_gpytorch_kernel",
     "as_sklearn_kernel",
     "attribute",

@@ -81,8 +81,8 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         The mean of the kernel's diagonal over the entries at fit, the unit of the ridge.
     amplitude_ : float
         The factor of the kernel that is most likely for the entries at fit; standard deviations use it.
-    n_features_in_ : int
-        The number of columns of X at fit.
+    n_rows_, n_features_in_ : int
+        The number of rows and of columns of X at fit.
 
     Notes
     -----
