@@ -29,7 +29,7 @@ class Architecture:
     head
         What comes before the last linear layer.
     skips
-        Whether every convolution but the first is added to its input.
+        Whether every rectified convolution but the first is added to its input.
     """
 
     depth: int
@@ -76,8 +76,12 @@ def build(architecture: Architecture, shape: tuple[int, int, int], classes: int,
         torch.manual_seed(seed)
         for number in range(architecture.depth):
             own = channels if number == 0 else width
-            block: nn.Module = nn.Sequential(nn.Conv2d(own, width, architecture.kernel, padding="same"), nn.ReLU())
-            layers.append(_Skip(block) if architecture.skips and number else block)
+            conv = nn.Conv2d(own, width, architecture.kernel, padding=architecture.kernel // 2)
+            # A sum of two rectified values would have channels of nonzero mean, which only the slow engine knows.
+            skip = architecture.skips and number > 0
+            layers.append(_Skip(nn.Sequential(nn.ReLU(), conv)) if skip else nn.Sequential(conv, nn.ReLU()))
+            if skip and number == architecture.depth - 1:
+                layers.append(nn.ReLU())
             if architecture.pooling != "none" and number in (0, architecture.depth - 1) and side >= 2:
                 layers.append(nn.AvgPool2d(2) if architecture.pooling == "average" else nn.MaxPool2d(2))
                 side //= 2

@@ -50,7 +50,7 @@ class Settings:
     condition_images, repeats
         For the condition number: inputs and draws.
     patches
-        For the regions: random patches of 4x4 and networks of three channels.
+        For the regions: random grey patches of 2x2, and networks of two channels.
     score_images
         For the kernels' scores, half of them to learn from.
     bootstrap
@@ -152,12 +152,12 @@ def compute(shared: _Shared, cell: Cell) -> Value:
         net = build(cell.network, shape, shared.classes, settings.width, seed + cell.seed)
         return Value(train_accuracy(net, shared.data, settings.epochs, settings.learning_rate, seed + cell.seed), "")
     if cell.measure == REGIONS:
-        # Whole images have patterns of their own in every network; patches and few channels tell networks apart.
-        small = build(cell.network, (shape[0], 4, 4), shared.classes, 3, seed)
+        # Whole images have patterns of their own in every network; tiny patches and few channels tell networks apart.
+        small = build(cell.network, (1, 2, 2), shared.classes, 2, seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             draw_kaiming(small)
-        regions = linear_regions(small, torch.randn(settings.patches, shape[0], 4, 4, generator=generator))
+        regions = linear_regions(small, torch.randn(settings.patches, 1, 2, 2, generator=generator))
         return Value(float(regions.count), regions.status)
     net = build(cell.network, shape, shared.classes, settings.width, seed)
     if cell.measure == CONDITION:
