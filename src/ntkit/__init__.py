@@ -70,6 +70,7 @@ from ntkit.solvers import Solution, solve
 from ntkit.trace import Adapted, adapt, supported_layers
 
 from . import errors, features, layers, testing
+from . import applications, errors, features, testing
 
 __version__ = build_info().version
 
@@ -108,6 +109,7 @@ __all__ = [
     "Trajectory",
     "adapt",
     "alignment",
+    "applications",
     "as_gpytorch_kernel",
     "as_sklearn_kernel",
     "attribute",

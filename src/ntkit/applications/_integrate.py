@@ -235,7 +235,7 @@ def move(module: nn.Module, change: dict[str, Tensor]) -> None:
     parameters = dict(module.named_parameters())
     with torch.no_grad():
         for name, part in change.items():
-            parameters[name] += part
+            parameters[name].add_(part)
 
 
 def _blocks(x: Tensor) -> list[slice]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ class SoftImpute(BaseEstimator):  # type: ignore[misc]
         path = dict(self._path(kept))
         truth = X[rows[out], columns[out]]
         errors = {share: np.mean((found[rows[out], columns[out]] - truth) ** 2) for share, found in path.items()}
-        self.share_ = min(errors, key=lambda share: errors[share])
+        self.share_ = float(min(errors, key=lambda share: errors[share]))
         self.completed_ = next(found for share, found in self._path(X) if share == self.share_)
         return self
 
@@ -60,7 +60,7 @@ class SoftImpute(BaseEstimator):  # type: ignore[misc]
         """Give the completed matrix of the fit."""
         return np.asarray(self.completed_)
 
-    def _path(self, X: NDArray[Any]) -> Any:
+    def _path(self, X: NDArray[Any]) -> Iterator[tuple[float, NDArray[Any]]]:
         """Give the completed matrix for falling strengths, each from where the one before ended."""
         entries = read_entries(X, np.nan)
         offsets = fit_offsets(entries)
@@ -76,7 +76,7 @@ class SoftImpute(BaseEstimator):  # type: ignore[misc]
                 filled[entries.rows, entries.columns] = left.values
                 u, s, v = randomized_svd(filled, rank, n_iter=2, random_state=0)
                 before, current = current, (u * np.maximum(s - share * largest, 0)) @ v
-                if np.linalg.norm(current - before) <= 1e-3 * max(np.linalg.norm(current), 1e-12):
+                if float(np.linalg.norm(current - before)) <= 1e-3 * max(float(np.linalg.norm(current)), 1e-12):
                     break
             yield share, current + table
 

@@ -42,6 +42,7 @@ NAMES = (
     "image_regression",
     "topology_optimisation",
     "architecture_search",
+    "inpainting",
 )
 """The experiments; each is a module with a constant ``EXPERIMENT``."""
 

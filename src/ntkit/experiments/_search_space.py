@@ -29,7 +29,7 @@ class Architecture:
     head
         What comes before the last linear layer.
     skips
-        Whether every convolution but the first is added to its input.
+        Whether every rectified convolution but the first is added to its input.
     """
 
     depth: int
@@ -44,11 +44,8 @@ class Architecture:
         return "-".join(str(getattr(self, field.name)) for field in fields(self))
 
 
-SPACE = [
-    Architecture(*choice)
-    for choice in product((1, 2, 3, 5), (3, 5), ("none", "average", "max"), ("flatten", "mean"), (False, True))
-    if not (choice[0] == 1 and choice[4])  # one convolution has nothing to skip
-]
+_CHOICES: Any = product((1, 2, 3, 5), (3, 5), ("none", "average", "max"), ("flatten", "mean"), (False, True))
+SPACE = [Architecture(*one) for one in _CHOICES if not (one[0] == 1 and one[4])]  # one convolution has nothing to skip
 """All 84 networks."""
 
 
@@ -67,7 +64,8 @@ class _Skip(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the input."""
-        return x + self.inner(x)
+        value: Tensor = x + self.inner(x)
+        return value
 
 
 def build(architecture: Architecture, shape: tuple[int, int, int], classes: int, width: int, seed: int) -> nn.Module:
@@ -78,8 +76,12 @@ def build(architecture: Architecture, shape: tuple[int, int, int], classes: int,
         torch.manual_seed(seed)
         for number in range(architecture.depth):
             own = channels if number == 0 else width
-            block: nn.Module = nn.Sequential(nn.Conv2d(own, width, architecture.kernel, padding="same"), nn.ReLU())
-            layers.append(_Skip(block) if architecture.skips and number else block)
+            conv = nn.Conv2d(own, width, architecture.kernel, padding=architecture.kernel // 2)
+            # A sum of two rectified values would have channels of nonzero mean, which only the slow engine knows.
+            skip = architecture.skips and number > 0
+            layers.append(_Skip(nn.Sequential(nn.ReLU(), conv)) if skip else nn.Sequential(conv, nn.ReLU()))
+            if skip and number == architecture.depth - 1:
+                layers.append(nn.ReLU())
             if architecture.pooling != "none" and number in (0, architecture.depth - 1) and side >= 2:
                 layers.append(nn.AvgPool2d(2) if architecture.pooling == "average" else nn.MaxPool2d(2))
                 side //= 2

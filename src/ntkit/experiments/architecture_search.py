@@ -50,7 +50,7 @@ class Settings:
     condition_images, repeats
         For the condition number: inputs and draws.
     patches
-        For the regions: random patches of 4x4 and networks of three channels.
+        For the regions: random grey patches of 2x2, and networks of two channels.
     score_images
         For the kernels' scores, half of them to learn from.
     bootstrap
@@ -152,12 +152,12 @@ def compute(shared: _Shared, cell: Cell) -> Value:
         net = build(cell.network, shape, shared.classes, settings.width, seed + cell.seed)
         return Value(train_accuracy(net, shared.data, settings.epochs, settings.learning_rate, seed + cell.seed), "")
     if cell.measure == REGIONS:
-        # Whole images have patterns of their own in every network; patches and few channels tell networks apart.
-        small = build(cell.network, (shape[0], 4, 4), shared.classes, 3, seed)
+        # Whole images have patterns of their own in every network; tiny patches and few channels tell networks apart.
+        small = build(cell.network, (1, 2, 2), shared.classes, 2, seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             draw_kaiming(small)
-        regions = linear_regions(small, torch.randn(settings.patches, shape[0], 4, 4, generator=generator))
+        regions = linear_regions(small, torch.randn(settings.patches, 1, 2, 2, generator=generator))
         return Value(float(regions.count), regions.status)
     net = build(cell.network, shape, shared.classes, settings.width, seed)
     if cell.measure == CONDITION:
@@ -228,8 +228,8 @@ def report(results: Results[Settings, Cell, Value]) -> Report:
         rows.append([name, cost, *(_text(taus[group]) if group in taus else "-" for group in groups)])
     training = np.mean([results.seconds[cell] for cell in results.values if cell.measure == ACCURACY])
     caption = (
-        f"Kendall's tau with the mean test accuracy of {settings.seeds} trainings, and its 95 % bootstrap interval over networks. "
-        f"A training took {training:.1f} s; accuracies from {accuracy.min():.3f} to {accuracy.max():.3f}"
+        f"Kendall's tau with the mean test accuracy of {settings.seeds} trainings, and its 95 % bootstrap interval over "
+        f"networks. A training took {training:.1f} s; accuracies from {accuracy.min():.3f} to {accuracy.max():.3f}"
     )
     saturated = sum(v.note.startswith("Saturated") for c, v in results.values.items() if c.measure == REGIONS)
     singular = sum(v.value is None for c, v in results.values.items() if c.measure == CONDITION)
@@ -240,8 +240,8 @@ def report(results: Results[Settings, Cell, Value]) -> Report:
         plot_proxy(ax, shown, accuracy, [one.head for one in networks], name, logarithmic=name == CONDITION)
     return Report(
         "Proxies of untrained networks",
-        f"{len(networks)} networks of a declared space (depth, kernel, pooling, head, skips), trained by one recipe. Every proxy is "
-        "computed before training, from training images alone.",
+        f"{len(networks)} networks of a declared space (depth, kernel, pooling, head, skips), trained by one recipe. Every proxy "
+        "is computed before training, from training images alone.",
         [
             Section("What follows", conclusions(found)),
             Section(
@@ -292,11 +292,8 @@ def conclusions(found: dict[str, dict[str, tuple[float, float, float]]]) -> list
         verdict = "above none" if low > 0 else "below none" if high < 0 else "not distinguishable from none"
         beside = ""
         if best and not math.isnan(value):
-            beside = (
-                " and below that of the best trivial predictor"
-                if value < abs(trivial[best])
-                else " and above that of the best trivial predictor"
-            )
+            order = "below" if value < abs(trivial[best]) else "above"
+            beside = f" and {order} that of the best trivial predictor"
         texts.append(
             f"{name}: tau {value:.2f} over all networks, {verdict}{beside}; within groups of one head or one depth it is "
             f"above none in {len(positive)} of {len(inside)}" + (f" ({', '.join(positive)})." if positive else ".")

@@ -153,7 +153,12 @@ BAD = [
     (lambda: FederatedNTK(network().requires_grad_(False), [Worker(X, Y)]), InputError, "requires gradients"),
     (lambda: FederatedNTK(network(), [Worker(X, Y)]).fit(0), InputError, "rounds must be"),
     (lambda: FederatedNTK(network(), [Worker(X, Y[:, :2])]).round(), InputError, "shape of the module's output"),
-    (lambda: FederatedNTK(network(), [Worker(X[:, :4], Y)]).round(), RuntimeError, "shapes"),
+    (
+        lambda: FederatedNTK(network(), [Worker(X, Y), Worker(X[:, :4], Y)]),
+        InputError,
+        "worker 1: the module cannot run",
+    ),
+    (lambda: FederatedNTK(network(), [Worker(X.float(), Y)]), InputTypeError, "worker 0: x must have the dtype"),
 ]
 
 

@@ -81,8 +81,8 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         The mean of the kernel's diagonal over the entries at fit, the unit of the ridge.
     amplitude_ : float
         The factor of the kernel that is most likely for the entries at fit; standard deviations use it.
-    n_features_in_ : int
-        The number of columns of X at fit.
+    n_rows_, n_features_in_ : int
+        The number of rows and of columns of X at fit.
 
     Notes
     -----
@@ -245,11 +245,12 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             if self.ridge != "auto":
                 raise InputError(f'ridge must be a number, a sequence of numbers or "auto". Got {self.ridge!r}.')
             return list(_RIDGES)
-        if isinstance(self.ridge, Sequence | np.ndarray):
-            if not len(self.ridge):
+        given: Any = self.ridge
+        if isinstance(given, Sequence | np.ndarray):
+            if not len(given):
                 raise InputError("ridge must have at least one candidate. Got an empty sequence.")
-            return [check_ridge(ridge) for ridge in self.ridge]
-        return [check_ridge(self.ridge)]
+            return [check_ridge(ridge) for ridge in given]
+        return [check_ridge(given)]
 
     def _validated(self, X: ArrayLike, fitting: bool) -> Any:
         if self.axis not in ("rows", "columns"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +95,6 @@ def _effects(index: NDArray[np.int64], left: NDArray[np.float64], size: int, shr
     return np.asarray(np.bincount(index, left, minlength=size) / (counts + shrinkage))
 
 
-def _ratio(noise: float, effects: NDArray[np.float64], spread: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
+def _ratio(noise: float, effects: NDArray[Any], spread: NDArray[Any], counts: NDArray[np.int64]) -> float:
     variance = float((effects**2 + spread)[counts > 0].mean())
     return float(np.clip(noise / variance, *_RANGE)) if variance > 0 else _RANGE[1]

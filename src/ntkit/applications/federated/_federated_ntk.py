@@ -21,8 +21,8 @@ from ntkit.common import (
     mirror_upper,
 )
 from ntkit.dynamics import Descent, max_learning_rate
-from ntkit.errors import InputError
-from ntkit.kernels.empirical import check_modes
+from ntkit.errors import InputError, InputTypeError
+from ntkit.kernels.empirical import Network
 
 from .._integrate import Outputs, integrated_residuals, move
 from ._places import Places
@@ -145,7 +145,6 @@ class FederatedNTK:
         seed: int = 0,
     ) -> None:
         check_module(module)
-        check_modes(module)
         if share not in ("jacobian", "sketch", "gram"):
             raise InputError(f'share must be "jacobian", "sketch" or "gram". Got {share!r}.')
         if share == "gram" and not allow_pairs:
@@ -163,11 +162,14 @@ class FederatedNTK:
         if not self.steps:
             raise InputError(f"steps must have a positive number. Got {list(steps)}.")
         self.module = copy_module(module)
-        if not any(parameter.requires_grad for parameter in self.module.parameters()):
-            raise InputError("the module must have a parameter that requires gradients. Write module.requires_grad_().")
         self.loss, self.share, self.outputs = find_loss(loss), share, outputs
         self.learning_rate, self.sketch_size, self.seed = learning_rate, sketch_size, seed
         self.places = Places(workers, client)
+        for number, worker in enumerate(self.places.workers):
+            try:
+                Network(self.module, "full").check(worker.x[:3], None, trained=True)
+            except (InputError, InputTypeError) as error:
+                raise type(error)(f"worker {number}: {error}") from error
         self.rounds: list[Round] = []
 
     def fit(self, rounds: int, progress: Progress | None = None) -> list[Round]:
@@ -276,5 +278,6 @@ class FederatedNTK:
                 block = self.places.pair(i, j, "gram", self.module, self.outputs, what=what).double()
                 gram[ends[i] : ends[i + 1], ends[j] : ends[j + 1]] = block
                 sent[i] += block.numel()
+                sent[j] += self.places.workers[j].x.numel() if j > i else 0  # its inputs, to worker i
         mirror_upper(gram)
         return gram, 0.0, sent

@@ -143,5 +143,5 @@ class TrainConvexifyTrain:
             raise NotFittedError("this TrainConvexifyTrain has no regression yet: call fit(rounds) first.")
         check_batches(x, None)
         features = Worker(x, x).tangent_features(self.module, self.coordinates_).double()
-        values = ((features - self.mean_) / self.scale_) @ self.coefficients_ + self.intercept_
+        values: Tensor = ((features - self.mean_) / self.scale_) @ self.coefficients_ + self.intercept_
         return values.to(x.dtype)

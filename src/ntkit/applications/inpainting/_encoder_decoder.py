@@ -32,14 +32,15 @@ class CircularBilinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Interpolate the padded image and cut the padding off."""
-        return self.up(self.pad(x))[:, :, 2:-2, 2:-2]
+        larger: Tensor = self.up(self.pad(x))
+        return larger[:, :, 2:-2, 2:-2]
 
 
 def encoder_decoder(levels: int = 3, upsampling: Upsampling = "nearest", channels: int = 1) -> nn.Module:
     """Build the encoder-decoder of Radhakrishnan et al. 2021 for inpainting, one output channel.
 
     (3x3 circular convolution, LeakyReLU, every second pixel) ``levels`` times; convolution, LeakyReLU; (up-sampling,
-    convolution, LeakyReLU) ``levels`` times without the last activation. No biases.
+    convolution, LeakyReLU) ``levels`` times; a last convolution without activation. No biases.
 
     Parameters
     ----------
@@ -65,12 +66,10 @@ def encoder_decoder(levels: int = 3, upsampling: Upsampling = "nearest", channel
         for level in range(levels):
             layers += [_convolution(_WIDTH if level else channels, _WIDTH), nn.LeakyReLU(), EverySecond()]
         layers += [_convolution(_WIDTH, _WIDTH), nn.LeakyReLU()]
-        for level in range(levels):
-            last = level == levels - 1
+        for _ in range(levels):
             layers.append(nn.Upsample(scale_factor=2) if upsampling == "nearest" else CircularBilinear())
-            layers.append(_convolution(_WIDTH, 1 if last else _WIDTH))
-            if not last:
-                layers.append(nn.LeakyReLU())
+            layers += [_convolution(_WIDTH, _WIDTH), nn.LeakyReLU()]
+        layers.append(_convolution(_WIDTH, 1))
     return nn.Sequential(*layers)
 
 

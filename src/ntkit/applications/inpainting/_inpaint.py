@@ -55,7 +55,7 @@ def inpaint(
     *,
     levels: int = 3,
     upsampling: Upsampling = "nearest",
-    ridge: float = 0.0,
+    ridge: float = 1e-4,
     clip: tuple[float, float] | None = None,
     tolerance: float = 1e-6,
     max_iterations: int = 5000,
@@ -63,10 +63,10 @@ def inpaint(
 ) -> Inpainting:
     """Fill the gaps of an image by kernel regression over its pixels (Radhakrishnan et al. 2021).
 
-    A network that takes noise to an image, of infinite width and trained on the known pixels alone, gives the others by regression
-    with its position-resolved tangent kernel (Golikov et al. 2022, section 6.1.3). The channels of the image are right-hand sides of
-    one system. With the stationary prior the kernel is a constant plus a sparse matrix (:class:`InpaintingKernel`), and images of
-    any size are solved by conjugate gradients.
+    A network that takes noise to an image, of infinite width and trained on the known pixels alone, gives the others by
+    regression with its position-resolved tangent kernel (Golikov et al. 2022, section 6.1.3). The channels of the image are
+    right-hand sides of one system. With the stationary prior the kernel is a constant plus a sparse matrix
+    (:class:`InpaintingKernel`), and images of any size are solved by conjugate gradients.
 
     Parameters
     ----------
@@ -77,8 +77,8 @@ def inpaint(
     module : nn.Module or InpaintingKernel, optional
         The network, or its kernel, which then serves many images. Default None: :func:`encoder_decoder`.
     prior : {"stationary", "meshgrid"} or Tensor of shape (c, H, W)
-        What the network reads. ``"stationary"``: noise. ``"meshgrid"``: the two coordinates between -1 and 1. An array: itself. The
-        last two have no structure: the kernel between all pixels is held in memory, which is checked first. Default
+        What the network reads. ``"stationary"``: noise. ``"meshgrid"``: the two coordinates between -1 and 1. An array: itself.
+        The last two have no structure: the kernel between all pixels is held in memory, which is checked first. Default
         ``"stationary"``.
     solver : {"auto", "cg", "dense"}
         ``"cg"``: conjugate gradients and Sherman-Morrison, for the stationary prior. ``"dense"``: a Cholesky factorisation.
@@ -86,7 +86,8 @@ def inpaint(
     levels, upsampling
         See :class:`InpaintingKernel`. Defaults 3 and ``"nearest"``.
     ridge : float
-        Relative to the mean of the kernel's diagonal. Default 0: known pixels are interpolated.
+        Relative to the mean of the kernel's diagonal. Default 1e-4: without one, the kernel of nearly all pixels of an image is
+        singular to rounding.
     clip : pair of float, optional
         Cut imputed values to this range. Default None: not at all.
     tolerance, max_iterations
@@ -171,12 +172,12 @@ def _stationary(
             f"an image of {height} x {width} pixels cannot be halved {kernel.levels} times. Write levels={fits} or less."
         )
     least = 2 * kernel.reach
-    padded = tuple(max(least + -least % kernel.period, side + -side % kernel.period) for side in shape)
-    note = "" if padded == shape else f" The image was padded to {padded[0]} x {padded[1]} and cut back."
-    known, missing = (index // width * padded[1] + index % width for index in (known, missing))
-    system = kernel.sparse(*padded, known, known)
+    tall, wide = (max(least + -least % kernel.period, side + -side % kernel.period) for side in shape)
+    note = "" if (tall, wide) == shape else f" The image was padded to {tall} x {wide} and cut back."
+    known, missing = (index // width * wide + index % width for index in (known, missing))
+    system = kernel.sparse(tall, wide, known, known)
     scale = float(system.diagonal().mean()) + kernel.constant
-    cross = kernel.sparse(*padded, missing, known)
+    cross = kernel.sparse(tall, wide, missing, known)
     if dense:
         check_gram_memory(len(known), len(known), torch.float64, matrices=3, what="the kernel of the known pixels")
         solution = solve(torch.from_numpy(system.toarray() + kernel.constant), torch.from_numpy(y), ridge=ridge)
@@ -186,8 +187,8 @@ def _stationary(
         found = solve_sparse(system, kernel.constant, ridge * scale, y, tolerance, max_iterations, progress)
         if not found.converged:
             raise SingularKernelError(
-                f"conjugate gradients stopped after {found.iterations} iterations with a relative residual of {found.residual:.1e}, "
-                f"above {tolerance:.1e}. Raise max_iterations or tolerance, or pass a ridge such as 1e-4."
+                f"conjugate gradients stopped after {found.iterations} iterations with a relative residual of "
+                f"{found.residual:.1e}, above {tolerance:.1e}. Raise max_iterations or tolerance, or pass a ridge such as 1e-4."
             )
         weights, residual, iterations = found.value, found.residual, found.iterations
         status = f"Solved by {iterations} conjugate gradient iterations; relative residual {residual:.1e}.{note}"
@@ -219,8 +220,8 @@ def _from_data(
     if module is None:
         if height % 2**levels or width % 2**levels:
             raise InputError(
-                f"with a prior of data the sides must be multiples of {2**levels} for levels={levels}. Got {height} x {width}: pad "
-                "image, mask (True) and prior, or take fewer levels."
+                f"with a prior of data the sides must be multiples of {2**levels} for levels={levels}. Got {height} x {width}: "
+                "pad image, mask (True) and prior, or take fewer levels."
             )
         module = encoder_decoder(levels, upsampling, len(given))
     pixels = height * width

@@ -25,11 +25,11 @@ _SAME = 1e-13
 class InpaintingKernel:
     r"""The kernel between pixels of an image that a network makes of stationary noise, for images of any size.
 
-    With circular padding and a stationary prior, the position-resolved tangent kernel :math:`K[(i, j), (i', j')]` of a network that
-    halves s times depends only on :math:`(i \bmod 2^s, j \bmod 2^s, i' - i, j' - j)`, and is one constant once :math:`|i' - i|` or
-    :math:`|j' - j|` reaches :math:`2^s` (nearest up-sampling) or :math:`3 (2^s - 1) + 1` (bilinear). So the kernel of a small torus,
-    of side :math:`2^{s+1}` or :math:`6 \cdot 2^s`, is that of every image (Radhakrishnan et al. 2021; Golikov et al. 2022, section
-    6.1.3), and between the pixels of an image it is a constant plus a sparse matrix.
+    With circular padding and a stationary prior, the position-resolved tangent kernel :math:`K[(i, j), (i', j')]` of a network
+    that halves s times depends only on :math:`(i \bmod 2^s, j \bmod 2^s, i' - i, j' - j)`, and is one constant once
+    :math:`|i' - i|` or :math:`|j' - j|` reaches :math:`2^s` (nearest up-sampling) or :math:`3 (2^s - 1) + 1` (bilinear). So the
+    kernel of a small torus, of side :math:`2^{s+1}` or :math:`6 \cdot 2^s`, is that of every image (Radhakrishnan et al. 2021;
+    Golikov et al. 2022, section 6.1.3), and between the pixels of an image it is a constant plus a sparse matrix.
 
     Parameters
     ----------
@@ -137,9 +137,9 @@ class InpaintingKernel:
             raise InputError(
                 f"the sides of the torus must be multiples of {self.period} and at least {least}. Got {height} x {width}."
             )
-        number = np.full(height * width, -1, np.int64)
-        number[columns] = np.arange(len(columns))
-        number = number.reshape(height, width)
+        flat = np.full(height * width, -1, np.int64)
+        flat[columns] = np.arange(len(columns))
+        number = flat.reshape(height, width)
         i, j = np.divmod(rows, width)
         differences = (self.table - self.constant).numpy()
         middle = self.reach - 1

@@ -9,7 +9,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor, nn
 
-from ntkit.common import Progress
+from ntkit.common import Progress, copy_module
 from ntkit.errors import InputError, InputTypeError
 
 from ._condition_number import ConditionNumber, condition_number
@@ -94,7 +94,7 @@ def rank(
     conditions, regions = [], []
     for number, (name, module) in enumerate(named.items()):
         conditions.append(condition_number(module, x, repeats, generator=generator))
-        regions.append(linear_regions(others[name].eval(), x if patches is None else patches))
+        regions.append(linear_regions(copy_module(others[name]).eval(), x if patches is None else patches))
         if progress is not None:
             progress(number + 1, len(named))
     scores = rankdata([one.value for one in conditions]) + rankdata([-one.count for one in regions])
