@@ -118,7 +118,7 @@ format: $(STAMP)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks ntkit-demo.html benchmark.json benchmark-empirical.json benchmark-maps.json
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks ntkit-demo.html benchmark.json benchmark-empirical.json benchmark-maps.json docs/api docs/gallery
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

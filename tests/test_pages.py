@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import ntkit
 from ntkit.experiments._index import of_folder
 from ntkit.experiments.skeleton import write_report
 
@@ -73,6 +74,11 @@ def test_every_benchmark_record_says_where_it_comes_from():
             times = record["milliseconds per entry"][name]
             for kind, ratio in ratios.items():
                 assert ratio == pytest.approx(times["neural-tangents"] / times[kind], rel=0.05)
+
+
+def test_every_public_name_is_on_the_page_of_the_api():
+    listed = set(re.findall(r"^   (\w+)$", (ROOT / "docs/api.rst").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert set(ntkit.__all__) - listed <= {"errors", "features", "testing"}, "list it in docs/api.rst"
 
 
 STORED = sorted(path.parent for path in (ROOT / "docs/results").rglob("results.*"))

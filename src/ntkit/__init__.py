@@ -69,8 +69,7 @@ from ntkit.native import build_info
 from ntkit.solvers import Solution, solve
 from ntkit.trace import Adapted, adapt, supported_layers
 
-from . import errors, features, layers, testing
-from . import applications, errors, features, testing
+from . import applications, errors, features, layers, testing
 
 __version__ = build_info().version
 
