@@ -105,14 +105,16 @@ def self_attention(
     mechanism = layer.mechanism
     if isinstance(mechanism, Elementwise):
         name = getattr(mechanism.function, "__name__", "function")
-        phi = Activation("quadrature", function=mechanism.function, kinks=mechanism.kinks, label=name)
+        phi: Activation | None = Activation(
+            "quadrature", function=mechanism.function, kinks=mechanism.kinks, label=name
+        )
     else:
         phi = _MECHANISMS[mechanism]
     hidden = layer.hidden(math.prod(x.positions))
     mask = (
         None if hidden is None else torch.zeros(hidden.shape, dtype=torch.float64).masked_fill(hidden.cpu(), -math.inf)
     )
-    op = Attention(layer.heads, phi, layer.scaling, layer.tied, mask=mask)  # type: ignore[arg-type]
+    op = Attention(layer.heads, phi, layer.scaling, layer.tied, mask=mask)
     located = None if position is None else _located(builder, x, layer, position)
     projections = [projection(query), None if key is None else projection(key), projection(value)]
     result = _attend(

@@ -10,9 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import check_batches, check_module, copy_module
+from ntkit.common import check_batches, check_generator, check_module, copy_module
 from ntkit.errors import InputError
-from ntkit.finite import check_generator, seeded
+from ntkit.finite import seeded
 from ntkit.kernels import empirical
 
 __all__ = ["ConditionNumber", "condition_number", "draw_kaiming"]
