@@ -29,7 +29,7 @@ class Architecture:
     head
         What comes before the last linear layer.
     skips
-        Whether every rectified convolution but the first is added to its input.
+        Whether every convolution but the first reads the rectified input and is added to the input itself.
     """
 
     depth: int
@@ -77,9 +77,12 @@ def build(architecture: Architecture, shape: tuple[int, int, int], classes: int,
         for number in range(architecture.depth):
             own = channels if number == 0 else width
             conv = nn.Conv2d(own, width, architecture.kernel, padding=architecture.kernel // 2)
-            # A sum of two rectified values would have channels of nonzero mean, which only the slow engine knows.
+            # With skips, activations come first: only a stream of convolutions' outputs is Gaussian in the limit.
             skip = architecture.skips and number > 0
-            layers.append(_Skip(nn.Sequential(nn.ReLU(), conv)) if skip else nn.Sequential(conv, nn.ReLU()))
+            first = architecture.skips and number == 0
+            layers.append(
+                _Skip(nn.Sequential(nn.ReLU(), conv)) if skip else conv if first else nn.Sequential(conv, nn.ReLU())
+            )
             if skip and number == architecture.depth - 1:
                 layers.append(nn.ReLU())
             if architecture.pooling != "none" and number in (0, architecture.depth - 1) and side >= 2:

@@ -36,6 +36,11 @@ def test_expansion_equals_the_kernel_of_a_much_larger_torus(levels, upsampling, 
     torch.testing.assert_close(kernel.dense(side, side), direct(levels, upsampling, side), rtol=1e-12, atol=0)
 
 
+def test_networks_whose_distant_pixels_differ_are_refused():
+    with pytest.raises(InputError, match="not one constant between distant pixels"):
+        InpaintingKernel(levels=3, upsampling="bilinear")
+
+
 def test_tori_of_unequal_sides():
     limit = ntkit.infinite_width(encoder_decoder(1))
     expected = limit.with_prior("stationary", (1, 6, 10)).ntk.positions()
@@ -110,8 +115,8 @@ def test_modules_of_ones_own_are_checked():
     torch.testing.assert_close(InpaintingKernel(own, 1).table, InpaintingKernel(levels=1).table)
     zeros = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))
     for module, message in (
-        (zeros, "no expansion with levels=1"),
-        (encoder_decoder(2), "no expansion with levels=1"),
+        (zeros, "no expansion|not one constant"),
+        (encoder_decoder(2), "no expansion|not one constant"),
         (nn.Sequential(nn.Conv2d(1, 1, 3)), "images of the same size"),
         (nn.Identity(), "Conv2d layer that reads"),
     ):

@@ -40,7 +40,8 @@ def encoder_decoder(levels: int = 3, upsampling: Upsampling = "nearest", channel
     """Build the encoder-decoder of Radhakrishnan et al. 2021 for inpainting, one output channel.
 
     (3x3 circular convolution, LeakyReLU, every second pixel) ``levels`` times; convolution, LeakyReLU; (up-sampling,
-    convolution, LeakyReLU) ``levels`` times; a last convolution without activation. No biases.
+    convolution, LeakyReLU) ``levels`` times. With nearest up-sampling a last convolution follows; with bilinear the last LeakyReLU is
+    left out instead, for after it the kernel of distant pixels would depend on where they are. No biases.
 
     Parameters
     ----------
@@ -69,7 +70,10 @@ def encoder_decoder(levels: int = 3, upsampling: Upsampling = "nearest", channel
         for _ in range(levels):
             layers.append(nn.Upsample(scale_factor=2) if upsampling == "nearest" else CircularBilinear())
             layers += [_convolution(_WIDTH, _WIDTH), nn.LeakyReLU()]
-        layers.append(_convolution(_WIDTH, 1))
+        if upsampling == "nearest":
+            layers.append(_convolution(_WIDTH, 1))
+        else:
+            layers[-2:] = [_convolution(_WIDTH, 1)]
     return nn.Sequential(*layers)
 
 

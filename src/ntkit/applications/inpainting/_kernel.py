@@ -95,6 +95,12 @@ class InpaintingKernel:
 
         kernel = torus(side)
         table, constant = _read_table(kernel, period, reach)
+        if not _constant_beyond(kernel, period, reach, constant):
+            raise InputError(
+                f"with levels={levels} and upsampling={upsampling!r} the kernel of this network is not one constant between distant "
+                "pixels, so it has no expansion: an activation follows where pixels have different variances. Take nearest "
+                "up-sampling, or at most two levels of bilinear."
+            )
         values = {
             "levels": levels,
             "upsampling": upsampling,
@@ -163,6 +169,20 @@ def _channels(module: nn.Module) -> int:
         if isinstance(layer, nn.Conv2d):
             return layer.in_channels
     raise InputError("the module must have a Conv2d layer that reads the image. Found none.")
+
+
+def _constant_beyond(kernel: Tensor, period: int, reach: int, constant: float) -> bool:
+    """Tell whether the kernel of every residue is the constant at offsets of at least ``reach``, or longer than the torus has."""
+    side = len(kernel)
+    offsets = torch.arange(side)
+    far = torch.minimum(offsets, side - offsets) >= reach
+    outside = far[:, None] | far
+    for i in range(period):
+        for j in range(period):
+            values = kernel[i, j].roll((-i, -j), (0, 1))[outside]
+            if bool(((values - constant).abs() > 1e-11 * abs(constant)).any()):
+                return False
+    return True
 
 
 def _read_table(kernel: Tensor, period: int, reach: int) -> tuple[Tensor, float]:
