@@ -179,3 +179,37 @@ def test_a_table_of_zeros_has_a_tangent_kernel():
     frozen = ntkit.infinite_width(net, w_std=1.0)
     torch.testing.assert_close(limit.nngp(IDS), frozen.nngp(IDS))
     assert (limit.ntk(IDS) > frozen.ntk(IDS)).all()
+
+
+def test_present_values_of_two_parameters_are_not_independent():
+    """The kernel of both added up is that of their sum as one parameter; trained apart, each has its own term."""
+
+    class Two(nn.Module):
+        def __init__(self, split):
+            super().__init__()
+            self.a, self.head, self.split = nn.Linear(3, 8), nn.Linear(8, 1), split
+            p, q = normal(4, 8), normal(4, 8, seed=1)
+            self.p = nn.Parameter(p if split else p + q)
+            self.q = nn.Parameter(q)
+
+        def forward(self, x):
+            h = self.a(x) + self.p
+            return self.head((h + self.q if self.split else h).mean(1))
+
+    x = normal(3, 4, 3)
+    two, one = (ntkit.infinite_width(Two(split)) for split in (True, False))
+    torch.testing.assert_close(two.nngp(x), one.nngp(x), rtol=1e-12, atol=0.0)
+    assert (two.ntk(x) > one.ntk(x)).all()
+
+
+def test_present_values_next_to_raw_data_are_refused():
+    class Skip(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.head, self.p = nn.Linear(3, 3), nn.Linear(3, 1), nn.Parameter(torch.randn(4, 3))
+
+        def forward(self, x):
+            return self.head((x + self.a(x) + self.p).mean(1))
+
+    with pytest.raises(UnsupportedLayerError, match="meets raw data"):
+        ntkit.infinite_width(Skip()).ntk(normal(2, 4, 3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 import torch
@@ -16,9 +16,19 @@ __all__ = ["Concat", "Constant", "Product", "Sum"]
 
 @dataclass(frozen=True)
 class Sum(Op):
-    """A linear combination of independent fields."""
+    """A linear combination of independent fields.
+
+    Attributes
+    ----------
+    coefficients
+        One for each field.
+    cross
+        What is added to K, shape (P, P), the position axes merged: the covariance that fixed values in two of the fields have
+        beyond the product of their means. None: nothing.
+    """
 
     coefficients: tuple[float, ...]
+    cross: Tensor | None = field(default=None, compare=False)
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return (keeps,) * len(self.coefficients)

@@ -10,6 +10,7 @@ from torch import Tensor
 from ntkit.program import Concat, Node, Product, Sum
 
 from ._covariance import Covariance, Ends, Moments
+from ._token_axes import spread_tokens
 
 __all__ = ["combined_mean", "concat", "product", "total"]
 
@@ -31,6 +32,9 @@ def total(op: Sum, node: Node, terms: tuple[Covariance, ...], ends: Ends) -> Cov
         for j, (_, second) in enumerate(present):
             if i != j:
                 nngp = nngp + first * second
+    if op.cross is not None:  # K alone decides: H would need the same term at both ends
+        nngp = nngp + spread_tokens(op.cross.to(nngp), node.positions, keeps, ends.pair_dims).nngp
+        return Covariance(nngp, ntk, keeps, affine)
     h = _weighted([c * c for c in op.coefficients], terms)
     if h is not None:
         for i, (first, second) in enumerate(present):

@@ -6,7 +6,9 @@ from torch import Tensor
 
 from ntkit.program import Keep, Keeps
 
-__all__ = ["merged", "unmerged"]
+from ._covariance import Covariance
+
+__all__ = ["merged", "spread_tokens", "unmerged"]
 
 
 def merged(k: Tensor, keeps: Keeps) -> Tensor:
@@ -28,3 +30,9 @@ def unmerged(k: Tensor, positions: tuple[int, ...], same: bool) -> Tensor:
     k = k.unflatten(-1, positions).unflatten(start, positions)
     order = [start + side * rank + axis for axis in range(rank) for side in (0, 1)]
     return k.permute(*range(start), *order)
+
+
+def spread_tokens(k: Tensor, positions: tuple[int, ...], keeps: Keeps, pair_dims: int) -> Covariance:
+    """Give a covariance (P, P) that all pairs of inputs share, with what ``keeps`` asks for."""
+    k = unmerged(k, positions, same=False)[(None,) * pair_dims]
+    return Covariance(k, None, (Keep.ALL,) * len(keeps)).restrict(keeps)

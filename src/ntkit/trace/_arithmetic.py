@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ntkit.program import Activation, Product, Sum
 
@@ -17,7 +18,7 @@ from ._builder import EMPIRICAL, Builder, Refused, tensor_number
 from ._compose import composed_product, composed_sum
 from ._layout import entry_numbers
 from ._registry import matches
-from ._tokens import joined, table_like
+from ._tokens import cross_moment, joined, table_like
 from ._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
 
 __all__: list[str] = []
@@ -192,7 +193,8 @@ def _linear_combination(builder: Builder, x: Any, y: Any, cx: float, cy: float) 
             if composed is not None:
                 return _function(builder, x, *composed)
             _check_independent(builder, tuple(terms), "sum", x)
-        return _sum(builder, terms)
+            return _sum(builder, terms)
+        return _sum(builder, terms, None if first == second else cross_moment(builder, (first, second), (cx, cy), x))
 
     return _blockwise(builder, x, y, total)
 
@@ -200,7 +202,7 @@ def _linear_combination(builder: Builder, x: Any, y: Any, cx: float, cy: float) 
 def _terms(builder: Builder, node: int) -> dict[int, float]:
     """Write a node as a linear combination of nodes that are not sums."""
     op = builder.nodes[node].op
-    if not isinstance(op, Sum) or node in builder.parts:
+    if not isinstance(op, Sum) or op.cross is not None or node in builder.parts:
         return {node: 1.0}
     terms: dict[int, float] = {}
     for read, coefficient in zip(builder.nodes[node].inputs, op.coefficients, strict=True):
@@ -209,18 +211,19 @@ def _terms(builder: Builder, node: int) -> dict[int, float]:
     return terms
 
 
-def _sum(builder: Builder, terms: dict[int, float]) -> int:
+def _sum(builder: Builder, terms: dict[int, float], cross: Tensor | None = None) -> int:
     if list(terms.values()) == [1.0]:
         return next(iter(terms))
     why = next((builder.info[node].why_not for node in terms if not builder.info[node].gaussian), "")
     return builder.add(
-        Sum(tuple(terms.values())),
+        Sum(tuple(terms.values()), cross),
         tuple(terms),
         builder.nodes[next(iter(terms))].positions,
         gaussian=not why,
         why_not=why,
         centred=all(builder.nodes[node].centred for node in terms),
         affine=_affine(builder, tuple(terms)),
+        distinct=None if cross is None else len(builder.nodes),
     )
 
 

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ntkit.program import Join, Lookup, Merge, Table
+from ntkit.program import Arrange, Attention, Conv, Dense, Join, Lookup, Merge, PositionMap, Split, Sum, Table
 
 from ._builder import EMPIRICAL, Builder, Refused
 from ._linear import check_plain, layer_parameters
 from ._registry import matches
 from ._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
 
-__all__ = ["joined", "table_like"]
+__all__ = ["cross_moment", "joined", "table_like"]
 
 Read = Callable[[Weight], Tensor]
 _DIGITS = 1e-9
@@ -152,6 +152,13 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
                     f"put a layer with weights of its own between them; or {EMPIRICAL}",
                     first,
                 )
+    _check_apart_from_data(builder, nodes, first)
+    if sum(_has_values(builder, node) for node in nodes) > 1:
+        raise Refused(
+            "it concatenates several parameters, whose present values are not independent",
+            "make them one parameter of several rows, or use nn.Embedding",
+            first,
+        )
     infos = [builder.info[node] for node in nodes]
     why = next((info.why_not for info in infos if not info.gaussian), "")
     if any(_vanishes(builder, node) for node in nodes):
@@ -168,6 +175,68 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
         affine="part" if any(info.affine for info in infos) else "",
     )
     return replace(first, blocks=(replace(first.blocks[0], node=node),), positions=positions)
+
+
+def cross_moment(
+    builder: Builder, nodes: tuple[int, int], coefficients: tuple[float, float], field: Field
+) -> Tensor | None:
+    """Give the covariance that fixed values in two fields have with each other, beyond the product of their means.
+
+    Present values of two parameters, such as a class token and a table of positions, are not independent: the mean over the
+    channels of p_a p'_a' is a number. Shape (P, P) with both orders added up; None where one field has no such values.
+    """
+    _check_apart_from_data(builder, nodes, field)
+    fixed = [_fixed_values(builder, node, field) for node in nodes]
+    if fixed[0] is None or fixed[1] is None:
+        return None
+    first, second = (c * values for c, values in zip(coefficients, fixed, strict=True) if values is not None)
+    product = first @ second.T / first.shape[1] - torch.outer(first.mean(1), second.mean(1))
+    return product + product.T
+
+
+def _check_apart_from_data(builder: Builder, nodes: Sequence[int], then: Field) -> None:
+    """Refuse present values next to raw data: both are numbers, and nothing makes them independent."""
+    data = any(-1 in builder.info[node].sources for node in nodes)
+    if data and any(_has_values(builder, node) for node in nodes):
+        raise Refused(
+            "a parameter with values of its own meets raw data with no fresh weights between",
+            "put an nn.Linear before it, or use nn.Embedding",
+            then,
+        )
+
+
+def _fixed_values(builder: Builder, node: int, field: Field) -> Tensor | None:
+    """Give the part of a node that does not depend on draws or inputs, shape (P, C); None where there is none."""
+    if not _has_values(builder, node):
+        return None
+    value = _evaluate(builder, node, field)
+    return value.expand(1, *builder.nodes[node].positions, value.shape[-1]).flatten(0, -2)
+
+
+def _has_values(builder: Builder, node: int) -> bool:
+    """Tell whether present values of parameters reach a node with no fresh weights between."""
+    op = builder.nodes[node].op
+    if isinstance(op, Table):
+        return op.mean is not None
+    fresh = isinstance(op, (Dense, Conv, Attention))
+    return not fresh and any(_has_values(builder, read) for read in builder.nodes[node].inputs)
+
+
+def _evaluate(builder: Builder, node: int, field: Field) -> Tensor:
+    """Run the operations that lead to a node, all of them linear, with zero in place of what is random."""
+    op, inputs = builder.nodes[node].op, builder.nodes[node].inputs
+    if not _has_values(builder, node):
+        return torch.zeros(1, *builder.nodes[node].positions, field.channels, dtype=torch.float64)
+    if isinstance(op, Table):
+        held = builder.held[node](lambda weight: weight.parameter.detach().to(torch.float64))
+        return op.finite((), held)
+    if not isinstance(op, (Sum, Join, Merge, Arrange, PositionMap, Split)):
+        raise Refused(
+            "two parameters with values of their own are added up after a nonlinear operation on one of them",
+            "add both to the tokens before the first norm or activation, or use nn.Embedding",
+            field,
+        )
+    return op.finite(tuple(_evaluate(builder, read, field) for read in inputs), (None, None))
 
 
 def _vanishes(builder: Builder, node: int) -> bool:

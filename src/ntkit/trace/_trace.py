@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains, strip_ntk
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
-from ntkit.layers import WrongInput
+from ntkit.layers import SelfAttention, WrongInput
 from ntkit.program import LogitSamples, Program
 
 from ._builder import EMPIRICAL, WrongShape
@@ -262,6 +262,7 @@ def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int,
 
 def _guesses(module: nn.Module) -> list[tuple[int, ...]]:
     """Guess input shapes from the first layer with weights."""
+    attends = any(isinstance(layer, (nn.MultiheadAttention, SelfAttention)) for layer in module.modules())
     for layer in module.modules():
         if isinstance(layer, nn.Embedding):
             return [(8,), (4,), (16,), (2,), (1,), ()]
@@ -270,5 +271,7 @@ def _guesses(module: nn.Module) -> list[tuple[int, ...]]:
             return [(width,), (4, width), (3, 8, 8), (1, 8, 8), (1,), (2,), (3,)]
         for ndim, kinds in _CONVOLUTIONS.items():
             if isinstance(layer, kinds):
+                if attends:  # its cost grows with the square of the pixels
+                    return [(layer.in_channels, *(side,) * ndim) for side in (8, 4, 16)]
                 return [(layer.in_channels, *(side,) * ndim) for side in ((32, 28, 64, 16, 8) if ndim < 3 else (16, 8))]
     return []
