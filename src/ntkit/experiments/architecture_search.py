@@ -230,7 +230,8 @@ def report(results: Results[Settings, Cell, Value]) -> Report:
     training = np.mean([results.seconds[cell] for cell in results.values if cell.measure == ACCURACY])
     caption = (
         f"Kendall's tau with the mean test accuracy of {settings.seeds} trainings, and its 95 % bootstrap interval over "
-        f"networks. A training took {training:.1f} s; accuracies from {accuracy.min():.3f} to {accuracy.max():.3f}. Groups of fewer than {_FEWEST} networks are left out"
+        f"networks. A training took {training:.1f} s; accuracies from {accuracy.min():.3f} to {accuracy.max():.3f}. "
+        f"Groups of fewer than {_FEWEST} networks are left out"
     )
     saturated = sum(v.note.startswith("Saturated") for c, v in results.values.items() if c.measure == REGIONS)
     singular = sum(v.value is None for c, v in results.values.items() if c.measure == CONDITION)
