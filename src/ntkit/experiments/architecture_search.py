@@ -29,6 +29,7 @@ __all__ = ["EXPERIMENT", "Cell", "Settings", "Value", "main", "run"]
 
 ACCURACY, CONDITION, REGIONS, NTK, NNGP = "accuracy", "condition number", "linear regions", "NTK score", "NNGP score"
 PROXIES = (CONDITION, REGIONS, NTK, NNGP)
+_FEWEST = 8  # networks of a group: intervals of fewer mean nothing
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ def report(results: Results[Settings, Cell, Value]) -> Report:
         name: {
             group: interval(values[rows], accuracy[rows], settings.bootstrap)
             for group, rows in groups.items()
-            if rows.sum() >= 2
+            if group == "all" or rows.sum() >= _FEWEST
         }
         for name, values in columns.items()
     }
@@ -229,7 +230,8 @@ def report(results: Results[Settings, Cell, Value]) -> Report:
     training = np.mean([results.seconds[cell] for cell in results.values if cell.measure == ACCURACY])
     caption = (
         f"Kendall's tau with the mean test accuracy of {settings.seeds} trainings, and its 95 % bootstrap interval over "
-        f"networks. A training took {training:.1f} s; accuracies from {accuracy.min():.3f} to {accuracy.max():.3f}"
+        f"networks. A training took {training:.1f} s; accuracies from {accuracy.min():.3f} to {accuracy.max():.3f}. "
+        f"Groups of fewer than {_FEWEST} networks are left out"
     )
     saturated = sum(v.note.startswith("Saturated") for c, v in results.values.items() if c.measure == REGIONS)
     singular = sum(v.value is None for c, v in results.values.items() if c.measure == CONDITION)

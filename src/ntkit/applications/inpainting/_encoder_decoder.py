@@ -40,8 +40,8 @@ def encoder_decoder(levels: int = 3, upsampling: Upsampling = "nearest", channel
     """Build the encoder-decoder of Radhakrishnan et al. 2021 for inpainting, one output channel.
 
     (3x3 circular convolution, LeakyReLU, every second pixel) ``levels`` times; convolution, LeakyReLU; (up-sampling,
-    convolution, LeakyReLU) ``levels`` times. With nearest up-sampling a last convolution follows; with bilinear the last LeakyReLU is
-    left out instead, for after it the kernel of distant pixels would depend on where they are. No biases.
+    convolution, LeakyReLU) ``levels`` times. With nearest up-sampling a last convolution follows; with bilinear the last
+    LeakyReLU is left out instead, for after it the kernel of distant pixels would depend on where they are. No biases.
 
     Parameters
     ----------

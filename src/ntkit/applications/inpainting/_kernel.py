@@ -97,9 +97,9 @@ class InpaintingKernel:
         table, constant = _read_table(kernel, period, reach)
         if not _constant_beyond(kernel, period, reach, constant):
             raise InputError(
-                f"with levels={levels} and upsampling={upsampling!r} the kernel of this network is not one constant between distant "
-                "pixels, so it has no expansion: an activation follows where pixels have different variances. Take nearest "
-                "up-sampling, or at most two levels of bilinear."
+                f"with levels={levels} and upsampling={upsampling!r} the kernel of this network is "
+                "not one constant between distant pixels, so it has no expansion: an activation follows where pixels have "
+                "different variances. Take nearest up-sampling, or at most two levels of bilinear."
             )
         values = {
             "levels": levels,
