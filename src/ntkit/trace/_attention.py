@@ -14,6 +14,7 @@ from ntkit.common import parameter_source
 from ntkit.layers import Elementwise, SelfAttention
 from ntkit.program import Activation, Attention, Dense, Gains, Input, LogitSamples, Sum, Table
 
+from ._activations import holds_parameters
 from ._builder import EMPIRICAL, Builder, Held, Refused
 from ._layout import entry_numbers, rearranged
 from ._linear import check_plain, layer_parameters
@@ -103,7 +104,14 @@ def self_attention(
         return Projection(weight, bias, rows, builder.layer_gains(weight, bias, fan_in))
 
     mechanism = layer.mechanism
+    phi: Activation | None
     if isinstance(mechanism, Elementwise):
+        if holds_parameters(mechanism.function):
+            raise Refused(
+                "its mechanism holds trained parameters of its own, whose tangent kernel has no rule",
+                "freeze them with requires_grad_(False), or write the function with numbers",
+                x,
+            )
         name = getattr(mechanism.function, "__name__", "function")
         phi = Activation("quadrature", function=mechanism.function, kinks=mechanism.kinks, label=name)
     else:
@@ -112,7 +120,7 @@ def self_attention(
     mask = (
         None if hidden is None else torch.zeros(hidden.shape, dtype=torch.float64).masked_fill(hidden.cpu(), -math.inf)
     )
-    op = Attention(layer.heads, phi, layer.scaling, layer.tied, mask=mask)  # type: ignore[arg-type]
+    op = Attention(layer.heads, phi, layer.scaling, layer.tied, mask=mask)
     located = None if position is None else _located(builder, x, layer, position)
     projections = [projection(query), None if key is None else projection(key), projection(value)]
     result = _attend(
