@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 import ntkit
 from ntkit.errors import UnsupportedLayerError
+from ntkit.layers import SelfAttention
 from ntkit.trace._graph import Untraceable, symbolic_graph
 
 
@@ -105,6 +106,26 @@ def test_elementwise_modules_survive_the_exporter():
         symbolic_graph(net, x.float())
     plain = nn.Sequential(net.fc, net.act, net.head)
     torch.testing.assert_close(ntkit.infinite_width(net).ntk(x), ntkit.infinite_width(plain).ntk(x))
+
+
+def test_attention_survives_the_exporter():
+    class Typed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.head = nn.Linear(3, 8), nn.Linear(8, 2)
+            self.attention = SelfAttention(8, 2, ntkit.Elementwise(torch.tanh), mask="causal", positions=torch.eye(4))
+
+        def forward(self, x):
+            if not isinstance(x, torch.Tensor):
+                raise TypeError
+            return self.head(self.attention(self.fc(x))[:, -1])
+
+    class Plain(Typed):
+        def forward(self, x):
+            return self.head(self.attention(self.fc(x))[:, -1])
+
+    x = normal(3, 4, 3)
+    torch.testing.assert_close(ntkit.infinite_width(Typed()).ntk(x), ntkit.infinite_width(Plain()).ntk(x))
 
 
 def test_nothing_is_printed():

@@ -20,7 +20,7 @@ from ._linear import check_plain, layer_parameters
 from ._registry import matches
 from ._values import Block, Field, Weight
 
-__all__ = ["apply_activation", "sigmoid"]
+__all__ = ["apply_activation", "holds_parameters", "sigmoid"]
 
 _CLOSED = "closed form"
 _QUADRATURE = "by quadrature"
@@ -278,7 +278,7 @@ def minimum(builder: Builder, x: Any, y: Any) -> Field:
 )
 def elementwise(builder: Builder, x: Field, function: Callable[[Tensor], Tensor], kinks: tuple[float, ...]) -> Field:
     """Any function."""
-    if _holds_parameters(function):
+    if holds_parameters(function):
         raise Refused(
             "its function holds trained parameters of its own, whose tangent kernel has no rule",
             "freeze them with requires_grad_(False), or write the function with numbers",
@@ -288,13 +288,13 @@ def elementwise(builder: Builder, x: Field, function: Callable[[Tensor], Tensor]
     return apply_activation(builder, x, Activation("quadrature", function=function, kinks=kinks, label=label))
 
 
-def _holds_parameters(function: object) -> bool:
+def holds_parameters(function: object) -> bool:
     """Tell whether a function closes over, is bound to or is called with trained parameters."""
     held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _filled(cell)]
     held += [*(getattr(function, "__defaults__", None) or ()), getattr(function, "__self__", None), function]
     if isinstance(function, partial):
         held += [*function.args, *function.keywords.values()]
-        if _holds_parameters(function.func):
+        if holds_parameters(function.func):
             return True
     tensors = [t for value in held for t in (value.parameters() if isinstance(value, nn.Module) else (value,))]
     return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)

@@ -14,6 +14,7 @@ from ntkit.common import parameter_source
 from ntkit.layers import Elementwise, SelfAttention
 from ntkit.program import Activation, Attention, Dense, Gains, Input, LogitSamples, Sum, Table
 
+from ._activations import holds_parameters
 from ._builder import EMPIRICAL, Builder, Held, Refused
 from ._layout import entry_numbers, rearranged
 from ._linear import check_plain, layer_parameters
@@ -103,7 +104,14 @@ def self_attention(
         return Projection(weight, bias, rows, builder.layer_gains(weight, bias, fan_in))
 
     mechanism = layer.mechanism
+    phi: Activation | None
     if isinstance(mechanism, Elementwise):
+        if holds_parameters(mechanism.function):
+            raise Refused(
+                "its mechanism holds trained parameters of its own, whose tangent kernel has no rule",
+                "freeze them with requires_grad_(False), or write the function with numbers",
+                x,
+            )
         name = getattr(mechanism.function, "__name__", "function")
         phi: Activation | None = Activation(
             "quadrature", function=mechanism.function, kinks=mechanism.kinks, label=name

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from ntkit.layers import Elementwise
+from ntkit.layers import Elementwise, SelfAttention
 
 from ._proxies import ShapeTracer, lengths_of_proxies
 
@@ -47,14 +47,14 @@ def export_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
                 if isinstance(value, Tensor):
                     sizes = [int(size) if isinstance(size, int) else len(example) for size in value.shape]
                     node.meta["ntkit_shape"] = tuple(sizes)
-            return _with_elementwise(graph, module)
+            return _with_own_layers(graph, module)
     raise Untraceable(f"{type(error).__name__}: {error}") from error
 
 
-def _with_elementwise(graph: fx.GraphModule, module: nn.Module) -> fx.GraphModule:
-    """Put calls of :class:`Elementwise` modules back in place of what the exporter saw inside them."""
+def _with_own_layers(graph: fx.GraphModule, module: nn.Module) -> fx.GraphModule:
+    """Put calls of this library's layers back in place of what the exporter saw inside them."""
     for path, layer in module.named_modules():
-        if not isinstance(layer, Elementwise):
+        if not isinstance(layer, (Elementwise, SelfAttention)):
             continue
         groups: dict[str, list[fx.Node]] = {}
         for node in graph.graph.nodes:

@@ -3,21 +3,8 @@
 from ._empirical import BYTE_BUDGET, Empirical, EmpiricalKernel, empirical
 from ._inputs import Batch, Inputs, as_inputs
 from ._jacobian import jacobian_rows
-from ._network import Network, check_modes
-
-__all__ = [
-    "BYTE_BUDGET",
-    "Batch",
-    "Empirical",
-    "EmpiricalKernel",
-    "Inputs",
-    "Network",
-    "as_inputs",
-    "check_modes",
-    "empirical",
-    "jacobian_rows",
-]
 from ._layers import TRANSPOSED, Call, Layer, layer_gram, read_gradients, read_patches, structured_layers
+from ._network import Network, check_modes
 
 __all__ = [
     "BYTE_BUDGET",
@@ -26,6 +13,7 @@ __all__ = [
     "Call",
     "Empirical",
     "EmpiricalKernel",
+    "Inputs",
     "Layer",
     "Network",
     "as_inputs",
