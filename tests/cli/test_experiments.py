@@ -61,7 +61,7 @@ def test_a_report_of_one_folder_is_no_index(program, tmp_path: Path):
 @pytest.mark.parametrize("name", ["corrupted_agop"])
 def test_an_interrupted_run_resumes_to_the_same_bytes(name, tmp_path: Path):
     """Ctrl-C once the first cells are stored, then the same command again, against a run in one go."""
-    settings = ["--quick", "--n", "128", "--steps", "300", "--seeds", "4", "--threads", "1"]
+    settings = ["--quick", "--n", "128", "--steps", "150", "--seeds", "4", "--threads", "1"]
     command = [sys.executable, "-m", "ntkit.cli", "run", name, *settings]
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     first = subprocess.Popen([*command, "--output", str(stopped)], stderr=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -195,8 +195,8 @@ def test_what_carries_h(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, Covariance]] = []
     apply = _engine._apply
 
-    def record(node: Any, *arguments: Any) -> Covariance:
-        result = apply(node, *arguments)
+    def record(program: Any, node: Any, *arguments: Any) -> Covariance:
+        result = apply(program, node, *arguments)
         seen.append((type(node.op).__name__ + " " + node.op.label(), result))
         return result
 
