@@ -27,7 +27,7 @@ inline std::int64_t positions_of(const Axes& size) { return static_cast<std::int
 enum class Own : std::int32_t {
     deviation,  // sqrt(q)
     half,       // q / 2
-    scale,      // 1 / s of a normalisation, then q / s
+    scale,      // 1 / s of a normalisation, then sqrt(q)
     inside,     // H summed over all pairs of positions in a pooling window
     mean,       // q averaged over a pooling window
     series,     // the coefficients of a SeriesTable, position by position
