@@ -63,7 +63,8 @@ NETWORKS = {
 FACTORS = torch.tensor([0.14, 0.5, 1.0, 3.0, 37.0, 200.0, 1370.0], dtype=torch.float64)
 ROWS: dict[str, Callable[[Tensor, Tensor, list[int]], Tensor]] = {
     "parallel": lambda x, other, shape: FACTORS.view(shape) * x,
-    "near duplicates": lambda x, other, shape: x + 10.0 ** -torch.arange(1.0, 8.0).double().view(shape) * other,
+    "opposite": lambda x, other, shape: FACTORS.view(shape) * torch.tensor([1.0, -1.0] * 3 + [1.0]).view(shape) * x,
+    "near duplicates": lambda x, other, shape: x + 10.0 ** -torch.arange(3.0, 10.0).double().view(shape) * other,
     "generic": lambda x, other, shape: other,
     "generic of different size": lambda x, other, shape: FACTORS.view(shape) * other,
 }
@@ -80,3 +81,15 @@ def test_both_engines_agree(name: str, rows: str) -> None:
         found, exact = (limit.both(x, engine=engine) for engine in ("native", "reference"))
         for one, other in zip(found, exact, strict=True):
             assert (one - other).abs().max() <= 1e-12 * other.abs().max()
+
+
+@pytest.mark.parametrize("features", [5, 40, 3000])
+def test_parallel_rows_of_similar_size(features: int) -> None:
+    """Every term of Theta is a product of one factor of each row, so Theta(x, x')^2 = Theta(x, x) Theta(x', x')."""
+    factors = torch.tensor([1.0, 1.003, 1.01, 1.05, 1.2, 1.5, 0.9], dtype=torch.float64)
+    x = factors[:, None] * _normal(features, seed=0)
+    norm = nn.LayerNorm(8, elementwise_affine=False)
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(features, 8), norm, nn.ReLU(), nn.Linear(8, 1)))
+    ntk = limit.ntk(x, engine="native")
+    root = ntk.diagonal().sqrt()
+    torch.testing.assert_close(ntk, root[:, None] * root, rtol=1e-14, atol=0.0)

@@ -42,11 +42,12 @@ struct Input {
     std::int32_t data = 0;  // which of the network's inputs
     std::int32_t channels = 0;
     std::int32_t half_at = kNothing;
+    bool sizes_matter = false;  // vectors: H of parallel inputs of different size must be exact, too
 
     static constexpr const char* name = "Input";
     static constexpr auto fields() {
         return std::tuple{Field{"size", &Input::size}, Field{"data", &Input::data}, Field{"channels", &Input::channels},
-                          Field{"half_at", &Input::half_at}};
+                          Field{"half_at", &Input::half_at}, Field{"sizes_matter", &Input::sizes_matter}};
     }
 };
 

@@ -14,7 +14,7 @@ namespace {
 //     A = H - (d - d')^2 / 2,    K' = (d d' - A) / (s s'),    H' = A / (s s') + (d / s - d' / s')^2 / 2.
 //
 // Dividing A loses nothing; H' as a difference of H and terms of its size would. A of inputs that differ by a factor alone is zero
-// but for the rounding of d and d'.
+// but for the rounding of d and d', and of opposite inputs it is 2 d d' but for that of H.
 template <class T, bool Self>
 void normalize(const Context<T, Self>& context, const Normalize& op, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;
@@ -31,8 +31,10 @@ void normalize(const Context<T, Self>& context, const Normalize& op, const Instr
             if (!step.covariance_in) {
                 const Lanes d1 = deviation.first(p), d2 = deviation.second(p), difference = d1 - d2, after = d1 * i1 - d2 * i2;
                 Lanes apart = fma(broadcast(T(-0.5)), difference * difference, in.k[p]);
-                apart = select(apart > noise * abs(difference) * (d1 + d2), apart, Lanes{});
-                k = (d1 * d2 - apart) * both;
+                const Lanes product = d1 * d2, sum = d1 + d2, limit = noise * sum;
+                apart = select(apart > limit * abs(difference), apart, Lanes{});
+                apart = select(apart > max(product, T(2) * product - limit * sum), T(2) * product, apart);
+                k = (product - apart) * both;
                 h = fma(broadcast(T(0.5)), after * after, apart * both);
             }
             if (step.theta_out) out.theta[p] = (step.theta_in ? in.theta[p] * both : Lanes{}) + (weight * k + bias);
