@@ -99,7 +99,13 @@ class Rectifier:
 
 class Input:
     def __init__(
-        self, *, size: Sequence[int] = ..., data: int = ..., channels: int = ..., half_at: int = ...
+        self,
+        *,
+        size: Sequence[int] = ...,
+        data: int = ...,
+        channels: int = ...,
+        half_at: int = ...,
+        sizes_matter: bool = ...,
     ) -> None: ...
     @property
     def size(self) -> list[int]: ...
@@ -109,6 +115,8 @@ class Input:
     def channels(self) -> int: ...
     @property
     def half_at(self) -> int: ...
+    @property
+    def sizes_matter(self) -> bool: ...
     def __repr__(self) -> str: ...
 
 class Layer:

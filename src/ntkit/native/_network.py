@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from ntkit.program import Input, Op, Program
+from ntkit.program import Input, Normalize, Op, Program
 
 from . import _core
 from .families import Family, family_of
@@ -112,6 +112,20 @@ class Network:
         found: list[bool] = []
         for node in self.program.nodes:
             found.append(any(found[read] or self.reads_h[read] for read in node.inputs))
+        return tuple(found)
+
+    @cached_property
+    def normalises(self) -> bool:
+        """Whether it has normalisations: then inputs keep their sizes, and those that differ by a factor alone become equal."""
+        return any(isinstance(node.op, Normalize) for node in self.program.nodes)
+
+    @cached_property
+    def rounded(self) -> tuple[bool, ...]:
+        """Whether H of each node may be rounded like the variances, rather than relative to itself."""
+        found: list[bool] = []
+        for node in self.program.nodes:
+            rounds = _family(node.op).rounds_h if self.normalises else not self.single_precision
+            found.append(rounds or any(found[read] for read in node.inputs))
         return tuple(found)
 
     @cached_property

@@ -27,7 +27,7 @@ inline std::int64_t positions_of(const Axes& size) { return static_cast<std::int
 enum class Own : std::int32_t {
     deviation,  // sqrt(q)
     half,       // q / 2
-    scale,      // 1 / s of a normalisation, then q / s
+    scale,      // 1 / s of a normalisation, then sqrt(q)
     inside,     // H summed over all pairs of positions in a pooling window
     mean,       // q averaged over a pooling window
     series,     // the coefficients of a SeriesTable, position by position
@@ -42,11 +42,12 @@ struct Input {
     std::int32_t data = 0;  // which of the network's inputs
     std::int32_t channels = 0;
     std::int32_t half_at = kNothing;
+    bool sizes_matter = false;  // vectors: H of parallel inputs of different size must be exact, too
 
     static constexpr const char* name = "Input";
     static constexpr auto fields() {
         return std::tuple{Field{"size", &Input::size}, Field{"data", &Input::data}, Field{"channels", &Input::channels},
-                          Field{"half_at", &Input::half_at}};
+                          Field{"half_at", &Input::half_at}, Field{"sizes_matter", &Input::sizes_matter}};
     }
 };
 

@@ -32,6 +32,9 @@ class Family(Generic[OpT]):
     single_precision: ClassVar[bool] = True
     """Whether float32 keeps the digits of float32 inputs."""
 
+    rounds_h: ClassVar[bool] = False
+    """Whether H after it is a difference of larger terms."""
+
     def missing(self, network: Network, index: int, op: OpT) -> str | None:
         """Say what the native engine lacks to run this operation; None where it lacks nothing."""
         return None

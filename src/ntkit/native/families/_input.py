@@ -39,6 +39,7 @@ class InputFamily(Family[Input]):
                 data=network.inputs.index(index),
                 channels=op.channels,
                 half_at=network.own_at(_core.Own.HALF, index),
+                sizes_matter=network.normalises,
             ),
         )
         emitter.unary(_core.Kind.INPUT, operation, plane, parts)

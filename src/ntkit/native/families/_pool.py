@@ -28,6 +28,8 @@ class PoolFamily(Family[AvgPool]):
     N B - A, with B the mean of the variances and N the sum of the window's weights.
     """
 
+    rounds_h = True
+
     def own_data(self, network: Network, index: int, op: AvgPool) -> Iterator[tuple[_core.Own, int]]:
         if network.linear_after[index]:
             return

@@ -75,6 +75,6 @@ def _rectifier(network: Network, index: int, op: Elementwise) -> _core.Rectifier
         positive_slope=high,
         deviation_at=network.own_at(_core.Own.DEVIATION, index),
         signed_covariance=network.negative[before],
-        rounded=not network.single_precision,
+        rounded=network.rounded[before],
         trained_gain=float(isinstance(norm, Normalize) and norm.weight_trained),
     )

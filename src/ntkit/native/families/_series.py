@@ -52,6 +52,7 @@ class SeriesFamily(Family[Elementwise]):
 
     reads_h = True
     single_precision = False
+    rounds_h = True
 
     def missing(self, network: Network, index: int, op: Elementwise) -> str | None:
         table = series_table(op.phi, TERMS[-1])

@@ -25,6 +25,7 @@ class SmoothFamily(Family[Elementwise]):
 
     reads_h = True
     single_precision = False
+    rounds_h = True
 
     def __init__(self, function: _core.Function) -> None:
         self.function = function

@@ -61,7 +61,8 @@ private:
         }
     }
 
-    // A matrix product has computed x . x'. Where x and x' are near, H is computed from their difference instead.
+    // A matrix product has computed x . x'. Where x and x' are near, H is computed from their difference instead; where inputs are
+    // not scaled to one size, also where one is nearly a multiple of the other: K^2 > (1 - near)^2 q q'.
     void vectors(const Input& op, bool covariance, Lanes* k) const {
         const Block<T>& block = context.block;
         const int batch = context.tape.batch;
@@ -76,7 +77,12 @@ private:
         for (int b = 0; b < batch; ++b) {
             const Lanes total = half.first(b) + half.second(b);
             k[b] = fnmadd(load(products + b * kLanes<T>), broadcast(share), total);
-            const auto close = k[b] < near * total;
+            Lanes nearest = k[b];
+            if (op.sizes_matter) {
+                const Lanes product = share * load(products + b * kLanes<T>), squares = T(4) * half.first(b) * half.second(b);
+                nearest = select(product * max(product, Lanes{}) > (1 - 2 * near) * squares, Lanes{}, nearest);
+            }
+            const auto close = nearest < near * total;
             if (!any(close)) continue;
             for (int lane = 0; lane < kLanes<T>; ++lane)
                 if (close[lane]) k[b].set(lane, half_squared_distance(op, b * kLanes<T> + lane));

@@ -38,7 +38,7 @@ void keep(const Context<T, Self>& context, const Store& op, const Instruction& s
             case Own::half: to[p] = T(0.5) * k[p]; break;
             case Own::scale:
                 to[p] = T(1) / sqrt((op.over_positions ? mean : k[p]) + eps);
-                to[positions + p] = k[p] * to[p];
+                to[positions + p] = sqrt(max(k[p], Lanes{}));
                 break;
             case Own::inside:
             case Own::mean: to[p] = k[p]; break;
