@@ -14,7 +14,7 @@ CORE := $(sort $(shell find src/ntkit/native/core -type f \( -name '*.cpp' -o -n
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -c constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow sanitize mutants wheel docs peer bench bench-empirical lint format clean distclean
+.PHONY: help setup demo test test-slow sanitize mutants wheel docs peer bench bench-empirical bench-maps lint format clean distclean
 
 help:
 	@echo "make demo       kernels of scikit-learn's digits, a table and ntkit-demo.html"
@@ -22,10 +22,11 @@ help:
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make sanitize   the tests of the core, built with AddressSanitizer and UBSan"
 	@echo "make mutants    random one-token changes of the sources, and those that no test notices; MUTANTS_ARGS=--help"
-	@echo "make docs       the examples in docstrings and README, and the links between pages"
+	@echo "make docs       the site in build/site/, and the examples on its pages and in docstrings"
 	@echo "make wheel      an sdist and a wheel in dist/, and the tests run from the installed wheel"
-	@echo "make bench      the engines against each other and neural-tangents, which make peer installs; writes benchmark.json"
+	@echo "make bench      the engines against each other and neural-tangents, which make peer installs; adds to docs/results/benchmarks.jsonl"
 	@echo "make bench-empirical  the methods of empirical kernels against PyTorch's tutorial and neural-tangents"
+	@echo "make bench-maps  an encoder-decoder and a graph network against neural-tangents"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make format     let ruff put right what it can"
 	@echo "make setup      only set up .venv, or compile the core again after a change"
@@ -49,7 +50,7 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(CORE)
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/python -m ntkit.experiments.digits
+	$(BIN)/ntkit run digits
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
@@ -70,7 +71,9 @@ mutants: $(STAMP)
 	$(BIN)/python tools/mutants $(MUTANTS_ARGS)
 
 docs: $(STAMP)
-	$(BIN)/python -m pytest -n auto tests/test_readme.py tests/test_links.py src/ntkit $(PYTEST_ARGS)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+	$(BIN)/python -m pytest -n auto tests/test_pages.py tests/test_links.py tests/test_site.py src/ntkit $(PYTEST_ARGS)
+	@echo "build/site/index.html"
 
 # The tests run in a folder that has no src/, with an environment of its own, so that only the wheel can answer the imports.
 FRESH := build/wheel
@@ -100,6 +103,10 @@ bench-empirical: $(STAMP)
 	-$(MAKE) peer
 	$(BIN)/python benchmarks/empirical.py --peer $(PEER)/bin/python $(BENCH_ARGS)
 
+bench-maps: $(STAMP)
+	-$(MAKE) peer
+	$(BIN)/python benchmarks/maps.py --peer $(PEER)/bin/python $(BENCH_ARGS)
+
 lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -111,7 +118,7 @@ format: $(STAMP)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks ntkit-demo.html benchmark.json benchmark-empirical.json
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks ntkit-demo.html benchmark.json benchmark-empirical.json benchmark-maps.json docs/api docs/gallery
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

@@ -2,7 +2,8 @@
 
     python benchmarks/run.py --output benchmark.json [--peer .venv-peer/bin/python] [--only "conv 3, average"]
 
-Times of one entry of the kernel are compared. Without the peer's environment its column is empty.
+Times of one entry of the kernel are compared. Without the peer's environment its column is empty. A run of all cases with the
+peer adds a record to --history, from which the pages take their figures.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from cases import CASES, Case
+from history import append_record, record
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -192,6 +194,7 @@ def main() -> int:
     """Run the cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("benchmark.json"))
+    parser.add_argument("--history", type=Path, default=Path("docs/results/benchmarks.jsonl"))
     parser.add_argument("--peer", help="the Python of an environment with neural-tangents")
     parser.add_argument("--only", action="append", choices=list(CASES))
     parser.add_argument("--repeats", type=int, default=5)
@@ -208,6 +211,8 @@ def main() -> int:
         rows.append(measure(name, CASES[name], peer, options.repeats))
         # After each case: a run that is stopped has lost nothing.
         options.output.write_text(json.dumps({"machine": machine, "seconds an entry": rows}, indent=2) + "\n")
+    if peer is not None and not options.only:
+        append_record(options.history, record(machine, rows, "neural-tangents 0.6.5"))
     title = f"milliseconds an entry of the NTK, {torch.get_num_threads()} threads, best of {options.repeats}"
     times = ["native float32", "native float64", "reference", "neural-tangents float32", "neural-tangents float64"]
     figures = ["ratio float32", "ratio float64", "of the roofline, float32", "of the roofline, float64", "speed-up by threads",

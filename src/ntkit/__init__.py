@@ -22,6 +22,8 @@ from ntkit.estimators import (
     RFMClassifier,
     RFMRegressor,
     StreamingRidge,
+    load_model,
+    save_model,
     tabular_pipeline,
 )
 from ntkit.finite import (
@@ -67,7 +69,7 @@ from ntkit.native import build_info
 from ntkit.solvers import Solution, solve
 from ntkit.trace import Adapted, adapt, supported_layers
 
-from . import errors, features, layers, testing
+from . import applications, errors, features, layers, testing
 
 __version__ = build_info().version
 
@@ -106,6 +108,7 @@ __all__ = [
     "Trajectory",
     "adapt",
     "alignment",
+    "applications",
     "as_gpytorch_kernel",
     "as_sklearn_kernel",
     "attribute",
@@ -122,6 +125,7 @@ __all__ = [
     "layers",
     "leave_one_out",
     "linearize",
+    "load_model",
     "local_elasticity",
     "log_marginal_likelihood",
     "max_learning_rate",
@@ -130,6 +134,7 @@ __all__ = [
     "parametrize_ntk",
     "posterior",
     "remove_ntk",
+    "save_model",
     "solve",
     "supported_layers",
     "tabular_pipeline",

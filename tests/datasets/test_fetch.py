@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ntkit.datasets._fetch import RemoteFile, fetch
-from ntkit.errors import InputError
+from ntkit.errors import InputError, MissingDependencyError
 
 CONTENT = b"some images"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -61,5 +61,5 @@ def test_without_a_network_the_message_says_what_to_do(served):
 
 def test_without_pooch_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ImportError, match=r"pip install 'ntkit\[data\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'ntkit\[data\]'"):
         fetch("set", [RemoteFile("a.bin", "https://x.org/a.bin", SHA256)])

@@ -227,3 +227,16 @@ def test_matches_two_hundred_trained_networks(mode: Any, late: bool) -> None:
 def test_bad_input_is_explained(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(("mode", "matrices"), [("ntk", 3), ("nngp", 2), ("last_layer", 2)])
+def test_memory_is_asked_for_each_kernel_and_the_factor(
+    mode: Any, matrices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(
+        "ntkit.dynamics._posterior.check_gram_memory",
+        lambda *sizes, **options: asked.append((sizes[:2], options["matrices"])),
+    )
+    ntkit.posterior(LIMIT, X, Y, NEW, mode=mode, ridge=0.1)
+    assert asked[0] == ((10, 10), matrices)

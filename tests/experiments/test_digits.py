@@ -73,7 +73,7 @@ def test_program_writes_a_report_that_loads_nothing(tmp_path, capsys):
     page = path.read_text(encoding="utf-8")
     assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", page)
     assert not re.search(r"<(script|link|iframe)|@import|url\(", page)
-    assert page.count('src="data:image/png;base64,') == 6 == page.count("<img") == page.count("<img alt=")
+    assert page.count('src="data:image/png;base64,') == 7 == page.count("<img") == page.count("<img alt=")
     output = capsys.readouterr().out
     for name in METHODS:
         assert name in page

@@ -4,7 +4,7 @@ import pytest
 from tests.experiments.image_files import write_images
 
 from ntkit.errors import InputError
-from ntkit.experiments._index import NAMES, find, listing, of_folder
+from ntkit.experiments._index import _MODULES, NAMES, find, listing, of_folder
 from ntkit.experiments.skeleton._run import Run
 
 
@@ -22,8 +22,10 @@ def test_no_module_is_forgotten():
     import ntkit.experiments
 
     folder = Path(ntkit.experiments.__path__[0])
-    files = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
-    assert files == set(NAMES)
+    files = {
+        path.relative_to(folder) for place in (folder, folder / "feature_learning") for path in place.glob("[!_]*.py")
+    }
+    assert files == {Path(_MODULES.get(name, name).replace(".", "/") + ".py") for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -78,6 +78,22 @@ def test_near_the_exact_kernel(gains):
     check_limit(mc, ntkit.infinite_width(mlp(), **gains), x)
 
 
+def decoder(width):
+    return nn.Sequential(
+        nn.Conv1d(3, width, 1), nn.ReLU(), nn.Upsample(scale_factor=2, mode="linear"), nn.Conv1d(width, 2 * width, 3, padding=1),
+        nn.GLU(1), nn.ConvTranspose1d(width, width, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(7 * width, 1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("init", ["ntk", "standard", "torch"])
+def test_decoder(init):
+    x = inputs(3, 3, 2)
+    net = decoder(8 if init == "ntk" else 96)
+    options = {"width_scale": 12} if init == "ntk" else {}
+    mc = ntkit.monte_carlo(net, 24, generator=seed(), init=init, **options)
+    check_limit(mc, ntkit.infinite_width(net, init=init), x)
+
+
 @pytest.mark.parametrize("init", ["standard", "torch"])
 def test_other_initialisations(init):
     x = inputs(3)

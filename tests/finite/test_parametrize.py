@@ -33,6 +33,13 @@ def conv(width: int = 6) -> nn.Sequential:
     ).double()  # fmt: skip
 
 
+def transposed(width: int = 6) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv1d(3, width, 3), nn.ReLU(), nn.ConvTranspose1d(width, 2 * width, 4, stride=2, groups=2), nn.ReLU(),
+        nn.Flatten(), nn.Linear(16 * width, 2),
+    ).double()  # fmt: skip
+
+
 class Attention(nn.Module):
     def __init__(self, kdim=None):
         super().__init__()
@@ -46,6 +53,7 @@ class Attention(nn.Module):
 CASES = {
     "mlp": (mlp, (4, 3)),
     "conv": (conv, (4, 3, 5)),
+    "transposed": (transposed, (4, 3, 5)),
     "attention": (lambda: Attention().double(), (4, 5, 3)),
     "attention with other keys": (lambda: Attention(kdim=3).double(), (4, 5, 3)),
 }
@@ -77,6 +85,15 @@ def test_scales_are_those_of_the_exact_kernel():
         layer = net.get_submodule(path)
         torch.testing.assert_close(layer.weight, weight * layer.parametrizations.weight.original, rtol=1e-15, atol=0)
         torch.testing.assert_close(layer.bias, bias * layer.parametrizations.bias.original, rtol=1e-15, atol=0)
+
+
+def test_scale_of_a_transposed_convolution():
+    """Its fan-in is that of one output: the input channels of a group times the window."""
+    net = ntkit.initialize(ntkit.parametrize_ntk(transposed(), w_std=1.5), generator=generator())
+    layer = net[2]
+    torch.testing.assert_close(
+        layer.weight, 1.5 / math.sqrt(3 * 4) * layer.parametrizations.weight.original, rtol=1e-15, atol=0
+    )
 
 
 @pytest.mark.parametrize("init", ["ntk", "standard", "torch"])

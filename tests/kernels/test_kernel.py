@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import ntkit
+from ntkit.errors import InputError
 from ntkit.testing import KernelConformance
 
 
@@ -48,7 +49,7 @@ def test_normalized_zero_input():
 
 @pytest.mark.parametrize("scale", [-1.0, float("nan"), float("inf")])
 def test_bad_scale(scale):
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(InputError, match="not negative"):
         scale * Polynomial()
 
 
@@ -56,6 +57,14 @@ def test_bad_scale(scale):
 def test_bad_sum(other):
     with pytest.raises(TypeError):
         Polynomial() + other
+
+
+@pytest.mark.parametrize("other", [1, -1, 0.0, "k", None])
+def test_only_the_number_zero_begins_a_sum(other):
+    kernel = Polynomial()
+    assert 0 + kernel is kernel
+    with pytest.raises(TypeError):
+        other + kernel
 
 
 def test_bad_product():

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from ntkit.errors import MissingDependencyError
 from ntkit.plots import Picture, Section, Table, html_report, new_figure
 
 
@@ -29,5 +30,5 @@ def test_importing_and_drawing_leaves_pyplot_alone():
 
 def test_missing_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"pip install 'ntkit\[plot\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'ntkit\[plot\]'"):
         new_figure()

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from tests.rules.families import Function, Vectors, normal
+from tests.rules.families import Function, Signals, Vectors, normal
 from torch import nn
+from torch.nn import functional as F
 
 import ntkit
 from ntkit.program import Concat, Node, Product, Sum
@@ -36,6 +37,88 @@ class TestDifferenceOfTrainedLayerNorms(Vectors):
                 return self.head(2 * self.norms[0](self.first(x)) - 0.5 * self.norms[1](self.second(x)))
 
         return Net()
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x):
+        return 0.5 * x - self.second(torch.relu(self.first(F.relu(x)))) / 2**0.5
+
+
+class TestResidual(Vectors):
+    gains = {"b_std": 0.3}
+
+    def module(self, width):
+        return nn.Sequential(nn.Linear(4, width), Block(width), Block(width), nn.ReLU(), nn.Linear(width, 2))
+
+
+class Branches(nn.Module):
+    """Two ReLU branches added, whose means are not zero, and a constant."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(4, width), nn.Linear(4, width), nn.Linear(width, 2)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.a(x)) - 2 * torch.abs(self.b(x)) + 0.7)
+
+
+class TestSumOfActivations(Vectors):
+    def module(self, width):
+        return Branches(width)
+
+
+class Gate(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv, self.gate, self.mix = (
+            nn.Conv1d(2, width, 3, padding=1),
+            nn.Linear(width, width),
+            nn.Conv1d(width, width, 3),
+        )
+        self.head = nn.Linear(width, 2)
+
+    def forward(self, x):
+        h = F.relu(self.conv(x))
+        gate = torch.erf(self.gate(h.mean(-1)))
+        h = torch.relu(self.mix(h)) * gate[:, :, None]
+        return self.head(h.mean(-1))
+
+
+class TestProduct(Signals):
+    """Squeeze and excitation: a product with a gate that is the same at every position."""
+
+    def module(self, width):
+        return Gate(width)
+
+
+class Dense(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        joined = width + width // 2
+        self.a, self.b = nn.Conv1d(2, width, 3, padding=1), nn.Conv1d(width, width // 2, 3, padding=1)
+        self.norm = nn.GroupNorm(1, joined)
+        self.c, self.tail = nn.Conv1d(joined, width, 1), nn.Linear(joined, width // 2)
+        self.head = nn.Linear(12 * width + width // 2, 2)
+
+    def forward(self, x):
+        a = self.a(x)
+        joined = torch.cat([a, 2 * self.b(F.relu(a))], 1)
+        c = F.relu(self.c(F.relu(self.norm(joined))))
+        tail = torch.relu(self.tail(joined.mean(-1)))
+        return self.head(torch.cat([c.flatten(1), tail, a.flatten(1)], dim=1))
+
+
+class TestConcatenation(Signals):
+    """Blocks of different variance, normalised together, activated, and joined with flattened and vector parts."""
+
+    width = 32
+
+    def module(self, width):
+        return Dense(width)
 
 
 def test_multiples_before_and_after_an_activation_by_hand():

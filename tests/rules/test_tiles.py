@@ -62,18 +62,18 @@ def test_count_of_a_tile():
 def test_bytes_of_a_pair():
     """Counted by hand: nothing of an image's positions is kept but the diagonal, until pooling needs all pairs of them."""
     mlp = _mlp()
-    # One number per field: the input of an activation and its output, for one or two kernels, and eight temporaries.
-    assert pair_bytes(mlp, mlp.cross_keeps, ntk=False) == 8 * (2 + 8)
-    assert pair_bytes(mlp, mlp.cross_keeps, ntk=True) == 8 * (4 + 8)
+    # One number per field: the input of an activation and its output, K, H and perhaps Theta, and twelve temporaries.
+    assert pair_bytes(mlp, mlp.cross_keeps, ntk=False) == 8 * (4 + 12)
+    assert pair_bytes(mlp, mlp.cross_keeps, ntk=True) == 8 * (6 + 12)
     assert _stored_bytes(mlp) == 8 * 2  # the variances that the two activations read
     flat = _program(nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(36, 1)), (1, 3, 3))
-    assert pair_bytes(flat, flat.cross_keeps, ntk=False) == 8 * 9 * (2 + 8)
-    assert _stored_bytes(flat) == 8 * 9
+    assert pair_bytes(flat, flat.cross_keeps, ntk=False) == 8 * 9 * (4 + 12)
+    assert _stored_bytes(flat) == 8 * (9 + 9)  # read by the activation, and by the padding of the convolution
     pooled = _program(
         nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1)),
         (1, 3, 3),
     )
-    assert pair_bytes(pooled, pooled.cross_keeps, ntk=False) == 8 * 81 * (2 + 8)
+    assert pair_bytes(pooled, pooled.cross_keeps, ntk=False) == 8 * 81 * (4 + 12)
 
 
 @pytest.mark.parametrize("ntk", [True, False])

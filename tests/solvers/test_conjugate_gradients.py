@@ -14,8 +14,10 @@ from ntkit.gram import DenseGram
 from ntkit.solvers import CG, Outcome
 
 
-@pytest.mark.parametrize("kind", ["dense", "stored", "computed"])
-@pytest.mark.parametrize("pivoting", ["random", "greedy", "uniform"])
+@pytest.mark.parametrize(
+    ("kind", "pivoting"),
+    [("dense", "random"), ("dense", "greedy"), ("dense", "uniform"), ("stored", "greedy"), ("computed", "random")],
+)
 def test_agrees_with_the_dense_solution(case: Any, kind: str, pivoting: Any, tmp_path: Path) -> None:
     ridge = 1e-4
     system = CG(pivoting=pivoting).set_up(case.operator(kind, tmp_path), ridge)
@@ -23,7 +25,14 @@ def test_agrees_with_the_dense_solution(case: Any, kind: str, pivoting: Any, tmp
     torch.testing.assert_close(found.value, case.exact(ridge), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(one.value, found.value[:, 1], rtol=1e-6, atol=1e-6)
     assert found.status.outcome is Outcome.SOLVED and found.stats["residual"] <= 1e-10
-    assert found.stats["iterations"] >= 1 and found.stats["bytes"] > 0 and found.stats["seconds"] > 0
+    assert found.stats["iterations"] >= 1 and found.stats["seconds"] > 0
+
+
+@pytest.mark.parametrize("rank", [0, 11])
+def test_memory_that_it_holds(case: Any, rank: int, tmp_path: Path) -> None:
+    """In float64 the factor and six vectors per target; two tiles of the matrix."""
+    system = CG(rank=rank).set_up(case.operator("computed", tmp_path, tile=37), 1e-2)
+    assert system.solve(case.y).stats["bytes"] == 8 * 150 * (rank + 6 * 3) + 2 * 37**2 * 8
 
 
 def test_the_preconditioner_saves_iterations(case: Any) -> None:

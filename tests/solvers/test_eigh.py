@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ntkit.errors import InputError, SingularKernelError
-from ntkit.solvers import decompose
+from ntkit.solvers import _eigh, decompose
 
 
 def _gram(n: int, rank: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -73,3 +73,11 @@ def test_bad_input_is_explained() -> None:
     large[1100, 3] = float("nan")
     with pytest.raises(InputError, match="NaN"):
         decompose(large)
+
+
+def test_tolerance_is_rounding_or_what_entries_rounded_at_random_explain() -> None:
+    """Twice the most negative eigenvalue, up to sqrt(n) times the rounding of the largest; beyond, the matrix is indefinite."""
+    rounding = 10 * torch.finfo(torch.float64).eps
+    for lowest, expected in ((0.0, 1.0), (-0.4, 1.0), (-0.9, 1.8), (-1.99, 3.98), (-2.01, 1.0), (-2.9, 1.0)):
+        values = torch.tensor([lowest * rounding, 0.5, 0.5, 1.0], dtype=torch.float64)  # sqrt(n) = 2
+        assert _eigh._tolerance(values) == pytest.approx(expected * rounding, rel=1e-12)

@@ -172,3 +172,9 @@ def test_repeated_rows_are_handled(case: Any) -> None:
     assert found.stats["jitter"] > 0 and "a jitter of" in found.status
     exact = dense @ torch.linalg.solve(dense + 1e-2 * dense.trace() / 300 * torch.eye(300, dtype=torch.float64), y)
     torch.testing.assert_close(dense[:, found.centres] @ found.value, exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [[-1, 2], [2, 150], [1, 1], [], [[0, 1]]])
+def test_row_numbers_that_are_none(case: Any, rows: list[Any]) -> None:
+    with pytest.raises(InputError, match="between 0 and 149, each once"):
+        Nystrom(centres=torch.tensor(rows)).set_up(DenseGram(case.dense), 1e-3)

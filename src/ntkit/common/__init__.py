@@ -12,6 +12,7 @@ from ._batches import (
 )
 from ._class_labels import check_labels, class_numbers
 from ._deprecation import DEPRECATED, warn_renamed
+from ._derivatives import as_constant, constant, differentiated, transformed, without_derivatives
 from ._generator import check_generator
 from ._input_shape import check_input_shape, fold_rows
 from ._largest_eigenvalue import largest_eigenvalue
@@ -49,6 +50,7 @@ __all__ = [
     "Scaled",
     "all_finite",
     "as_columns",
+    "as_constant",
     "available_bytes",
     "block_rows",
     "check_batches",
@@ -69,7 +71,9 @@ __all__ = [
     "check_tensor",
     "check_times",
     "class_numbers",
+    "constant",
     "copy_module",
+    "differentiated",
     "find_loss",
     "fold_rows",
     "largest_eigenvalue",
@@ -88,6 +92,8 @@ __all__ = [
     "shifted_progress",
     "split_rows",
     "strip_ntk",
+    "transformed",
     "warn_renamed",
     "why_singular",
+    "without_derivatives",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ntkit.errors import InputError
+from ntkit.errors import InputError, MissingDependencyError
 
 __all__ = ["RemoteFile", "fetch"]
 
@@ -48,7 +48,7 @@ def fetch(data: str, files: Sequence[RemoteFile], folder: str | Path | None = No
     ------
     InputError
         If a file is not in the folder, cannot be downloaded, or has another hash.
-    ImportError
+    MissingDependencyError
         Without pooch, where something has to be downloaded.
     """
     if folder is not None:
@@ -61,7 +61,9 @@ def fetch(data: str, files: Sequence[RemoteFile], folder: str | Path | None = No
     try:
         import pooch
     except ImportError as error:
-        raise ImportError("downloading data needs pooch: pip install 'ntkit[data]', or pass folder=") from error
+        raise MissingDependencyError(
+            "downloading data needs pooch: pip install 'ntkit[data]', or pass folder="
+        ) from error
     return [_download(pooch, file, Path(pooch.os_cache("ntkit")) / data) for file in files]
 
 

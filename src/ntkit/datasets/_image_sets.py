@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.io import loadmat
 
-from ntkit.errors import InputError
+from ntkit.errors import InputError, MissingDependencyError
 
 from ._fetch import RemoteFile, fetch
 
@@ -82,7 +82,7 @@ class ImageSet:
     classes: tuple[str, ...]
 
     def save(self, path: str | Path) -> None:
-        """Write the ``.npz`` file that ``python -m ntkit.experiments NAME --data`` takes, whole or not at all.
+        """Write the ``.npz`` file that ``ntkit run NAME --data`` takes, whole or not at all.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ def load_celeba(
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError("reading CelebA needs pillow: pip install 'ntkit[plot]'") from error
+        raise MissingDependencyError("reading CelebA needs pillow: pip install 'ntkit[plot]'") from error
     place = Path(folder)
     try:
         lines = (place / "list_attr_celeba.txt").read_text(encoding="utf-8").splitlines()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import check_pair
+from ntkit.common import Progress, check_pair
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels.empirical import Batch, Network, empirical
 
@@ -72,7 +72,7 @@ def attribute(
     dim: int = 2048,
     generator: torch.Generator | None = None,
     byte_budget: int = _BYTES,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Attribution:
     r"""Say how much each training point moved each prediction of a trained network.
 

@@ -29,16 +29,18 @@ class RFMClassifier(ClassifierMixin, RFMBase):
 
     Parameters
     ----------
-    kernel, iterations, ridge, bandwidth, power, diagonal, center_gradients, scale, held_out, w_std, b_std, input_shape, dtype, \
-device, random_state
+    kernel, iterations, ridge, bandwidth, power, diagonal, center_gradients, scale, held_out
+        As for :class:`RFMRegressor`.
+    w_std, b_std, input_shape, dtype, device, random_state
         As for :class:`RFMRegressor`.
 
     Attributes
     ----------
     classes_ : ndarray of shape (C,)
         The labels, sorted.
-    metric_, history_, choice_, ridge_, power_, bandwidth_, diagonal_, n_iter_, dual_coef_, jitter_, solution_status_, \
-n_features_in_, feature_names_in_
+    metric_, history_, choice_, dual_coef_, jitter_, n_iter_, solution_status_, n_features_in_, feature_names_in_
+        As for :class:`RFMRegressor`.
+    ridge_, power_, bandwidth_, diagonal_
         As for :class:`RFMRegressor`.
 
     References

@@ -1,4 +1,4 @@
-"""The papers' tables and figures, one module each: ``python -m ntkit.experiments`` lists them.
+"""The papers' tables and figures, one module each: ``ntkit list`` lists them.
 
 A new experiment is one file on the skeleton (:mod:`ntkit.experiments.skeleton`), named in ``_index.py``:
 
@@ -12,3 +12,10 @@ A new experiment is one file on the skeleton (:mod:`ntkit.experiments.skeleton`)
 The skeleton does the rest: a store from which a stopped run resumes to the same bytes, ``results.json``, ``results.csv``,
 ``report.html``, and ``manifest.json`` with versions, machine, data hash and durations.
 """
+
+from __future__ import annotations
+
+from ._index import NAMES, find
+from ._rebuild import rebuild_reports
+
+__all__ = ["NAMES", "find", "rebuild_reports"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ntkit.errors import InputError
 
+from ._digits_features import FeaturesFound
 from ._digits_pair import LimitFound, NetworkFound
 from .skeleton import check_at_least
 
@@ -14,6 +15,7 @@ __all__ = [
     "LABEL_AWARE",
     "METHODS",
     "Cell",
+    "Features",
     "Fit",
     "Found",
     "KernelFound",
@@ -141,5 +143,12 @@ class Limit:
     """A cell: what the limit of those networks says."""
 
 
-Cell = KernelView | Limit | Wide | Fit
-Found = KernelFound | LimitFound | NetworkFound | Share
+@dataclass(frozen=True)
+class Features:
+    """A cell: the features of a network whose first layer starts with this variance."""
+
+    variance: float
+
+
+Cell = KernelView | Limit | Wide | Features | Fit
+Found = KernelFound | LimitFound | NetworkFound | FeaturesFound | Share

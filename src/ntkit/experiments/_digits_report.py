@@ -22,7 +22,8 @@ from ntkit.plots import (
     plot_width_errors,
 )
 
-from ._digits_cells import METHODS, Cell, Fit, Found, KernelFound, KernelView, Limit, Settings, Share, Wide
+from ._digits_cells import METHODS, Cell, Features, Fit, Found, KernelFound, KernelView, Limit, Settings, Share, Wide
+from ._digits_features import FeaturesFound, features_picture, features_table
 from ._digits_pair import LimitFound, NetworkFound
 from .skeleton import Report, Results
 
@@ -73,6 +74,11 @@ def report_of(results: DigitsResults) -> Report:
     for cell, found in results.values.items():
         if isinstance(cell, Wide) and isinstance(found, NetworkFound):
             networks[cell.width].append(found)
+    features = {
+        cell.variance: found
+        for cell, found in results.values.items()
+        if isinstance(cell, Features) and isinstance(found, FeaturesFound)
+    }
     introduction = (
         "What ntkit computes, on scikit-learn's 8x8 handwritten digits: the exact kernels of infinitely wide networks as "
         f"classifiers on {settings.sizes[0]} to {settings.sizes[-1]} images, beside the same networks at finite width and "
@@ -88,6 +94,7 @@ def report_of(results: DigitsResults) -> Report:
         Section("Finite and infinite width", [_widths(settings, networks)]),
         Section("The dynamics of training", [_dynamics(limit, networks)]),
         Section("Labels in the kernel", [_elasticity(settings, limit, networks)]),
+        Section("Features that no kernel learns", [features_table(features), features_picture(features)]),
         Section("The kernels", [_heat_maps(kernels), _spectra(kernels)]),
         Section("Time", [_times(results)]),
         Section("How it was made", _methods(results)),
@@ -234,6 +241,8 @@ def _times(results: DigitsResults) -> Table:
                 name = "band, dynamics and elasticity of the limit"
             case Wide(width, _):
                 name = f"networks of width {width}, with their kernels"
+            case Features():
+                name = "networks that learn features"
             case Fit(method, _, _):
                 name = f"fits: {method}"
         totals[name] = totals.get(name, 0.0) + seconds
@@ -258,6 +267,8 @@ def _methods(results: DigitsResults) -> list[str]:
         "The networks of the band, of finite width and of the dynamics are fully connected with two hidden ReLU layers in the "
         "NTK parametrisation, trained on the squared error by gradient descent, all layers, at a quarter of the largest stable "
         "learning rate of the limit.",
+        "The networks that learn features have the same layers and no gains: weights have variance 1/inputs, times the stated "
+        "number in the first layer, and are trained by gradient descent on the mean squared error (rate 0.05, 400 steps).",
         f"A pool of {settings.pool} images and the test images are drawn with equally many of each class (seed {results.seed}); "
         f"the {settings.draws} training sets of each size are drawn from the pool, so large ones overlap and their spread is "
         "smaller than that of independent sets. The data set has several images by each writer, so test images can be by "

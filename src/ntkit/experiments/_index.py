@@ -25,8 +25,37 @@ NAMES = (
     "local_elasticity_cifar",
     "hierarchy_planes_ships",
     "uci",
+    "matrix_completion",
+    "federated_images",
+    "corrupted_agop",
+    "initial_scales",
+    "alignment_prediction",
+    "speed_limits",
+    "depth_prediction",
+    "adaptive_speeds",
+    "feature_images",
+    "mercer_spectra",
+    "convergence_bounds",
+    "kernel_evolution",
+    "spawn_phases",
+    "fourier_features_1d",
+    "image_regression",
+    "topology_optimisation",
+    "architecture_search",
+    "inpainting",
 )
-"""The modules; each has a constant ``EXPERIMENT``."""
+"""The experiments; each is a module with a constant ``EXPERIMENT``."""
+
+_MODULES = {
+    "corrupted_agop": "feature_learning.corrupted_agop",
+    "initial_scales": "feature_learning.initial_scales",
+    "alignment_prediction": "feature_learning.alignment_prediction",
+    "speed_limits": "feature_learning.speed_limits",
+    "depth_prediction": "feature_learning.depth_prediction",
+    "adaptive_speeds": "feature_learning.adaptive_speeds",
+    "feature_images": "feature_learning.images",
+}
+"""Where a module is that is not named like its experiment."""
 
 
 def find(name: str) -> Experiment[Any, Any, Any, Any]:
@@ -44,7 +73,9 @@ def find(name: str) -> Experiment[Any, Any, Any, Any]:
     """
     if name not in NAMES:
         raise InputError(f"there is no experiment {name!r}. Name one of {', '.join(NAMES)}.")
-    experiment: Experiment[Any, Any, Any, Any] = import_module(f"ntkit.experiments.{name}").EXPERIMENT
+    experiment: Experiment[Any, Any, Any, Any] = import_module(
+        f"ntkit.experiments.{_MODULES.get(name, name)}"
+    ).EXPERIMENT
     return experiment
 
 
@@ -66,7 +97,7 @@ def listing(names: Sequence[str] = NAMES) -> str:
     """List experiments with what each reproduces and measures."""
     found = [find(name) for name in names]
     wide = max(len(one.name) for one in found)
-    lines = ["python -m ntkit.experiments NAME [--quick | --full] [--help]", ""]
+    lines = ["ntkit run NAME [--quick | --full] [--help]", ""]
     for one in found:
         lines += [f"{one.name:{wide}}  {one.reproduces}", f"{'':{wide}}  {one.title}"]
     return "\n".join(lines)

@@ -122,7 +122,7 @@ def compute(shared: _Shared, cell: Depth) -> Accuracy:
         def report(done: int, total: int, label: str = f"depth {cell.depth}, {which}") -> None:
             run.progress(label, done, total)
 
-        gram, _ = stored_gram(kernel, x1, x2, run.folder / "kernels", progress=report)
+        gram = stored_gram(kernel, x1, x2, run.folder / "kernels", progress=report)
         parts.append(np.asarray(gram, np.float64))
     model = NTKClassifier(kernel="precomputed", calibration=None).fit(parts[0], images.y)
     return Accuracy(float(np.mean(model.predict(parts[1]) == images.y_test)))

@@ -1,6 +1,6 @@
 """Kernels of infinitely wide networks on handwritten digits: accuracy on small sets, and wide networks in training.
 
-Run it with ``python -m ntkit.experiments.digits``: tables in the terminal and a report in one HTML file.
+Run it with ``ntkit run digits``: tables in the terminal and a report in one HTML file.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ntkit.common import Progress
 from ntkit.datasets import Digits, balanced_split, load_digits
 from ntkit.kernels import InfiniteWidthKernel, infinite_width
 
@@ -25,6 +26,7 @@ from ._digits_cells import (
     LABEL_AWARE,
     METHODS,
     Cell,
+    Features,
     Fit,
     Found,
     KernelFound,
@@ -34,6 +36,7 @@ from ._digits_cells import (
     Share,
     Wide,
 )
+from ._digits_features import VARIANCES, features_of
 from ._digits_methods import (
     conv_net,
     dense_net,
@@ -89,9 +92,7 @@ class _Shared:
             return self.columns[name]
 
 
-def kernel_columns(
-    kernel: InfiniteWidthKernel, points: Tensor, columns: int, progress: Callable[[int, int], None]
-) -> NDArray[Any]:
+def kernel_columns(kernel: InfiniteWidthKernel, points: Tensor, columns: int, progress: Progress) -> NDArray[Any]:
     """Compute the kernel between all points and the first of them, those to train on.
 
     Parameters
@@ -122,6 +123,7 @@ def cells(run: Run[Settings]) -> list[Cell]:
     settings = run.settings
     found: list[Cell] = [KernelView(name) for name in reversed(KERNELS)]
     found += [Limit(), *(Wide(width, draw) for width in reversed(settings.widths) for draw in range(settings.members))]
+    found += [Features(variance) for variance in VARIANCES]
     dearest_first = sorted(METHODS, key=lambda name: not name.startswith("CNN"))
     for name in dearest_first:
         found += [Fit(name, size, draw) for size in reversed(settings.sizes) for draw in range(settings.draws)]
@@ -148,6 +150,8 @@ def compute(shared: _Shared, cell: Cell) -> Found:
             return limit_of(shared.pair)
         case Wide(width, draw):
             return network_of(shared.pair, width, shared.run.seed + 7919 * (width * 1000 + draw + 1))
+        case Features(variance):
+            return features_of(shared.pair, variance, shared.run.seed)
         case Fit(method, size, draw):
             index = balanced_split(shared.pool.labels, [size], shared.run.seed + draw)[0]
             predicted = _predict(shared, method, index, shared.run.seed + draw)

@@ -225,7 +225,7 @@ def _pool(run: Run[Settings], classes: tuple[int, ...] | None, largest: int, tes
     def progress(done: int, total: int) -> None:
         run.progress(f"kernel of {which}", done, total)
 
-    gram, _ = stored_gram(kernel, x, None, run.folder / "kernels", progress=progress)
+    gram = stored_gram(kernel, x, None, run.folder / "kernels", progress=progress)
     return Pool(x, y, kernel, gram)
 
 

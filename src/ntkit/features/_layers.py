@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ntkit.errors import InputError, InputTypeError
-from ntkit.kernels.empirical import Layer, Network, structured_layers
+from ntkit.kernels.empirical import TRANSPOSED, Layer, Network, structured_layers
 
 from ._passes import Pass, run
 
@@ -27,7 +27,9 @@ def find_layers(module: nn.Module, layers: Sequence[str] | None = None) -> dict[
     """
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
-    found = structured_layers(module)
+    # The weight of a transposed convolution is not a matrix from patches to channels as feature matrices need it.
+    every = structured_layers(module)
+    found: dict[str, Layer] = {path: layer for path, layer in every.items() if not isinstance(layer, TRANSPOSED)}
     if not found:
         raise InputError(
             f"the module must have an nn.Linear, nn.Conv1d, nn.Conv2d or nn.Conv3d. {type(module).__name__} has none."

@@ -2,7 +2,7 @@
 
 from ntkit.common import Elementary
 
-from ._initialize import initialize
+from ._initialize import initialize, seeded
 from ._monte_carlo import Estimate, MonteCarlo, MonteCarloKernel, monte_carlo
 from ._parametrize import parametrize_ntk, remove_ntk
 from ._taylor import linearize, taylor
@@ -24,6 +24,7 @@ __all__ = [
     "monte_carlo",
     "parametrize_ntk",
     "remove_ntk",
+    "seeded",
     "taylor",
     "train",
     "widen",

@@ -13,7 +13,8 @@ from ntkit.trace import GainRule
 
 __all__ = ["GainTensor", "check_overrides", "check_readable", "gain_tensors"]
 
-GAIN_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+GAIN_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 _ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
@@ -79,6 +80,8 @@ def gain_tensors(module: nn.Module) -> list[GainTensor]:
 def _of_layer(path: str, layer: nn.Module) -> Iterator[GainTensor]:
     if isinstance(layer, GAIN_LAYERS):
         fan_in = layer.weight[0].numel()
+        if isinstance(layer, TRANSPOSED):  # the weight has the input channels first
+            fan_in = layer.weight[:, 0].numel() // layer.groups
         yield GainTensor(path, layer, "weight", fan_in, False)
         if layer.bias is not None:
             yield GainTensor(path, layer, "bias", fan_in, True)

@@ -29,13 +29,13 @@ def initialize(
 ) -> nn.Module:
     r"""Draw the weights of a module afresh, in place, from the distribution that :func:`ntkit.infinite_width` assumes.
 
-    =============  ===============================  ==========================================
-    scheme         weights of Linear, Conv layers   biases
-    =============  ===============================  ==========================================
-    ``"ntk"``      raw parameters N(0, 1)           raw parameters N(0, 1)
-    ``"standard"`` N(0, w_std^2 / fan_in)           N(0, b_std^2)
-    ``"torch"``    PyTorch's default                PyTorch's default
-    =============  ===============================  ==========================================
+    ==============  ===============================  ==========================================
+    scheme          weights of Linear, Conv layers   biases
+    ==============  ===============================  ==========================================
+    ``"ntk"``       raw parameters N(0, 1)           raw parameters N(0, 1)
+    ``"standard"``  N(0, w_std^2 / fan_in)           N(0, b_std^2)
+    ``"torch"``     PyTorch's default                PyTorch's default
+    ==============  ===============================  ==========================================
 
     The projections of ``MultiheadAttention`` are drawn like linear layers. Every other layer with a ``reset_parameters``
     method (norms, with their running statistics; embeddings; PReLU; recurrent layers; your own) is reset by it. Parameters

@@ -4,7 +4,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ._files import scratch_folder
+from ._files import scratch_folder, write_atomically
 from ._fingerprint import Fingerprinted, fingerprint, kernel_fingerprint
 from ._gram import gram, open_gram
 from ._operator import DenseGram, GramOperator, KernelGram, StoredGram
@@ -31,6 +31,7 @@ __all__ = [
     "open_gram",
     "scratch_folder",
     "seconds_text",
+    "write_atomically",
 ]
 
 

@@ -7,6 +7,7 @@ from ._explain import Explanation
 from ._gpytorch import as_gpytorch_kernel
 from ._infinite_width import InfiniteWidth, InfiniteWidthKernel, NtkAndNngp, infinite_width
 from ._kernel import Kernel
+from ._prior_limit import PriorKernel, PriorLimit
 from ._sklearn import as_sklearn_kernel
 from .empirical import (
     BYTE_BUDGET,
@@ -33,6 +34,8 @@ __all__ = [
     "Kernel",
     "Network",
     "NtkAndNngp",
+    "PriorKernel",
+    "PriorLimit",
     "as_gpytorch_kernel",
     "as_inputs",
     "as_sklearn_kernel",

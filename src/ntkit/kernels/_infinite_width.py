@@ -8,16 +8,27 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import check_batches, check_gram_memory, check_input_size, check_integers, check_result
-from ntkit.errors import EngineError, InputError, InputTypeError, Problem, UnsupportedLayerError
+from ntkit.common import (
+    Progress,
+    check_batches,
+    check_gram_memory,
+    check_input_size,
+    check_integers,
+    check_result,
+    without_derivatives,
+)
+from ntkit.errors import EngineError, InputError, InputTypeError
 from ntkit.native import NativeEngine, reason_against
-from ntkit.program import Activation, Attention, Elementwise, LogitSamples, Op, Program
-from ntkit.rules import Kernels, Progress, diag, gram
+from ntkit.program import LogitSamples, Program
+from ntkit.rules import Kernels, diag, gram, position_gram
 from ntkit.trace import GainRule, Init, Tracer
 
+from ._differentiable import check_differentiable
 from ._estimate import Estimate, logit_samples, sampling_error
 from ._explain import Explanation
 from ._kernel import Kernel
+from ._positions import Positions, output_positions
+from ._prior_limit import PriorLimit, prior_of, with_prior_input
 
 __all__ = ["InfiniteWidth", "InfiniteWidthKernel", "NtkAndNngp", "infinite_width"]
 
@@ -73,6 +84,50 @@ class InfiniteWidthKernel(Kernel):
         values = self.limit._native(program).diag(x, ntk) if native else diag(program, x, ntk)
         check_result(values)
         return values
+
+    def positions(self, x1: Tensor, x2: Tensor | None = None, at: Positions | None = None) -> Tensor:
+        r"""Give the kernel between positions of the output, for networks whose output is an image or a sequence.
+
+        Where the module gives (n, channels, H, W), the result has the shape (n1, n2, H, W, H, W): entry
+        :math:`[i, j, p, p']` is the kernel between one channel of :math:`f(x_i)` at p and of :math:`f(x_j)` at p'; two
+        different channels have none. A call, ``limit.ntk(x1, x2)``, gives its mean over p = p'. Always computed by the
+        reference engine.
+
+        Parameters
+        ----------
+        x1, x2
+            As in a call.
+        at
+            m positions of the output, integers where it has one axis of them and else tuples, or a tensor of shape
+            (m, axes): the result is (n1, n2, m, m), and rows and columns that hold none of them are not formed. Default:
+            all.
+
+        Raises
+        ------
+        InputError
+            For positions outside the output.
+        MemoryLimitError
+            If the result does not fit into memory.
+
+        Examples
+        --------
+        >>> import torch, ntkit
+        >>> from torch import nn
+        >>> net = nn.Sequential(nn.Conv1d(1, 64, 3, padding=1), nn.ReLU(), nn.Conv1d(64, 1, 3, padding=1))
+        >>> x = torch.ones(2, 1, 5, dtype=torch.float64)
+        >>> limit = ntkit.infinite_width(net)
+        >>> limit.ntk.positions(x).shape
+        torch.Size([2, 2, 5, 5])
+        >>> limit.ntk.positions(x, at=[0, 2]).shape
+        torch.Size([2, 2, 2, 2])
+        """
+        self.limit._check_batches(x1, x2)
+        ntk = self.which == "ntk"
+        asked = output_positions(self.limit._program(x1.shape[1:], ntk, positions=True), at)
+        asked.check_memory(len(x1) * len(x1 if x2 is None else x2), ntk, x1)
+        value = asked.read(position_gram(asked.program, x1, x2, ntk))
+        check_result(value)
+        return value
 
     def estimate(self, x1: Tensor, x2: Tensor | None = None) -> Estimate:
         """Give the kernel and its standard error, both of shape (n1, n2); the error is zero where no attention is sampled."""
@@ -141,6 +196,50 @@ class InfiniteWidth:
         gains = GainRule(w_std, b_std, rule.init, dict(rule.overrides))
         return InfiniteWidth(tracer.module, gains, tracer.check, tuple(tracer.deterministic), tracer.samples)
 
+    def with_prior(
+        self,
+        covariance: Tensor | Literal["stationary"],
+        input_shape: Sequence[int] | None = None,
+        *,
+        same: float | Tensor = 1 / 300,
+        other: float | Tensor = 1 / 400,
+    ) -> PriorLimit:
+        r"""Run the network from a covariance of its input instead of data.
+
+        The input is one random image or sequence, the same for all networks, such as the noise that a network for
+        inpainting reads; the kernels are between positions of the output.
+
+        Parameters
+        ----------
+        covariance
+            :math:`K_0[p, p']` of the input, shape (\*positions, \*positions), or ``"stationary"``: ``same`` where p = p'
+            and ``other`` elsewhere.
+        input_shape
+            Of the input without the batch, channels included. Default: the channels that the first layer reads with the
+            positions of ``covariance``.
+        same, other
+            Of ``"stationary"``. Default 1/300 and 1/400, those of noise that is uniform on [0, 0.1].
+
+        Returns
+        -------
+        PriorLimit
+            With ``ntk.positions(at=None)`` and ``nngp.positions(at=None)``, of shape (\*out, \*out) or (m, m).
+
+        Examples
+        --------
+        >>> import ntkit
+        >>> from torch import nn
+        >>> net = nn.Sequential(nn.Conv1d(1, 64, 3, padding=1, padding_mode="circular"), nn.ReLU(), nn.Conv1d(64, 1, 1))
+        >>> prior = ntkit.infinite_width(net).with_prior("stationary", input_shape=(1, 4))
+        >>> prior.nngp.positions(at=[0, 1]) * 300
+        tensor([[2.0000, 1.5760],
+                [1.5760, 2.0000]], dtype=torch.float64)
+        """
+        positions = tuple(covariance.shape[: covariance.ndim // 2]) if isinstance(covariance, Tensor) else ()
+        guesses = self._tracer.input_shapes(positions)
+        prior, shape, like = prior_of(covariance, input_shape, guesses, same, other)
+        return PriorLimit(with_prior_input(self._program(shape, ntk=False, positions=True), prior), like)
+
     def explain(self, input_shape: Sequence[int]) -> Explanation:
         """Tell how the kernels of inputs of one shape (without the batch) are computed: a table of the operations.
 
@@ -160,10 +259,11 @@ class InfiniteWidth:
         program = self._program(check_input_size(input_shape), ntk=False)
         return Explanation.of(program, "reference" if reason_against(program) else "native")
 
-    def _program(self, input_shape: Sequence[int], ntk: bool) -> Program:
-        program = self._tracer.program(input_shape)
+    def _program(self, input_shape: Sequence[int], ntk: bool, positions: bool = False) -> Program:
+        with without_derivatives(), torch.enable_grad():  # the program of a module is the same whoever differentiates
+            program = self._tracer.program(input_shape, positions)
         if ntk:
-            _check_differentiable(program)
+            check_differentiable(program)
         return program
 
     def _compute(
@@ -232,7 +332,7 @@ def infinite_width(
         Any ``nn.Module`` of one input made of supported layers. It is read as it is now and in evaluation mode, so dropout
         is off; its widths set only the proportions of concatenated channels (and fan-ins, where ``init`` is not
         ``"ntk"``). Parameters with ``requires_grad=False`` are random but not trained. A module whose output keeps
-        positions has the mean of its kernel over them.
+        positions has the mean of its kernel over them, and ``limit.ntk.positions`` has all of it.
     w_std, b_std
         Gains of the weights and biases of every ``Linear`` and ``Conv`` layer; a layer without bias has none. Default
         sqrt(2) and 0; a module that went through :func:`ntkit.parametrize_ntk` has gains of its own, and others are an
@@ -302,27 +402,3 @@ def _chosen(engine: str, against: str | None) -> bool:
     if engine == "native" and against is not None:
         raise EngineError(f'{against}. Write engine="reference" or engine="auto".')
     return engine != "reference" and against is None
-
-
-def _check_differentiable(program: Program) -> None:
-    problems = tuple(
-        Problem(
-            node.path,
-            str(_mechanism(node.op)),
-            "its derivative is zero or infinite, so a tangent kernel through it does not exist",
-            "use limit.nngp, or freeze every parameter before it",
-        )
-        for node in program.nodes
-        if (phi := _mechanism(node.op)) is not None
-        and phi.name in ("sign", "step")
-        and program.nodes[node.inputs[0]].trained
-    )
-    if problems:
-        raise UnsupportedLayerError(problems)
-
-
-def _mechanism(op: Op) -> Activation | None:
-    """Give the activation whose derivative a tangent kernel needs."""
-    if isinstance(op, Elementwise):
-        return op.phi
-    return op.phi if isinstance(op, Attention) and op.scaling == "sqrt" else None

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ntkit.errors import InputError
+
 __all__ = ["Kernel"]
 
 
@@ -101,7 +103,7 @@ class Scaled(Kernel):
 
     def __post_init__(self) -> None:
         if not 0 <= self.scale < float("inf"):
-            raise ValueError(f"a kernel's scale must be finite and not negative. Got {self.scale}.")
+            raise InputError(f"a kernel's scale must be finite and not negative. Got {self.scale}.")
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         return self.scale * self.kernel(x1, x2)

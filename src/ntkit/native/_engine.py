@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import torch
 from torch import Tensor
 
+from ntkit.common import Progress, differentiated
 from ntkit.errors import EngineError
 from ntkit.program import Gains, Program
-from ntkit.rules import Kernels, Progress
+from ntkit.rules import Kernels
 from ntkit.rules import diag as reference_diag
 from ntkit.rules import gram as reference_gram
 
@@ -25,9 +25,9 @@ def reason_against(program: Program, *batches: Tensor | None) -> str | None:
     for batch in batches:
         if batch is not None and batch.device.type != "cpu":
             return f"the input is on {batch.device}, and the native engine runs on the CPU"
-        if batch is not None and batch.requires_grad and torch.is_grad_enabled():
+        if batch is not None and differentiated(batch):
             return "the input needs gradients, which the native engine does not have"
-    if torch.is_grad_enabled() and any(_needs_gradient(node.op) for node in program.nodes):
+    if any(_needs_gradient(node.op) for node in program.nodes):
         return "a gain needs gradients, which the native engine does not have"
     missing = unsupported(program)
     return None if missing is None else f"the native engine has no instruction for {missing}"
@@ -66,7 +66,7 @@ def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _
 def _needs_gradient(op: object) -> bool:
     gains = getattr(op, "gains", None)
     return isinstance(gains, Gains) and any(
-        isinstance(gain, Tensor) and gain.requires_grad for gain in (gains.w_std, gains.b_std)
+        isinstance(gain, Tensor) and differentiated(gain) for gain in (gains.w_std, gains.b_std)
     )
 
 
@@ -75,7 +75,8 @@ class NativeEngine:
 
     It computes in float32 for float32 inputs if the network has only activations of the ReLU family and no normalisation, and in
     float64 otherwise. Activations that are expanded in series have versions of more and more terms, for larger and larger
-    variances: the first that covers all inputs is used. Where none does, the reference engine computes.
+    variances: the first that covers all inputs is used. Where none does, the reference engine computes; likewise where deviations
+    that a normalisation divides by differ by more than a factor of 65,536.
 
     Parameters
     ----------

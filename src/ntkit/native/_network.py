@@ -107,6 +107,14 @@ class Network:
         return tuple(linear)
 
     @cached_property
+    def nonlinear_before(self) -> tuple[bool, ...]:
+        """Whether a nonlinear operation comes before each node, so that its H is not that of the data."""
+        found: list[bool] = []
+        for node in self.program.nodes:
+            found.append(any(found[read] or self.reads_h[read] for read in node.inputs))
+        return tuple(found)
+
+    @cached_property
     def cyclic(self) -> tuple[tuple[bool, ...], ...]:
         """Along which axes windows that wrap around read each node: there, offsets are taken modulo the length."""
         found = [[False] * len(node.positions) for node in self.program.nodes]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit.rules import Kernels, Progress, read_data
+from ntkit.common import Progress, mirror_upper, shifted_progress
+from ntkit.rules import Kernels, read_data
 
 from . import _core
 from ._emitter import TapePlan
@@ -26,9 +28,9 @@ _CHUNK_BYTES = 48 << 20  # for the packed columns, the packed rows and a tile of
 _PRODUCT_BYTES = 31 << 20
 _MOST_BYTES = 256 << 20  # of own data and data, where rows are long
 _PART_NUMBERS = 1 << 22  # numbers of inputs that are read at a time, so that copies of them take little memory
-_MIRROR_ROWS = 256
 _PRODUCT_COLUMNS = 5120  # vectors at a time
 _TILE = 512  # side of every matrix product: libraries often round the edges of other shapes differently
+_NORM_RATIO = 2.0**16  # of deviations that are normalised: K / (s s') made of H has lost log2 of it of its 52 bits
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 TapeKind = Literal["between", "own", "diag"]
@@ -36,7 +38,7 @@ TapeKind = Literal["between", "own", "diag"]
 
 
 class BeyondRange(Exception):
-    """Some input has variances beyond the range of this version of the activations."""
+    """Some input has variances beyond the range of this version of the activations, or of the normalisations."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,10 @@ class Runner:
         step = _rows_at_a_time(plan, size)
         if plan.batch > 1:
             step = min(max(_TILE, step // _TILE * _TILE), _PRODUCT_COLUMNS)
+        scales: dict[int, tuple[float, float]] = {}
         for own2 in _ranges(len(columns), step):
             second = self._read(columns[own2.start : own2.stop], dtype)
+            self._check_scales(second, scales)
             row_step = max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
             if plan.batch > 1:
                 fitting = _PRODUCT_BYTES // (size * len(plan.inputs) * _whole(len(own2)))
@@ -106,6 +110,7 @@ class Runner:
                     first = second.rows(own1.start - own2.start, own1.stop - own2.start)
                 else:
                     first = self._read(x1[own1.start : own1.stop], dtype)
+                    self._check_scales(first, scales)
                 upper = x2 is None and own1.stop > own2.start
                 targets = [
                     None if matrix is None else matrix[own1.start : own1.stop, own2.start : own2.stop] for matrix in out
@@ -114,7 +119,7 @@ class Runner:
                     None if target is None else target.numpy() if target.dtype == dtype else np.empty(target.shape)
                     for target in targets
                 ]
-                report = None if progress is None else _shifted(progress, done, total)
+                report = None if progress is None else shifted_progress(progress, done, total)
                 _multiply(first, second, products, own1.start - own2.start if upper else -len(x1))
                 _core.cross(
                     plan.tape, first.data, first.own, second.data, second.own, products.numpy(),
@@ -126,7 +131,7 @@ class Runner:
                         target.copy_(torch.from_numpy(values))
         for target in out:
             if x2 is None and target is not None:
-                _mirror(target)
+                mirror_upper(target)
         return out
 
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
@@ -164,6 +169,17 @@ class Runner:
             rows = slice(part.start, part.stop)
             self._alone(plan, x[rows], data[rows], own[rows])
         return _Batch(data, own, plan.data_sizes if plan.batch > 1 else ())
+
+    def _check_scales(self, batch: _Batch, scales: dict[int, tuple[float, float]]) -> None:
+        """Refuse deviations of very different size before a normalisation: H, which their larger one dominates, has lost K."""
+        for (own, index), start in self.network.own.items():
+            if own == _core.Own.SCALE:
+                count = prod(self.network.program.nodes[index].positions)
+                found = batch.own[:, start : start + count]
+                low, high = scales.get(index, (np.inf, 0.0))
+                scales[index] = low, high = min(low, float(found.min())), max(high, float(found.max()))
+                if high > _NORM_RATIO * low:
+                    raise BeyondRange
 
     def _alone(
         self, plan: TapePlan, x: Tensor, data: NDArray[Any] | None, own: NDArray[Any]
@@ -251,15 +267,3 @@ def _ranges(stop: int, step: int) -> Iterator[range]:
 
 def _entries(rows: range, columns: range) -> int:
     return sum(max(0, columns.stop - max(columns.start, row)) for row in rows)
-
-
-def _shifted(progress: Progress, before: int, total: int) -> Callable[[int], None]:
-    return lambda done: progress(before + done, total)
-
-
-def _mirror(matrix: Tensor) -> None:
-    """Copy the upper triangle to the lower one, so that the matrix is symmetric to the bit."""
-    for own in _ranges(len(matrix), _MIRROR_ROWS):
-        square = matrix[own.start : own.stop, own.start : own.stop]
-        square.copy_(square.triu() + square.triu(1).T)
-        matrix[own.stop :, own.start : own.stop] = matrix[own.start : own.stop, own.stop :].T

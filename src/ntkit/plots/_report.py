@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from ntkit.errors import MissingDependencyError
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Picture", "Section", "Table", "html_report", "new_figure"]
+__all__ = ["Link", "Picture", "Section", "Table", "html_report", "new_figure"]
 
 # Figures have a white ground of their own, so that their colours hold on a dark page too.
 _STYLE = """
@@ -88,6 +90,26 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Link:
+    """A link to another page.
+
+    Attributes
+    ----------
+    text
+        What is shown.
+    target
+        The address, relative to the page.
+    """
+
+    text: str
+    target: str
+
+    def html(self) -> str:
+        """Give the link as a paragraph of HTML."""
+        return f'<p><a href="{escape(self.target)}">{escape(self.text)}</a></p>'
+
+
+@dataclass(frozen=True)
 class Section:
     """A part of a report under a title of its own.
 
@@ -100,7 +122,7 @@ class Section:
     """
 
     title: str
-    parts: Sequence[str | Table | Picture]
+    parts: Sequence[str | Table | Picture | Link]
 
     def html(self) -> str:
         """Give the section as HTML."""
@@ -142,11 +164,11 @@ def new_figure(width: float = 7.0, height: float = 4.2) -> Figure:
 
     Raises
     ------
-    ImportError
+    MissingDependencyError
         Without matplotlib.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'ntkit[plot]'") from error
+        raise MissingDependencyError("figures need matplotlib: pip install 'ntkit[plot]'") from error
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")

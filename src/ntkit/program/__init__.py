@@ -4,10 +4,13 @@ from ._activation import Activation, Elementwise
 from ._affine import Conv, Dense, Gains, pad
 from ._attention import Attention, LogitSamples
 from ._combine import Concat, Constant, Product, Sum
+from ._crop import cropped
 from ._input import Input
+from ._maps import ConstantMap, DataMap
 from ._normalize import Normalize
 from ._op import Keep, Keeps, Op, Values, Weights
 from ._positions import AdaptiveAvgPool, Arrange, AvgPool, Contract, PositionMap, Reindex, Split
+from ._prior import GivenPrior, Prior, StationaryPrior
 from ._program import Node, Program, entries
 from ._tokens import Join, Lookup, Merge, Table
 
@@ -19,11 +22,14 @@ __all__ = [
     "AvgPool",
     "Concat",
     "Constant",
+    "ConstantMap",
     "Contract",
     "Conv",
+    "DataMap",
     "Dense",
     "Elementwise",
     "Gains",
+    "GivenPrior",
     "Input",
     "Join",
     "Keep",
@@ -35,14 +41,17 @@ __all__ = [
     "Normalize",
     "Op",
     "PositionMap",
+    "Prior",
     "Product",
     "Program",
     "Reindex",
     "Split",
+    "StationaryPrior",
     "Sum",
     "Table",
     "Values",
     "Weights",
+    "cropped",
     "entries",
     "pad",
 ]

@@ -13,7 +13,7 @@ __all__ = ["Normalize"]
 
 @dataclass(frozen=True)
 class Normalize(Op):
-    """LayerNorm or GroupNorm: (x - m) / sqrt(v + eps), m and v the mean and variance over the channels and over ``axes``.
+    """LayerNorm, GroupNorm or RMSNorm: (x - m) / sqrt(v + eps), m and v the mean and variance over the channels and ``axes``.
 
     Its inputs are the block to normalise and the field whose channels make up m and v (the same one unless the
     normalisation spans a concatenation).
@@ -28,6 +28,8 @@ class Normalize(Op):
         Axes along which the affine parameters differ, so that they add to Theta[p, p] only there.
     groups
         Groups of channels with statistics of their own, which all have the same limit.
+    centres
+        Whether m is subtracted; RMSNorm takes m = 0, so that v is the mean square.
     """
 
     axes: tuple[int, ...]
@@ -36,6 +38,7 @@ class Normalize(Op):
     bias_trained: bool
     affine_axes: tuple[int, ...] = ()
     groups: int = 1
+    centres: bool = True
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return keeps, None
@@ -50,7 +53,7 @@ class Normalize(Op):
         """Normalise, then apply ``weight`` and ``bias`` (*positions or ones, channels)."""
         block, total = (x.unflatten(-1, (self.groups, -1)) for x in inputs)
         dims = [*(axis + 1 for axis in self.axes), -1]
-        centre = total.mean(dims, keepdim=True)
+        centre = total.mean(dims, keepdim=True) if self.centres else total.new_zeros(())
         scale = ((total - centre).square().mean(dims, keepdim=True) + self.eps).sqrt()
         value: Tensor = ((block - centre) / scale).flatten(-2)
         weight, bias = weights

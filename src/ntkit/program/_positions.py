@@ -16,10 +16,11 @@ __all__ = ["AdaptiveAvgPool", "Arrange", "AvgPool", "Contract", "PositionMap", "
 class Contract(Op):
     """Positions merged into the channels (flatten): K' = mean over p of K[p, p] along ``axes``.
 
-    ``axes`` are removed, so the remaining ones keep their order and are numbered anew.
+    ``axes`` are removed, so the remaining ones keep their order and are numbered anew; ``name`` is for tables.
     """
 
     axes: tuple[int, ...]
+    name: str = "flatten"
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         rest = iter(keeps)
@@ -27,7 +28,7 @@ class Contract(Op):
         return (tuple(Keep.SAME if axis in self.axes else next(rest) for axis in range(rank)),)
 
     def label(self) -> str:
-        return "flatten"
+        return self.name
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Merge the axes into the channels, which vary slowest."""
@@ -122,9 +123,18 @@ class AdaptiveAvgPool(PositionMap):
 
 @dataclass(frozen=True)
 class Reindex(PositionMap):
-    """Positions read from elsewhere along one axis (slices, flips, padding): x'[q] = x[index[q]], zero where index[q] < 0."""
+    """Positions read from elsewhere along one axis (slices, flips, padding): x'[q] = x[index[q]], zero where index[q] < 0.
+
+    Attributes
+    ----------
+    index
+        For each position after, the position before; negative for zero.
+    name
+        How tables name it, such as ``"nearest to 12"``.
+    """
 
     index: tuple[int, ...]
+    name: str = "reindex"
 
     def matrix(self, size: int) -> Tensor:
         matrix = torch.zeros(len(self.index), size, dtype=torch.float64)
@@ -135,6 +145,9 @@ class Reindex(PositionMap):
 
     def selects(self) -> bool:
         return True
+
+    def label(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)

@@ -50,13 +50,18 @@ class Program:
     Attributes
     ----------
     nodes
-        Each reads only nodes before it; the last is the output and has no position axis.
+        Each reads only nodes before it; the last is the output, without position axes unless the kernel between
+        positions of the output is asked for.
     prefixes
         The deterministic parts that run on the data as they are; None where an input is read directly.
+    layout
+        For each dimension of the module's output but the batch and the channels, the position axes of the last node that
+        it enumerates, slowest first.
     """
 
     nodes: tuple[Node, ...]
     prefixes: tuple[Callable[[Tensor], Tensor] | None, ...]
+    layout: tuple[tuple[int, ...], ...] = ()
 
     @property
     def output(self) -> int:
@@ -66,7 +71,7 @@ class Program:
     @cached_property
     def cross_keeps(self) -> tuple[Keeps | None, ...]:
         """What is kept of K(x, x') between two inputs, for each node."""
-        return self.requirements({self.output: ()})
+        return self.requirements({self.output: (Keep.ALL,) * len(self.nodes[self.output].positions)})
 
     @cached_property
     def self_keeps(self) -> tuple[Keeps | None, ...]:
@@ -112,7 +117,7 @@ class Program:
         return any(
             sum(not self.nodes[read].centred for read in node.inputs) > (isinstance(node.op, (Join, Sum)))
             for node in self.nodes
-            if isinstance(node.op, (Join, Sum, Normalize))
+            if isinstance(node.op, (Join, Sum)) or (isinstance(node.op, Normalize) and node.op.centres)
         )
 
 

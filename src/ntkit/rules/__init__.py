@@ -3,7 +3,8 @@
 from ._covariance import Ends, Moments
 from ._engine import read_data
 from ._input import input_covariance
-from ._tiles import BYTE_BUDGET, Kernels, Progress, diag, gram, pair_bytes
+from ._position_gram import position_gram, prior_positions
+from ._tiles import BYTE_BUDGET, Kernels, diag, gram, pair_bytes
 from .expectations import odd_factorial
 
 __all__ = [
@@ -11,11 +12,12 @@ __all__ = [
     "Ends",
     "Kernels",
     "Moments",
-    "Progress",
     "diag",
     "gram",
     "input_covariance",
     "odd_factorial",
     "pair_bytes",
+    "position_gram",
+    "prior_positions",
     "read_data",
 ]

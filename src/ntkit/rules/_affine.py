@@ -6,13 +6,16 @@ M(K)[p, p'] = mean over e of K[s p + d e, s p' + d e]. It always divides by the 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
 from torch import Tensor
 
-from ntkit.program import Conv, Dense, Gains, pad
+from ntkit.program import Conv, Dense, Gains, Keep, Node, pad
 
-from ._covariance import Covariance
+from ._covariance import Covariance, Ends
 
-__all__ = ["conv", "dense"]
+__all__ = ["conv", "dense", "pads_zeros"]
 
 
 def dense(op: Dense, x: Covariance) -> Covariance:
@@ -20,9 +23,18 @@ def dense(op: Dense, x: Covariance) -> Covariance:
     return _fresh_weights(op.gains, x.settled())
 
 
-def conv(op: Conv, x: Covariance) -> Covariance:
+def conv(op: Conv, node: Node, x: Covariance, ends: Ends) -> Covariance:
     """Apply a convolution."""
-    return _fresh_weights(op.gains, x.settled().map(lambda k: _window_mean(op, x, k)))
+    x = x.settled()
+    mean = x.map(lambda k: _window_mean(op, x, k), moves=not (pads_zeros(op) and Keep.ALL in x.keeps))
+    if x.h is not None and mean.h is None:
+        mean = replace(mean, h=_uneven_mean(op, x, x.h, ends.variances(node.inputs[0], x.keeps)))
+    return _fresh_weights(op.gains, mean)
+
+
+def pads_zeros(op: Conv) -> bool:
+    """Tell whether zeros are around the field: for two positions, p may be among them and p' not."""
+    return not op.circular and any(any(sides) for sides in op.padding)
 
 
 def _fresh_weights(gains: Gains, mean: Covariance) -> Covariance:
@@ -32,18 +44,37 @@ def _fresh_weights(gains: Gains, mean: Covariance) -> Covariance:
     if gains.trained:
         own = gains.weight_rate * mean.nngp + gains.bias_rate
         ntk = own if ntk is None else own + ntk
-    return Covariance(nngp, ntk, mean.keeps)
+    return Covariance(nngp, ntk, mean.keeps, h=None if mean.h is None else weight * mean.h)  # a bias is no difference
 
 
-def _window_mean(op: Conv, x: Covariance, k: Tensor) -> Tensor:
+def _uneven_mean(op: Conv, x: Covariance, h: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
+    """Give the window mean of H: where p alone is in the padding, K is zero and H half the variance at p'."""
+    if variances is None:
+        return None
+
+    def padded(k: Tensor, sides: tuple[int, ...]) -> Tensor:
+        for index, axis in enumerate(op.axes):
+            dims = x.dims(axis)
+            for dim in dict.fromkeys(dims[min(side, len(dims) - 1)] for side in sides):
+                k = pad(k, dim, *op.padding[index], op.circular)
+        return k
+
+    h = padded(h, (0, 1))
+    inside = [padded(torch.ones_like(q[(slice(1),) * x.pair_dims]), (side,)) for side, q in enumerate(variances)]
+    for side, q in enumerate(variances):
+        h = h + padded(q, (side,)) * ((1 - inside[1 - side]) / 2)
+    return _window_mean(op, x, h, padded=True)
+
+
+def _window_mean(op: Conv, x: Covariance, k: Tensor, padded: bool = False) -> Tensor:
     # The window is a product of intervals, so the axes are averaged one after the other.
     for index, axis in enumerate(op.axes):
         dims = x.dims(axis)
-        size = k.shape[dims[0]]
-        out = op.output_size(index, size)
+        out = op.output_size(index, x.nngp.shape[dims[0]])
         kernel, stride, dilation = op.kernel[index], op.stride[index], op.dilation[index]
-        for dim in dims:
-            k = pad(k, dim, *op.padding[index], op.circular)
+        if not padded:
+            for dim in dims:
+                k = pad(k, dim, *op.padding[index], op.circular)
         total: Tensor | None = None
         for e in range(kernel):
             part = k

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 from torch import Tensor
@@ -31,9 +32,15 @@ def total(op: Sum, node: Node, terms: tuple[Covariance, ...], ends: Ends) -> Cov
         for j, (_, second) in enumerate(present):
             if i != j:
                 nngp = nngp + first * second
-    if op.cross is not None:
+    if op.cross is not None:  # K alone decides: H would need the same term at both ends
         nngp = nngp + spread_tokens(op.cross.to(nngp), node.positions, keeps, ends.pair_dims).nngp
-    return Covariance(nngp, ntk, keeps, affine)
+        return Covariance(nngp, ntk, keeps, affine)
+    h = _weighted([c * c for c in op.coefficients], terms)
+    if h is not None:
+        for i, (first, second) in enumerate(present):
+            for other_first, other_second in present[:i]:
+                h = h + (first - second) * (other_first - other_second)
+    return Covariance(nngp, ntk, keeps, affine, h)
 
 
 def product(first: Covariance, second: Covariance) -> Covariance:
@@ -51,7 +58,7 @@ def concat(op: Concat, blocks: tuple[Covariance, ...]) -> Covariance:
     blocks = tuple(block.settled() for block in blocks)
     nngp = reduce(Tensor.add, (f * block.nngp for f, block in zip(op.fractions, blocks, strict=True)))
     ntk = _add(*(_times(block.ntk, f) for f, block in zip(op.fractions, blocks, strict=True)))
-    return Covariance(nngp, ntk, blocks[0].keeps)
+    return Covariance(nngp, ntk, blocks[0].keeps, h=_weighted(op.fractions, blocks))
 
 
 def combined_mean(node: Node, moments: Moments) -> Tensor | None:
@@ -63,6 +70,12 @@ def combined_mean(node: Node, moments: Moments) -> Tensor | None:
         return None if first is None or second is None else first * second
     weights = op.coefficients if isinstance(op, Sum) else op.fractions if isinstance(op, Concat) else ()
     return _add(*(_times(mean, weight) for mean, weight in zip(means, weights, strict=True)))
+
+
+def _weighted(weights: Sequence[float], parts: tuple[Covariance, ...]) -> Tensor | None:
+    """Add the H of independent parts; None where one has none."""
+    hs = [part.h for part in parts if part.h is not None]
+    return _add(*(weight * h for weight, h in zip(weights, hs, strict=True))) if len(hs) == len(parts) else None
 
 
 def _times(value: Tensor | None, factor: float) -> Tensor | None:

@@ -30,19 +30,25 @@ class Covariance:
         A, broadcastable to K, or None for zero: the tangent kernel of channel c is Theta + A u_c v_c, with u_c and v_c the
         channel's own values. A trained affine weight of a normalisation gives this term, and it does not average out
         before an activation, whose derivative depends on the same u_c and v_c.
+    h
+        H = (q + q') / 2 - K, half the mean squared difference, of the shape of K; None where K alone decides. K has lost the
+        difference of nearby inputs, on which the tangent kernel of a kink depends like its root, and H has not. The data, linear
+        layers, convolutions, rectifiers, normalisations of centred channels, sums, concatenations and what only moves
+        positions hand it on; every other operation may leave it out, as pooling does, where H is a difference itself.
     """
 
     nngp: Tensor
     ntk: Tensor | None
     keeps: Keeps
     affine: Tensor | None = None
+    h: Tensor | None = None
 
     def settled(self) -> Covariance:
         """Average the tangent kernel over the channels: Theta + A K."""
         if self.affine is None:
             return self
         own = self.affine * self.nngp
-        return Covariance(self.nngp, own if self.ntk is None else self.ntk + own, self.keeps)
+        return Covariance(self.nngp, own if self.ntk is None else self.ntk + own, self.keeps, h=self.h)
 
     @property
     def pair_dims(self) -> int:
@@ -54,16 +60,21 @@ class Covariance:
         start = self.pair_dims + sum(self.keeps[:axis])
         return tuple(range(start, start + self.keeps[axis]))
 
-    def map(self, function: Callable[[Tensor], Tensor], keeps: Keeps | None = None) -> Covariance:
-        """Apply a linear map of positions to K and Theta alike; A stays what it is where all positions share it."""
+    def map(self, function: Callable[[Tensor], Tensor], keeps: Keeps | None = None, moves: bool = False) -> Covariance:
+        """Apply a linear map of positions to K and Theta alike; A stays what it is where all positions share it.
+
+        ``moves`` tells that the map also holds for H: it takes means, or every new position is an old one.
+        """
         if self.affine is not None and self.affine.numel() > 1:
-            return self.settled().map(function, keeps)
+            return self.settled().map(function, keeps, moves)
         ntk = None if self.ntk is None else function(self.ntk)
         new = self.keeps if keeps is None else keeps
         affine = None
         if self.affine is not None:
             affine = self.affine.reshape((1,) * (self.pair_dims + sum(new)))
-        return Covariance(function(self.nngp), ntk, new, affine)
+        return Covariance(
+            function(self.nngp), ntk, new, affine, None if self.h is None or not moves else function(self.h)
+        )
 
     def restrict(self, keeps: Keeps) -> Covariance:
         """Drop what ``keeps`` does not ask for: the diagonal of every axis that is to keep K[p, p] alone."""
@@ -80,8 +91,8 @@ class Covariance:
             return k.diagonal(dim1=first, dim2=second).movedim(-1, first)
 
         keeps = (*self.keeps[:axis], Keep.SAME, *self.keeps[axis + 1 :])
-        ntk, affine = (None if value is None else take(value) for value in (self.ntk, self.affine))
-        return Covariance(take(self.nngp), ntk, keeps, affine)
+        ntk, affine, h = (None if value is None else take(value) for value in (self.ntk, self.affine, self.h))
+        return Covariance(take(self.nngp), ntk, keeps, affine, h)
 
 
 @dataclass
@@ -91,7 +102,8 @@ class Moments:
     Attributes
     ----------
     data
-        For each prefix its output, channels moved last, shape (n, *positions, C).
+        For each prefix and channel dimension its output, channels moved last, shape (n, *positions, C); with 0 in the
+        channel's place, a prefix that gives matrices over positions, shape (n, Q, P).
     variance, mean
         For each node that some rule reads: K[p, p] and the channels' mean at p, shape (n, *positions). A node without
         a mean is centred.
@@ -137,6 +149,12 @@ class Ends:
         for size, keep in zip(values.shape[1:], keeps, strict=True):
             shape += [size] if keep is Keep.SAME else [size, 1] if side == 0 else [1, size]
         return values.reshape(shape)
+
+    def variances(self, node: int, keeps: Keeps) -> tuple[Tensor, Tensor] | None:
+        """Give a node's variances at both ends, spread; None where they were not kept."""
+        if node not in self.first.variance or node not in self.second.variance:
+            return None
+        return self.spread(self.first.variance[node], self.second.variance[node], keeps)
 
     def means(self, node: int, keeps: Keeps) -> tuple[Tensor, Tensor] | None:
         """Give a node's channel means at both ends, spread; None where it is centred."""

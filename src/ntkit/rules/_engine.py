@@ -6,6 +6,8 @@ read; then the two batches are paired (:func:`covariance`). Both run the same ru
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from ntkit.program import (
     Constant,
     Contract,
     Conv,
+    DataMap,
     Dense,
     Elementwise,
     Input,
@@ -29,6 +32,7 @@ from ntkit.program import (
     Normalize,
     Op,
     PositionMap,
+    Prior,
     Product,
     Program,
     Split,
@@ -36,12 +40,13 @@ from ntkit.program import (
     Table,
 )
 
-from ._affine import conv, dense
+from ._affine import conv, dense, pads_zeros
 from ._attention import attention
 from ._combine import combined_mean, concat, product, total
 from ._covariance import Covariance, Ends, Moments
 from ._gain_dual import gain_dual
 from ._input import input_covariance
+from ._maps import data_map, data_map_values
 from ._normalize import normalize, normalized_mean
 from ._positions import (
     arrange,
@@ -52,11 +57,12 @@ from ._positions import (
     split,
     split_values,
 )
+from ._prior import prior_covariance
 from ._sampled_attention import sampled_attention
 from ._tokens import join, joined_mean, lookup, merge, table, table_mean
-from .expectations import dual, mean
+from .expectations import dual, dual_difference, mean
 
-__all__ = ["covariance", "moments", "read_data", "self_covariance"]
+__all__ = ["covariance", "moments", "read_data", "read_variance", "self_covariance"]
 
 
 def compute_dtype(device: torch.device) -> torch.dtype:
@@ -70,7 +76,7 @@ def read_data(program: Program, x: Tensor) -> Moments:
     x = x.to(dtype) if x.is_floating_point() else x
     data: dict[tuple[int, int], Tensor] = {}
     for node in program.nodes:
-        if isinstance(node.op, Input):
+        if isinstance(node.op, (Input, DataMap)):
             prefix = program.prefixes[node.op.prefix]
             value = x if prefix is None else prefix(x.clone())  # it may write in place
             if prefix is not None and not bool(torch.isfinite(value).all()):
@@ -78,7 +84,10 @@ def read_data(program: Program, x: Tensor) -> Moments:
                     f"{node.path}: what comes before this layer turned finite input into NaN or infinite values. "
                     "Expected finite values; check the module's operations on the raw input."
                 )
-            data[node.op.prefix, node.op.channel] = value.to(dtype).movedim(node.op.channel, -1)
+            if isinstance(node.op, DataMap):
+                data[node.op.prefix, 0] = value.to(dtype)
+            else:
+                data[node.op.prefix, node.op.channel] = value.to(dtype).movedim(node.op.channel, -1)
         if isinstance(node.op, Lookup):
             data[node.op.prefix, 0] = _integers(program, node.op, node.path, x).to(dtype)
     return Moments(data)
@@ -125,19 +134,21 @@ def covariance(
 
 def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: bool) -> Covariance | None:
     last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
+    variances_read = read_variance(program)
+    carry = _before_nonlinear(program)
     values: dict[int, Covariance] = {}
     for index, node in enumerate(program.nodes):
         kept = keeps[index]
         if kept is not None:
             needs = zip(node.inputs, node.op.needs(kept), strict=True)
             inputs = tuple(values[read].restrict(needed) for read, needed in needs if needed is not None)
-            values[index] = _apply(program, node, inputs, kept, ends, ntk)
+            values[index] = _apply(program, node, inputs, kept, ends, ntk, carry[index])
         if ends.pair_dims == 1:
             demand = program.own_demands.get(index)
-            if demand is not None:
+            if index in values and (demand is not None or index in variances_read):
                 same = values[index].restrict(tuple(type(keep).SAME for keep in values[index].keeps))
                 ends.first.variance[index] = same.nngp.contiguous()  # not a view of all position pairs
-                if Keep.ALL in demand:
+                if demand is not None and Keep.ALL in demand:
                     ends.first.own[index] = values[index].restrict(demand).nngp
             if program.means_needed and not node.centred:
                 own = _mean(node, ends.first)
@@ -150,22 +161,46 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
     return None if result is None else result.settled()
 
 
+def read_variance(program: Program) -> set[int]:
+    """Find the nodes whose variances some rule reads."""
+    read = set()
+    for node in program.nodes:
+        if isinstance(node.op, (Elementwise, Normalize)):
+            read |= set(node.inputs)
+        elif isinstance(node.op, Conv) and pads_zeros(node.op):
+            read.add(node.inputs[0])
+    return read
+
+
+def _before_nonlinear(program: Program) -> list[bool]:
+    """Tell for each node whether something nonlinear follows, which reads H."""
+    found = [False] * len(program.nodes)
+    for index in reversed(range(len(found))):
+        node = program.nodes[index]
+        if found[index] or isinstance(node.op, (Elementwise, Normalize)):
+            for read in node.inputs:
+                found[read] = True
+    return found
+
+
 def _apply(
-    program: Program, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends, ntk: bool
+    program: Program, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends, ntk: bool, carry: bool
 ) -> Covariance:
     match node.op:
         case Input() as op:
-            return input_covariance(op, keeps, ends)
+            result = input_covariance(op, keeps, ends)
         case Table() as op:
             result = table(op, node, keeps, ends)
         case Lookup() as op:
             result = lookup(op, keeps, ends)
+        case Prior() as op:
+            result = prior_covariance(op, keeps, ends)
         case Dense() as op:
             result = dense(op, inputs[0])
         case Conv() as op:
-            result = conv(op, inputs[0])
+            result = conv(op, node, inputs[0], ends)
         case Elementwise() as op:
-            result = _elementwise(op, node.inputs[0], inputs[0], ends)
+            result = _elementwise(op, node.inputs[0], inputs[0], ends, carry)
         case Attention(sampled=True) as op:
             result = sampled_attention(op, program, node, inputs, keeps, ends)
         case Attention() as op:
@@ -174,6 +209,8 @@ def _apply(
             result = contract(op, inputs[0], keeps)
         case PositionMap() as op:
             result = position_map(op, inputs[0], keeps)
+        case DataMap() as op:
+            result = data_map(op, inputs[0], keeps, ends)
         case Arrange() as op:
             result = arrange(op, inputs[0], keeps)
         case Split() as op:
@@ -192,20 +229,24 @@ def _apply(
             result = concat(op, inputs)
         case Constant() as op:
             like = next(iter(ends.first.data.values()))
-            result = Covariance(like.new_full((1,) * (ends.pair_dims + sum(keeps)), op.value**2), None, keeps)
+            k = like.new_full((1,) * (ends.pair_dims + sum(keeps)), op.value**2)
+            result = Covariance(k, None, keeps, h=torch.zeros_like(k))
         case op:
             raise AssertionError(f"no rule for {op}")
-    return result if ntk else Covariance(result.nngp, None, result.keeps)
+    if not ntk:
+        result = replace(result, ntk=None, affine=None)
+    return result if carry else replace(result, h=None)
 
 
-def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends) -> Covariance:
+def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends, carry: bool) -> Covariance:
     q1, q2 = ends.spread(ends.first.variance[read], ends.second.variance[read], x.keeps)
-    nngp, derivative = dual(op.phi, x.nngp, q1, q2, tangent=x.ntk is not None)
+    nngp, derivative = dual(op.phi, x.nngp, q1, q2, tangent=x.ntk is not None, h=x.h)
+    h = dual_difference(op.phi, x.nngp, q1, q2, x.h) if carry and x.h is not None else None
     ntk = None if x.ntk is None or derivative is None else x.ntk * derivative
     if x.affine is not None:
         own = x.affine * gain_dual(op.phi, x.nngp, q1, q2)
         ntk = own if ntk is None else ntk + own
-    return Covariance(nngp, ntk, x.keeps)
+    return Covariance(nngp, ntk, x.keeps, h=h)
 
 
 def _mean(node: Node, known: Moments) -> Tensor | None:
@@ -213,6 +254,8 @@ def _mean(node: Node, known: Moments) -> Tensor | None:
     match node.op:
         case Input() as op:
             return known.data[op.prefix, op.channel].mean(-1)
+        case Prior():
+            return None  # only layers with weights read it
         case Elementwise() as op:
             return mean(op.phi, known.variance[node.inputs[0]])
         case Normalize() as op:
@@ -227,6 +270,8 @@ def _mean(node: Node, known: Moments) -> Tensor | None:
         case Sum() | Product() | Concat():
             return combined_mean(node, known)
     own = known.mean.get(node.inputs[0])
+    if isinstance(node.op, DataMap) and own is not None:
+        return data_map_values(node.op, own, known)
     return None if own is None else _moved(node.op, own)
 
 

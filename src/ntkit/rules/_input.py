@@ -1,6 +1,8 @@
-"""K = x . x' / C of the data."""
+"""K = x . x' / C and H = |x - x'|^2 / (2 C) of the data."""
 
 from __future__ import annotations
+
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -27,13 +29,17 @@ def input_covariance(op: Input, keeps: Keeps, ends: Ends) -> Covariance:
     output = "".join(dict.fromkeys("".join(pair) + "".join("".join(axis) for axis in axes)))
     channels = x1.shape[-1]
     k = torch.einsum(f"{sides[0]},{sides[1]}->{output}", x1, x2) / channels
-    if ends.pair_dims == 2 and channels > _FEW_CHANNELS:
-        squares = [torch.einsum("...z,...z->...", x, x) / channels for x in (x1, x2)]
-        q1, q2 = ends.spread(squares[0], squares[1], keeps)
-        k = _refine(
-            k, q1, q2, *_spread_indices(x1, x2, ends, keeps), x1.reshape(-1, channels), x2.reshape(-1, channels)
-        )
-    return Covariance(k, None, keeps)
+    if ends.pair_dims == 1 and Keep.ALL not in keeps:
+        return Covariance(k, None, keeps)  # each value with itself: H is zero, and k = q tells that exactly
+    if channels <= _FEW_CHANNELS:
+        spread = (ends.spread(x1[..., c], x2[..., c], keeps) for c in range(channels))
+        h = reduce(Tensor.add, ((first - second).square() for first, second in spread)) / (2 * channels)
+        return Covariance(k, None, keeps, h=h)
+    squares = [torch.einsum("...z,...z->...", x, x) / channels for x in (x1, x2)]
+    q1, q2 = ends.spread(squares[0], squares[1], keeps)
+    rows = _spread_indices(x1, x2, ends, keeps)
+    k, h = _refine(k, q1, q2, *rows, x1.reshape(-1, channels), x2.reshape(-1, channels))
+    return Covariance(k, None, keeps, h=h)
 
 
 def _spread_indices(x1: Tensor, x2: Tensor, ends: Ends, keeps: Keeps) -> tuple[Tensor, Tensor]:
@@ -41,8 +47,10 @@ def _spread_indices(x1: Tensor, x2: Tensor, ends: Ends, keeps: Keeps) -> tuple[T
     return ends.spread(rows[0], rows[1], keeps)
 
 
-def _refine(k: Tensor, q1: Tensor, q2: Tensor, rows1: Tensor, rows2: Tensor, x1: Tensor, x2: Tensor) -> Tensor:
-    """Replace x . x' by (|x|^2 + |x'|^2 - |x - x'|^2) / 2 where the points nearly coincide.
+def _refine(
+    k: Tensor, q1: Tensor, q2: Tensor, rows1: Tensor, rows2: Tensor, x1: Tensor, x2: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Replace x . x' by (|x|^2 + |x'|^2 - |x - x'|^2) / 2 where the points nearly coincide, and give H.
 
     The correlation of two equal points must be exactly one: a matrix product that rounds differently from |x|^2 makes
     it 1 - eps, an angle of sqrt(2 eps), and the tangent kernel of a ReLU network is wrong in the eighth digit.
@@ -50,12 +58,13 @@ def _refine(k: Tensor, q1: Tensor, q2: Tensor, rows1: Tensor, rows2: Tensor, x1:
     half = (1 - _NEAR) / 2  # |x - x'|^2 < near (|x|^2 + |x'|^2), written so that few large temporaries are needed
     near = k > half * q1 + half * q2
     where = near.nonzero(as_tuple=True)
+    h = (q1 / 2 - k) + q2 / 2
     if where[0].numel() == 0:
-        return k
+        return k, h
     first, second = (rows.expand_as(k)[where] for rows in (rows1, rows2))
     step = max(1, _BLOCK // x1.shape[1])
     apart = torch.cat(
         [(x1[a] - x2[b]).square().mean(1) for a, b in zip(first.split(step), second.split(step), strict=True)]
     )
     total = (q1 + q2).expand_as(k)[where]
-    return k.index_put(where, (total - apart) / 2)
+    return k.index_put(where, (total - apart) / 2), h.index_put(where, apart / 2)

@@ -1,4 +1,4 @@
-"""LayerNorm and GroupNorm in the limit: the statistics over infinitely many channels are constants of each input."""
+"""LayerNorm, GroupNorm and RMSNorm in the limit: the statistics over infinitely many channels are constants of each input."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ntkit.program import Node, Normalize
 
 from ._covariance import Covariance, Ends, Moments, diagonal_mask
 from ._positions import merge_mean
+from .expectations import half_apart, safe_sqrt
 
 __all__ = ["normalize", "normalized_mean"]
 
@@ -17,7 +18,7 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
 
     K' = (K - m m') / (s s') for centred channels m = 0; Theta' = Theta / (s s') + u v + 1, the last two terms for a
     trained affine weight and bias; u v, the product of the channel's own values, has mean K'. The gradients of m and s
-    vanish in the limit: each is a mean over all channels.
+    vanish in the limit: each is a mean over all channels. RMSNorm has m = 0 and v = K, whatever the channels' mean.
     """
     block, total = node.inputs
     centre1, scale1 = _statistics(op, total, ends.first)
@@ -29,6 +30,7 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
         m1, m2 = ends.spread(centre1, centre2, x.keeps)
         b1, b2 = (0.0, 0.0) if means is None else means
         k = k - b1 * m2 - m1 * b2 + m1 * m2
+    h = _normalized_h(x.h, s1, s2, ends.variances(block, x.keeps)) if x.h is not None and centre1 is None else None
     k = k / (s1 * s2)
     ntk = None if x.ntk is None else x.ntk / (s1 * s2)
     mask = diagonal_mask(x, op.affine_axes)
@@ -37,7 +39,19 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
     affine = x.affine  # of a normalisation before this one; divided by s s', as u v are
     if op.weight_trained:
         affine = mask if affine is None else affine + mask
-    return Covariance(k, ntk, x.keeps, affine)
+    return Covariance(k, ntk, x.keeps, affine, h)
+
+
+def _normalized_h(h: Tensor, s1: Tensor, s2: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
+    """H' = A / (s s') + (d / s - d' / s')^2 / 2 of centred channels, with deviations d and A = d d' - K = H - (d - d')^2 / 2.
+
+    Dividing A loses nothing; H' as a difference of H and terms of its size would.
+    """
+    if variances is None:
+        return None
+    d1, d2 = (safe_sqrt(q) for q in variances)
+    apart, _ = half_apart(h, d1, d2)
+    return apart / (s1 * s2) + (d1 / s1 - d2 / s2) ** 2 / 2
 
 
 def normalized_mean(op: Normalize, node: Node, moments: Moments) -> Tensor:
@@ -50,7 +64,7 @@ def normalized_mean(op: Normalize, node: Node, moments: Moments) -> Tensor:
 
 def _statistics(op: Normalize, total: int, moments: Moments) -> tuple[Tensor | None, Tensor]:
     square = merge_mean(moments.variance[total], op.axes)
-    if total not in moments.mean:
+    if total not in moments.mean or not op.centres:
         return None, (square + op.eps).sqrt()
     centre = merge_mean(moments.mean[total], op.axes)
     return centre, (square - centre.square() + op.eps).sqrt()

@@ -16,9 +16,11 @@ def position_map(op: PositionMap, x: Covariance, keeps: Keeps) -> Covariance:
     dims = x.dims(op.axis)
     matrix = op.matrix(x.nngp.shape[dims[0]]).to(x.nngp)
     if len(dims) == 1:  # every row of A reads one position at most, with weight one or zero
-        return x.map(lambda k: _apply(matrix, k, dims[0]), keeps)
+        return x.map(lambda k: _apply(matrix, k, dims[0]), keeps, moves=True)
     if keeps[op.axis] is Keep.ALL:
-        return x.map(lambda k: _apply(matrix, _apply(matrix, k, dims[1]), dims[0]), keeps)
+        # Sums over windows leave H out: it would be the difference of two of them.
+        selects = bool(((matrix == 0) | (matrix == 1)).all() and (matrix.sum(1) == 1).all())
+        return x.map(lambda k: _apply(matrix, _apply(matrix, k, dims[1]), dims[0]), keeps, moves=selects)
 
     def diagonal(k: Tensor) -> Tensor:
         half = _apply(matrix, k, dims[1]).movedim(dims, (-2, -1))
@@ -42,7 +44,7 @@ def _apply(matrix: Tensor, k: Tensor, dim: int) -> Tensor:
 def contract(op: Contract, x: Covariance, keeps: Keeps) -> Covariance:
     """Average K[p, p] over the axes that became channels."""
     dims = [x.dims(axis)[0] for axis in op.axes]
-    return x.settled().map(lambda k: k.mean(dims), keeps)
+    return x.settled().map(lambda k: k.mean(dims), keeps, moves=True)
 
 
 def split(op: Split, x: Covariance, keeps: Keeps) -> Covariance:
@@ -62,7 +64,7 @@ def split(op: Split, x: Covariance, keeps: Keeps) -> Covariance:
 
     unfolded = (*x.keeps[: op.axis], *(kept,) * len(op.sizes), *x.keeps[op.axis + 1 :])
     assert unfolded[stop:] == keeps[stop:]
-    return x.map(unfold, unfolded).restrict(keeps)
+    return x.map(unfold, unfolded, moves=True).restrict(keeps)
 
 
 def split_values(op: Split, values: Tensor) -> Tensor:
@@ -86,7 +88,7 @@ def arrange(op: Arrange, x: Covariance, keeps: Keeps) -> Covariance:
             shape += [size] * int(keep)
         return k.expand(shape)
 
-    return x.map(rearrange, keeps)
+    return x.map(rearrange, keeps, moves=True)
 
 
 def arrange_values(op: Arrange, values: Tensor) -> Tensor:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ntkit.common import Progress
 from ntkit.program import Attention, Elementwise, Keeps, Program, entries
 
 from ._covariance import Covariance, Moments
-from ._engine import covariance, moments, read_data, self_covariance
+from ._engine import covariance, moments, read_data, read_variance, self_covariance
 
-__all__ = ["BYTE_BUDGET", "Kernels", "Progress", "diag", "gram", "pair_bytes"]
-
-Progress = Callable[[int, int], None]
-"""Called with the entries done and the entries there are, after each tile."""
+__all__ = ["BYTE_BUDGET", "Kernels", "diag", "gram", "pair_bytes"]
 
 BYTE_BUDGET = 1 << 30
 """What the computation may hold besides its inputs and its result."""
@@ -89,11 +87,11 @@ def pair_bytes(program: Program, keeps: tuple[Keeps | None, ...], ntk: bool) -> 
     """Estimate the memory that one pair of inputs takes while the program runs."""
     last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
     counts = [entries(node.positions, kept) for node, kept in zip(program.nodes, keeps, strict=True)]
-    kept_tensors = 2 if ntk else 1
+    kept_tensors = 3 if ntk else 2  # K, H and Theta
     peak, live = 1, 0
     for index, node in enumerate(program.nodes):
         largest = max([counts[index], *(counts[read] for read in node.inputs)])
-        temporaries = 8 if isinstance(node.op, Elementwise) else 3  # counted in the rules
+        temporaries = 12 if isinstance(node.op, Elementwise) else 3  # counted in the rules
         kept = keeps[index]
         extra = node.op.workspace(node.positions, kept) if isinstance(node.op, Attention) and kept is not None else 0
         peak = max(peak, kept_tensors * (live + counts[index]) + temporaries * largest + extra)
@@ -103,7 +101,9 @@ def pair_bytes(program: Program, keeps: tuple[Keeps | None, ...], ntk: bool) -> 
 
 def _stored_bytes(program: Program) -> int:
     """Count the bytes of one input's own covariances that are kept for the whole computation."""
-    return 8 * sum(entries(program.nodes[read].positions, keeps) for read, keeps in program.own_demands.items())
+    own = program.own_demands
+    kept = sum(entries(program.nodes[read].positions, keeps) for read, keeps in own.items())
+    return 8 * (kept + sum(math.prod(program.nodes[read].positions) for read in read_variance(program) - own.keys()))
 
 
 def _blockwise_moments(program: Program, data: Moments, rows: range, block: int) -> Moments:

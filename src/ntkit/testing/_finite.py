@@ -95,8 +95,9 @@ def _kernels(module: nn.Module, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trained:
         return torch.zeros_like(nngp), nngp
-    rows = [torch.autograd.grad(entry, trained, retain_graph=True) for entry in f.flatten()]
-    jacobian = torch.stack([torch.cat([part.flatten() for part in row]) for row in rows]).view(len(f), -1)
+    each = torch.eye(f.numel(), dtype=f.dtype).view(-1, *f.shape)
+    parts = torch.autograd.grad(f, trained, each, is_grads_batched=True)
+    jacobian = torch.cat([part.flatten(1) for part in parts], 1).view(len(f), -1)
     return jacobian[: len(x1)] @ jacobian[len(x1) :].T / f.shape[1], nngp
 
 

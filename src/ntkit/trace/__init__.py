@@ -1,6 +1,20 @@
 """Tracing: an ordinary ``torch.nn.Module`` read as a program."""
 
-from . import _arithmetic, _attention, _linear, _norm, _pool, _refusals, _shapes, _tokens, _transformer  # noqa: F401  (fill the registry)
+from . import (  # noqa: F401  (fill the registry)
+    _arithmetic,
+    _attention,
+    _channels,
+    _linear,
+    _matrix,
+    _norm,
+    _pool,
+    _refusals,
+    _shapes,
+    _tokens,
+    _transformer,
+    _transposed,
+    _upsample,
+)
 from ._adapt import Adapted, Change, adapt
 from ._deterministic import check_deterministic, fixed
 from ._gains import B_STD, W_STD, GainRule, Init

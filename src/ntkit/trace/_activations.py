@@ -20,7 +20,7 @@ from ._linear import check_plain, layer_parameters
 from ._registry import matches
 from ._values import Block, Field, Weight
 
-__all__ = ["apply_activation", "holds_parameters"]
+__all__ = ["apply_activation", "holds_parameters", "sigmoid"]
 
 _CLOSED = "closed form"
 _QUADRATURE = "by quadrature"
@@ -336,6 +336,14 @@ def _at_zero(**options: Any) -> tuple[float, ...]:
 
 _quadrature(torch.tanh, F.tanh, "tanh_", module=nn.Tanh)
 _quadrature(torch.sigmoid, F.sigmoid, torch.special.expit, "sigmoid_", module=nn.Sigmoid)
+
+
+def sigmoid(builder: Builder, x: Field) -> Field:
+    """Apply the logistic function."""
+    phi = Activation("quadrature", function=torch.sigmoid, label="sigmoid")
+    return apply_activation(builder, x, _unique.setdefault((torch.sigmoid, ()), phi))
+
+
 _quadrature(F.silu, "silu_", module=nn.SiLU)
 _quadrature(F.elu, F.elu_, "elu_", module=nn.ELU, options=("alpha",), kinks=_at_zero)
 _quadrature(F.selu, torch.selu, "selu_", module=nn.SELU, kinks=_at_zero)

@@ -15,6 +15,7 @@ from ntkit.program import Activation, Product, Sum
 
 from ._activations import apply_activation
 from ._builder import EMPIRICAL, Builder, Refused, tensor_number
+from ._compose import composed_product, composed_sum
 from ._layout import entry_numbers
 from ._registry import matches
 from ._tokens import cross_moment, joined, table_like
@@ -71,11 +72,16 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
     # Data with one channel for all (a mask, a weight for each position) only scales: what is Gaussian stays so.
     scaling = any(isinstance(a, Data) and isinstance(b, Field) and _one_channel(a, b) for a, b in ((x, y), (y, x)))
     x, y = _as_fields(builder, x, y)
-    if x == y and _same_order(x, y):
+    gaussian = isinstance(x, Field) and all(builder.info[block.node].gaussian for block in x.blocks)
+    if x == y and _same_order(x, y) and gaussian:
         return apply_activation(builder, x, Activation("polynomial", (0.0, 0.0, 1.0), label="square"))
     x, y = _align(builder, x, y)
 
     def product(first: int, second: int) -> int:
+        if builder.info[first].sources & builder.info[second].sources:
+            composed = composed_product(builder, first, second)
+            if composed is not None:
+                return _function(builder, x, *composed)
         _check_independent(builder, (first, second), "product", x)
         infos = builder.info[first], builder.info[second]
         nodes = builder.nodes[first], builder.nodes[second]
@@ -183,6 +189,9 @@ def _linear_combination(builder: Builder, x: Any, y: Any, cx: float, cy: float) 
             for node, coefficient in ((first, cx), (second, cy)):
                 for base, inner in _terms(builder, node).items():
                     terms[base] = terms.get(base, 0.0) + coefficient * inner
+            composed = None if _independent(builder, tuple(terms)) else composed_sum(builder, terms)
+            if composed is not None:
+                return _function(builder, x, *composed)
             _check_independent(builder, tuple(terms), "sum", x)
             return _sum(builder, terms)
         return _sum(builder, terms, None if first == second else cross_moment(builder, (first, second), (cx, cy), x))
@@ -223,15 +232,23 @@ def _affine(builder: Builder, nodes: tuple[int, ...]) -> str:
     return found[0] if len(found) == 1 else "part" if any(found) else ""
 
 
+def _independent(builder: Builder, nodes: Sequence[int]) -> bool:
+    return not any(builder.info[a].sources & builder.info[b].sources for a, b in combinations(nodes, 2))
+
+
 def _check_independent(builder: Builder, nodes: Sequence[int], what: str, then: Field) -> None:
-    for first, second in combinations(nodes, 2):
-        if builder.info[first].sources & builder.info[second].sources:
-            raise Refused(
-                f"a {what} of branches that depend on each other: they carry the same random values with no fresh weights "
-                "between",
-                _DEPENDENT,
-                then,
-            )
+    if not _independent(builder, nodes):
+        raise Refused(
+            f"a {what} of branches that depend on each other: they carry the same random values with no fresh weights between",
+            _DEPENDENT,
+            then,
+        )
+
+
+def _function(builder: Builder, x: Field, base: int, phi: Activation) -> int:
+    """Add an elementwise function of a node, in the place of a combination of several functions of it."""
+    whole = replace(x, blocks=(Block(base, x.channels),))
+    return apply_activation(builder, whole, phi).blocks[0].node
 
 
 def _as_fields(builder: Builder, x: Any, y: Any) -> tuple[Field, Field]:
@@ -368,7 +385,9 @@ def _blockwise(builder: Builder, x: Field, y: Field, function: Any) -> Field:
     while first and second:
         width = min(first[0].width - done[0], second[0].width - done[1])
         nodes = [
-            queue[0].node if queue[0].width == width else builder.part(queue[0].node, done[side], done[side] + width)
+            queue[0].node
+            if queue[0].width == width
+            else builder.part(queue[0].node, done[side], done[side] + width, queue[0].width)
             for side, queue in enumerate((first, second))
         ]
         blocks.append(Block(function(*nodes), width))

@@ -113,7 +113,9 @@ def self_attention(
                 x,
             )
         name = getattr(mechanism.function, "__name__", "function")
-        phi = Activation("quadrature", function=mechanism.function, kinks=mechanism.kinks, label=name)
+        phi: Activation | None = Activation(
+            "quadrature", function=mechanism.function, kinks=mechanism.kinks, label=name
+        )
     else:
         phi = _MECHANISMS[mechanism]
     hidden = layer.hidden(math.prod(x.positions))

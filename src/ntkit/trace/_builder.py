@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ntkit.errors import InputError
 from ntkit.program import (
     Arrange,
     Concat,
@@ -30,9 +31,11 @@ from ntkit.program import (
     Weights,
 )
 
+from ._channel_sources import ChannelSources
+from ._info import Info
 from ._values import BATCH, CHANNEL, Block, Data, Field, Weight
 
-__all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains"]
+__all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains", "WrongShape"]
 
 Held = Callable[[Callable[[Weight], Tensor]], Weights]
 """What a node holds in a finite network (its weight and bias in the layout of its finite form), from the values of parameters."""
@@ -46,36 +49,16 @@ EMPIRICAL = (
 """What to use where no limit has a closed form."""
 
 
+class WrongShape(InputError):
+    """Inputs of a shape that the module does not take."""
+
+
 class Refused(Exception):
-    """An operation without a closed form; the analysis continues with the value ``then``, so that it finds every problem."""
+    """An operation without a closed form; the analysis continues with ``then``, so that it finds every problem."""
 
     def __init__(self, reason: str, instead: str, then: Any = None) -> None:
         super().__init__(reason)
         self.reason, self.instead, self.then = reason, instead, then
-
-
-@dataclass(frozen=True)
-class Info:
-    """What is known of a node's value.
-
-    Attributes
-    ----------
-    gaussian
-        Whether its channels are Gaussian, so that an activation may follow.
-    why_not
-        What made them something else.
-    sources
-        The layers and activations whose own randomness it carries, not counting what passed through fresh weights
-        since: two values are independent when they share none.
-    affine
-        Whether it is a trained affine weight times something, channel by channel (``"whole"``), has a part that is
-        (``"part"``), or neither (``""``).
-    """
-
-    gaussian: bool
-    why_not: str
-    sources: frozenset[int]
-    affine: str = ""
 
 
 class Builder:
@@ -127,6 +110,7 @@ class Builder:
         self._prefixes: dict[object, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
         self._weights: dict[int, str] = {}
+        self._channel_sources = ChannelSources()
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -188,8 +172,9 @@ class Builder:
         """Give the source that stands for the node added next."""
         return frozenset({len(self.nodes)})
 
-    def part(self, node: int, start: int, stop: int) -> int:
-        """Add a node for a range of a node's channels; in the limit it is the node itself."""
+    def part(self, node: int, start: int, stop: int, width: int) -> int:
+        """Add a node for a range of a node's ``width`` channels; in the limit it is an independent copy of the node."""
+        sources = self._channel_sources.part(self.info, node, start, stop, width)
         info, own = self.info[node], self.nodes[node]
         index = self.add(
             Sum((1.0,)),
@@ -198,6 +183,7 @@ class Builder:
             gaussian=info.gaussian,
             why_not=info.why_not,
             centred=own.centred,
+            sources=sources,
             affine=info.affine,
             distinct=(start, stop),
         )
@@ -272,7 +258,7 @@ class Builder:
         own = self.nodes[block.node].positions
         return tuple(field.positions if positions is None else positions) + tuple(own[axis] for axis in block.merged)
 
-    def join(self, field: Field, axes: Sequence[int] = ()) -> int:
+    def join(self, field: Field, axes: Sequence[int] = (), name: str = "flatten") -> int:
         """Give the node of all channels together, with the positions along ``axes`` (and merged ones) made channels."""
         nodes, weights = [], []
         for block in field.blocks:
@@ -281,7 +267,7 @@ class Builder:
             node = block.node
             if merged:
                 rest = [size for axis, size in enumerate(sizes) if axis not in merged]
-                node = self.linear_map(Contract(merged), node, rest)
+                node = self.linear_map(Contract(merged, name), node, rest)
             nodes.append(node)
             weights.append(block.width * math.prod(sizes[axis] for axis in block.merged))
         if len(nodes) == 1:
@@ -353,9 +339,13 @@ class Builder:
         dims = [(BATCH,) if i == 0 else (CHANNEL,) if i == channel else (next(axes),) for i in range(len(shape))]
         return Field((Block(node, shape[channel]),), positions, tuple(dims), shape[channel], self.batch)
 
-    def program(self, field: Field) -> Program:
-        """Finish with a field as the output, averaged over the positions that it still has."""
-        output = self.join(field, range(len(field.positions)))
+    def program(self, field: Field, positions: bool = False) -> Program:
+        """Finish with a field as the output, averaged over the positions that it still has unless ``positions`` are kept."""
+        groups = _output_axes(field)
+        name = "mean over positions" if groups and not positions else "flatten"
+        groups = groups if positions else ()
+        kept_axes = sorted(axis for group in groups for axis in group)
+        output = self.join(field, [axis for axis in range(len(field.positions)) if axis not in kept_axes], name)
         kept: dict[int, int] = {}
         nodes: list[Node] = []
         needed = _ancestors(self.nodes, output)
@@ -364,7 +354,22 @@ class Builder:
                 kept[index] = len(nodes)
                 nodes.append(replace(node, inputs=tuple(kept[read] for read in node.inputs)))
         prefixes = tuple(self._prefix_of(node) for node in self._prefixes)
-        return Program(tuple(nodes), prefixes)
+        layout = tuple(tuple(kept_axes.index(axis) for axis in group) for group in groups)
+        return Program(tuple(nodes), prefixes, layout)
+
+
+def _output_axes(field: Field) -> tuple[tuple[int, ...], ...]:
+    """Give, for each dimension of an output but the batch and the channels, the position axes it enumerates.
+
+    Positions that were flattened into the channels are part of them; a channel dimension of length one may be squeezed away.
+    """
+    groups = []
+    for dim in field.dims:
+        axes = tuple(atom for atom in dim if atom >= 0)
+        if BATCH in dim or (CHANNEL in dim and (field.channels > 1 or not axes)):
+            continue
+        groups.append(axes)
+    return tuple(groups)
 
 
 def _ancestors(nodes: Sequence[Node], output: int) -> set[int]:

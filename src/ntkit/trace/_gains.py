@@ -9,6 +9,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from ntkit.common import transformed
 from ntkit.errors import InputError, InputTypeError
 from ntkit.program import Gains
 
@@ -118,6 +119,13 @@ def _check_gain(name: str, value: object) -> None:
             raise InputTypeError(
                 f"{name} must be a number or a floating-point tensor of one element. "
                 f"Got a tensor of shape {tuple(value.shape)} and dtype {value.dtype}."
+            )
+        if transformed(
+            value
+        ):  # tracing works with constants: what it computes of such a gain would lose the derivative
+            raise InputError(
+                f"{name} is differentiated by a transform of torch.func, which gains do not support. Differentiate in a tensor "
+                "that requires_grad, or in a dual number of torch.autograd.forward_ad."
             )
         value = float(value.detach())
     if isinstance(value, bool) or not isinstance(value, (int, float)):

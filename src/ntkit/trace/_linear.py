@@ -43,7 +43,8 @@ def check_plain(*weights: Weight | None, then: Field) -> None:
             )
 
 
-def _checked(weight: object, bias: object) -> tuple[Weight, Weight | None]:
+def checked_weights(weight: object, bias: object) -> tuple[Weight, Weight | None]:
+    """Refuse weights that are no parameters."""
     if not isinstance(weight, Weight) or not (bias is None or isinstance(bias, Weight)):
         raise Refused(
             "its weights are computed, or fixed numbers, not parameters of their own, so their distribution is not known",
@@ -62,7 +63,7 @@ def _checked(weight: object, bias: object) -> tuple[Weight, Weight | None]:
 )
 def linear(builder: Builder, x: Any, weight: object, bias: object = None) -> Field:
     """K' = w^2 K + b^2 at every position; positions that were flattened into the features are averaged over."""
-    weight, bias = _checked(weight, bias)
+    weight, bias = checked_weights(weight, bias)
     if isinstance(x, Data):
         x = builder.data_field(x, x.value.ndim - 1)
     last = len(x.dims) - 1
@@ -110,7 +111,7 @@ def conv(
     padding_mode: str = "zeros",
 ) -> Field:
     """K'[p, p'] = w^2 mean over the window of K[s p + d e, s p' + d e], + b^2."""
-    weight, bias = _checked(weight, bias)
+    weight, bias = checked_weights(weight, bias)
     rank = x.value.ndim if isinstance(x, Data) else len(x.dims)
     if rank != ndim + 2:
         raise Refused(
@@ -156,11 +157,12 @@ def conv(
     result = Field((Block(node, width),), tuple(positions), x.dims, width, x.batch)
     check_plain(weight, bias, then=result)
     if groups > 1:
-        _check_groups(x, groups, raw, result)
+        check_groups(x, groups, raw, result)
     return result
 
 
-def _check_groups(x: Field, groups: int, raw: bool, then: Field) -> None:
+def check_groups(x: Field, groups: int, raw: bool, then: Field) -> None:
+    """Refuse groups whose channels are not alike."""
     if raw:
         raise Refused(
             "a grouped convolution on raw channels: each group sees other inputs, so its channels are not exchangeable",
@@ -213,11 +215,11 @@ def pad_axis(builder: Builder, x: Field, axis: int, pad: tuple[int, int], mode: 
     return select(builder, x, axis, index)
 
 
-def select(builder: Builder, x: Field, axis: int, index: Sequence[int]) -> Field:
+def select(builder: Builder, x: Field, axis: int, index: Sequence[int], name: str = "reindex") -> Field:
     """Read the positions ``index`` along one axis, zeros where it is negative."""
     if list(index) == list(range(x.positions[axis])):
         return x
-    op = Reindex(axis, tuple(index))
+    op = Reindex(axis, tuple(index), name)
     positions = (*x.positions[:axis], len(index), *x.positions[axis + 1 :])
     return builder.each_block(
         x, lambda block: builder.linear_map(op, block.node, builder.block_positions(x, block, positions)), positions

@@ -1,4 +1,4 @@
-"""Normalisations whose statistics run over infinitely many channels: LayerNorm and GroupNorm."""
+"""Normalisations whose statistics run over infinitely many channels: LayerNorm, GroupNorm and RMSNorm."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: 
             gaussian=info.gaussian,
             why_not=info.why_not,
             # A single block is centred by its own mean unless that mean differs between the positions pooled over.
-            centred=node.centred if not whole else (node.centred or not op.axes),
+            centred=node.centred if not (whole and op.centres) else (node.centred or not op.axes),
             affine=info.affine or ("whole" if op.weight_trained else ""),
             distinct=None if trained_weight is trained_bias is None else len(builder.nodes),
         )
@@ -127,6 +127,36 @@ def layer_norm(
     cudnn_enable: bool = False,
 ) -> Field:  # fmt: skip
     """Normalise over the last dimensions, which must hold the channels."""
+    atoms, axes = _last_dimensions(x, normalized_shape)
+    return _normalize(builder, x, Normalize(axes, float(eps), False, False, axes), weight, bias, atoms)
+
+
+@matches(
+    F.rms_norm,
+    torch.rms_norm,
+    "rms_norm",
+    modules={
+        nn.RMSNorm: lambda module, path: {
+            "weight": layer_parameters(module, path)["weight"],
+            "normalized_shape": module.normalized_shape,
+            "eps": module.eps,
+        }
+    },
+    family="normalisation",
+    note="RMSNorm with `eps=None` takes that of float64",
+)
+def rms_norm(
+    builder: Builder, x: Field, normalized_shape: Any, weight: object = None, eps: float | None = None
+) -> Field:
+    """Divide by the root of the mean square over the last dimensions, which must hold the channels."""
+    atoms, axes = _last_dimensions(x, normalized_shape)
+    added = torch.finfo(torch.float64).eps if eps is None else float(eps)
+    op = Normalize(axes, added, False, False, axes, centres=False)
+    return _normalize(builder, x, op, weight, None, atoms)
+
+
+def _last_dimensions(x: Field, normalized_shape: Any) -> tuple[list[int], tuple[int, ...]]:
+    """Give the atoms of the last dimensions in order, and the position axes among them."""
     count = len(normalized_shape) if isinstance(normalized_shape, (tuple, list, torch.Size)) else 1
     atoms = [atom for dim in x.dims[-count:] for atom in dim]
     if CHANNEL not in atoms:
@@ -137,8 +167,7 @@ def layer_norm(
         )
     if BATCH in atoms:
         raise Refused("it normalises over the batch", "normalise over channels", x)
-    axes = tuple(sorted(atom for atom in atoms if atom >= 0))
-    return _normalize(builder, x, Normalize(axes, float(eps), False, False, axes), weight, bias, atoms)
+    return atoms, tuple(sorted(atom for atom in atoms if atom >= 0))
 
 
 @matches(

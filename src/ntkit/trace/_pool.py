@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ntkit.program import AdaptiveAvgPool, AvgPool
 
-from ._builder import EMPIRICAL, Builder, Refused
+from ._builder import Builder, Refused
 from ._linear import expand
 from ._registry import matches
 from ._values import BATCH, CHANNEL, Field
@@ -69,7 +69,8 @@ def adaptive_avg_pool(ndim: int, builder: Builder, x: Field, output_size: Any) -
     return x
 
 
-def _mean(builder: Builder, x: Field, dim: Any, keepdim: bool, divide: bool) -> Field:
+def reduced(builder: Builder, x: Field, dim: Any, keepdim: bool, divide: bool) -> Field:
+    """Average over whole dimensions of positions, or sum over them where ``divide`` is False."""
     if dim is None or dim == []:
         raise Refused("it reduces the batch as well", "name the position dimensions: x.mean((2, 3))")
     dims = sorted(int(d) % len(x.dims) for d in (dim if isinstance(dim, (tuple, list, torch.Size)) else (dim,)))
@@ -95,31 +96,13 @@ def _mean(builder: Builder, x: Field, dim: Any, keepdim: bool, divide: bool) -> 
 @matches("mean", torch.mean, family="pooling", note="over positions")
 def mean(builder: Builder, x: Field, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Field:
     """Average over positions."""
-    return _mean(builder, x, dim, keepdim, divide=True)
+    return reduced(builder, x, dim, keepdim, divide=True)
 
 
 @matches("sum", torch.sum, family="pooling")
 def sum_(builder: Builder, x: Field, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Field:
     """Sum over positions."""
-    return _mean(builder, x, dim, keepdim, divide=False)
-
-
-@matches(torch.einsum, "einsum", family="pooling", note="einsum of one operand: sums over positions")
-def einsum(builder: Builder, equation: Any, *operands: Any, path: Any = None) -> Field:
-    """Sum over positions and reorder dimensions: ``"bchw->bc"``."""
-    operands = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
-    read, arrow, write = str(equation).replace(" ", "").partition("->")
-    x = operands[0]
-    if len(operands) > 1 or not isinstance(x, Field) or "." in read or not arrow or len(set(read)) < len(read):
-        raise Refused(
-            "a product of random tensors by einsum",
-            f"use nn.Linear layers with weights of their own; or {EMPIRICAL}",
-        )
-    gone = [dim for dim, letter in enumerate(read) if letter not in write]
-    if gone:
-        x = _mean(builder, x, gone, keepdim=False, divide=False)
-    kept = [letter for letter in read if letter in write]
-    return x.with_dims([x.dims[kept.index(letter)] for letter in write])
+    return reduced(builder, x, dim, keepdim, divide=False)
 
 
 def _pool_arguments(module: Any, path: str) -> dict[str, Any]:

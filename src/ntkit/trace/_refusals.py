@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import torch
@@ -84,12 +83,6 @@ _refuse(
     modules=(nn.RNN, nn.LSTM, nn.GRU, nn.RNNCell, nn.LSTMCell, nn.GRUCell),
 )
 _refuse(
-    "a transposed convolution has no rule",
-    f"use convolutions; or {EMPIRICAL}",
-    F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d,
-    modules=(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-)  # fmt: skip
-_refuse(
     "a sum of rows of a table, looked up by integers",
     "use nn.Embedding and add up its tokens, x.sum(1)",
     F.embedding_bag,
@@ -105,7 +98,19 @@ _refuse(
 _refuse(
     "a product of random tensors by a matrix product",
     f"use nn.Linear layers with weights of their own; or {EMPIRICAL}",
-    operator.matmul, torch.matmul, torch.bmm, torch.mm, torch.addmm, torch.baddbmm, "matmul", "bmm", "mm",
+    torch.addmm, torch.baddbmm, torch.addbmm, "addmm", "baddbmm", "addbmm",
     F.bilinear,
     modules=(nn.Bilinear,),
+)  # fmt: skip
+_refuse(
+    "it moves channels into positions, so neighbouring positions hold different channels and are not alike",
+    "use nn.Upsample and a convolution, or nn.ConvTranspose; or " + EMPIRICAL,
+    F.pixel_shuffle, torch.pixel_shuffle, "pixel_shuffle",
+    modules=(nn.PixelShuffle,),
+)  # fmt: skip
+_refuse(
+    "it moves positions into channels, and a convolution after it reads them with weights of their own for each",
+    "use a convolution of stride 2, which is the same network; or " + EMPIRICAL,
+    F.pixel_unshuffle, torch.pixel_unshuffle, "pixel_unshuffle",
+    modules=(nn.PixelUnshuffle,),
 )  # fmt: skip

@@ -57,6 +57,8 @@ _FAMILIES = (
     "linear",
     "convolution",
     "pooling",
+    "up-sampling",
+    "position maps",
     "normalisation",
     "attention",
     "tokens",

@@ -60,7 +60,7 @@ class FiniteNetwork:
                 inputs = (inputs[0][..., slice(*self.builder.parts[index])],)
             number = getattr(node.op, "prefix", None)
             if number is not None:
-                inputs = (data[number],)
+                inputs = (*inputs, data[number])
             held = self.builder.held.get(index)
             value = node.op.finite(inputs, (None, None) if held is None else held(read))
             values.append(value.to(x.dtype) if x.is_floating_point() else value)

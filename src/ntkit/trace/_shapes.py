@@ -303,11 +303,18 @@ def _pad_arguments(mode: str, module: Any, path: str) -> dict[str, Any]:
     return {"pad": module.padding, "mode": mode}
 
 
+def _constant_pad_arguments(module: Any, path: str) -> dict[str, Any]:
+    return {"pad": module.padding, "value": module.value}
+
+
 @matches(
     F.pad,
     torch._C._nn.pad,
     "pad",
-    modules={kind: partial(_pad_arguments, mode) for kind, mode in _PADS.items()},
+    modules={
+        **{kind: partial(_pad_arguments, mode) for kind, mode in _PADS.items()},
+        **dict.fromkeys((nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d), _constant_pad_arguments),
+    },
     family="shape",
     note="padding with zeros, circular, reflect or replicate",
 )

@@ -15,7 +15,7 @@ from ntkit.errors import InputError, Problem, UnsupportedLayerError
 from ntkit.layers import SelfAttention, WrongInput
 from ntkit.program import LogitSamples, Program
 
-from ._builder import EMPIRICAL
+from ._builder import EMPIRICAL, WrongShape
 from ._deterministic import check_deterministic
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
@@ -28,10 +28,11 @@ __all__ = ["Tracer"]
 _BATCH = 2
 # torch.fx replaces methods of nn.Module while it traces, for every thread, so only one may trace or run a traced module.
 _TRACING = threading.RLock()
-
-
-class WrongShape(InputError):
-    """Inputs of a shape that the module does not take."""
+_CONVOLUTIONS = {
+    1: (nn.Conv1d, nn.ConvTranspose1d),
+    2: (nn.Conv2d, nn.ConvTranspose2d),
+    3: (nn.Conv3d, nn.ConvTranspose3d),
+}
 
 
 class Tracer:
@@ -66,7 +67,7 @@ class Tracer:
         self.check = check
         # The gains of the NTK parametrisation are read off; what is traced has plain weights.
         self.module = strip_ntk(copy_module(module)).eval()
-        self._programs: dict[tuple[int, ...], Program] = {}
+        self._programs: dict[tuple[tuple[int, ...], bool], Program] = {}
         self._guard: AbstractContextManager[Any] = OwnParameters(module)
         with _TRACING:
             self._probe()
@@ -74,8 +75,15 @@ class Tracer:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_guard": nullcontext()}  # the original is elsewhere
 
-    def program(self, input_shape: Sequence[int]) -> Program:
+    def program(self, input_shape: Sequence[int], positions: bool = False) -> Program:
         """Give the program for inputs of one shape, without the batch dimension.
+
+        Parameters
+        ----------
+        input_shape
+            Lengths of the dimensions after the batch.
+        positions
+            Whether the output keeps its positions; by default its kernel is averaged over them.
 
         Raises
         ------
@@ -84,14 +92,24 @@ class Tracer:
         """
         shape = tuple(int(size) for size in input_shape)
         with _TRACING, torch.enable_grad():
-            if shape not in self._programs:
-                self._programs[shape] = self._read(shape)[0]
-        return self._programs[shape]
+            if (shape, positions) not in self._programs:
+                self._programs[shape, positions] = self._read(shape, positions)[0]
+        return self._programs[shape, positions]
 
     def finite_network(self, input_shape: Sequence[int]) -> tuple[Program, FiniteNetwork]:
         """Read the program once more, with the finite network that it describes: the oracle of its covariances."""
         with _TRACING, torch.enable_grad():
             return self._read(tuple(int(size) for size in input_shape))
+
+    def input_shapes(self, positions: Sequence[int]) -> list[tuple[int, ...]]:
+        """Guess shapes of inputs with given lengths of position axes: the channels are those of the first layer."""
+        for layer in self.module.modules():
+            if isinstance(layer, nn.Linear):
+                return [(*positions, layer.in_features)]
+            for ndim, kinds in _CONVOLUTIONS.items():
+                if isinstance(layer, kinds):
+                    return [(layer.in_channels, *positions)] if len(positions) == ndim else []
+        return []
 
     def _probe(self) -> None:
         """Look for problems right away, with the first guess of an input shape that the module takes."""
@@ -107,7 +125,7 @@ class Tracer:
         """The layers that look up integers."""
         return [layer for layer in self.module.modules() if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
 
-    def _read(self, shape: tuple[int, ...]) -> tuple[Program, FiniteNetwork]:
+    def _read(self, shape: tuple[int, ...], positions: bool = False) -> tuple[Program, FiniteNetwork]:
         module, example, output = self._run(shape)
         failures: list[str] = []
         first: UnsupportedLayerError | None = None
@@ -123,7 +141,7 @@ class Tracer:
                 raise first
             reader.refuse()
             try:
-                program = self._finish(reader)
+                program = self._finish(reader, positions)
             except Untraceable as error:
                 failures.append(str(error))
                 continue
@@ -155,7 +173,9 @@ class Tracer:
                 module = copy_module(self.module).to(dtype)
                 batch = example.to(dtype).to(parameter.device)
                 with torch.no_grad(), self._guard:
-                    return module, batch, module(batch.clone())
+                    output = module(batch.clone())
+                _check_entries(output, batch)
+                return module, batch, output
             except WrongInput as error:
                 path = next((name for name, layer in module.named_modules() if layer is error.layer), "")
                 raise WrongShape(f"layer {path!r}: {error}") from error
@@ -181,10 +201,11 @@ class Tracer:
                     f"{', '.join(map(str, shape))}) lacks the channels. For a single input write x[None]."
                 ) from raised
         raise WrongShape(
-            f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): {raised}"
+            f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): "
+            f"{_failing_layer(self.module, example.to(parameter))}{raised}"
         ) from raised
 
-    def _finish(self, reader: Reader) -> Program:
+    def _finish(self, reader: Reader, positions: bool) -> Program:
         layers = reader.builder.layers
         unknown = sorted(set(self.gains.overrides) - set(layers))
         if unknown:
@@ -198,7 +219,27 @@ class Tracer:
                 f"overrides sets b_std of the layers {unbiased}, which have no bias. Leave b_std out, or build them with a bias."
             )
         assert isinstance(reader.value, Field)
-        return reader.builder.program(reader.value)
+        return reader.builder.program(reader.value, positions)
+
+
+def _check_entries(output: Any, batch: Tensor) -> None:
+    if isinstance(output, Tensor) and output.numel() == 0:
+        raise WrongShape(
+            f"the module gives an output without entries, of shape {tuple(output.shape)}, for inputs of shape "
+            f"{tuple(batch.shape)}. Give inputs of the shape that it is written for."
+        )
+
+
+def _failing_layer(module: nn.Module, x: Tensor) -> str:
+    """Name the innermost layer that raises for an input, to put before its message; nothing for the module's own forward."""
+    module = copy_module(module)
+    inside: list[str] = []
+    for path, layer in module.named_modules():
+        layer.register_forward_pre_hook(lambda own, args, path=path: inside.append(path), prepend=True)
+        layer.register_forward_hook(lambda own, args, output: inside.pop() and None)
+    if _runs(module, x) or not inside or not inside[-1]:
+        return ""
+    return f"layer {inside[-1]!r} ({type(module.get_submodule(inside[-1])).__name__}): "
 
 
 def _runs(module: nn.Module, x: Tensor) -> bool:
@@ -213,8 +254,8 @@ def _runs(module: nn.Module, x: Tensor) -> bool:
 def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Give the input shape with the channels of the first convolution in front, if they seem to be missing."""
     for layer in module.modules():
-        for ndim, kind in ((1, nn.Conv1d), (2, nn.Conv2d), (3, nn.Conv3d)):
-            if isinstance(layer, kind):
+        for ndim, kinds in _CONVOLUTIONS.items():
+            if isinstance(layer, kinds):
                 return [(layer.in_channels, *shape)] if len(shape) == ndim else []
     return []
 
@@ -228,8 +269,8 @@ def _guesses(module: nn.Module) -> list[tuple[int, ...]]:
         if isinstance(layer, nn.Linear):
             width = layer.in_features
             return [(width,), (4, width), (3, 8, 8), (1, 8, 8), (1,), (2,), (3,)]
-        for ndim, kind in ((1, nn.Conv1d), (2, nn.Conv2d), (3, nn.Conv3d)):
-            if isinstance(layer, kind):
+        for ndim, kinds in _CONVOLUTIONS.items():
+            if isinstance(layer, kinds):
                 if attends:  # its cost grows with the square of the pixels
                     return [(layer.in_channels, *(side,) * ndim) for side in (8, 4, 16)]
                 return [(layer.in_channels, *(side,) * ndim) for side in ((32, 28, 64, 16, 8) if ndim < 3 else (16, 8))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -19,29 +18,55 @@ from ntkit.experiments.feature_learning import (
     initial_scales,
     speed_limits,
 )
-from ntkit.experiments.feature_learning._image_files import load_celeba, load_npz, load_svhn, standardize
+from ntkit.experiments.feature_learning._by_seed import Seed, mean_and_spread
+from ntkit.experiments.feature_learning._image_files import load_image_rows, standardize
 from ntkit.experiments.feature_learning._networks import build_mlp, weight_at
-from ntkit.experiments.feature_learning._runner import mean_and_spread
+from ntkit.experiments.skeleton import Verdict
 from ntkit.features import early_alignment
 
-MODULES = (corrupted_agop, speed_limits, initial_scales, adaptive_speeds, alignment_prediction, depth_prediction)
+MODULES = (
+    corrupted_agop,
+    speed_limits,
+    initial_scales,
+    adaptive_speeds,
+    alignment_prediction,
+    depth_prediction,
+    images,
+)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.EXPERIMENT.name)
-def test_quick_run(module, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    output = tmp_path / "numbers.json"
-    assert module.EXPERIMENT.main(["--quick", "--output", str(output)]) == 0
-    printed = capsys.readouterr().out
-    assert "paper:" in printed and "here:" in printed
-    assert list(tmp_path.glob("numbers-figure*.png"))
-    content = json.loads(output.read_text())
-    assert len(content["records"]) == 1
-    # The numbers are in the file: nothing is computed again.
-    object.__setattr__(module.EXPERIMENT, "measure", lambda *_: pytest.fail("computed again"))
-    try:
-        assert module.EXPERIMENT.main(["--quick", "--output", str(output)]) == 0
-    finally:
-        object.__setattr__(module.EXPERIMENT, "measure", module.measure)
+def test_quick_run(module, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--quick", "--seeds", "1", "--output", str(tmp_path)]
+    assert module.EXPERIMENT.main(arguments) == 0
+    assert "verdict" in capsys.readouterr().out
+    results = module.EXPERIMENT.read(tmp_path)
+    assert list(results.values) == [Seed(0)]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("<img alt=") >= 1 and "Beside the paper" in page
+    rows = (tmp_path / "results.csv").read_text(encoding="utf-8").splitlines()
+    assert len(rows) > 1
+    assert {row.rsplit(",", 1)[1] for row in rows[1:]} <= {"nothing asked", "other settings"}, "too small for a verdict"
+    # The numbers are in the folder: nothing is computed again.
+    before = (tmp_path / "results.json").read_bytes()
+    written = (tmp_path / "cells.jsonl").read_bytes()
+    assert module.EXPERIMENT.main(arguments) == 0
+    assert (tmp_path / "results.json").read_bytes() == before and (tmp_path / "cells.jsonl").read_bytes() == written
+
+
+def test_gaps_in_curves_are_kept(tmp_path: Path) -> None:
+    results = initial_scales.EXPERIMENT.run(initial_scales.sizes("quick", False), folder=tmp_path)
+    again = initial_scales.EXPERIMENT.read(tmp_path)
+    curve = "-1/1/0"
+    for cell, record in results.values.items():
+        for name, values in record.curves[curve].items():
+            np.testing.assert_array_equal(again.values[cell].curves[curve][name], values)
+
+
+def test_numbers_of_the_paper_get_a_verdict_by_rule() -> None:
+    records = [corrupted_agop.Record(0.9 + 0.01 * n, 0.5, 5.0 + n, {}) for n in range(3)]
+    found = {one.quantity: one.verdict for one in corrupted_agop.comparisons(corrupted_agop.Settings(), records)}
+    assert found["rho(F, G)"] is Verdict.INSIDE and found["rho(F, W^T Q W)"] is Verdict.BELOW
 
 
 @pytest.fixture
@@ -52,15 +77,15 @@ def image_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_images(image_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "numbers.json"
-    assert images.main(["--data", str(image_file), "--quick", "--output", str(output)]) == 0
+def test_images_from_a_file(image_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--data", str(image_file), "--quick", "--seeds", "1", "--output", str(tmp_path / "out")]
+    assert images.EXPERIMENT.main(arguments) == 0
     assert "Pearson" in capsys.readouterr().out
-    assert len(list(tmp_path.glob("numbers-figure*.png"))) == 3
+    assert (tmp_path / "out" / "report.html").read_text(encoding="utf-8").count("<img alt=") == 3
 
 
 def test_image_rows(image_file: Path, tmp_path: Path) -> None:
-    rows = load_npz(image_file)
+    rows = load_image_rows(image_file)
     assert (
         rows.x.shape == (200, 108) and rows.shape == (3, 6, 6) and 0 <= float(rows.x.min()) <= float(rows.x.max()) <= 1
     )
@@ -69,32 +94,11 @@ def test_image_rows(image_file: Path, tmp_path: Path) -> None:
     scaled = standardize(rows.x)
     torch.testing.assert_close(scaled.mean(0), torch.zeros(108), atol=1e-5, rtol=0)
     torch.testing.assert_close(scaled.std(0, correction=0), torch.ones(108), atol=1e-4, rtol=0)
-    for source, message in (("", "must be named"), (str(tmp_path / "none.npz"), "cannot read")):
-        with pytest.raises(InputError, match=message):
-            images._load(source)
+    assert load_image_rows(None).shape == (1, 8, 8)
+    with pytest.raises(InputError, match="cannot read"):
+        load_image_rows(tmp_path / "none.npz")
     with pytest.raises(InputError, match="class 3 must have 100"):
         rows.balanced(200, 0, (3, 7))
-    with pytest.raises(InputError, match="list_attr_celeba"):
-        load_celeba(tmp_path)
-
-
-def test_svhn_and_celeba_files(tmp_path: Path) -> None:
-    from PIL import Image
-    from scipy.io import savemat
-
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 4, 3, 5), dtype=np.uint8)
-    savemat(tmp_path / "train.mat", {"X": pixels, "y": np.array([[10], [1], [2], [3], [10]])})
-    digits = load_svhn(tmp_path / "train.mat")
-    assert digits.labels.tolist() == [0, 1, 2, 3, 0] and digits.shape == (3, 4, 4)
-    np.testing.assert_allclose(digits.x[2].reshape(3, 4, 4)[1].numpy(), pixels[:, :, 1, 2] / 255, rtol=1e-6)
-    (tmp_path / "img_align_celeba").mkdir()
-    lines = ["3", "Bald Eyeglasses Smiling"]
-    for number, mark in enumerate((-1, 1, -1)):
-        Image.new("RGB", (17, 21), (number, 0, 0)).save(tmp_path / "img_align_celeba" / f"{number}.jpg")
-        lines.append(f"{number}.jpg 1 {mark} -1")
-    (tmp_path / "list_attr_celeba.txt").write_text("\n".join(lines))
-    faces = load_celeba(tmp_path)
-    assert faces.labels.tolist() == [1, 0] and faces.shape == (3, 32, 32)
 
 
 def test_networks_have_the_variances_asked_for() -> None:

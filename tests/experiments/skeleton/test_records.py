@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from ntkit.errors import InputError
+from ntkit.errors import InputError, InputTypeError
 from ntkit.experiments.skeleton._records import canonical, decode, encode
 
 
@@ -66,7 +66,7 @@ def test_unions_are_told_apart_by_their_fields():
     ],
 )
 def test_another_form_is_refused(kind, value):
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(InputError, match="expected"):
         decode(kind, value)
 
 
@@ -76,8 +76,21 @@ def test_numbers_that_are_not_finite_are_refused(value):
         encode(Inner(1, value))
 
 
+def test_gaps_of_lists_are_read_as_nan():
+    written = json.loads(json.dumps(encode([1.0, math.nan, 3.0])))
+    assert written == [1.0, None, 3.0]
+    found = decode(list[float], written)
+    assert found[0] == 1.0 and math.isnan(found[1]) and decode(list[list[float]], [[1], []]) == [[1.0], []]
+    with pytest.raises(ValueError, match="expected"):
+        decode(list[int], [None])
+    with pytest.raises(ValueError, match="expected"):
+        decode(list[float], 1.0)
+    with pytest.raises(InputError, match="finite"):
+        encode([math.inf])
+
+
 def test_other_objects_are_refused():
-    with pytest.raises(TypeError, match="Got object"):
+    with pytest.raises(InputTypeError, match="Got object"):
         encode(object())
 
 

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pytest
 import torch
-from tests.rules import test_activation_rules, test_rules
+from tests.rules.every_family import ACTIVATIONS, LAYERS
 from tests.rules.families import Vectors
 
 import ntkit
 from ntkit.plots import fit_power_law
 from ntkit.testing import RuleConformance
 
-FAMILIES = {
-    f"{name}": case
-    for module in (test_rules, test_activation_rules)
-    for name, case in inspect.getmembers(module, inspect.isclass)
-    if issubclass(case, RuleConformance) and name.startswith("Test") and case.gains.get("init", "ntk") == "ntk"
-}
+FAMILIES = {name: case for name, case in {**LAYERS, **ACTIVATIONS}.items() if case.gains.get("init", "ntk") == "ntk"}
 DRAWS = 24
 
 

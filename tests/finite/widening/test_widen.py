@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 import torch
-from tests.rules import test_rules
+from tests.rules.every_family import LAYERS
 from torch import nn
 from torch.nn import functional as F
 
 import ntkit
 from ntkit.errors import InputError, InputTypeError
-from ntkit.testing import RuleConformance
-
-FAMILIES = {
-    name: case
-    for name, case in inspect.getmembers(test_rules, inspect.isclass)
-    if issubclass(case, RuleConformance) and name.startswith("Test")
-}
 
 
 def shapes(module):
     return {name: tuple(p.shape) for name, p in (*module.named_parameters(), *module.named_buffers())}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", LAYERS)
 def test_every_supported_family(family):
-    case = FAMILIES[family]()
+    case = LAYERS[family]()
     net = case.module(16)
     wide = ntkit.widen(net, 4, example=case.inputs(), generator=torch.Generator().manual_seed(0))
     assert shapes(wide) == shapes(case.module(64))

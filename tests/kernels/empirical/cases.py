@@ -137,6 +137,11 @@ CASES = {
     "conv3d": (lambda: nn.Sequential(nn.Conv3d(1, 3, 2), nn.ReLU(), nn.Conv3d(3, 2, 2), nn.Flatten()), (1, 4, 3, 3)),
     "transposed convolution": (
         lambda: nn.Sequential(nn.ConvTranspose1d(2, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2)), (2, 4)),
+    "transposed: groups, dilation, padding": (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(),
+                              nn.ConvTranspose2d(4, 6, (3, 2), stride=2, padding=(1, 2), output_padding=(1, 0), groups=2,
+                                                 dilation=(1, 2)),
+                              nn.ReLU(), nn.Flatten(), nn.LazyLinear(2)), (2, 4, 4)),
     "residual": (Residual, (2, 6, 6)),
     "batch norm": (normed, (2, 5, 5)),
     "group norm, prelu": (

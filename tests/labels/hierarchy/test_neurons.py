@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 
-from ntkit.labels.hierarchy._neurons import DIRECTIONS, Neurons
+from ntkit.labels.hierarchy import _neurons
+from ntkit.labels.hierarchy._neurons import BITS, DIRECTIONS, Neurons
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -48,6 +50,26 @@ def test_directions_are_few_and_within_the_inputs() -> None:
     basis = Neurons(low_rank, 0).basis
     assert basis.shape == (7, 2)
     torch.testing.assert_close(low_rank @ basis @ basis.T, low_rank)
+
+
+def test_quantiles_are_those_of_the_middle_of_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first and the last Sobol point give opposite weights, and the point 1/2 half a cell more than zero."""
+    grid = SobolEngine(3, scramble=True, seed=0).draw(64, dtype=torch.float64) * 2**BITS
+    assert torch.equal(grid, grid.round())
+    assert (grid % 2 == 1).any()
+
+    class Ends:
+        def __init__(self, dimension: int, **options: object) -> None:
+            assert dimension == 1
+
+        def draw(self, count: int, dtype: torch.dtype) -> Tensor:
+            return torch.tensor([[0.0], [1 - 2.0**-BITS], [0.5]], dtype=dtype)
+
+    monkeypatch.setattr(_neurons, "SobolEngine", Ends)
+    first, last, middle = Neurons(torch.ones(1, 1, dtype=torch.float64), 0).draw(3)[0][0].abs()
+    assert 6 < first < 6.3  # the quantile of 2^-31 is -6.23
+    torch.testing.assert_close(last, first, rtol=1e-9, atol=0)
+    torch.testing.assert_close(middle, torch.tensor(2.0 ** -(BITS + 1) * (2 * torch.pi) ** 0.5).double())
 
 
 def test_seeds() -> None:

@@ -59,6 +59,17 @@ def test_weights_have_a_low_rank() -> None:
     assert (found - expected).abs().max() < 1e-11 * expected.abs().max()
 
 
+def test_rank_is_relative_to_the_largest_singular_value() -> None:
+    """One row has one pair of vectors; a second target too small to matter adds none."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    u, v = Residuals(3 * one[0], one, 2 * one[0]).second(math.inf)
+    torch.testing.assert_close(u.T @ v, 2 * 2 / (3 * (3 + 3)) * one)
+    d, identity = torch.tensor([1.0, 2.0], dtype=torch.float64), torch.eye(2, dtype=torch.float64)
+    for size, count in ((1.0, 2), (1e-12, 1)):
+        u, _ = Residuals(d, identity, torch.tensor([1.0, size], dtype=torch.float64)).second(math.inf)
+        assert len(u) == count
+
+
 @pytest.mark.parametrize("t", [0.0, 0.03, 0.5, 40.0, math.inf])
 def test_time_is_that_of_gradient_flow(t: float) -> None:
     """H u is what ``ntkit.GradientFlow`` predicts at t, and d/dt of the second weights is (y - h_t) u^T."""

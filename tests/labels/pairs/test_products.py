@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from ntkit.labels.pairs import _distances, _products
-from ntkit.labels.pairs._distances import l1_distances
-from ntkit.labels.pairs._pairs import Pairs
-from ntkit.labels.pairs._products import common_mean, mirror, pair_products
+from ntkit.labels.pairs._products import common_mean, pair_products
 
 
 def normal(*shape: int, seed: int = 0, dtype=torch.float64) -> torch.Tensor:
@@ -40,33 +38,10 @@ def test_products_of_every_pair(same, dtype, monkeypatch):
         assert torch.equal(found.l1, found.l1.T)
 
 
-def test_parts_share_the_products_of_the_whole():
-    x, k = normal(6, 4), normal(6, 6, seed=2)
-    whole = Pairs(x, None, k + k.T)
-    rows, columns = torch.tensor([4, 0, 3]), torch.tensor([1, 5])
-    for part, chosen in ((whole.take(rows), rows), (whole.take(rows, columns), columns)):
-        assert torch.equal(part.k, whole.k[rows][:, chosen])
-        assert torch.equal(part.products.inner, whole.products.inner[rows][:, chosen])
-        assert torch.equal(part.products.l1, whole.products.l1[rows][:, chosen])
-        assert torch.equal(part.products.columns.norm, whole.products.columns.norm[chosen])
-        assert torch.equal(part.products.rows.spread, whole.products.rows.spread[rows])
-    tile = whole.products.tile(slice(1, 3), slice(2, 6))
-    assert torch.equal(tile.inner, whole.products.inner[1:3, 2:6])
-    assert torch.equal(tile.columns.shifted_sum, whole.products.columns.shifted_sum[2:6])
-
-
 def test_a_constant_row_has_no_spread():
     assert pair_products(torch.full((1, 7), 0.1, dtype=torch.float64)).rows.spread.item() == 0
 
 
-def test_mirror():
-    matrix = torch.arange(16.0).reshape(4, 4)
-    mirror(matrix, 1, 3)
-    assert matrix[2, 1] == matrix[1, 2] == 6
-    assert matrix[3, 1:3].tolist() == [7.0, 11.0]
-    assert matrix[0].tolist() == [0.0, 1.0, 2.0, 3.0]
-
-
-def test_distances_and_means():
-    assert l1_distances(torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, 5.0], [0.0, 1.0]])).tolist() == [[6.0, 0.0]]
+def test_means():
     assert common_mean(torch.tensor([[1.0, 3.0]]), torch.tensor([[5.0, 5.0]])) == 3.5
+    assert common_mean(torch.tensor([[1.0, 3.0]]), None) == 2.0

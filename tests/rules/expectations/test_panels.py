@@ -22,7 +22,7 @@ from ntkit.rules.expectations._kinked import kinked_dual, kinked_mean
 from ntkit.rules.expectations._mehler import BANDS, mehler_fields, mehler_reaches
 from ntkit.rules.expectations._pair import Pair
 from ntkit.rules.expectations._panels import FINE, panel_fields
-from ntkit.rules.expectations._partition import has_strong_kinks, jumps, partition
+from ntkit.rules.expectations._partition import has_strong_kinks, jumps
 from ntkit.rules.expectations._piecewise import pieces, piecewise_dual, piecewise_mean
 from ntkit.rules.expectations._table import table_dual
 
@@ -182,12 +182,6 @@ def test_expansion_equals_panels(phi):
     torch.testing.assert_close(plain[:, 0], found[:, 0], rtol=1e-13, atol=1e-15)
 
 
-def test_functions_too_quick_for_the_expansion_use_panels():
-    quick = quadrature("quick", lambda z: torch.where(z > 0.3, torch.sin(40 * z), 12 * z), (0.3,))
-    s = f64([1e-3, 40.0])[0]
-    assert mehler_reaches(quick, s).tolist() == [True, False]
-
-
 def test_blocks_do_not_matter(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     s1, s2 = (0.5 + torch.rand(40, dtype=torch.float64, generator=generator) for _ in range(2))
@@ -321,24 +315,7 @@ def test_bad_input():
         dual(log, q / 2, q, q, tangent=False)
 
 
-def test_partition_is_nested_and_sees_sharp_features():
-    assert partition(ONE, 3).rough == ()
-    small, large = partition(ONE, 3), partition(ONE, 7)
-    inside = large.edges[large.edges.abs() <= 8]
-    torch.testing.assert_close(inside, small.edges, rtol=0, atol=0)
-    assert large.edges[large.kink].tolist() == [1.0]
-    sharp = partition(quadrature("sharp", lambda z: torch.tanh(200 * z - 300)), 3)
-    at = sharp.edges[:-1] + sharp.edges.diff() / 2
-    widths = sharp.edges.diff()
-    assert widths[(at - 1.5).abs().argmin()] < 0.02 < widths[(at + 1.5).abs().argmin()]
-    low, high = f64([-0.3, 1.0, 1.45], [0.3, 1.2, 6.0])
-    expected = [
-        sharp.size[(sharp.edges[1:] > a) & (sharp.edges[:-1] < b)].min()
-        for a, b in zip(low.tolist(), high.tolist(), strict=True)
-    ]
-    torch.testing.assert_close(sharp.smallest(low, high), torch.stack(expected), rtol=0, atol=0)
-    halved = sharp.halved()
-    assert len(halved.edges) == 2 * len(sharp.edges) - 1
+def test_halved_panels_change_nothing():
     s, one = f64([1.0], [1.0])
     coarse, fine = panel_fields(ONE, s, s, one), panel_fields(ONE, s, s, one, FINE)
     torch.testing.assert_close(coarse, fine, rtol=1e-13, atol=1e-14)

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from scipy.special import owens_t
 
 from ntkit.program import Activation
 from ntkit.rules.expectations import _table
 from ntkit.rules.expectations._dual import dual, mean
-from ntkit.rules.expectations._orthant import _owen, orthant
 from ntkit.rules.expectations._piecewise import pieces
 
 
@@ -231,20 +229,6 @@ def test_jump_has_no_tangent():
         k.requires_grad_()
         q.requires_grad_()
         assert torch.autograd.gradcheck(lambda k, q, f=jumping: dual(f, k, q, q.flip(0), tangent=False)[0], (k, q))
-
-
-def test_owen_and_orthant():
-    h, a = torch.meshgrid(torch.linspace(0, 9, 60), torch.linspace(0, 4, 60), indexing="ij")
-    h, a = h.double(), a.double()
-    np.testing.assert_allclose(_owen(h, a * h)[1:], owens_t(h.numpy(), a.numpy())[1:], rtol=0, atol=5e-16)
-    rho = torch.linspace(-1, 1, 21, dtype=torch.float64)
-    zero = torch.zeros_like(rho)
-    torch.testing.assert_close(orthant(zero, zero, rho), 0.25 + torch.asin(rho) / math.tau, rtol=0, atol=1e-15)
-    upper = torch.special.ndtr(-f64(0.7)[0])
-    torch.testing.assert_close(orthant(*f64(0.7, 0.7, 1.0)), upper, rtol=0, atol=1e-15)
-    torch.testing.assert_close(
-        orthant(*f64(0.7, 0.2, 0.0)), upper * torch.special.ndtr(-f64(0.2)[0]), rtol=0, atol=1e-15
-    )
 
 
 @pytest.mark.parametrize("q", [0.01, 0.05])

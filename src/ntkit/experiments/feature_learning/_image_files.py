@@ -1,4 +1,4 @@
-"""Images for figures 13 and 14: SVHN, CelebA, or an .npz file such as one of CIFAR-10."""
+"""Images for figures 13 and 14: an .npz file such as one of SVHN, or the digits."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ntkit.datasets import load_digits
 from ntkit.errors import InputError
 
-__all__ = ["ImageRows", "load_celeba", "load_npz", "load_svhn", "standardize"]
-
-_SVHN = "http://ufldl.stanford.edu/housenumbers/train_32x32.mat"
-_SVHN_HASH = "md5:e26dedcc434d2e4c54c9b2d4a06d8373"
-_CELEBA_SIDE = 32  # the paper does not say what the faces were shrunk to
+__all__ = ["ImageRows", "load_image_rows", "standardize"]
 
 
 @dataclass(frozen=True)
@@ -51,62 +48,18 @@ class ImageRows:
         return ImageRows(self.x[torch.cat(chosen)[order]], torch.tensor(numbers)[order], self.shape)
 
 
-def load_npz(path: Path) -> ImageRows:
-    """Read ``x_train``, shape (n, height, width, channels), uint8, and ``y_train`` of an .npz file."""
+def load_image_rows(path: Path | None) -> ImageRows:
+    """Read ``x_train``, shape (n, height, width, channels), uint8, and ``y_train`` of an .npz file; None takes the digits."""
+    if path is None:
+        digits = load_digits()
+        channels, height, width = digits.images.shape[1:]
+        return ImageRows(digits.images.flatten(1).float(), digits.labels, (channels, height, width))
     try:
         with np.load(path, allow_pickle=False) as file:
             images, labels = file["x_train"], file["y_train"]
     except (OSError, KeyError, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}. Expected an .npz file with x_train and y_train.") from error
     return _rows(images, labels)
-
-
-def load_svhn(path: Path | None = None) -> ImageRows:
-    """Load the training images of SVHN (Netzer et al. 2011), fetched once with pooch where no file is given."""
-    from scipy.io import loadmat
-
-    content = loadmat(path or _fetch(_SVHN, _SVHN_HASH))
-    labels = content["y"].ravel().astype(np.int64) % 10  # ten stands for the digit zero
-    return _rows(content["X"].transpose(3, 0, 1, 2), labels)
-
-
-def load_celeba(folder: Path, attribute: str = "Eyeglasses", most: int = 20_000) -> ImageRows:
-    """Load aligned faces of CelebA (Liu et al. 2015) from a folder, with one attribute as label.
-
-    Its licence allows no copy to fetch them from: get ``img_align_celeba.zip`` and ``list_attr_celeba.txt`` from the authors'
-    page, https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html, and unpack them there.
-
-    Parameters
-    ----------
-    folder
-        With ``img_align_celeba/*.jpg`` and ``list_attr_celeba.txt``.
-    attribute
-        A column of the list.
-    most
-        Read so many faces, those with the attribute first.
-    """
-    from PIL import Image
-
-    listed = folder / "list_attr_celeba.txt"
-    if not listed.exists():
-        raise InputError(
-            f"{folder} must hold img_align_celeba and list_attr_celeba.txt, from mmlab.ie.cuhk.edu.hk/projects/CelebA.html."
-        )
-    _, header, *lines = listed.read_text().splitlines()
-    column = header.split().index(attribute) + 1
-    marks = {line.split()[0]: int(line.split()[column]) > 0 for line in lines if line.strip()}
-    names = sorted(marks, key=lambda name: (not marks[name], name))
-    half = min(most // 2, sum(marks.values()))
-    names = [*names[:half], *[name for name in names if not marks[name]][:half]]
-    images = np.stack(
-        [
-            np.asarray(
-                Image.open(folder / "img_align_celeba" / name).convert("RGB").resize((_CELEBA_SIDE, _CELEBA_SIDE))
-            )
-            for name in names
-        ]
-    )
-    return _rows(images, np.array([marks[name] for name in names], dtype=np.int64))
 
 
 def standardize(x: Tensor) -> Tensor:
@@ -123,11 +76,3 @@ def _rows(images: np.ndarray, labels: np.ndarray) -> ImageRows:
     return ImageRows(
         pixels.flatten(1), torch.from_numpy(np.asarray(labels).astype(np.int64)), (channels, height, width)
     )
-
-
-def _fetch(url: str, known_hash: str) -> str:
-    try:
-        import pooch
-    except ImportError as error:
-        raise ImportError("fetching images needs pooch: pip install 'ntkit[data]', or pass a file") from error
-    return str(pooch.retrieve(url, known_hash))

@@ -16,8 +16,9 @@ import torch
 from ntkit.features import AdaptiveSpeed, Recorder, SpeedLimited
 from ntkit.plots import new_figure, plot_against_steps
 
+from ..skeleton import Claim, Run, Size
+from ._by_seed import Seed, by_seed, mean_and_spread
 from ._networks import build_mlp, draw_split, layer_paths, train
-from ._runner import Claim, Experiment, mean_and_spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,6 +42,8 @@ class Settings:
         Of gradient descent, and of adaptive Speed Limited Optimization.
     last
         Steps at the end whose median counts.
+    seeds
+        How many draws of data and weights.
     """
 
     n: int = 256
@@ -54,6 +57,7 @@ class Settings:
     eps: float = 0.01
     strength: float = 20.0
     last: int = 100
+    seeds: int = 5
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,9 @@ class Record:
     losses: dict[str, dict[str, list[float]]]
 
 
-def measure(settings: Settings, seed: int) -> Record:
+def measure(run: Run[Settings], cell: Seed) -> Record:
     """Train both ways."""
+    settings, seed = run.settings, cell.seed
     split = draw_split(settings.n, settings.d, settings.rank, seed)
     curves: dict[str, list[float]] = {}
     losses: dict[str, dict[str, list[float]]] = {}
@@ -154,14 +159,21 @@ def draw(settings: Settings, records: list[Record]) -> dict[str, Figure]:
     return {"figure12": figure}
 
 
-EXPERIMENT = Experiment(
+_QUICK = Settings(n=48, d=8, width=16, steps=40, last=10, seeds=2)
+
+
+def sizes(size: Size, from_file: bool) -> Settings:
+    """Give the settings of a size; the default has the paper's."""
+    return _QUICK if size == "quick" else Settings()
+
+
+EXPERIMENT = by_seed(
     "adaptive_speeds",
+    "Adaptive speeds bring every layer to a strong neural feature ansatz.",
+    "Beaglehole et al. 2024, Fig. 12",
     __doc__,
-    Settings(),
-    Settings(n=48, d=8, width=16, steps=40, last=10),
-    5,
+    sizes,
     measure,
-    Record,
     claims,
     draw,
 )

@@ -20,7 +20,8 @@ from ntkit.datasets import alignment_reversing, chain_monomial
 from ntkit.features import correlation, predict_alignment
 from ntkit.plots import new_figure
 
-from ._runner import Claim, Experiment
+from ..skeleton import Claim, Run, Size
+from ._by_seed import Seed, by_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,6 +47,8 @@ class Settings:
         For Gaussian inputs: decays of the covariance (-1 is isotropic), and networks observed; measured with the first seed.
     rank
         Of the chain monomial on Gaussian inputs.
+    seeds
+        How many draws of data and weights.
     """
 
     size: int = 1024
@@ -55,6 +58,7 @@ class Settings:
     alphas: tuple[float, ...] = (-1.0, 1.0, 2.0)
     networks: int = 10
     rank: int = 5
+    seeds: int = 10
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,9 @@ def quadratic_alignment(C: Tensor, B: Tensor, width: int, generator: torch.Gener
     return correlation(CR @ C, CR @ B @ CR.T)
 
 
-def measure(settings: Settings, seed: int) -> Record:
+def measure(run: Run[Settings], cell: Seed) -> Record:
     """Predict and observe on one draw of the data for every gamma."""
+    settings, seed = run.settings, cell.seed
     n = settings.size
     predicted, observed, average = [], [], []
     moments = _moments(n, settings.sampled)
@@ -175,14 +180,21 @@ def draw(settings: Settings, records: list[Record]) -> dict[str, Figure]:
     return {"figure3": figure}
 
 
-EXPERIMENT = Experiment(
+_QUICK = Settings(size=48, gammas=(0.2, 0.6, 1.0), averaged=2, sampled=3, networks=2, seeds=2)
+
+
+def sizes(size: Size, from_file: bool) -> Settings:
+    """Give the settings of a size; the default has the paper's."""
+    return _QUICK if size == "quick" else Settings()
+
+
+EXPERIMENT = by_seed(
     "alignment_prediction",
+    "The early correlation of the ansatz, predicted from the data and observed.",
+    "Beaglehole et al. 2024, Fig. 3",
     __doc__,
-    Settings(),
-    Settings(size=48, gammas=(0.2, 0.6, 1.0), averaged=2, sampled=3, networks=2),
-    10,
+    sizes,
     measure,
-    Record,
     claims,
     draw,
 )

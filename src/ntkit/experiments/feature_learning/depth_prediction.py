@@ -21,8 +21,9 @@ from ntkit.features import correlation, expected_ptk, ptk
 from ntkit.layers import Elementwise
 from ntkit.plots import new_figure
 
+from ..skeleton import Claim, Run, Size
+from ._by_seed import Seed, by_seed
 from ._networks import build_mlp
-from ._runner import Claim, Experiment
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,12 +48,15 @@ class Settings:
         Of the low-rank task.
     alphas
         Decays of the inputs' covariance.
+    seeds
+        How many draws of data and weights.
     """
 
     size: int = 128
     widths: tuple[int, ...] = (128, 1024)
     rank: int = 5
     alphas: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
+    seeds: int = 2
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,9 @@ class Record:
     observed: dict[str, list[float]]
 
 
-def measure(settings: Settings, seed: int) -> Record:
+def measure(run: Run[Settings], cell: Seed) -> Record:
     """Predict and observe for one draw of data and networks."""
+    settings, seed = run.settings, cell.seed
     n = settings.size
     predicted: dict[str, list[float]] = {}
     observed: dict[str, list[float]] = {}
@@ -138,14 +143,21 @@ def draw(settings: Settings, records: list[Record]) -> dict[str, Figure]:
     return {"figure8": figure}
 
 
-EXPERIMENT = Experiment(
+_QUICK = Settings(size=24, widths=(16, 64), alphas=(0.0, 2.0), seeds=2)
+
+
+def sizes(size: Size, from_file: bool) -> Settings:
+    """Give the settings of a size; the default has the paper's."""
+    return _QUICK if size == "quick" else Settings()
+
+
+EXPERIMENT = by_seed(
     "depth_prediction",
+    "The early correlation of the ansatz in deeper networks, from the expected kernel.",
+    "Beaglehole et al. 2024, Fig. 8",
     __doc__,
-    Settings(),
-    Settings(size=24, widths=(16, 64), alphas=(0.0, 2.0)),
-    2,
+    sizes,
     measure,
-    Record,
     claims,
     draw,
 )

@@ -1,35 +1,34 @@
-"""Feature learning on images: figures 13 and 14 of Beaglehole et al. 2024, on CIFAR-10 unless told otherwise.
+"""Feature learning on images: figures 13 and 14 of Beaglehole et al. 2024, on handwritten digits unless told otherwise.
 
 Figure 14: a network of four hidden layers, standard training against Speed Limited Optimization. Figure 13: two classes, Adam;
 the Pearson correlation of the diagonals of F and G, and with the eigenvectors of K replaced by random ones. The paper uses SVHN
-and CelebA: ``--svhn`` fetches the former, ``--celeba FOLDER`` reads the latter, ``--data FILE`` takes an .npz file for both.
+and CelebA; ``load_svhn().save("svhn.npz")`` and ``load_celeba(folder, "Eyeglasses").save("faces.npz")`` of ntkit.datasets write
+the files for ``--data``.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit.errors import InputError
 from ntkit.features import Recorder, SpeedLimited, correlation, ptk_covariance, randomize_eigenvectors
 from ntkit.plots import figure_matrices, new_figure, plot_against_steps
 
-from ._image_files import ImageRows, load_celeba, load_npz, load_svhn, standardize
+from .._images import FILES
+from ..skeleton import Claim, Run, Size
+from ._by_seed import Seed, by_seed, mean_and_spread
+from ._image_files import ImageRows, load_image_rows, standardize
 from ._networks import build_mlp, layer_paths, weight_at
-from ._runner import Claim, Experiment, mean_and_spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["EXPERIMENT", "Record", "Settings", "main", "measure"]
+__all__ = ["EXPERIMENT", "Record", "Settings", "measure"]
 
 METHODS = ("standard", "SLO")
 _MEASURES = ("uncentred", "centred", "centred_ratio")
@@ -41,10 +40,6 @@ class Settings:
 
     Attributes
     ----------
-    data
-        Where the images come from: the path of an .npz file, ``"svhn"``; for figure 13 also ``"celeba:FOLDER"`` in ``faces``.
-    faces
-        The images of figure 13; empty is ``data``.
     n, width, hidden, steps, every
         Of figure 14: images, hidden units, hidden layers, steps, steps between measurements. The paper: 4000 and 3000.
     lr, slo_lr, speeds, eps
@@ -54,10 +49,10 @@ class Settings:
         and 500.
     classes
         The two classes of figure 13.
+    seeds
+        How many draws of data and weights.
     """
 
-    data: str = ""
-    faces: str = ""
     n: int = 1000
     width: int = 256
     hidden: int = 4
@@ -75,6 +70,7 @@ class Settings:
     batch: int = 128
     draws: int = 10
     classes: tuple[int, int] = (0, 8)
+    seeds: int = 1
 
 
 @dataclass(frozen=True)
@@ -93,8 +89,8 @@ class Record:
         By method the diagonals of F and G of the first layer at the end; ``"F"``, ``"G"``, ``"random"`` of figure 13.
     aligned, corrupted
         Pearson correlations of the diagonals of figure 13: of F with G, and with W^T Q W for every draw.
-    shapes
-        Of the images of figures 14 and 13.
+    shape
+        Of the images.
     """
 
     steps: list[int]
@@ -103,18 +99,16 @@ class Record:
     diagonals: dict[str, list[float]]
     aligned: float
     corrupted: list[float]
-    shapes: list[list[int]]
+    shape: list[int]
 
 
-def measure(settings: Settings, seed: int) -> Record:
+def measure(run: Run[Settings], cell: Seed) -> Record:
     """Run both figures on one draw of images and weights."""
-    images = _load(settings.data)
-    faces = _load(settings.faces) if settings.faces else images
+    settings, seed = run.settings, cell.seed
+    images = load_image_rows(run.data)
     steps, curves, losses, diagonals = _speeds(settings, images, seed)
-    aligned, corrupted, own = _diagonals(settings, faces, seed)
-    return Record(
-        steps, curves, losses, {**diagonals, **own}, aligned, corrupted, [list(images.shape), list(faces.shape)]
-    )
+    aligned, corrupted, own = _diagonals(settings, images, seed)
+    return Record(steps, curves, losses, {**diagonals, **own}, aligned, corrupted, list(images.shape))
 
 
 def _speeds(
@@ -189,16 +183,6 @@ def _diagonal(W: Tensor, K: Tensor | None) -> Tensor:
     return (W * (W if K is None else K @ W)).sum(0)
 
 
-def _load(source: str) -> ImageRows:
-    if source == "svhn":
-        return load_svhn()
-    if source.startswith("celeba:"):
-        return load_celeba(Path(source.removeprefix("celeba:")))
-    if not source:
-        raise InputError("the images must be named: --data FILE, --svhn or --celeba FOLDER.")
-    return load_npz(Path(source))
-
-
 def claims(settings: Settings, records: list[Record]) -> list[Claim]:
     """Compare with the figures."""
     ends = {m: [record.curves[m]["uncentred"][-1] for record in records] for m in METHODS}
@@ -234,47 +218,42 @@ def draw(settings: Settings, records: list[Record]) -> dict[str, Figure]:
     for ax, name in zip(figure.subplots(1, 3), _MEASURES, strict=True):
         plot_against_steps(ax, record.steps, {m: [r.curves[m][name] for r in records] for m in METHODS}, name)
         ax.legend(frameon=False)
-    first, second = (tuple(shape) for shape in record.shapes)
+    shape = tuple(record.shape)
     both = {name: np.diag(record.diagonals[name]) for method in METHODS for name in (f"F, {method}", f"G, {method}")}
     own = {name: np.diag(record.diagonals[name]) for name in ("F", "G", "random")}
     return {
         "figure14": figure,
-        "figure14-diagonals": figure_matrices(both, image_shape=first),
-        "figure13": figure_matrices(own, image_shape=second),
+        "figure14-diagonals": figure_matrices(both, image_shape=shape),
+        "figure13": figure_matrices(own, image_shape=shape),
     }
 
 
-EXPERIMENT = Experiment(
-    "images",
-    __doc__,
-    Settings(),
-    Settings(
-        n=40, width=16, hidden=2, steps=20, every=10, lr=0.01, pairs=40, pair_width=8, epochs=2, batch=20, draws=2
-    ),
-    1,
-    measure,
-    Record,
-    claims,
-    draw,
+_QUICK = Settings(
+    n=40, width=16, hidden=2, steps=20, every=10, lr=0.01, pairs=40, pair_width=8, epochs=2, batch=20, draws=2, seeds=2
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment from the command line and give the exit status."""
-    options = argparse.ArgumentParser(add_help=False)
-    options.add_argument("--data", default="", help="an .npz file with x_train and y_train")
-    options.add_argument("--svhn", action="store_true", help="SVHN for figure 14, fetched")
-    options.add_argument("--celeba", default="", help="the folder of CelebA, for figure 13")
-    chosen, rest = options.parse_known_args(arguments)
-    source = "svhn" if chosen.svhn else chosen.data
-    faces = f"celeba:{chosen.celeba}" if chosen.celeba else ""
-    named = replace(
-        EXPERIMENT,
-        settings=replace(EXPERIMENT.settings, data=source, faces=faces),
-        quick=replace(EXPERIMENT.quick, data=source, faces=faces),
-    )
-    return named.main(rest)
+def sizes(size: Size, from_file: bool) -> Settings:
+    """Give the settings of a size; scikit-learn has 174 digits of the class 8."""
+    if size == "quick":
+        return _QUICK
+    if size == "full":
+        return Settings(n=4000, steps=3000, pairs=7500, epochs=500) if from_file else Settings(pairs=300)
+    return Settings() if from_file else Settings(pairs=300)
 
+
+EXPERIMENT = by_seed(
+    "feature_images",
+    "The neural feature ansatz on images, with standard training and with Speed Limited Optimization.",
+    "Beaglehole et al. 2024, Figs 13 and 14",
+    __doc__,
+    sizes,
+    measure,
+    claims,
+    draw,
+    embedded="digits",
+    files=FILES,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(EXPERIMENT.main())

@@ -17,8 +17,9 @@ import torch
 from ntkit.features import Recorder
 from ntkit.plots import new_figure, plot_against_steps
 
+from ..skeleton import Claim, Run, Size
+from ._by_seed import Seed, by_seed, mean_and_spread
 from ._networks import build_mlp, draw_split, train
-from ._runner import Claim, Experiment, mean_and_spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,6 +46,8 @@ class Settings:
         Steps between measurements.
     half
         Train on half the squared error, which avoids that the loss spikes at s_0 = 1.
+    seeds
+        How many draws of data and weights.
     """
 
     n: int = 256
@@ -57,6 +60,7 @@ class Settings:
     alphas: tuple[float, ...] = (-1.0, 1.0, 2.0)
     every: int = 5
     half: bool = False
+    seeds: int = 2
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,9 @@ class Record:
     losses: dict[str, dict[str, list[float]]]
 
 
-def measure(settings: Settings, seed: int) -> Record:
+def measure(run: Run[Settings], cell: Seed) -> Record:
     """Train at every scale and decay."""
+    settings, seed = run.settings, cell.seed
     curves: dict[str, dict[str, list[float]]] = {}
     losses: dict[str, dict[str, list[float]]] = {}
     steps: list[int] = []
@@ -207,14 +212,21 @@ def _scaled(values: list[float]) -> list[float]:
     return (numbers / np.nanmax(numbers)).tolist()  # type: ignore[no-any-return]
 
 
-EXPERIMENT = Experiment(
+_QUICK = Settings(n=48, d=8, width=16, steps=20, scales=(1.0, 0.01), alphas=(-1.0, 2.0), seeds=2)
+
+
+def sizes(size: Size, from_file: bool) -> Settings:
+    """Give the settings of a size; the default has the paper's."""
+    return _QUICK if size == "quick" else Settings()
+
+
+EXPERIMENT = by_seed(
     "initial_scales",
+    "The neural feature ansatz along training, by initial scale and decay of the inputs.",
+    "Beaglehole et al. 2024, Figs 2, 6, 7, 9 and 10",
     __doc__,
-    Settings(),
-    Settings(n=48, d=8, width=16, steps=20, scales=(1.0, 0.01), alphas=(-1.0, 2.0)),
-    2,
+    sizes,
     measure,
-    Record,
     claims,
     draw,
 )

@@ -17,8 +17,9 @@ import torch
 from ntkit.features import Recorder, SpeedLimited, agop, correlation, nfm
 from ntkit.plots import figure_matrices, new_figure, plot_against_steps
 
+from ..skeleton import Claim, Run, Size
+from ._by_seed import Seed, by_seed, mean_and_spread
 from ._networks import build_mlp, draw_split, layer_paths, train, weight_at
-from ._runner import Claim, Experiment, mean_and_spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,6 +46,8 @@ class Settings:
         What the readout is multiplied by.
     every
         Steps between measurements.
+    seeds
+        How many draws of data and weights.
     """
 
     n: int = 256
@@ -58,6 +61,7 @@ class Settings:
     eps: float = 0.1
     readout: float = 0.01
     every: int = 20
+    seeds: int = 5
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,9 @@ class Record:
     matrices: dict[str, dict[str, list[list[float]]]]
 
 
-def measure(settings: Settings, seed: int) -> Record:
+def measure(run: Run[Settings], cell: Seed) -> Record:
     """Train both ways at every scale."""
+    settings, seed = run.settings, cell.seed
     split = draw_split(settings.n, settings.d, settings.rank, seed)
     steps: list[int] = []
     curves: dict[str, dict[str, list[float]]] = {}
@@ -210,14 +215,21 @@ def draw(settings: Settings, records: list[Record]) -> dict[str, Figure]:
     return {"figure4": figure, "figures5and11": figure_matrices(matrices, columns=len(settings.scales))}
 
 
-EXPERIMENT = Experiment(
+_QUICK = Settings(n=48, d=8, width=16, steps=40, scales=(1.0, 0.01), rates=(0.03, 0.2), seeds=2)
+
+
+def sizes(size: Size, from_file: bool) -> Settings:
+    """Give the settings of a size; the default has the paper's."""
+    return _QUICK if size == "quick" else Settings()
+
+
+EXPERIMENT = by_seed(
     "speed_limits",
+    "Speed Limited Optimization strengthens the neural feature ansatz at any initial scale.",
+    "Beaglehole et al. 2024, Figs 4, 5 and 11",
     __doc__,
-    Settings(),
-    Settings(n=48, d=8, width=16, steps=40, scales=(1.0, 0.01), rates=(0.03, 0.2)),
-    5,
+    sizes,
     measure,
-    Record,
     claims,
     draw,
 )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from ._command_line import Progress
+from ._claim import Claim
+from ._command_line import Progress, progress_bars
 from ._experiment import Experiment
 from ._manifest import Data
 from ._records import decode
-from ._report import Report
+from ._report import Report, write_report
 from ._run import Results, Run, Size, share_nothing
 from ._settings import check_at_least
 from ._verdict import Comparison, Verdict, verdict
 
 __all__ = [
+    "Claim",
     "Comparison",
     "Data",
     "Experiment",
@@ -23,6 +25,8 @@ __all__ = [
     "Verdict",
     "check_at_least",
     "decode",
+    "progress_bars",
     "share_nothing",
     "verdict",
+    "write_report",
 ]

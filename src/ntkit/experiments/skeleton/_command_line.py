@@ -65,7 +65,7 @@ def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | 
 
 def _options(experiment: Experiment[Any, Any, Any, Any]) -> argparse.ArgumentParser:
     description = f"{experiment.title} Reproduces: {experiment.reproduces}."
-    options = argparse.ArgumentParser(prog=f"python -m ntkit.experiments {experiment.name}", description=description)
+    options = argparse.ArgumentParser(prog=f"ntkit run {experiment.name}", description=description)
     default = experiment.output or f"ntkit-results/{experiment.name}"
     text = "a folder, where a stopped run resumes; or an .html file, for the report alone (%(default)s)"
     options.add_argument("--output", type=Path, default=Path(default), help=text)

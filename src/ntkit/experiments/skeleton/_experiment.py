@@ -46,7 +46,7 @@ class Experiment(Generic[S, C, P, R]):
     Attributes
     ----------
     name
-        Of the module: ``python -m ntkit.experiments NAME`` runs it.
+        ``ntkit run NAME`` runs it.
     title
         One line that says what is measured.
     reproduces

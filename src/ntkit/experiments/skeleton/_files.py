@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["check_folder", "reserve", "write_whole"]
+__all__ = ["check_folder", "write_whole"]
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -34,21 +34,3 @@ def check_folder(folder: Path) -> None:
     probe = folder / ".writable"
     probe.write_bytes(b"")
     probe.unlink()
-
-
-def reserve(path: Path) -> None:
-    """Take the space of a file now: writing to a mapped file on a full disk would end the program, not raise an error.
-
-    Raises
-    ------
-    OSError
-        The disk is full. The file is removed.
-    """
-    if not hasattr(os, "posix_fallocate"):
-        return
-    try:
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    except OSError:
-        path.unlink()
-        raise

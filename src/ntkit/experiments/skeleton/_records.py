@@ -8,7 +8,7 @@ import types
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ntkit.errors import InputError
+from ntkit.errors import InputError, InputTypeError
 
 __all__ = ["canonical", "decode", "encode"]
 
@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> Any:
-    """Give plain JSON values: dataclasses as objects, tuples as arrays.
+    """Give plain JSON values: dataclasses as objects, tuples as arrays, lists as arrays where NaN is a gap, None.
 
     Raises
     ------
     InputError
         If a number is not finite: JSON has none, and a missing number is None.
-    TypeError
+    InputTypeError
         If a value is of another kind.
     """
     match value:
@@ -32,13 +32,15 @@ def encode(value: object) -> Any:
             if not math.isfinite(value):
                 raise InputError(f"a result must be finite numbers, or None. Got {value}.")
             return float(value)
-        case tuple() | list():
+        case list():
+            return [None if isinstance(one, float) and math.isnan(one) else encode(one) for one in value]
+        case tuple():
             return [encode(one) for one in value]
         case dict():
             return {str(key): encode(one) for key, one in value.items()}
     if is_dataclass(value):
         return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
-    raise TypeError(
+    raise InputTypeError(
         f"a record may hold numbers, strings, tuples, dictionaries and dataclasses. Got {type(value).__name__}."
     )
 
@@ -48,7 +50,7 @@ def decode(kind: type[T] | types.UnionType, value: object) -> T:
 
     Raises
     ------
-    ValueError
+    InputError
         If the values have another form.
 
     Examples
@@ -84,6 +86,10 @@ def _decode(kind: Any, value: Any) -> Any:
         if len(parts) != len(value):
             _refuse(kind, value)
         return tuple(_decode(part, one) for part, one in zip(parts, value, strict=True))
+    if origin is list:
+        if not isinstance(value, list):
+            _refuse(kind, value)
+        return [math.nan if one is None and parts[0] is float else _decode(parts[0], one) for one in value]
     if origin is dict:
         if not isinstance(value, dict):
             _refuse(kind, value)
@@ -117,4 +123,4 @@ def _first_that_fits(kinds: tuple[Any, ...], value: Any) -> Any:
 
 
 def _refuse(kind: Any, value: Any) -> Any:
-    raise ValueError(f"expected {getattr(kind, '__name__', kind)}. Got {value!r:.80}.")
+    raise InputError(f"expected {getattr(kind, '__name__', kind)}. Got {value!r:.80}.")

@@ -11,6 +11,7 @@ from typing import Any
 
 from ntkit.plots import Section, Table, html_report
 
+from ._claim import Claim, claims_table
 from ._files import write_whole
 from ._manifest import machine_table
 from ._run import Results
@@ -32,17 +33,20 @@ class Report:
         In the order of reading.
     comparisons
         Numbers beside the paper's; they become the first section, and ``results.csv``.
+    claims
+        What the paper says in words; they follow the comparisons.
     """
 
     title: str
     introduction: str
     sections: Sequence[Section]
     comparisons: Sequence[Comparison] = ()
+    claims: Sequence[Claim] = ()
 
 
 def write_report(report: Report, results: Results[Any, Any, Any], folder: Path) -> list[Path]:
     """Write ``results.csv`` and ``report.html`` and give their paths."""
-    write_whole(folder / "results.csv", _csv(report.comparisons))
+    write_whole(folder / "results.csv", _csv(report))
     write_whole(folder / "report.html", html(report, results))
     return [folder / "results.csv", folder / "report.html"]
 
@@ -50,8 +54,9 @@ def write_report(report: Report, results: Results[Any, Any, Any], folder: Path) 
 def html(report: Report, results: Results[Any, Any, Any]) -> str:
     """Give the report as one self-contained HTML text."""
     sections = list(report.sections)
-    if report.comparisons:
-        sections.insert(0, Section("Beside the paper", [comparison_table(report.comparisons)]))
+    beside = _beside(report)
+    if beside:
+        sections.insert(0, Section("Beside the paper", beside))
     rows = settings_rows(results.settings)
     sections.append(Section("This run", [machine_table(results.manifest, results.seed, results.data, rows)]))
     return html_report(report.title, report.introduction, sections)
@@ -60,14 +65,21 @@ def html(report: Report, results: Results[Any, Any, Any]) -> str:
 def tables(report: Report) -> list[Table]:
     """Give the tables to print in a terminal."""
     own = [part for section in report.sections for part in section.parts if isinstance(part, Table)]
-    return [comparison_table(report.comparisons), *own] if report.comparisons else own
+    return [*_beside(report), *own]
 
 
-def _csv(comparisons: Sequence[Comparison]) -> str:
+def _beside(report: Report) -> list[Table]:
+    numbers = [comparison_table(report.comparisons)] if report.comparisons else []
+    return [*numbers, *([claims_table(report.claims)] if report.claims else [])]
+
+
+def _csv(report: Report) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["quantity", "paper", "ours", "spread", "draws", "verdict"])
-    for one in comparisons:
+    for one in report.comparisons:
         numbers = ["" if value is None else repr(value) for value in (one.paper, one.mean, one.spread)]
         writer.writerow([one.quantity, *numbers, len(one.ours), one.verdict.name.lower().replace("_", " ")])
+    for claim in report.claims:
+        writer.writerow([claim.what, claim.paper, claim.found, "", "", claim.verdict])
     return text.getvalue()

@@ -219,7 +219,7 @@ def _guesses(module: nn.Module) -> tuple[list[tuple[int, ...]], torch.dtype | No
             width = layer.in_features
             return [(width,), (4, width), (3, 8, 8), (1, 8, 8), (1, 28, 28), (3, 32, 32)], None
         for ndim in (1, 2, 3):
-            if isinstance(layer, getattr(nn, f"Conv{ndim}d")):
+            if isinstance(layer, (getattr(nn, f"Conv{ndim}d"), getattr(nn, f"ConvTranspose{ndim}d"))):
                 sides = (32, 28, 64, 16, 8, 4, 224) if ndim < 3 else (16, 8, 4)
                 return [(layer.in_channels, *(side,) * ndim) for side in sides], None
     return [], None

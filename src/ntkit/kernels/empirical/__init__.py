@@ -17,10 +17,11 @@ __all__ = [
     "empirical",
     "jacobian_rows",
 ]
-from ._layers import Call, Layer, layer_gram, read_gradients, read_patches, structured_layers
+from ._layers import TRANSPOSED, Call, Layer, layer_gram, read_gradients, read_patches, structured_layers
 
 __all__ = [
     "BYTE_BUDGET",
+    "TRANSPOSED",
     "Batch",
     "Call",
     "Empirical",

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional as F
 
-__all__ = ["Call", "Layer", "Sizes", "captured", "layer_diag", "layer_gram", "structured_layers"]
+__all__ = ["TRANSPOSED", "Call", "Layer", "Sizes", "captured", "layer_diag", "layer_gram", "structured_layers"]
 
-Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
-_CLASSES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_CLASSES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +70,9 @@ class Sizes:
         weight = call.layer.weight
         groups = 1 if isinstance(call.layer, nn.Linear) else call.layer.groups
         entries = prod(call.output_shape) // n
+        if isinstance(call.layer, TRANSPOSED):  # the weight is (in, out of a group, *kernel)
+            outputs = groups * weight.shape[1]
+            return cls(entries // outputs, weight[:, 0].numel() // groups, weight.shape[1], groups)
         return cls(entries // weight.shape[0], weight[0].numel(), weight.shape[0] // groups, groups)
 
     def formed_cost(self, rows: int, pairs: float, outputs: int, full: bool) -> float:
@@ -129,10 +133,13 @@ def read_patches(call: Call, n: int) -> Tensor:
     layer, features = call.layer, call.features
     if isinstance(layer, nn.Linear):
         return features.reshape(n, 1, -1, features.shape[-1])
-    padding = list(layer._reversed_padding_repeated_twice)
-    if any(padding):
-        features = F.pad(features, padding, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
-    for axis, (size, stride, dilation) in enumerate(zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)):
+    strides = layer.stride
+    if isinstance(layer, TRANSPOSED):
+        features, strides = _spread(call, layer), (1,) * len(layer.kernel_size)
+    elif any(layer._reversed_padding_repeated_twice):
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        features = F.pad(features, list(layer._reversed_padding_repeated_twice), mode=mode)
+    for axis, (size, stride, dilation) in enumerate(zip(layer.kernel_size, strides, layer.dilation, strict=True)):
         features = features.unfold(2 + axis, (size - 1) * dilation + 1, stride)[..., ::dilation]
     axes = len(layer.kernel_size)
     copies, channels = len(features) // n, features.shape[1] // layer.groups
@@ -142,6 +149,21 @@ def read_patches(call: Call, n: int) -> Tensor:
     window = range(4 + axes, 4 + 2 * axes)
     features = features.permute(0, 2, 3, *window, 1, *positions)
     return features.flatten(3 + axes).flatten(2, 2 + axes).transpose(2, 3)
+
+
+def _spread(call: Call, layer: nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d) -> Tensor:
+    """Give what a transposed convolution reads, zeros between and around, so that one of stride one reads the same."""
+    features = call.features
+    for axis, (size, stride, dilation) in enumerate(zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)):
+        dim, reach, padding = 2 + axis, dilation * (size - 1), int(layer.padding[axis])
+        shape = list(features.shape)
+        shape[dim] = (shape[dim] - 1) * stride + 1
+        apart = features.new_zeros(shape)
+        apart[(slice(None),) * dim + (slice(None, None, stride),)] = features
+        before = reach - padding
+        after = call.output_shape[dim] + reach - before - shape[dim]
+        features = F.pad(apart, (0, 0) * (features.ndim - 1 - dim) + (before, after))  # negative numbers crop
+    return features
 
 
 def read_gradients(call: Call, gradients: Tensor, n: int) -> Tensor:

@@ -12,13 +12,14 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import Progress
 from ntkit.dynamics import GradientFlow
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import BYTE_BUDGET
 from ntkit.solvers import decompose
 
 from ._hierarchy_source import HierarchySource
-from ._kernel_motion import KernelMotion, Progress
+from ._kernel_motion import KernelMotion
 from ._module_hierarchy import ModuleHierarchy
 
 __all__ = ["FiniteWidthCorrection", "finite_width_correction"]

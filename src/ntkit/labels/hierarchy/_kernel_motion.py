@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,14 +10,13 @@ from numpy.polynomial import legendre
 from scipy.special import ive
 from torch import Tensor
 
+from ntkit.common import Progress
 from ntkit.dynamics import flow_filter
 from ntkit.solvers import Spectrum
 
 from ._hierarchy_source import HierarchySource
 
-__all__ = ["KernelMotion", "Progress", "State"]
-
-Progress = Callable[[int, int], None]
+__all__ = ["KernelMotion", "State"]
 
 
 @dataclass(frozen=True)

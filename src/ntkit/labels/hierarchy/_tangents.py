@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import grad, jvp, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ntkit.common import Elementary
+from ntkit.common import Elementary, mirror_upper
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import BYTE_BUDGET, Network
 
@@ -142,7 +142,7 @@ class Tangents:
             for rows in _slices(len(x1), 8 * few):
                 for frame in frames:
                     self._add(total, x1, rows, x2, frame, few)
-        return total.tril() + total.tril(-1).T if x2 is None else total
+        return total if x2 is not None else mirror_upper(total.mT).mT
 
     def _add(self, total: Tensor, x1: Tensor, rows1: slice, x2: Tensor | None, frame: Frame, few: int) -> None:
         """Add some rows of the kernel, or what of them is not above the diagonal's blocks.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ntkit.common import Progress
 from ntkit.errors import InputError, InputTypeError
 
 from ._label_law import LabelLaw, label_law, number_of_vectors
@@ -34,13 +34,13 @@ class Hoeffding:
     mean
         Level 0, :math:`\mathrm{E}\, K`, label-agnostic, shape S.
     first
-        Coefficients of level 1, shape (n, c - 1, *S): :math:`K_i(y_i) = \sum_\alpha` ``first[i, alpha]``
+        Coefficients of level 1, shape (n, c - 1, \*S): :math:`K_i(y_i) = \sum_\alpha` ``first[i, alpha]``
         :math:`\varphi_{i\alpha}(y_i)`.
     second
-        Coefficients of level 2, shape (n, n, c - 1, c - 1, *S), zero for i = j: :math:`K_{ij}(y_i, y_j) = \sum_{\alpha\beta}`
+        Coefficients of level 2, shape (n, n, c - 1, c - 1, \*S), zero for i = j: :math:`K_{ij}(y_i, y_j) = \sum_{\alpha\beta}`
         ``second[i, j, alpha, beta]`` :math:`\varphi_{i\alpha}(y_i) \varphi_{j\beta}(y_j)`, the same part for (i, j) and (j, i).
     levels
-        Squared norms :math:`\mathrm{E} P^2` of levels 0, 1, 2 and of all the levels above together, shape (4, *S). They
+        Squared norms :math:`\mathrm{E} P^2` of levels 0, 1, 2 and of all the levels above together, shape (4, \*S). They
         add up to :math:`\mathrm{E} K^2`. Estimates have no bias, and so may be slightly negative.
     law
         The labels: ``law.probabilities`` of shape (n, c), and ``law.functions``, the orthonormal :math:`\varphi`. For two
@@ -84,7 +84,7 @@ class Hoeffding:
         return sums[1:] / sums[1:].sum()
 
     def part(self, level: Literal[0, 1, 2], labels: Tensor) -> Tensor:
-        """Give the part of one level at one label vector, shape (n,) to S, or at many, (m, n) to (m, *S).
+        r"""Give the part of one level at one label vector, shape (n,) to S, or at many, (m, n) to (m, \*S).
 
         Parameters
         ----------
@@ -106,11 +106,11 @@ class Hoeffding:
         return values.reshape((*labels.shape[:-1], *self.mean.shape))
 
     def first_order(self, i: int) -> Tensor:
-        """Give K_i(y_i) for every class of label i, shape (c, *S), ascending classes."""
+        r"""Give K_i(y_i) for every class of label i, shape (c, \*S), ascending classes."""
         return torch.einsum("ka,k...->a...", self.law.functions[i, 1:], self.first[i])
 
     def second_order(self, i: int, j: int) -> Tensor:
-        """Give K_ij(y_i, y_j) for every pair of classes, shape (c, c, *S)."""
+        r"""Give K_ij(y_i, y_j) for every pair of classes, shape (c, c, \*S)."""
         functions = self.law.functions[:, 1:]
         return torch.einsum("ka,lb,kl...->ab...", functions[i], functions[j], self.second[i, j])
 
@@ -128,7 +128,7 @@ def hoeffding(
     n_samples: int = 1024,
     generator: torch.Generator | None = None,
     tolerance: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Hoeffding:
     r"""Decompose a label-aware kernel into parts that depend on no label, on one, on two, and on more.
 

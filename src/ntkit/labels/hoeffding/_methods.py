@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ntkit.common import Progress
 from ntkit.errors import InputError, InputTypeError
 
 from ._label_law import LabelLaw
@@ -14,7 +15,6 @@ from ._label_law import LabelLaw
 __all__ = ["Found", "Values", "by_enumeration", "by_pairs", "by_sampling", "second_part"]
 
 Values = Callable[[Tensor], Tensor]
-Progress = Callable[[int, int], None]
 Found = dict[str, Tensor]
 """mean (s,), first (n, c-1, s), second (n, n, c-1, c-1, s), levels (4, s), and what else a method knows."""
 

@@ -9,12 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit.common import SERIAL_ENTRIES, on_threads, serial_product
+from ntkit.common import SERIAL_ENTRIES, mirror_rows, on_threads, serial_product
 from ntkit.errors import InputError
 
 from ._features import PairFeatures, Tile, fit_features, tiles
 from ._pairs import Pairs
-from ._products import mirror
 from ._sketch import Sketch, sketch_size
 
 __all__ = ["PairRegression", "Triangle"]
@@ -142,7 +141,7 @@ class PairRegression:
                 values.add_(feature.double() - mean, alpha=slope)
             out[tile] = values.to(out.dtype)
             if pairs.x2 is None:
-                mirror(out, tile[0].start, tile[0].stop)
+                mirror_rows(out, tile[0].start, tile[0].stop)
 
         on_threads(fill, tiles(pairs, _TILE_ENTRIES))
         return out

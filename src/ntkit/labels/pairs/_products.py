@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ntkit.common import mirror_rows
+
 from ._distances import l1_distances
 
-__all__ = ["PairProducts", "RowMoments", "common_mean", "mirror", "pair_products", "row_moments"]
+__all__ = ["PairProducts", "RowMoments", "common_mean", "pair_products", "row_moments"]
 
 _BLOCK_ROWS = 512
 
@@ -98,15 +100,8 @@ def pair_products(x1: Tensor, x2: Tensor | None = None) -> PairProducts:
     for start in range(0, len(x1), _BLOCK_ROWS):
         stop = start + _BLOCK_ROWS
         torch.mm(left[start:stop], left[start:].T, out=inner[start:stop, start:])
-        mirror(inner, start, stop)
+        mirror_rows(inner, start, stop)
     return PairProducts(inner, l1_distances(x1), shift, x1.shape[1], rows, rows)
-
-
-def mirror(matrix: Tensor, start: int, stop: int) -> None:
-    """Make rows and columns start to stop symmetric, from what is right of the diagonal in these rows."""
-    square = matrix[start:stop, start:stop]
-    square.copy_(square.triu() + square.triu(1).T)
-    matrix[stop:, start:stop] = matrix[start:stop, stop:].T
 
 
 def common_mean(x1: Tensor, x2: Tensor | None) -> float:

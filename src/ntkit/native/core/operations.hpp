@@ -114,12 +114,13 @@ struct Smooth {
     // polynomial: c[m] C(m, j) (m - j - 1)!! at [j, m] for coefficients c, zero where m - j is odd or negative
     std::vector<double> hermite_terms;
     std::int32_t deviation_at = kNothing, half_at = kNothing;
+    bool rounded = false;  // whether an activation or a normalisation before has computed H as a difference
 
     static constexpr const char* name = "Smooth";
     static constexpr auto fields() {
         return std::tuple{Field{"size", &Smooth::size}, Field{"function", &Smooth::function},
                           Field{"hermite_terms", &Smooth::hermite_terms}, Field{"deviation_at", &Smooth::deviation_at},
-                          Field{"half_at", &Smooth::half_at}};
+                          Field{"half_at", &Smooth::half_at}, Field{"rounded", &Smooth::rounded}};
     }
 };
 

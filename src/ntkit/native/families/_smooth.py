@@ -46,6 +46,7 @@ class SmoothFamily(Family[Elementwise]):
                 hermite_terms=hermite_terms(op.phi.parameters) if polynomial else (),
                 deviation_at=network.own_at(_core.Own.DEVIATION, index),
                 half_at=network.own_at(_core.Own.HALF, index),
+                rounded=network.nonlinear_before[index],
             ),
         )
         emitter.unary(_core.Kind.SMOOTH, operation, plane, parts)

@@ -16,7 +16,14 @@ from ntkit.program import Activation
 
 from ._pair import Pair, safe_sqrt
 
-__all__ = ["closed_dual", "closed_mean", "derivative_coefficients", "jump_message", "odd_factorial"]
+__all__ = [
+    "closed_dual",
+    "closed_mean",
+    "derivative_coefficients",
+    "jump_message",
+    "odd_factorial",
+    "rectified_difference",
+]
 
 
 def _rectified(pair: Pair, parameters: tuple[float, ...]) -> tuple[Tensor, Tensor]:
@@ -30,6 +37,21 @@ def _rectified(pair: Pair, parameters: tuple[float, ...]) -> tuple[Tensor, Tenso
     s = 0.25 + pair.theta / (2 * math.pi)
     r = pair.product * (pair.c / (2 * math.pi) + pair.rho * s)
     return a * b * pair.k + (b - a) ** 2 * r, a * b + (b - a) ** 2 * s
+
+
+def rectified_difference(pair: Pair, h: Tensor, parameters: tuple[float, ...]) -> Tensor:
+    """E[(phi(u) - phi(v))^2] / 2 = ab h + (b - a)^2 (h / 2 - s1 s2 (sin psi - psi cos psi) / (2 pi)), rho = cos psi.
+
+    Nothing cancels where psi is small, if h is exact there.
+    """
+    a, b = parameters
+    psi = torch.atan2(pair.c, pair.rho)
+    square = torch.where(psi < 1, psi, 0.0) ** 2
+    series = torch.zeros_like(psi)  # sin psi - psi cos psi = sum over n > 0 of (-1)^(n+1) 2n psi^(2n+1) / (2n+1)!
+    for n in range(9, 0, -1):
+        series = 2 * n / math.factorial(2 * n + 1) - square * series
+    beyond = torch.where(psi < 1, psi * square * series, torch.sin(psi) - psi * torch.cos(psi))
+    return a * b * h + (b - a) ** 2 * (h / 2 - pair.product * beyond / (2 * math.pi))
 
 
 def _erf(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
@@ -54,7 +76,16 @@ def _gelu(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     d = sums + det
     root = torch.sqrt(d)
     both = torch.atan2(root, -k) / (2 * math.pi)  # P, accurate where it is near zero too
-    value = k * both + (q / ab * root + k * k / ab / root) / (2 * math.pi)
+    square = k * k / ab
+    value = k * both + (q / ab * root + square / root) / (2 * math.pi)
+    opposite = k < -4 * root
+    if bool(opposite.any()):  # t = sqrt(D) / |k| is small: k (atan t - t) instead of the first two terms, which cancel
+        t = root / torch.where(opposite, -k, 4 * root)
+        rest = torch.zeros_like(t)
+        for n in range(14, -1, -1):
+            rest = 1 / (2 * n + 3) - t * t * rest
+        small = -k * t**3 * rest + (square - sums / ab * d) / root
+        value = torch.where(opposite, small / (2 * math.pi), value)
     bracket = (sums / ab) * (1 + 2 / d) + (q / ab + det / ab) / d
     return value, both + k / root * bracket / (2 * math.pi)
 
@@ -66,7 +97,7 @@ def _sin(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     size = sign * pair.k
     exponent = size - (pair.v1 + pair.v2) / 2
     # The same without cancellation: at large variances the difference would be rounding, even of an input with itself.
-    apart = (safe_sqrt(pair.v1) - safe_sqrt(pair.v2)) ** 2 / 2 + pair.product * (1 - pair.rho.abs())
+    apart = (safe_sqrt(pair.v1) - safe_sqrt(pair.v2)) ** 2 / 2 + pair.product * pair.gap
     exponent = exponent + torch.where(pair.product > 0, -apart - exponent, 0.0).detach()
     largest = torch.exp(exponent) / 2
     return -sign * largest * torch.expm1(-2 * size), largest * (1 + torch.exp(-2 * size))

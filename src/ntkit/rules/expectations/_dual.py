@@ -7,17 +7,19 @@ from torch import Tensor
 
 from ntkit.program import Activation
 
-from ._closed_forms import closed_dual, closed_mean
+from ._closed_forms import closed_dual, closed_mean, rectified_difference
 from ._kinked import integrable, kinked_dual, kinked_mean
 from ._pair import Pair
 from ._partition import has_strong_kinks, jumps
 from ._piecewise import pieces, piecewise_dual, piecewise_mean
 from ._table import mean_tabulated, table_dual, table_mean, tabulated
 
-__all__ = ["dual", "mean"]
+__all__ = ["dual", "dual_difference", "mean"]
 
 
-def dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool) -> tuple[Tensor, Tensor | None]:
+def dual(
+    phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool, h: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
     """E[phi(u) phi(v)] and, if ``tangent``, E[phi'(u) phi'(v)] for (u, v) ~ N(0, [[q1, k], [k, q2]]).
 
     Differentiable once in ``k``, ``q1`` and ``q2``, with finite gradients everywhere: where two inputs coincide
@@ -37,6 +39,9 @@ def dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool) -> t
         Variances, broadcastable to ``k``.
     tangent
         Whether to compute the expectation of the derivatives too.
+    h
+        (q1 + q2) / 2 - k, of the shape of ``k``, if it is known to more digits than k, which decides otherwise. Near
+        correlation one the expectation of a kink's derivative depends on its root.
 
     Returns
     -------
@@ -61,7 +66,7 @@ def dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool) -> t
     >>> dual(relu, one, one, one, tangent=True)  # a point with itself: E[relu^2] = 1/2 = P(u > 0)
     (tensor([0.5000], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
     """
-    pair = Pair(k, q1, q2)
+    pair = Pair(k, q1, q2, h)
     if phi.name != "quadrature":
         value, slope = closed_dual(phi, pair, tangent)
     elif (polynomials := pieces(phi)) is not None and (tangent or not pair.graded or not jumps(phi)):
@@ -84,7 +89,8 @@ def _smooth_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Te
         return kinked_dual(phi, pair, tangent)
     shape = pair.rho.shape
     good = good.expand(shape).reshape(-1)
-    entries = [t.expand(shape).reshape(-1) for t in (pair.k, pair.v1, pair.v2)]
+    arguments = (pair.k, pair.v1, pair.v2, *(() if pair.h is None else (pair.h,)))
+    entries = [t.expand(shape).reshape(-1) for t in arguments]
     at = [torch.nonzero(mask).reshape(-1) for mask in (good, ~good)]
     parts = [
         rule(phi, Pair(*(t[some] for t in entries)), tangent)
@@ -104,6 +110,22 @@ def _tabulated(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tens
     if slope is not None and pair.graded:
         value = pair.price(value, slope)
     return value, slope if tangent else None
+
+
+def dual_difference(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, h: Tensor) -> Tensor | None:
+    """E[(phi(u) - phi(v))^2] / 2 to the digits that ``h`` = (q1 + q2) / 2 - k has.
+
+    None for activations other than rectifiers: their expectations are smooth at correlation one, so that k suffices as long
+    as no kink follows.
+
+    Examples
+    --------
+    >>> import torch
+    >>> one, h = torch.ones(1, dtype=torch.float64), torch.full((1,), 1e-20, dtype=torch.float64)
+    >>> dual_difference(Activation("rectified", (0.0, 1.0)), one, one, one, h)
+    tensor([5.0000e-21], dtype=torch.float64)
+    """
+    return rectified_difference(Pair(k, q1, q2, h), h, phi.parameters) if phi.name == "rectified" else None
 
 
 def mean(phi: Activation, q: Tensor) -> Tensor:

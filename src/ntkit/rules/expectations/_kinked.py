@@ -15,6 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ntkit.common import as_constant, constant, differentiated, without_derivatives
 from ntkit.errors import InputError
 from ntkit.program import Activation
 
@@ -65,10 +66,11 @@ def kinked_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Ten
     if not pair.rho.numel():
         empty = torch.zeros_like(pair.rho)
         return empty, empty if tangent else None
-    rho, q1, q2 = (t.detach().expand(shape).reshape(-1).to("cpu", torch.float64) for t in (pair.rho, pair.q1, pair.q2))
-    _check_cells(phi, q1, q2)
-    differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in (pair.rho, pair.q1, pair.q2))
-    with torch.inference_mode(False), torch.no_grad():
+    differentiable = differentiated(pair.rho, pair.q1, pair.q2)
+    arguments = [as_constant(t) for t in (pair.rho, pair.q1, pair.q2)]
+    with without_derivatives():
+        rho, q1, q2 = (t.expand(shape).reshape(-1).to("cpu", torch.float64) for t in arguments)
+        _check_cells(phi, q1, q2)
         fields = _fields(phi, torch.sqrt(q1), torch.sqrt(q2), rho, differentiable)
     fields = fields.reshape(2, 4, *shape).to(pair.rho)
 
@@ -91,11 +93,12 @@ def kinked_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Ten
 
 def kinked_mean(phi: Activation, q: Tensor) -> Tensor:
     """E phi(u) for u ~ N(0, q), q positive of any shape."""
-    s, index = torch.unique(q.detach().reshape(-1).to("cpu", torch.float64).sqrt(), return_inverse=True)
-    for cell in torch.unique(_cells(s * s)).tolist():
-        warn_inaccurate(phi, _bounds(cell, cell), _mean_error(phi, cell))
-    with torch.inference_mode(False), torch.no_grad():
-        value, along = panel_moments(phi, s)[0][:, index].reshape(2, *q.shape).to(q).unbind()
+    fixed = as_constant(q)
+    with without_derivatives():
+        s, index = torch.unique(fixed.reshape(-1).to("cpu", torch.float64).sqrt(), return_inverse=True)
+        for cell in torch.unique(_cells(s * s)).tolist():
+            warn_inaccurate(phi, _bounds(cell, cell), _mean_error(phi, cell))
+        value, along = panel_moments(phi, s)[0][:, index].reshape(2, *q.shape).to(fixed).unbind()
     return value + along / (2 * q.detach()) * (q - q.detach())
 
 
@@ -128,28 +131,28 @@ def _check_cells(phi: Activation, q1: Tensor, q2: Tensor) -> None:
 
 
 @lru_cache(maxsize=256)
+@constant
 def _error(phi: Activation, cell1: int, cell2: int) -> float:
     """Compare the rules with a finer one at a few points of a pair of cells: the largest relative error."""
-    with torch.inference_mode(False), torch.no_grad():
-        first, second, rho = torch.tensor(_CHECKS, dtype=torch.float64, device="cpu").T
-        s1, s2 = (_deviations(cell, t) for cell, t in ((cell1, first), (cell2, second)))
-        found = _fields(phi, s1, s2, rho, False)[:, 0]
-        exact = panel_fields(phi, s1, s2, rho, FINE, graded=False)[:, 0]
-        one = torch.ones_like(rho)
-        scale = torch.sqrt(
-            panel_fields(phi, s1, s1, one, graded=False)[:, 0] * panel_fields(phi, s2, s2, one, graded=False)[:, 0]
-        )
-        return float(((found - exact).abs() / scale.clamp_min(1e-300)).max())
+    first, second, rho = torch.tensor(_CHECKS, dtype=torch.float64, device="cpu").T
+    s1, s2 = (_deviations(cell, t) for cell, t in ((cell1, first), (cell2, second)))
+    found = _fields(phi, s1, s2, rho, False)[:, 0]
+    exact = panel_fields(phi, s1, s2, rho, FINE, graded=False)[:, 0]
+    one = torch.ones_like(rho)
+    scale = torch.sqrt(
+        panel_fields(phi, s1, s1, one, graded=False)[:, 0] * panel_fields(phi, s2, s2, one, graded=False)[:, 0]
+    )
+    return float(((found - exact).abs() / scale.clamp_min(1e-300)).max())
 
 
 @lru_cache(maxsize=256)
+@constant
 def _mean_error(phi: Activation, cell: int) -> float:
     """Give the same of E phi(u) on one cell."""
-    with torch.inference_mode(False), torch.no_grad():
-        s = _deviations(cell, torch.tensor([0.1, 0.3, 0.6, 0.9], dtype=torch.float64, device="cpu"))
-        found, exact = (panel_moments(phi, s, rule)[0, 0] for rule in (COARSE, FINE))
-        scale = panel_fields(phi, s, s, torch.ones_like(s), graded=False)[0, 0].sqrt()
-        return float(((found - exact).abs() / scale.clamp_min(1e-300)).max())
+    s = _deviations(cell, torch.tensor([0.1, 0.3, 0.6, 0.9], dtype=torch.float64, device="cpu"))
+    found, exact = (panel_moments(phi, s, rule)[0, 0] for rule in (COARSE, FINE))
+    scale = panel_fields(phi, s, s, torch.ones_like(s), graded=False)[0, 0].sqrt()
+    return float(((found - exact).abs() / scale.clamp_min(1e-300)).max())
 
 
 def _bounds(cell1: int, cell2: int) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ntkit.common import constant
 from ntkit.program import Activation
 
 from ._panels import Fields, legendre
@@ -45,6 +46,7 @@ def _octaves(s: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=64)
+@constant
 def _edges(phi: Activation, octave: int, terms: int) -> Tensor:
     """Edges of panels that resolve f(s x), 2^octave / 2 < s <= 2^octave, and the Hermite functions of these orders."""
     parts = partition(phi, octave + 4)
@@ -84,14 +86,14 @@ def _hermite_functions(x: Tensor, terms: int) -> Tensor:
 
 
 @lru_cache(maxsize=4)
+@constant
 def _grid(phi: Activation, octave: int, terms: int) -> tuple[Tensor, Tensor, Tensor]:
     """Edges (panels + 1,), nodes (panels, _NODES) and, at the nodes, weighted Hermite functions (nodes, terms)."""
-    with torch.inference_mode(False), torch.no_grad():
-        t, w = legendre(_NODES)
-        edges = _edges(phi, octave, terms)
-        width = edges.diff()[:, None]
-        x = edges[:-1, None] + width * t
-        return edges, x, _weighted(x, width * w, terms).reshape(terms, -1).T.contiguous()
+    t, w = legendre(_NODES)
+    edges = _edges(phi, octave, terms)
+    width = edges.diff()[:, None]
+    x = edges[:-1, None] + width * t
+    return edges, x, _weighted(x, width * w, terms).reshape(terms, -1).T.contiguous()
 
 
 def _weighted(x: Tensor, weight: Tensor, terms: int) -> Tensor:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from ntkit.common import differentiated
 
 __all__ = ["orthant"]
 
@@ -50,28 +51,17 @@ def _orthant(h1: Tensor, h2: Tensor, rho: Tensor) -> Tensor:
     return total
 
 
-class _Orthant(torch.autograd.Function):
-    """P(x > h1, y > h2) with its derivatives in closed form, so that autograd keeps none of the quadrature."""
-
-    @staticmethod
-    def forward(ctx: Any, h1: Tensor, h2: Tensor, rho: Tensor) -> Tensor:
-        ctx.save_for_backward(h1, h2, rho)
-        # In chunks that stay in cache: the rule passes some hundred times over its arguments.
-        parts = zip(*(t.reshape(-1).split(_CHUNK) for t in (h1, h2, rho)), strict=True)
-        return torch.cat([_orthant(*part) for part in parts]).reshape(rho.shape)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        h1, h2, rho = ctx.saved_tensors
-        inside = rho.abs() < 1
-        c = torch.sqrt(torch.where(inside, (1 - rho) * (1 + rho), 1e-20))
-        density = torch.exp(-(h1 * h1 + (h2 - rho * h1) ** 2 / (c * c)) / 2) / (2 * math.pi * c)
-        return (
-            -grads[0] * _normal_density(h1) * torch.special.ndtr((rho * h1 - h2) / c),
-            -grads[0] * _normal_density(h2) * torch.special.ndtr((rho * h2 - h1) / c),
-            # At rho = +-1 and h1 = +-h2 the derivative is infinite; zero keeps gradients finite.
-            grads[0] * torch.where(inside, density, 0.0),
-        )
+def _slopes(h1: Tensor, h2: Tensor, rho: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Give the derivatives of P(x > h1, y > h2) in h1, h2 and rho."""
+    inside = rho.abs() < 1
+    c = torch.sqrt(torch.where(inside, (1 - rho) * (1 + rho), 1e-20))
+    density = torch.exp(-(h1 * h1 + (h2 - rho * h1) ** 2 / (c * c)) / 2) / (2 * math.pi * c)
+    return (
+        -_normal_density(h1) * torch.special.ndtr((rho * h1 - h2) / c),
+        -_normal_density(h2) * torch.special.ndtr((rho * h2 - h1) / c),
+        # At rho = +-1 and h1 = +-h2 the derivative is infinite; zero keeps gradients finite.
+        torch.where(inside, density, 0.0),
+    )
 
 
 def _normal_density(x: Tensor) -> Tensor:
@@ -90,6 +80,12 @@ def orthant(h1: Tensor, h2: Tensor, rho: Tensor) -> Tensor:
     >>> round(orthant(zero, zero, zero + 0.5).item(), 12)
     0.333333333333
     """
-    h1, h2, rho = torch.broadcast_tensors(h1, h2, rho)
-    result: Tensor = _Orthant.apply(h1, h2, rho)  # type: ignore[no-untyped-call]
-    return result
+    arguments = torch.broadcast_tensors(h1, h2, rho)
+    fixed = [t.detach() for t in arguments]
+    # In chunks that stay in cache: the rule passes some hundred times over its arguments.
+    parts = zip(*(t.reshape(-1).split(_CHUNK) for t in fixed), strict=True)
+    value = torch.cat([_orthant(*part) for part in parts]).reshape(fixed[0].shape)
+    if differentiated(*arguments):  # by derivatives in closed form, so that autograd keeps none of the quadrature
+        for argument, at, slope in zip(arguments, fixed, _slopes(*fixed), strict=True):
+            value = value + slope * (argument - at)
+    return value

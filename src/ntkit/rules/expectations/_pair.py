@@ -7,19 +7,32 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-__all__ = ["Pair", "safe_sqrt"]
+from ntkit.common import differentiated
+
+__all__ = ["Pair", "half_apart", "safe_sqrt"]
 
 # Variances below this (standard deviation 1e-15) are taken as zero by rules that divide by a deviation.
 _SMALLEST = 2.0**-100
 # Below this, derivatives in the variance are rounding noise (an error of eps in the value, divided by q), while their
 # contribution to a derivative in the network's input, of order sqrt(q), is below 1e-9: they are taken as zero.
 _SMALLEST_WITH_GRADIENT = 2.0**-64
+_CLOSE = 0.9  # the correlation above which 1 - rho is taken from h
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
     """Square root of x >= 0 whose derivative at 0 is 0 instead of infinity."""
     positive = x > 0
     return torch.where(positive, torch.sqrt(torch.where(positive, x, 1.0)), 0.0)
+
+
+def half_apart(h: Tensor, s1: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
+    """Give s1 s2 - k = h - (s1 - s2)^2 / 2, and where it is known; elsewhere it is zero, with its derivative.
+
+    Of inputs that differ by a factor alone it is zero but for the rounding of s1 and s2.
+    """
+    apart = h - (s1 - s2) ** 2 / 2
+    known = apart.detach() > 4 * torch.finfo(h.dtype).eps * ((s1 - s2).abs() * (s1 + s2)).detach()
+    return torch.where(known, apart, 0.0).detach() + (apart - apart.detach()), known
 
 
 class Pair:
@@ -33,21 +46,35 @@ class Pair:
         Variances as given, with as many axes as ``k``.
     product
         sqrt(v1 v2), with derivative 0 where it vanishes.
+    h
+        (v1 + v2) / 2 - k if it is known to more digits than k, or None.
     rho
         Correlation, clipped to [-1, 1]; 0 where a variance vanishes. Derivatives pass through the clipping.
+    gap
+        1 - |rho|, from ``h`` where rho is near one: 1 - rho = (h - (s1 - s2)^2 / 2) / (s1 s2).
     q1, q2, s1, s2
         Variances and deviations bounded away from zero, for rules that divide by them.
     """
 
-    def __init__(self, k: Tensor, q1: Tensor, q2: Tensor) -> None:
+    def __init__(self, k: Tensor, q1: Tensor, q2: Tensor, h: Tensor | None = None) -> None:
+        self.h = h
         self.v1, self.v2 = (q.reshape((1,) * (k.ndim - q.ndim) + tuple(q.shape)) for q in (q1, q2))
         self.product = safe_sqrt(self.v1) * safe_sqrt(self.v2)
         self._nonzero = (self.v1 > _SMALLEST) & (self.v2 > _SMALLEST)
         raw = torch.where(self._nonzero, k / torch.where(self._nonzero, self.product, 1.0), 0.0)
         # Two copies of one input have rho = 1 up to rounding, and an error of eps in rho is one of sqrt(eps) in the
         # angle, hence in E[phi' phi'] of a ReLU: correlations this close to +-1 are taken to be +-1.
-        near = raw.detach().abs() >= 1 - 8 * torch.finfo(k.dtype).eps
-        self.rho = torch.where(near, torch.sign(raw), raw).detach() + (raw - raw.detach())
+        eps = torch.finfo(k.dtype).eps
+        near = raw.detach().abs() >= 1 - 8 * eps
+        rho, gap = raw, 1 - raw.abs()
+        if h is not None:
+            close = self._nonzero & (raw.detach() > _CLOSE)
+            apart, known = half_apart(h, safe_sqrt(self.v1), safe_sqrt(self.v2))
+            near = torch.where(close, ~known, near)
+            gap = torch.where(close, apart / torch.where(self._nonzero, self.product, 1.0), gap)
+            rho = torch.where(close, 1 - gap, raw)
+        self.gap = torch.where(near, 0.0, gap).detach() + (gap - gap.detach())
+        self.rho = torch.where(near, torch.sign(raw), rho).detach() + (rho - rho.detach())
         self.k = torch.where(near, self.product * self.rho, k).detach() + (k - k.detach())
         self.q1, self.q2 = (
             torch.where(v > _SMALLEST_WITH_GRADIENT, v, v.detach()).clamp_min(_SMALLEST) for v in (self.v1, self.v2)
@@ -57,7 +84,7 @@ class Pair:
     @cached_property
     def c_squared(self) -> Tensor:
         """1 - rho^2."""
-        return (1 - self.rho) * (1 + self.rho)
+        return self.gap * (1 + self.rho.abs())
 
     @cached_property
     def c(self) -> Tensor:
@@ -72,7 +99,7 @@ class Pair:
     @property
     def graded(self) -> bool:
         """Whether a derivative in k may be asked for."""
-        return torch.is_grad_enabled() and self.rho.requires_grad
+        return differentiated(self.rho)
 
     def price(self, value: Tensor, slope: Tensor) -> Tensor:
         """Give ``value``, computed at fixed rho, the derivative E[phi' phi'] = ``slope`` in k (Price 1958)."""

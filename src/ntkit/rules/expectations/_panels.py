@@ -27,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ntkit.common import constant
 from ntkit.program import Activation
 
 from ._partition import Partition, partition
@@ -71,6 +72,7 @@ Fields = Tensor
 
 
 @lru_cache(maxsize=8)
+@constant
 def legendre(nodes: int) -> tuple[Tensor, Tensor]:
     """Nodes and weights of Gauss-Legendre on [0, 1]."""
     x, w = np.polynomial.legendre.leggauss(nodes)
@@ -78,6 +80,7 @@ def legendre(nodes: int) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=8)
+@constant
 def _mean_rules(step: float) -> tuple[tuple[float, Tensor, Tensor], ...]:
     """Rules for means over a standard Gaussian of functions that are smooth on a scale: (scale, nodes, weights).
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ntkit.common import constant
 from ntkit.program import Activation
 
 from ._quadrature import evaluate
@@ -76,37 +77,37 @@ def _widths(edges: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=256)
+@constant
 def partition(phi: Activation, octave: int) -> Partition:
     """Partition [-2^octave, 2^octave] by bisection of dyadic intervals, split at the kinks.
 
     An interval's error counts relative to f there or, if larger, to the root mean square of f nearer to zero, which
     every centred Gaussian weighs more. Edges within a smaller range do not depend on ``octave``.
     """
-    with torch.inference_mode(False), torch.no_grad():
-        dyadic = [2.0**j for j in range(_FINEST, max(octave, _FINEST + 1) + 1)]
-        kinks = sorted({k for k in phi.kinks if abs(k) < dyadic[-1]})
-        edges = torch.tensor(sorted({0.0, *dyadic, *(-d for d in dyadic), *kinks}), dtype=torch.float64, device="cpu")
-        low, high = edges[:-1], edges[1:]
-        floor = _inner_scale(phi, low, high)
-        done, rough = [edges], []
-        for depth in range(_DEPTH + 1):
-            good = _resolved(phi, low, high, floor)
-            low, high, floor = low[~good], high[~good], floor[:, ~good]
-            if not len(low):
-                break
-            middle = (low + high) / 2
-            if depth == _DEPTH or len(low) > _MOST:
-                rough = middle.tolist()
-                break
-            done.append(middle)
-            low, high, floor = torch.cat([low, middle]), torch.cat([middle, high]), torch.cat([floor, floor], dim=1)
-        whole, edges = edges, torch.unique(torch.cat(done))
-        middle = (edges[1:] + edges[:-1]).abs() / 2
-        dyadic_width = torch.exp2(torch.floor(torch.log2(middle)).clamp_min(_FINEST))
-        uncut = torch.isin(edges[1:], whole) & torch.isin(edges[:-1], whole)
-        size = torch.where(uncut, dyadic_width, edges.diff())
-        kink = torch.isin(edges, torch.tensor(kinks, dtype=torch.float64, device="cpu"))
-        return Partition(edges, kink, _widths(edges), size, tuple(rough))
+    dyadic = [2.0**j for j in range(_FINEST, max(octave, _FINEST + 1) + 1)]
+    kinks = sorted({k for k in phi.kinks if abs(k) < dyadic[-1]})
+    edges = torch.tensor(sorted({0.0, *dyadic, *(-d for d in dyadic), *kinks}), dtype=torch.float64, device="cpu")
+    low, high = edges[:-1], edges[1:]
+    floor = _inner_scale(phi, low, high)
+    done, rough = [edges], []
+    for depth in range(_DEPTH + 1):
+        good = _resolved(phi, low, high, floor)
+        low, high, floor = low[~good], high[~good], floor[:, ~good]
+        if not len(low):
+            break
+        middle = (low + high) / 2
+        if depth == _DEPTH or len(low) > _MOST:
+            rough = middle.tolist()
+            break
+        done.append(middle)
+        low, high, floor = torch.cat([low, middle]), torch.cat([middle, high]), torch.cat([floor, floor], dim=1)
+    whole, edges = edges, torch.unique(torch.cat(done))
+    middle = (edges[1:] + edges[:-1]).abs() / 2
+    dyadic_width = torch.exp2(torch.floor(torch.log2(middle)).clamp_min(_FINEST))
+    uncut = torch.isin(edges[1:], whole) & torch.isin(edges[:-1], whole)
+    size = torch.where(uncut, dyadic_width, edges.diff())
+    kink = torch.isin(edges, torch.tensor(kinks, dtype=torch.float64, device="cpu"))
+    return Partition(edges, kink, _widths(edges), size, tuple(rough))
 
 
 def _samples(phi: Activation, low: Tensor, high: Tensor) -> Tensor:
@@ -141,6 +142,7 @@ def _sides(phi: Activation, kinks: list[float]) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=64)
+@constant
 def jumps(phi: Activation) -> bool:
     """Whether f itself jumps at a kink by more than 1e-5 of its size there (torch's softplus does by less)."""
     if not phi.kinks:
@@ -150,6 +152,7 @@ def jumps(phi: Activation) -> bool:
 
 
 @lru_cache(maxsize=64)
+@constant
 def has_strong_kinks(phi: Activation) -> bool:
     """Whether f, f' or f'' jumps at a declared kink other than zero by more than 1e-8 of its size there.
 

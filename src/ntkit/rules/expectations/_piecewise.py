@@ -17,6 +17,7 @@ from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ntkit.common import constant
 from ntkit.errors import InputError
 from ntkit.program import Activation
 
@@ -57,6 +58,7 @@ class Pieces:
 
 
 @lru_cache(maxsize=64)
+@constant
 def pieces(phi: Activation) -> Pieces | None:
     """Find the pieces of ``phi.function``; None unless they are polynomials of degree at most 3."""
     kinks = sorted(set(phi.kinks))

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ntkit.common import all_finite
+from ntkit.common import all_finite, as_constant, constant, without_derivatives
 from ntkit.errors import InputError
 from ntkit.program import Activation
 
@@ -58,8 +58,9 @@ def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
     """
     if phi.function is None:
         raise InputError(f"Activation {phi} has no closed form and no function. Pass Activation(name, function=...).")
-    with torch.inference_mode(False), torch.enable_grad():
-        z = z.detach().clone().requires_grad_()
+    z = as_constant(z)
+    with without_derivatives(), torch.enable_grad():
+        z = z.clone().requires_grad_()
         y: Any = phi.function(z)  # a user's function: nothing about its result is certain yet
         if not isinstance(y, Tensor) or y.shape != z.shape or y.dtype != z.dtype:
             got = f"{tuple(y.shape)}, {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
@@ -101,6 +102,7 @@ def moments(phi: Activation, s: Tensor, step: tuple[float, float] = STEP) -> Ten
 
 
 @lru_cache(maxsize=4)
+@constant
 def _plane(step: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
     """Nodes of a sector of any opening: radius, fraction of the angle, and weight for an opening of 1, shape (2, n) each.
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ntkit.common import all_finite
+from ntkit.common import all_finite, constant
 from ntkit.errors import InputError
 from ntkit.program import Activation
 
@@ -76,38 +76,38 @@ def _deviations(cell: int, position: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=256)
+@constant
 def _mean_table(phi: Activation, cell: int) -> tuple[Tensor, float]:
     """Chebyshev coefficients of E f(u) in log q on a cell, shape (_LARGEST_ORDER,), and their estimated error."""
-    with torch.inference_mode(False), torch.no_grad():
-        table = _transform(_LARGEST_ORDER) @ moments(phi, _deviations(cell, _nodes(_LARGEST_ORDER)))[0]
-        position = torch.tensor(_CHECK_POSITIONS, dtype=torch.float64, device="cpu")
-        exact = moments(phi, _deviations(cell, position), _FINE)
-        error = (_chebyshev(position, _LARGEST_ORDER) @ table - exact[0]).abs() / exact[2].sqrt().clamp_min(1e-300)
-        return table, float(error.max())
+    table = _transform(_LARGEST_ORDER) @ moments(phi, _deviations(cell, _nodes(_LARGEST_ORDER)))[0]
+    position = torch.tensor(_CHECK_POSITIONS, dtype=torch.float64, device="cpu")
+    exact = moments(phi, _deviations(cell, position), _FINE)
+    error = (_chebyshev(position, _LARGEST_ORDER) @ table - exact[0]).abs() / exact[2].sqrt().clamp_min(1e-300)
+    return table, float(error.max())
 
 
 @lru_cache(maxsize=256)
+@constant
 def _accurate(phi: Activation, cell1: int, cell2: int) -> Table | None:
     """Find or build the table of a pair of cells, the first not above the second; None if it would be inaccurate."""
     if (stored := load_table(phi, cell1, cell2)) is not None:
         return stored
-    with torch.inference_mode(False), torch.no_grad():
-        if _rule_error(phi, cell1, cell2) > TOLERANCE:
-            return None
-        for order in (_ORDER, _LARGEST_ORDER):
-            table = _build(phi, cell1, cell2, order)
-            if _error(phi, cell1, cell2, table) <= TOLERANCE:
-                store_table(phi, cell1, cell2, table)
-                return table
+    if _rule_error(phi, cell1, cell2) > TOLERANCE:
+        return None
+    for order in (_ORDER, _LARGEST_ORDER):
+        table = _build(phi, cell1, cell2, order)
+        if _error(phi, cell1, cell2, table) <= TOLERANCE:
+            store_table(phi, cell1, cell2, table)
+            return table
     return None
 
 
 @lru_cache(maxsize=64)
+@constant
 def _inaccurate(phi: Activation, cell1: int, cell2: int) -> tuple[Table, float]:
     """Build a table that is known to be inaccurate, and estimate its error."""
-    with torch.inference_mode(False), torch.no_grad():
-        table = _build(phi, cell1, cell2, _ORDER)
-        return table, _error(phi, cell1, cell2, table)
+    table = _build(phi, cell1, cell2, _ORDER)
+    return table, _error(phi, cell1, cell2, table)
 
 
 def _table(phi: Activation, cell1: int, cell2: int) -> Table:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "context.hpp"
@@ -85,26 +86,70 @@ Expectation<T> polynomial_expectation(const Smooth& op, T q1, T q2, T k) {
     return {value, slope};
 }
 
-// For variances q1, q2 >= 0, covariance k, and apart = sqrt(q1 q2) - k.
+// Two Gaussians. Of two deviations s1, s2 and H, `pair_of` finds them without cancellation.
 template <class T>
-Expectation<T> expectation(const Smooth& op, T q1, T q2, T k, T apart) {
+struct Gaussians {
+    T q1, q2, k;  // variances and covariance
+    T apart;      // s1 s2 - k
+    T nearer;     // s1 s2 - |k|, and zero where it is rounding
+    T spread;     // (s1 - s2)^2 / 2
+};
+
+// For two inputs that differ by a factor alone, `nearer` is zero, but rounding turns it into a small number, which large variances
+// make large. H of the data is rounded like s and s'; H that an activation has computed (`rounded`), like q.
+template <class T>
+Gaussians<T> pair_of(T s1, T s2, T h, bool rounded) {
+    constexpr T noise = 4 * std::numeric_limits<T>::epsilon();
+    const T difference = s1 - s2, sum = s1 + s2, product = s1 * s2;
+    const T apart = std::max(h - difference * difference / 2, T(0)), k = product - apart;
+    const T blur = noise * sum * (rounded || k < 0 ? sum : std::abs(difference)), nearer = k < 0 ? product + k : apart;
+    return {s1 * s1, s2 * s2, k, apart, nearer > blur ? nearer : T(0), difference * difference / 2};
+}
+
+// t - atan(t) for 0 <= t < 1/4, where the difference would cancel.
+template <class T>
+T beyond_arc(T t) {
+    const T square = t * t;
+    T sum = 0;
+    for (int n = 14; n >= 0; --n) sum = T(1) / (2 * n + 3) - square * sum;
+    return t * square * sum;
+}
+
+// z Phi(z). With A = 1 + q1, B = 1 + q2, det = q1 q2 - k^2 and D = AB - k^2 = 1 + q1 + q2 + det,
+//
+//     2 pi E  = 2 pi k P + (q1 q2 sqrt(D) + k^2 / sqrt(D)) / (AB),    2 pi P = atan2(sqrt(D), -k),
+//     2 pi E' = 2 pi P + k / sqrt(D) ((1 + q1 + q2)(1 + 2 / D) + (q1 q2 + det) / D) / (AB),
+//
+// where all terms are positive for k >= 0. For k < 0 the first two of E cancel where t = sqrt(D) / |k| is small; then
+//
+//     2 pi E = |k| (t - atan(t)) + (k^2 - (1 + q1 + q2) D) / (AB sqrt(D)).
+template <class T>
+Expectation<T> gelu_expectation(const Gaussians<T>& z) {
+    constexpr T two_pi = 2 * std::numbers::pi_v<T>;
+    const T size = std::abs(z.k), det = z.nearer * (2 * size + z.nearer), q = z.q1 * z.q2;
+    const T ab = (T(1) + z.q1) * (T(1) + z.q2), sums = T(1) + z.q1 + z.q2, d = sums + det, root = std::sqrt(d);
+    const T both = std::atan2(root, -z.k), squares = z.k * z.k / ab;
+    const T value = z.k < 0 && 4 * root < size ? size * beyond_arc(root / size) + (squares - sums / ab * d) / root
+                                               : z.k * both + (q / ab * root + squares / root);
+    const T bracket = sums / ab * (T(1) + 2 / d) + (q / ab + det / ab) / d;
+    return {value / two_pi, (both + z.k / root * bracket) / two_pi};
+}
+
+template <class T>
+Expectation<T> expectation(const Smooth& op, const Gaussians<T>& z) {
     constexpr T pi = std::numbers::pi_v<T>;
+    const auto [q1, q2, k, apart, nearer, spread] = z;
     const T determinant = apart * (T(2) * k + apart);  // q1 q2 - k^2
     switch (op.function) {
         case Function::erf: {
             const T root = std::sqrt(T(1) + 2 * q1 + 2 * q2 + 4 * determinant);
             return {T(2) / pi * std::atan2(2 * k, root), T(4) / pi / root};
         }
-        case Function::gelu: {
-            const T ab = (T(1) + q1) * (T(1) + q2), q = q1 * q2;
-            const T root = std::sqrt(T(1) + q1 + q2 + determinant);
-            const T ratio = (T(1) - q) / ab, n = q + k * k * ratio;
-            const T both = T(0.25) + std::atan2(k, root) / (2 * pi);
-            return {k * both + n / (2 * pi * root), both + k / (2 * pi * root) * (T(1) + 2 * ratio + n / (root * root))};
-        }
+        case Function::gelu: return gelu_expectation(z);
         case Function::sine:
         case Function::cosine: {
-            const T size = std::abs(k), largest = std::exp(size - (q1 + q2) / 2) / 2;
+            // exp(|k| - (q1 + q2) / 2) without the cancellation of the exponent
+            const T size = std::abs(k), largest = std::exp(-(spread + nearer)) / 2;
             const T odd = std::copysign(largest, k) * -std::expm1(-2 * size), even = largest * (T(1) + std::exp(-2 * size));
             return op.function == Function::sine ? Expectation<T>{odd, even} : Expectation<T>{even, odd};
         }
@@ -134,15 +179,8 @@ void smooth(const Context<T, Self>& context, const Smooth& op, const Instruction
             Lanes value{}, slope{};
             const auto equal = (in.k[p] == T(0)) & (s1 == s2);  // H stays zero to the bit
             for (int lane = 0; lane < kLanes<T>; ++lane) {
-                Expectation<T> e;
-                if (own) {
-                    const T q = std::max(in.k[p][lane], T(0));
-                    e = expectation(op, q, q, q, T(0));
-                } else {
-                    const T difference = s1[lane] - s2[lane];
-                    const T apart = std::max(in.k[p][lane] - difference * difference / 2, T(0));
-                    e = expectation(op, s1[lane] * s1[lane], s2[lane] * s2[lane], s1[lane] * s2[lane] - apart, apart);
-                }
+                const T q = std::max(in.k[p][lane], T(0));
+                const auto e = expectation(op, own ? Gaussians<T>{q, q, q, 0, 0, 0} : pair_of(s1[lane], s2[lane], in.k[p][lane], op.rounded));
                 value.set(lane, e.value);
                 slope.set(lane, e.slope);
             }

@@ -1,0 +1,196 @@
+"""The kernel between pixels of an encoder-decoder, expanded from a small torus to images of any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ntkit.common import check_module
+from ntkit.errors import InputError
+from ntkit.kernels import infinite_width
+
+from ._encoder_decoder import Upsampling, encoder_decoder
+
+__all__ = ["InpaintingKernel"]
+
+_SAME = 1e-13
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class InpaintingKernel:
+    r"""The kernel between pixels of an image that a network makes of stationary noise, for images of any size.
+
+    With circular padding and a stationary prior, the position-resolved tangent kernel :math:`K[(i, j), (i', j')]` of a network
+    that halves s times depends only on :math:`(i \bmod 2^s, j \bmod 2^s, i' - i, j' - j)`, and is one constant once
+    :math:`|i' - i|` or :math:`|j' - j|` reaches :math:`2^s` (nearest up-sampling) or :math:`3 (2^s - 1) + 1` (bilinear). So the
+    kernel of a small torus, of side :math:`2^{s+1}` or :math:`6 \cdot 2^s`, is that of every image (Radhakrishnan et al. 2021;
+    Golikov et al. 2022, section 6.1.3), and between the pixels of an image it is a constant plus a sparse matrix.
+
+    Parameters
+    ----------
+    module : nn.Module, optional
+        A network from images (n, channels, H, W) to (n, 1, H, W). Whether its kernel has this structure is checked on the torus,
+        and up to three levels on one of twice the side. Default None: :func:`encoder_decoder`.
+    levels : int
+        s, also of a module of your own. Default 3.
+    upsampling : {"nearest", "bilinear"}
+        Also of a module of your own, for it sets the reach. Default ``"nearest"``.
+    same, other : float
+        The prior: variance of a pixel and covariance of two. Default 1/300 and 1/400: noise that is uniform on [0, 0.1].
+
+    Attributes
+    ----------
+    period
+        :math:`2^s`.
+    reach
+        From which distance on the kernel is constant.
+    constant
+        That constant.
+    table
+        K at residues a, b and offsets, shape (period, period, 2 reach - 1, 2 reach - 1); the offset zero is in the middle.
+
+    Examples
+    --------
+    >>> kernel = InpaintingKernel(levels=1)
+    >>> kernel.period, kernel.reach, kernel.table.shape
+    (2, 2, torch.Size([2, 2, 3, 3]))
+    """
+
+    levels: int
+    upsampling: Upsampling
+    period: int
+    reach: int
+    constant: float
+    table: Tensor
+
+    def __init__(
+        self,
+        module: nn.Module | None = None,
+        levels: int = 3,
+        upsampling: Upsampling = "nearest",
+        *,
+        same: float = 1 / 300,
+        other: float = 1 / 400,
+    ) -> None:
+        network = encoder_decoder(levels, upsampling) if module is None else module
+        check_module(network)
+        period = 2**levels
+        reach, side = (period, 2 * period) if upsampling == "nearest" else (3 * (period - 1) + 1, 6 * period)
+
+        def torus(length: int) -> Tensor:
+            channels = _channels(network)
+            limit = infinite_width(network).with_prior("stationary", (channels, length, length), same=same, other=other)
+            found = limit.ntk.positions().detach().double()
+            if tuple(found.shape) != (length,) * 4:
+                raise InputError(
+                    f"the module must take images to images of the same size. For {length} x {length} pixels its kernel has the "
+                    f"shape {tuple(found.shape)}."
+                )
+            return found
+
+        kernel = torus(side)
+        table, constant = _read_table(kernel, period, reach)
+        if not _constant_beyond(kernel, period, reach, constant):
+            raise InputError(
+                f"with levels={levels} and upsampling={upsampling!r} the kernel of this network is "
+                "not one constant between distant pixels, so it has no expansion: an activation follows where pixels have "
+                "different variances. Take nearest up-sampling, or at most two levels of bilinear."
+            )
+        values = {
+            "levels": levels,
+            "upsampling": upsampling,
+            "period": period,
+            "reach": reach,
+            "constant": constant,
+            "table": table,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if module is not None:
+            tori = [kernel] if levels > 3 or side > 32 else [kernel, torus(2 * side)]
+            if any(not self._explains(one) for one in tori):
+                raise InputError(
+                    f"the kernel of this module has no expansion with levels={levels} and upsampling={upsampling!r}: circular "
+                    "padding throughout, selections of every second pixel and as many up-samplings by two are needed. Pass the "
+                    "levels of the module, or a prior of data, whose kernel is computed pixel by pixel."
+                )
+
+    def dense(self, height: int, width: int) -> Tensor:
+        """Give the kernel of a torus of these sides, shape (height, width, height, width); the sides are multiples of period."""
+        everywhere = np.arange(height * width)
+        constant, sparse = self.constant, self.sparse(height, width, everywhere, everywhere)
+        return torch.from_numpy(sparse.toarray() + constant).view(height, width, height, width)
+
+    def sparse(
+        self, height: int, width: int, rows: NDArray[np.int64], columns: NDArray[np.int64]
+    ) -> scipy.sparse.csr_array:
+        """Give the kernel minus its constant between pixels of a torus, by their flat numbers: a sparse matrix.
+
+        Parameters
+        ----------
+        height, width
+            Sides of the torus, multiples of ``period`` and at least those of the torus that the table was read from.
+        rows, columns
+            Shape (m,) and (n,); the result has shape (m, n).
+        """
+        least = 2 * self.reach - 1
+        if height % self.period or width % self.period or min(height, width) < least:
+            raise InputError(
+                f"the sides of the torus must be multiples of {self.period} and at least {least}. Got {height} x {width}."
+            )
+        flat = np.full(height * width, -1, np.int64)
+        flat[columns] = np.arange(len(columns))
+        number = flat.reshape(height, width)
+        i, j = np.divmod(rows, width)
+        differences = (self.table - self.constant).numpy()
+        middle = self.reach - 1
+        parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = []
+        for di in range(-middle, middle + 1):
+            for dj in range(-middle, middle + 1):
+                values = differences[i % self.period, j % self.period, di + middle, dj + middle]
+                other = number[(i + di) % height, (j + dj) % width]
+                kept = np.flatnonzero((other >= 0) & (np.abs(values) > _SAME * self.constant))
+                parts.append((kept, other[kept], values[kept]))
+        where, other, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return scipy.sparse.csr_array((values, (where, other)), shape=(len(rows), len(columns)))
+
+    def _explains(self, kernel: Tensor) -> bool:
+        side = len(kernel)
+        return torch.allclose(self.dense(side, side), kernel, rtol=1e-11, atol=0)
+
+
+def _channels(module: nn.Module) -> int:
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            return layer.in_channels
+    raise InputError("the module must have a Conv2d layer that reads the image. Found none.")
+
+
+def _constant_beyond(kernel: Tensor, period: int, reach: int, constant: float) -> bool:
+    """Tell whether the kernel of every residue is the constant at offsets of at least ``reach``, or longer than the torus has."""
+    side = len(kernel)
+    offsets = torch.arange(side)
+    far = torch.minimum(offsets, side - offsets) >= reach
+    outside = far[:, None] | far
+    for i in range(period):
+        for j in range(period):
+            values = kernel[i, j].roll((-i, -j), (0, 1))[outside]
+            if bool(((values - constant).abs() > 1e-11 * abs(constant)).any()):
+                return False
+    return True
+
+
+def _read_table(kernel: Tensor, period: int, reach: int) -> tuple[Tensor, float]:
+    side = len(kernel)
+    offsets = torch.arange(1 - reach, reach)
+    rows = torch.arange(period)
+    where = (rows[:, None] + offsets) % side  # (period, 2 reach - 1)
+    table = kernel[
+        rows[:, None, None, None], rows[None, :, None, None], where[:, None, :, None], where[None, :, None, :]
+    ]
+    return table.contiguous(), float(kernel[0, 0, side // 2, side // 2])

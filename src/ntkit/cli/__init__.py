@@ -1,0 +1,20 @@
+"""The command line: ``ntkit fit``, ``predict``, ``evaluate``, ``explain``, ``doctor``, ``gram``, ``solve``, ``run`` and more."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the program ``ntkit``: results on the standard output, everything else on the standard error stream.
+
+    The exit status is 0, 1 where ``ntkit doctor`` finds a module without a limit, 2 for a request that cannot be carried
+    out, 130 where it was stopped.
+    """
+    try:
+        from ._app import app
+    except ImportError as error:
+        sys.exit(f"ntkit: the command line needs typer and pandas: pip install 'ntkit[cli]' ({error})")
+    app(prog_name="ntkit")

@@ -1,0 +1,70 @@
+"""``ntkit fetch``: image sets as the files that experiments take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ntkit.datasets import (
+    ImageSet,
+    load_celeba,
+    load_cifar10,
+    load_fashion_mnist,
+    load_mnist,
+    load_stl10,
+    load_svhn,
+)
+from ntkit.errors import InputError
+
+from ._console import Json, check_out, emit, examples
+
+__all__ = ["add_to", "fetch"]
+
+_LOADERS: dict[str, Callable[[Path | None], ImageSet]] = {
+    "cifar10": load_cifar10,
+    "svhn": load_svhn,
+    "stl10": load_stl10,
+    "mnist": load_mnist,
+    "fashion_mnist": load_fashion_mnist,
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=examples("ntkit fetch cifar10 --out cifar.npz", "ntkit fetch celeba --folder celeba/ --out faces.npz")
+    )(fetch)
+
+
+def fetch(
+    name: Annotated[
+        Literal["cifar10", "svhn", "stl10", "mnist", "fashion_mnist", "celeba"], typer.Argument(help="The data set.")
+    ],
+    out: Annotated[Path, typer.Option(help="The .npz file to write, for ntkit run NAME --data.")],
+    folder: Annotated[Path | None, typer.Option(help="Where its files are already; default: download them.")] = None,
+    attribute: Annotated[str, typer.Option(help="Of CelebA: what to tell apart.")] = "Eyeglasses",
+    json: Json = False,
+) -> None:
+    """Fetch an image set for ntkit run --data.
+
+    Original files are downloaded once to pooch's cache and checked by sha256, or read from --folder. CelebA's licence allows
+    no download by a program: it needs --folder.
+    """
+    if out.suffix != ".npz":
+        raise InputError(f"--out must end in .npz. Got {out}.")
+    check_out(out)
+    if name == "celeba":
+        if folder is None:
+            raise InputError(
+                "celeba needs --folder with img_align_celeba/ and list_attr_celeba.txt, from its authors' page."
+            )
+        images = load_celeba(folder, attribute)
+    else:
+        images = _LOADERS[name](folder)
+    images.save(out)
+    train, test = len(images.y_train), len(images.y_test)
+    result = {"file": str(out), "train": train, "test": test, "classes": list(images.classes)}
+    emit(result, json, f"{out}: {train:,} training and {test:,} test images, {len(images.classes)} classes")

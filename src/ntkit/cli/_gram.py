@@ -1,0 +1,97 @@
+"""``ntkit gram``: a kernel matrix in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ntkit.errors import InputError, MissingDependencyError
+from ntkit.gram import gram as compute_gram
+from ntkit.kernels import infinite_width
+
+from ._console import BStd, Json, Kernel, Shape, WStd, emit, examples, gram_progress, read_shape
+from ._data import Data, DType, read_inputs
+from ._modules import Module, read_module
+
+__all__ = ["add_to", "gram"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=examples(
+            "ntkit gram net.toml images.npy --shape 3,32,32 --out k.zarr",
+            "ntkit gram net.toml images.npy --out k.zarr --scheduler tcp://10.0.0.1:8786",
+        )
+    )(gram)
+
+
+def gram(
+    module: Module,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Where to store the matrix: name.npy or name.zarr.")],
+    other: Annotated[Path | None, typer.Option(help="The points of the columns; default those of the rows.")] = None,
+    drop: Annotated[str | None, typer.Option(help="A column that is no input.")] = None,
+    shape: Shape = None,
+    kernel: Kernel = "ntk",
+    w_std: WStd = 2**0.5,
+    b_std: BStd = 0.0,
+    dtype: Annotated[DType, typer.Option(help="Of the entries.")] = "float64",
+    tile: Annotated[int | None, typer.Option(min=1, help="Rows and columns of a tile.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="A Dask cluster, tcp://host:port, or local.")] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Begin anew instead of resuming.")] = False,
+    json: Json = False,
+) -> None:
+    """Compute and store the kernel matrix of a network.
+
+    Tile by tile; the same command resumes a computation that was stopped.
+    """
+    of_one = read_shape(shape)
+    limit = infinite_width(read_module(module), w_std=w_std, b_std=b_std)
+    x1 = read_inputs(data, of_one, dtype, without=drop)
+    x2 = None if other is None else read_inputs(other, of_one, dtype, without=drop)
+    with gram_progress() as progress, connected(scheduler) as client:
+        stored = compute_gram(
+            limit.ntk if kernel == "ntk" else limit.nngp,
+            x1,
+            x2,
+            out=out,
+            tile=tile,
+            client=client,
+            resume=not restart,
+            progress=progress,
+        )
+    rows, columns = (int(size) for size in stored.shape)
+    emit(
+        {"gram": str(out), "shape": [rows, columns], "kernel": kernel, "dtype": dtype},
+        json,
+        f"{out}: {rows} x {columns}",
+    )
+
+
+@contextmanager
+def connected(scheduler: str | None) -> Iterator[Any]:
+    """Connect to a Dask cluster; None and ``"local"`` stay what they are.
+
+    Raises
+    ------
+    InputError
+        If nothing answers there.
+    """
+    if scheduler in (None, "local"):
+        yield scheduler
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise MissingDependencyError("--scheduler needs Dask: pip install 'ntkit[scale]'") from error
+    try:
+        client = Client(scheduler, timeout=10)
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"--scheduler must be a running Dask scheduler such as tcp://host:8786: {error}") from error
+    with client:
+        yield client

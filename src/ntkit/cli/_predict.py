@@ -1,0 +1,92 @@
+"""``ntkit predict``: a model file and a table to predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import typer
+from sklearn.pipeline import Pipeline
+
+from ntkit.errors import InputError
+from ntkit.estimators.saved import read_model
+from ntkit.gram import write_atomically
+
+from ._console import Json, check_out, examples, note
+from ._data import Data, read_table
+from ._modules import read_module
+
+__all__ = ["add_to", "predict"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=examples(
+            "ntkit predict houses.ntkit new.csv",
+            "ntkit predict houses.ntkit new.csv --std --out predictions.csv",
+        )
+    )(predict)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that ntkit fit wrote.")],
+    data: Data,
+    out: Annotated[Path | None, typer.Option(help="A CSV file to write; default the standard output.")] = None,
+    std: Annotated[bool, typer.Option("--std", help="Standard deviations too, for a regression.")] = False,
+    module: Annotated[str | None, typer.Option(help="The network, where the file does not hold it.")] = None,
+    json: Json = False,
+) -> None:
+    """Predict the rows of a table with a fitted model.
+
+    Gives the value of each row, or its class with the probability of every class. Loading a model file executes nothing in it.
+    """
+    if out is not None:
+        check_out(out)
+    saved = read_model(model, module=None if module is None else read_module(module))
+    kinds: dict[str, str] = saved.notes.get("columns", {})
+    table = _columns(read_table(data, [name for name, kind in kinds.items() if kind == "category"]), kinds, data)
+    features: Any = table if isinstance(saved.estimator, Pipeline) else table.to_numpy(np.float64)
+    result = _predictions(saved.estimator, features, saved.notes.get("task") == "classification", std)
+    if json:
+        text = result.to_json(orient="records", double_precision=15) + "\n"
+    else:
+        text = result.to_csv(index=False, lineterminator="\n")
+    if out is None:
+        print(text, end="")
+    else:
+        write_atomically(out, text.encode())
+        note(f"{out}: {len(result):,} predictions")
+
+
+def _predictions(estimator: Any, features: Any, classes: bool, std: bool) -> pd.DataFrame:
+    if not classes:
+        if std:
+            mean, deviation = estimator.predict(features, return_std=True)
+            return pd.DataFrame({"prediction": mean, "std": deviation})
+        return pd.DataFrame({"prediction": estimator.predict(features)})
+    if std:
+        raise InputError("--std is for a regression. The model is a classification, whose probabilities are given.")
+    probabilities = estimator.predict_proba(features)
+    shown = {f"probability of {name}": probabilities[:, number] for number, name in enumerate(estimator.classes_)}
+    return pd.DataFrame({"prediction": estimator.predict(features), **shown})
+
+
+def _columns(table: pd.DataFrame, kinds: dict[str, str], path: Path) -> pd.DataFrame:
+    """Give the columns of the model in its order, or say what is missing or of another kind."""
+    missing = [name for name in kinds if name not in table.columns]
+    if missing:
+        raise InputError(f"{path} lacks {', '.join(map(repr, missing))}, which the model was fitted with.")
+    chosen = table[list(kinds)].copy()
+    for name, kind in kinds.items():
+        if kind == "number" and not pd.api.types.is_numeric_dtype(chosen[name].dtype):
+            try:
+                chosen[name] = chosen[name].astype("float64")
+            except (ValueError, TypeError):
+                shown = next((one for one in chosen[name] if isinstance(one, str)), None)
+                raise InputError(
+                    f"the column {name!r} of {path} must hold numbers, as it did at the fit. Got {shown!r}."
+                ) from None
+    return chosen

@@ -1,0 +1,141 @@
+"""Tables as features and a target: which task it is, which columns count, and what no model can be fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ntkit.errors import InputError
+
+from ._data import column, read_table
+
+__all__ = ["Problem", "Task", "read_problem"]
+
+_MOST_CLASSES = 20
+
+
+class Task(StrEnum):
+    """What the target is."""
+
+    AUTO = "auto"
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A table made ready for a fit.
+
+    Attributes
+    ----------
+    features
+        The columns in use, n rows.
+    target
+        Shape (n,): labels, or numbers as float64.
+    task
+        Classification or regression.
+    left_out
+        Columns with one value alone, which say nothing.
+    """
+
+    features: pd.DataFrame
+    target: NDArray[Any]
+    task: Task
+    left_out: tuple[str, ...]
+
+
+def read_problem(
+    path: Path, target: str, task: Task = Task.AUTO, drop: Sequence[str] = (), keep_constant: bool = False
+) -> Problem:
+    """Read a table and its target.
+
+    Parameters
+    ----------
+    path
+        The file.
+    target
+        The name of the target's column.
+    task
+        What the target is. ``AUTO``: numbers are regression, unless they are whole and at most 20 different ones.
+    drop
+        Columns to leave out.
+    keep_constant
+        Keep columns with one value alone: the columns are the entries of one input.
+
+    Raises
+    ------
+    InputError
+        If the target is not there or has gaps, a class has one row, or no column tells rows apart.
+    """
+    table = read_table(path)
+    values = column(table, target, path)
+    unknown = [name for name in drop if name not in table.columns]
+    if unknown:
+        raise InputError(f"{path} has no column {unknown[0]!r} to leave out.")
+    features = table.drop(columns=[target, *drop])
+    constant = tuple(name for name in features.columns if features[name].nunique(dropna=False) < 2)
+    if len(constant) == len(features.columns):
+        raise InputError(f"{path} has no column besides the target {target!r} that differs between rows.")
+    constant = () if keep_constant else constant
+    features = features.drop(columns=list(constant))
+    infinite = [
+        name for name in features.columns if _is_number(features[name]) and np.isinf(_floats(features[name])).any()
+    ]
+    if infinite:
+        raise InputError(f"the column {infinite[0]!r} of {path} has infinite values: replace them.")
+    chosen = _task(values) if task is Task.AUTO else task
+    labels = _labels(values, target) if chosen is Task.CLASSIFICATION else _numbers(values, target)
+    return Problem(features, labels, chosen, constant)
+
+
+def _is_number(values: pd.Series) -> bool:
+    return bool(pd.api.types.is_numeric_dtype(values.dtype))
+
+
+def _floats(values: pd.Series) -> NDArray[Any]:
+    return np.asarray(values.to_numpy(np.float64, na_value=np.nan))
+
+
+def _task(values: pd.Series) -> Task:
+    if not _is_number(values) or pd.api.types.is_bool_dtype(values.dtype):
+        return Task.CLASSIFICATION
+    numbers = _floats(values)
+    whole = bool((numbers == np.round(numbers)).all())
+    return Task.CLASSIFICATION if whole and len(np.unique(numbers)) <= _MOST_CLASSES else Task.REGRESSION
+
+
+def _labels(values: pd.Series, name: str) -> NDArray[Any]:
+    # Strings of pandas and objects become arrays of text; numbers stay what they are.
+    labels = values.to_numpy() if _is_number(values) else values.astype(str).to_numpy(dtype=str)
+    classes, counts = np.unique(labels, return_counts=True)
+    if len(classes) < 2:
+        raise InputError(f"the target {name!r} has one class, {classes[0]!s}: two are needed.")
+    if len(classes) > max(_MOST_CLASSES, len(labels) // 2):
+        raise InputError(
+            f"the target {name!r} has {len(classes)} classes in {len(labels)} rows. Is it --task regression?"
+        )
+    single = classes[counts == 1]
+    if len(single):
+        raise InputError(
+            f"the class {single[0]!s} of the target {name!r} has one row, and a class needs two: remove it or merge it."
+        )
+    return np.asarray(labels)
+
+
+def _numbers(values: pd.Series, name: str) -> NDArray[Any]:
+    try:
+        numbers = np.asarray(pd.to_numeric(values).to_numpy(np.float64))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the target {name!r} must be numbers for a regression: {error}") from error
+    if not np.isfinite(numbers).all():
+        raise InputError(f"the target {name!r} must be finite.")
+    if len(numbers) < 2 or numbers.min() == numbers.max():
+        raise InputError(f"the target {name!r} must have two different values at least.")
+    return numbers

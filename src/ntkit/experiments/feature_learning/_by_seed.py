@@ -1,0 +1,111 @@
+"""What the experiments of feature learning share: one cell for each seed, and claims and figures from all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+from ntkit.plots import Picture, Section
+
+from ..skeleton import Claim, Comparison, Experiment, Report, Results, Run, Size, share_nothing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Seed", "by_seed", "mean_and_spread"]
+
+
+class _Seeded(Protocol):
+    @property
+    def seeds(self) -> int: ...
+
+
+S = TypeVar("S", bound=_Seeded)
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A cell: one draw of the data and the weights.
+
+    Attributes
+    ----------
+    seed
+        Decides it.
+    """
+
+    seed: int
+
+
+def by_seed(
+    name: str,
+    title: str,
+    reproduces: str,
+    introduction: str | None,
+    sizes: Callable[[Size, bool], S],
+    measure: Callable[[Run[S], Seed], R],
+    claims: Callable[[S, list[R]], list[Claim]],
+    draw: Callable[[S, list[R]], dict[str, Figure]],
+    comparisons: Callable[[S, list[R]], list[Comparison]] | None = None,
+    **others: Any,
+) -> Experiment[S, Seed, Run[S], R]:
+    """Give an experiment that measures the same thing for ``settings.seeds`` seeds.
+
+    Parameters
+    ----------
+    name, title, reproduces, sizes, others
+        As in :class:`~ntkit.experiments.skeleton.Experiment`.
+    introduction
+        Opens the report.
+    measure
+        Computes the record of one seed.
+    claims, comparisons
+        Compare the records with the paper: in words, and number by number. Only the default settings get a verdict.
+    draw
+        Gives the figures by name.
+    """
+
+    def report(results: Results[S, Seed, R]) -> Report:
+        settings, records = results.settings, list(results.values.values())
+        figures = [
+            Picture(figure, _caption(which), f"{_caption(which)}, of this run: {title}")
+            for which, figure in draw(settings, records).items()
+        ]
+        numbers = [] if comparisons is None else comparisons(settings, records)
+        said = claims(settings, records)
+        if not _are_default(settings, sizes("default", results.from_file)):
+            # Thresholds and the paper's numbers are those of its sizes.
+            numbers = [replace(one, comparable=False) for one in numbers]
+            said = [replace(one, holds=None) for one in said]
+        text = " ".join((introduction or "").split())
+        return Report(title.rstrip("."), text, [Section("Figures", figures)], numbers, said)
+
+    return Experiment(
+        name, title, reproduces, sizes, _cells, share_nothing, measure, report, selects=("seeds",), **others
+    )
+
+
+def _are_default(settings: Any, default: Any) -> bool:
+    return bool(replace(settings, seeds=0) == replace(default, seeds=0))
+
+
+def _cells(run: Run[Any]) -> list[Seed]:
+    return [Seed(run.seed + number) for number in range(run.settings.seeds)]
+
+
+def _caption(name: str) -> str:
+    """Give ``"Figure 4"`` for ``"figure4"``."""
+    number = name.removeprefix("figures").removeprefix("figure").replace("and", " and ").replace("-", ", ")
+    return f"Figure {number} of the paper"
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    """Give mean and standard deviation over seeds as text."""
+    numbers = np.asarray([value for value in values if not math.isnan(value)], dtype=np.float64)
+    if not len(numbers):
+        return "nan"
+    return f"{numbers.mean():.3f} ± {numbers.std():.3f}"

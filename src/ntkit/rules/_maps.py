@@ -1,0 +1,43 @@
+"""Linear maps of positions with a matrix that each input brings."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ntkit.program import DataMap, Keep, Keeps
+
+from ._covariance import Covariance, Ends, Moments
+
+__all__ = ["data_map", "data_map_values"]
+
+
+def data_map(op: DataMap, x: Covariance, keeps: Keeps, ends: Ends) -> Covariance:
+    """Apply x'[q] = sum_p A(x)[q, p] x[p] along one axis: K' = A(x) K A(x')^T, Theta' likewise.
+
+    This is the aggregation of a graph network (Du et al. 2019, Graph neural tangent kernel) for any real matrix.
+    """
+    first, second = x.dims(op.axis)
+    matrices = [_matrices(op, side) for side in (ends.first, ends.second)]
+    pairs = "ac" if ends.pair_dims == 2 else "aa"
+    same = keeps[op.axis] is Keep.SAME
+    output = pairs[: ends.pair_dims] + "...q" + ("" if same else "r")
+    equation = f"{pairs[: ends.pair_dims]}...ij,{pairs[0]}qi,{pairs[1]}{'q' if same else 'r'}j->{output}"
+
+    def apply(k: Tensor) -> Tensor:
+        moved = torch.einsum(equation, k.movedim((first, second), (-2, -1)), *matrices)
+        return moved.movedim(-1, first) if same else moved.movedim((-2, -1), (first, second))
+
+    return x.map(apply, keeps)
+
+
+def data_map_values(op: DataMap, values: Tensor, moments: Moments) -> Tensor:
+    """Apply the maps to values of shape (n, *positions)."""
+    dim = op.axis + 1
+    return torch.einsum("a...i,aqi->a...q", values.movedim(dim, -1), _matrices(op, moments)).movedim(-1, dim)
+
+
+def _matrices(op: DataMap, moments: Moments) -> Tensor:
+    """Give A(x) of each input, shape (n, Q, P)."""
+    matrices = moments.data[op.prefix, 0]
+    return matrices.mT if op.transposed else matrices

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import ntkit
+
+COMMANDS = [
+    "fit", "predict", "evaluate", "explain", "doctor", "gram", "solve", "posterior", "attribute", "list", "run", "report",
+    "fetch",
+]  # fmt: skip
+
+
+def test_the_help_names_every_command(program):
+    text = program("--help")
+    for name in COMMANDS:
+        assert f"\n  {name} " in text
+    assert "..." not in text.split("Commands:")[1], "a short help is cut off"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("list", "run")])
+def test_every_command_has_help_with_an_example(name, program):
+    assert f"Examples:\n    ntkit {name} " in program(name, "--help")
+
+
+def test_version(program):
+    assert program("--version") == f"ntkit {ntkit.__version__}\n"
+
+
+def test_unknown_commands_and_options(program):
+    program("fitt", status=2)
+    program("fit", "a.csv", status=2)
+    assert "--target" in program.err
+
+
+def test_completion_and_module_form():
+    words = {"_NTKIT_COMPLETE": "complete_bash", "COMP_WORDS": "ntkit ex", "COMP_CWORD": "1"}
+    made = subprocess.run([sys.executable, "-m", "ntkit.cli"], env=words, capture_output=True, text=True, check=False)
+    assert made.stdout.split() == ["explain"], made.stderr

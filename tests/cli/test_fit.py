@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_digits
+
+import ntkit
+from ntkit.estimators import NTKClassifier
+
+BAD = {
+    "no target": ("a,b\n1,2\n3,4\n5,5\n", "has no column 'y'. Its columns are a, b."),
+    "gaps in the target": ("a,y\n1,2\n3,\n5,5\n", "the target 'y' is missing in 1 of 3 rows, first in row 2"),
+    "constant columns alone": ("a,b,y\n1,x,2.5\n1,x,4\n1,x,5\n", "no column besides the target 'y' that differs"),
+    "a class with one row": ("a,y\n1,u\n2,u\n3,v\n", "the class v of the target 'y' has one row"),
+    "one class": ("a,y\n1,u\n2,u\n3,u\n", "has one class, u"),
+    "doubled names": ("a,a,y\n1,2,3\n", "has more than one column named 'a'"),
+    "a header alone": ("a,b,y\n", "has 3 columns and no rows"),
+    "nothing": ("", "is empty"),
+    "broken rows": ("a,y\n1,2\n1,2,3,4\n", "cannot read bad.csv as csv"),
+    "infinite": ("a,y\n1,1.5\ninf,2\n3,4\n", "the column 'a' of bad.csv has infinite values"),
+    "one value": ("a,y\n1,2.5\n2,2.5\n3,2.5\n", "must have two different values"),
+    "a name per row": ("a,y\n" + "\n".join(f"{n},name{n}" for n in range(50)), "50 classes in 50 rows"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
+def test_tables_that_no_model_fits(text, message, program, tmp_path: Path):
+    (tmp_path / "bad.csv").write_text(text)
+    assert message in program.fails("fit", "bad.csv", "--target", "y", "--out", "m.ntkit")
+    assert [one.name for one in tmp_path.iterdir()] == ["bad.csv"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none.csv", "--target", "price", "--out", "m"], "there is no file none.csv"),
+        (["table.csv", "--target", "price", "--out", "none/m"], "must be in a folder that exists"),
+        (["table.csv", "--target", "price", "--out", "."], "must be a file"),
+        (["table.csv", "--target", "price", "--out", "m", "--drop", "weight"], "no column 'weight' to leave out"),
+        (
+            ["table.csv", "--target", "price", "--out", "m", "--module", "no_such_package:net"],
+            "cannot import no_such_package:net",
+        ),
+        (["table.csv", "--target", "label", "--out", "m", "--task", "regression"], "must be numbers for a regression"),
+        (["table.csv", "--target", "price", "--out", "m", "--shape", "2,2"], "needs columns of numbers without gaps"),
+        (["table.csv", "--target", "price", "--out", "m", "--shape", "2,a"], "--shape must be positive whole numbers"),
+    ],
+)
+def test_requests_that_cannot_be_met(arguments, message, program, table, tmp_path: Path):
+    assert message in program.fails("fit", *arguments)
+    assert [one.name for one in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_classes_and_numbers(program, table):
+    out = program("fit", "table.csv", "--target", "label", "--drop", "price", "--out", "m.ntkit", "--json")
+    found = json.loads(out)
+    assert (found["task"], found["rows"], found["columns"]) == ("classification", 60, 4)
+    assert "2 classes: classification" in program.err
+    model = ntkit.load_model("m.ntkit")
+    assert (model.predict(pd.read_csv("table.csv")) == table["label"]).mean() > 0.9
+    program("fit", "table.csv", "--target", "price", "--drop", "label", "--out", "m.ntkit")
+    assert "price" in program.out and "holds numbers: regression" in program.err
+
+
+def test_constant_columns_are_left_out(program, table, tmp_path: Path):
+    table.assign(same=1, empty=np.nan).to_csv(tmp_path / "table.csv", index=False)
+    found = json.loads(program("fit", "table.csv", "--target", "label", "--out", "m.ntkit", "--json"))
+    assert found["left_out"] == ["same", "empty"]
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet", "zarr"])
+def test_other_files(suffix, program, points, tmp_path: Path):
+    x, y = points[["a", "b"]].to_numpy(), points["y"].to_numpy()
+    if suffix == "npz":
+        np.savez(tmp_path / "d.npz", x=x, y=y)
+    elif suffix == "parquet":
+        points.to_parquet(tmp_path / "d.parquet")
+    else:
+        import zarr
+
+        group = zarr.open_group(str(tmp_path / "d.zarr"), mode="w")
+        group["x"], group["y"] = x, y
+    program("fit", f"d.{suffix}", "--target", "y", "--out", "m.ntkit")
+    program("fit", "points.csv", "--target", "y", "--out", "csv.ntkit")
+    names = ["a", "b"] if suffix == "parquet" else ["x.0", "x.1"]
+    first, second = ntkit.load_model("m.ntkit"), ntkit.load_model("csv.ntkit")
+    np.testing.assert_allclose(
+        first.predict(pd.DataFrame(x, columns=names)), second.predict(points[["a", "b"]]), rtol=1e-9
+    )
+
+
+def test_images_and_a_network(program, tmp_path: Path):
+    digits = load_digits()
+    rows = digits.target < 3
+    rows[np.flatnonzero(rows)[60:]] = False
+    np.savez(tmp_path / "d.npz", x=digits.images[rows][:, None], y=digits.target[rows])
+    (tmp_path / "net.toml").write_text(
+        '[[layers]]\nlayer = "Conv2d"\nin_channels = 1\nout_channels = 4\nkernel_size = 3\n[[layers]]\nlayer = "ReLU"\n'
+        '[[layers]]\nlayer = "Flatten"\n[[layers]]\nlayer = "Linear"\nin_features = 144\nout_features = 1\n'
+    )
+    program("fit", "d.npz", "--target", "y", "--module", "net.toml", "--shape", "1,8,8", "--out", "m.ntkit")
+    program("predict", "m.ntkit", "d.npz", "--out", "p.csv")
+    assert (pd.read_csv("p.csv")["prediction"] == digits.target[rows]).mean() > 0.9
+
+
+def test_many_rows_take_centres(program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ntkit.cli._estimators.EXACT_ROWS", 100)
+    monkeypatch.setattr("ntkit.cli._estimators.CENTRES", 30)
+    x = np.random.default_rng(0).standard_normal((300, 2))
+    pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": x[:, 0] + x[:, 1]}).to_csv(tmp_path / "t.csv", index=False)
+    program("fit", "t.csv", "--target", "y", "--out", "m.ntkit")
+    assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == 30
+    program("fit", "t.csv", "--target", "y", "--out", "m.ntkit", "--centres", "50")
+    assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == 50
+
+
+def test_a_full_disk(program, table, tmp_path: Path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        message = program.fails("fit", "table.csv", "--target", "label", "--out", "m.ntkit")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "too large" in message
+    assert [one.name for one in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_interrupted(program, table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NTKClassifier, "fit", stop)
+    program("fit", "table.csv", "--target", "label", "--out", "m.ntkit", status=130)
+    assert "stopped" in program.err
+    assert [one.name for one in tmp_path.iterdir()] == ["table.csv"]

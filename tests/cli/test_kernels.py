@@ -1,0 +1,215 @@
+"""``explain``, ``doctor``, ``gram``, ``solve``, ``posterior`` and ``attribute`` against the functions they stand for."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import ntkit
+from ntkit.cli._modules import read_module
+
+NETS = """
+from torch import nn
+
+plain = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+
+def pooled():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 1))
+
+stuck = nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 1))
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def nets(tmp_path: Path) -> None:
+    (tmp_path / "nets_of_a_test.py").write_text(NETS)
+
+
+@pytest.fixture
+def x(points) -> torch.Tensor:
+    return torch.from_numpy(points[["a", "b"]].to_numpy().copy())
+
+
+def test_explain(program, net):
+    expected = ntkit.infinite_width(read_module(net)).explain((2,))
+    assert program("explain", net, "--shape", "2") == f"{expected}\n"
+    found = json.loads(program("explain", net, "--shape", "2", "--json"))
+    assert [row["operation"] for row in found["operations"]] == [row.operation for row in expected.rows]
+    assert "--shape must say" in program.fails("explain", net)
+    message = program.fails("explain", "nets_of_a_test:pooled", "--shape", "3,8,8")
+    assert "1 (BatchNorm2d), 3 (MaxPool2d)" in message and "ntkit doctor" in message
+
+
+def test_doctor(program, net):
+    assert "has an infinite-width limit as it is" in program("doctor", net, "--shape", "2")
+    found = json.loads(program("doctor", "nets_of_a_test:pooled", "--shape", "3,8,8", "--json"))
+    assert [one["what"] for one in found["problems"]] == ["BatchNorm2d", "MaxPool2d"] and not found["left"]
+    assert [one["after"] for one in found["changes"]] == ["nothing", "AvgPool2d"] and "AvgPool2d" in found["adapted"]
+    assert "AvgPool2d" in program("doctor", "nets_of_a_test:pooled", "--shape", "3,8,8", "--norm", "layer")
+    assert "left: 1: InstanceNorm2d" in program("doctor", "nets_of_a_test:stuck", "--shape", "3,8,8", status=1)
+    program("doctor", net, "--norm", "batch", status=2)
+    assert "--norm" in program.err
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_package.nets:net", "cannot import no_such_package.nets:net: ModuleNotFoundError"),
+        ("nets_of_a_test:other", "cannot import nets_of_a_test:other: AttributeError"),
+        ("nets_of_a_test:number", "cannot import nets_of_a_test:number: TypeError"),
+        ("json:dumps", "cannot import json:dumps: TypeError"),
+        ("builtins:list", "must be a torch.nn.Module, or give one when called. Got list"),
+        ("nets_of_a_test", "must be package.module:attribute or a TOML file"),
+        ("none.toml", "cannot read none.toml"),
+        ("bad.toml", "cannot read bad.toml"),
+        ("other.toml", "must have [[layers]] and nothing else. Got width"),
+    ],
+)
+def test_networks_that_are_none(name, message, program, tmp_path: Path):
+    (tmp_path / "bad.toml").write_text("[[layers")
+    (tmp_path / "other.toml").write_text("width = 3\n")
+    assert message in program.fails("explain", name, "--shape", "2")
+
+
+@pytest.mark.parametrize("kernel", ["ntk", "nngp"])
+def test_gram_is_resumed_and_solved(kernel, program, net, x, tmp_path: Path):
+    arguments = [
+        "gram",
+        net,
+        "points.csv",
+        "--drop",
+        "y",
+        "--kernel",
+        kernel,
+        "--b-std",
+        "0.3",
+        "--out",
+        "k.npy",
+        "--tile",
+        "8",
+    ]
+    found = json.loads(program(*arguments, "--json"))
+    assert found["shape"] == [20, 20]
+    limit = ntkit.infinite_width(read_module(net), b_std=0.3)
+    expected = getattr(limit, kernel)(x)
+    torch.testing.assert_close(ntkit.open_gram("k.npy").to_dense(), expected, rtol=1e-13, atol=0)
+    # The same points from another file are the same matrix: nothing is computed again.
+    written = (tmp_path / "k.npy").stat().st_mtime_ns
+    arguments[2:5] = ["points.npy"]
+    assert program(*arguments) == "k.npy: 20 x 20\n" and (tmp_path / "k.npy").stat().st_mtime_ns == written
+    program("solve", "k.npy", "points.csv", "--target", "y", "--ridge", "1e-3", "--out", "a.npy")
+    y = torch.tensor(pd.read_csv("points.csv")["y"].to_numpy().copy())
+    np.testing.assert_allclose(np.load("a.npy"), ntkit.solve(expected, y, ridge=1e-3).value, rtol=1e-8)
+    assert "Solved" in program.out
+
+
+def test_gram_between_two_files_with_shapes_and_dtypes(program, x, tmp_path: Path):
+    (tmp_path / "conv.toml").write_text(
+        '[[layers]]\nlayer = "Conv1d"\nin_channels = 1\nout_channels = 4\nkernel_size = 2\n[[layers]]\nlayer = "ReLU"\n'
+        '[[layers]]\nlayer = "Flatten"\n[[layers]]\nlayer = "Linear"\nin_features = 4\nout_features = 1\n'
+    )
+    np.save(tmp_path / "other.npy", x[:3].numpy())
+    program(
+        "gram",
+        "conv.toml",
+        "other.npy",
+        "--other",
+        "points.npy",
+        "--shape",
+        "1,2",
+        "--dtype",
+        "float32",
+        "--out",
+        "k.npy",
+    )
+    images = x.float()[:, None]
+    expected = ntkit.infinite_width(read_module("conv.toml")).ntk(images[:3], images)
+    torch.testing.assert_close(ntkit.open_gram("k.npy").to_dense(), expected)
+
+
+def test_gram_and_solve_refuse(program, net, points, tmp_path: Path):
+    np.save(tmp_path / "gaps.npy", np.array([[1.0, np.nan]]))
+    for arguments, message in (
+        ([net, "points.csv", "--out", "k.csv"], "must end in .zarr or .npy"),
+        ([net, "none.npy", "--out", "k.npy"], "there is no file none.npy"),
+        ([net, "gaps.npy", "--out", "k.npy"], "must be finite"),
+        ([net, "points.txt", "--out", "k.npy"], "there is no file points.txt"),
+        ([net, "nets_of_a_test.py", "--out", "k.npy"], "DATA must be CSV"),
+        (
+            [net, "points.csv", "--drop", "y", "--out", "k.npy", "--scheduler", "nonsense"],
+            "--scheduler must be a running Dask scheduler",
+        ),
+    ):
+        assert message in program.fails("gram", *arguments), arguments
+    assert "no stored Gram matrix" in program.fails("solve", "k.npy", "points.csv", "--target", "y", "--out", "a.npy")
+    assert "must end in .npy" in program.fails("solve", "k.npy", "points.csv", "--target", "y", "--out", "a.csv")
+    assert not list(tmp_path.glob("k.*"))
+    for option in (["--kernel", "rbf"], ["--dtype", "int8"], ["--tile", "0"]):
+        program("gram", net, "points.csv", "--out", "k.npy", *option, status=2)
+        assert option[0] in program.err
+
+
+def test_gram_on_a_cluster(program, net, x):
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
+        program("gram", net, "points.npy", "--out", "k.npy", "--tile", "8", "--scheduler", cluster.scheduler_address)
+    torch.testing.assert_close(ntkit.open_gram("k.npy").to_dense(), ntkit.infinite_width(read_module(net)).ntk(x))
+
+
+@pytest.mark.parametrize(("mode", "time"), [("ntk", "2.5"), ("nngp", "inf")])
+def test_posterior(mode, time, program, net, x, tmp_path: Path):
+    (tmp_path / "new.csv").write_text("a,b\n0.5,1\n2,-1\n")
+    arguments = [
+        "posterior",
+        net,
+        "points.csv",
+        "new.csv",
+        "--target",
+        "y",
+        "--mode",
+        mode,
+        "--time",
+        time,
+        "--ridge",
+        "0.1",
+    ]
+    found = pd.read_csv(io.StringIO(program(*arguments)))
+    limit = ntkit.infinite_width(read_module(net))
+    y, new = (
+        torch.tensor(pd.read_csv("points.csv")["y"].to_numpy().copy()),
+        torch.tensor([[0.5, 1.0], [2.0, -1.0]]).double(),
+    )
+    expected = ntkit.posterior(limit, x, y, new, mode=mode, t=float(time), ridge=0.1)
+    np.testing.assert_allclose(found["mean"], expected.mean, rtol=1e-9)
+    np.testing.assert_allclose(found["std"], expected.variance.sqrt(), rtol=1e-9)
+    program(*arguments, "--out", "p.csv")
+    pd.testing.assert_frame_equal(pd.read_csv("p.csv"), found)
+    assert len(json.loads(program(*arguments, "--json"))) == 2
+
+
+def test_attribute(program, x, tmp_path: Path):
+    torch.manual_seed(0)
+    trained = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+    torch.save(trained.state_dict(), tmp_path / "state.pt")
+    (tmp_path / "new.csv").write_text("a,b\n0.5,1\n2,-1\n")
+    arguments = ["attribute", "nets_of_a_test:plain", "points.csv", "new.csv", "--target", "y", "--weights", "state.pt"]
+    found = json.loads(program(*arguments, "--top", "3", "--json"))
+    y, new = (
+        torch.tensor(pd.read_csv("points.csv")["y"].to_numpy().copy()).float(),
+        torch.tensor([[0.5, 1.0], [2.0, -1.0]]),
+    )
+    scores, rows = ntkit.attribute(trained, x.float(), y, new).top(3)
+    assert [one["training_rows"] for one in found["predictions"]] == rows.tolist()
+    np.testing.assert_allclose([one["scores"] for one in found["predictions"]], scores, rtol=1e-5)
+    assert program(*arguments).splitlines()[0].startswith("test row")
+    (tmp_path / "state.pt").write_bytes(b"not a state")
+    assert "--weights must be a state dictionary" in program.fails(*arguments)

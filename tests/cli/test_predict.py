@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ntkit
+
+NETS = """
+from torch import nn
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+other = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+"""
+
+
+@pytest.fixture
+def classes(program, table) -> None:
+    program("fit", "table.csv", "--target", "label", "--drop", "price", "--out", "m.ntkit")
+
+
+def test_classes_with_probabilities(program, table, classes):
+    found = pd.read_csv(pd.io.common.StringIO(program("predict", "m.ntkit", "table.csv")))
+    assert list(found.columns) == ["prediction", "probability of no", "probability of yes"]
+    model = ntkit.load_model("m.ntkit")
+    expected = model.predict_proba(pd.read_csv("table.csv"))
+    np.testing.assert_allclose(found.iloc[:, 1:], expected, rtol=1e-12)
+    assert (found["prediction"] == model.predict(pd.read_csv("table.csv"))).all()
+    rows = json.loads(program("predict", "m.ntkit", "table.csv", "--json"))
+    assert rows[0]["prediction"] == found["prediction"][0] and len(rows) == 60
+
+
+def test_numbers_with_deviations(program, table, tmp_path: Path):
+    program("fit", "table.csv", "--target", "price", "--drop", "label", "--out", "m.ntkit")
+    # The target and other columns may be missing from new rows, which come in any order.
+    table[["old", "kind", "count", "size"]].to_csv(tmp_path / "new.csv", index=False)
+    program("predict", "m.ntkit", "new.csv", "--std", "--out", "p.csv")
+    found = pd.read_csv("p.csv")
+    mean, std = ntkit.load_model("m.ntkit").predict(pd.read_csv("table.csv"), return_std=True)
+    np.testing.assert_allclose(found, np.stack([mean, std], 1), rtol=1e-9)
+    assert not program.out and "60 predictions" in program.err
+
+
+def test_columns_of_categories_stay_text(program, tmp_path: Path):
+    random = np.random.default_rng(0)
+    codes = random.choice(["01", "1", "x"], 60)
+    pd.DataFrame({"code": codes, "y": np.where(codes == "01", "u", "v")}).to_csv(tmp_path / "t.csv", index=False)
+    program("fit", "t.csv", "--target", "y", "--out", "m.ntkit")
+    pd.DataFrame({"code": ["01", "1"]}).to_csv(tmp_path / "new.csv", index=False)
+    lines = program("predict", "m.ntkit", "new.csv").splitlines()
+    assert [line.split(",")[0] for line in lines[1:]] == ["u", "v"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("size,count\n1,2\n", "new.csv lacks 'kind', 'old', which the model was fitted with"),
+        (
+            "size,count,kind,old\nlarge,2,a,True\n",
+            "the column 'size' of new.csv must hold numbers, as it did at the fit. Got 'large'",
+        ),
+        ("size,count,kind,old\n", "no rows"),
+    ],
+)
+def test_other_columns(rows, message, program, classes, tmp_path: Path):
+    (tmp_path / "new.csv").write_text(rows)
+    assert message in program.fails("predict", "m.ntkit", "new.csv", "--out", "p.csv")
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_other_models(program, classes, tmp_path: Path):
+    assert "there is no model file" in program.fails("predict", "none.ntkit", "table.csv")
+    assert "no model file of ntkit" in program.fails("predict", "table.csv", "table.csv")
+    assert "--std is for a regression" in program.fails("predict", "m.ntkit", "table.csv", "--std")
+    with zipfile.ZipFile("m.ntkit") as file, zipfile.ZipFile("cut.ntkit", "w") as other:
+        for name in file.namelist()[:-1]:
+            other.writestr(name, file.read(name))
+    assert "lacks the array" in program.fails("predict", "cut.ntkit", "table.csv")
+
+
+def test_a_network_of_the_users(program, points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "own_nets_of_a_test.py").write_text(NETS)
+    program("fit", "points.csv", "--target", "y", "--module", "own_nets_of_a_test:Own", "--out", "m.ntkit")
+    assert "--module package.module:attribute" in program.fails("predict", "m.ntkit", "points.csv")
+    program("predict", "m.ntkit", "points.csv", "--module", "own_nets_of_a_test:Own")
+    message = program.fails("predict", "m.ntkit", "points.csv", "--module", "own_nets_of_a_test:other")
+    assert "kernel is not the one" in message

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from linear_operator.operators import DiagLinearOperator
+
+from ntkit.common import _linear_system, check_gram, check_ridge, check_right_hand_side
+from ntkit.errors import InputError, InputTypeError
+
+
+@pytest.mark.parametrize("ridge", [0, 0.5, torch.tensor(2.0)])
+def test_ridge(ridge: float) -> None:
+    assert check_ridge(ridge) == float(ridge)
+
+
+@pytest.mark.parametrize(
+    ("ridge", "error"),
+    [
+        (True, InputTypeError),
+        ("1", InputTypeError),
+        (None, InputTypeError),
+        (-1e-9, InputError),
+        (float("inf"), InputError),
+        (float("nan"), InputError),
+    ],
+)
+def test_no_ridge(ridge: object, error: type[Exception]) -> None:
+    with pytest.raises(error, match="ridge must be"):
+        check_ridge(ridge)  # type: ignore[arg-type]
+
+
+def test_gram_is_given_back_and_implicit_ones_are_read() -> None:
+    gram = torch.eye(3)
+    assert check_gram(gram) is gram
+    assert torch.equal(check_gram(DiagLinearOperator(torch.tensor([1.0, 2.0]))), torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+
+
+@pytest.mark.parametrize(
+    ("gram", "error"),
+    [
+        (torch.eye(3, dtype=torch.int64), InputTypeError),
+        (torch.eye(3, dtype=torch.float16), InputTypeError),
+        (torch.ones(3, 2), InputError),
+        (torch.ones(3), InputError),
+        (torch.ones(0, 0), InputError),
+    ],
+)
+def test_no_gram(gram: torch.Tensor, error: type[Exception]) -> None:
+    with pytest.raises(error, match="the Gram matrix must"):
+        check_gram(gram)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (6, 1), (1, 6), (3, 4)])
+def test_every_block_is_looked_at(place: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of three rows, the last one short: a bad entry is found wherever it is."""
+    monkeypatch.setattr(_linear_system, "_BLOCK_ROWS", 3)
+    for value in (float("nan"), float("inf"), -float("inf")):
+        gram = torch.eye(7)
+        gram[place] = value
+        with pytest.raises(InputError, match="NaN or infinite"):
+            check_gram(gram)
+    if place[0] != place[1]:
+        gram = 2 * torch.eye(7)
+        gram[place] = 1.9e-4  # below 1e-4 of the largest entry, which is rounding
+        check_gram(gram)
+        gram[place] = -2.1e-4
+        with pytest.raises(InputError, match=r"by up to 2.1e-04, the largest being 2.0e\+00"):
+            check_gram(gram)
+
+
+def test_the_largest_entry_may_be_negative() -> None:
+    check_gram(torch.tensor([[0.0, -100.0], [-100.009, 0.0]]))
+
+
+@pytest.mark.parametrize(
+    ("y", "error", "message"),
+    [
+        (torch.ones(2), InputError, "n = 3"),
+        (torch.ones(()), InputError, "shape"),
+        (torch.ones(3, 0), InputError, "shape"),
+        (torch.ones(3, 1, 1), InputError, "shape"),
+        (torch.ones(3, dtype=torch.float64), InputTypeError, "write y.to"),
+        (torch.tensor([1.0, float("inf"), 0.0]), InputError, "remove those rows"),
+    ],
+)
+def test_no_right_hand_side(y: torch.Tensor, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        check_right_hand_side(y, torch.eye(3))
+    check_right_hand_side(torch.ones(3), torch.eye(3))
+    check_right_hand_side(torch.ones(3, 2), torch.eye(3))

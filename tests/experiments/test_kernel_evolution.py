@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from ntkit.errors import InputError
+from ntkit.experiments import kernel_evolution
+from ntkit.experiments._by_width import by_width
+from ntkit.plots import fit_power_law
+
+
+def test_kernels_stand_still_in_one_parametrisation_and_move_in_the_other():
+    settings = kernel_evolution.Settings(widths=(64, 512), draws=2, points=40, probes=20)
+    results = kernel_evolution.run(settings, seed=1)
+    movement = by_width(results.values, settings.widths, settings.draws, lambda found: found.movement)
+    slopes = {name: fit_power_law(settings.widths, values).exponent for name, values in movement.items()}
+    assert slopes["NTK, tanh"] == pytest.approx(-1, abs=0.25)
+    assert slopes["NTK, ReLU"] < -0.4
+    for activation in ("tanh", "ReLU"):
+        wide = {name: movement[f"{name}, {activation}"][-1].min() for name in ("NTK", "standard")}
+        assert wide["standard"] > 3 * wide["NTK"]
+    for cell, found in results.values.items():
+        assert (found.limit_error is None) == cell.curve.startswith("NTK")
+        assert 0 < found.distance < 1 and 0.5 <= found.accuracy <= 1
+    narrow, wide = (
+        [f.limit_error for c, f in results.values.items() if c.curve == "standard, tanh" and c.width == width]
+        for width in settings.widths
+    )
+    assert max(wide) < min(narrow)
+    assert [one.paper for one in kernel_evolution.report(results).comparisons] == [-1.0, -1.0, None, None]
+
+
+def test_slopes_need_widths():
+    with pytest.raises(InputError, match="two different"):
+        kernel_evolution.Settings(widths=(8, 8))

@@ -1,0 +1,130 @@
+"""Piecewise polynomials: the pieces that are found, and expectations that one integral gives."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ntkit.errors import InputError
+from ntkit.program import Activation
+from ntkit.rules.expectations._pair import Pair
+from ntkit.rules.expectations._piecewise import (
+    Pieces,
+    _corner_moments,
+    _hermite_moments,
+    pieces,
+    piecewise_dual,
+    piecewise_mean,
+)
+
+
+def activation(label, function, *kinks):
+    return Activation("quadrature", function=function, kinks=kinks, label=label)
+
+
+CUBIC = activation(
+    "spline", lambda z: 1 - z + 0.5 * z**3 - 2 * (z - 0.7).relu() ** 2 + (-0.3 - z).relu() ** 3, -0.3, 0.7
+)
+CASES = [
+    activation("hardtanh", F.hardtanh, -1.0, 1.0),
+    activation("relu6", F.relu6, 0.0, 6.0),
+    activation("hardswish", F.hardswish, -3.0, 3.0),
+    activation("jump", lambda z: torch.where(z > 0.5, 2.0 + z, z * z), 0.5),
+    CUBIC,
+]
+
+
+def value(found: Pieces, z: torch.Tensor) -> torch.Tensor:
+    total = sum(c * z**k for k, c in enumerate(found.centre)) + torch.zeros_like(z)
+    for t, side, coefficients in found.corners:
+        beyond = (side * (z - t)).relu()
+        total = total + sum(c * beyond**i * (beyond > 0) for i, c in enumerate(coefficients))
+    return total
+
+
+def gaussian(s: float, kinks: tuple[float, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Nodes of N(0, s^2) with their weights, split at the kinks."""
+    nodes, weights = np.polynomial.legendre.leggauss(30)
+    edges = np.unique(np.clip([*np.linspace(-10, 10, 21), *(k / s for k in kinks)], -10, 10))
+    half = np.diff(edges)[:, None] / 2
+    x = (edges[:-1, None] + half * (nodes + 1)).ravel()
+    return torch.from_numpy(s * x), torch.from_numpy(
+        (half * weights).ravel() * np.exp(-x * x / 2) / math.sqrt(math.tau)
+    )
+
+
+@pytest.mark.parametrize("phi", CASES, ids=str)
+def test_pieces_are_the_function(phi):
+    found = pieces(phi)
+    z = torch.linspace(-12, 12, 401, dtype=torch.float64) + 1e-3
+    torch.testing.assert_close(value(found, z), phi.function(z), rtol=1e-12, atol=1e-12)
+    assert [(t, side) for t, side, _ in found.corners] == [(t, 1 if t >= 0 else -1) for t in phi.kinks]
+
+
+@pytest.mark.parametrize("phi", [p for p in CASES if str(p) != "jump"], ids=str)
+def test_derivative(phi):
+    z = (torch.linspace(-9, 9, 181, dtype=torch.float64) + 1e-3).requires_grad_()
+    (slope,) = torch.autograd.grad(phi.function(z).sum(), z)
+    torch.testing.assert_close(value(pieces(phi).derivative(), z.detach()), slope, rtol=1e-12, atol=1e-12)
+
+
+def test_a_jump_has_no_derivative():
+    with pytest.raises(InputError, match="jump jumps"):
+        pieces(CASES[3]).derivative()
+
+
+@pytest.mark.parametrize(
+    "phi",
+    [
+        activation("tanh", torch.tanh),
+        activation("quartic", lambda z: z**4),
+        activation("far", lambda z: torch.where(z.abs() > 25, z * 0, z)),  # changes beyond the samples
+        activation("undeclared", torch.relu),
+    ],
+    ids=str,
+)
+def test_no_pieces(phi):
+    assert pieces(phi) is None
+
+
+@pytest.mark.parametrize("phi", CASES, ids=str)
+@pytest.mark.parametrize("s", [0.2, 1.0, 5.0])
+def test_expectations_of_one_variable(phi, s):
+    """The mean, the product of means at rho = 0, and the second moments at rho = 1 and -1, against one integral."""
+    found = pieces(phi)
+    z, w = gaussian(s, (*phi.kinks, *(-k for k in phi.kinks)))
+    q = torch.tensor(s * s, dtype=torch.float64)
+    mean, square, opposite = (w @ phi.function(z), w @ phi.function(z) ** 2, w @ (phi.function(z) * phi.function(-z)))
+    atol = 1e-13 * float(square.sqrt().clamp_min(1))
+    torch.testing.assert_close(piecewise_mean(found, Pair(q, q, q)), mean, rtol=1e-12, atol=atol)
+    for rho, exact in ((0.0, mean**2), (1.0, square), (-1.0, opposite)):
+        torch.testing.assert_close(
+            piecewise_dual(found, Pair(rho * q, q, q), tangent=False)[0],
+            exact,
+            rtol=1e-11,
+            atol=1e-12 * float(square + 1),
+        )
+    for j in range(4):
+        hermite = torch.from_numpy(np.polynomial.hermite_e.hermeval((z / s).numpy(), [0] * j + [1]))
+        centre = sum(c * z**k for k, c in enumerate(found.centre)) + torch.zeros_like(z)
+        moments = _hermite_moments(found.centre, q.sqrt())
+        expected = moments[j] if j < len(moments) else torch.zeros_like(q)
+        torch.testing.assert_close(w @ (centre * hermite), expected, rtol=1e-11, atol=1e-10)
+        corners = sum(_corner_moments(*corner, q.sqrt(), 3)[j] for corner in found.corners)
+        torch.testing.assert_close(w @ ((phi.function(z) - centre) * hermite), corners, rtol=1e-10, atol=1e-10)
+
+
+def test_tangent_is_the_dual_of_the_derivative():
+    q1, q2, k = (torch.tensor(v, dtype=torch.float64) for v in (1.3, 0.4, 0.2))
+    found = pieces(CUBIC)
+    value, slope = piecewise_dual(found, Pair(k, q1, q2), tangent=True)
+    torch.testing.assert_close(slope, piecewise_dual(found.derivative(), Pair(k, q1, q2), tangent=False)[0])
+    k.requires_grad_()
+    graded, _ = piecewise_dual(found, Pair(k, q1, q2), tangent=False)
+    assert torch.equal(graded, value)
+    (price,) = torch.autograd.grad(graded, k)
+    torch.testing.assert_close(price, slope)  # Price's theorem: dE[f f]/dk = E[f' f']

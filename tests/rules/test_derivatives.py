@@ -1,0 +1,109 @@
+"""Derivatives of kernels in every mode of torch, against differences in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+import ntkit
+from ntkit.errors import InputError
+
+X1, X2, ALONG = (torch.randn(n, 4, generator=torch.Generator().manual_seed(n), dtype=torch.float64) for n in (3, 2, 3))
+
+
+def _kinked(z: Tensor) -> Tensor:  # exponential pieces: neither a table nor polynomial pieces serve it
+    return torch.where(z > 1, torch.exp(-(z.clamp_min(1) - 1)), z)
+
+
+class _Function(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.function(z)
+
+
+# Every way to an expectation: closed forms, tables, with a kink at zero, polynomial pieces, entry by entry.
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky": lambda: nn.LeakyReLU(0.1),
+    "gelu": nn.GELU,
+    "erf": lambda: _Function(torch.erf),
+    "sin": lambda: _Function(torch.sin),
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "silu": nn.SiLU,
+    "softplus": nn.Softplus,
+    "elu": nn.ELU,
+    "selu": nn.SELU,
+    "hardtanh": nn.Hardtanh,
+    "hardswish": nn.Hardswish,
+    "kinked": lambda: ntkit.Elementwise(_kinked, kinks=(1.0,)),
+}
+
+
+def _difference(f: Callable[[Tensor], Tensor], at: Tensor, along: Tensor) -> Tensor:
+    h = 2e-3 * along
+    return (45 * (f(at + h) - f(at - h)) - 9 * (f(at + 2 * h) - f(at - 2 * h)) + f(at + 3 * h) - f(at - 3 * h)) / 0.12
+
+
+def _modes(
+    f: Callable[[Tensor], Tensor], at: Tensor, along: Tensor, transforms: bool
+) -> dict[str, tuple[Tensor, bool]]:
+    """Derivatives along a direction, and whether of the sum of all entries."""
+    leaf = at.clone().requires_grad_()
+    found = {"reverse": ((torch.autograd.grad(f(leaf).sum(), leaf)[0] * along).sum(), True)}
+    with forward_ad.dual_level(), torch.no_grad():
+        tangent = forward_ad.unpack_dual(f(forward_ad.make_dual(at, along))).tangent
+    assert tangent is not None
+    found["dual numbers"] = (tangent, False)
+    if transforms:
+        found["jvp"] = (torch.func.jvp(f, (at,), (along,))[1], False)
+        found["grad"] = ((torch.func.grad(lambda t: f(t).sum())(at) * along).sum(), True)
+        found["jacfwd"] = ((torch.func.jacfwd(f)(at) * along).sum((-2, -1)), False)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["ntk", "nngp"])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_mode_of_differentiation(name: str, kind: str) -> None:
+    phi = ACTIVATIONS[name]()
+    net = nn.Sequential(nn.Linear(4, 5), phi, nn.Linear(5, 5), phi, nn.Linear(5, 1))
+    limit = ntkit.infinite_width(net, w_std=1.3, b_std=0.2)
+
+    def in_gain(w: Tensor) -> Tensor:
+        kernel: Tensor = getattr(ntkit.infinite_width(net, w_std=w, b_std=0.2, check=False), kind)(X1, X2)
+        return kernel
+
+    def in_inputs(x: Tensor) -> Tensor:  # "auto": whoever differentiates must not be sent to the native engine
+        kernel: Tensor = getattr(limit, kind)(x, X2)
+        return kernel
+
+    gain = torch.tensor(1.3, dtype=torch.float64)
+    for f, at, along, transforms in ((in_gain, gain, torch.ones_like(gain), False), (in_inputs, X1, ALONG, True)):
+        exact = _difference(f, at, along)
+        for mode, (found, summed) in _modes(f, at, along, transforms).items():
+            error = (found - (exact.sum() if summed else exact)).abs().max() / exact.abs().max()
+            assert error < 1e-8, (mode, float(error))
+
+
+def test_transform_in_a_gain_is_refused() -> None:
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
+    w = torch.tensor(1.3, dtype=torch.float64)
+    with pytest.raises(InputError, match=r"w_std is differentiated by a transform of torch\.func"):
+        torch.func.jvp(lambda w: ntkit.infinite_width(net, w_std=w).ntk(X1), (w,), (w,))
+
+
+def test_program_of_a_transform_serves_later() -> None:
+    """Tables and programs made while a transform runs are ordinary constants."""
+    net = nn.Sequential(nn.Linear(4, 5), ntkit.Elementwise(lambda z: torch.tanh(1.01 * z)), nn.Linear(5, 1))
+    limit = ntkit.infinite_width(net)
+    torch.func.grad(lambda x: limit.ntk(x, X2).sum())(X1)
+    torch.testing.assert_close(
+        limit.ntk(X1, X2, engine="reference"), ntkit.infinite_width(net).ntk(X1, X2, engine="reference"), rtol=0, atol=0
+    )

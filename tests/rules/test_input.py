@@ -1,0 +1,82 @@
+"""Inputs that a fixed function prepares, against the conformance suite."""
+
+import pytest
+import torch
+from tests.rules.families import Vectors, normal
+from torch import nn
+from torch.nn import functional as F
+
+import ntkit
+from ntkit.program import Input, Keep
+from ntkit.rules._covariance import Ends, Moments
+from ntkit.rules._input import input_covariance
+
+
+class Prefix(nn.Module):
+    """Fourier features of the raw input, then a network; the raw input is joined again at the end."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.register_buffer("frequencies", normal(4, 6, seed=3).float())
+        self.norm = nn.LayerNorm(4, elementwise_affine=False)
+        self.hidden, self.head = nn.Linear(12, width), nn.Linear(width + 4, 2)
+
+    def forward(self, x):
+        angles = self.norm(x) @ self.frequencies
+        h = F.relu(self.hidden(torch.cat([angles.sin(), angles.cos()], -1)))
+        return self.head(torch.cat([h, x], -1))
+
+
+class TestPrefix(Vectors):
+    width, n_samples = 256, 100  # the raw input's share of the channels must be small for a limit of the widths
+
+    def module(self, width):
+        return Prefix(width)
+
+    def kernels(self):
+        limit = ntkit.infinite_width(self.module(16))
+        return [limit.nngp, limit.ntk]
+
+    def test_monte_carlo(self):
+        """The raw input's share of the last layer is its share of the width, so only one width is compared."""
+        from ntkit.testing import sampled_kernels
+        from ntkit.trace import GainRule
+
+        x, module = self.inputs(), self.module(256)
+        ntk, nngp = sampled_kernels(module, x, x, GainRule(), 100, torch.Generator().manual_seed(0))
+        exact = ntkit.infinite_width(module).both(x)
+        assert ((exact.nngp - nngp.mean).abs() < 4.5 * nngp.error).all()
+        assert ((exact.ntk - ntk.mean).abs() < 4.5 * ntk.error).all()
+
+
+@pytest.mark.parametrize("scale", [0.03, 1.0, 30.0])
+@pytest.mark.parametrize("positions", [(), (3,)])
+@pytest.mark.parametrize("keep", [Keep.SAME, Keep.ALL])
+def test_equal_points_have_correlation_one_to_the_bit(scale, positions, keep):
+    """Where x and x' coincide, in whatever rows, K is |x|^2 / C as it stands in their variances; elsewhere x . x' / C."""
+    x1 = scale * normal(20, *positions, 300)
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(1))
+    x2 = torch.cat([x1[order], scale * normal(4, *positions, 300, seed=2)])
+    keeps = (keep,) * len(positions)
+    op = Input(0, 0, 1)
+    found = input_covariance(op, keeps, Ends(Moments({(0, 0): x1}), Moments({(0, 0): x2}), 2)).nngp
+    if positions and keep is Keep.ALL:
+        exact = torch.einsum("apz,bqz->abpq", x1, x2) / 300
+        found_equal = found.diagonal(dim1=2, dim2=3)[order, torch.arange(20)]
+    else:
+        exact = torch.einsum("a...z,b...z->ab...", x1, x2) / 300
+        found_equal = found[order, torch.arange(20)]
+    torch.testing.assert_close(found, exact, rtol=1e-12, atol=1e-13 * scale**2)
+    variance = torch.einsum("...z,...z->...", x1, x1) / 300
+    assert torch.equal(found_equal, variance[order])
+
+
+def test_nearly_equal_points_keep_the_digits_of_their_difference():
+    x1 = normal(3, 40)
+    x2 = x1.flip(0) + 1e-9 * normal(3, 40, seed=1)
+    op, ends = Input(0, 0, 1), Ends(Moments({(0, 0): x1}), Moments({(0, 0): x2}), 2)
+    k = input_covariance(op, (), ends).nngp
+    q1, q2 = x1.square().mean(1), x2.square().mean(1)
+    apart = (q1[:, None] + q2 - 2 * k)[torch.arange(3), torch.tensor([2, 1, 0])]
+    expected = (x1 - x2.flip(0)).square().mean(1)
+    assert (apart - expected).abs().max() < 1e-15

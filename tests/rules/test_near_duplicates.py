@@ -1,0 +1,220 @@
+"""Inputs that nearly coincide: the reference engine carries H = (q + q') / 2 - K, which K has lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from mpmath import mp, mpf
+from torch import Tensor, nn
+
+import ntkit
+from ntkit.program import Keep
+from ntkit.rules import _engine
+from ntkit.rules._covariance import Covariance, Ends
+
+from .high_precision import duals, kernels
+
+BOUND = 1e-12
+APART = (1e-3, 1e-5, 1e-7, 1e-9, 0.0)
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+class Residual(nn.Module):
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        value: Tensor = x + self.branch(x)
+        return value
+
+
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky": lambda: nn.LeakyReLU(0.1),
+    "erf": lambda: Function(torch.erf),
+    "gelu": nn.GELU,
+}
+
+
+def _normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _near(x: Tensor) -> Tensor:
+    """One row for each distance from x, and one that differs by a factor."""
+    return torch.stack([*(x + d * _normal(*x.shape, seed=1) for d in APART), 1.7 * x])
+
+
+def _mlp(name: str, features: int, depth: int, residual: bool) -> nn.Module:
+    layers: list[nn.Module] = [nn.Linear(features, 7)]
+    for _ in range(depth):
+        block = [MODULES[name](), nn.Linear(7, 7)]
+        layers += [Residual(*block)] if residual else block
+    return nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize("b_std", [0.0, 0.3])
+@pytest.mark.parametrize("features", [3, 12])  # few channels are subtracted one by one, many only where rows are near
+@pytest.mark.parametrize(
+    ("name", "depth", "residual"),
+    [
+        *((name, depth, False) for name in ("relu", "leaky") for depth in (1, 2, 3, 4)),
+        *((name, depth, False) for name in ("erf", "gelu") for depth in (1, 3)),
+        ("relu", 3, True),
+        ("leaky", 2, True),
+        ("gelu", 2, True),
+    ],
+)
+def test_fully_connected(name: str, depth: int, residual: bool, features: int, b_std: float) -> None:
+    x = _normal(features, seed=2)
+    near = _near(x)
+    limit = ntkit.infinite_width(_mlp(name, features, depth, residual), w_std=1.3, b_std=b_std)
+    found = limit.both(x[None], near, engine="reference")
+    for row, ntk, nngp in zip(near.tolist(), found.ntk[0].tolist(), found.nngp[0].tolist(), strict=True):
+        exact = kernels(duals[name], depth, x.tolist(), row, 1.3, b_std, residual)
+        assert abs((mpf(ntk) - exact[0]) / exact[0]) < BOUND
+        assert abs((mpf(nngp) - exact[1]) / exact[1]) < BOUND
+
+
+def test_gradient() -> None:
+    """The derivative in an input, of which the angle's part is as large as the rest, however near the other input is."""
+    x, along = _normal(5, seed=2), _normal(5, seed=3)
+    limit = ntkit.infinite_width(_mlp("relu", 5, 2, False), w_std=1.3, b_std=0.3)
+    for distance in (1e-3, 1e-5, 1e-7):
+        other = x + distance * _normal(5, seed=1)
+        leaf = x.clone().requires_grad_()
+        found = float(torch.autograd.grad(limit.ntk(leaf[None], other[None]).sum(), leaf)[0] @ along)
+        with mp.workdps(80):
+            ends = [
+                kernels(duals["relu"], 2, [mpf(a) + t * mpf(b) for a, b in zip(x.tolist(), along.tolist(), strict=True)],
+                        other.tolist(), 1.3, 0.3)[0]
+                for t in (mpf("1e-25"), -mpf("1e-25"))
+            ]  # fmt: skip
+            exact = (ends[0] - ends[1]) / mpf("2e-25")
+        assert abs(found - exact) < 1e-15 / distance * abs(exact)  # the difference of the deviations is rounded
+
+
+CONVOLUTIONS: dict[str, tuple[tuple[int, ...], list[nn.Module]]] = {
+    "padded, flatten": (
+        (3, 7),
+        [nn.Conv1d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv1d(8, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(56, 1)],
+    ),
+    "padded, pooled": (
+        (2, 4, 3),
+        [nn.Conv2d(2, 8, 3, padding=1), nn.LeakyReLU(0.1), nn.Conv2d(8, 8, 3, padding=(1, 0), bias=False), nn.ReLU(),
+         nn.Conv2d(8, 8, (2, 1), padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1)],
+    ),
+    "circular, strided, pooled": (
+        (3, 8),
+        [nn.Conv1d(3, 8, 3, padding=1, padding_mode="circular"), nn.ReLU(), nn.Conv1d(8, 8, 3, stride=2), nn.ReLU(),
+         nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 1)],
+    ),
+    "many channels": (
+        (12, 6),
+        [nn.Conv1d(12, 8, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 1)],
+    ),
+    "residual": (
+        (3, 6),
+        [nn.Conv1d(3, 8, 3, padding=1), Residual(nn.ReLU(), nn.Conv1d(8, 8, 3, padding=1)),
+         Residual(nn.ReLU(), nn.Conv1d(8, 8, 3, padding=1)), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 1)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_against_the_native_engine(name: str) -> None:
+    shape, layers = CONVOLUTIONS[name]
+    x = _normal(*shape, seed=2)
+    limit = ntkit.infinite_width(nn.Sequential(*layers), w_std=1.3, b_std=0.3)
+    found, exact = (limit.both(x[None], _near(x), engine=engine) for engine in ("reference", "native"))
+    for a, b in zip(found, exact, strict=True):
+        assert ((a - b).abs() / b).max() < BOUND
+
+
+class Branches(nn.Module):
+    """Rectifiers that are not centred, in a sum and a concatenation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Conv1d(2, 6, 3, padding=1) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.first(x).relu() + 0.7 * self.second(x).relu(), self.third(x).relu()], 1)
+
+
+class Product(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv1d(2, 6, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        value: Tensor = self.first(x) * self.second(x)
+        return value
+
+
+def _last(channels: int) -> list[nn.Module]:
+    """A rectifier, which reads H, and a mean over all pairs of positions."""
+    return [nn.Conv1d(channels, 6, 2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(6, 1)]
+
+
+# For each network the operations that leave H out, and those after them; all others carry it until nothing nonlinear follows.
+CARRIED: dict[str, tuple[list[nn.Module], set[str]]] = {
+    "convolutions": (
+        [nn.Conv1d(2, 6, 3, padding=(2,)), nn.LeakyReLU(0.2), nn.Conv1d(6, 6, 3, stride=2, padding=1)],
+        set(),
+    ),
+    "circular": ([nn.Conv1d(2, 6, 3, padding=1, padding_mode="circular"), nn.ReLU()], set()),
+    "branches": ([Branches()], set()),
+    "norm": (
+        [nn.Conv1d(2, 6, 3, padding=1), nn.GroupNorm(1, 6), nn.ReLU(), nn.Conv1d(6, 6, 1), nn.GroupNorm(1, 6)],
+        set(),
+    ),
+    "not centred": ([Branches(), nn.GroupNorm(1, 12)], {"norm"}),
+    "moved": ([nn.Conv1d(2, 6, 3), Function(lambda h: h[..., 1:].flip(-1)), nn.ReLU()], set()),
+    "pooled": ([nn.Conv1d(2, 6, 3, padding=1), nn.AvgPool1d(2), nn.ReLU()], {"pool"}),
+    "smooth": ([nn.Conv1d(2, 6, 3, padding=1), nn.GELU()], {"gelu"}),
+    "product": ([Product()], {"product"}),
+}
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_what_carries_h(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, leaves_out = CARRIED[name]
+    seen: list[tuple[str, Covariance]] = []
+    apply = _engine._apply
+
+    def record(node: Any, *arguments: Any) -> Covariance:
+        result = apply(node, *arguments)
+        seen.append((type(node.op).__name__ + " " + node.op.label(), result))
+        return result
+
+    channels = nn.Sequential(*layers)(torch.zeros(1, 2, 9)).shape[1]
+    module = nn.Sequential(*layers, *_last(channels))
+    program = ntkit.infinite_width(module, w_std=1.3, b_std=0.4)._tracer.program((2, 9))
+    own = _engine.moments(program, _engine.read_data(program, _normal(3, 2, 9)))
+    monkeypatch.setattr(_engine, "_apply", record)
+    _engine.covariance(program, own, own, ntk=False)
+    last = max(i for i, (label, _) in enumerate(seen) if "relu" in label.lower())
+    lost = False
+    for label, result in seen[:last]:
+        lost = lost or any(word in label.lower() for word in leaves_out)
+        assert (result.h is None) == lost, label
+        if result.h is not None:
+            n = len(result.nngp)
+            q = result.restrict((Keep.SAME,) * len(result.keeps)).nngp[range(n), range(n)]
+            q1, q2 = Ends(own, own, 2).spread(q, q, result.keeps)
+            torch.testing.assert_close(result.h, (q1 + q2) / 2 - result.nngp, rtol=1e-11, atol=1e-13)
+    assert lost == bool(leaves_out)
+    assert all(result.h is None for _, result in seen[last:])

@@ -1,0 +1,96 @@
+"""Every source file has the test file of the same name in the same folder, or stands in the short list below."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+SOURCES = TESTS.parent / "src" / "ntkit"
+
+# Files that are parts of one thing and are tested through it: where their tests are. A new file needs one of its own.
+TOGETHER = {
+    "applications/completion/*.py": "applications/completion/test_imputer.py",
+    "applications/federated/*.py": "applications/federated/test_federated_ntk.py",
+    "applications/inpainting/*.py": "applications/inpainting/test_inpainting.py",
+    "applications/search/*.py": "applications/search/test_search.py",
+    "cli/*.py": "cli/test_kernels.py",
+    "datasets/_alignment_reversing.py": "datasets/test_feature_tasks.py",
+    "datasets/_chain_monomial.py": "datasets/test_feature_tasks.py",
+    "datasets/_draws.py": "datasets/test_feature_tasks.py",
+    "datasets/_high_rank_quadratic.py": "datasets/test_feature_tasks.py",
+    "datasets/_spectral_gaussian.py": "datasets/test_feature_tasks.py",
+    "diagnostics/_classes.py": "diagnostics/test_error_barrier.py",
+    "diagnostics/_evaluation_mode.py": "diagnostics/test_error_barrier.py",
+    "diagnostics/_influence.py": "diagnostics/test_attribution.py",
+    "diagnostics/_sketch.py": "diagnostics/test_attribution.py",
+    "estimators/_parameters.py": "estimators/test_base.py",
+    "estimators/_rfm_*.py": "estimators/test_rfm.py",
+    "estimators/_streaming_ridge.py": "estimators/test_ntk_features.py",
+    "experiments/_completion_methods.py": "experiments/test_matrix_completion.py",
+    "experiments/_digits_*.py": "experiments/test_digits.py",
+    "experiments/_ratings.py": "experiments/test_matrix_completion.py",
+    "experiments/_search_space.py": "experiments/test_architecture_search.py",
+    "experiments/feature_learning/*.py": "experiments/feature_learning/test_experiments.py",
+    "experiments/skeleton/_threads.py": "experiments/skeleton/test_command_line.py",
+    "features/_layers.py": "features/test_matrices.py",
+    "features/_passes.py": "features/test_matrices.py",
+    "features/rfm/_metric*.py": "features/rfm/test_recursion.py",
+    "finite/_gain_tensors.py": "finite/test_parametrize.py",
+    "finite/_initialize.py": "finite/test_parametrize.py",
+    "finite/training/_tra*.py": "finite/training/test_train.py",
+    "finite/widening/*.py": "finite/widening/test_widen.py",
+    "gram/*.py": "gram/test_gram.py",
+    "kernels/_differentiable.py": "kernels/test_infinite_width.py",
+    "kernels/_estimate.py": "rules/test_sampled_attention.py",
+    "kernels/_explain.py": "kernels/test_infinite_width.py",
+    "kernels/_gpytorch_kernel.py": "kernels/test_gpytorch.py",
+    "kernels/empirical/*.py": "kernels/empirical/test_empirical.py",
+    "kernels/random_features/*.py": "kernels/random_features/test_features.py",
+    "labels/hierarchy/_hierarchy_source.py": "labels/hierarchy/test_two_layer_hierarchy.py",
+    "layers/_elementwise.py": "rules/test_activation_rules.py",
+    "native/_plane.py": "native/test_demand.py",
+    "native/_runner.py": "native/test_engine.py",
+    "native/families/*.py": "native/families/test_families.py",
+    "program/*.py": "rules/every_family.py",  # each operation: its finite form against its rule
+    "rules/_engine.py": "rules/test_random_networks.py",
+    "rules/_position_gram.py": "kernels/test_positions.py",
+    "rules/_prior.py": "kernels/test_prior_limit.py",
+    "rules/_token_axes.py": "rules/test_tokens.py",
+    "solvers/_cholesky.py": "solvers/test_solve.py",
+    "solvers/_falkon.py": "solvers/test_nystrom.py",
+    "solvers/_solution.py": "solvers/test_solve.py",
+    "testing/*.py": "rules/every_family.py",
+    "trace/*.py": "trace/test_trace.py",  # matchers, one for each family of layers
+}
+
+
+def lone_files() -> list[str]:
+    """Source files without a test file of their name."""
+    lone = []
+    for path in sorted(SOURCES.rglob("*.py")):
+        name = path.relative_to(SOURCES)
+        mirrored = TESTS / name.parent / f"test_{name.stem.strip('_')}.py"
+        if name.name != "__init__.py" and not mirrored.exists():
+            lone.append(name.as_posix())
+    return lone
+
+
+pytestmark = pytest.mark.skipif(
+    not SOURCES.exists(), reason="the tests of an installed wheel have no sources beside them"
+)
+
+
+def test_each_file_has_its_tests() -> None:
+    untested = [name for name in lone_files() if not any(fnmatch(name, pattern) for pattern in TOGETHER)]
+    assert not untested, f"write tests/FOLDER/test_NAME.py for {untested}"
+
+
+@pytest.mark.parametrize("pattern", TOGETHER)
+def test_the_list_is_no_longer_than_needed(pattern: str) -> None:
+    assert (TESTS / TOGETHER[pattern]).exists()
+    assert any(fnmatch(name, pattern) for name in lone_files()), (
+        f"{pattern} has its own tests now: take it off the list"
+    )

@@ -1,0 +1,96 @@
+"""The examples on the pages run, generated parts are current, and the README shows no figure without a stored record."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import ntkit
+from ntkit.experiments._index import of_folder
+from ntkit.experiments.skeleton import write_report
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").glob("*.md")))]
+CLUSTERS = ("dask_jobqueue", "dask_kubernetes")  # these examples need a cluster, and are only read
+EXAMPLES = [
+    pytest.param(page, code, id=f"{page}-{number}")
+    for page in PAGES
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), flags=re.DOTALL))
+]
+
+
+def load_tool():
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "tools" / "pages.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+TOOL = load_tool()
+
+
+@pytest.mark.parametrize(("page", "code"), EXAMPLES)
+def test_example_runs(page, code, capsys):
+    program = compile(code, page, "exec")
+    if any(name in code for name in CLUSTERS):
+        return
+    names: dict[str, object] = {}
+    exec(program, names)
+    if "accuracy" in names:
+        assert names["accuracy"] > 0.8
+        assert names["K"].shape == (50, 50)
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 7
+
+
+@pytest.mark.parametrize("page", TOOL.PARTS)
+def test_generated_parts_are_current(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert TOOL.current(page, text) == text, "run python tools/pages.py"
+
+
+def test_the_readme_is_one_screen_and_has_no_figure_of_its_own():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 70
+    by_hand = re.sub(r"<!-- speed: begin -->.*?<!-- speed: end -->", "", text, flags=re.DOTALL)
+    by_hand = re.sub(r"```.*?```", "", by_hand, flags=re.DOTALL)
+    figures = re.findall(r"\d[\d.,]*\s*(?:%|times|x\b|ms\b|milliseconds|seconds|minutes|hours)", by_hand)
+    assert not figures, "a figure of speed or accuracy must come from a stored record"
+
+
+def test_every_benchmark_record_says_where_it_comes_from():
+    lines = (ROOT / "docs/results/benchmarks.jsonl").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        record = json.loads(line)
+        assert {"commit", "date", "machine", "peer", "ratios", "milliseconds per entry"} <= set(record)
+        for name, ratios in record["ratios"].items():
+            times = record["milliseconds per entry"][name]
+            for kind, ratio in ratios.items():
+                assert ratio == pytest.approx(times["neural-tangents"] / times[kind], rel=0.05)
+
+
+def test_every_public_name_is_on_the_page_of_the_api():
+    listed = set(re.findall(r"^   (\w+)$", (ROOT / "docs/api.rst").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert set(ntkit.__all__) - listed <= {"errors", "features", "testing"}, "list it in docs/api.rst"
+
+
+STORED = sorted(path.parent for path in (ROOT / "docs/results").rglob("results.*"))
+
+
+@pytest.mark.parametrize("folder", sorted(set(STORED)), ids=lambda path: path.name)
+def test_stored_results_have_manifests_and_verdicts_by_rule(folder, tmp_path):
+    experiment = of_folder(folder)
+    results = experiment.read(folder)
+    write_report(experiment.report(results), results, tmp_path)
+    assert (tmp_path / "results.csv").read_bytes() == (folder / "results.csv").read_bytes()
+
+
+def test_there_are_stored_results():
+    assert STORED

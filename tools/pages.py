@@ -1,0 +1,154 @@
+"""Writes the generated parts of README and docs anew: ``python tools/pages.py``. A test compares them.
+
+A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ntkit
+from ntkit.experiments import NAMES, find
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs/results"
+HISTORY = RESULTS / "benchmarks.jsonl"
+LABELS = {
+    "conv 3, average": "3 x (conv, ReLU), average pooling, 32x32x3",
+    "conv 20, average": "20 x (conv, ReLU), average pooling",
+    "conv 3, flatten": "3 x (conv, ReLU), flatten",
+    "conv 3, flatten, Gram": "the same, Gram matrix of one batch",
+    "conv 20, flatten": "20 x (conv, ReLU), flatten",
+    "myrtle 5": "Myrtle-5",
+    "myrtle 10": "Myrtle-10",
+    "residual, strided": "residual blocks with stride, average pooling, 33x33x3",
+    "dense 3": "fully connected, 3 hidden layers, d = 784, 5,000 x 5,000",
+    "dense 3, Gram": "the same, Gram matrix of 5,000",
+}
+
+
+def last_record() -> dict[str, Any]:
+    """Give the newest record of ``make bench``."""
+    lines = HISTORY.read_text(encoding="utf-8").splitlines()
+    return json.loads(lines[-1])
+
+
+def speed() -> str:
+    """Say in a sentence how fast the newest record is."""
+    record = last_record()
+    ratios = {name: found["float32"] for name, found in record["ratios"].items()}
+    machine = record["machine"]
+    conv, flat, dense = (ratios[name] for name in ("conv 3, average", "conv 3, flatten", "dense 3"))
+    return (
+        f"On {machine['threads']} threads, the same inputs, in one run, against {record['peer']}: {conv:.3g} times as fast for "
+        f"three convolutions with\naverage pooling, {flat:.3g} without pooling, {dense:.2g} for a fully connected network "
+        "(float32; `make bench`, [all cases](docs/performance.md))."
+    )
+
+
+def speed_table() -> str:
+    """Give the table of the newest record."""
+    record = last_record()
+    columns = ("float32", "float64", "reference", "neural-tangents")
+    lines = [
+        f"| network | {' | '.join(columns)} | ratio, float32 | ratio, float64 |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, times in record["milliseconds per entry"].items():
+        shown = [_number(times.get(column)) for column in columns]
+        ratios = [_number(record["ratios"][name].get(kind)) for kind in ("float32", "float64")]
+        lines.append(f"| {LABELS.get(name, name)} | {' | '.join(shown + ratios)} |")
+    machine = record["machine"]
+    where = f"{machine.get('processor', machine.get('machine', ''))}, {machine['threads']} threads"
+    return "\n".join(
+        [*lines, "", f"{where}; commit {record['commit'][:8]}, {record['date'][:10]}; the peer is {record['peer']}."]
+    )
+
+
+def experiments() -> str:
+    """Give the table of experiments."""
+    lines = ["| `ntkit run` | reproduces | measures |", "|---|---|---|"]
+    return "\n".join(lines + [f"| `{name}` | {find(name).reproduces} | {find(name).title} |" for name in NAMES])
+
+
+def results() -> str:
+    """Give the table of stored results, as their reports have it."""
+    lines = ["| experiment | quantity | paper | ours | spread | draws | verdict |", "|---|---|---|---|---|---|---|"]
+    for manifest in sorted(RESULTS.rglob("manifest.json")):
+        name = json.loads(manifest.read_text(encoding="utf-8"))["experiment"]
+        with (manifest.parent / "results.csv").open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                shown = [_short(row[column]) for column in ("quantity", "paper", "ours", "spread", "draws", "verdict")]
+                lines.append(f"| `{name}` | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def _short(text: str) -> str:
+    """Give a number with four digits, any other text as it is."""
+    try:
+        return text if text.isdigit() else f"{float(text):.4g}"
+    except ValueError:
+        return text or "–"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    text = f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+    return text if "e" not in text else f"{value:.7f}"
+
+
+def draw_history() -> None:
+    """Draw the ratios of all records, in the order of the records."""
+    import matplotlib as mpl
+
+    from ntkit.plots import new_figure
+
+    records = [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
+    figure = new_figure(8, 4)
+    axes = figure.subplots()
+    for name, label in LABELS.items():
+        ratios = [record["ratios"].get(name, {}).get("float32", float("nan")) for record in records]
+        axes.plot(range(len(records)), ratios, "o-", label=label)
+    axes.set_xticks(range(len(records)), [record["commit"][:8] for record in records], rotation=45)
+    axes.set_yscale("log")
+    axes.set_ylabel("times as fast, float32")
+    axes.legend(frameon=False, fontsize="x-small", bbox_to_anchor=(1, 1))
+    with mpl.rc_context({"svg.hashsalt": "ntkit"}):  # the same records give the same bytes
+        figure.savefig(ROOT / "docs/images/benchmarks.svg", metadata={"Date": None})
+
+
+PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"speed": speed},
+    "docs/layers.md": {"supported layers": ntkit.supported_layers},
+    "docs/performance.md": {"speed": speed_table},
+    "docs/reproducing.md": {"experiments": experiments, "results": results},
+}
+
+
+def current(page: str, text: str) -> str:
+    """Give the text of a page with its generated parts made anew."""
+    for name, make in PARTS[page].items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not found or not closed:
+            raise SystemExit(f"{page} lacks {begin} and {end}")
+        text = f"{before}{begin}\n{make()}\n{end}{after}"
+    return text
+
+
+def main() -> None:
+    """Write every page anew."""
+    draw_history()
+    for page in PARTS:
+        path = ROOT / page
+        path.write_text(current(page, path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
