@@ -240,6 +240,24 @@ def multiply_halves(net, h):
     return torch.cat([first * second, first], -1)
 
 
+def square(net, h):
+    return side_by_side(F.scaled_dot_product_attention(*chunks(net, h))) ** 2
+
+
+def rectify(net, h):
+    return side_by_side(F.scaled_dot_product_attention(*chunks(net, h))).relu()
+
+
+@pytest.mark.parametrize("body", [square, rectify])
+def test_attention_without_an_output_layer_is_not_gaussian(body):
+    class Body(Packed):
+        def forward(self, h):
+            return self.out(body(self, h))
+
+    with pytest.raises(UnsupportedLayerError, match="attention with no layer between"):
+        limit(Net(Body(None)))
+
+
 @pytest.mark.parametrize("body", [add_values, multiply_halves])
 def test_what_depends_on_attention_is_not_taken_as_independent(body):
     class Body(Packed):
@@ -248,6 +266,44 @@ def test_what_depends_on_attention_is_not_taken_as_independent(body):
 
     with pytest.raises(UnsupportedLayerError, match="independent|depend"):
         limit(Net(Body(None)))
+
+
+def test_fewer_keys_than_queries():
+    class Reduced(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Conv1d(3, 8, 1), nn.Conv1d(8, 1, 1)
+            self.q, self.kv = nn.Conv1d(8, 8, 1), nn.Conv1d(8, 16, 2, 2)
+
+        def forward(self, x):
+            h = self.embed(x)
+            q, kv = (layer(h).unflatten(1, (-1, 2, 4)).mT for layer in (self.q, self.kv))
+            y = F.scaled_dot_product_attention(q[:, 0], kv[:, 0], kv[:, 1])
+            return self.head(y.mT.flatten(1, 2)).mean(2)
+
+    with pytest.raises(UnsupportedLayerError, match="cross-attention"):
+        limit(Reduced()).ntk(normal(2, 3, 4))
+
+
+def test_a_residual_without_an_output_layer():
+    """Attention is uncorrelated with what its values are computed from."""
+
+    class Residual(Written):
+        def forward(self, h):
+            return h + self.join(F.scaled_dot_product_attention(*self.cut(self, h)))
+
+    class Alone(Residual):
+        def forward(self, h):
+            return super().forward(h) - h
+
+    residual, alone = limit(Net(Residual(viewed)), b_std=0.0), limit(Net(Alone(viewed)), b_std=0.0)
+    rest = limit(Net(nn.Identity()), b_std=0.0)
+    torch.testing.assert_close(residual.nngp(X), alone.nngp(X) + rest.nngp(X), rtol=1e-12, atol=1e-14)
+
+
+def few_keys(net, h):
+    q, k, v = viewed(net, h)
+    return q, k[:, :1], v[:, :1]
 
 
 def shared_keys(net, h):
@@ -287,6 +343,17 @@ def one_head(net, h):
     return net.q(h), net.k(h), net.v(h)
 
 
+class Biased(Written):
+    """Trained numbers added to the logits."""
+
+    def __init__(self, cut):
+        super().__init__(cut)
+        self.bias = nn.Parameter(torch.zeros(4, 4))
+
+    def forward(self, h):
+        return self.out(self.join(F.scaled_dot_product_attention(*self.cut(self, h), attn_mask=self.bias)))
+
+
 def mixed(y):
     return y.reshape(len(y), 4, 8)
 
@@ -297,12 +364,14 @@ REFUSED = {
     "one head": (lambda: Written(one_head, lambda y: y), "single head"),
     "tied": (lambda: Written(tied), "share channels"),
     "shared keys": (lambda: Written(shared_keys), WRITE),
+    "fewer heads of keys": (lambda: Written(few_keys, enable_gqa=True), "different numbers of heads"),
     "normalised": (lambda: Written(normalised), WRITE),
     "scaled": (lambda: Written(scaled), WRITE),
     "scaled before": (lambda: Written(scaled_before), "scale="),
     "cross-attention": (lambda: Written(from_two), "cross-attention"),
     "heads not transposed": (lambda: Written(heads_not_transposed), r"heads, tokens, d\) of all 4 tokens"),
     "heads and tokens mixed": (lambda: Written(viewed, mixed), WRITE),
+    "a trained mask": (lambda: Biased(viewed), "from parameters"),
     "dropout": (lambda: Written(viewed, dropout_p=0.5), "self.training"),
     "a mask for each head": (lambda: Written(viewed, attn_mask=LOWER.expand(1, 2, 4, 4)), r"expected \(4, 4\)"),
     "blind": (

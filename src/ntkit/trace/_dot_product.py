@@ -48,9 +48,9 @@ def scaled_dot_product_attention(
             "its queries, keys and values have different numbers of heads, so heads share keys",
             f"give keys and values as many heads as queries; or {EMPIRICAL}",
         )
-    if len({builder.nodes[operand.layer].inputs for operand in operands}) > 1:
+    if len({(builder.nodes[operand.layer].inputs, operand.base.positions) for operand in operands}) > 1:
         raise Refused(
-            "cross-attention: its queries, keys and values come from different tensors, and there is a rule for "
+            "cross-attention: its queries, keys and values come from different tensors or tokens, and there is a rule for "
             "self-attention alone",
             f"compute all three from one tensor; or {EMPIRICAL}",
         )
@@ -121,7 +121,7 @@ class _Operand:
         whole = len(field.blocks) == 1 and not block.merged and field.order is None
         if not whole or not isinstance(builder.nodes[self.layer].op, (Dense, Conv)):
             raise Refused(
-                f"its {name} does not come from a linear layer alone: something scales, shifts, normalises or rotates it",
+                f"its {name} does not come from a linear layer alone: something scales, shifts, normalises, rotates or cuts it",
                 f"pass factors as scale=, and leave the rest out; {WRITE_ATTENTION}",
             )
         tokens = math.prod(field.positions)
@@ -170,7 +170,7 @@ def _as_added(mask: Any, is_causal: bool, tokens: int) -> Any:
     """Give a mask as nn.MultiheadAttention takes it: (tokens, tokens), and True hides."""
     if is_causal:
         return torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
-    if not isinstance(mask, Tensor) or isinstance(mask, Weight):
+    if not isinstance(mask, Tensor):
         return mask
     if mask.ndim > 2 and all(size == 1 for size in mask.shape[:-2]):
         mask = mask.reshape(mask.shape[-2:])

@@ -24,7 +24,7 @@ WRITE_ATTENTION = (
 _REARRANGES = frozenset({
     "view", "reshape", "_unsafe_view", "flatten", "unflatten", "Flatten", "Unflatten", "squeeze", "unsqueeze",
     "transpose", "swapaxes", "swapdims", "permute", "movedim", "moveaxis", "getattr",
-    "chunk", "split", "split_with_sizes", "unbind", "getitem", "select", "slice", "size", "sym_size",
+    "chunk", "split", "split_with_sizes", "tensor_split", "unbind", "getitem", "select", "slice", "size", "sym_size",
 })  # fmt: skip
 _KEEPS = frozenset({"contiguous", "clone", "to", "float", "double", "type_as", "_to_copy", "alias", "Identity"})
 _LAYERS = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
