@@ -4,6 +4,7 @@ import pytest
 import torch
 from tests.rules.families import normal
 from torch import nn
+from torch.nn import functional as F
 
 import ntkit
 from ntkit.layers import SelfAttention
@@ -36,6 +37,35 @@ def limit(net, samples, seed=0):
 def test_real_networks(build):
     sampled = limit(build(), 512)
     mc = ntkit.monte_carlo(build(96, 64, 24), 40, generator=torch.Generator().manual_seed(0), **OWN)
+    for exact, finite in ((sampled.nngp, mc.nngp), (sampled.ntk, mc.ntk)):
+        (mean, error), (own, own_error) = finite.estimate(X), exact.estimate(X)
+        assert ((own - mean).abs() < 4 * (error**2 + own_error**2).sqrt()).all()
+
+
+class Written(nn.Module):
+    """Causal attention with heads cut by hand, and logits twice as large as usual."""
+
+    def __init__(self, width=8, heads=4, key=2, raw=False):
+        super().__init__()
+        self.embed = nn.Identity() if raw else nn.Linear(3, width)
+        self.qkv, self.out, self.head = (
+            nn.Linear(3 if raw else width, 3 * heads * key),
+            nn.Linear(heads * key, width),
+            nn.Linear(width, 1),
+        )
+        self.heads, self.key = heads, key
+
+    def forward(self, x):
+        n, tokens, _ = x.shape
+        q, k, v = self.qkv(self.embed(x)).view(n, tokens, 3, self.heads, self.key).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=2 * self.key**-0.5)
+        return self.head(self.out(y.transpose(1, 2).flatten(2)).relu().mean(1))
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_real_networks_with_heads_cut_by_hand(raw):
+    sampled = limit(Written(raw=raw), 512)
+    mc = ntkit.monte_carlo(Written(96, 64, 24, raw), 40, generator=torch.Generator().manual_seed(0), **OWN)
     for exact, finite in ((sampled.nngp, mc.nngp), (sampled.ntk, mc.ntk)):
         (mean, error), (own, own_error) = finite.estimate(X), exact.estimate(X)
         assert ((own - mean).abs() < 4 * (error**2 + own_error**2).sqrt()).all()

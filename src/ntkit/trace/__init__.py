@@ -4,6 +4,7 @@ from . import (  # noqa: F401  (fill the registry)
     _arithmetic,
     _attention,
     _channels,
+    _dot_product,
     _linear,
     _matrix,
     _norm,

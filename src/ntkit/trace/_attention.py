@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,9 @@ from ._linear import check_plain, layer_parameters
 from ._registry import matches
 from ._values import BATCH, CHANNEL, Block, Computed, Data, Field, Unknown, Weight
 
-__all__ = ["attend_torch", "torch_arguments"]
+__all__ = ["attend_torch", "check_limit", "constant_mask", "logit_samples", "torch_arguments"]
 
+Attended = TypeVar("Attended")
 _MECHANISMS: dict[str, Activation | None] = {
     "softmax": None,
     "identity": Activation("polynomial", (0.0, 1.0), label="identity"),
@@ -127,7 +128,7 @@ def self_attention(
         builder, x, located, layer.position_values, projections, projection(out, out_bias, width), op, layer.channels
     )
     check_plain(*weights, then=result)
-    return _checked(builder, op, result)
+    return check_limit(builder, op, result)
 
 
 def _located(builder: Builder, x: Field, layer: SelfAttention, position: Weight) -> int:
@@ -208,7 +209,7 @@ def _attend(
         read = located if positioned and located is not None else tokens
         nodes.append(_dense(builder, read, projection, numbers))
     on_data = op.sampled and located is None and isinstance(builder.nodes[tokens].op, Input)
-    samples = _samples(builder) if op.sampled else None
+    samples = logit_samples(builder) if op.sampled else None
     core = builder.add(
         replace(op, samples=samples, on_data=on_data),
         nodes,
@@ -228,7 +229,7 @@ def _dense(builder: Builder, read: int, projection: Projection, numbers: Tensor)
     return node
 
 
-def _samples(builder: Builder) -> LogitSamples | None:
+def logit_samples(builder: Builder) -> LogitSamples | None:
     """Give each layer draws of its own."""
     if builder.samples is None:
         return None
@@ -238,7 +239,7 @@ def _samples(builder: Builder) -> LogitSamples | None:
     return LogitSamples(int(seeds[before]), builder.samples.count)
 
 
-def _checked(builder: Builder, op: Attention, result: Field) -> Field:
+def check_limit(builder: Builder, op: Attention, result: Attended) -> Attended:
     """Refuse what has no limit, or none in closed form."""
     if op.scaling == "sqrt" and op.heads == 1:
         raise Refused(
@@ -336,7 +337,7 @@ def attend_torch(
     if len(x.dims) != 3:
         raise Refused(f"its input has {len(x.dims)} dimensions, expected 3", "give inputs (n, tokens, channels)", x)
     x = _as_tokens(builder, x, *((0, (1,), 2) if layer.batch_first else (1, (0,), 2)))
-    mask = _mask(attn_mask, math.prod(x.positions), x)
+    mask = constant_mask(attn_mask, math.prod(x.positions), x)
     slices = [slice(i * embed, (i + 1) * embed) for i in range(3)]
     # PyTorch draws the projections by Xavier's rule, of variance 2 / (fan_in + fan_out), and sets the biases to zero.
     if in_proj_weight is not None:
@@ -354,7 +355,7 @@ def attend_torch(
     op = Attention(heads, None, "sqrt", mask=mask)
     result = _attend(builder, x, None, False, projections, output, op, embed)
     check_plain(*weights, then=result)
-    return _checked(builder, op, result)
+    return check_limit(builder, op, result)
 
 
 class _Separate(Projection):
@@ -375,7 +376,7 @@ def _one(first: Any, second: Any) -> bool:
     return isinstance(first, Field) and isinstance(second, Field) and first == second
 
 
-def _mask(mask: Any, tokens: int, x: Field) -> Tensor | None:
+def constant_mask(mask: Any, tokens: int, x: Field | None) -> Tensor | None:
     """Give what is added to the logits, shape (tokens, tokens)."""
     if mask is None:
         return None

@@ -18,6 +18,7 @@ from ._builder import EMPIRICAL, Builder, Refused
 from ._deterministic import fixed
 from ._gains import GainRule
 from ._graph import Untraceable, prefix_module
+from ._heads import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads, target_name
 from ._inplace import overwritten, writes
 from ._registry import Matcher, find, find_module
 from ._replay import Difference
@@ -46,6 +47,7 @@ class Reader:
         self.value: Any = Unknown()
         self._values: dict[fx.Node, Any] = {}
         self._inputs = 0
+        self._feeding = feeds_attention(graph)
 
     @property
     def fields(self) -> dict[Any, Field]:
@@ -59,7 +61,10 @@ class Reader:
         if isinstance(value, tuple) and len(value) == 1 and isinstance(output, Tensor):
             value = value[0]  # an exported graph gives its outputs as a tuple
         self.value = value
-        if not self.problems and not isinstance(value, Field):
+        if not self.problems and isinstance(value, Heads):
+            reason = "its output is heads of attention side by side, not channels"
+            self.problems.append(Problem(ROOT, type(self.graph).__name__, reason, WRITE_ATTENTION))
+        elif not self.problems and not isinstance(value, Field):
             kind = "computed from the input alone" if isinstance(value, Data) else f"a {type(output).__name__}"
             self.problems.append(
                 Problem(
@@ -104,7 +109,7 @@ class Reader:
             try:
                 self._values[node] = self._evaluate(node)
             except Refused as refused:
-                problem = Problem(_path(node), self._what(node), refused.reason, refused.instead)
+                problem = _taken_apart(node) or Problem(_path(node), self._what(node), refused.reason, refused.instead)
                 if problem not in self.problems:
                     self.problems.append(problem)
                 self._values[node] = self._stand_in(node, refused.then)
@@ -133,9 +138,16 @@ class Reader:
             if matcher is not None and matcher.refuses:
                 matcher.build(self.builder, *args, **kwargs, **own)
             return Unknown()
-        if any(isinstance(leaf, Field) for leaf in leaves):
+        if any(isinstance(leaf, (Field, Heads)) for leaf in leaves):
             overwritten(node, module)
-            return self._build(matcher, node, args, kwargs, own)
+            try:
+                if not any(isinstance(leaf, Heads) for leaf in leaves) or _takes_heads(matcher):
+                    return self._build(matcher, node, args, kwargs, own)
+            except Refused:
+                if node not in self._feeding:
+                    raise
+            name = target_name(self.graph, node)
+            return rearranged_heads(name, leaves, partial(self._run, node, module, args, kwargs))
         if any(isinstance(leaf, Data) for leaf in leaves):
             drawn = module is None or not fixed(str(node.target), self.deterministic)
             if matcher is not None and matcher.fresh and isinstance(leaves[0], Data) and drawn:
@@ -149,7 +161,7 @@ class Reader:
         It has the shape of the real one; Gaussian, as if a layer had given it, where ``then`` does not fit.
         """
         shape = node.meta.get("ntkit_shape")
-        if isinstance(then, tuple) or shape is None or (isinstance(then, Field) and then.shape == shape):
+        if isinstance(then, (tuple, Heads)) or shape is None or (isinstance(then, Field) and then.shape == shape):
             return Unknown() if then is None else then
         read = next((self._values[n] for n in node.all_input_nodes if isinstance(self._values[n], Field)), None)
         like = then if isinstance(then, Field) else read
@@ -354,7 +366,13 @@ def _live(graph: fx.GraphModule) -> set[fx.Node]:
     return live
 
 
+def _takes_heads(matcher: Matcher | None) -> bool:
+    return matcher is not None and "scaled_dot_product_attention" in matcher.functions
+
+
 def _concrete(value: Any) -> Any:
+    if isinstance(value, (Heads, Field)):
+        return (Heads.of(value) if isinstance(value, Field) else value).index
     if isinstance(value, (Data, Computed)):
         return value.value
     return value.parameter if isinstance(value, Weight) else value
@@ -364,6 +382,22 @@ def _leaves(structure: Any) -> list[Any]:
     found: list[Any] = []
     fx.node.map_aggregate(structure, lambda leaf: found.append(leaf))
     return found
+
+
+def _taken_apart(node: fx.Node) -> Problem | None:
+    """Say what to do about PyTorch's attention where the exporter left only the operations inside it."""
+    for key, entry in (node.meta.get("nn_module_stack") or {}).items():
+        path, kind = entry if isinstance(entry, tuple) else (key, entry)
+        if node.op != "call_module" and "MultiheadAttention" in str(getattr(kind, "__name__", kind)):
+            return Problem(
+                str(path),
+                "MultiheadAttention",
+                "the forward around it could be read by torch.export alone, which takes nn.MultiheadAttention apart into "
+                "operations that have no rule by themselves",
+                "use ntkit.layers.SelfAttention, which stays whole; or write the forward without what torch.fx cannot trace "
+                f"(branches on values, Python functions of tensors); or {EMPIRICAL}",
+            )
+    return None
 
 
 def _path(node: fx.Node) -> str:

@@ -67,10 +67,10 @@ _refuse(
     modules=(nn.TransformerDecoderLayer, nn.TransformerDecoder, nn.Transformer),
 )
 _refuse(
-    "softmax attention on queries, keys and values whose heads the trace does not see",
-    f"use ntkit.layers.SelfAttention or nn.MultiheadAttention, which have a rule; or {EMPIRICAL}",
-    F.scaled_dot_product_attention, F.multi_head_attention_forward, "scaled_dot_product_attention",
-)  # fmt: skip
+    "attention by a function that takes all its weights as arguments",
+    f"use nn.MultiheadAttention, ntkit.layers.SelfAttention or F.scaled_dot_product_attention, which have a rule; or {EMPIRICAL}",
+    F.multi_head_attention_forward,
+)
 _refuse(
     "softmax couples channels or positions and has no closed-form covariance",
     f"leave it out of the module (the loss applies it); or {EMPIRICAL}",
