@@ -78,7 +78,9 @@ def test_every_benchmark_record_says_where_it_comes_from():
 
 def test_every_public_name_is_on_the_page_of_the_api():
     listed = set(re.findall(r"^   (\w+)$", (ROOT / "docs/api.rst").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    assert set(ntkit.__all__) - listed <= {"applications", "errors", "features", "layers", "testing"}, "list it in docs/api.rst"
+    assert set(ntkit.__all__) - listed <= {"applications", "errors", "features", "layers", "testing"}, (
+        "list it in docs/api.rst"
+    )
 
 
 STORED = sorted(path.parent for path in (ROOT / "docs/results").rglob("results.*"))
