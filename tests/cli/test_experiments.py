@@ -58,6 +58,7 @@ def test_a_report_of_one_folder_is_no_index(program, tmp_path: Path):
     assert [path.name for path in rebuild_reports(tmp_path / "one")] == ["results.csv", "report.html"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["corrupted_agop"])
 def test_an_interrupted_run_resumes_to_the_same_bytes(name, tmp_path: Path):
     """Ctrl-C once the first cells are stored, then the same command again, against a run in one go."""
