@@ -68,6 +68,7 @@ inline void sum_windows(const Lanes* const (&rows)[4], int begin, int end, int l
 // The sum of `count` rows, each read `moved` places from where it is written, in the columns [low, high).
 template <class Lanes>
 inline void sum_rows(const Lanes* const* from, int count, int low, int high, Lanes* to, int moved = 0) {
+    if (low >= high) return;  // rows without columns may have no memory to point into
     const auto row = [&](int r) { return from[r] + moved; };
     switch (count) {
         case 0: std::fill(to + low, to + high, Lanes{}); return;
