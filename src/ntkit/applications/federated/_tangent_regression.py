@@ -36,7 +36,7 @@ class TrainConvexifyTrain:
     module, workers, loss, learning_rate, epochs, batch_size, client, seed
         As in :class:`FederatedAveraging`, for stage one.
     features : int
-        |S|, drawn at random from all pairs of an output and an entry of a trained parameter; ``coordinates_`` names them.
+        :math:`|S|`, drawn at random from all pairs of an output and an entry of a trained parameter; ``coordinates_`` names them.
         Default 1000.
     ridge : float
         Relative to the mean of the diagonal of the features' second moments. Default 1e-3.
