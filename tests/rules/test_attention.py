@@ -166,7 +166,7 @@ class TestImage(RuleConformance):
 
 
 def dense_attention(k, t, z, dz, q, o, c):
-    """K' and T' of issue formulas, sum by sum, from E[z z](cov) and E[z' z'](cov) of one pair, K and T of shape (P, P)."""
+    """K' and T' sum by sum, from E[z z](cov) and E[z' z'](cov) of one pair, K and T of shape (P, P)."""
     size = len(k)
     out, tangent = torch.zeros_like(k), torch.zeros_like(k)
     for a in range(size):

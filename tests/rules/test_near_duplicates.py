@@ -218,3 +218,28 @@ def test_what_carries_h(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             torch.testing.assert_close(result.h, (q1 + q2) / 2 - result.nngp, rtol=1e-11, atol=1e-13)
     assert lost == bool(leaves_out)
     assert all(result.h is None for _, result in seen[last:])
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.2, 1.5])
+def test_parallel_inputs_of_many_features(factor: float) -> None:
+    """A network without biases is homogeneous: the kernels of x and c x are c times those of x with itself."""
+    x = _normal(8, 3000)
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3000, 8), nn.ReLU(), nn.Linear(8, 1)))
+    for kernel in (limit.ntk, limit.nngp):
+        own = kernel.diag(x, engine="reference")
+        found = kernel(x, factor * x, engine="reference").diagonal()
+        torch.testing.assert_close(found, factor * own, rtol=1e-14, atol=0)
+
+
+def test_derivatives_at_parallel_inputs() -> None:
+    x, z = _normal(2, 12), 1.3 * _normal(2, 12)
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 1)))
+    direction = _normal(4, 12)[2:]
+
+    def value(step: float) -> torch.Tensor:
+        return limit.nngp(x, z + step * direction, engine="reference").diagonal().sum()
+
+    moved = z.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(limit.nngp(x, moved).diagonal().sum(), moved)
+    expected = (value(1e-4) - value(-1e-4)) / 2e-4
+    torch.testing.assert_close((gradient * direction).sum(), expected, rtol=1e-6, atol=0)

@@ -14,7 +14,7 @@ from ._covariance import Covariance, Ends
 __all__ = ["input_covariance"]
 
 _FEW_CHANNELS = 8  # a sum this short has the same rounding in K(x, x') as in K(x, x)
-_NEAR = 1e-6  # |x - x'|^2 / (|x|^2 + |x'|^2) below which x . x' is taken from the difference
+_NEAR = 1e-6  # 1 - rho, and |x - x'|^2 / (|x|^2 + |x'|^2), below which x . x' is taken from a difference
 _BLOCK = 1 << 22  # entries gathered at once
 
 
@@ -50,21 +50,31 @@ def _spread_indices(x1: Tensor, x2: Tensor, ends: Ends, keeps: Keeps) -> tuple[T
 def _refine(
     k: Tensor, q1: Tensor, q2: Tensor, rows1: Tensor, rows2: Tensor, x1: Tensor, x2: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Replace x . x' by (|x|^2 + |x'|^2 - |x - x'|^2) / 2 where the points nearly coincide, and give H.
+    """Take x . x' from a difference where the points are nearly parallel, and give H.
 
-    The correlation of two equal points must be exactly one: a matrix product that rounds differently from |x|^2 makes
-    it 1 - eps, an angle of sqrt(2 eps), and the tangent kernel of a ReLU network is wrong in the eighth digit.
+    The correlation of two parallel points must be one: a matrix product that rounds differently from |x|^2 makes it 1 - eps,
+    an angle of sqrt(2 eps), and the tangent kernel of a ReLU network is wrong in the eighth digit. Where x and x' nearly
+    coincide, H = |x - x'|^2 / 2 and K = (q + q') / 2 - H. Where only their directions do, the part r of x' across x gives
+    1 - rho^2 = |r|^2 / |x'|^2.
     """
-    half = (1 - _NEAR) / 2  # |x - x'|^2 < near (|x|^2 + |x'|^2), written so that few large temporaries are needed
-    near = k > half * q1 + half * q2
-    where = near.nonzero(as_tuple=True)
+    s1, s2 = q1.sqrt(), q2.sqrt()
+    where = (k > (1 - _NEAR) * s1 * s2).nonzero(as_tuple=True)
     h = (q1 / 2 - k) + q2 / 2
     if where[0].numel() == 0:
         return k, h
     first, second = (rows.expand_as(k)[where] for rows in (rows1, rows2))
+    square1, square2 = (q.expand_as(k)[where] for q in (q1, q2))
+    along = (k[where] / square1).detach()  # |r|^2 is least there, so its derivative by this factor is zero
     step = max(1, _BLOCK // x1.shape[1])
-    apart = torch.cat(
-        [(x1[a] - x2[b]).square().mean(1) for a, b in zip(first.split(step), second.split(step), strict=True)]
-    )
-    total = (q1 + q2).expand_as(k)[where]
-    return k.index_put(where, (total - apart) / 2), h.index_put(where, apart / 2)
+    apart, across = [], []
+    for a, b, factor in zip(first.split(step), second.split(step), along.split(step), strict=True):
+        left, right = x1[a], x2[b]
+        apart.append((left - right).square().mean(1))
+        across.append((right - factor[:, None] * left).square().mean(1))
+    share = torch.cat(across) / square2
+    deviations = square1.sqrt() * square2.sqrt()
+    turned = deviations * share / (1 + (1 - share).sqrt())  # s s' (1 - rho)
+    coincide = torch.cat(apart) < _NEAR * (square1 + square2)
+    own = torch.where(coincide, torch.cat(apart) / 2, turned + (square1.sqrt() - square2.sqrt()) ** 2 / 2)
+    value = torch.where(coincide, (square1 + square2) / 2 - own, deviations - turned)
+    return k.index_put(where, value), h.index_put(where, own)

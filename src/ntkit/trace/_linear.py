@@ -98,6 +98,22 @@ def _held(weight: Weight, bias: Weight | None, numbers: Tensor) -> Held:
     return lambda read: (rearranged(read(weight), numbers, 1), None if bias is None else read(bias))
 
 
+def image_field(ndim: int, builder: Builder, x: Any) -> Field:
+    """Read a convolution's input as a field: batch, channels, then ``ndim`` dimensions of positions."""
+    rank = x.value.ndim if isinstance(x, Data) else len(x.dims)
+    if rank != ndim + 2:
+        raise Refused(
+            f"its input has {rank} dimensions, expected {ndim + 2} (batch, channels and {ndim} of positions)",
+            "give inputs with a batch dimension",
+        )
+    field = builder.data_field(x, 1) if isinstance(x, Data) else x
+    if field.core(1) != (CHANNEL,):
+        raise Refused(
+            "dimension 1 of its input is not the channels alone", "keep the channels in dimension 1, positions after it"
+        )
+    return field
+
+
 def conv(
     ndim: int,
     builder: Builder,
@@ -112,19 +128,8 @@ def conv(
 ) -> Field:
     """K'[p, p'] = w^2 mean over the window of K[s p + d e, s p' + d e], + b^2."""
     weight, bias = checked_weights(weight, bias)
-    rank = x.value.ndim if isinstance(x, Data) else len(x.dims)
-    if rank != ndim + 2:
-        raise Refused(
-            f"its input has {rank} dimensions, expected {ndim + 2} (batch, channels and {ndim} of positions)",
-            "give inputs with a batch dimension",
-        )
     raw = isinstance(x, Data)
-    if isinstance(x, Data):
-        x = builder.data_field(x, 1)
-    if x.core(1) != (CHANNEL,):
-        raise Refused(
-            "dimension 1 of its input is not the channels alone", "keep the channels in dimension 1, positions after it"
-        )
+    x = image_field(ndim, builder, x)
     kernel, stride, dilation = (expand(value, ndim) for value in (tuple(weight.parameter.shape[2:]), stride, dilation))
     pads = _padding(padding, kernel, dilation)
     axes = []

@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 from ntkit.program import Conv
 
-from ._builder import Builder, Held, Refused
+from ._builder import Builder, Held
 from ._layout import entry_numbers, rearranged
-from ._linear import check_groups, check_plain, checked_weights, expand, layer_parameters, select
+from ._linear import check_groups, check_plain, checked_weights, expand, image_field, layer_parameters, select
 from ._registry import matches
 from ._values import CHANNEL, Block, Data, Field, Weight
 
@@ -42,19 +42,8 @@ def conv_transpose(
 ) -> Field:
     """Insert zeros, then average over the window."""
     weight, bias = checked_weights(weight, bias)
-    rank = x.value.ndim if isinstance(x, Data) else len(x.dims)
-    if rank != ndim + 2:
-        raise Refused(
-            f"its input has {rank} dimensions, expected {ndim + 2} (batch, channels and {ndim} of positions)",
-            "give inputs with a batch dimension",
-        )
     raw = isinstance(x, Data)
-    if isinstance(x, Data):
-        x = builder.data_field(x, 1)
-    if x.core(1) != (CHANNEL,):
-        raise Refused(
-            "dimension 1 of its input is not the channels alone", "keep the channels in dimension 1, positions after it"
-        )
+    x = image_field(ndim, builder, x)
     kernel = tuple(int(size) for size in weight.parameter.shape[2:])
     stride, padding, extra, dilation = (expand(v, ndim) for v in (stride, padding, output_padding, dilation))
     axes = []
