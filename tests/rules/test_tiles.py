@@ -49,7 +49,15 @@ def test_progress_counts_every_entry_once(symmetric, budget):
     (10, 10, 1000, (10, 10)), (1, 7, 3, (1, 3)),
 ])  # fmt: skip
 def test_tiles_are_square_where_they_can_be(n1, n2, pairs, shape):
-    assert _tile_shape(n1, n2, pairs) == shape
+    assert _tile_shape(n1, n2, pairs, symmetric=False) == shape
+
+
+@pytest.mark.parametrize(("n", "pairs", "side"), [
+    (10, 1, 1), (10, 8, 2), (10, 9, 3), (10, 15, 3), (10, 35, 5), (24, 195, 12), (24, 1000, 24), (7, 17, 4), (1, 5, 1),
+])  # fmt: skip
+def test_tiles_of_a_symmetric_matrix(n, pairs, side):
+    """Squares of equal size; those below the diagonal are left out."""
+    assert _tile_shape(n, n, pairs, symmetric=True) == (side, side)
 
 
 def test_count_of_a_tile():

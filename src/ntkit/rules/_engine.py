@@ -60,9 +60,12 @@ from ._positions import (
 from ._prior import prior_covariance
 from ._sampled_attention import sampled_attention
 from ._tokens import join, joined_mean, lookup, merge, table, table_mean
-from .expectations import dual, dual_difference, mean
+from .expectations import dual, dual_with_difference, mean
 
 __all__ = ["covariance", "moments", "read_data", "read_variance", "self_covariance"]
+
+
+_KEEP_H = (Arrange, Concat, Constant, Contract, Conv, Dense, Input, Normalize, PositionMap, Split)
 
 
 def compute_dtype(device: torch.device) -> torch.dtype:
@@ -135,13 +138,15 @@ def covariance(
 def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: bool) -> Covariance | None:
     last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
     variances_read = read_variance(program)
-    carry = _before_nonlinear(program)
+    carry = _carries_h(program)
     values: dict[int, Covariance] = {}
     for index, node in enumerate(program.nodes):
         kept = keeps[index]
         if kept is not None:
             needs = zip(node.inputs, node.op.needs(kept), strict=True)
             inputs = tuple(values[read].restrict(needed) for read, needed in needs if needed is not None)
+            if not carry[index] and not isinstance(node.op, Elementwise):
+                inputs = tuple(replace(x, h=None) for x in inputs)
             values[index] = _apply(program, node, inputs, kept, ends, ntk, carry[index])
         if ends.pair_dims == 1:
             demand = program.own_demands.get(index)
@@ -172,15 +177,27 @@ def read_variance(program: Program) -> set[int]:
     return read
 
 
-def _before_nonlinear(program: Program) -> list[bool]:
-    """Tell for each node whether something nonlinear follows, which reads H."""
-    found = [False] * len(program.nodes)
-    for index in reversed(range(len(found))):
+def _carries_h(program: Program) -> list[bool]:
+    """Tell for each node whether H is computed: it can be had there, and an activation reads it or what follows from it."""
+    gives: list[bool] = []
+    for node in program.nodes:
+        sources = node.inputs[:1] if isinstance(node.op, Normalize) else node.inputs
+        there = all(gives[source] for source in sources)
+        match node.op:
+            case Elementwise(phi=phi):
+                there = there and phi.name == "rectified"
+            case Sum(cross=cross):
+                there = there and cross is None
+            case op:
+                there = there and isinstance(op, _KEEP_H)
+        gives.append(there)
+    read = [False] * len(gives)
+    for index in reversed(range(len(gives))):
         node = program.nodes[index]
-        if found[index] or isinstance(node.op, (Elementwise, Normalize)):
-            for read in node.inputs:
-                found[read] = True
-    return found
+        if isinstance(node.op, Elementwise) or (read[index] and gives[index]):
+            for source in node.inputs:
+                read[source] = True
+    return [there and wanted for there, wanted in zip(gives, read, strict=True)]
 
 
 def _apply(
@@ -188,7 +205,7 @@ def _apply(
 ) -> Covariance:
     match node.op:
         case Input() as op:
-            result = input_covariance(op, keeps, ends)
+            result = input_covariance(op, keeps, ends, carry)
         case Table() as op:
             result = table(op, node, keeps, ends)
         case Lookup() as op:
@@ -240,8 +257,11 @@ def _apply(
 
 def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends, carry: bool) -> Covariance:
     q1, q2 = ends.spread(ends.first.variance[read], ends.second.variance[read], x.keeps)
-    nngp, derivative = dual(op.phi, x.nngp, q1, q2, tangent=x.ntk is not None, h=x.h)
-    h = dual_difference(op.phi, x.nngp, q1, q2, x.h) if carry and x.h is not None else None
+    h: Tensor | None = None
+    if carry and x.h is not None:
+        nngp, derivative, h = dual_with_difference(op.phi, x.nngp, q1, q2, x.ntk is not None, x.h)
+    else:
+        nngp, derivative = dual(op.phi, x.nngp, q1, q2, tangent=x.ntk is not None, h=x.h)
     ntk = None if x.ntk is None or derivative is None else x.ntk * derivative
     if x.affine is not None:
         own = x.affine * gain_dual(op.phi, x.nngp, q1, q2)

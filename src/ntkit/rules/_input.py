@@ -18,8 +18,11 @@ _NEAR = 1e-6  # 1 - rho, and |x - x'|^2 / (|x|^2 + |x'|^2), below which x . x' i
 _BLOCK = 1 << 22  # entries gathered at once
 
 
-def input_covariance(op: Input, keeps: Keeps, ends: Ends) -> Covariance:
-    """Give the mean over the channels of x[p] x'[p'], exact to rounding also where x and x' nearly coincide."""
+def input_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True) -> Covariance:
+    """Give the mean over the channels of x[p] x'[p'], exact to rounding also where x and x' nearly coincide.
+
+    H is left out unless ``carry``.
+    """
     key = (op.prefix, op.channel)
     x1, x2 = ends.first.data[key], ends.second.data[key]
     letters = iter("abcdefghijklmnopqrstuvw")
@@ -32,6 +35,8 @@ def input_covariance(op: Input, keeps: Keeps, ends: Ends) -> Covariance:
     if ends.pair_dims == 1 and Keep.ALL not in keeps:
         return Covariance(k, None, keeps)  # each value with itself: H is zero, and k = q tells that exactly
     if channels <= _FEW_CHANNELS:
+        if not carry:
+            return Covariance(k, None, keeps)
         spread = (ends.spread(x1[..., c], x2[..., c], keeps) for c in range(channels))
         h = reduce(Tensor.add, ((first - second).square() for first, second in spread)) / (2 * channels)
         return Covariance(k, None, keeps, h=h)

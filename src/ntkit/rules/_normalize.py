@@ -31,8 +31,9 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
         b1, b2 = (0.0, 0.0) if means is None else means
         k = k - b1 * m2 - m1 * b2 + m1 * m2
     h = _normalized_h(x.h, s1, s2, ends.variances(block, x.keeps)) if x.h is not None and centre1 is None else None
-    k = k / (s1 * s2)
-    ntk = None if x.ntk is None else x.ntk / (s1 * s2)
+    scale = s1 * s2
+    k = k / scale
+    ntk = None if x.ntk is None else x.ntk / scale
     mask = diagonal_mask(x, op.affine_axes)
     if op.bias_trained:
         ntk = mask.expand_as(k) if ntk is None else ntk + mask

@@ -17,9 +17,11 @@ from ntkit.program import LogitSamples, Program
 
 from ._builder import EMPIRICAL, WrongShape
 from ._deterministic import check_deterministic
+from ._failure import failing_operation, takes
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
-from ._reader import ROOT, Reader
+from ._places import ROOT
+from ._reader import Reader
 from ._replay import Difference, FiniteNetwork, replay
 from ._values import Field
 
@@ -112,13 +114,23 @@ class Tracer:
         return []
 
     def _probe(self) -> None:
-        """Look for problems right away, with the first guess of an input shape that the module takes."""
+        """Look for problems right away, with guesses of an input shape.
+
+        A refusal counts only if no guess has a limit: the mean over the tokens of (n, tokens, channels) is a mean over the
+        channels of (n, channels).
+        """
+        refusal: UnsupportedLayerError | None = None
         for shape in _guesses(self.module):
             try:
                 self.program(shape)
             except WrongShape:
                 continue
+            except UnsupportedLayerError as error:
+                refusal = refusal or error
+                continue
             return
+        if refusal is not None:
+            raise refusal
 
     @property
     def embeddings(self) -> list[nn.Embedding | nn.EmbeddingBag]:
@@ -195,14 +207,14 @@ class Tracer:
             except Exception as error:  # the module's own code may raise anything
                 raised = error
         for full in _with_channels(self.module, shape):
-            if _runs(self.module, example.new_zeros(_BATCH, *full).to(parameter)):
+            if takes(self.module, example.new_zeros(_BATCH, *full).to(parameter)):
                 raise WrongShape(
                     f"inputs must have a batch dimension in front: the module takes (n, {', '.join(map(str, full))}), and (n, "
                     f"{', '.join(map(str, shape))}) lacks the channels. For a single input write x[None]."
                 ) from raised
         raise WrongShape(
             f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): "
-            f"{_failing_layer(self.module, example.to(parameter))}{raised}"
+            f"{failing_operation(self.module, example.to(parameter), ROOT)}{raised}"
         ) from raised
 
     def _finish(self, reader: Reader, positions: bool) -> Program:
@@ -230,27 +242,6 @@ def _check_entries(output: Any, batch: Tensor) -> None:
         )
 
 
-def _failing_layer(module: nn.Module, x: Tensor) -> str:
-    """Name the innermost layer that raises for an input, to put before its message; nothing for the module's own forward."""
-    module = copy_module(module)
-    inside: list[str] = []
-    for path, layer in module.named_modules():
-        layer.register_forward_pre_hook(lambda own, args, path=path: inside.append(path), prepend=True)
-        layer.register_forward_hook(lambda own, args, output: inside.pop() and None)
-    if _runs(module, x) or not inside or not inside[-1]:
-        return ""
-    return f"layer {inside[-1]!r} ({type(module.get_submodule(inside[-1])).__name__}): "
-
-
-def _runs(module: nn.Module, x: Tensor) -> bool:
-    try:
-        with torch.no_grad():
-            module(x)
-    except Exception:  # the module's own code may raise anything
-        return False
-    return True
-
-
 def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Give the input shape with the channels of the first convolution in front, if they seem to be missing."""
     for layer in module.modules():
@@ -268,7 +259,8 @@ def _guesses(module: nn.Module) -> list[tuple[int, ...]]:
             return [(8,), (4,), (16,), (2,), (1,), ()]
         if isinstance(layer, nn.Linear):
             width = layer.in_features
-            return [(width,), (4, width), (3, 8, 8), (1, 8, 8), (1,), (2,), (3,)]
+            tokens = [(count, width) for count in (4, 2, 16, 64)]
+            return [(width,), *tokens, (3, 8, 8), (1, 8, 8), (1,), (2,), (3,)]
         for ndim, kinds in _CONVOLUTIONS.items():
             if isinstance(layer, kinds):
                 if attends:  # its cost grows with the square of the pixels

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ntkit.common import Progress, check_gram_memory, check_ridge, check_tensor
+from ntkit.common import Progress, check_gram_memory, check_ridge, check_tensor, shown
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import infinite_width
 from ntkit.solvers import solve
@@ -129,7 +129,7 @@ def inpaint(
     if solver not in ("auto", "cg", "dense"):
         raise InputError(f'solver must be "auto", "cg" or "dense". Got {solver!r}.')
     if clip is not None and (len(clip) != 2 or not clip[0] < clip[1]):
-        raise InputError(f"clip must be two numbers, the smaller first. Got {clip!r}.")
+        raise InputError(f"clip must be two numbers, the smaller first. Got {shown(clip)}.")
     channels = image[None] if image.ndim == 2 else image
     known, missing = (np.flatnonzero(part.cpu().numpy().ravel()) for part in (~mask, mask))
     y = channels.flatten(1)[:, torch.from_numpy(known)].T.double().cpu().numpy()
@@ -209,7 +209,9 @@ def _from_data(
     height, width = mask.shape
     if isinstance(prior, str):
         if prior != "meshgrid":
-            raise InputError(f'prior must be "stationary", "meshgrid" or an array of shape (c, H, W). Got {prior!r}.')
+            raise InputError(
+                f'prior must be "stationary", "meshgrid" or an array of shape (c, H, W). Got {shown(prior)}.'
+            )
         axes = [torch.linspace(-1, 1, side, dtype=torch.float64) for side in (height, width)]
         given = torch.stack(torch.meshgrid(*axes, indexing="ij"))
     else:

@@ -14,7 +14,7 @@ from ._partition import has_strong_kinks, jumps
 from ._piecewise import pieces, piecewise_dual, piecewise_mean
 from ._table import mean_tabulated, table_dual, table_mean, tabulated
 
-__all__ = ["dual", "dual_difference", "mean"]
+__all__ = ["dual", "dual_difference", "dual_with_difference", "mean"]
 
 
 def dual(
@@ -66,16 +66,27 @@ def dual(
     >>> dual(relu, one, one, one, tangent=True)  # a point with itself: E[relu^2] = 1/2 = P(u > 0)
     (tensor([0.5000], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
     """
-    pair = Pair(k, q1, q2, h)
-    if phi.name != "quadrature":
-        value, slope = closed_dual(phi, pair, tangent)
-    elif (polynomials := pieces(phi)) is not None and (tangent or not pair.graded or not jumps(phi)):
-        value, slope = piecewise_dual(polynomials, pair, tangent)
-    elif has_strong_kinks(phi) or jumps(phi):
-        value, slope = kinked_dual(phi, pair, tangent)
-    else:
-        value, slope = _smooth_dual(phi, pair, tangent)
+    value, slope = _dual(phi, Pair(k, q1, q2, h), tangent)
     return value.expand(k.shape), slope if slope is None else slope.expand(k.shape)
+
+
+def dual_with_difference(
+    phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool, h: Tensor
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Give what :func:`dual` and :func:`dual_difference` give, at less than the cost of both."""
+    pair = Pair(k, q1, q2, h)
+    value, slope = _dual(phi, pair, tangent)
+    return value.expand(k.shape), slope if slope is None else slope.expand(k.shape), _difference(phi, pair)
+
+
+def _dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
+    if phi.name != "quadrature":
+        return closed_dual(phi, pair, tangent)
+    if (polynomials := pieces(phi)) is not None and (tangent or not pair.graded or not jumps(phi)):
+        return piecewise_dual(polynomials, pair, tangent)
+    if has_strong_kinks(phi) or jumps(phi):
+        return kinked_dual(phi, pair, tangent)
+    return _smooth_dual(phi, pair, tangent)
 
 
 def _smooth_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
@@ -125,7 +136,11 @@ def dual_difference(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, h: Tenso
     >>> dual_difference(Activation("rectified", (0.0, 1.0)), one, one, one, h)
     tensor([5.0000e-21], dtype=torch.float64)
     """
-    return rectified_difference(Pair(k, q1, q2, h), h, phi.parameters) if phi.name == "rectified" else None
+    return _difference(phi, Pair(k, q1, q2, h))
+
+
+def _difference(phi: Activation, pair: Pair) -> Tensor | None:
+    return rectified_difference(pair, phi.parameters) if phi.name == "rectified" else None
 
 
 def mean(phi: Activation, q: Tensor) -> Tensor:

@@ -1,0 +1,83 @@
+"""Says where a module fails on an input that it does not take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ntkit.common import copy_module
+
+__all__ = ["failing_operation", "takes"]
+
+_PRODUCTS = ("matmul", "__matmul__", "__rmatmul__", "bmm", "mm")
+
+
+class _Calls(TorchFunctionMode):
+    """Remembers the operation of torch that raised first: its name and the shapes of its tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = ""
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        try:
+            return func(*args, **(kwargs or {}))
+        except Exception:
+            if not self.name:
+                self.name = getattr(func, "__name__", str(func))
+                given = [*args, *(kwargs or {}).values()]
+                flat = [one for each in given for one in (each if isinstance(each, (list, tuple)) else [each])]
+                self.shapes = [tuple(one.shape) for one in flat if isinstance(one, Tensor)]
+            raise
+
+
+def takes(module: nn.Module, x: Tensor) -> bool:
+    """Tell whether the module runs on a batch."""
+    try:
+        with torch.no_grad():
+            module(x)
+    except Exception:  # the module's own code may raise anything
+        return False
+    return True
+
+
+def failing_operation(module: nn.Module, x: Tensor, root: str) -> str:
+    """Name the innermost layer and the operation that raise for a batch, with what would be right, to put before the message.
+
+    ``root`` names the module's own forward.
+    """
+    module = copy_module(module).to(x.dtype)
+    inside: list[str] = []
+    for path, layer in module.named_modules():
+        layer.register_forward_pre_hook(lambda own, args, path=path: inside.append(path), prepend=True)
+        layer.register_forward_hook(lambda own, args, output: inside.pop() and None)
+    with _Calls() as calls:
+        if takes(module, x) or not inside:
+            return ""
+    path = inside[-1]
+    layer = f"layer {path!r} ({type(module.get_submodule(path)).__name__})" if path else root
+    return f"{layer}: {_operation(calls.name, calls.shapes)}"
+
+
+def _operation(name: str, shapes: list[tuple[int, ...]]) -> str:
+    """Name an operation with the shapes of its operands, and say of a matrix product which sizes fit."""
+    if not name or not shapes:
+        return ""
+    text = f"{name} of shapes {' and '.join(map(str, shapes))}: "
+    if name not in _PRODUCTS or len(shapes) != 2 or min(map(len, shapes)) < 2:
+        return text
+    left, right = reversed(shapes) if name == "__rmatmul__" else shapes
+    if left[-1] == right[-2]:
+        return text
+    rows = right[-2] if left[-2] == left[-1] else left[-2]  # the map of a graph, its adjacency, is square
+    return (
+        f"{text}the left matrix must have {right[-2]} columns, one for each row of the right. Got {left[-1]}. Give each input a "
+        f"matrix of shape ({rows}, {right[-2]}). torch says: "
+    )
