@@ -169,7 +169,7 @@ def _last(channels: int) -> list[nn.Module]:
     return [nn.Conv1d(channels, 6, 2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(6, 1)]
 
 
-# For each network the operations that leave H out, and those after them; all others carry it until nothing nonlinear follows.
+# For each network the operations that leave H out, and those after them; all others carry it to the last activation.
 CARRIED: dict[str, tuple[list[nn.Module], set[str]]] = {
     "convolutions": (
         [nn.Conv1d(2, 6, 3, padding=(2,)), nn.LeakyReLU(0.2), nn.Conv1d(6, 6, 3, stride=2, padding=1)],
@@ -185,7 +185,8 @@ CARRIED: dict[str, tuple[list[nn.Module], set[str]]] = {
     "moved": ([nn.Conv1d(2, 6, 3), Function(lambda h: h[..., 1:].flip(-1)), nn.ReLU()], set()),
     "pooled": ([nn.Conv1d(2, 6, 3, padding=1), nn.AvgPool1d(2), nn.ReLU()], {"pool"}),
     "smooth": ([nn.Conv1d(2, 6, 3, padding=1), nn.GELU()], {"gelu"}),
-    "product": ([Product()], {"product"}),
+    "product": ([Product()], {"input"}),  # nothing reads it before the product, which has none
+    "read before the product": ([nn.Conv1d(2, 2, 3, padding=1), nn.ReLU(), Product()], {"relu"}),
 }
 
 

@@ -28,6 +28,7 @@ from ._values import Field
 __all__ = ["Tracer"]
 
 _BATCH = 2
+_TOKENS = (4, 2, 16, 64)
 # torch.fx replaces methods of nn.Module while it traces, for every thread, so only one may trace or run a traced module.
 _TRACING = threading.RLock()
 _CONVOLUTIONS = {
@@ -114,23 +115,31 @@ class Tracer:
         return []
 
     def _probe(self) -> None:
-        """Look for problems right away, with guesses of an input shape.
+        """Look for problems right away, with the first guess of an input shape that the module takes.
 
-        A refusal counts only if no guess has a limit: the mean over the tokens of (n, tokens, channels) is a mean over the
-        channels of (n, channels).
+        A refusal for vectors counts only if tokens of as many channels are refused too: the mean over the tokens of
+        (n, tokens, channels) is a mean over the channels of (n, channels).
         """
-        refusal: UnsupportedLayerError | None = None
         for shape in _guesses(self.module):
             try:
                 self.program(shape)
             except WrongShape:
                 continue
-            except UnsupportedLayerError as error:
-                refusal = refusal or error
-                continue
+            except UnsupportedLayerError:
+                tokens = [(count, *shape) for count in _TOKENS] if len(shape) == 1 else []
+                if not any(self._readable(guess) for guess in tokens):
+                    raise
             return
-        if refusal is not None:
-            raise refusal
+
+    def _readable(self, shape: tuple[int, ...]) -> bool:
+        """Tell whether torch.fx traces the module for inputs of a shape, and every operation has a rule."""
+        try:
+            module, example, output = self._run(shape)
+            reader = Reader(symbolic_graph(module, example), example, self.gains, self.deterministic, self.samples)
+            reader.read(output)
+        except (WrongShape, Untraceable, UnsupportedLayerError):
+            return False
+        return not reader.problems
 
     @property
     def embeddings(self) -> list[nn.Embedding | nn.EmbeddingBag]:
@@ -259,8 +268,7 @@ def _guesses(module: nn.Module) -> list[tuple[int, ...]]:
             return [(8,), (4,), (16,), (2,), (1,), ()]
         if isinstance(layer, nn.Linear):
             width = layer.in_features
-            tokens = [(count, width) for count in (4, 2, 16, 64)]
-            return [(width,), *tokens, (3, 8, 8), (1, 8, 8), (1,), (2,), (3,)]
+            return [(width,), (4, width), (3, 8, 8), (1, 8, 8), (1,), (2,), (3,)]
         for ndim, kinds in _CONVOLUTIONS.items():
             if isinstance(layer, kinds):
                 if attends:  # its cost grows with the square of the pixels
