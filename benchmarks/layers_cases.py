@@ -16,7 +16,7 @@ __all__ = ["B_STD", "FEATURES", "POSITION_GAIN", "SPEED", "VALUES", "W_STD", "Ca
 
 W_STD, B_STD = 1.1, 0.2
 POSITION_GAIN = 0.6
-FEATURES = 6  # of a node, before its row of the adjacency
+FEATURES = 16  # of a node, before its row of the adjacency
 
 Words = tuple[tuple[object, ...], ...]
 

@@ -137,9 +137,11 @@ class Tracer:
             module, example, output = self._run(shape)
             reader = Reader(symbolic_graph(module, example), example, self.gains, self.deterministic, self.samples)
             reader.read(output)
+            reader.refuse()
+            self._finish(reader, positions=False)
         except (WrongShape, Untraceable, UnsupportedLayerError):
             return False
-        return not reader.problems
+        return True
 
     @property
     def embeddings(self) -> list[nn.Embedding | nn.EmbeddingBag]:

@@ -32,8 +32,10 @@ def half_apart(h: Tensor, s1: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
 
     Of inputs that differ by a factor alone it is zero but for the rounding of s1 and s2.
     """
-    apart = h - (s1 - s2) ** 2 / 2
-    known = apart.detach() > 4 * torch.finfo(h.dtype).eps * ((s1 - s2).abs() * (s1 + s2)).detach()
+    between = s1 - s2
+    apart = torch.addcmul(h, between, between, value=-0.5)
+    eps = 4 * torch.finfo(h.dtype).eps
+    known = apart.detach() > (eps * s1.detach() ** 2 - eps * s2.detach() ** 2).abs()
     return _through(torch.where(known, apart, 0.0), apart), known
 
 
