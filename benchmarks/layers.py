@@ -1,6 +1,6 @@
 """Attention, resizing, transposed convolutions and graphs against neural-tangents on the same inputs: values, then times.
 
-    python benchmarks/layers.py --peer .venv-peer/bin/python [--only values|speed] [--match TEXT] [--repeats 3] [--output FILE]
+    python benchmarks/layers.py --peer .venv-peer/bin/python [--only values|speed] [--match TEXT] [--cpu] [--repeats 3]
 
 Values: float64, near but unequal inputs, the worst entry relative to the largest; above 1e-10 the run fails. Times: both sides
 alternately, the engine that ``engine="auto"`` takes. Without the peer's environment our times alone are printed.
@@ -162,14 +162,16 @@ class Peer:
             env=environment,
         )
 
-    def __call__(self, name: str, x1: Tensor, x2: Tensor, repeats: int) -> tuple[float, list[np.ndarray]]:
-        """Give the least seconds of several calls after the first, and the kernels."""
+    def __call__(
+        self, name: str, x1: Tensor, x2: Tensor, repeats: int, clock: str = "perf_counter"
+    ) -> tuple[float, list[np.ndarray]]:
+        """Give the least seconds of several calls after the first, and the kernels; ``clock`` names how they are counted."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         file, answer = (str(Path(self.folder) / each) for each in ("inputs.npz", "kernels.npz"))
         matrix = {"matrix": MATRIX.numpy()} if name == "constant map" else {}
         np.savez(file, x1=x1.numpy(), x2=x2.numpy(), **matrix)
-        request = {"name": name, "file": file, "answer": answer, "repeats": repeats}
+        request = {"name": name, "file": file, "answer": answer, "repeats": repeats, "clock": clock}
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
@@ -186,13 +188,14 @@ def kernels(case: Case) -> list:
     return [side.positions for side in sides] if case.positions else sides
 
 
-def timed(function, x1: Tensor, x2: Tensor, repeats: int) -> float:
+def timed(function, x1: Tensor, x2: Tensor, repeats: int, clock: str) -> float:
     """Give the least seconds of several calls."""
+    now = getattr(time, clock)
     best = float("inf")
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = now()
         function(x1, x2)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, now() - start)
     return best
 
 
@@ -214,7 +217,7 @@ def values(peer: Peer, match: str) -> list[dict[str, object]]:
     return rows
 
 
-def speed(peer: Peer | None, repeats: int, match: str) -> list[dict[str, object]]:
+def speed(peer: Peer | None, repeats: int, match: str, clock: str) -> list[dict[str, object]]:
     """Time both sides alternately."""
     rows: list[dict[str, object]] = []
     for name, case in SPEED.items():
@@ -226,9 +229,9 @@ def speed(peer: Peer | None, repeats: int, match: str) -> list[dict[str, object]
         best: dict[str, float] = {}
         error = None
         for _ in range(repeats):
-            best["ntkit"] = min(best.get("ntkit", float("inf")), timed(kernel, x1, x2, 2))
+            best["ntkit"] = min(best.get("ntkit", float("inf")), timed(kernel, x1, x2, 3, clock))
             if peer is not None:
-                seconds, (theirs,) = peer(name, x1, x2, 2)
+                seconds, (theirs,) = peer(name, x1, x2, 3, clock)
                 best["neural-tangents"] = min(best.get("neural-tangents", float("inf")), seconds)
                 error = apart(found, theirs)
         ratio = best["neural-tangents"] / best["ntkit"] if peer is not None else None
@@ -243,9 +246,11 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("benchmark-layers.json"))
     parser.add_argument("--peer", help="the Python of an environment with neural-tangents")
     parser.add_argument("--only", choices=["values", "speed"])
+    parser.add_argument("--cpu", action="store_true", help="processor time, for a machine that others use too")
     parser.add_argument("--match", default="", help="only networks whose name contains this")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
+    clock = "process_time" if options.cpu else "perf_counter"
     console = Console()
     result: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -262,9 +267,15 @@ def main() -> int:
             console.print(table)
             print(f"{len(rows)} networks, worst {worst:.1e}")
         if options.only != "values":
-            result["speed"] = rows = speed(peer, options.repeats, options.match)
+            result["speed"] = rows = speed(peer, options.repeats, options.match, clock)
             table = Table(
-                "case", "engine", "ntkit", "neural-tangents", "ratio", "apart", title="milliseconds an entry of the NTK"
+                "case",
+                "engine",
+                "ntkit",
+                "neural-tangents",
+                "ratio",
+                "apart",
+                title=f"milliseconds an entry of the NTK, {clock}",
             )
             for row in rows:
                 times = [

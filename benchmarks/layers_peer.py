@@ -113,11 +113,12 @@ def main() -> None:  # noqa: D103
             case = {**VALUES, **SPEED}[request["name"]]
             compiled[request["name"]] = kernel(case, arrays.get("matrix"))
             jax.block_until_ready(compiled[request["name"]](x1, x2))
+        now = getattr(time, request["clock"])
         seconds = []
         for _ in range(request["repeats"]):
-            start = time.perf_counter()
+            start = now()
             values = jax.block_until_ready(compiled[request["name"]](x1, x2))
-            seconds.append(time.perf_counter() - start)
+            seconds.append(now() - start)
         np.savez(request["answer"], *values)
         print(json.dumps({"seconds": min(seconds)}), flush=True)
 

@@ -43,7 +43,7 @@ def input_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True) ->
     squares = [torch.einsum("...z,...z->...", x, x) / channels for x in (x1, x2)]
     q1, q2 = ends.spread(squares[0], squares[1], keeps)
     rows = _spread_indices(x1, x2, ends, keeps)
-    k, h = _refine(k, q1, q2, *rows, x1.reshape(-1, channels), x2.reshape(-1, channels))
+    k, h = _refine(k, q1, q2, *rows, x1.reshape(-1, channels), x2.reshape(-1, channels), carry)
     return Covariance(k, None, keeps, h=h)
 
 
@@ -53,9 +53,9 @@ def _spread_indices(x1: Tensor, x2: Tensor, ends: Ends, keeps: Keeps) -> tuple[T
 
 
 def _refine(
-    k: Tensor, q1: Tensor, q2: Tensor, rows1: Tensor, rows2: Tensor, x1: Tensor, x2: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Take x . x' from a difference where the points are nearly parallel, and give H.
+    k: Tensor, q1: Tensor, q2: Tensor, rows1: Tensor, rows2: Tensor, x1: Tensor, x2: Tensor, carry: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Take x . x' from a difference where the points are nearly parallel, and give H if ``carry``.
 
     The correlation of two parallel points must be one: a matrix product that rounds differently from |x|^2 makes it 1 - eps,
     an angle of sqrt(2 eps), and the tangent kernel of a ReLU network is wrong in the eighth digit. Where x and x' nearly
@@ -63,8 +63,8 @@ def _refine(
     1 - rho^2 = |r|^2 / |x'|^2.
     """
     s1, s2 = q1.sqrt(), q2.sqrt()
-    where = (k > (1 - _NEAR) * s1 * s2).nonzero(as_tuple=True)
-    h = (q1 / 2 - k) + q2 / 2
+    where = (k > ((1 - _NEAR) * s1) * s2).nonzero(as_tuple=True)
+    h = (q1 / 2 - k) + q2 / 2 if carry else None
     if where[0].numel() == 0:
         return k, h
     first, second = (rows.expand_as(k)[where] for rows in (rows1, rows2))
@@ -82,4 +82,4 @@ def _refine(
     coincide = torch.cat(apart) < _NEAR * (square1 + square2)
     own = torch.where(coincide, torch.cat(apart) / 2, turned + (square1.sqrt() - square2.sqrt()) ** 2 / 2)
     value = torch.where(coincide, (square1 + square2) / 2 - own, deviations - turned)
-    return k.index_put(where, value), h.index_put(where, own)
+    return k.index_put(where, value), None if h is None else h.index_put(where, own)

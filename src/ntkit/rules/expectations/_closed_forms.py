@@ -34,7 +34,7 @@ def _rectified(pair: Pair, parameters: tuple[float, ...]) -> tuple[Tensor, Tenso
     a, b = parameters
     if a == b:
         return a * b * pair.k, torch.full_like(pair.k, a * b)
-    s = torch.add(pair.theta.new_full((), 0.25), pair.theta, alpha=1 / (2 * math.pi))
+    s = 0.25 + pair.theta / (2 * math.pi)
     r = pair.product * torch.addcmul(pair.c / (2 * math.pi), pair.rho, s)
     if (a, b) == (0.0, 1.0):
         return r, s
