@@ -43,8 +43,8 @@ def input_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True) ->
     squares = [torch.einsum("...z,...z->...", x, x) / channels for x in (x1, x2)]
     q1, q2 = ends.spread(squares[0], squares[1], keeps)
     rows = _spread_indices(x1, x2, ends, keeps)
-    k, h = _refine(k, q1, q2, *rows, x1.reshape(-1, channels), x2.reshape(-1, channels), carry)
-    return Covariance(k, None, keeps, h=h)
+    k, refined = _refine(k, q1, q2, *rows, x1.reshape(-1, channels), x2.reshape(-1, channels), carry)
+    return Covariance(k, None, keeps, h=refined)
 
 
 def _spread_indices(x1: Tensor, x2: Tensor, ends: Ends, keeps: Keeps) -> tuple[Tensor, Tensor]:

@@ -70,7 +70,7 @@ def _operation(name: str, shapes: list[tuple[int, ...]]) -> str:
     """Name an operation with the shapes of its operands, and say of a matrix product which sizes fit."""
     if not name or not shapes:
         return ""
-    text = f"{name} of shapes {' and '.join(map(str, shapes))}: "
+    text = f"{name} of {'shape' if len(shapes) == 1 else 'shapes'} {' and '.join(map(str, shapes))}: "
     if name not in _PRODUCTS or len(shapes) != 2 or min(map(len, shapes)) < 2:
         return text
     left, right = reversed(shapes) if name == "__rmatmul__" else shapes
