@@ -150,8 +150,7 @@ class Peer:
 
     def __init__(self, python: str, folder: str) -> None:
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        if torch.get_num_threads() == 1:  # both sides have one thread
-            environment["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+        environment["PEER_THREADS"] = str(torch.get_num_threads())  # both sides have as many
         script = Path(__file__).with_name("layers_peer.py")
         self.folder = folder
         self.process = subprocess.Popen(

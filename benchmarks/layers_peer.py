@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+
+# jax has as many threads as it may use cores when it is imported.
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-int(os.environ.get("PEER_THREADS", "1000")) :])
 
 import jax
 import numpy as np
