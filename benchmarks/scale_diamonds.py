@@ -4,8 +4,8 @@
 
 ``diamonds.csv`` is in the PyPI package plotnine. A fifth of the rows is for testing and never looked at before; a tenth of the
 rest is held out to choose everything: the metric of the inputs (the identity, or that which a recursive feature machine learns
-from 1,500 training rows, or the root of that), depth, bias gain, ridge. Peers, on the same rows: HistGradientBoosting with its defaults, Nystroem
-(RBF) + Ridge with width and ridge chosen on the held-out rows.
+from 1,500 training rows, or the root of that), depth, bias gain, ridge. Peers, on the same rows: HistGradientBoosting with its
+defaults, Nystroem (RBF) + Ridge with width and ridge chosen on the held-out rows.
 """
 
 from __future__ import annotations
