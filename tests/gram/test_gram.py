@@ -243,6 +243,14 @@ def test_a_folder_that_may_not_be_written_to(x: Tensor, linear: Any, tmp_path: P
         ntkit.gram(linear, x, out=folder / "new" / "k.zarr")
 
 
+def test_an_error_of_the_progress_callback_is_raised_as_it_is(x: Tensor, linear: Any, tmp_path: Path):
+    def broken(at: object) -> None:
+        raise BrokenPipeError("nobody reads the progress")
+
+    with pytest.raises(BrokenPipeError, match="nobody reads"):
+        ntkit.gram(linear, x, out=tmp_path / "k.zarr", tile=16, progress=broken)
+
+
 def test_what_is_not_a_store_is_left_alone(x: Tensor, linear: Any, tmp_path: Path):
     np.save(tmp_path / "mine.npy", np.ones(3))
     for resume in (True, False):

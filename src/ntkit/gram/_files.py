@@ -79,7 +79,9 @@ def plain_errors(path: Path, doing: str) -> Iterator[None]:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keep a second run away from the same store; the lock goes with the process, however it ends."""
-    with plain_errors(path, "locking"), open(path, "ab") as file:
+    with plain_errors(path, "locking"):
+        file = open(path, "ab")  # noqa: SIM115  closed below: errors of what runs inside are not the lock's
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
