@@ -32,7 +32,7 @@ LABELS = {
 
 
 def last_record() -> dict[str, Any]:
-    """Give the newest record of ``make bench``."""
+    """Return the newest record of ``make bench``."""
     lines = HISTORY.read_text(encoding="utf-8").splitlines()
     return json.loads(lines[-1])
 
@@ -51,7 +51,7 @@ def speed() -> str:
 
 
 def speed_table() -> str:
-    """Give the table of the newest record."""
+    """Return the table of the newest record."""
     record = last_record()
     columns = ("float32", "float64", "reference", "neural-tangents")
     lines = [
@@ -70,13 +70,13 @@ def speed_table() -> str:
 
 
 def experiments() -> str:
-    """Give the table of experiments."""
+    """Return the table of experiments."""
     lines = ["| `ntkit run` | reproduces | measures |", "|---|---|---|"]
     return "\n".join(lines + [f"| `{name}` | {find(name).reproduces} | {find(name).title} |" for name in NAMES])
 
 
 def results() -> str:
-    """Give the table of stored results, as their reports have it."""
+    """Return the table of stored results, as their reports have it."""
     lines = ["| experiment | quantity | paper | ours | spread | draws | verdict |", "|---|---|---|---|---|---|---|"]
     for manifest in sorted(RESULTS.rglob("manifest.json")):
         name = json.loads(manifest.read_text(encoding="utf-8"))["experiment"]
@@ -88,7 +88,7 @@ def results() -> str:
 
 
 def _short(text: str) -> str:
-    """Give a number with four digits, any other text as it is."""
+    """Return a number with four digits, any other text as it is."""
     try:
         return text if text.isdigit() else f"{float(text):.4g}"
     except ValueError:
@@ -131,7 +131,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 
 
 def current(page: str, text: str) -> str:
-    """Give the text of a page with its generated parts made anew."""
+    """Return the text of a page with its generated parts made anew."""
     for name, make in PARTS[page].items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         before, found, rest = text.partition(begin)

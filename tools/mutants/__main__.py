@@ -145,7 +145,7 @@ def _test_files(folders: Iterable[str]) -> list[str]:
 
 
 def _coverage(files: list[str], jobs: int) -> Tests:
-    """Give each passing test's CPU seconds and the functions it executes."""
+    """Return each passing test's CPU seconds and the functions it executes."""
     folder = STORE / "coverage"
     folder.mkdir(parents=True, exist_ok=True)
     helpers = [path for path in (TREE / "tests").rglob("*.py") if not path.name.startswith("test_")]
@@ -266,7 +266,7 @@ def _run(key: str, chosen: list[Mutant], tests: Tests, arguments: argparse.Names
 
 
 def _order(mutant: Mutant, tests: Tests, budget: float) -> dict[str, float]:
-    """Give the tests that may notice a mutant, in the order to run them, with their CPU seconds."""
+    """Return the tests that may notice a mutant, in the order to run them, with their CPU seconds."""
     path = Path(mutant.file)
     mirrored = {f"tests/{path.with_name('test_' + path.name.lstrip('_'))}", f"src/ntkit/{mutant.file}"}
     folder = (f"tests/{path.parts[0]}/", f"src/ntkit/{path.parts[0]}/")

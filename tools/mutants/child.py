@@ -125,7 +125,7 @@ def _isolate(out: Path) -> None:
 
 
 def _patch(mutant: Mutant, tree: Path) -> bool:
-    """Give every function made from the changed source its new code; tell whether there was one."""
+    """Return every function made from the changed source its new code; tell whether there was one."""
     path = str(tree / "src" / "ntkit" / mutant.file)
     name = mutant.function.split(".<locals>.")[0]  # inner functions are made from the code of the outer one
     codes = [

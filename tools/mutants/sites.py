@@ -54,7 +54,7 @@ class Mutant:
 
 
 def mutants(file: str, source: str) -> list[Mutant]:
-    """Give every mutant of a file, in the order of their places."""
+    """Return every mutant of a file, in the order of their places."""
     finder = _Finder(source)
     finder.visit(ast.parse(source))
     lines = source.splitlines(keepends=True)

@@ -158,7 +158,7 @@ def integrate(
 
 
 def tangent_gram(module: nn.Module, x: Tensor, start: Tensor, outputs: Outputs) -> Tensor:
-    """Give the kernel of the training points: (n k, n k) of coupled outputs, else (n, n)."""
+    """Return the kernel of the training points: (n k, n k) of coupled outputs, else (n, n)."""
     rows = start.numel() if outputs == "coupled" else len(start)
     try:
         check_gram_memory(rows, rows, start.dtype, start.device, matrices=4, what="the tangent kernel")
@@ -178,7 +178,7 @@ def integrated_residuals(
     descent: Descent | None,
     accuracy: Accuracy | None = None,
 ) -> tuple[Tensor, Tensor, str]:
-    """Give the integrals of -dL/du and what the outputs move by, both of shape (m, n, ...) for m times, and a status.
+    """Return the integrals of -dL/du and what the outputs move by, both of shape (m, n, ...) for m times, and a status.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def integrated_residuals(
 
 
 def outputs_of(module: nn.Module, x: Tensor) -> Tensor:
-    """Give the outputs, shape (n, ...), a block of rows at a time."""
+    """Return the outputs, shape (n, ...), a block of rows at a time."""
     with torch.no_grad():
         return torch.cat([module(x[rows]) for rows in _blocks(x)])
 
@@ -254,7 +254,7 @@ def _reshaped(loss: Loss, shape: torch.Size) -> Loss:
 
 
 def _segments(t: float, refresh: Sequence[float], descent: Descent | None, loss: Loss) -> list[float]:
-    """Give the lengths of the parts of the time between refreshes."""
+    """Return the lengths of the parts of the time between refreshes."""
     if not isinstance(descent, Descent | None):
         raise InputTypeError(f"descent must be a Descent. Got {descent!r}: write Descent(learning_rate=0.1).")
     times, single = check_times(t)

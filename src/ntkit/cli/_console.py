@@ -41,7 +41,7 @@ Kernel = Annotated[Literal["ntk", "nngp"], typer.Option(help="Which of the two k
 
 
 def examples(*lines: str) -> str:
-    """Give the end of a help text: examples, one per line."""
+    """Return the end of a help text: examples, one per line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -56,7 +56,7 @@ def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """Give None for numbers that JSON does not have."""
+    """Return None for numbers that JSON does not have."""
     if isinstance(value, Mapping):
         return {name: _finite(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -65,7 +65,7 @@ def _finite(value: Any) -> Any:
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Give an aligned table; the first column to the left, the others to the right."""
+    """Return an aligned table; the first column to the left, the others to the right."""
     lines = [list(header), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(

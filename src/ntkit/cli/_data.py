@@ -113,7 +113,7 @@ def _inputs(
 
 
 def column(table: pd.DataFrame, name: str, path: Path) -> pd.Series:
-    """Give the target column, or say which columns there are, or which rows have none.
+    """Return the target column, or say which columns there are, or which rows have none.
 
     Raises
     ------

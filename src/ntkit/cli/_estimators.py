@@ -27,7 +27,7 @@ def build_estimator(
     shape: tuple[int, ...] | None = None,
     centres: int | None = None,
 ) -> BaseEstimator:
-    """Give the recommended estimator, which has nothing to tune.
+    """Return the recommended estimator, which has nothing to tune.
 
     Parameters
     ----------

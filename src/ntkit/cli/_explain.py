@@ -38,7 +38,7 @@ def explain(module: Module, shape: Shape = None, json: Json = False) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Give what JSON holds: of tuples a list, of enums their names."""
+    """Return what JSON holds: of tuples a list, of enums their names."""
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
     return value.name.lower() if isinstance(value, Enum) else value

@@ -89,7 +89,7 @@ def _say(problem: Problem, target: str) -> None:
 
 
 def _plain(problem: Problem) -> Any:
-    """Give the columns as entries of inputs, shape (n, entries)."""
+    """Return the columns as entries of inputs, shape (n, entries)."""
     if category_columns(problem.features) or problem.features.isna().any(axis=None):
         raise InputError("--shape needs columns of numbers without gaps. Leave --shape out to have columns encoded.")
     return problem.features.to_numpy("float64")

@@ -22,7 +22,7 @@ Module = Annotated[
 
 
 def read_module(name: str) -> nn.Module:
-    """Give the network of that name.
+    """Return the network of that name.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ def _predictions(estimator: Any, features: Any, classes: bool, std: bool) -> pd.
 
 
 def _columns(table: pd.DataFrame, kinds: dict[str, str], path: Path) -> pd.DataFrame:
-    """Give the columns of the model in its order, or say what is missing or of another kind."""
+    """Return the columns of the model in its order, or say what is missing or of another kind."""
     missing = [name for name in kinds if name not in table.columns]
     if missing:
         raise InputError(f"{path} lacks {', '.join(map(repr, missing))}, which the model was fitted with.")

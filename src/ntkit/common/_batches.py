@@ -111,7 +111,7 @@ def _check_kind(name: str, x: Tensor) -> None:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Tell whether every value is finite, by the extremes, which a NaN reaches too; this takes no mask."""
+    """Return whether every value is finite, by the extremes, which a NaN reaches too; this takes no mask."""
     return values.numel() == 0 or all(math.isfinite(extreme) for extreme in torch.aminmax(values.detach()))
 
 
@@ -127,7 +127,7 @@ def check_finite(name: str, x: Tensor) -> None:
 
 
 def check_input_size(input_shape: Sequence[int]) -> tuple[int, ...]:
-    """Give the shape of one input as a tuple, or say why it cannot be one."""
+    """Return the shape of one input as a tuple, or say why it cannot be one."""
     sizes = tuple(input_shape) if isinstance(input_shape, Sequence) else ()
     if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise InputError(

@@ -20,7 +20,7 @@ _R = TypeVar("_R")
 
 
 def differentiated(*tensors: Tensor) -> bool:
-    """Tell whether a derivative may be asked of any of the tensors: in reverse mode, in forward mode, by torch.func.
+    """Return whether a derivative may be asked of any of the tensors: in reverse mode, in forward mode, by torch.func.
 
     Examples
     --------
@@ -37,12 +37,12 @@ def differentiated(*tensors: Tensor) -> bool:
 
 
 def transformed(tensor: Tensor) -> bool:
-    """Tell whether a tensor belongs to a transform of torch.func."""
+    """Return whether a tensor belongs to a transform of torch.func."""
     return bool(_functorch.is_functorch_wrapped_tensor(tensor))
 
 
 def as_constant(tensor: Tensor) -> Tensor:
-    """Give the numbers of a tensor without any derivative, an ordinary tensor even inside torch.func's transforms."""
+    """Return the numbers of a tensor without any derivative, an ordinary tensor even inside torch.func's transforms."""
     tensor = tensor.detach()
     while transformed(tensor):
         tensor = _functorch.get_unwrapped(tensor)

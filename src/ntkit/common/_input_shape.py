@@ -13,7 +13,7 @@ __all__ = ["check_input_shape", "fold_rows"]
 
 
 def check_input_shape(input_shape: Sequence[int] | None) -> tuple[int, ...] | None:
-    """Give ``input_shape`` as a tuple of positive integers (or None), or say why it is none."""
+    """Return ``input_shape`` as a tuple of positive integers (or None), or say why it is none."""
     if input_shape is None:
         return None
     try:

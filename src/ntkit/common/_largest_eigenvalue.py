@@ -15,7 +15,7 @@ __all__ = ["largest_eigenvalue"]
 
 
 def largest_eigenvalue(product: Callable[[Tensor], Tensor], size: int, like: Tensor, tol: float = 1e-10) -> float:
-    """Give the largest eigenvalue of a symmetric operator on vectors of shape (size,), by Lanczos' method.
+    """Return the largest eigenvalue of a symmetric operator on vectors of shape (size,), by Lanczos' method.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ _BLOCK_ROWS = 512  # two blocks fit into the cache
 
 
 def check_ridge(ridge: float) -> float:
-    """Give the ridge as a float, or say why it cannot be one."""
+    """Return the ridge as a float, or say why it cannot be one."""
     if isinstance(ridge, bool) or not hasattr(ridge, "__float__"):
         raise InputTypeError(f"ridge must be a number. Got {ridge!r} of type {type(ridge).__name__}.")
     value = float(ridge)
@@ -29,7 +29,7 @@ def check_ridge(ridge: float) -> float:
 
 
 def check_gram(gram: Tensor | LinearOperator) -> Tensor:
-    """Give the Gram matrix as a tensor, read where it is stored or implicit, or say why it is none."""
+    """Return the Gram matrix as a tensor, read where it is stored or implicit, or say why it is none."""
     if isinstance(gram, LinearOperator):
         gram = gram.to_dense()
     check_tensor("gram", gram)

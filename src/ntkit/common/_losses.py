@@ -71,7 +71,7 @@ _LOSSES = {
 
 
 def find_loss(loss: str | LossFunction) -> Loss:
-    """Give the loss of that name, or wrap a user's function, whose gradient torch computes."""
+    """Return the loss of that name, or wrap a user's function, whose gradient torch computes."""
     if isinstance(loss, str):
         if loss not in _LOSSES:
             names = ", ".join(map(repr, _LOSSES))
@@ -101,7 +101,7 @@ def _slope_of(loss: LossFunction) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def read_targets(loss: Loss, y: Tensor, gram: Tensor) -> Tensor:
-    """Give the targets in the Gram matrix's dtype, classes as one-hot rows, or say what is wrong with them."""
+    """Return the targets in the Gram matrix's dtype, classes as one-hot rows, or say what is wrong with them."""
     check_tensor("y", y)
     if y.ndim not in (1, 2) or len(y) != len(gram) or y.numel() == 0:
         raise InputError(

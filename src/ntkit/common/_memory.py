@@ -20,7 +20,7 @@ _CONTROL_GROUPS = (
 
 
 def available_bytes(device: torch.device | str = "cpu") -> int | None:
-    """Give the bytes that a new tensor may take on a device, None where the system does not say.
+    """Return the bytes that a new tensor may take on a device, None where the system does not say.
 
     On Linux what the kernel calls available, or less where a control group (a container) sets a limit; elsewhere half of
     the physical memory; on a CUDA device what is free there and what torch holds in reserve.

@@ -45,16 +45,16 @@ class Scaled(nn.Module):
         return self.gain / math.sqrt(self.fan_in)
 
     def forward(self, raw: Tensor) -> Tensor:
-        """Give the weight of a raw parameter."""
+        """Return the weight of a raw parameter."""
         return self.scale * raw
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Give the raw parameter of a weight; with gain zero every one gives zero, and the value is kept as it is."""
+        """Return the raw parameter of a weight; with gain zero every one gives zero, and the value is kept as it is."""
         return weight / self.scale if self.scale and self.divides else weight
 
     # The gain is part of the function, so it is saved with the parameters: as float64, which a buffer would not stay.
     def get_extra_state(self) -> Tensor:
-        """Give the gain, for ``state_dict``."""
+        """Return the gain, for ``state_dict``."""
         return torch.tensor(self.gain, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -162,7 +162,7 @@ def _scaled_tensors(module: nn.Module) -> Iterator[tuple[str, nn.Module, str, Pa
 
 
 def ntk_gains(module: nn.Module) -> dict[str, dict[str, float]]:
-    """Give the gains of every layer in the NTK parametrisation by path, in the form of ``overrides``."""
+    """Return the gains of every layer in the NTK parametrisation by path, in the form of ``overrides``."""
     gains: dict[str, dict[str, float]] = {}
     for path, _, name, source in _scaled_tensors(module):
         assert source.scaling is not None

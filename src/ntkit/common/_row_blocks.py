@@ -13,7 +13,7 @@ _FEWEST_ROWS = 64
 
 
 def block_rows(columns: int, itemsize: int) -> int:
-    """Give how many rows of so many columns fill a block: 64 MiB of them, but never fewer than 64 rows.
+    """Return how many rows of so many columns fill a block: 64 MiB of them, but never fewer than 64 rows.
 
     Examples
     --------
@@ -24,7 +24,7 @@ def block_rows(columns: int, itemsize: int) -> int:
 
 
 def row_blocks(rows: int, size: int) -> Iterator[slice]:
-    """Give the slices of 0, ..., rows - 1, each of ``size`` rows but for the last.
+    """Yield the slices of 0, ..., rows - 1, each of ``size`` rows but for the last.
 
     Examples
     --------

@@ -24,7 +24,7 @@ _thread = threading.local()
 
 
 def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Give the function of each item, without gradients, computed by as many threads as torch would use.
+    """Return the function of each item, without gradients, computed by as many threads as torch would use.
 
     Whole items go to a thread. Threads inside each operation would wait for one another at its end, and often far longer than
     the operation takes where another program keeps one of the cores.
@@ -47,7 +47,7 @@ def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> lis
 
 
 def serial_product(a: Tensor, b: Tensor) -> Tensor:
-    """Give a b^T for two narrow matrices, without the threads of a matrix product."""
+    """Return a b^T for two narrow matrices, without the threads of a matrix product."""
     if a.device.type != "cpu":
         return a @ b.T
     return torch.from_numpy(np.einsum("id,jd->ij", a.numpy(), b.numpy()))

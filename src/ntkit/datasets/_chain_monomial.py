@@ -40,7 +40,7 @@ class QuadraticTask:
     egop: Tensor
 
     def split(self, n: int) -> tuple[QuadraticTask, QuadraticTask]:
-        """Give the first n points and the rest."""
+        """Return the first n points and the rest."""
         if not 0 < n < len(self.x):
             raise InputError(f"n must lie between 1 and {len(self.x) - 1}, so that both parts have points. Got {n}.")
         rest = (self.form, self.covariance, self.egop)

@@ -33,7 +33,7 @@ class Digits:
         return len(self.labels)
 
     def take(self, index: Tensor) -> Digits:
-        """Give the digits at some positions, in that order.
+        """Return the digits at some positions, in that order.
 
         Parameters
         ----------

@@ -32,7 +32,7 @@ class RemoteFile:
 
 
 def fetch(data: str, files: Sequence[RemoteFile], folder: str | Path | None = None) -> list[Path]:
-    """Give the paths of a data set's files, in the order asked for.
+    """Return the paths of a data set's files, in the order asked for.
 
     Parameters
     ----------

@@ -239,12 +239,12 @@ class _Problem:
         self.width = self.outputs.shape[1]
 
     def kernels(self, byte_budget: int) -> tuple[Tensor, Tensor]:
-        """Give the tangent kernel of the training points and of the test points with them, float64."""
+        """Return the tangent kernel of the training points and of the test points with them, float64."""
         kernel = empirical(self.module, output="full", byte_budget=max(byte_budget // 4, 1)).ntk
         return kernel(self.x_train).double(), kernel(self.x_test, self.x_train).double()
 
     def features(self, dim: int, generator: torch.Generator, byte_budget: int) -> tuple[Tensor, Tensor]:
-        """Give projected tangent features, shape (n width, dim) and (m width, dim), float64."""
+        """Return projected tangent features, shape (n width, dim) and (m width, dim), float64."""
         sketch = Sketch.draw(self.module, dim, generator)
         return (
             sketched_derivatives(self.module, self.x_train, sketch, byte_budget // 4),
@@ -253,7 +253,7 @@ class _Problem:
 
 
 def _margins(f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Give log(p / (1 - p)) of each row's class, shape (n,), and its derivative in the outputs, shape (n, k)."""
+    """Return log(p / (1 - p)) of each row's class, shape (n,), and its derivative in the outputs, shape (n, k)."""
     if f.shape[1] == 1:
         sign = 2.0 * y.to(f.dtype)[:, None] - 1
         return (sign * f)[:, 0], sign
@@ -263,7 +263,7 @@ def _margins(f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _predicted(module: nn.Module, states: Sequence[Mapping[str, Tensor] | None], x: Tensor) -> Tensor:
-    """Give the class that the average of the checkpoints' outputs predicts, shape (m,)."""
+    """Return the class that the average of the checkpoints' outputs predicts, shape (m,)."""
     total: Tensor | float = 0.0
     for state in states:
         _load(module, state)

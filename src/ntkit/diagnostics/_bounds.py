@@ -138,7 +138,7 @@ class Bounds:
         )
 
     def loss_at(self, t: float, start: float = 1.0, guaranteed: bool = True) -> float:
-        """Give the bound on the squared error at time t for one of ``start`` at time zero."""
+        """Return the bound on the squared error at time t for one of ``start`` at time zero."""
         bound = self.guaranteed_rate if guaranteed else self.rate
         return start * math.exp(-bound.value * t)
 
@@ -320,7 +320,7 @@ def _bound(
 
 
 def _inputs_hold(gram: Tensor, x: Tensor | None) -> tuple[Assumption, Assumption]:
-    """Tell whether H is the kernel of eq. 124 and whether the inputs have norm one."""
+    """Return whether H is the kernel of eq. 124 and whether the inputs have norm one."""
     kernel, unit = "H is the two-layer kernel (eq. 124)", "the inputs have norm 1"
     if x is not None:
         expected = two_layer_gram(x)

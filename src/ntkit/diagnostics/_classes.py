@@ -23,7 +23,7 @@ def check_points(name: str, x: Tensor) -> None:
 
 
 def outputs_of(module: nn.Module, x: Tensor, batch_size: int = 1024) -> Tensor:
-    """Give the outputs in evaluation mode, shape (n, k); one output has k = 1."""
+    """Return the outputs in evaluation mode, shape (n, k); one output has k = 1."""
     with torch.no_grad(), evaluation_mode(module):
         found = torch.cat([module(part) for part in x.split(batch_size)])
     if found.ndim not in (1, 2):
@@ -34,12 +34,12 @@ def outputs_of(module: nn.Module, x: Tensor, batch_size: int = 1024) -> Tensor:
 
 
 def predicted(outputs: Tensor) -> Tensor:
-    """Give the class of each row, int64: the largest output, or for a single one whether it is positive."""
+    """Return the class of each row, int64: the largest output, or for a single one whether it is positive."""
     return (outputs[:, 0] > 0).long() if outputs.shape[1] == 1 else outputs.argmax(1)
 
 
 def check_classes(name: str, y: Tensor, outputs: Tensor) -> Tensor:
-    """Give the labels as class numbers that fit the outputs, or say why they do not."""
+    """Return the labels as class numbers that fit the outputs, or say why they do not."""
     check_labels(name, y, len(outputs), outputs.device)
     k = outputs.shape[1]
     if k == 1:
@@ -58,5 +58,5 @@ def check_classes(name: str, y: Tensor, outputs: Tensor) -> Tensor:
 
 
 def error_rate(outputs: Tensor, classes: Tensor) -> float:
-    """Give the share of rows whose predicted class is another."""
+    """Return the share of rows whose predicted class is another."""
     return float((predicted(outputs) != classes).double().mean())

@@ -46,7 +46,7 @@ def error_barrier(
     error: Callable[[Tensor, Tensor], float] | None = None,
     x_train: Tensor | None = None,
 ) -> ErrorBarrier:
-    r"""Give the barrier between two networks of one architecture on the straight line of their parameters.
+    r"""Return the barrier between two networks of one architecture on the straight line of their parameters.
 
     .. math:: \max_\alpha E\big((1 - \alpha) \theta_a + \alpha \theta_b\big) - \tfrac12 \big(E(\theta_a) + E(\theta_b)\big)
 
@@ -128,7 +128,7 @@ def error_barrier(
 
 
 def _parameters(module_a: nn.Module, module_b: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Give both modules' parameters by name, or say where they differ."""
+    """Return both modules' parameters by name, or say where they differ."""
     first, second = ({name: p.detach() for name, p in one.named_parameters()} for one in (module_a, module_b))
     odd = sorted(set(first) ^ set(second)) or [name for name in first if first[name].shape != second[name].shape]
     if odd or not first:
@@ -144,7 +144,7 @@ def _parameters(module_a: nn.Module, module_b: nn.Module) -> tuple[dict[str, Ten
 
 
 def _check_buffers(module_a: nn.Module, module_b: nn.Module, x_train: Tensor | None) -> bool:
-    """Tell whether there are running statistics to recompute; refuse other buffers that differ."""
+    """Return whether there are running statistics to recompute; refuse other buffers that differ."""
     running = [path for path, layer in module_a.named_modules() if _keeps_statistics(layer)]
     other = dict(module_b.named_buffers())
     for name, buffer in module_a.named_buffers():

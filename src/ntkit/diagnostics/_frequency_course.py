@@ -110,13 +110,13 @@ def frequency_course(kernel: Kernel, y: Tensor, t: Numbers, ridge: float = 0.0) 
 
 
 def grid_points(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Give the points (i_1 / N_1, ..., i_d / N_d) of a grid in row-major order, shape (points, d)."""
+    """Return the points (i_1 / N_1, ..., i_d / N_d) of a grid in row-major order, shape (points, d)."""
     axes = [torch.arange(n, dtype=like.dtype, device=like.device) / n for n in shape]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(-1, len(shape))
 
 
 def _by_frequency(signals: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the frequencies and the energy of each signal at them, shapes (b,) and (m, b)."""
+    """Return the frequencies and the energy of each signal at them, shapes (b,) and (m, b)."""
     shape = signals.shape[1:]
     waves = torch.fft.fftn(signals, dim=tuple(range(1, signals.ndim)))
     axes = [torch.fft.fftfreq(n, 1 / n, dtype=torch.float64, device=signals.device) for n in shape]

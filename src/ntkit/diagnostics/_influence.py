@@ -13,7 +13,7 @@ __all__ = ["influence_of_features", "influence_of_kernel"]
 def influence_of_kernel(
     k_train: Tensor, k_test: Tensor, force: Tensor, curvature: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor]:
-    r"""Give the change of each output when a point is left out, from kernels.
+    r"""Return the change of each output when a point is left out, from kernels.
 
     With :math:`M = W K + \lambda I` the outputs' response to the forces q is :math:`k^T M^{-1} q`, and the block of the
     point's own outputs in :math:`I - W K M^{-1} = \lambda M^{-1}` is what leaving it out divides by.
@@ -75,7 +75,7 @@ def _diagonal_blocks(matrix: Tensor, s: int) -> Tensor:
 
 
 def _leave_out(response: Tensor, own: Tensor, force: Tensor) -> Tensor:
-    """Give response_(x,o),(i,.) own_i^-1 force_i, shape (m, n, s)."""
+    """Return response_(x,o),(i,.) own_i^-1 force_i, shape (m, n, s)."""
     n, s = force.shape
     forces = torch.linalg.solve(own, force[:, :, None])[:, :, 0]
     return torch.einsum("monp,np->mno", response.view(-1, s, n, s), forces)

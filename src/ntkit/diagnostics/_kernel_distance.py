@@ -12,7 +12,7 @@ __all__ = ["kernel_distance"]
 
 
 def kernel_distance(H: Tensor, H2: Tensor) -> Tensor:
-    r"""Give one minus the cosine of two Gram matrices.
+    r"""Return one minus the cosine of two Gram matrices.
 
     .. math:: \rho(H, H') = 1 - \frac{\operatorname{tr}(H H'^T)}{\sqrt{\operatorname{tr}(H H^T) \operatorname{tr}(H' H'^T)}}
 

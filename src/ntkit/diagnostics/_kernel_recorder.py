@@ -143,7 +143,7 @@ class KernelRecorder:
         self._keep(0, 0.0, self._first)
 
     def measure(self) -> Tensor:
-        """Give the kernel's Gram matrix on the probe points now, without recording it; (n k, n k) for ``"full"``."""
+        """Return the kernel's Gram matrix on the probe points now, without recording it; (n k, n k) for ``"full"``."""
         with evaluation_mode(self.module):
             return empirical(self.module, self._output).ntk(self._x).detach()  # type: ignore[arg-type]
 
@@ -154,7 +154,7 @@ class KernelRecorder:
             self._keep(self._taken, self._taken / self.unit, self.measure())
 
     def observe(self, module: nn.Module) -> Tensor:
-        """Give the Gram matrix to :func:`ntkit.train`, ``Record(at, observe={"kernel": recorder.observe})``."""
+        """Return the Gram matrix to :func:`ntkit.train`, ``Record(at, observe={"kernel": recorder.observe})``."""
         if module is not self.module:
             raise InputError("the recorder must observe the module it was made for. Got another one.")
         return self.measure()
@@ -206,6 +206,6 @@ def _distance(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _mean_over_outputs(gram: Tensor, n: int) -> Tensor:
-    """Give the mean of the outputs' own kernels, shape (n, n), from the matrix of all outputs."""
+    """Return the mean of the outputs' own kernels, shape (n, n), from the matrix of all outputs."""
     k = len(gram) // n
     return torch.einsum("akbk->ab", gram.double().reshape(n, k, n, k)) / k

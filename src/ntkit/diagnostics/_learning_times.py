@@ -62,7 +62,7 @@ class LearningTimes:
 
 
 def learning_times(kernel: Kernel | Tensor, x: Tensor | None, y: Tensor) -> LearningTimes:
-    r"""Give how fast gradient flow learns the targets along each eigenvector of the kernel.
+    r"""Return how fast gradient flow learns the targets along each eigenvector of the kernel.
 
     With :math:`\Theta(X, X) = \sum_k \lambda_k v_k v_k^T` and outputs :math:`f_t(X) = \sum_k u_{t,k} v_k` that start at zero,
     gradient flow of :math:`\frac{1}{2} |f - y|^2` is

@@ -18,7 +18,7 @@ def local_elasticity(
     diag1: Tensor | None = None,
     diag2: Tensor | None = None,
 ) -> Tensor:
-    r"""Give the relative ratio of a kernel's similarities within classes and between them.
+    r"""Return the relative ratio of a kernel's similarities within classes and between them.
 
     With :math:`\bar{K}(x, x') = K(x, x') / \sqrt{K(x, x) K(x', x')}`
 

@@ -67,7 +67,7 @@ class MercerSpectrum:
         return self.eigenvalues.abs() <= self.error
 
     def decay_exponent(self, first: int = 1, last: int | None = None) -> float:
-        r"""Give q of the power law :math:`\lambda_k \propto k^{-q}`, fitted to degrees first to last.
+        r"""Return q of the power law :math:`\lambda_k \propto k^{-q}`, fitted to degrees first to last.
 
         Least squares of :math:`\log \lambda_k` on :math:`\log k`, with a constant of its own for even and for odd degrees, which
         kernels without biases need. Degrees whose eigenvalue is below ten times its error are left out.
@@ -91,7 +91,7 @@ class MercerSpectrum:
         return -float(slope)
 
     def rebuild(self, angles: Numbers, smooth: bool = False) -> Tensor:
-        r"""Give the sum :math:`\sum_k \sigma_k \lambda_k N(p, k) P_k(\cos t)` at angles t, shape (number of angles,).
+        r"""Return the sum :math:`\sum_k \sigma_k \lambda_k N(p, k) P_k(\cos t)` at angles t, shape (number of angles,).
 
         Parameters
         ----------
@@ -209,7 +209,7 @@ def mercer(kernel: Kernel, dim: int, degrees: int | Sequence[int], radius: float
 
 
 def _integrals(kernel: Kernel, dim: int, radius: float, wanted: list[int], panels: int) -> Tensor:
-    """Give the eigenvalues by Gauss and Legendre's rule on equal panels of [0, pi], shape (len(wanted),)."""
+    """Return the eigenvalues by Gauss and Legendre's rule on equal panels of [0, pi], shape (len(wanted),)."""
     points, weights = (torch.from_numpy(one) for one in np.polynomial.legendre.leggauss(_NODES))
     width = math.pi / panels
     t = (width * (torch.arange(panels, dtype=torch.float64)[:, None] + (points + 1) / 2)).reshape(-1)
@@ -228,7 +228,7 @@ def _integrals(kernel: Kernel, dim: int, radius: float, wanted: list[int], panel
 
 
 def _zonal_harmonics(dim: int, t: Tensor, highest: int) -> Iterator[Tensor]:
-    """Give P_k(cos t) of degrees 0 to ``highest``, one after the other, each of the shape of t."""
+    """Yield P_k(cos t) of degrees 0 to ``highest``, one after the other, each of the shape of t."""
     if dim == 2:
         for k in range(highest + 1):
             yield torch.cos(k * t)
@@ -242,7 +242,7 @@ def _zonal_harmonics(dim: int, t: Tensor, highest: int) -> Iterator[Tensor]:
 
 
 def _multiplicity(dim: int, k: int) -> float:
-    """Give N(p, k): homogeneous polynomials of degree k less those of degree k - 2."""
+    """Return N(p, k): homogeneous polynomials of degree k less those of degree k - 2."""
     count = math.comb(k + dim - 1, k) - (math.comb(k + dim - 3, k - 2) if k > 1 else 0)
     if count > 1e300:
         raise InputError(
@@ -252,7 +252,7 @@ def _multiplicity(dim: int, k: int) -> float:
 
 
 def _circle(dim: int, radius: float, t: Tensor) -> Tensor:
-    """Give points of a great circle at angles t from the first axis, shape (len(t), dim)."""
+    """Return points of a great circle at angles t from the first axis, shape (len(t), dim)."""
     x = torch.zeros(len(t), dim, dtype=torch.float64)
     x[:, 0], x[:, 1] = radius * torch.cos(t), radius * torch.sin(t)
     return x

@@ -17,7 +17,7 @@ _LINEAR = 1e-4
 def normalized_limit(
     module: nn.Module, x: Tensor, width: int, w_std: float | None = None, b_std: float | None = None
 ) -> Tensor:
-    r"""Give the limit of :math:`\Theta / n` as the hidden widths grow, n the width, in the standard parametrisation.
+    r"""Return the limit of :math:`\Theta / n` as the hidden widths grow, n the width, in the standard parametrisation.
 
     There every weight is trained as it is, drawn with variance :math:`w^2 / fan\_in`, and the tangent kernel grows as
     :math:`\Theta = n A + B`: layers that read hidden units make A, the first layer and the biases make B. The normalised

@@ -24,7 +24,7 @@ class LabelAwareModel(Protocol):
     """What learns a kernel from labels, such as :class:`ntkit.LabelAware`."""
 
     def fit(self, x: Tensor, y: Tensor) -> Kernel:
-        """Give the kernel for these points and labels."""
+        """Return the kernel for these points and labels."""
         ...
 
 
@@ -45,7 +45,7 @@ class Relabelling:
     coefficients: Tensor
 
     def coordinates(self, x: Tensor) -> Tensor:
-        """Give the inner products of w1 and w2 with phi(x), shape (m, 2)."""
+        """Return the inner products of w1 and w2 with phi(x), shape (m, 2)."""
         with torch.no_grad():
             return self.kernel(x, self.x) @ self.coefficients
 
@@ -242,7 +242,7 @@ def curse_of_label_agnosticism(
 def _scores(
     kernel: Kernel, x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor]:
-    """Give test and training accuracy of each column of labels."""
+    """Return test and training accuracy of each column of labels."""
     with torch.no_grad():
         gram = check_gram(kernel(x))
         weights = _fit(gram, y, ridge)

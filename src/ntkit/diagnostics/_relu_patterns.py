@@ -31,7 +31,7 @@ class _Rectifiers(TorchFunctionMode):
 
 
 def relu_patterns(module: nn.Module, x: Tensor) -> Tensor | None:
-    """Give whether each ReLU is on for each input, shape (n, units), bool; None for a module without ReLU."""
+    """Return whether each ReLU is on for each input, shape (n, units), bool; None for a module without ReLU."""
     with torch.no_grad(), evaluation_mode(module), _Rectifiers() as noted:
         module(x)
     return torch.cat(noted.found, dim=1) if noted.found else None

@@ -207,7 +207,7 @@ def _compare(
     points: int,
     output: str | int,
 ) -> list[float]:
-    """Give barrier, kernel distance, Hamming distance, disagreement and both errors of two networks."""
+    """Return barrier, kernel distance, Hamming distance, disagreement and both errors of two networks."""
     outputs_a, outputs_b = outputs_of(a, x_test), outputs_of(b, x_test)
     gram_a, gram_b = (KernelRecorder(net, probes, output=output).measure().double() for net in (a, b))
     return [
@@ -221,7 +221,7 @@ def _compare(
 
 
 def _seeded(seed: int, epoch: int, child: int) -> torch.Generator:
-    """Give the generator of one network's batches: 0 is the parent."""
+    """Return the generator of one network's batches: 0 is the parent."""
     return torch.Generator().manual_seed(1_000_003 * seed + 7919 * epoch + child)
 
 

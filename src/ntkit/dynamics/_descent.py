@@ -72,7 +72,7 @@ def flow_filter(mu: Tensor, t: float) -> Tensor:
 
 
 def descent_filter(mu: Tensor, steps: int, descent: Descent) -> Tensor:
-    r"""Give a_t of the recurrence b' = m b + 1 - mu a, a' = a + eta b' (or Nesterov's) from a = b = 0, shape (n,).
+    r"""Return a_t of the recurrence b' = m b + 1 - mu a, a' = a + eta b' (or Nesterov's) from a = b = 0, shape (n,).
 
     Without momentum it is :math:`(1 - (1 - \eta \mu)^t) / \mu` (Golikov et al. 2022, eq. 99), with it the power of a 3 x 3
     matrix by repeated squaring: exact but for rounding, which grows like t times the machine epsilon.
@@ -96,7 +96,7 @@ def descent_filter(mu: Tensor, steps: int, descent: Descent) -> Tensor:
 
 
 def largest_gram_eigenvalue(gram: Tensor) -> float:
-    """Give the largest eigenvalue of a symmetric matrix, shape (n, n)."""
+    """Return the largest eigenvalue of a symmetric matrix, shape (n, n)."""
     matrix = gram.detach()
     return largest_eigenvalue(lambda vector: matrix @ vector, len(matrix), matrix)
 
@@ -104,7 +104,7 @@ def largest_gram_eigenvalue(gram: Tensor) -> float:
 def max_learning_rate(
     gram: Tensor, ridge: float = 0.0, momentum: float = 0.0, nesterov: bool = False, curvature: float = 1.0
 ) -> float:
-    r"""Give the learning rate below which gradient descent converges.
+    r"""Return the learning rate below which gradient descent converges.
 
     For the squared error :math:`\frac{1}{2} \sum (f - y)^2` the step :math:`f \leftarrow f - \eta \Theta (f - y)` converges
     in every eigendirection if and only if :math:`\eta < 2 / \lambda_1` (Golikov et al. 2022, section 6.1.2); the heavy ball

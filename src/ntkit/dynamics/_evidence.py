@@ -55,7 +55,7 @@ class Evidence:
 
 
 def log_marginal_likelihood(gram: Tensor, y: Tensor, ridge: float | Tensor = 0.0) -> Tensor:
-    r"""Give log p(y | X) of a Gaussian process with this covariance and observation noise.
+    r"""Return log p(y | X) of a Gaussian process with this covariance and observation noise.
 
     .. math:: -\tfrac{1}{2} y^T A^{-1} y - \tfrac{1}{2} \log \det A - \tfrac{n}{2} \log 2 \pi,
               \qquad A = K + r\,\tfrac{\operatorname{tr} K}{n} I,

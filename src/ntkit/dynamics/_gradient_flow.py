@@ -184,7 +184,7 @@ class GradientFlow:
         descent: Descent | None = None,
         progress: Progress | None = None,
     ) -> Tensor:
-        """Give the outputs at time t, shape (n,) or (n, k); for a sequence of times with one more dimension in front.
+        """Return the outputs at time t, shape (n,) or (n, k); for a sequence of times with one more dimension in front.
 
         Parameters
         ----------
@@ -214,14 +214,14 @@ class GradientFlow:
         return outputs[0] if single else outputs
 
     def loss_at(self, t: Numbers, descent: Descent | None = None) -> Tensor:
-        """Give the training loss L (without the ridge's part) at the times, shape () or (m,)."""
+        """Return the training loss L (without the ridge's part) at the times, shape () or (m,)."""
         outputs = self.predict(None, t, descent=descent)
         many = outputs.ndim > 1 + len(self._shape)
         values = [self._loss.value(as_columns(one), self._targets) for one in (outputs if many else [outputs])]
         return torch.stack(values) if many else values[0]
 
     def time_to_loss(self, value: float, t_max: float = math.inf, descent: Descent | None = None) -> float:
-        """Give the first time, or with a descent the first step, at which the training loss is at most ``value``.
+        """Return the first time, or with a descent the first step, at which the training loss is at most ``value``.
 
         Infinity where it does not get there by ``t_max``. Losses without closed form are integrated up to an event there,
         and predictions at the time found then cost nothing more; with a descent they need a finite ``t_max``.
@@ -248,7 +248,7 @@ class GradientFlow:
         return float(stop)
 
     def learning_curves(self, t: Numbers, descent: Descent | None = None) -> LearningCurves:
-        r"""Give the outputs along each eigenvector of the kernel at the times, for the squared error.
+        r"""Return the outputs along each eigenvector of the kernel at the times, for the squared error.
 
         Without ridge :math:`u_{t,k} = v_k^T y - e^{-\lambda_k t} (v_k^T y - u_{0,k})` (Golikov et al. 2022, eq. 108), with a
         descent :math:`(1 - \eta \lambda_k)^t` in place of the exponential (eq. 99).
@@ -273,7 +273,7 @@ class GradientFlow:
         )
 
     def max_learning_rate(self, momentum: float = 0.0, nesterov: bool = False) -> float:
-        """Give the learning rate below which gradient descent converges: see :func:`ntkit.max_learning_rate`.
+        """Return the learning rate below which gradient descent converges: see :func:`ntkit.max_learning_rate`.
 
         For cross-entropies it is sufficient, from a bound on their curvature.
         """
@@ -306,7 +306,7 @@ class GradientFlow:
         return times, single
 
     def _weights(self, times: list[float], descent: Descent | None, progress: Progress | None) -> Tensor:
-        """Give a with f_t = f_0 + K a, shape (m, n, k)."""
+        """Return a with f_t = f_0 + K a, shape (m, n, k)."""
         if self._squared is not None:
             return self._squared.weights(times, descent)
         if not all((descent, t) in self._found for t in times):
@@ -320,14 +320,14 @@ class GradientFlow:
         return torch.stack([self._found[descent, t] for t in times])
 
     def _moved(self, times: list[float], descent: Descent | None, progress: Progress | None) -> Tensor:
-        """Give f_t - f_0 on the training points, shape (m, n, k)."""
+        """Return f_t - f_0 on the training points, shape (m, n, k)."""
         if self._squared is not None:
             return self._squared.outputs(times, descent)
         assert self._problem is not None
         return torch.stack([self._problem.gram @ one for one in self._weights(times, descent, progress)])
 
     def _apply(self, x: Tensor, columns: Tensor) -> Tensor:
-        """Give K(x, X) times columns, one block of rows at a time."""
+        """Return K(x, X) times columns, one block of rows at a time."""
         if not isinstance(self.kernel, Kernel):
             if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != len(columns) or x.dtype != columns.dtype:
                 raise InputError(

@@ -47,11 +47,11 @@ class Problem:
     shift: float
 
     def outputs(self, weights: Tensor) -> Tensor:
-        """Give f for the weights a, shape (n, k)."""
+        """Return f for the weights a, shape (n, k)."""
         return self.start + self.gram @ weights
 
     def velocity(self, outputs: Tensor, weights: Tensor) -> Tensor:
-        """Give a' = -dL/df - shift a, shape (n, k), of gradient flow."""
+        """Return a' = -dL/df - shift a, shape (n, k), of gradient flow."""
         return -self.loss.slope(outputs, self.targets) - self.shift * weights
 
 

@@ -158,7 +158,7 @@ def leave_one_out(
 
 
 def inverse_diagonal(lower: Tensor, overwrite: bool = False) -> Tensor:
-    """Give the diagonal of (L L^T)^-1, shape (n,): the squared norms of the columns of L^-1, which costs n^3 / 3.
+    """Return the diagonal of (L L^T)^-1, shape (n,): the squared norms of the columns of L^-1, which costs n^3 / 3.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def inverse_diagonal(lower: Tensor, overwrite: bool = False) -> Tensor:
 
 
 def _prediction(spectrum: Spectrum, y: Tensor, ridge: float, t: float) -> Tensor:
-    """Give what the others predict, shape (n, k)."""
+    """Return what the others predict, shape (n, k)."""
     if t == 0:
         return torch.zeros_like(y)
     shifted = spectrum.shifted(ridge)
@@ -197,7 +197,7 @@ def _prediction(spectrum: Spectrum, y: Tensor, ridge: float, t: float) -> Tensor
 
 
 def _ratios(vectors: Tensor, inverse: Tensor, y: Tensor) -> Tensor:
-    """Give (G y)_i / G_ii for the matrices G = V diag(inverse[:, q]) V^T, shape (q, n, k)."""
+    """Return (G y)_i / G_ii for the matrices G = V diag(inverse[:, q]) V^T, shape (q, n, k)."""
     projected = vectors.T @ y
     filtered = torch.einsum("aq,ak->aqk", inverse, projected.to(inverse.dtype)).flatten(1)
     blocks = []

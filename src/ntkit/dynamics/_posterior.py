@@ -131,7 +131,7 @@ def posterior(
     covariance: Literal["auto", "full", "diagonal"] = "auto",
     noisy_targets: bool = False,
 ) -> Posterior:
-    r"""Give mean and covariance of infinitely wide networks after training, over their random initialisation.
+    r"""Return mean and covariance of infinitely wide networks after training, over their random initialisation.
 
     A network starts as a Gaussian process with covariance K (the NNGP) and is trained with the tangent kernel
     :math:`\Theta` by gradient flow on :math:`\frac{1}{2} \sum (f - y)^2`. With
@@ -284,14 +284,14 @@ class _Pair:
         return _Pair(ntk, nngp, limit if isinstance(limit, InfiniteWidth) else None)
 
     def on(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Give Theta(x, x) and K(x, x), one and the same tensor where they are one kernel."""
+        """Return Theta(x, x) and K(x, x), one and the same tensor where they are one kernel."""
         if self.limit is not None:
             return self.limit.both(x)
         prior = self.prior(x)
         return (prior if self.tangent is self.prior else self.tangent(x)), prior
 
     def between(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Give Theta(x1, x2) and K(x1, x2)."""
+        """Return Theta(x1, x2) and K(x1, x2)."""
         if self.limit is not None:
             return self.limit.both(x1, x2)
         prior = self.prior(x1, x2)

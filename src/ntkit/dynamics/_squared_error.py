@@ -97,7 +97,7 @@ class SquaredError:
         return self._spectral(math.inf, None) if self._limit is None else self._limit.value
 
     def weights(self, times: list[float], descent: Descent | None) -> Tensor:
-        """Give a at the times (or after the steps), shape (m, n, k)."""
+        """Return a at the times (or after the steps), shape (m, n, k)."""
         last = self.limit() if any(map(math.isinf, times)) else None
         if descent is not None and any(map(math.isfinite, times)):
             self._check_stable(descent)
@@ -108,7 +108,7 @@ class SquaredError:
         return self.spectrum.vectors @ (self._filter(t, descent)[:, None] * self.projected)
 
     def outputs(self, times: list[float], descent: Descent | None) -> Tensor:
-        """Give K a at the times, shape (m, n, k)."""
+        """Return K a at the times, shape (m, n, k)."""
         weights = self.weights(times, descent)
         if self.gram is not None:
             return torch.stack([self.gram @ one for one in weights])
@@ -116,7 +116,7 @@ class SquaredError:
         return torch.stack([vectors @ (values * (vectors.T @ one)) for one in weights])
 
     def coordinates(self, times: list[float], descent: Descent | None) -> Tensor:
-        """Give V^T K a at the times, shape (m, n, k)."""
+        """Return V^T K a at the times, shape (m, n, k)."""
         if descent is not None:
             self._check_stable(descent)
         learned = [(self.spectrum.clean * self._filter(t, descent))[:, None] * self.projected for t in times]

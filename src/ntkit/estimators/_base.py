@@ -78,11 +78,11 @@ class KernelEstimator(BaseEstimator):
         return not self._is_precomputed() and self._large_solver() is None
 
     def _large_solver(self) -> str | Method | None:
-        """Give the solver for many rows; None where the whole Gram matrix is to be factorised."""
+        """Return the solver for many rows; None where the whole Gram matrix is to be factorised."""
         return "nystrom" if self.solver is None and self.n_centres is not None else self.solver
 
     def _network(self) -> nn.Module | None:
-        """Give the module, also where it came by its former name."""
+        """Return the module, also where it came by its former name."""
         if isinstance(self.model, str) and self.model == DEPRECATED:
             return self.module
         warn_renamed("model=", "module=", stacklevel=6)
@@ -236,7 +236,7 @@ class KernelEstimator(BaseEstimator):
             raise NotFittedError(str(error)) from None
 
     def _scores(self, X: ArrayLike) -> NDArray[Any]:
-        """Give K(x, X) times the dual coefficients, shape (n,) or (n, k)."""
+        """Return K(x, X) times the dual coefficients, shape (n,) or (n, k)."""
         self._check_fitted()
         with torch.no_grad():
             dual = as_tensor(self.dual_coef_, read_dtype(self.dtype), read_device(self.device))
@@ -245,7 +245,7 @@ class KernelEstimator(BaseEstimator):
         return scores.double().cpu().numpy()
 
     def _deviations(self, X: ArrayLike) -> NDArray[Any]:
-        r"""Give the standard deviation of the Gaussian process with covariance K after training, shape (n,).
+        r"""Return the standard deviation of the Gaussian process with covariance K after training, shape (n,).
 
         The variance :math:`K(x, x) - K(x, X) A_{2t} K(X, x)`, with the dual coefficients at t being :math:`A_t Y`.
         """
@@ -279,7 +279,7 @@ class KernelEstimator(BaseEstimator):
 
 
 def _explained(gram: Tensor, ridge: float, time: float) -> Callable[[Tensor], Tensor]:
-    """Give the function from rows k = K(x, X), shape (m, n), to k A_t k^T, shape (m,)."""
+    """Return the function from rows k = K(x, X), shape (m, n), to k A_t k^T, shape (m,)."""
     if math.isinf(time):
         lower = factorize(gram, ridge).lower
         return lambda cross: (torch.linalg.solve_triangular(lower, cross.T, upper=False) ** 2).sum(0)

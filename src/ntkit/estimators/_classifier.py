@@ -166,17 +166,17 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
-        """Give the scores f(X), shape (n_test, C); for two classes (n_test,), positive for ``classes_[1]``."""
+        """Return the scores f(X), shape (n_test, C); for two classes (n_test,), positive for ``classes_[1]``."""
         return self._scores(X)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Give the label of the largest score, shape (n_test,)."""
+        """Return the label of the largest score, shape (n_test,)."""
         scores = self.decision_function(X)
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """Give class probabilities softmax(C f(X) / T), shape (n_test, C), columns in the order of ``classes_``.
+        """Return class probabilities softmax(C f(X) / T), shape (n_test, C), columns in the order of ``classes_``.
 
         Least squares estimates the probabilities as 1/C + f, which may leave [0, 1]. softmax(C f) is the softmax that
         agrees with it to first order: always positive, in the order of the scores, largest where :meth:`predict` says.

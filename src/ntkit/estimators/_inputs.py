@@ -79,7 +79,7 @@ def _dense(rows: Any, dtype: Any) -> NDArray[Any]:
 
 
 def read_labels(y: Any) -> NDArray[Any]:
-    """Give class labels as an array that can be sorted, or say why they cannot."""
+    """Return class labels as an array that can be sorted, or say why they cannot."""
     labels = check_array(y, ensure_2d=False, dtype=None, input_name="y", ensure_all_finite=False, ensure_min_samples=0)
     if labels.dtype == object:
         kinds = sorted({type(label).__name__ for label in labels.ravel()})
@@ -96,5 +96,5 @@ def as_tensor(array: NDArray[Any], dtype: torch.dtype, device: torch.device) -> 
 
 
 def as_batch(estimator: Any, rows: NDArray[Any], device: torch.device) -> Tensor:
-    """Give rows of features as a batch for the kernel, shape (n, *input_shape_)."""
+    """Return rows of features as a batch for the kernel, shape (n, *input_shape_)."""
     return fold_rows(as_tensor(rows, read_dtype(estimator.dtype), device), estimator.input_shape_)

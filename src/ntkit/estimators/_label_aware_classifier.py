@@ -141,7 +141,7 @@ class LabelAwareClassifier(NTKClassifier):
         self.random_state = random_state
 
     def _large_solver(self) -> None:
-        """Give none: the label-aware kernel needs every pair of points; ``solver`` names its own."""
+        """Return none: the label-aware kernel needs every pair of points; ``solver`` names its own."""
         return None
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> LabelAwareClassifier:  # type: ignore[override]
@@ -198,7 +198,7 @@ class LabelAwareClassifier(NTKClassifier):
         ridge: float,
         generator: torch.Generator,
     ) -> tuple[LabelAware, float, DualFit]:
-        """Give the label-aware kernel of these points, the shift of its Gram matrix, and the regression on it."""
+        """Return the label-aware kernel of these points, the shift of its Gram matrix, and the regression on it."""
         aware = LabelAware(
             base,
             self.pairs,
@@ -260,7 +260,7 @@ class LabelAwareClassifier(NTKClassifier):
 
 
 def _folds(codes: Tensor, generator: torch.Generator) -> Tensor:
-    """Give each point a fold, shape (n,), at most five, classes shared out alike."""
+    """Return each point a fold, shape (n,), at most five, classes shared out alike."""
     drawn = torch.randperm(len(codes), generator=generator).to(codes.device)
     order = drawn[codes[drawn].to(torch.int64).sort(stable=True).indices]
     folds = torch.empty(len(codes), dtype=torch.int64, device=codes.device)

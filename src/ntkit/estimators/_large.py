@@ -69,7 +69,7 @@ class LargeFit:
 
 
 def read_method(solver: str | Method, n_centres: int | None) -> str | Method:
-    """Give the method that the parameters name, or say which ones there are."""
+    """Return the method that the parameters name, or say which ones there are."""
     if isinstance(solver, Method):
         if n_centres is not None:
             raise InputError("n_centres goes with a solver's name. Got both: write solver=Nystrom(n_centres).")
@@ -131,14 +131,14 @@ def fit_large(
 
 
 def shared_tensor(rows: NDArray[Any]) -> Tensor:
-    """Give an array as a tensor over the same memory, mapped files included; it is only read."""
+    """Return an array as a tensor over the same memory, mapped files included; it is only read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that a read-only array could be written to
         return torch.from_numpy(rows)
 
 
 def spooled(estimator: Any, X: Any, dtype: type[np.floating[Any]], scratch: str | None = None) -> Any:
-    """Give rows from a Zarr or Dask array, or an iterable of blocks of shape (m, features), as a mapped file.
+    """Return rows from a Zarr or Dask array, or an iterable of blocks of shape (m, features), as a mapped file.
 
     Arrays, tensors, data frames and sparse matrices are given back as they are. The file is deleted with the estimator.
     """

@@ -114,7 +114,7 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Give the features, shape (n, n_components), computed in blocks of rows."""
+        """Return the features, shape (n, n_components), computed in blocks of rows."""
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=numpy_dtype(self.dtype))
         out = np.empty((len(rows), self.n_components), numpy_dtype(self.dtype))

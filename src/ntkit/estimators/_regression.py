@@ -42,7 +42,7 @@ class DualFit:
 
 
 def in_place(gram: Tensor) -> bool:
-    """Tell whether a matrix is factorised where it lies: on the CPU, and so large that a second one counts."""
+    """Return whether a matrix is factorised where it lies: on the CPU, and so large that a second one counts."""
     return gram.device.type == "cpu" and gram.is_contiguous() and len(gram) >= _LARGE
 
 

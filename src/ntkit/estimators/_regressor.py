@@ -149,7 +149,7 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
     def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[NDArray[Any], NDArray[Any]]: ...
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> NDArray[Any] | tuple[NDArray[Any], NDArray[Any]]:
-        r"""Give f(X), shape (n_test,) or (n_test, n_outputs) like y at fit.
+        r"""Return f(X), shape (n_test,) or (n_test, n_outputs) like y at fit.
 
         Parameters
         ----------

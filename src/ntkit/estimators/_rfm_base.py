@@ -133,7 +133,7 @@ class RFMBase(BaseEstimator):
             )
 
     def _scores(self, X: ArrayLike) -> NDArray[Any]:
-        """Give f(X) of the centred targets, shape (n, c)."""
+        """Return f(X) of the centred targets, shape (n, c)."""
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=numpy_dtype(self.dtype))
         dtype, device = read_dtype(self.dtype), read_device(self.device)
@@ -145,7 +145,7 @@ class RFMBase(BaseEstimator):
         return scores.double().cpu().numpy()
 
     def _grid(self) -> dict[str, list[Any]]:
-        """Give the candidates of every setting, in the order of the fields of a candidate."""
+        """Return the candidates of every setting, in the order of the fields of a candidate."""
         if not isinstance(self.diagonal, (bool, np.bool_)) and self.diagonal != "auto":
             raise InputError(f'diagonal must be True, False or "auto". Got {self.diagonal!r}.')
         return {
@@ -171,7 +171,7 @@ class RFMBase(BaseEstimator):
         return listed_numbers("bandwidth", self.bandwidth, _BANDWIDTHS, positive=True)
 
     def _own_kernel(self) -> DifferentiableKernel | None:
-        """Give the kernel of a module or of one's own; None for one by name."""
+        """Return the kernel of a module or of one's own; None for one by name."""
         if isinstance(self.kernel, str):
             if self.kernel not in ("laplace", "gaussian"):
                 raise InputError(
@@ -232,7 +232,7 @@ class RFMBase(BaseEstimator):
 
 
 def _ranks(codes: NDArray[Any]) -> NDArray[np.float64]:
-    """Give each row its place within its class, between 0 and 1, so that sorting by it mixes the classes evenly."""
+    """Return each row its place within its class, between 0 and 1, so that sorting by it mixes the classes evenly."""
     ranks = np.empty(len(codes))
     for code in np.unique(codes):
         members = np.flatnonzero(codes == code)

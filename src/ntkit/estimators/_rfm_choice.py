@@ -79,7 +79,7 @@ def choose(
     parts: Sequence[tuple[NDArray[np.intp], NDArray[np.intp]]],
     error: Error,
 ) -> RFMChoice:
-    """Give the candidate with the least mean error on rows held out; the first one where no rows are.
+    """Return the candidate with the least mean error on rows held out; the first one where no rows are.
 
     After each part the worse half of the settings is dropped, each judged by its best number of updates, down to four.
 
@@ -141,7 +141,7 @@ def quiet_recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFM
 
 
 def listed_numbers(name: str, given: Any, automatic: Sequence[Any], positive: bool, whole: bool = False) -> list[Any]:
-    """Give the candidates of a setting, "auto", a number or a sequence of numbers, as a list."""
+    """Return the candidates of a setting, "auto", a number or a sequence of numbers, as a list."""
     if isinstance(given, str):
         if given == "auto":
             return list(automatic)

@@ -127,7 +127,7 @@ class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Give f(X), shape (n_test,) or (n_test, n_outputs) like y at fit."""
+        """Return f(X), shape (n_test,) or (n_test, n_outputs) like y at fit."""
         values = self._scores(X) + np.asarray(self.offset_, dtype=np.float64)
         return values[:, 0] if self._single else values
 

@@ -21,7 +21,7 @@ _HIDDEN_WIDTH = 16
 
 
 def read_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """Give the torch dtype, or say which ones there are."""
+    """Return the torch dtype, or say which ones there are."""
     if isinstance(dtype, torch.dtype) and dtype in _DTYPES.values():
         return dtype
     if isinstance(dtype, str) and dtype in _DTYPES:
@@ -30,12 +30,12 @@ def read_dtype(dtype: str | torch.dtype) -> torch.dtype:
 
 
 def numpy_dtype(dtype: str | torch.dtype) -> type[np.floating[Any]]:
-    """Give the NumPy dtype that input is read as."""
+    """Return the NumPy dtype that input is read as."""
     return np.float32 if read_dtype(dtype) == torch.float32 else np.float64
 
 
 def read_device(device: str | torch.device | None) -> torch.device:
-    """Give a device that this machine has; None is the CPU."""
+    """Return a device that this machine has; None is the CPU."""
     if device is None:
         return torch.device("cpu")
     try:
@@ -59,7 +59,7 @@ def build_kernel(
     w_std: float,
     b_std: float,
 ) -> Kernel | None:
-    """Give the kernel that the parameters describe; None for a precomputed one."""
+    """Return the kernel that the parameters describe; None for a precomputed one."""
     if isinstance(kernel, Kernel):
         if module is not None:
             raise InputError(
@@ -81,7 +81,7 @@ def build_kernel(
 
 
 def build_module(module: nn.Module | None, input_shape: Sequence[int] | None, n_features: int) -> nn.Module:
-    """Give the network whose kernel is asked for: the one given, or the default."""
+    """Return the network whose kernel is asked for: the one given, or the default."""
     if module is None:
         return _default_module(n_features, flatten=input_shape is not None)
     if not isinstance(module, nn.Module):

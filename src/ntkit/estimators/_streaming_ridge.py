@@ -82,7 +82,7 @@ class StreamingRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self._sums.solution(self.ridge)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Give Z w, shape (n,) or (n, k)."""
+        """Return Z w, shape (n,) or (n, k)."""
         check_is_fitted(self, "n_rows_")
         rows = validate_data(self, X, reset=False, dtype=np.float64)
         result: NDArray[Any] = rows @ self.coef_
@@ -106,7 +106,7 @@ class _Sums:
         self._solved = None
 
     def solution(self, ridge: float) -> NDArray[Any]:
-        """Give w."""
+        """Return w."""
         if self._solved is None or self._solved[0] != ridge:
             shift = ridge * np.trace(self.normal) / self.rows
             matrix = self.normal + shift * np.eye(len(self.normal))

@@ -19,7 +19,7 @@ __all__ = ["tabular_pipeline"]
 
 
 def tabular_pipeline(estimator: BaseEstimator | None = None) -> Pipeline:
-    """Give a pipeline from a data frame, of pandas or polars, to an estimator.
+    """Return a pipeline from a data frame, of pandas or polars, to an estimator.
 
     Numbers and booleans: missing values become the median, with a column that says so for each feature that has any at fit,
     then mean 0 and variance 1. Everything else (strings, categories, objects): missing values are a category of their own,
@@ -74,12 +74,12 @@ def tabular_pipeline(estimator: BaseEstimator | None = None) -> Pipeline:
 
 
 def number_columns(frame: Any) -> list[str]:
-    """Give the names of the columns of numbers and booleans of a pandas or polars frame."""
+    """Return the names of the columns of numbers and booleans of a pandas or polars frame."""
     return [name for name in _names(frame) if _is_numeric(frame, name)]
 
 
 def category_columns(frame: Any) -> list[str]:
-    """Give the names of all other columns."""
+    """Return the names of all other columns."""
     return [name for name in _names(frame) if not _is_numeric(frame, name)]
 
 
@@ -101,7 +101,7 @@ def _is_numeric(frame: Any, name: str) -> bool:
 
 
 def _as_floats(frame: Any) -> Any:
-    """Give the columns as floats with NaN for what is missing, as a frame of the same kind where it was one."""
+    """Return the columns as floats with NaN for what is missing, as a frame of the same kind where it was one."""
     if hasattr(frame, "with_columns"):  # polars
         import polars
 
@@ -110,7 +110,7 @@ def _as_floats(frame: Any) -> Any:
 
 
 def _as_strings(frame: Any) -> Any:
-    """Give the columns as strings, "missing" for what is missing."""
+    """Return the columns as strings, "missing" for what is missing."""
     if hasattr(frame, "with_columns"):  # polars
         import polars
 

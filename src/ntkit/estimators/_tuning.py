@@ -79,7 +79,7 @@ def tune_by_leave_one_out(
 
 
 def ridge_candidates(ridge: Candidates, dtype: torch.dtype) -> list[float]:
-    """Give the ridges to choose from: those given, or half decades where none are."""
+    """Return the ridges to choose from: those given, or half decades where none are."""
     given = not isinstance(ridge, str) and _to_choose(ridge, "ridge")
     return [_number(one, "ridge") for one in (_listed(ridge) if given else _RIDGES[dtype])]
 

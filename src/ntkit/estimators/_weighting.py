@@ -50,7 +50,7 @@ class Weighting:
         return unit / float((weights * (diagonal + noise)).double().mean())
 
     def apply_to_gram(self, gram: Tensor, owned: bool) -> Tensor:
-        """Give S (K + N) S, in the place of K where that is owned."""
+        """Return S (K + N) S, in the place of K where that is owned."""
         if self.roots is None and self.noise is None:
             return gram
         matrix = gram if owned else gram.clone()
@@ -62,25 +62,25 @@ class Weighting:
         return matrix
 
     def scale(self, columns: Tensor) -> Tensor:
-        """Give S times columns, shape (n,) or (n, k): targets into the system, its solution to the coefficients a."""
+        """Return S times columns, shape (n,) or (n, k): targets into the system, its solution to the coefficients a."""
         if self.roots is None:
             return columns
         return self.roots * columns if columns.ndim == 1 else self.roots[:, None] * columns
 
     def unscale(self, columns: Tensor) -> Tensor:
-        """Give S^-1 times columns, shape (n,) or (n, k): predictions of the system to those of the points."""
+        """Return S^-1 times columns, shape (n,) or (n, k): predictions of the system to those of the points."""
         if self.roots is None:
             return columns
         return columns / (self.roots if columns.ndim == 1 else self.roots[:, None])
 
 
 def kept_rows(weights: NDArray[Any] | None) -> Any:
-    """Give what selects the points of positive weight, shape (n,): a mask, or all of them."""
+    """Return what selects the points of positive weight, shape (n,): a mask, or all of them."""
     return slice(None) if weights is None or weights.all() else weights > 0
 
 
 def read_weights(sample_weight: Any, X: NDArray[Any]) -> NDArray[Any] | None:
-    """Give the weights as an array of shape (n,), or say why they are none; None where none were given."""
+    """Return the weights as an array of shape (n,), or say why they are none; None where none were given."""
     if sample_weight is None:
         return None
     if isinstance(sample_weight, Number):
@@ -98,7 +98,7 @@ def read_weights(sample_weight: Any, X: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def read_noise(noise: Any, n: int) -> NDArray[Any] | None:
-    """Give the noise variances as an array of shape (n,), or say why they are none."""
+    """Return the noise variances as an array of shape (n,), or say why they are none."""
     if noise is None:
         return None
     try:

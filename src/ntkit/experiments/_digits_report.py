@@ -48,7 +48,7 @@ _STYLES = {
 
 
 def accuracies(results: DigitsResults) -> dict[str, NDArray[Any]]:
-    """Give the accuracies by method, shape (sizes, draws)."""
+    """Return the accuracies by method, shape (sizes, draws)."""
     settings = results.settings
     found: dict[str, NDArray[Any]] = {}
     for method in METHODS:
@@ -61,7 +61,7 @@ def accuracies(results: DigitsResults) -> dict[str, NDArray[Any]]:
 
 
 def report_of(results: DigitsResults) -> Report:
-    """Give the report."""
+    """Return the report."""
     settings, accuracy = results.settings, accuracies(results)
     kernels = {
         cell.kernel: found

@@ -125,14 +125,14 @@ QUICK = Settings(train=(20,), test=20, draws=(2,), pairs=_DIGITS[:2], strengths=
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     quick = Settings(train=(20,), test=20, draws=(2,), pairs=_PAIRS[:2], strengths=(0.01, 1.0), validation=2)
     full = Settings(train=(10000,), test=2000)
     return {"quick": quick if from_file else QUICK, "default": Settings(), "full": full}[size]
 
 
 def tasks_of(settings: Settings, from_file: bool) -> list[Task]:
-    """Give the columns of the table."""
+    """Return the columns of the table."""
     usual = {(1, True): ((2000,), 400), (2, True): ((2000, 5000), 2000), (1, False): ((200,), 100)}
     train, test = usual.get((settings.table, from_file), ((200, 500), 500))
     train = train if settings.train is None else settings.train

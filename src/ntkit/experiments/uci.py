@@ -60,7 +60,7 @@ QUICK = Settings(depth=2, costs=(0.1, 10.0), ridges=(0.1, 1e-3), gammas=(0.25, 1
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; the default is the study's own."""
+    """Return the settings of a size; the default is the study's own."""
     return QUICK if size == "quick" else Settings()
 
 
@@ -107,7 +107,7 @@ def compute(shared: _Shared, cell: Study) -> Outcome:
 
 
 def outcomes_of(results: Results[Settings, Study, Outcome]) -> Outcomes:
-    """Give the outcomes by method, then by data set in the order of their names."""
+    """Return the outcomes by method, then by data set in the order of their names."""
     found: Outcomes = {}
     for cell, outcome in sorted(results.values.items(), key=lambda item: item[0].data):
         found.setdefault(cell.method, {})[cell.data] = outcome

@@ -17,7 +17,7 @@ Kind = Literal["cosine", "pearson"]
 
 
 def correlation(a: Tensor, b: Tensor, kind: Kind = "cosine") -> float:
-    r"""Give the correlation of two matrices (or of their diagonals, or any two tensors of one shape).
+    r"""Return the correlation of two matrices (or of their diagonals, or any two tensors of one shape).
 
     .. math:: \rho(A, B) = \frac{\operatorname{tr}(A^T B)}{|A| |B|}
 
@@ -86,7 +86,7 @@ def _directed(values: Tensor, kind: Kind) -> Tensor:
 
 
 def randomize_eigenvectors(matrix: Tensor, generator: torch.Generator) -> Tensor:
-    """Give a symmetric matrix with the same eigenvalues and eigenvectors drawn at random.
+    """Return a symmetric matrix with the same eigenvalues and eigenvectors drawn at random.
 
     In place of K in :math:`W^T K W` it shows what of the neural feature ansatz is due to the eigenvectors of K
     (Beaglehole et al. 2024, figures 1 and 13).

@@ -29,7 +29,7 @@ def expected_ptk(
     overrides: Mapping[str, Mapping[str, float]] | None = None,
     layers: Sequence[str] | None = None,
 ) -> dict[str, Tensor]:
-    r"""Give the expected pre-activation tangent kernel of a network with infinitely wide hidden layers.
+    r"""Return the expected pre-activation tangent kernel of a network with infinitely wide hidden layers.
 
     :math:`E[\kappa(x, z)]`, the product of the derivative kernels after the layer: for two hidden layers and the first of them
     :math:`w_1^2 w_2^2\, E[\phi'(u_0) \phi'(v_0)]\, E[\phi'(u_1) \phi'(v_1)]` (Beaglehole et al. 2024, appendix C). It is what a

@@ -16,7 +16,7 @@ __all__ = ["check_batch_size", "check_measurable", "find_layers", "row_bytes"]
 
 
 def find_layers(module: nn.Module, layers: Sequence[str] | None = None) -> dict[str, Layer]:
-    """Give the linear and convolutional layers by path, all of them or those named.
+    """Return the linear and convolutional layers by path, all of them or those named.
 
     Raises
     ------

@@ -20,7 +20,7 @@ AUTOMATIC_BYTES = 1 << 27
 
 
 def nfm(module: nn.Module, layers: Sequence[str] | None = None) -> dict[str, Tensor]:
-    r"""Give the neural feature matrix :math:`F = W^T W` of every linear and convolutional layer.
+    r"""Return the neural feature matrix :math:`F = W^T W` of every linear and convolutional layer.
 
     W is the weight that the layer uses, parametrisations applied; that of a convolution has the shape
     (out, in * window), flattened as (in, height, width), and is block diagonal where the channels are grouped
@@ -112,7 +112,7 @@ def agop(
     batch_size: int | None = None,
     total: bool = False,
 ) -> dict[str, Tensor]:
-    r"""Give the average gradient outer product of every linear and convolutional layer.
+    r"""Return the average gradient outer product of every linear and convolutional layer.
 
     .. math:: G = \frac1n \sum_a g_a g_a^T = W^T K W, \qquad g = \partial f / \partial x_l = W^T J
 
@@ -188,7 +188,7 @@ def add_products(sums: dict[str, Tensor], rows: dict[str, Tensor]) -> None:
 
 
 def sandwich(weight: Tensor, inner: Tensor) -> Tensor:
-    """Give W^T K W, symmetric to the bit."""
+    """Return W^T K W, symmetric to the bit."""
     product = weight.T @ (inner @ weight)
     return (product + product.T) / 2
 

@@ -160,7 +160,7 @@ def record(weight: Tensor, start: Tensor | None, K: Tensor, moved: Tensor | None
 
 
 def check_state(module: nn.Module, initial: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give the parameters and buffers of a state, or say how it differs from the module's."""
+    """Return the parameters and buffers of a state, or say how it differs from the module's."""
     if not isinstance(initial, Mapping):
         raise InputTypeError(f"initial must be a state_dict of the module. Got {type(initial).__name__}.")
     own = module.state_dict()

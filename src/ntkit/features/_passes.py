@@ -74,7 +74,7 @@ class Pass:
             yield {path: self.join(path, found) for path, found in self.output_gradients(output, not last).items()}
 
     def output_gradients(self, output: int, keep: bool, read: bool = False) -> dict[str, list[Tensor | None]]:
-        """Give the derivative of one output of every sample at every call."""
+        """Return the derivative of one output of every sample at every call."""
         slope = torch.zeros_like(self.values)
         slope[:, output] = 1
         return self.gradients(slope, keep, read)
@@ -94,7 +94,7 @@ class Pass:
         return parts
 
     def patches(self, path: str) -> Tensor:
-        """Give what a layer's weight was applied to, shape (n, groups, P, in * window / groups)."""
+        """Return what a layer's weight was applied to, shape (n, groups, P, in * window / groups)."""
         return _joined([read_patches(call.call, len(self.values)) for call in self.calls[path]], 2)
 
 
@@ -156,7 +156,7 @@ def run(
 
 
 def dense_weight(layer: Layer) -> Tensor:
-    """Give the weight that a layer applies to each patch as a matrix, shape (out, in * window), detached."""
+    """Return the weight that a layer applies to each patch as a matrix, shape (out, in * window), detached."""
     with torch.no_grad():
         weight = layer.weight.detach().flatten(1)
         groups = 1 if isinstance(layer, nn.Linear) else layer.groups

@@ -141,7 +141,7 @@ def predict_from_moments(A: Tensor, B: Tensor, r: tuple[float, float, float, flo
 
 
 def limit_moments(ratio: float) -> tuple[float, float, float, float]:
-    """Give tr R^p, p = 1 to 4, of infinitely wide networks with k / d = ratio: moments from free cumulants.
+    """Return tr R^p, p = 1 to 4, of infinitely wide networks with k / d = ratio: moments from free cumulants.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def limit_moments(ratio: float) -> tuple[float, float, float, float]:
 def sampled_moments(
     width: int, d: int, nets: int, generator: torch.Generator | None
 ) -> tuple[float, float, float, float]:
-    """Give the means of tr R^p, p = 1 to 4, over random networks."""
+    """Return the means of tr R^p, p = 1 to 4, over random networks."""
     if isinstance(nets, bool) or not isinstance(nets, int) or nets < 1:
         raise InputError(f"nets must be an integer of at least 1. Got {nets!r}.")
     if not isinstance(generator, torch.Generator):
@@ -181,7 +181,7 @@ def sampled_moments(
 
 
 def expected_derivatives(x: Tensor, y: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    r"""Give the expectations of P and Q of the quadratic network :math:`f = a^T (Wx)^2` over its random weights.
+    r"""Return the expectations of P and Q of the quadratic network :math:`f = a^T (Wx)^2` over its random weights.
 
     With :math:`a \sim N(0, 1)`, :math:`W_{ij} \sim N(0, 1/k)`, at zero output, and the factors 4 and 16 of the derivative of the
     square left out,
@@ -219,7 +219,7 @@ def expected_derivatives(x: Tensor, y: Tensor, width: int) -> tuple[Tensor, Tens
 
 
 def _products(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Give X^T Y X and X^T X."""
+    """Return X^T Y X and X^T X."""
     check_batches(x, None)
     if x.ndim != 2:
         raise InputError(f"x must have shape (n, d). Got {tuple(x.shape)}.")
@@ -247,7 +247,7 @@ def _check_width(width: int | None, d: int) -> int:
 
 
 def _trace(a: Tensor, b: Tensor) -> float:
-    """Give tr(a b) divided by the dimension."""
+    """Return tr(a b) divided by the dimension."""
     return _sum(a, b.T) / len(a)
 
 

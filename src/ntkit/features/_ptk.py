@@ -29,7 +29,7 @@ def ptk(
     batch_size: int | None = None,
     positions: bool = False,
 ) -> dict[str, Tensor]:
-    r"""Give the pre-activation tangent kernel of every layer, :math:`\kappa(x, z) = J(x) \cdot J(z)`.
+    r"""Return the pre-activation tangent kernel of every layer, :math:`\kappa(x, z) = J(x) \cdot J(z)`.
 
     With :math:`J = \partial f / \partial h` at the layer's pre-activation h, summed over outputs and over the positions of a
     convolution. For a fully connected layer the layer's tangent kernel is :math:`\kappa(x, z)\, x_l \cdot z_l`
@@ -78,7 +78,7 @@ def layer_ntk(
     layers: Sequence[str] | None = None,
     batch_size: int | None = None,
 ) -> dict[str, Tensor]:
-    r"""Give what the weight of every layer adds to the empirical tangent kernel, summed over outputs.
+    r"""Return what the weight of every layer adds to the empirical tangent kernel, summed over outputs.
 
     .. math:: \sum_{p, q} \bigl(J_p(x) \cdot J_q(z)\bigr) \bigl(x_{l,p} \cdot z_{l,q}\bigr)
 

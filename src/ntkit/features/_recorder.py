@@ -50,7 +50,7 @@ class History:
     kind: Kind
 
     def rows(self) -> list[dict[str, Any]]:
-        """Give the table, one row for each moment and layer: ``pandas.DataFrame(history.rows())``."""
+        """Return the table, one row for each moment and layer: ``pandas.DataFrame(history.rows())``."""
         return [
             {"step": int(step), "layer": layer}
             | {name: float(values[index]) for name, values in self.measures[layer].items()}
@@ -60,7 +60,7 @@ class History:
         ]
 
     def scaled_losses(self) -> dict[str, NDArray[np.float64]]:
-        """Give each loss divided by its maximum, as the paper plots them."""
+        """Return each loss divided by its maximum, as the paper plots them."""
         return {
             name: values / np.nanmax(values) if np.nanmax(values, initial=0) > 0 else values
             for name, values in self.losses.items()
@@ -262,7 +262,7 @@ class Recorder:
         self._latest = (self._versions(), {path: measured.uncentred for path, measured in found.items()})
 
     def _versions(self) -> tuple[int, ...]:
-        """Give numbers that change whenever a parameter or buffer is written to."""
+        """Return numbers that change whenever a parameter or buffer is written to."""
         return tuple(tensor._version for tensor in (*self.module.parameters(), *self.module.buffers()))
 
 

@@ -136,7 +136,7 @@ class SpeedLimited(Optimizer):
         )
 
     def _velocity(self, parameter: Tensor, group: dict[str, Any], gradient: Tensor) -> Tensor:
-        """Give v = mu v + g, which is kept for the next step."""
+        """Return v = mu v + g, which is kept for the next step."""
         if not group["momentum"]:
             return gradient
         state = self.state[parameter]
@@ -146,7 +146,7 @@ class SpeedLimited(Optimizer):
         return velocity.mul_(group["momentum"]).add_(gradient)
 
     def _norms(self, moving: list[tuple[Tensor, dict[str, Any]]], vectors: list[Tensor]) -> list[float]:
-        """Give the norms, or name the first parameter with one that is not finite."""
+        """Return the norms, or name the first parameter with one that is not finite."""
         norms = [norm.item() for norm in torch._foreach_norm(vectors)] if vectors else []
         for index, norm in enumerate(norms):
             if not math.isfinite(norm):  # squares may leave the range that the entries are in
@@ -196,7 +196,7 @@ def _layer_groups(named: list[tuple[str, Tensor]], speed: float | Mapping[str, f
 
 
 def _prefixes(name: str) -> list[str]:
-    """Give a parameter's name and whatever contains it, the longest first, without the marks of a parametrisation."""
+    """Return a parameter's name and whatever contains it, the longest first, without the marks of a parametrisation."""
     parts = _plain(name).split(".")
     return [name, *(".".join(parts[:count]) for count in range(len(parts), 0, -1)), ""]
 
@@ -207,7 +207,7 @@ def _owner(name: str) -> tuple[str, bool]:
 
 
 def _plain(name: str) -> str:
-    """Give ``0.weight`` for ``0.parametrizations.weight.original``."""
+    """Return ``0.weight`` for ``0.parametrizations.weight.original``."""
     head, marker, tail = name.partition("parametrizations.")
     return head + tail.split(".", 1)[0] if marker else name
 

@@ -63,12 +63,12 @@ class GainTensor:
         return parameter
 
     def gain(self, rule: GainRule) -> float:
-        """Give w_std or b_std of this tensor."""
+        """Return w_std or b_std of this tensor."""
         gains = rule(self.path, self.fan_in, True, True, True)
         return float(gains.b_std if self.is_bias else gains.w_std)
 
     def std(self, gain: float) -> float:
-        """Give the standard deviation for a gain: w_std / sqrt(fan_in), or b_std."""
+        """Return the standard deviation for a gain: w_std / sqrt(fan_in), or b_std."""
         return gain if self.is_bias else gain / self.fan_in**0.5
 
 
@@ -106,7 +106,7 @@ def check_readable(tensors: list[GainTensor], what: str) -> None:
 
 
 def check_overrides(overrides: object, tensors: list[GainTensor]) -> dict[str, Mapping[str, float | Tensor]]:
-    """Give the overrides as a dict, or say which of them name no layer."""
+    """Return the overrides as a dict, or say which of them name no layer."""
     if overrides is None:
         return {}
     if not isinstance(overrides, Mapping):

@@ -30,18 +30,18 @@ class MonteCarloKernel(Kernel):
         self.which = which
 
     def __call__(self, x1: Batch, x2: Batch | None = None) -> Tensor:
-        """Give the mean kernel matrix, shape (n1, n2), in the dtype and on the device of the input.
+        """Return the mean kernel matrix, shape (n1, n2), in the dtype and on the device of the input.
 
         Inputs are what :func:`ntkit.empirical` takes: a tensor, a tuple of positional or a mapping of keyword arguments.
         """
         return self._moments(lambda emp: self._of(emp)(x1, x2), x1)[0]
 
     def diag(self, x: Batch) -> Tensor:
-        """Give the mean of K(x_i, x_i), shape (n,)."""
+        """Return the mean of K(x_i, x_i), shape (n,)."""
         return self._moments(lambda emp: self._of(emp).diag(x), x)[0]
 
     def estimate(self, x1: Batch, x2: Batch | None = None) -> Estimate:
-        """Give the mean and its standard error, std / sqrt(n_samples), both of shape (n1, n2)."""
+        """Return the mean and its standard error, std / sqrt(n_samples), both of shape (n1, n2)."""
         if self.mc.n_samples < 2:
             raise InputError("a standard error needs at least two networks. Got n_samples=1.")
         mean, squares = self._moments(lambda emp: self._of(emp)(x1, x2), x1)
@@ -49,14 +49,14 @@ class MonteCarloKernel(Kernel):
         return Estimate(mean, (squares / (m * (m - 1))).sqrt())
 
     def standard_error(self, x1: Batch, x2: Batch | None = None) -> Tensor:
-        """Give the standard error of the mean, shape (n1, n2)."""
+        """Return the standard error of the mean, shape (n1, n2)."""
         return self.estimate(x1, x2).error
 
     def _of(self, emp: Empirical) -> EmpiricalKernel:
         return emp.ntk if self.which == "ntk" else emp.nngp
 
     def _moments(self, values: Callable[[Empirical], Tensor], x: Batch) -> tuple[Tensor, Tensor]:
-        """Give the mean and the sum of squared deviations, one network at a time (Welford)."""
+        """Return the mean and the sum of squared deviations, one network at a time (Welford)."""
         mean = squares = torch.zeros(())
         for count, emp in enumerate(self.mc.networks(x), 1):
             value = values(emp)
@@ -174,7 +174,7 @@ class MonteCarlo:
         return wide.double()
 
     def _kept(self, network: nn.Module) -> dict[str, Tensor]:
-        """Give the values of what is deterministic; no width of it may have changed."""
+        """Return the values of what is deterministic; no width of it may have changed."""
         kept = {}
         for name, parameter in self._module.named_parameters():
             if fixed(name.replace("parametrizations.", "").removesuffix(".original"), self._deterministic):

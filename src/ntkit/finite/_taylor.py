@@ -49,7 +49,7 @@ class Taylor(nn.Module):
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Give the polynomial at the current parameters."""
+        """Return the polynomial at the current parameters."""
         parameters = dict(self.module.named_parameters())
         origin = {name: self.origin.get_buffer(str(number)) for number, name in enumerate(self.names)}
         # A difference of nothing: parameters that were frozen after the expansion stay where they are.
@@ -160,7 +160,7 @@ def _function(module: nn.Module, args: Any, kwargs: Any) -> Callable[[dict[str, 
 def _derivatives(
     values: Callable[[dict[str, Tensor]], Tensor], origin: dict[str, Tensor], direction: dict[str, Tensor], order: int
 ) -> tuple[Tensor, ...]:
-    """Give f and its derivatives along a direction up to an order."""
+    """Return f and its derivatives along a direction up to an order."""
     if order == 1:
         return tuple(jvp(values, (origin,), (direction,)))
 

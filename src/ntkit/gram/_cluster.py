@@ -59,7 +59,7 @@ def run_on_cluster(
 def _results(
     client: Client, task: Task, tiles: Sequence[Tile], place: tuple[str, str] | None
 ) -> Iterator[tuple[Tile, Any]]:
-    """Give tiles as they are done, each with its checksum where a worker has stored it, else with its values."""
+    """Yield tiles as they are done, each with its checksum where a worker has stored it, else with its values."""
     from distributed import as_completed
     from distributed.client import FutureCancelledError
     from distributed.scheduler import KilledWorker

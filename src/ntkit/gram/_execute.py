@@ -74,7 +74,7 @@ def run(
 
 
 def writer(task: Task, target: TileStore | Tensor) -> Callable[[Tile, Tensor], None]:
-    """Give the function that puts a tile where it belongs."""
+    """Return the function that puts a tile where it belongs."""
     if isinstance(target, TileStore):
         return lambda tile, values: target.write(tile, as_array(values))
 
@@ -88,5 +88,5 @@ def writer(task: Task, target: TileStore | Tensor) -> Callable[[Tile, Tensor], N
 
 
 def as_array(values: Tensor) -> NDArray[Any]:
-    """Give a tile as an array, shape of the tile."""
+    """Return a tile as an array, shape of the tile."""
     return torch.Tensor.numpy(values.cpu())

@@ -38,12 +38,12 @@ class Fingerprinted(Protocol):
     """A kernel that says itself when it is the same: equal strings mean equal values for equal inputs."""
 
     def fingerprint(self) -> str:
-        """Give a string that changes whenever the kernel does."""
+        """Return a string that changes whenever the kernel does."""
         ...
 
 
 def kernel_fingerprint(kernel: Kernel, input_shape: Sequence[int]) -> dict[str, str]:
-    """Give the fingerprint of a kernel on inputs of one shape, part by part, so that a difference can be named.
+    """Return the fingerprint of a kernel on inputs of one shape, part by part, so that a difference can be named.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def _infinite_width(kernel: InfiniteWidthKernel, input_shape: Sequence[int]) -> 
 
 
 def data_fingerprint(x: Tensor) -> str:
-    """Give the fingerprint of a batch, shape (n, ...): its dtype, shape and every bit, read in blocks of rows.
+    """Return the fingerprint of a batch, shape (n, ...): its dtype, shape and every bit, read in blocks of rows.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def data_fingerprint(x: Tensor) -> str:
 
 
 def fingerprint(value: object, where: str = "the value") -> str:
-    """Give the fingerprint of any value that decides what a kernel is.
+    """Return the fingerprint of any value that decides what a kernel is.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class _Walk:
         return _hash(self.parts(value))
 
     def parts(self, value: Any) -> Iterator[bytes]:
-        """Give bytes that decide the value; each kind of value begins with its own name."""
+        """Yield bytes that decide the value; each kind of value begins with its own name."""
         match value:
             case None | bool() | int() | str() | bytes() | complex() | types.EllipsisType() if not isinstance(
                 value, enum.Enum
@@ -348,7 +348,7 @@ def _version(package: str) -> str:
 
 
 def _global_names(code: types.CodeType) -> set[str]:
-    """Give the names of globals that a function reads, functions inside it included."""
+    """Return the names of globals that a function reads, functions inside it included."""
     names = {one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

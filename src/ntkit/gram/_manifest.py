@@ -49,7 +49,7 @@ class Manifest:
     format: int = _FORMAT
 
     def to_json(self) -> str:
-        """Give the text that is stored."""
+        """Return the text that is stored."""
         return json.dumps(asdict(self), indent=1)
 
     @staticmethod

@@ -48,7 +48,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
 
     @abstractmethod
     def tile(self, tile: Tile) -> Tensor:
-        """Give a tile of the plan, shape ``plan.tile_shape(tile)``."""
+        """Return a tile of the plan, shape ``plan.tile_shape(tile)``."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -66,7 +66,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return self.plan.symmetric
 
     def tiles(self) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Give rows, columns and values of every stored tile; the next is fetched while one is in use."""
+        """Yield rows, columns and values of every stored tile; the next is fetched while one is in use."""
         tiles = list(self.plan.tiles())
         with ThreadPoolExecutor(1) as reader:
             following = reader.submit(self.tile, tiles[0])
@@ -77,7 +77,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
                 yield self.plan.rows(tile), self.plan.columns(tile), values
 
     def product(self, v: Tensor) -> Tensor:
-        """Give K v for v of shape (n2, k), in v's dtype: float32 entries times a float64 v add up in float64."""
+        """Return K v for v of shape (n2, k), in v's dtype: float32 entries times a float64 v add up in float64."""
         total = v.new_zeros(self.plan.shape[0], v.shape[1])
         with torch.no_grad():
             for rows, columns, values in self.tiles():
@@ -88,7 +88,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return total
 
     def block(self, rows: Index | None = None, columns: Index | None = None) -> Tensor:
-        """Give the entries of some rows and columns as a tensor, shape (rows, columns); None means all of them."""
+        """Return the entries of some rows and columns as a tensor, shape (rows, columns); None means all of them."""
         return self._block(_positions(rows, self.plan.shape[0]), _positions(columns, self.plan.shape[1]))
 
     def _block(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return _Restricted(self, rows)
 
     def to_dense(self) -> Tensor:
-        """Give the whole matrix as a tensor, where it fits into memory.
+        """Return the whole matrix as a tensor, where it fits into memory.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Give the whole matrix to NumPy, and so to scikit-learn."""
+        """Return the whole matrix to NumPy, and so to scikit-learn."""
         return np.asarray(self.to_dense().numpy(), dtype)
 
     def __len__(self) -> int:
@@ -292,7 +292,7 @@ class DenseGram(GramOperator):
 
 
 def _rows(x: Tensor, index: Tensor) -> Tensor:
-    """Give some rows of x: without a copy where they follow one another."""
+    """Return some rows of x: without a copy where they follow one another."""
     first = int(index[0]) if len(index) else 0
     if bool((index == torch.arange(first, first + len(index))).all()):
         return x[first : first + len(index)]
@@ -300,7 +300,7 @@ def _rows(x: Tensor, index: Tensor) -> Tensor:
 
 
 def _positions(index: Index | None, n: int) -> Tensor:
-    """Give the positions that an index names, shape (m,)."""
+    """Return the positions that an index names, shape (m,)."""
     if index is None:
         return torch.arange(n)
     if isinstance(index, slice):

@@ -54,20 +54,20 @@ class TilePlan:
         return -(-self.shape[0] // self.size), -(-self.shape[1] // self.size)
 
     def tiles(self) -> Iterator[Tile]:
-        """Give every tile that is computed, column by column: a column's inputs are read once."""
+        """Return every tile that is computed, column by column: a column's inputs are read once."""
         rows, columns = self.grid
         return (Tile(i, j) for j in range(columns) for i in range(min(rows, j + 1) if self.symmetric else rows))
 
     def rows(self, tile: Tile) -> slice:
-        """Give the rows of the matrix that a tile holds."""
+        """Return the rows of the matrix that a tile holds."""
         return slice(tile.i * self.size, min((tile.i + 1) * self.size, self.shape[0]))
 
     def columns(self, tile: Tile) -> slice:
-        """Give the columns of the matrix that a tile holds."""
+        """Return the columns of the matrix that a tile holds."""
         return slice(tile.j * self.size, min((tile.j + 1) * self.size, self.shape[1]))
 
     def tile_shape(self, tile: Tile) -> tuple[int, int]:
-        """Give the shape of a tile."""
+        """Return the shape of a tile."""
         rows, columns = self.rows(tile), self.columns(tile)
         return rows.stop - rows.start, columns.stop - columns.start
 

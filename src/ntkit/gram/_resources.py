@@ -15,7 +15,7 @@ _SHARE = 0.9  # of the available memory that one allocation may take: the rest i
 
 
 def available_memory() -> int:
-    """Give the bytes that this process can still take; where the system does not say, more than any machine has.
+    """Return the bytes that this process can still take; where the system does not say, more than any machine has.
 
     Examples
     --------
@@ -27,7 +27,7 @@ def available_memory() -> int:
 
 
 def free_disk(path: Path) -> int:
-    """Give the free bytes of the file system that holds a path, which need not exist yet."""
+    """Return the free bytes of the file system that holds a path, which need not exist yet."""
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free

@@ -23,7 +23,7 @@ __all__ = ["TileStore", "checksum"]
 
 
 def checksum(values: NDArray[Any]) -> int:
-    """Give the CRC-32 of an array's bytes."""
+    """Return the CRC-32 of an array's bytes."""
     return zlib.crc32(np.ascontiguousarray(values).data.cast("B"))
 
 
@@ -51,7 +51,7 @@ class TileStore(ABC):
     @staticmethod
     @abstractmethod
     def manifest_path(path: Path) -> Path:
-        """Give the file that holds the manifest of the store at a path."""
+        """Return the file that holds the manifest of the store at a path."""
 
     @classmethod
     @abstractmethod
@@ -68,10 +68,10 @@ class TileStore(ABC):
 
     @abstractmethod
     def _read(self, tile: Tile) -> NDArray[Any] | None:
-        """Give the tile as it is on disk, shape of the tile; None where there is none."""
+        """Return the tile as it is on disk, shape of the tile; None where there is none."""
 
     def finish(self) -> None:  # noqa: B027
-        """Give the finished matrix its name, where it has another before."""
+        """Return the finished matrix its name, where it has another before."""
 
     def sweep(self) -> None:  # noqa: B027
         """Delete what a run that was killed left of a tile."""
@@ -108,7 +108,7 @@ class TileStore(ABC):
         self._checked.discard(tile)
 
     def read(self, tile: Tile) -> NDArray[Any]:
-        """Give a tile, checked against its checksum when it is first read.
+        """Return a tile, checked against its checksum when it is first read.
 
         Raises
         ------

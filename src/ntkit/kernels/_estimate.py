@@ -26,7 +26,7 @@ class Estimate(NamedTuple):
 
 
 def logit_samples(count: int | None, generator: torch.Generator | None) -> LogitSamples | None:
-    """Give the samples that softmax attention draws; None where none are asked for."""
+    """Return the samples that softmax attention draws; None where none are asked for."""
     check_generator(generator)
     if count is None:
         return None
@@ -36,7 +36,7 @@ def logit_samples(count: int | None, generator: torch.Generator | None) -> Logit
 
 
 def sampling_error(program: Program, x1: Tensor, x2: Tensor | None, ntk: bool) -> Tensor:
-    """Give the standard error of a kernel whose attention is sampled, shape (n1, n2); zero where nothing is.
+    """Return the standard error of a kernel whose attention is sampled, shape (n1, n2); zero where nothing is.
 
     The samples are cut into groups of equal size, and each group gives a kernel; the kernel of all of them has the standard
     deviation of these, divided by the square root of their number.

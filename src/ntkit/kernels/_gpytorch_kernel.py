@@ -102,7 +102,7 @@ class GPyTorchKernel(_GPyTorchBase):
         self.initialize(**{f"raw_{name}": getattr(self, f"raw_{name}_constraint").inverse_transform(number)})
 
     def _current(self) -> Kernel:
-        """Give the kernel with the gains as they are now; a graph to them where gradients are recorded."""
+        """Return the kernel with the gains as they are now; a graph to them where gradients are recorded."""
         if not self._names:
             return self.kernel
         w_std, b_std = self.w_std, self.b_std
@@ -122,7 +122,7 @@ class GPyTorchKernel(_GPyTorchBase):
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor:
-        """Give K(x1, x2), shape (..., n1, n2), or its diagonal, shape (..., n), for inputs (..., n, features)."""
+        """Return K(x1, x2), shape (..., n1, n2), or its diagonal, shape (..., n), for inputs (..., n, features)."""
         if last_dim_is_batch:
             raise InputError(
                 "last_dim_is_batch=True asks for one kernel per feature, and a network has no such kernel. Expected "

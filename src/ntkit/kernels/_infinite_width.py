@@ -56,7 +56,7 @@ class InfiniteWidthKernel(Kernel):
         engine: Engine = "auto",
         progress: Progress | None = None,
     ) -> Tensor:
-        """Give the kernel matrix, shape (n1, n2), in the dtype and on the device of the input.
+        """Return the kernel matrix, shape (n1, n2), in the dtype and on the device of the input.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class InfiniteWidthKernel(Kernel):
         return value
 
     def diag(self, x: Tensor, engine: Engine = "auto") -> Tensor:
-        """Give K(x_i, x_i), shape (n,), with an ``engine`` as in a call."""
+        """Return K(x_i, x_i), shape (n,), with an ``engine`` as in a call."""
         self.limit._check_batches(x, None)
         ntk = self.which == "ntk"
         program = self.limit._program(x.shape[1:], ntk)
@@ -86,7 +86,7 @@ class InfiniteWidthKernel(Kernel):
         return values
 
     def positions(self, x1: Tensor, x2: Tensor | None = None, at: Positions | None = None) -> Tensor:
-        r"""Give the kernel between positions of the output, for networks whose output is an image or a sequence.
+        r"""Return the kernel between positions of the output, for networks whose output is an image or a sequence.
 
         Where the module gives (n, channels, H, W), the result has the shape (n1, n2, H, W, H, W): entry
         :math:`[i, j, p, p']` is the kernel between one channel of :math:`f(x_i)` at p and of :math:`f(x_j)` at p'; two
@@ -136,7 +136,7 @@ class InfiniteWidthKernel(Kernel):
         return Estimate(value, sampling_error(program, x1, x2, ntk=self.which == "ntk"))
 
     def standard_error(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the standard error that sampled attention leaves, shape (n1, n2)."""
+        """Return the standard error that sampled attention leaves, shape (n1, n2)."""
         return self.estimate(x1, x2).error
 
     def __repr__(self) -> str:
@@ -179,7 +179,7 @@ class InfiniteWidth:
     def both(
         self, x1: Tensor, x2: Tensor | None = None, engine: Engine = "auto", progress: Progress | None = None
     ) -> NtkAndNngp:
-        """Give both kernels in one pass, each of shape (n1, n2)."""
+        """Return both kernels in one pass, each of shape (n1, n2)."""
         kernels = self._compute(x1, x2, engine, progress, ntk=True, nngp=True)
         assert kernels.ntk is not None
         assert kernels.nngp is not None
@@ -191,7 +191,7 @@ class InfiniteWidth:
         return self._tracer.gains
 
     def with_gains(self, w_std: float | Tensor, b_std: float | Tensor) -> InfiniteWidth:
-        """Give the limit of the same module with other gains; ``init`` and ``overrides`` stay."""
+        """Return the limit of the same module with other gains; ``init`` and ``overrides`` stay."""
         tracer, rule = self._tracer, self._tracer.gains
         gains = GainRule(w_std, b_std, rule.init, dict(rule.overrides))
         return InfiniteWidth(tracer.module, gains, tracer.check, tuple(tracer.deterministic), tracer.samples)
@@ -396,7 +396,7 @@ def infinite_width(
 
 
 def _chosen(engine: str, against: str | None) -> bool:
-    """Tell whether the native engine is chosen; ``against`` says why it cannot run."""
+    """Return whether the native engine is chosen; ``against`` says why it cannot run."""
     if engine not in ("auto", "reference", "native"):
         raise InputError(f'engine must be "auto", "reference" or "native". Got {engine!r}.')
     if engine == "native" and against is not None:

@@ -36,14 +36,14 @@ class Kernel(ABC):
 
     @abstractmethod
     def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the matrix K(x1_i, x2_j), shape (n1, n2); ``x2=None`` means ``x2 = x1``."""
+        """Return the matrix K(x1_i, x2_j), shape (n1, n2); ``x2=None`` means ``x2 = x1``."""
 
     @abstractmethod
     def diag(self, x: Tensor) -> Tensor:
-        """Give the vector K(x_i, x_i), shape (n,)."""
+        """Return the vector K(x_i, x_i), shape (n,)."""
 
     def normalized(self) -> Kernel:
-        """Give the kernel K(x, x') / sqrt(K(x, x) K(x', x')), one on the diagonal."""
+        """Return the kernel K(x, x') / sqrt(K(x, x) K(x', x')), one on the diagonal."""
         return Normalized(self)
 
     def __add__(self, other: Kernel) -> Kernel:

@@ -25,6 +25,6 @@ def gain(kernel: Kernel, name: str) -> float:
 
 
 def with_gains(kernel: Kernel, w_std: float | Tensor, b_std: float | Tensor) -> Kernel:
-    """Give the same kernel of the same module with other gains."""
+    """Return the same kernel of the same module with other gains."""
     assert isinstance(kernel, InfiniteWidthKernel)
     return InfiniteWidthKernel(kernel.limit.with_gains(w_std, b_std), kernel.which)

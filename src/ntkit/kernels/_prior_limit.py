@@ -45,7 +45,7 @@ class PriorKernel:
     like: Tensor
 
     def positions(self, at: Positions | None = None) -> Tensor:
-        r"""Give the kernel between positions of the output, shape (\*out, \*out), or (m, m) for m positions ``at``.
+        r"""Return the kernel between positions of the output, shape (\*out, \*out), or (m, m) for m positions ``at``.
 
         See Also
         --------

@@ -73,7 +73,7 @@ class SklearnKernel(_SklearnBase):
         return Hyperparameter(name, "numeric", bounds if value else "fixed")
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
-        """Give K(X, Y), shape (n, m), float64.
+        """Return K(X, Y), shape (n, m), float64.
 
         With ``eval_gradient`` also dK/dtheta, shape (n, n, p), in the logarithms of the p gains that are not fixed.
         """
@@ -102,7 +102,7 @@ class SklearnKernel(_SklearnBase):
         return _array(gram), np.stack([_array(one) for one in each], axis=2)
 
     def _current(self) -> Kernel:
-        """Give the kernel with the gains as they are now."""
+        """Return the kernel with the gains as they are now."""
         if self.w_std is None or self.b_std is None:
             return self.kernel
         if (self.w_std, self.b_std) == tuple(gain(self.kernel, name) for name in GAINS):
@@ -110,7 +110,7 @@ class SklearnKernel(_SklearnBase):
         return with_gains(self.kernel, float(self.w_std), float(self.b_std))
 
     def diag(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Give K(x_i, x_i), shape (n,), float64."""
+        """Return K(x_i, x_i), shape (n,), float64."""
         with torch.no_grad():
             return _array(self._current().diag(self._batch(X)))
 

@@ -13,7 +13,7 @@ __all__ = ["alignment"]
 
 
 def alignment(gram: Tensor, y: Tensor, centred: bool = False) -> Tensor:
-    r"""Give the alignment of a kernel with the kernel of the labels, the cosine of the two matrices.
+    r"""Return the alignment of a kernel with the kernel of the labels, the cosine of the two matrices.
 
     .. math:: A(K, K^*) = \frac{\langle K, K^* \rangle}{\sqrt{\langle K, K \rangle \langle K^*, K^* \rangle}}, \qquad
               \langle K, K^* \rangle = \sum_{ij} K_{ij} K^*_{ij},

@@ -98,7 +98,7 @@ class FourierFeatures(nn.Module):
         return torch.cat([torch.cos(phase), torch.sin(phase)], dim=-1)
 
     def extra_repr(self) -> str:
-        """Give the arguments."""
+        """Return the arguments."""
         rest = "" if self.kind == "basic" else f", size={self.size}, scale={self.scale}"
         return f"{self.dim}, {self.kind!r}{rest}"
 

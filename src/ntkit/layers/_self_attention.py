@@ -143,7 +143,7 @@ class SelfAttention(nn.Module):
             nn.init.normal_(self.position)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give (n, tokens, channels) from (n, tokens, channels), or (n, channels, H, W) from (n, channels, H, W)."""
+        """Return (n, tokens, channels) from (n, tokens, channels), or (n, channels, H, W) from (n, channels, H, W)."""
         if x.ndim not in (3, 4) or x.shape[-1 if x.ndim == 3 else 1] != self.channels:
             raise WrongInput(
                 f"SelfAttention must have inputs of shape (n, tokens, {self.channels}) or (n, {self.channels}, H, W). "
@@ -167,7 +167,7 @@ class SelfAttention(nn.Module):
         return y.transpose(1, 2).unflatten(2, x.shape[2:]) if x.ndim == 4 else y
 
     def hidden(self, tokens: int) -> Tensor | None:
-        """Tell which keys are hidden from which queries, shape (tokens, tokens), boolean; None where none is."""
+        """Return which keys are hidden from which queries, shape (tokens, tokens), boolean; None where none is."""
         if self.causal:
             return torch.ones(tokens, tokens, dtype=torch.bool, device=self.out.weight.device).triu(1)
         if self.mask is None:
@@ -234,7 +234,7 @@ def _checked_mask(mask: object) -> Tensor | None:
 
 
 def _root(covariance: object) -> Tensor:
-    """Give L with L L^T = R, shape (tokens, tokens)."""
+    """Return L with L L^T = R, shape (tokens, tokens)."""
     if not isinstance(covariance, Tensor) or not covariance.is_floating_point():
         kind = str(covariance.dtype) if isinstance(covariance, Tensor) else type(covariance).__name__
         raise InputTypeError(

@@ -42,7 +42,7 @@ class Demand:
         self.nodes = network.program.nodes
 
     def own_plane(self, index: int) -> Plane:
-        """Give the plane that holds the variances of a node."""
+        """Return the plane that holds the variances of a node."""
         return Plane(index, (0,) * len(self.nodes[index].positions), True)
 
     def uses(self, roots: list[Plane]) -> Counter[Plane]:
@@ -65,19 +65,19 @@ class Demand:
         return uses
 
     def converts(self, plane: Plane) -> bool:
-        """Tell whether a plane is K made of H."""
+        """Return whether a plane is K made of H."""
         return plane.covariance and not self.network.linear_after[plane.node] and not self.own(plane)
 
     def own(self, plane: Plane) -> bool:
-        """Tell whether a plane holds variances."""
+        """Return whether a plane holds variances."""
         return self.alone and plane.covariance and not any(plane.offset)
 
     def vanishes(self, plane: Plane) -> bool:
-        """Tell whether a plane is H of a value with itself, which is zero; its Theta is not."""
+        """Return whether a plane is H of a value with itself, which is zero; its Theta is not."""
         return self.alone and not plane.covariance and not any(plane.offset)
 
     def parts(self, plane: Plane) -> list[Part]:
-        """Give what each ordinary offset of a plane is computed from."""
+        """Return what each ordinary offset of a plane is computed from."""
         if self.converts(plane):
             h = plane._replace(covariance=False)
             return [Part(offset, [Read(h, offset, 0)]) for offset in self._ordinary(plane)]
@@ -97,7 +97,7 @@ class Demand:
         ]
 
     def _reads(self, node: Node, index: int, offset: Offset, own: bool, covariance: bool, copy: Offset) -> list[Read]:
-        """Give what an ordinary offset of ``node``, which is computed as part of node ``index``, is computed from."""
+        """Return what an ordinary offset of ``node``, which is computed as part of node ``index``, is computed from."""
         family: Family[Any] | None = family_of(node.op)
         assert family is not None
         reads = []
@@ -109,7 +109,7 @@ class Demand:
         return reads
 
     def _ordinary(self, plane: Plane) -> list[Offset]:
-        """Give the offsets that a plane stands for: two for each axis along which it wraps around."""
+        """Return the offsets that a plane stands for: two for each axis along which it wraps around."""
         positions, cyclic = self.nodes[plane.node].positions, self.network.cyclic[plane.node]
         if not any(cyclic):
             return [plane.offset]
@@ -122,7 +122,7 @@ class Demand:
     def _request(
         self, index: int, offset: Offset, covariance: bool, copy: Offset, wrapped: tuple[int, ...]
     ) -> Plane | None:
-        """Give the plane that holds an ordinary offset of a node; None where it has no entries or is zero."""
+        """Return the plane that holds an ordinary offset of a node; None where it has no entries or is zero."""
         positions, cyclic = self.nodes[index].positions, self.network.cyclic[index]
         found = []
         for axis, (d, size) in enumerate(zip(offset, positions, strict=True)):

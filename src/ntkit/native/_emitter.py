@@ -261,11 +261,11 @@ class Emitter:
         return self._operation_of[key]
 
     def plain(self, index: int) -> int:
-        """Give the operation that knows only the positions of a node."""
+        """Return the operation that knows only the positions of a node."""
         return self.operation("plain", index, lambda: _core.Plain(size=self.network.size(index)))
 
     def fill(self, index: int, square: float) -> int:
-        """Give the operation that fills a plane of a node with the square of a constant."""
+        """Return the operation that fills a plane of a node with the square of a constant."""
         return self.operation(
             "fill", index, lambda: _core.Fill(size=self.network.size(index), square=square), number=square
         )
@@ -290,7 +290,7 @@ class Emitter:
         self._free[self._slot_positions[slot]].append(slot)
 
     def slot(self, plane: Plane) -> int:
-        """Give where a plane is."""
+        """Return where a plane is."""
         return self._slot[plane]
 
     def rename(self, old: Plane, new: Plane) -> None:

@@ -110,7 +110,7 @@ class NativeEngine:
         return reference_diag(self.program, x, ntk)
 
     def tape(self, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
-        """Give one of the tapes that the engine runs; ``print`` lists its operations and instructions.
+        """Return one of the tapes that the engine runs; ``print`` lists its operations and instructions.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class NativeEngine:
         return self.runner().plan(kind, ntk and kind != "own").tape
 
     def runner(self, tier: int = 0) -> Runner:
-        """Give what runs one version of the network."""
+        """Return what runs one version of the network."""
         if tier not in self._runners:
             self._runners[tier] = Runner(Network(self.program, tier))
         return self._runners[tier]

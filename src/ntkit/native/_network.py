@@ -39,7 +39,7 @@ def unsupported(program: Program) -> str | None:
 
 
 def single_precision(program: Program) -> bool:
-    """Tell whether float32 inputs may be computed with in single precision.
+    """Return whether float32 inputs may be computed with in single precision.
 
     They may where every activation is of the ReLU family and nothing is normalised: there H carries small differences through
     the whole network, and scaling an input scales every value, once the biases are scaled along.
@@ -168,7 +168,7 @@ class Network:
         return starts
 
     def own_at(self, own: _core.Own, index: int) -> int:
-        """Give where own data begin; ``_core.NOTHING`` where they are not kept."""
+        """Return where own data begin; ``_core.NOTHING`` where they are not kept."""
         return self.own.get((own, index), _core.NOTHING)
 
     @cached_property
@@ -208,5 +208,5 @@ class Network:
         return [*[1] * self.first_axis(index), *positions]
 
     def first_axis(self, index: int) -> int:
-        """Give which of the core's axes is a node's first."""
+        """Return which of the core's axes is a node's first."""
         return _core.AXES - len(self.program.nodes[index].positions)

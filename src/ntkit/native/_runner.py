@@ -60,7 +60,7 @@ class _Batch:
     features: tuple[int, ...]
 
     def rows(self, start: int, stop: int) -> _Batch:
-        """Give some of the inputs; for vectors, the first must begin a tile."""
+        """Return some of the inputs; for vectors, the first must begin a tile."""
         end = stop if not self.features else start + _whole(stop - start)
         return _Batch(self.data[start:end], self.own[start:stop], self.features)
 
@@ -151,7 +151,7 @@ class Runner:
         return torch.float32 if x.dtype == torch.float32 and self.network.single_precision else torch.float64
 
     def plan(self, kind: TapeKind, ntk: bool) -> TapePlan:
-        """Give a tape and what it must be given, planned on the first request."""
+        """Return a tape and what it must be given, planned on the first request."""
         if (kind, ntk) not in self._plans:
             between = kind == "between"
             self._plans[kind, ntk] = (
@@ -214,7 +214,7 @@ class Runner:
         return ntk, nngp
 
     def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
-        """Give the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
+        """Return the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
         with torch.no_grad():
             if all(self.network.program.prefixes[op.prefix] is None for op in plan.inputs):
                 values = [x.movedim(op.channel, 1) for op in plan.inputs]
@@ -247,7 +247,7 @@ def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> No
 
 
 def _rows_at_a_time(plan: TapePlan, size: int) -> int:
-    """Give how many inputs, of numbers of ``size`` bytes, are held at a time."""
+    """Return how many inputs, of numbers of ``size`` bytes, are held at a time."""
     row_bytes = size * max(plan.row_numbers, 1)
     return max(16, min(128, _MOST_BYTES // row_bytes), _CHUNK_BYTES // row_bytes)
 

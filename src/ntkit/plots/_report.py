@@ -54,7 +54,7 @@ class Table:
     caption: str = ""
 
     def html(self) -> str:
-        """Give the table as HTML."""
+        """Return the table as HTML."""
         head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in self.header)
         body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
         caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
@@ -81,7 +81,7 @@ class Picture:
     alt: str
 
     def html(self) -> str:
-        """Give the figure as HTML, its PNG embedded."""
+        """Return the figure as HTML, its PNG embedded."""
         buffer = io.BytesIO()
         self.figure.savefig(buffer, format="png", dpi=160)
         data = base64.b64encode(buffer.getvalue()).decode("ascii")
@@ -105,7 +105,7 @@ class Link:
     target: str
 
     def html(self) -> str:
-        """Give the link as a paragraph of HTML."""
+        """Return the link as a paragraph of HTML."""
         return f'<p><a href="{escape(self.target)}">{escape(self.text)}</a></p>'
 
 
@@ -125,7 +125,7 @@ class Section:
     parts: Sequence[str | Table | Picture | Link]
 
     def html(self) -> str:
-        """Give the section as HTML."""
+        """Return the section as HTML."""
         parts = (f"<p>{escape(part)}</p>" if isinstance(part, str) else part.html() for part in self.parts)
         return "\n".join([f"<section><h2>{escape(self.title)}</h2>", *parts, "</section>"])
 

@@ -76,7 +76,7 @@ class Conv(Op):
     circular: bool
 
     def output_size(self, index: int, size: int) -> int:
-        """Give the length of axis ``axes[index]`` after the convolution."""
+        """Return the length of axis ``axes[index]`` after the convolution."""
         reach = self.dilation[index] * (self.kernel[index] - 1) + 1
         return (size + sum(self.padding[index]) - reach) // self.stride[index] + 1
 

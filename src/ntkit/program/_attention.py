@@ -38,7 +38,7 @@ class LogitSamples:
     start: int = 0
 
     def draws(self, rows: int, columns: int, like: Tensor) -> Iterator[Tensor]:
-        """Give all samples in blocks, shape (samples of the block, rows, columns)."""
+        """Yield all samples in blocks, shape (samples of the block, rows, columns)."""
         for block in range(-(-self.count // _BLOCK)):
             generator = torch.Generator().manual_seed((self.seed + self.start + block) % 2**63)
             size = min(_BLOCK, self.count - block * _BLOCK)
@@ -139,7 +139,7 @@ class Attention(Op):
         return "attention at 1/d, logits vanish: " + ("mean of tokens" if self.phi is None else f"{name} of zero")
 
     def hidden(self) -> Tensor | None:
-        """Tell which keys are hidden from which queries, shape (tokens, tokens); None where none is."""
+        """Return which keys are hidden from which queries, shape (tokens, tokens); None where none is."""
         return None if self.mask is None else torch.isneginf(self.mask)
 
     def weights(self, logits: Tensor) -> Tensor:

@@ -80,5 +80,5 @@ class Constant(Op):
         return f"constant {self.value:g}"
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
-        """Give one number, which broadcasts."""
+        """Return one number, which broadcasts."""
         return torch.tensor(self.value, dtype=torch.float64)

@@ -39,7 +39,7 @@ class _Cut:
 
 
 def cropped(program: Program, window: Sequence[range]) -> Program:
-    """Give a program whose output is that of ``program`` in a window, one range for each axis of the last node.
+    """Return a program whose output is that of ``program`` in a window, one range for each axis of the last node.
 
     Convolutions that wrap around, normalisations over positions, split axes and matrices of each input read everything: a
     program that has them on the way is computed whole, and the window taken from its output.

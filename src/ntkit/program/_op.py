@@ -46,7 +46,7 @@ class Op:
         return (None,) * len(ranks)
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
-        """Give the value in a finite network, shape (n, *positions, channels), from those of the inputs."""
+        """Return the value in a finite network, shape (n, *positions, channels), from those of the inputs."""
         raise NotImplementedError
 
     def label(self) -> str:

@@ -44,11 +44,11 @@ class PositionMap(Op):
     axis: int
 
     def matrix(self, size: int) -> Tensor:
-        """Give A, shape (output size, ``size``), float64."""
+        """Return A, shape (output size, ``size``), float64."""
         raise NotImplementedError
 
     def selects(self) -> bool:
-        """Tell whether every row of A reads one position at most."""
+        """Return whether every row of A reads one position at most."""
         return False
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:

@@ -34,7 +34,7 @@ class Table(Op):
         return ()
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
-        """Give the vectors, ``weight`` (*positions, channels), for one input, which stands for all."""
+        """Return the vectors, ``weight`` (*positions, channels), for one input, which stands for all."""
         weight, _ = weights
         assert weight is not None
         return weight[None]

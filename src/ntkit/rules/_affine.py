@@ -33,7 +33,7 @@ def conv(op: Conv, node: Node, x: Covariance, ends: Ends) -> Covariance:
 
 
 def pads_zeros(op: Conv) -> bool:
-    """Tell whether zeros are around the field: for two positions, p may be among them and p' not."""
+    """Return whether zeros are around the field: for two positions, p may be among them and p' not."""
     return not op.circular and any(any(sides) for sides in op.padding)
 
 
@@ -48,7 +48,7 @@ def _fresh_weights(gains: Gains, mean: Covariance) -> Covariance:
 
 
 def _uneven_mean(op: Conv, x: Covariance, h: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
-    """Give the window mean of H: where p alone is in the padding, K is zero and H half the variance at p'."""
+    """Return the window mean of H: where p alone is in the padding, K is zero and H half the variance at p'."""
     if variances is None:
         return None
 

@@ -87,7 +87,7 @@ def _constant_logits(op: Attention, node: Node, v: Tokens, ends: Ends, same: boo
 
 
 def _weights(op: Attention, node: Node, side: Moments, like: Tensor) -> Tensor:
-    """Give A(x), shape (n, P, P), or (1, P, P) where the logits vanish."""
+    """Return A(x), shape (n, P, P), or (1, P, P) where the logits vanish."""
     if not op.tied:
         return op.weights(like.new_zeros(1, *like.shape[-2:]))
     return op.weights(op.gain * own_tokens(side, node.inputs[0]))
@@ -161,7 +161,7 @@ def _elementwise(
 
 
 def own_tokens(side: Moments, read: int) -> Tensor:
-    """Give K(x, x) of a node that keeps all pairs of positions, shape (n, P, P)."""
+    """Return K(x, x) of a node that keeps all pairs of positions, shape (n, P, P)."""
     own = side.own[read]
     return merged(own, (Keep.ALL,) * ((own.ndim - 1) // 2))
 

@@ -62,7 +62,7 @@ def concat(op: Concat, blocks: tuple[Covariance, ...]) -> Covariance:
 
 
 def combined_mean(node: Node, moments: Moments) -> Tensor | None:
-    """Give the channels' mean of a sum, product or concatenation; None where it is zero."""
+    """Return the channels' mean of a sum, product or concatenation; None where it is zero."""
     means = [moments.mean.get(read) for read in node.inputs]
     op = node.op
     if isinstance(op, Product):

@@ -56,7 +56,7 @@ class Covariance:
         return self.nngp.ndim - sum(self.keeps)
 
     def dims(self, axis: int) -> tuple[int, ...]:
-        """Tell which dimensions of ``nngp`` belong to a position axis: one or two."""
+        """Return which dimensions of ``nngp`` belong to a position axis: one or two."""
         start = self.pair_dims + sum(self.keeps[:axis])
         return tuple(range(start, start + self.keeps[axis]))
 
@@ -117,7 +117,7 @@ class Moments:
     own: dict[int, Tensor] = field(default_factory=dict)
 
     def rows(self, start: int, stop: int) -> Moments:
-        """Give the moments of some of the inputs."""
+        """Return the moments of some of the inputs."""
         parts = (self.data, self.variance, self.mean, self.own)
         return Moments(*({key: value[start:stop] for key, value in part.items()} for part in parts))  # type: ignore[arg-type]
 
@@ -151,20 +151,20 @@ class Ends:
         return values.reshape(shape)
 
     def variances(self, node: int, keeps: Keeps) -> tuple[Tensor, Tensor] | None:
-        """Give a node's variances at both ends, spread; None where they were not kept."""
+        """Return a node's variances at both ends, spread; None where they were not kept."""
         if node not in self.first.variance or node not in self.second.variance:
             return None
         return self.spread(self.first.variance[node], self.second.variance[node], keeps)
 
     def means(self, node: int, keeps: Keeps) -> tuple[Tensor, Tensor] | None:
-        """Give a node's channel means at both ends, spread; None where it is centred."""
+        """Return a node's channel means at both ends, spread; None where it is centred."""
         if node not in self.first.mean:
             return None
         return self.spread(self.first.mean[node], self.second.mean[node], keeps)
 
 
 def diagonal_mask(covariance: Covariance, axes: tuple[int, ...]) -> Tensor:
-    """Give ones where p = p' along all of ``axes`` and zeros elsewhere, broadcastable against the covariance."""
+    """Return ones where p = p' along all of ``axes`` and zeros elsewhere, broadcastable against the covariance."""
     mask = covariance.nngp.new_ones((1,) * covariance.nngp.ndim)
     for axis in axes:
         if covariance.keeps[axis] is Keep.ALL:

@@ -250,7 +250,7 @@ def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends, carry: b
 
 
 def _mean(node: Node, known: Moments) -> Tensor | None:
-    """Give the channels' mean of a node that is not centred, from those of its inputs."""
+    """Return the channels' mean of a node that is not centred, from those of its inputs."""
     match node.op:
         case Input() as op:
             return known.data[op.prefix, op.channel].mean(-1)

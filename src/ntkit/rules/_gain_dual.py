@@ -16,7 +16,7 @@ __all__ = ["gain_dual"]
 
 
 def gain_dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor) -> Tensor:
-    """Give E[u phi'(u) v phi'(v)] for (u, v) ~ N(0, [[q1, k], [k, q2]]).
+    """Return E[u phi'(u) v phi'(v)] for (u, v) ~ N(0, [[q1, k], [k, q2]]).
 
     It is the covariance of d phi(g z) / dg at g = 1. With D(k, q1, q2) = E[phi(u) phi(v)] it equals
     d/ds d/dt D(s t k, s^2 q1, t^2 q2) at s = t = 1; functions without a closed form are integrated anew.

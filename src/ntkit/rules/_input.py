@@ -19,7 +19,7 @@ _BLOCK = 1 << 22  # entries gathered at once
 
 
 def input_covariance(op: Input, keeps: Keeps, ends: Ends) -> Covariance:
-    """Give the mean over the channels of x[p] x'[p'], exact to rounding also where x and x' nearly coincide."""
+    """Return the mean over the channels of x[p] x'[p'], exact to rounding also where x and x' nearly coincide."""
     key = (op.prefix, op.channel)
     x1, x2 = ends.first.data[key], ends.second.data[key]
     letters = iter("abcdefghijklmnopqrstuvw")

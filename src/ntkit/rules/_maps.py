@@ -38,6 +38,6 @@ def data_map_values(op: DataMap, values: Tensor, moments: Moments) -> Tensor:
 
 
 def _matrices(op: DataMap, moments: Moments) -> Tensor:
-    """Give A(x) of each input, shape (n, Q, P)."""
+    """Return A(x) of each input, shape (n, Q, P)."""
     matrices = moments.data[op.prefix, 0]
     return matrices.mT if op.transposed else matrices

@@ -55,7 +55,7 @@ def _normalized_h(h: Tensor, s1: Tensor, s2: Tensor, variances: tuple[Tensor, Te
 
 
 def normalized_mean(op: Normalize, node: Node, moments: Moments) -> Tensor:
-    """Give the channels' mean of the block after normalisation: zero unless it is part of a concatenation."""
+    """Return the channels' mean of the block after normalisation: zero unless it is part of a concatenation."""
     block, total = node.inputs
     centre, scale = _statistics(op, total, moments)
     mean = moments.mean.get(block, 0.0 * moments.variance[total])

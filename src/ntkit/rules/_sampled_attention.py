@@ -76,13 +76,13 @@ def _mean(
 
 
 def _bilinear(z1: Tensor, m: Tensor, z2: Tensor, same: bool) -> Tensor:
-    """Give Z m Z'^T, or its diagonal."""
+    """Return Z m Z'^T, or its diagonal."""
     half = z1 @ m
     return (half * z2).sum(-1) if same else half @ z2.mT
 
 
 def _jacobian(z1: Tensor, m: Tensor, v: Tensor, z2: Tensor, same: bool) -> Tensor:
-    """Give sum_ee' (W_a v W'_a')[e, e'] m[e, e'], the Jacobians of softmax multiplied out."""
+    """Return sum_ee' (W_a v W'_a')[e, e'] m[e, e'], the Jacobians of softmax multiplied out."""
     left, right = (z1 @ m) * (z1 @ v), (m @ z2.mT) * (v @ z2.mT)
     cross = (left * z2 + z1 * right.mT).sum(-1) if same else left @ z2.mT + z1 @ right
     return _bilinear(z1, m * v, z2, same) + _bilinear(z1, m, z2, same) * _bilinear(z1, v, z2, same) - cross
@@ -99,7 +99,7 @@ def _data_weights(
 
 
 def _features(program: Program, read: int, side: Moments) -> Tensor:
-    """Give F with F F'^T = K of a linear layer of raw data, shape (n, P, C) or (n, P, C + 1) with a bias."""
+    """Return F with F F'^T = K of a linear layer of raw data, shape (n, P, C) or (n, P, C + 1) with a bias."""
     dense = program.nodes[read].op
     data = program.nodes[program.nodes[read].inputs[0]].op
     assert isinstance(dense, Dense)
@@ -138,7 +138,7 @@ def _joint_weights(
 
 
 def _factor(k: Tensor) -> Tensor:
-    """Give the lower triangular L with L L^T = K for positive semidefinite K, shape (..., P, P).
+    """Return the lower triangular L with L L^T = K for positive semidefinite K, shape (..., P, P).
 
     A token that depends on those before it, such as a copy, gets a pivot of zero and no direction of its own.
     """

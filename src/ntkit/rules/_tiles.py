@@ -79,7 +79,7 @@ def diag(program: Program, x: Tensor, ntk: bool, byte_budget: int = BYTE_BUDGET)
 
 
 def _result_dtype(x: Tensor) -> torch.dtype:
-    """Give the input's dtype, and float64 for integers."""
+    """Return the input's dtype, and float64 for integers."""
     return x.dtype if x.is_floating_point() else torch.float64
 
 

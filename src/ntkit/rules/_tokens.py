@@ -87,7 +87,7 @@ def merge(op: Merge, x: Covariance, keeps: Keeps) -> Covariance:
 
 
 def table_mean(op: Table, node: Node, like: Tensor) -> Tensor | None:
-    """Give the channels' mean, shape (n, *positions)."""
+    """Return the channels' mean, shape (n, *positions)."""
     if op.mean is None:
         return None
     mean: Tensor = op.mean.to(like).reshape(node.positions)
@@ -95,7 +95,7 @@ def table_mean(op: Table, node: Node, like: Tensor) -> Tensor | None:
 
 
 def joined_mean(op: Join, node: Node, known: Moments, like: Tensor) -> Tensor:
-    """Give the channels' means one after the other, zero where a field is centred."""
+    """Return the channels' means one after the other, zero where a field is centred."""
     parts = []
     for read, size in zip(node.inputs, op.sizes, strict=True):
         positions = (*node.positions[: op.axis], size, *node.positions[op.axis + 1 :])

@@ -29,7 +29,7 @@ _SHARE = 0.8  # of the available memory that the matrix may take
 
 
 def cholesky_bytes(n: int, itemsize: int) -> int:
-    """Give the memory that the factorisation in place takes, the matrix included."""
+    """Return the memory that the factorisation in place takes, the matrix included."""
     return n * n * itemsize + 3 * n * _WIDTH * itemsize
 
 
@@ -102,7 +102,7 @@ class _Panels(ABC):
     bytes: int
 
     def columns(self, j: int) -> slice:
-        """Give the columns of block column j."""
+        """Return the columns of block column j."""
         return slice(j * self.width, min((j + 1) * self.width, self.n))
 
     @property
@@ -112,11 +112,11 @@ class _Panels(ABC):
 
     @abstractmethod
     def kernel(self, j: int) -> Tensor:
-        """Give a copy of block column j of K from the diagonal down, shape (n - start, width)."""
+        """Return a copy of block column j of K from the diagonal down, shape (n - start, width)."""
 
     @abstractmethod
     def factor(self, j: int, start: int) -> Tensor:
-        """Give block column j of the factor from row ``start`` down."""
+        """Return block column j of the factor from row ``start`` down."""
 
     @abstractmethod
     def put(self, j: int, panel: Tensor) -> None:
@@ -124,7 +124,7 @@ class _Panels(ABC):
 
     @abstractmethod
     def product(self, v: Tensor) -> Tensor:
-        """Give K v for v of shape (n, k), float64."""
+        """Return K v for v of shape (n, k), float64."""
 
 
 class _InPlace(_Panels):
@@ -248,7 +248,7 @@ def _factorise(panels: _Panels, shift: float, progress: OnNote | None) -> bool:
 
 
 def _substitute(panels: _Panels, y: Tensor) -> Tensor:
-    """Give (L L^T)^-1 y for y of shape (n, k)."""
+    """Return (L L^T)^-1 y for y of shape (n, k)."""
     value = y.to(panels.dtype, copy=True)
     for j in range(panels.count):
         own = panels.columns(j)

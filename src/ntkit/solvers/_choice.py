@@ -115,7 +115,7 @@ def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple
 
 
 def estimates(gram: GramOperator, outputs: int, limit: int) -> list[Estimate]:
-    """Give what each method would take."""
+    """Return what each method would take."""
     n, rates = gram.shape[0], measure(gram)
     m = default_centres(n)
     methods: Sequence[Method] = (
@@ -129,7 +129,7 @@ def estimates(gram: GramOperator, outputs: int, limit: int) -> list[Estimate]:
 
 
 def estimate(method: Method, gram: GramOperator, outputs: int, limit: int, rates: Rates | None = None) -> Estimate:
-    """Give what one method would take."""
+    """Return what one method would take."""
     rates = measure(gram) if rates is None else rates
     n, size = gram.shape[0], gram.dtype.itemsize
     whole = n * n / 2 * rates.entry  # every entry once, by symmetry

@@ -188,7 +188,7 @@ def _attempts(gram: Tensor, ridge: float) -> Iterator[CholeskyFactor]:
 
 
 def _lower(matrix: Tensor, shift: float) -> Tensor | None:
-    """Give L with L L^T = K + shift I, or None where that is singular."""
+    """Return L with L L^T = K + shift I, or None where that is singular."""
     lower, exists = cholesky(matrix, shift)
     # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of it, it is only rounding.
     eps = torch.finfo(matrix.dtype).eps

@@ -84,12 +84,12 @@ class CG(Method):
 
 
 def default_rank(n: int) -> int:
-    """Give the rank of a preconditioner that costs about as much as a few products with the matrix."""
+    """Return the rank of a preconditioner that costs about as much as a few products with the matrix."""
     return min(n, max(20, math.ceil(3 * math.sqrt(n))))
 
 
 def nystrom_preconditioner(factor: Tensor, shift: float) -> Linear:
-    """Give the map v -> P^-1 v for K near F F^T, F of shape (n, r), shifted by ``shift``."""
+    """Return the map v -> P^-1 v for K near F F^T, F of shape (n, r), shifted by ``shift``."""
     # U and Lambda from the small matrix F^T F; directions that are rounding are left out.
     values, vectors = torch.linalg.eigh(factor.T @ factor)
     kept = values > 1e-12 * values[-1]
@@ -240,7 +240,7 @@ def _descend(
 
 
 def _needed(history: list[float], rtol: float) -> int:
-    """Give the iterations that the tolerance takes at the mean speed of the latter half."""
+    """Return the iterations that the tolerance takes at the mean speed of the latter half."""
     last, half = history[-1], history[len(history) // 2]
     steps = len(history) - 1 - len(history) // 2
     if last <= rtol or steps < 1:

@@ -24,7 +24,7 @@ _SMALL_BATCH, _POWER_STEPS = 256, 30
 
 
 def eigenpro_bytes(n: int, sample: int, rank: int, batch: int, outputs: int) -> int:
-    """Give the memory that the method holds: blocks of rows, never a matrix of n^2."""
+    """Return the memory that the method holds: blocks of rows, never a matrix of n^2."""
     return 8 * (sample * rank + 2 * n * batch + 3 * n * outputs + 2 * sample * batch)
 
 
@@ -143,14 +143,14 @@ class _EigenProSystem(System):
         return Solution(value.reshape(y.shape).to(y), self._status(history, residual), stats)
 
     def _cross(self, block: Tensor, rows: slice, rho: float) -> Tensor:
-        """Give V^T (K + rho I)_Sb, shape (q, m), from the rows of K, shape (m, n)."""
+        """Return V^T (K + rho I)_Sb, shape (q, m), from the rows of K, shape (m, n)."""
         cross = block[:, self.sample].T.clone()
         same = ((self.sample >= rows.start) & (self.sample < rows.stop)).nonzero()[:, 0]
         cross[same, self.sample[same] - rows.start] += rho
         return self.vectors.T @ cross
 
     def _step(self, square: Tensor, cross: Tensor, rho: float) -> float:
-        """Give the step of a batch: one over the largest eigenvalue of its preconditioned matrix.
+        """Return the step of a batch: one over the largest eigenvalue of its preconditioned matrix.
 
         In the norm of the preconditioner's inverse every step below twice that brings a consistent system nearer to its
         solution, whatever the sample missed.

@@ -57,7 +57,7 @@ class Spectrum:
         )
 
     def shifted(self, ridge: float) -> Tensor:
-        """Give the eigenvalues of K + ridge trace(K)/n I, rounding set to zero, shape (n,).
+        """Return the eigenvalues of K + ridge trace(K)/n I, rounding set to zero, shape (n,).
 
         Raises
         ------

@@ -25,7 +25,7 @@ _BLOCK_BYTES = 1 << 26
 
 
 def falkon_bytes(m: int, outputs: int) -> int:
-    """Give the memory that the method holds, whatever n is."""
+    """Return the memory that the method holds, whatever n is."""
     return 8 * (3 * m * m + 10 * m * outputs) + 3 * _BLOCK_BYTES
 
 

@@ -36,7 +36,7 @@ class InPlaceFactor:
     shift: float
 
     def solve(self, y: Tensor) -> tuple[Tensor, float]:
-        """Give A^-1 y for y of shape (n, k), with iterative refinement, and the relative residual."""
+        """Return A^-1 y for y of shape (n, k), with iterative refinement, and the relative residual."""
         value = self._substitute(y)
         remainder, residual = self._remainder(y, value)
         for _ in range(_REFINEMENTS):
@@ -48,7 +48,7 @@ class InPlaceFactor:
         return value, residual
 
     def inverse_diagonal(self) -> Tensor:
-        """Give the diagonal of A^-1, shape (n,). The factor is used up; K below the diagonal stays."""
+        """Return the diagonal of A^-1, shape (n,). The factor is used up; K below the diagonal stays."""
         invert = lapack.dtrtri if self.memory.dtype == torch.float64 else lapack.strtri
         with threadpool_limits(torch.get_num_threads(), user_api="blas"):
             invert(self.memory.numpy().T, lower=1, overwrite_c=1)
@@ -70,7 +70,7 @@ class InPlaceFactor:
         return torch.from_numpy(found.copy(order="C"))
 
     def _remainder(self, y: Tensor, value: Tensor) -> tuple[Tensor, float]:
-        """Give y - A value, formed in float64, a block of rows at a time, and its norm relative to that of y."""
+        """Return y - A value, formed in float64, a block of rows at a time, and its norm relative to that of y."""
         wide, parts = value.double(), []
         for rows in row_blocks(len(self.memory), _BLOCK_ROWS):
             square = self.memory[rows, rows].tril(-1)

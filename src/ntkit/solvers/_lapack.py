@@ -15,7 +15,7 @@ _LARGE = 1024
 
 
 def cholesky(matrix: Tensor, shift: float) -> tuple[Tensor, bool]:
-    """Give L with L L^T = matrix + shift I, and whether it exists."""
+    """Return L with L L^T = matrix + shift I, and whether it exists."""
     if matrix.device.type != "cpu" or len(matrix) < _LARGE:
         shifted = matrix.clone()
         shifted.diagonal().add_(shift)
@@ -32,7 +32,7 @@ def cholesky(matrix: Tensor, shift: float) -> tuple[Tensor, bool]:
 
 
 def eigh(matrix: Tensor, overwrite: bool) -> tuple[Tensor, Tensor]:
-    """Give eigenvalues and eigenvectors; on the CPU the latter may take the place of the matrix."""
+    """Return eigenvalues and eigenvectors; on the CPU the latter may take the place of the matrix."""
     if matrix.device.type != "cpu" or len(matrix) < _LARGE:
         values, vectors = torch.linalg.eigh(matrix)
         return values, vectors

@@ -50,18 +50,18 @@ class Method(ABC):
 
 
 def trace_mean(gram: GramOperator) -> float:
-    """Give trace(K)/n."""
+    """Return trace(K)/n."""
     return float(gram.diagonal().double().mean())
 
 
 def relative_residual(remainder: Tensor, y: Tensor) -> float:
-    """Give the largest over the columns of ||remainder|| / ||y||, both of shape (n, k)."""
+    """Return the largest over the columns of ||remainder|| / ||y||, both of shape (n, k)."""
     norms = y.double().norm(dim=0)
     return float((remainder.double().norm(dim=0) / torch.where(norms > 0, norms, 1)).max())
 
 
 def count(value: int, name: str, least: int = 1) -> int:
-    """Give a whole number of at least ``least``, or say why it is none."""
+    """Return a whole number of at least ``least``, or say why it is none."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputTypeError(f"{name} must be a whole number. Got {value!r} of type {type(value).__name__}.")
     if value < least:
@@ -70,5 +70,5 @@ def count(value: int, name: str, least: int = 1) -> int:
 
 
 def generator(seed: int) -> torch.Generator:
-    """Give a generator of random numbers on the CPU."""
+    """Return a generator of random numbers on the CPU."""
     return torch.Generator().manual_seed(seed)

@@ -139,7 +139,7 @@ class NystromSystem(System):
     _moment: Tensor | None
 
     def with_ridge(self, ridge: float) -> NystromSystem:
-        """Give the same system with another ridge, at the cost of one factorisation of M x M."""
+        """Return the same system with another ridge, at the cost of one factorisation of M x M."""
         return replace(self, ridge=ridge, seconds=0.0)
 
     def solve(self, y: Tensor) -> Solution:
@@ -182,7 +182,7 @@ class NystromSystem(System):
         return Solution(value.reshape(shape).to(y), Status(Outcome.APPROXIMATED, sentence), stats, self.centres)
 
     def _project(self, columns: Tensor) -> Tensor:
-        """Give B^T y in another pass over K_nM."""
+        """Return B^T y in another pass over K_nM."""
         moment = torch.zeros(len(self.centres), columns.shape[1], dtype=torch.float64)
         for rows, block in self._blocks:
             moment += block.double().T @ columns[rows]
@@ -254,7 +254,7 @@ def default_centres(n: int) -> int:
 
 
 def nystrom_bytes(m: int, outputs: int) -> int:
-    """Give the memory that the method holds, whatever n is."""
+    """Return the memory that the method holds, whatever n is."""
     return 8 * (4 * m * m + 2 * m * outputs) + 4 * _BLOCK_BYTES
 
 
@@ -263,7 +263,7 @@ def _rows_at_a_time(m: int) -> int:
 
 
 def find_centres(settings: Nystrom, gram: GramOperator, ridge: float) -> Tensor:
-    """Give the row numbers of the centres, shape (M,)."""
+    """Return the row numbers of the centres, shape (M,)."""
     n = gram.shape[0]
     if isinstance(settings.centres, Tensor):
         rows = settings.centres.cpu().long()
@@ -281,7 +281,7 @@ def find_centres(settings: Nystrom, gram: GramOperator, ridge: float) -> Tensor:
 
 
 def factorise_centres(gram: GramOperator, centres: Tensor, scale: float) -> tuple[Tensor, float]:
-    """Give L with L L^T = K_MM + jitter trace(K)/n I in float64, and the smallest jitter that works.
+    """Return L with L L^T = K_MM + jitter trace(K)/n I in float64, and the smallest jitter that works.
 
     Raises
     ------

@@ -90,7 +90,7 @@ def pivoted_cholesky(
 def _choose(
     diagonal: Tensor, taken: Tensor, wanted: int, pivoting: Pivoting, generator: torch.Generator | None
 ) -> Tensor:
-    """Give up to ``wanted`` rows that were not taken, each once."""
+    """Return up to ``wanted`` rows that were not taken, each once."""
     weights = diagonal.clone()
     if pivoting == "uniform":
         weights = (~taken).double()

@@ -15,7 +15,7 @@ _BLOCK_BYTES = 1 << 27
 
 
 def predict(kernel: Kernel, x: Tensor, x_train: Tensor, solution: Solution) -> Tensor:
-    """Give f(x) = K(x, Z) a, shape (m,) or (m, k), Z being the training points or their centres.
+    """Return f(x) = K(x, Z) a, shape (m,) or (m, k), Z being the training points or their centres.
 
     Parameters
     ----------

@@ -169,5 +169,5 @@ def _operand(gram_or_kernel: Tensor | LinearOperator | Kernel, x: Tensor | None)
 
 
 def _like(gram: GramOperator) -> Tensor:
-    """Give a tensor of the matrix's shape, dtype and device that takes no memory."""
+    """Return a tensor of the matrix's shape, dtype and device that takes no memory."""
     return torch.empty(1, 1, dtype=gram.dtype, device=gram.device).expand(*gram.shape)

@@ -39,15 +39,15 @@ class RuleConformance(KernelConformance):
     n_samples: int = 300
 
     def module(self, width: int) -> nn.Module:
-        """Give a network of a hidden width, containing the rule."""
+        """Return a network of a hidden width, containing the rule."""
         raise NotImplementedError
 
     def inputs(self) -> Tensor:
-        """Give at least four distinct inputs, shape (n, ...), float64."""
+        """Return at least four distinct inputs, shape (n, ...), float64."""
         raise NotImplementedError
 
     def kernels(self) -> list[Kernel]:
-        """Give the kernels of the network's limit."""
+        """Return the kernels of the network's limit."""
         limit = infinite_width(self.module(8), **self.gains)
         return [limit.nngp, limit.ntk] if self.tangent else [limit.nngp]
 

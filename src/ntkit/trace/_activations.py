@@ -76,7 +76,7 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
 
 
 def _skip_after_activation(builder: Builder, node: int) -> bool:
-    """Tell whether a node is a sum of Gaussian values and of values after an activation."""
+    """Return whether a node is a sum of Gaussian values and of values after an activation."""
     infos = [builder.info[term] for term in builder.nodes[node].inputs]
     activated = any(_ACTIVATED in info.why_not for info in infos)
     return isinstance(builder.nodes[node].op, Sum) and activated and any(info.gaussian for info in infos)
@@ -289,7 +289,7 @@ def elementwise(builder: Builder, x: Field, function: Callable[[Tensor], Tensor]
 
 
 def holds_parameters(function: object) -> bool:
-    """Tell whether a function closes over, is bound to or is called with trained parameters."""
+    """Return whether a function closes over, is bound to or is called with trained parameters."""
     held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _filled(cell)]
     held += [*(getattr(function, "__defaults__", None) or ()), getattr(function, "__self__", None), function]
     if isinstance(function, partial):

@@ -130,7 +130,7 @@ def _pre_activation(traced: fx.GraphModule) -> list[Change]:
 
 
 def _before_activation(traced: fx.GraphModule, operand: fx.Node, before: fx.Node) -> tuple[fx.Node, list[str]]:
-    """Give what an operand is without the last activation before it, and that activation's name."""
+    """Return what an operand is without the last activation before it, and that activation's name."""
     chain = []
     node = operand
     while _is_transparent(traced, node):
@@ -149,7 +149,7 @@ def _before_activation(traced: fx.GraphModule, operand: fx.Node, before: fx.Node
 
 
 def _has_layer_before(traced: fx.GraphModule, node: fx.Node) -> bool:
-    """Tell whether a value comes from some layer: without one, taking the activation out would leave raw data."""
+    """Return whether a value comes from some layer: without one, taking the activation out would leave raw data."""
     seen, stack = set(), [node]
     while stack:
         current = stack.pop()
@@ -163,7 +163,7 @@ def _has_layer_before(traced: fx.GraphModule, node: fx.Node) -> bool:
 
 
 def _activated(traced: fx.GraphModule, node: fx.Node) -> bool:
-    """Tell whether a sum reaches an activation through nothing that would make it Gaussian."""
+    """Return whether a sum reaches an activation through nothing that would make it Gaussian."""
     seen, stack = set(), list(node.users)
     while stack:
         user = stack.pop()
@@ -182,7 +182,7 @@ def _is(node: fx.Node, targets: set[Any]) -> bool:
 
 
 def _family(traced: fx.GraphModule, node: fx.Node) -> str:
-    """Give the row of the table of supported layers that a node is in, empty where it is in none."""
+    """Return the row of the table of supported layers that a node is in, empty where it is in none."""
     if node.op == "call_module":
         known = find_module(traced.get_submodule(str(node.target)))
         return known.matcher.family if known is not None else ""

@@ -295,7 +295,7 @@ def _one_channel(data: Data, field: Field) -> bool:
 
 
 def _align(builder: Builder, x: Field, y: Field) -> tuple[Field, Field]:
-    """Give both fields the same dimensions and axes, repeating each along the axes that only the other has."""
+    """Return both fields the same dimensions and axes, repeating each along the axes that only the other has."""
     mismatch = Refused(
         f"its operands of shapes {x.shape} and {y.shape} do not have the same layout of channels and positions",
         "give both the same number of dimensions, with the channels in the same one",
@@ -334,7 +334,7 @@ def _align(builder: Builder, x: Field, y: Field) -> tuple[Field, Field]:
 
 
 def _flattened_apart(builder: Builder, field: Field, dim: int) -> Field:
-    """Give the field with the positions that were flattened into the channels marked as merged, block by block."""
+    """Return the field with the positions that were flattened into the channels marked as merged, block by block."""
     inside = [atom for atom in field.core(dim) if atom >= 0]
     outside = [atom for d in range(len(field.dims)) if d != dim for atom in field.core(d) if atom >= 0]
     if any(block.merged for block in field.blocks):

@@ -56,7 +56,7 @@ class Projection:
     gains: Gains
 
     def held(self, numbers: Tensor) -> Held:
-        """Give the weight, its columns in the order of the finite form, and the bias."""
+        """Return the weight, its columns in the order of the finite form, and the bias."""
 
         def hold(read: Callable[[Weight], Tensor]) -> tuple[Tensor, Tensor | None]:
             bias = None if self.bias is None else read(self.bias)[self.rows]
@@ -166,7 +166,7 @@ def _located(builder: Builder, x: Field, layer: SelfAttention, position: Weight)
 
 
 def _as_tokens(builder: Builder, x: Field, batch: int, tokens: Sequence[int], channel: int) -> Field:
-    """Give the field with the tokens as its position axes, in their order."""
+    """Return the field with the tokens as its position axes, in their order."""
     if x.core(batch) != (BATCH,) or x.core(channel) != (CHANNEL,):
         raise Refused(
             f"its input must hold the batch in dimension {batch} and the channels in dimension {channel}, each alone",
@@ -230,7 +230,7 @@ def _dense(builder: Builder, read: int, projection: Projection, numbers: Tensor)
 
 
 def logit_samples(builder: Builder) -> LogitSamples | None:
-    """Give each layer draws of its own."""
+    """Return each layer draws of its own."""
     if builder.samples is None:
         return None
     before = sum(isinstance(node.op, Attention) for node in builder.nodes)
@@ -370,14 +370,14 @@ class _Separate(Projection):
 
 
 def _one(first: Any, second: Any) -> bool:
-    """Tell whether two arguments are the same tensor."""
+    """Return whether two arguments are the same tensor."""
     if isinstance(first, Data) and isinstance(second, Data):
         return first.node is second.node
     return isinstance(first, Field) and isinstance(second, Field) and first == second
 
 
 def constant_mask(mask: Any, tokens: int, x: Field | None) -> Tensor | None:
-    """Give what is added to the logits, shape (tokens, tokens)."""
+    """Return what is added to the logits, shape (tokens, tokens)."""
     if mask is None:
         return None
     if not isinstance(mask, Tensor) or isinstance(mask, (Weight, Computed)):

@@ -169,7 +169,7 @@ class Builder:
         )
 
     def own_source(self) -> frozenset[int]:
-        """Give the source that stands for the node added next."""
+        """Return the source that stands for the node added next."""
         return frozenset({len(self.nodes)})
 
     def part(self, node: int, start: int, stop: int, width: int) -> int:
@@ -207,7 +207,7 @@ class Builder:
     def layer_gains(
         self, weight: Weight, bias: Weight | None, fan_in: int, torch_gains: tuple[float, float] | None = None
     ) -> Gains:
-        """Give a layer's gains, and refuse weights that another layer uses as well.
+        """Return a layer's gains, and refuse weights that another layer uses as well.
 
         ``torch_gains`` are those of PyTorch's own initialisation where it is not that of linear layers.
         """
@@ -224,7 +224,7 @@ class Builder:
     # -- fields --------------------------------------------------------------------------------------------------------
 
     def prefix(self, data: Data) -> int:
-        """Give the number of the prefix that computes some data."""
+        """Return the number of the prefix that computes some data."""
         return self._prefixes.setdefault(data.node, len(self._prefixes))
 
     def data_field(self, data: Data, channel: int, dims: Any = None) -> Field:
@@ -254,7 +254,7 @@ class Builder:
         return replace(field, blocks=blocks, positions=field.positions if positions is None else tuple(positions))
 
     def block_positions(self, field: Field, block: Block, positions: Sequence[int] | None = None) -> tuple[int, ...]:
-        """Give the lengths of a block's axes: the shared ones, then its merged ones."""
+        """Return the lengths of a block's axes: the shared ones, then its merged ones."""
         own = self.nodes[block.node].positions
         return tuple(field.positions if positions is None else positions) + tuple(own[axis] for axis in block.merged)
 
@@ -283,7 +283,7 @@ class Builder:
         )
 
     def arrange(self, field: Field, axes: Sequence[int | None], sizes: Sequence[int], dims: Any) -> Field:
-        """Give the field with its shared axes in another order, and new ones where ``axes`` has None."""
+        """Return the field with its shared axes in another order, and new ones where ``axes`` has None."""
         if tuple(axes) == tuple(range(len(field.positions))):
             return field.with_dims(dims)
 
@@ -302,7 +302,7 @@ class Builder:
         return replace(arranged, blocks=blocks, dims=tuple(tuple(dim) for dim in dims))
 
     def axis_of(self, field: Field, dim: int) -> tuple[Field, int]:
-        """Give the position axis that a tensor dimension is, adding one of length one where it enumerates nothing."""
+        """Return the position axis that a tensor dimension is, adding one of length one where it enumerates nothing."""
         axis = field.axis(dim)
         if axis is not None:
             return field, axis
@@ -331,7 +331,7 @@ class Builder:
         )
 
     def stand_in(self, shape: Sequence[int], channel: int) -> Field:
-        """Give a Gaussian field of a shape, in place of one that was refused; it is never part of a program."""
+        """Return a Gaussian field of a shape, in place of one that was refused; it is never part of a program."""
         positions = tuple(size for dim, size in enumerate(shape) if dim not in (0, channel))
         source = self.constant(float(len(self.nodes)), positions)
         node = self.add(Dense(Gains(1.0, 0.0, 0.0, 0.0)), (source,), positions, gaussian=True, centred=True)
@@ -359,7 +359,7 @@ class Builder:
 
 
 def _output_axes(field: Field) -> tuple[tuple[int, ...], ...]:
-    """Give, for each dimension of an output but the batch and the channels, the position axes it enumerates.
+    """Return, for each dimension of an output but the batch and the channels, the position axes it enumerates.
 
     Positions that were flattened into the channels are part of them; a channel dimension of length one may be squeezed away.
     """
@@ -384,7 +384,7 @@ def _ancestors(nodes: Sequence[Node], output: int) -> set[int]:
 
 
 def tensor_number(value: object) -> float | None:
-    """Give the number that all entries of a constant are, or None where they differ."""
+    """Return the number that all entries of a constant are, or None where they differ."""
     if isinstance(value, Weight):
         value = None if value.trained else value.parameter
     if isinstance(value, Tensor):

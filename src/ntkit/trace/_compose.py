@@ -24,7 +24,7 @@ def composed_sum(builder: Builder, terms: Mapping[int, float]) -> tuple[int, Act
 
 
 def composed_product(builder: Builder, first: int, second: int) -> tuple[int, Activation] | None:
-    """Give the node u and the function phi with phi(u) = the product of two nodes; None where there is no such u."""
+    """Return the node u and the function phi with phi(u) = the product of two nodes; None where there is no such u."""
     return _latest(builder, _products(builder, first, second))
 
 
@@ -100,7 +100,7 @@ def _product(first: Activation, second: Activation) -> Activation:
 
 
 def _slopes(phi: Activation) -> tuple[float, float] | None:
-    """Give the slopes below and above zero of a function that is linear on either side."""
+    """Return the slopes below and above zero of a function that is linear on either side."""
     if phi.name == "rectified":
         return phi.parameters[0], phi.parameters[1]
     if phi.name == "polynomial" and not any(c for power, c in enumerate(phi.parameters) if power != 1):

@@ -32,5 +32,5 @@ def check_deterministic(module: nn.Module, paths: Sequence[str]) -> frozenset[st
 
 
 def fixed(path: str, deterministic: frozenset[str]) -> bool:
-    """Tell whether a parameter or submodule is one of the deterministic ones, or inside one."""
+    """Return whether a parameter or submodule is one of the deterministic ones, or inside one."""
     return any(not name or path == name or path.startswith(f"{name}.") for name in deterministic)

@@ -145,7 +145,7 @@ class _Operand:
         self._every &= self.layer == block.node
 
     def node(self, builder: Builder) -> int:
-        """Give the layer's node, or one for the channels taken of it: their weights are rows of the layer's."""
+        """Return the layer's node, or one for the channels taken of it: their weights are rows of the layer's."""
         if self._every:
             return self.layer
         own, before = builder.nodes[self.layer], builder.path
@@ -167,7 +167,7 @@ def _rows(held: Held, rows: Tensor) -> Held:
 
 
 def _as_added(mask: Any, is_causal: bool, tokens: int) -> Any:
-    """Give a mask as nn.MultiheadAttention takes it: (tokens, tokens), and True hides."""
+    """Return a mask as nn.MultiheadAttention takes it: (tokens, tokens), and True hides."""
     if is_causal:
         return torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
     if not isinstance(mask, Tensor):

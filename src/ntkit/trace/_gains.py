@@ -68,7 +68,7 @@ class GainRule:
                 _check_gain(f"overrides[{layer!r}][{name!r}]", value)
 
     def for_module(self, parametrized: Mapping[str, Mapping[str, float]]) -> GainRule:
-        """Give the rule for a module some of whose layers have gains of their own, in the NTK parametrisation.
+        """Return the rule for a module some of whose layers have gains of their own, in the NTK parametrisation.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class GainRule:
         self, layer: str, fan_in: int, biased: bool, weight_trained: bool, bias_trained: bool,
         torch_gains: tuple[float, float] | None = None,
     ) -> Gains:  # fmt: skip
-        """Give one layer's gains; ``torch_gains`` are PyTorch's own where they are not those of linear layers."""
+        """Return one layer's gains; ``torch_gains`` are PyTorch's own where they are not those of linear layers."""
         defaults = (W_STD, B_STD)
         if self.init == "torch":
             defaults = torch_gains or (3**-0.5, (3 * fan_in) ** -0.5)

@@ -92,7 +92,7 @@ class Prefix(nn.Module):
         self.graph = graph
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give the data that the layer reads."""
+        """Return the data that the layer reads."""
         value: Tensor = fx.Interpreter(self.graph).run(x)
         return value
 

@@ -48,7 +48,7 @@ class Heads:
 
     @classmethod
     def of(cls, field: Field) -> Heads:
-        """Give the entries of a field by their numbers."""
+        """Return the entries of a field by their numbers."""
         sizes = (field.batch, *field.positions, field.channels)
         whole = torch.arange(math.prod(sizes)).reshape(sizes)
         places = {BATCH: 0, CHANNEL: whole.ndim - 1, **{axis: axis + 1 for axis in range(len(field.positions))}}
@@ -66,7 +66,7 @@ class Heads:
 
 
 def _layouts(axes: int) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Give the ways to see a field: the tokens in one dimension, or each of their axes in its own."""
+    """Yield the ways to see a field: the tokens in one dimension, or each of their axes in its own."""
     yield from permutations(((BATCH,), tuple(range(axes)), (CHANNEL,)))
     if axes > 1:
         yield from permutations(((BATCH,), *((axis,) for axis in range(axes)), (CHANNEL,)))

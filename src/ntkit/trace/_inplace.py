@@ -39,7 +39,7 @@ def overwritten(node: fx.Node, module: nn.Module | None) -> None:
 
 
 def writes(node: fx.Node, module: nn.Module | None) -> bool:
-    """Tell whether an operation overwrites its input."""
+    """Return whether an operation overwrites its input."""
     name = getattr(node.target, "__name__", str(node.target)).partition(".")[0]  # aten operators have an overload
     return (
         node.target is operator.setitem

@@ -15,7 +15,7 @@ __all__ = ["entry_numbers", "rearranged", "tensor_of"]
 
 
 def entry_numbers(builder: Builder, field: Field, atoms: Sequence[int]) -> Tensor:
-    """Give, for the entries that some atoms enumerate in the tensor's order, their places in the finite form.
+    """Return, for the entries that some atoms enumerate in the tensor's order, their places in the finite form.
 
     There the blocks are side by side, and in each the channels vary slowest, then the position axes in order.
 
@@ -48,7 +48,7 @@ def rearranged(tensor: Tensor, numbers: Tensor, dim: int) -> Tensor:
 
 
 def tensor_of(builder: Builder, field: Field, values: Sequence[Tensor]) -> Tensor:
-    """Give the tensor that the module holds where the field is, from the values of all nodes in a finite network."""
+    """Return the tensor that the module holds where the field is, from the values of all nodes in a finite network."""
     parts = []
     for block in field.blocks:
         value = values[block.node].expand(field.batch, *builder.nodes[block.node].positions, block.width)

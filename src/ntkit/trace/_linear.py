@@ -198,7 +198,7 @@ def _padding(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tu
 
 
 def expand(value: Any, ndim: int) -> tuple[int, ...]:
-    """Give one value for each axis from PyTorch's "one for all or one for each"."""
+    """Return one value for each axis from PyTorch's "one for all or one for each"."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     return tuple(int(v) for v in (values * ndim if len(values) == 1 else values))
 

@@ -22,7 +22,7 @@ _FAMILY = "position maps"
 
 
 def _mapped(builder: Builder, x: Field, dim: int, matrix: Any, transposed: bool) -> Field:
-    """Give x'[..., q, ...] = sum_p A[q, p] x[..., p, ...] along a dimension; ``transposed``: ``matrix`` holds A^T."""
+    """Return x'[..., q, ...] = sum_p A[q, p] x[..., p, ...] along a dimension; ``transposed``: ``matrix`` holds A^T."""
     if BATCH in x.dims[dim]:
         raise Refused("it mixes the inputs of a batch", "map positions only", x)
     if CHANNEL in x.dims[dim]:

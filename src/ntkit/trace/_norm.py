@@ -92,7 +92,7 @@ def _held(weight: Weight | None, bias: Weight | None, numbers: Tensor, start: in
 
 
 def _uniform(value: object, default: float, x: Field) -> float:
-    """Give the one number that all entries of an affine parameter are."""
+    """Return the one number that all entries of an affine parameter are."""
     tensor = value.parameter if isinstance(value, Weight) else value
     if tensor is None:
         return default
@@ -156,7 +156,7 @@ def rms_norm(
 
 
 def _last_dimensions(x: Field, normalized_shape: Any) -> tuple[list[int], tuple[int, ...]]:
-    """Give the atoms of the last dimensions in order, and the position axes among them."""
+    """Return the atoms of the last dimensions in order, and the position axes among them."""
     count = len(normalized_shape) if isinstance(normalized_shape, (tuple, list, torch.Size)) else 1
     atoms = [atom for dim in x.dims[-count:] for atom in dim]
     if CHANNEL not in atoms:

@@ -26,7 +26,7 @@ class Sizes(tuple[Any, ...]):
     """A shape: numbers, and a proxy for each size that depends on the batch."""
 
     def numel(self) -> Any:
-        """Give the number of entries."""
+        """Return the number of entries."""
         return math.prod(self)
 
     def __getitem__(self, index: Any) -> Any:
@@ -122,7 +122,7 @@ class ShapeTracer(fx.Tracer):
         self._running = False
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
-        """Give the forward of one input; its further arguments keep their defaults."""
+        """Return the forward of one input; its further arguments keep their defaults."""
         return (lambda root, x: root_fn(root, x)), [self.root, self.create_proxy("placeholder", "x", (), {})]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:

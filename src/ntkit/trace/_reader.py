@@ -156,7 +156,7 @@ class Reader:
         return self._run_on_constants(node, module, args, kwargs, leaves)
 
     def _stand_in(self, node: fx.Node, then: Any) -> Any:
-        """Give a value with which the analysis continues after a refusal, so that it finds every place.
+        """Return a value with which the analysis continues after a refusal, so that it finds every place.
 
         It has the shape of the real one; Gaussian, as if a layer had given it, where ``then`` does not fit.
         """
@@ -240,7 +240,7 @@ class Reader:
         return value
 
     def _computed(self, node: fx.Node, value: Any) -> Computed:
-        """Give what is computed from parameters alone, with the way it is computed."""
+        """Return what is computed from parameters alone, with the way it is computed."""
         weights: dict[str, Weight] = {}
         kinds: set[bool] = set()
         for read in node.all_input_nodes:
@@ -303,7 +303,7 @@ class Reader:
         return self._settled(Weight(path, value)) if isinstance(value, nn.Parameter) else value
 
     def _settled(self, value: Any) -> Any:
-        """Give the number that a parameter is where it is said to be deterministic."""
+        """Return the number that a parameter is where it is said to be deterministic."""
         return (
             value.parameter.detach() if isinstance(value, Weight) and fixed(value.path, self.deterministic) else value
         )

@@ -52,7 +52,7 @@ class FiniteNetwork:
         self.builder, self.prefixes = builder, prefixes
 
     def values(self, x: Tensor, read: Callable[[Weight], Tensor]) -> list[Tensor]:
-        """Give the value of every node for inputs x with parameters as read, each (n, *positions, channels)."""
+        """Return the value of every node for inputs x with parameters as read, each (n, *positions, channels)."""
         data = [x if prefix is None else prefix(x.clone()) for prefix in self.prefixes]
         values: list[Tensor] = []
         for index, node in enumerate(self.builder.nodes):

@@ -191,24 +191,24 @@ def _unsqueeze(x: Field, dim: int) -> Field:
 
 @matches("size", "sym_size")
 def size(builder: Builder, x: Field, dim: int | None = None) -> Any:
-    """Give the shape, or one length of it."""
+    """Return the shape, or one length of it."""
     return torch.Size(x.shape) if dim is None else x.shape[dim]
 
 
 @matches("dim", "ndimension")
 def rank(builder: Builder, x: Field) -> int:
-    """Give the number of dimensions."""
+    """Return the number of dimensions."""
     return len(x.dims)
 
 
 @matches("numel")
 def numel(builder: Builder, x: Field) -> int:
-    """Give the number of entries."""
+    """Return the number of entries."""
     return math.prod(x.shape)
 
 
 def _register_constant(value: float, *functions: object) -> None:
-    """Give a constant of the shape of a random value."""
+    """Return a constant of the shape of a random value."""
     matches(*functions)(lambda builder, x, **options: torch.tensor(value).expand(x.shape))
 
 

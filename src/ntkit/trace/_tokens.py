@@ -87,7 +87,7 @@ def _plain(weight: Weight) -> Computed:
 
 
 def _table(learned: Computed, layout: Callable[[Tensor], Tensor], field: Field) -> tuple[Table, bool]:
-    """Give the operation, and whether all values are zero."""
+    """Return the operation, and whether all values are zero."""
     leaves = {weight.path: weight.parameter.detach().to(torch.float64) for weight in learned.weights}
     for leaf in leaves.values():
         leaf.requires_grad_()
@@ -180,7 +180,7 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
 def cross_moment(
     builder: Builder, nodes: tuple[int, int], coefficients: tuple[float, float], field: Field
 ) -> Tensor | None:
-    """Give the covariance that fixed values in two fields have with each other, beyond the product of their means.
+    """Return the covariance that fixed values in two fields have with each other, beyond the product of their means.
 
     Present values of two parameters, such as a class token and a table of positions, are not independent: the mean over the
     channels of p_a p'_a' is a number. Shape (P, P) with both orders added up; None where one field has no such values.
@@ -206,7 +206,7 @@ def _check_apart_from_data(builder: Builder, nodes: Sequence[int], then: Field) 
 
 
 def _fixed_values(builder: Builder, node: int, field: Field) -> Tensor | None:
-    """Give the part of a node that does not depend on draws or inputs, shape (P, C); None where there is none."""
+    """Return the part of a node that does not depend on draws or inputs, shape (P, C); None where there is none."""
     if not _has_values(builder, node):
         return None
     value = _evaluate(builder, node, field)
@@ -214,7 +214,7 @@ def _fixed_values(builder: Builder, node: int, field: Field) -> Tensor | None:
 
 
 def _has_values(builder: Builder, node: int) -> bool:
-    """Tell whether present values of parameters reach a node with no fresh weights between."""
+    """Return whether present values of parameters reach a node with no fresh weights between."""
     op = builder.nodes[node].op
     if isinstance(op, Table):
         return op.mean is not None
@@ -245,7 +245,7 @@ def _vanishes(builder: Builder, node: int) -> bool:
 
 
 def _one_axis(builder: Builder, field: Field, dim: int) -> Field:
-    """Give the field with one position axis in a dimension, and its axes in the order of the dimensions."""
+    """Return the field with one position axis in a dimension, and its axes in the order of the dimensions."""
     if not field.core(dim):
         field, _ = builder.axis_of(field, dim)
     dims: list[tuple[int, ...]] = []

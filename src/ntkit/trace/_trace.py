@@ -76,7 +76,7 @@ class Tracer:
         return {**self.__dict__, "_guard": nullcontext()}  # the original is elsewhere
 
     def program(self, input_shape: Sequence[int], positions: bool = False) -> Program:
-        """Give the program for inputs of one shape, without the batch dimension.
+        """Return the program for inputs of one shape, without the batch dimension.
 
         Parameters
         ----------
@@ -252,7 +252,7 @@ def _runs(module: nn.Module, x: Tensor) -> bool:
 
 
 def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Give the input shape with the channels of the first convolution in front, if they seem to be missing."""
+    """Return the input shape with the channels of the first convolution in front, if they seem to be missing."""
     for layer in module.modules():
         for ndim, kinds in _CONVOLUTIONS.items():
             if isinstance(layer, kinds):

@@ -21,7 +21,7 @@ _OTHER = 2  # length of the axes that are not looked at
 
 
 def position_op(axis: int, matrix: Tensor, name: str) -> PositionMap | None:
-    """Give the operation x' = A x along an axis: a selection where every row reads one position; None where A is one.
+    """Return the operation x' = A x along an axis: a selection where every row reads one position; None where A is one.
 
     ``matrix`` is A, shape (positions after, positions before).
     """
@@ -67,7 +67,7 @@ def interpolated(builder: Builder, x: Field, ndim: int, function: Callable[[Tens
 
 
 def _one(values: Any, index: int, ndim: int, other: float) -> tuple[Any, ...] | None:
-    """Give an option of one axis, ``other`` for the rest; ``values`` holds one for each axis, or one for all."""
+    """Return an option of one axis, ``other`` for the rest; ``values`` holds one for each axis, or one for all."""
     if values is None:
         return None
     value = values[index] if isinstance(values, (tuple, list, torch.Size)) else values

@@ -68,7 +68,7 @@ class Field:
     order: Tensor | None = field(default=None, compare=False)
 
     def size(self, atom: int) -> int:
-        """Give the length of an atom."""
+        """Return the length of an atom."""
         return self.batch if atom == BATCH else self.channels if atom == CHANNEL else self.positions[atom]
 
     @property
@@ -77,7 +77,7 @@ class Field:
         return tuple(math.prod(self.size(atom) for atom in dim) for dim in self.dims)
 
     def core(self, dim: int) -> tuple[int, ...]:
-        """Give the atoms of a dimension without position axes of length one, which say nothing."""
+        """Return the atoms of a dimension without position axes of length one, which say nothing."""
         return tuple(atom for atom in self.dims[dim] if atom < 0 or self.positions[atom] > 1)
 
     @property
@@ -86,12 +86,12 @@ class Field:
         return next(i for i, dim in enumerate(self.dims) if CHANNEL in dim)
 
     def axis(self, dim: int) -> int | None:
-        """Give the position axis that a dimension is, or None where it is not exactly one."""
+        """Return the position axis that a dimension is, or None where it is not exactly one."""
         atoms = self.core(dim) or self.dims[dim]
         return atoms[0] if len(atoms) == 1 and atoms[0] >= 0 else None
 
     def with_dims(self, dims: Sequence[Sequence[int]]) -> Field:
-        """Give the same field seen through other tensor dimensions."""
+        """Return the same field seen through other tensor dimensions."""
         return replace(self, dims=tuple(tuple(dim) for dim in dims))
 
     def squeeze(self, dim: int) -> Field:

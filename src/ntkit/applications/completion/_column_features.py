@@ -22,7 +22,7 @@ __all__ = ["check_prior", "column_features"]
 
 
 def check_prior(prior: Any, columns: int) -> str:
-    """Give the kind of a prior, "observed", "identity", "array" or "imputer", or say why it is none."""
+    """Return the kind of a prior, "observed", "identity", "array" or "imputer", or say why it is none."""
     if isinstance(prior, str):
         if prior in ("observed", "identity"):
             return prior
@@ -50,7 +50,7 @@ def check_prior(prior: Any, columns: int) -> str:
 def column_features(
     prior: Any, entries: Entries, offsets: Offsets, matrix: Any, transposed: bool, refit: bool
 ) -> Tensor:
-    """Give z, one row of features per column, shape (d, q), float64.
+    """Return z, one row of features per column, shape (d, q), float64.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def _completed(imputer: Any, matrix: Any, refit: bool) -> NDArray[np.float64]:
 
 
 def _unit_columns(features: NDArray[np.float64]) -> Tensor:
-    """Give columns of norm one as rows; a column of zeros stays one."""
+    """Return columns of norm one as rows; a column of zeros stays one."""
     norms = np.linalg.norm(features, axis=0)
     return torch.from_numpy(np.ascontiguousarray((features / np.where(norms > 0, norms, 1)).T))
 

@@ -38,22 +38,22 @@ class Offsets:
     column_shrinkage: float
 
     def of_rows(self, entries: Entries) -> NDArray[np.float64]:
-        """Give r, shape (k,), of any matrix with these columns; zero for rows without entries."""
+        """Return r, shape (k,), of any matrix with these columns; zero for rows without entries."""
         left = entries.values - self.mean - self.columns[entries.columns]
         return _effects(entries.rows, left, entries.shape[0], self.row_shrinkage)
 
     def remove(self, entries: Entries) -> Entries:
-        """Give what is left of the entries."""
+        """Return what is left of the entries."""
         rows = self.of_rows(entries)
         return entries.with_values(entries.values - self.mean - rows[entries.rows] - self.columns[entries.columns])
 
     def table(self, entries: Entries) -> NDArray[np.float64]:
-        """Give mean + r_i + c_j, shape (k, d), of the matrix that the entries are of."""
+        """Return mean + r_i + c_j, shape (k, d), of the matrix that the entries are of."""
         return self.mean + self.of_rows(entries)[:, None] + self.columns
 
 
 def no_offsets(entries: Entries) -> Offsets:
-    """Give offsets that are all zero."""
+    """Return offsets that are all zero."""
     return Offsets(0.0, np.zeros(entries.shape[1]), np.inf, np.inf)
 
 

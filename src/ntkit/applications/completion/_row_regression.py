@@ -40,7 +40,7 @@ class RowFits:
 
 
 def entry_scale(gram: Tensor, entries: Entries) -> float:
-    """Give trace/m of the kernel matrix of all m observed entries, of which only the diagonal is needed."""
+    """Return trace/m of the kernel matrix of all m observed entries, of which only the diagonal is needed."""
     return float(gram.diagonal()[torch.from_numpy(entries.columns)].mean()) if len(entries) else 0.0
 
 
@@ -85,7 +85,7 @@ def fit_rows(gram: Tensor, entries: Entries, shift: float, values: bool = True, 
 
 
 def held_out_errors(gram: Tensor, entries: Entries, held_out: Entries, shifts: Sequence[float]) -> NDArray[np.float64]:
-    """Give the mean squared error on held-out entries for every shift, from one eigendecomposition per pattern."""
+    """Return the mean squared error on held-out entries for every shift, from one eigendecomposition per pattern."""
     errors = np.zeros(len(shifts))
     places = held_out.row_slices()
     known = np.zeros(entries.shape[0], bool)

@@ -261,7 +261,7 @@ class FederatedNTK:
         return gram, 0.0, sent
 
     def _product(self, rows: Tensor) -> Tensor:
-        """Give the kernel of derivatives, shape (n, k, p), in float64."""
+        """Return the kernel of derivatives, shape (n, k, p), in float64."""
         if self.outputs == "coupled":
             flat = rows.flatten(0, 1)
             return (flat @ flat.T).double()

@@ -138,7 +138,7 @@ class TrainConvexifyTrain:
         self.coefficients_ = coefficients
 
     def predict(self, x: Tensor) -> Tensor:
-        """Give the outputs, shape (n, k), in the dtype of the module."""
+        """Return the outputs, shape (n, k), in the dtype of the module."""
         if self.coefficients_ is None:
             raise NotFittedError("this TrainConvexifyTrain has no regression yet: call fit(rounds) first.")
         check_batches(x, None)

@@ -50,27 +50,27 @@ class Worker:
         return len(self.x)
 
     def outputs(self, module: nn.Module) -> Tensor:
-        """Give the outputs, shape (n, ...)."""
+        """Return the outputs, shape (n, ...)."""
         return outputs_of(module, self.x)
 
     def targets(self, module: nn.Module, loss: Loss) -> Tensor:
-        """Give the targets as the loss takes them, classes as one-hot rows: labels leave the worker."""
+        """Return the targets as the loss takes them, classes as one-hot rows: labels leave the worker."""
         return read_output_targets(loss, self.y, outputs_of(module, self.x))
 
     def loss(self, module: nn.Module, loss: Loss) -> float:
-        """Give the loss, summed over the worker's points."""
+        """Return the loss, summed over the worker's points."""
         found = outputs_of(module, self.x)
         return float(loss.value(found, read_output_targets(loss, self.y, found)))
 
     def jacobian(self, module: nn.Module, name: str) -> Tensor:
-        """Give the derivatives of all outputs in one parameter, shape (n, k, entries)."""
+        """Return the derivatives of all outputs in one parameter, shape (n, k, entries)."""
         network = Network(module, "full")
         k = outputs_of(module, self.x[:1]).numel()
         rows = jacobian_rows(network, [name], as_inputs(self.x), slice(0, k))[name]
         return rows.detach().reshape(len(self.x), k, -1)
 
     def sketch(self, module: nn.Module, size: int, seed: int) -> Tensor:
-        """Give random projections of the derivatives, shape (n, k, size), whose inner products estimate the kernel's.
+        """Return random projections of the derivatives, shape (n, k, size), whose inner products estimate the kernel's.
 
         The directions depend on the seed alone, so those of all workers are the same.
         """
@@ -93,11 +93,11 @@ class Worker:
     def trained(
         self, module: nn.Module, loss: Loss, learning_rate: float, epochs: int, batch_size: int, seed: int
     ) -> dict[str, Tensor]:
-        """Give the weights and buffers after training on the worker's own data."""
+        """Return the weights and buffers after training on the worker's own data."""
         return local_training(module, self.x, self.y, loss, learning_rate, epochs, batch_size, seed)
 
     def tangent_features(self, module: nn.Module, coordinates: Sequence[Coordinate]) -> Tensor:
-        """Give the derivatives named, shape (n, m); they do not leave the worker."""
+        """Return the derivatives named, shape (n, m); they do not leave the worker."""
         network, out = Network(module, "full"), self.x.new_empty(len(self.x), len(coordinates))
         groups: dict[tuple[str, int], list[int]] = {}
         for number, one in enumerate(coordinates):

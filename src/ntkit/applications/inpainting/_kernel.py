@@ -129,7 +129,7 @@ class InpaintingKernel:
     def sparse(
         self, height: int, width: int, rows: NDArray[np.int64], columns: NDArray[np.int64]
     ) -> scipy.sparse.csr_array:
-        """Give the kernel minus its constant between pixels of a torus, by their flat numbers: a sparse matrix.
+        """Return the kernel minus its constant between pixels of a torus, by their flat numbers: a sparse matrix.
 
         Parameters
         ----------

@@ -49,7 +49,7 @@ def kernel_score(
     n_samples: int = 8,
     generator: torch.Generator | None = None,
 ) -> KernelScore:
-    """Give the validation accuracy of kernel regression with an architecture's kernel, without training a network.
+    """Return the validation accuracy of kernel regression with an architecture's kernel, without training a network.
 
     Arora et al. 2019 (section 6) propose kernel performance on a small subset of the data to judge architectures by; Park et al.
     2020 do so with the NNGP kernel.
@@ -120,7 +120,7 @@ def kernel_score(
 def _kernel(
     module: nn.Module, which: str, x: Tensor, n_samples: int, generator: torch.Generator | None
 ) -> tuple[Kernel, str]:
-    """Give the exact kernel, or the mean over random networks."""
+    """Return the exact kernel, or the mean over random networks."""
     try:
         limit = infinite_width(module)
         exact = limit.ntk if which == "ntk" else limit.nngp

@@ -129,5 +129,5 @@ class _Signs(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def digests(self) -> list[bytes]:
-        """Give one text per row; equal where all patterns are."""
+        """Return one text per row; equal where all patterns are."""
         return [one.digest() for one in self._hashes]

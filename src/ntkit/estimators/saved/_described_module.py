@@ -136,7 +136,7 @@ def _plain(value: object) -> bool:
 
 
 def _tuples(value: Any) -> Any:
-    """Give arrays of JSON and TOML as the tuples that torch's layers take."""
+    """Return arrays of JSON and TOML as the tuples that torch's layers take."""
     if isinstance(value, list) and not any(isinstance(one, Mapping) for one in value):
         return tuple(_tuples(one) for one in value)
     return value

@@ -231,14 +231,14 @@ def _last_step(estimator: Any) -> Any:
 
 
 def _probe_rows(model: KernelEstimator) -> Tensor | None:
-    """Give the first training rows as the kernel takes them; None for a precomputed kernel."""
+    """Return the first training rows as the kernel takes them; None for a precomputed kernel."""
     if not isinstance(model.kernel_, InfiniteWidthKernel) or model.X_fit_ is None:
         return None
     return as_batch(model, np.asarray(model.X_fit_[:_PROBES]), read_device(model.device))
 
 
 def _probe(model: KernelEstimator) -> NDArray[np.float64]:
-    """Give K of the first training rows, which tells kernels apart; nothing for a precomputed one."""
+    """Return K of the first training rows, which tells kernels apart; nothing for a precomputed one."""
     rows = _probe_rows(model)
     if rows is None or not isinstance(model.kernel_, InfiniteWidthKernel):
         return np.empty((0, 0))

@@ -28,17 +28,17 @@ class Metric:
 
     @classmethod
     def identity(cls, d: int, diagonal: bool, like: Tensor) -> Metric:
-        """Give M = I."""
+        """Return M = I."""
         one = torch.ones(d).to(like) if diagonal else torch.eye(d).to(like)
         return cls(one, one)
 
     def transform(self, x: Tensor) -> Tensor:
-        """Give M^1/2 x for the rows of x, shape (n, d)."""
+        """Return M^1/2 x for the rows of x, shape (n, d)."""
         return x * self.root if self.root.ndim == 1 else x @ self.root
 
 
 def metric_from(agop: Tensor, power: float, scale: Scale) -> Metric | None:
-    """Give M = AGOP^power, scaled so that its largest entry is 1, or its trace d; None where the AGOP is zero."""
+    """Return M = AGOP^power, scaled so that its largest entry is 1, or its trace d; None where the AGOP is zero."""
     if not bool((agop > 0).any()):
         return None
     top = agop.max()

@@ -23,11 +23,11 @@ class MetricKernel(ABC):
 
     @abstractmethod
     def gram(self, u1: Tensor, u2: Tensor | None = None) -> Tensor:
-        """Give k(u1_i, u2_j), shape (n1, n2)."""
+        """Return k(u1_i, u2_j), shape (n1, n2)."""
 
     @abstractmethod
     def gradients(self, u: Tensor, gram: Tensor, coefficients: Tensor) -> Tensor:
-        """Give the gradients of f at its own points, each point's own term left out, shape (n, c, d).
+        """Return the gradients of f at its own points, each point's own term left out, shape (n, c, d).
 
         Parameters
         ----------
@@ -40,7 +40,7 @@ class MetricKernel(ABC):
         """
 
     def fit(self, u: Tensor) -> tuple[MetricKernel, Tensor]:
-        """Give the kernel with everything set that depends on the points, such as a median bandwidth, and k(u, u)."""
+        """Return the kernel with everything set that depends on the points, such as a median bandwidth, and k(u, u)."""
         return self, self.gram(u)
 
 
@@ -63,7 +63,7 @@ class DistanceKernel(MetricKernel):
     factor: float = 1.0
 
     def gram(self, u1: Tensor, u2: Tensor | None = None) -> Tensor:
-        """Give k(u1_i, u2_j), shape (n1, n2)."""
+        """Return k(u1_i, u2_j), shape (n1, n2)."""
         return self._values(squared_distances(u1, u2))
 
     def _values(self, squares: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class DistanceKernel(MetricKernel):
         return sums.mul_(sign / self.bandwidth**2)
 
     def fit(self, u: Tensor) -> tuple[DistanceKernel, Tensor]:
-        """Give the kernel with its bandwidth set, and k(u, u)."""
+        """Return the kernel with its bandwidth set, and k(u, u)."""
         squares, kernel = squared_distances(u), self
         if self.bandwidth is None:
             middle = _median_distance(squares)
@@ -115,11 +115,11 @@ class DifferentiableKernel(MetricKernel):
     input_shape: tuple[int, ...] | None = None
 
     def fit(self, u: Tensor) -> tuple[MetricKernel, Tensor]:
-        """Give the kernel and k(u, u), which must be a Gram matrix."""
+        """Return the kernel and k(u, u), which must be a Gram matrix."""
         return self, check_gram(self.gram(u))
 
     def gram(self, u1: Tensor, u2: Tensor | None = None) -> Tensor:
-        """Give k(u1_i, u2_j), shape (n1, n2)."""
+        """Return k(u1_i, u2_j), shape (n1, n2)."""
         with torch.no_grad():
             return self.kernel(self._fold(u1), None if u2 is None else self._fold(u2))
 
@@ -154,7 +154,7 @@ class DifferentiableKernel(MetricKernel):
 
 
 def squared_distances(u1: Tensor, u2: Tensor | None = None) -> Tensor:
-    """Give |u1_i - u2_j|^2, shape (n1, n2), exactly zero where the points agree."""
+    """Return |u1_i - u2_j|^2, shape (n1, n2), exactly zero where the points agree."""
     other = u1 if u2 is None else u2
     center = other.mean(0)  # near zero fewer digits cancel
     a = u1 - center
@@ -175,7 +175,7 @@ def squared_distances(u1: Tensor, u2: Tensor | None = None) -> Tensor:
 
 
 def _median_distance(squares: Tensor, most: int = 2000) -> float:
-    """Give the median distance of different points, of the first ``most`` where there are more."""
+    """Return the median distance of different points, of the first ``most`` where there are more."""
     n = min(len(squares), most)
     if n < 2:
         return 0.0

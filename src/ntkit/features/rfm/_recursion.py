@@ -72,12 +72,12 @@ class RFMState:
     residual: float
 
     def predict(self, x: Tensor) -> Tensor:
-        """Give f(x) = k(M^1/2 x, M^1/2 X) a, shape (m, c)."""
+        """Return f(x) = k(M^1/2 x, M^1/2 X) a, shape (m, c)."""
         return self.kernel.gram(self.metric.transform(x), self.points) @ self.solution.value
 
 
 def recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFMState]:
-    """Give the predictor for M = I, and after each update of the metric.
+    """Yield the predictor for M = I, and after each update of the metric.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFMState]
 
 
 def _agop(gradients: Tensor, metric: Metric, settings: RFMSettings) -> Tensor:
-    """Give the average gradient outer product in x of gradients in u = M^1/2 x, shape (n, c, d), or its diagonal."""
+    """Return the average gradient outer product in x of gradients in u = M^1/2 x, shape (n, c, d), or its diagonal."""
     if settings.center_gradients:
         gradients = gradients - gradients.mean(0)
     flat = gradients.reshape(-1, gradients.shape[2])

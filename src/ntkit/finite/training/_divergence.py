@@ -20,12 +20,12 @@ _GROWTH = 1e6
 
 
 def has_diverged(value: float, first: float, n: int) -> bool:
-    """Tell whether a loss is not finite, or beyond a million times the larger of the first loss and 1 per point."""
+    """Return whether a loss is not finite, or beyond a million times the larger of the first loss and 1 per point."""
     return not value <= _GROWTH * max(first, float(n))
 
 
 def stable_learning_rate(function: TrainedFunction) -> float | None:
-    r"""Give the learning rate below which gradient descent is stable at the start, None where no bound is known.
+    r"""Return the learning rate below which gradient descent is stable at the start, None where no bound is known.
 
     It is :math:`2 (1 + m) / (c\, \kappa^2 \lambda_{max}(\Theta))` with momentum m, the loss's curvature c in the outputs and
     the empirical tangent kernel :math:`\Theta` of the training points (Golikov et al. 2022, section 6.1.2), by Lanczos'

@@ -50,7 +50,7 @@ class Record:
     observe_at: Sequence[float] | None = None
 
     def moments(self, schedule: Schedule) -> tuple[float, ...]:
-        """Give the recorded moments in order, without the end, or say why they do not suit the schedule."""
+        """Return the recorded moments in order, without the end, or say why they do not suit the schedule."""
         moments = [0.0, *(check_number("record", moment, 0.0) for moment in self.at)]
         if not schedule.is_flow and any(moment != int(moment) for moment in moments):
             raise InputError(f"record must be whole numbers of steps. Got {list(self.at)}.")

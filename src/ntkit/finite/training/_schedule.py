@@ -108,13 +108,13 @@ class Schedule:
         return float((self.time if self.is_flow else self.steps) or 0)
 
     def shared(self) -> dict[str, Any]:
-        """Give what a resumed run must have in common with the interrupted one."""
+        """Return what a resumed run must have in common with the interrupted one."""
         names = ("method", "learning_rate", "momentum", "batch_size", "rtol", "atol")
         return {name: getattr(self, name) for name in names}
 
 
 def check_number(name: str, value: object, least: float, positive: bool = False) -> float:
-    """Give a finite number that is at least ``least``, or say why it is none."""
+    """Return a finite number that is at least ``least``, or say why it is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputTypeError(f"{name} must be a number. Got {type(value).__name__}.")
     if not math.isfinite(value) or value < least or (positive and value == 0):

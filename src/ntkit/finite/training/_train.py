@@ -263,6 +263,6 @@ class _Run:
 
 
 def _first_step(theta: Tensor, gradient: Tensor, limit: float) -> float:
-    """Give a step on which the parameters move by a thousandth of their norm; the error control does the rest."""
+    """Return a step on which the parameters move by a thousandth of their norm; the error control does the rest."""
     speed = float(torch.linalg.vector_norm(gradient))
     return min(limit, 1e-3 * (float(torch.linalg.vector_norm(theta)) or 1.0) / speed) if speed > 0 else limit

@@ -45,7 +45,7 @@ class Widths:
     learned: int = 0
 
     def root(self, owner: str) -> str:
-        """Give the one that stands for all that are widened together."""
+        """Return the one that stands for all that are widened together."""
         while self.parent.setdefault(owner, owner) != owner:
             owner = self.parent[owner]
         return owner
@@ -122,7 +122,7 @@ class Meeting(TorchFunctionMode):
 
 
 def _replaced(inputs: Any, old: Tensor, dim: int, size: int) -> Any:
-    """Give the inputs with one tensor of another size along a dimension."""
+    """Return the inputs with one tensor of another size along a dimension."""
     shape = list(old.shape)
     shape[dim] = size
     new = torch.empty(shape, dtype=old.dtype, device="meta")
@@ -134,7 +134,7 @@ def _tensors(inputs: Any) -> list[Tensor]:
 
 
 def _meetings(func: object, tensors: Sequence[Tensor]) -> Iterator[tuple[Tensor, int, Tensor, int]]:
-    """Give pairs of dimensions that should be equal and are not: as in a matrix product, or as in broadcasting."""
+    """Yield pairs of dimensions that should be equal and are not: as in a matrix product, or as in broadcasting."""
     product = getattr(func, "__name__", "") in ("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm")
     for number, a in enumerate(tensors):
         for b in tensors[number + 1 :]:
@@ -171,7 +171,7 @@ def decode(size: int, marks: Mapping[str, int]) -> tuple[int, list[str]]:
 
 
 def free_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Give parameters and buffers of modules that do not resize themselves."""
+    """Yield parameters and buffers of modules that do not resize themselves."""
     for path, layer in module.named_modules():
         if not resizes(layer):
             for name, tensor in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)):

@@ -226,7 +226,7 @@ def stretch(module: nn.Module, name: str, factors: Sequence[tuple[int, float]]) 
 
 
 def _marks(module: nn.Module, examples: Sequence[Tensor], shapes: Shapes) -> Iterator[int]:
-    """Give primes that divide no size of the original network, so that marked sizes can be taken apart again."""
+    """Yield primes that divide no size of the original network, so that marked sizes can be taken apart again."""
     known = {size for tensor in (*module.parameters(), *module.buffers(), *examples) for size in tensor.shape}
     known |= {size for calls in shapes.values() for call in calls for shape in call for size in shape}
     candidate = _FIRST_MARK

@@ -40,7 +40,7 @@ def resizes(layer: nn.Module) -> bool:
 
 
 def resizing_layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Give the layers that can be resized, by path; the projections inside of attention follow it."""
+    """Yield the layers that can be resized, by path; the projections inside of attention follow it."""
     inside: list[str] = []
     for path, layer in module.named_modules():
         if isinstance(layer, SelfAttention):

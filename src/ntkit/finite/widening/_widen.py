@@ -32,7 +32,7 @@ def widen(
     example: Tensor | Sequence[Tensor] | None = None,
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    """Give the same architecture with every hidden width multiplied.
+    """Return the same architecture with every hidden width multiplied.
 
     Inputs and outputs keep their sizes. Widths that a residual sum adds up grow together; one that is added to the input
     itself stays. Heads of attention and their width grow alike, each by about the root of the factor. Groups, depths and

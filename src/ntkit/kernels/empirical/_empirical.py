@@ -56,7 +56,7 @@ class EmpiricalKernel(Kernel):
         return self.emp._compute(x1, x2, by_layer=False)[""]
 
     def diag(self, x: Batch) -> Tensor:
-        """Give K(x_i, x_i), shape (n,), or (n k,) with ``output="full"``."""
+        """Return K(x_i, x_i), shape (n,), or (n k,) with ``output="full"``."""
         inputs = as_inputs(x)
         found = self.emp._features(inputs, None) if self.which == "nngp" else self.emp._survey(inputs, None)
         diagonal = Diagonal(found, len(inputs))
@@ -132,7 +132,7 @@ class Empirical:
         return self._compute(x1, x2, by_layer=True)
 
     def ntk_operator(self, x: Batch) -> LinearOperator:
-        """Give the NTK of some inputs as a linear operator that is never formed, shape (n, n) or (n k, n k).
+        """Return the NTK of some inputs as a linear operator that is never formed, shape (n, n) or (n k, n k).
 
         A product with a vector goes backward through the network and forward again (J J^T v), once for each output where
         outputs are averaged over.
@@ -293,7 +293,7 @@ def empirical(
 
 
 def _keys(found: Survey, by_layer: bool) -> dict[str, str]:
-    """Give the key of every trained parameter: its layer's path, or one for all of them."""
+    """Return the key of every trained parameter: its layer's path, or one for all of them."""
     return {name: _layer_path(name) if by_layer else "" for name in found.network.trained}
 
 

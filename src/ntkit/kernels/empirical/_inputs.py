@@ -39,7 +39,7 @@ class Inputs:
         return {name: value for name, value in named.items() if isinstance(value, Tensor)}
 
     def like(self, tensors: Sequence[Tensor]) -> Inputs:
-        """Give the same call with other tensors in place of :attr:`tensors`."""
+        """Return the same call with other tensors in place of :attr:`tensors`."""
         rest = iter(tensors)
 
         def replaced(value: Any) -> Any:

@@ -19,7 +19,7 @@ __all__ = ["jacobian_diag", "jacobian_gram", "jacobian_rows"]
 
 
 def jacobian_rows(network: Network, names: Sequence[str], x: Inputs, outputs: slice) -> dict[str, Tensor]:
-    """Give the derivatives of each row's outputs in the parameters named, each of shape (n, s, *shape)."""
+    """Return the derivatives of each row's outputs in the parameters named, each of shape (n, s, *shape)."""
     parameters = {name: network.trained[name] for name in names}
 
     def of_row(values: dict[str, Tensor], row: tuple[Tensor, ...]) -> Tensor:
@@ -101,7 +101,7 @@ def jacobian_diag(survey: Survey, names: Sequence[str], x: Inputs, diagonal: Dia
 
 
 def _plan(survey: Survey, names: Sequence[str]) -> Iterator[tuple[list[str], int, int]]:
-    """Give blocks of parameters, and how many outputs and rows of their derivatives to form at a time.
+    """Yield blocks of parameters, and how many outputs and rows of their derivatives to form at a time.
 
     Blocks are as large as a few rows allow: smaller ones would only repeat the forward pass more often.
     """

@@ -129,7 +129,7 @@ def captured(layers: Sequence[Layer], differentiate: bool = False) -> Iterator[l
 
 
 def read_patches(call: Call, n: int) -> Tensor:
-    """Give what the weight is applied to, shape (n, groups, P, q): sum over P of g a^T is the weight's gradient."""
+    """Return what the weight is applied to, shape (n, groups, P, q): sum over P of g a^T is the weight's gradient."""
     layer, features = call.layer, call.features
     if isinstance(layer, nn.Linear):
         return features.reshape(n, 1, -1, features.shape[-1])
@@ -179,7 +179,7 @@ def read_gradients(call: Call, gradients: Tensor, n: int) -> Tensor:
 def layer_gram(
     patches: tuple[Tensor, Tensor], gradients: tuple[Tensor, Tensor], full: bool, jacobian_first: bool, byte_budget: int
 ) -> Tensor:
-    """Give a weight's kernel from a = (n, groups, P, q) and g = (n, s, groups, d, P) of both sides.
+    """Return a weight's kernel from a = (n, groups, P, q) and g = (n, s, groups, d, P) of both sides.
 
     The derivative of output o in the weight is sum_P g_o(P) a(P)^T, so the kernel is
     sum_{P, P'} <a(P), a'(P')> <g_o(P), g'_o'(P')> (Beaglehole et al. 2024, Proposition 3, where P = 1).
@@ -223,7 +223,7 @@ def _formed_gram(a: tuple[Tensor, Tensor], g: tuple[Tensor, Tensor], full: bool,
 
 
 def _form(a: Tensor, g: Tensor) -> Tensor:
-    """Give the derivatives (n, s, d, q) from a = (n, P, q) and g = (n, s, d, P)."""
+    """Return the derivatives (n, s, d, q) from a = (n, P, q) and g = (n, s, d, P)."""
     return (g.flatten(1, 2) @ a).view(*g.shape[:3], a.shape[2])
 
 
@@ -250,7 +250,7 @@ def _paired_gram(a: tuple[Tensor, Tensor], g: tuple[Tensor, Tensor], full: bool,
 
 
 def layer_diag(patches: Tensor, gradients: Tensor, byte_budget: int) -> Tensor:
-    """Give the squared norm of each output's derivative in the weight, shape (n, s)."""
+    """Return the squared norm of each output's derivative in the weight, shape (n, s)."""
     result = patches.new_zeros(gradients.shape[:2])
     for group in range(patches.shape[1]):
         a, g = patches[:, group], gradients[:, :, group]

@@ -59,7 +59,7 @@ class Network:
         return returned if self.read is None else self.read(returned)
 
     def __call__(self, x: Batch | Inputs, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Give the outputs asked for, shape (n, c), with the module's parameters or those given in their place."""
+        """Return the outputs asked for, shape (n, c), with the module's parameters or those given in their place."""
         values: Tensor = self.values(x, parameters)
         values = values.flatten(1) if values.ndim > 1 else values[:, None]
         if self.output == "sum":
@@ -136,7 +136,7 @@ class Network:
 
 
 def larger(x1: Inputs, x2: Inputs | None) -> Inputs:
-    """Give the batch of more rows: one row does not show where a module keeps its batch, or whether it mixes rows."""
+    """Return the batch of more rows: one row does not show where a module keeps its batch, or whether it mixes rows."""
     return x1 if x2 is None or len(x1) >= len(x2) else x2
 
 

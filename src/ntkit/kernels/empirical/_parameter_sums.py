@@ -43,7 +43,7 @@ class Total:
             target[first[0], second[0]] += value / self._outputs
 
     def finish(self, symmetric: bool) -> dict[str, Tensor]:
-        """Give the matrices; of a symmetric one only the lower triangle needs to have been added."""
+        """Return the matrices; of a symmetric one only the lower triangle needs to have been added."""
         matrices = {key: value.flatten(2).flatten(0, 1) if self._full else value for key, value in self.values.items()}
         if symmetric:
             return {key: mirror_upper(matrix.mT).mT for key, matrix in matrices.items()}

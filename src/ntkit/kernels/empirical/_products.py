@@ -21,7 +21,7 @@ __all__ = ["TangentOperator", "product_gram"]
 
 
 def backward(survey: Survey, names: Sequence[str], x: Inputs, weights: Tensor) -> dict[str, Tensor]:
-    """Give J(x)^T weights for weights (n, c), by parameter."""
+    """Return J(x)^T weights for weights (n, c), by parameter."""
     trained = survey.network.trained
     parameters = [trained[name] for name in names]
     totals = [torch.zeros_like(parameter) for parameter in parameters]
@@ -36,7 +36,7 @@ def backward(survey: Survey, names: Sequence[str], x: Inputs, weights: Tensor) -
 
 
 def forward(survey: Survey, x: Inputs, tangents: dict[str, Tensor]) -> Tensor:
-    """Give J(x) tangents, shape (n, c)."""
+    """Return J(x) tangents, shape (n, c)."""
     trained = survey.network.trained
     parameters = {name: trained[name].detach() for name in tangents}
     results = []
@@ -56,7 +56,7 @@ def forward(survey: Survey, x: Inputs, tangents: dict[str, Tensor]) -> Tensor:
 def _forward_by_backward(
     outputs: Callable[[dict[str, Tensor]], Tensor], parameters: dict[str, Tensor], tangents: dict[str, Tensor]
 ) -> Tensor:
-    """Give J tangents as the derivative in v of <J^T v, tangents>, which is linear in v."""
+    """Return J tangents as the derivative in v of <J^T v, tangents>, which is linear in v."""
     leaves = {name: parameter.clone().requires_grad_() for name, parameter in parameters.items()}
     with torch.enable_grad(), _plain_attention():
         values = outputs(leaves)

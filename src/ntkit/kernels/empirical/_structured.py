@@ -41,7 +41,7 @@ class Side:
         return cls(values, ordered)
 
     def gradients(self, outputs: slice) -> list[Tensor]:
-        """Give the gradients of some outputs at each layer's output, each of shape (n, s, groups, d, P)."""
+        """Return the gradients of some outputs at each layer's output, each of shape (n, s, groups, d, P)."""
         edges = [call.edge for call in self.calls]
         n, found = len(self.values), []
         for o in range(outputs.start, outputs.stop):

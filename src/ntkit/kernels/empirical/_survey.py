@@ -276,7 +276,7 @@ def _locality(calls: list[Call], values: Tensor) -> list[bool]:
 
 
 def _part(layer: Layer, name: str, names: dict[int, str], uses: Counter[int]) -> Scaled | None:
-    """Give a layer's weight or bias if it is trained, used once, and used as it is or times a number."""
+    """Return a layer's weight or bias if it is trained, used once, and used as it is or times a number."""
     source = parameter_source(layer, name)
     if source is None or source.scale is None or uses[id(source.parameter)] != 1 or id(source.parameter) not in names:
         return None

@@ -37,13 +37,13 @@ class RandomFeatures(ABC):
 
     @abstractmethod
     def __call__(self, x: Tensor) -> Tensor:
-        """Give the features of x of shape (n, ...), shape (n, n_components)."""
+        """Return the features of x of shape (n, ...), shape (n, n_components)."""
 
 
 def sketched_features(
     kernel: InfiniteWidthKernel, n_components: int, input_shape: Sequence[int], seed: int = 0, width: int | None = None
 ) -> RandomFeatures:
-    r"""Give random features of an infinitely wide network, layer by layer, without a finite network.
+    r"""Return random features of an infinitely wide network, layer by layer, without a finite network.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def sketched_features(
 
 
 def jacobian_features(empirical: Empirical, n_components: int, seed: int = 0) -> RandomFeatures:
-    r"""Give random features of the tangent kernel of any finite module: its derivatives, projected.
+    r"""Return random features of the tangent kernel of any finite module: its derivatives, projected.
 
     With s standard normal over the parameters and r random signs over the c outputs, feature j is
     :math:`r_j^T J(x)\, s_j / \sqrt{c\, m}`: a derivative along s_j, one pass forward. Its products have the mean

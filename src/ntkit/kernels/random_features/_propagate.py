@@ -81,7 +81,7 @@ class Propagation:
     _drawn: dict[tuple[int, str], Gaussian | CountSketch | TensorSketch] = field(default_factory=dict)
 
     def run(self, x: Tensor, ntk: bool) -> Tensor:
-        """Give the features of a batch, shape (n, d)."""
+        """Return the features of a batch, shape (n, d)."""
         check_sketchable(self.program)
         data = read_data(self.program, x).data
         values: list[Features] = []

@@ -22,7 +22,7 @@ class Gaussian:
         return Gaussian(torch.randn(size, inputs, generator=generator, dtype=torch.float64).to(like))
 
     def __call__(self, v: Tensor) -> Tensor:
-        """Give W v for v of shape (..., inputs)."""
+        """Return W v for v of shape (..., inputs)."""
         return v @ self.weights.T
 
 
@@ -51,7 +51,7 @@ class CountSketch:
         return CountSketch(places, signs, size)
 
     def __call__(self, v: Tensor) -> Tensor:
-        """Give the sketch of v of shape (..., inputs), shape (..., size)."""
+        """Return the sketch of v of shape (..., inputs), shape (..., size)."""
         out = v.new_zeros(*v.shape[:-1], self.size)
         return out.index_add_(-1, self.places, v * self.signs)
 
@@ -75,7 +75,7 @@ class TensorSketch:
         return TensorSketch(*drawn)
 
     def __call__(self, u: Tensor, v: Tensor) -> Tensor:
-        """Give the sketch of u of shape (..., inputs1) and v of shape (..., inputs2), shape (..., size)."""
+        """Return the sketch of u of shape (..., inputs1) and v of shape (..., inputs2), shape (..., size)."""
         size = self.first.size
         product = torch.fft.rfft(self.first(u)) * torch.fft.rfft(self.second(v))
         result: Tensor = torch.fft.irfft(product, n=size)

@@ -187,7 +187,7 @@ def _corrected(
     nodes: int,
     progress: Progress | None,
 ) -> FiniteWidthCorrection:
-    """Give the prediction of one hierarchy and start, zero if None."""
+    """Return the prediction of one hierarchy and start, zero if None."""
     gram = source.second(x)
     if not isinstance(y, Tensor) or y.shape != (len(gram),):
         got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__

@@ -83,11 +83,11 @@ class HierarchyTerms:
             yield HierarchyTerm(raised)
 
     def counts(self) -> dict[int, int]:
-        """Give how many terms have which highest order of derivative."""
+        """Return how many terms have which highest order of derivative."""
         return dict(sorted(Counter(term.highest for term in self).items()))
 
     def evaluate(self, module: nn.Module, points: Tensor, output: int | None = None) -> Tensor:
-        r"""Give the value of each term on a network, shape (len(self),); their sum is :math:`K^{(r)}` at the points.
+        r"""Return the value of each term on a network, shape (len(self),); their sum is :math:`K^{(r)}` at the points.
 
         Each term is contracted from its leaves to its root by nested derivatives along parameter vectors.
 
@@ -176,7 +176,7 @@ def _contract(tangents: Tangents, points: Tensor, term: HierarchyTerm) -> Tensor
 
 
 def _straight(theta: Tensor, directions: list[Tensor]) -> list[Tensor]:
-    """Give the frame of directions that do not move."""
+    """Return the frame of directions that do not move."""
     frame = [theta, *(torch.zeros_like(theta) for _ in range(2 ** len(directions) - 1))]
     for number, direction in enumerate(directions):
         frame[2**number] = direction

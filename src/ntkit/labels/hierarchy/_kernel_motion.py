@@ -64,7 +64,7 @@ class KernelMotion:
         self.partial = torch.cat([1 + points[:, None], partial], 1) @ self.transform
 
     def at(self, times: list[float], progress: Progress | None) -> dict[float, State]:
-        """Give the state at each of the times."""
+        """Return the state at each of the times."""
         smallest, largest = float(self.values[0]), float(self.values[-1])
         settled = (5 - math.log(torch.finfo(self.values.dtype).eps)) / smallest if smallest > 0 else math.inf
         finite = [settled if math.isinf(time) else time for time in times]
@@ -134,7 +134,7 @@ class KernelMotion:
 
 
 def _breaks(times: list[float], first: float) -> list[float]:
-    """Give the ends of the panels: the times, and a sequence that doubles."""
+    """Return the ends of the panels: the times, and a sequence that doubles."""
     last, ends = max(times), set(times)
     while first < last:
         ends.add(first)

@@ -80,7 +80,7 @@ class ModuleHierarchy:
         self._tangents = Tangents(next(self.networks()), x_train, byte_budget)
 
     def networks(self) -> Iterator[Network]:
-        """Give the networks one after the other; each overwrites the one before."""
+        """Yield the networks one after the other; each overwrites the one before."""
         if self._drawn is None:
             yield scalar_network(self._module, self.output, self.x_train)
             return
@@ -88,27 +88,27 @@ class ModuleHierarchy:
             yield scalar_network(drawn.module, self.output, self.x_train)
 
     def second(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give K2(x1_a, x2_b), shape (n1, n2)."""
+        """Return K2(x1_a, x2_b), shape (n1, n2)."""
         return self._mean(lambda network: self._empirical(network).ntk(x1, x2))
 
     def second_diag(self, x: Tensor) -> Tensor:
-        """Give K2(x_a, x_a), shape (n,)."""
+        """Return K2(x_a, x_a), shape (n,)."""
         return self._mean(lambda network: self._empirical(network).ntk.diag(x))
 
     def third(self, x1: Tensor, x2: Tensor | None, u: Tensor) -> Tensor:
-        """Give sum_i u_i K3(x1_a, x2_b, x_i) over the training points, for u of shape (n,), shape (n1, n2)."""
+        """Return sum_i u_i K3(x1_a, x2_b, x_i) over the training points, for u of shape (n,), shape (n1, n2)."""
         return self._contracted(x1, x2, {"u": u[None] if isinstance(u, Tensor) else u})
 
     def third_diag(self, x: Tensor, u: Tensor) -> Tensor:
-        """Give the diagonal of ``third(x, x, u)``, shape (n,)."""
+        """Return the diagonal of ``third(x, x, u)``, shape (n,)."""
         return self._contracted(x, None, {"u": u[None] if isinstance(u, Tensor) else u}, diag=True)
 
     def fourth(self, x1: Tensor, x2: Tensor | None, u: Tensor, v: Tensor) -> Tensor:
-        """Give sum_q sum_ij u_qi v_qj K4(x1_a, x2_b, x_i, x_j), for u and v of shape (Q, n), shape (n1, n2)."""
+        """Return sum_q sum_ij u_qi v_qj K4(x1_a, x2_b, x_i, x_j), for u and v of shape (Q, n), shape (n1, n2)."""
         return self._contracted(x1, x2, {"u": u, "v": v})
 
     def fourth_diag(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        """Give the diagonal of ``fourth(x, x, u, v)``, shape (n,)."""
+        """Return the diagonal of ``fourth(x, x, u, v)``, shape (n,)."""
         return self._contracted(x, None, {"u": u, "v": v}, diag=True)
 
     def _contracted(self, x1: Tensor, x2: Tensor | None, weights: dict[str, Tensor], diag: bool = False) -> Tensor:

@@ -20,7 +20,7 @@ SERIES_TERMS = 24
 
 
 def single_integral(d: Tensor, t: float) -> Tensor:
-    """Give int_0^t e^(-s d) ds = (1 - e^(-t d)) / d for d >= 0, elementwise; 1 / d at t = infinity."""
+    """Return int_0^t e^(-s d) ds = (1 - e^(-t d)) / d for d >= 0, elementwise; 1 / d at t = infinity."""
     if math.isinf(t):
         return 1 / d
     x = t * d
@@ -29,7 +29,7 @@ def single_integral(d: Tensor, t: float) -> Tensor:
 
 
 def double_integral(d1: Tensor, d2: Tensor, t: float) -> Tensor:
-    r"""Give int_0^t e^(-s d1) int_0^s e^(-r d2) dr ds, elementwise, to rounding.
+    r"""Return int_0^t e^(-s d1) int_0^s e^(-r d2) dr ds, elementwise, to rounding.
 
     The integral is a divided difference of the exponential function: with a = t d1, b = t d2 and phi(x) = (1 - e^(-x)) / x it is
     t^2 (phi(a) - e^(-a) phi(b)) / (a + b), and 1 / (d1 (d1 + d2)) at t = infinity. Where a + b is small, the Taylor series
@@ -92,7 +92,7 @@ class Residuals:
         return cls(values, vectors, vectors.T @ y.double())
 
     def first(self, t: float) -> Tensor:
-        """Give u of the K3 term of Proposition A.2, H^-1 (1 - e^(-t H)) y, shape (n,)."""
+        """Return u of the K3 term of Proposition A.2, H^-1 (1 - e^(-t H)) y, shape (n,)."""
         return self.vectors @ (single_integral(self.values, t) * self.y)
 
     def second(self, t: float) -> tuple[Tensor, Tensor]:
@@ -110,7 +110,7 @@ class Residuals:
 
 
 def check_time(t: float) -> float:
-    """Give a training time, from 0 to infinity."""
+    """Return a training time, from 0 to infinity."""
     if isinstance(t, bool) or not isinstance(t, int | float) or not t >= 0:
         raise InputError(f"the time must be a number from 0 on (infinity is training to the end). Got {t!r}.")
     return float(t)

@@ -196,18 +196,18 @@ class TangentHierarchy(Kernel):
         return self
 
     def at(self, t: float) -> TangentHierarchy:
-        """Give the kernel at another training time, of the same data and the same random neurons or networks."""
+        """Return the kernel at another training time, of the same data and the same random neurons or networks."""
         self._check_fitted()
         other = copy.copy(self)
         other._set_time(check_time(t))
         return other
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the kernel matrix at the time ``self.time``, shape (n1, n2)."""
+        """Return the kernel matrix at the time ``self.time``, shape (n1, n2)."""
         return self.label_free(x1, x2) + self.label_part(x1, x2)
 
     def diag(self, x: Tensor) -> Tensor:
-        """Give K_t(x_a, x_a), shape (n1,)."""
+        """Return K_t(x_a, x_a), shape (n1,)."""
         self._check(x, None)
         total = self.source_.second_diag(x)
         if self.time == 0:
@@ -217,12 +217,12 @@ class TangentHierarchy(Kernel):
         return total + self.source_.fourth_diag(x, *self._second)
 
     def label_free(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give E K2, the part that does not know the labels, shape (n1, n2)."""
+        """Return E K2, the part that does not know the labels, shape (n1, n2)."""
         self._check(x1, x2)
         return self.source_.second(x1, x2)
 
     def label_part(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the part of the kernel that depends on the labels, shape (n1, n2)."""
+        """Return the part of the kernel that depends on the labels, shape (n1, n2)."""
         self._check(x1, x2)
         if self.time == 0:
             return x1.new_zeros(len(x1), len(x1 if x2 is None else x2))
@@ -279,7 +279,7 @@ class TangentHierarchy(Kernel):
 
 
 def _check_targets(y: Tensor, x: Tensor) -> Tensor:
-    """Give real targets as a vector, shape (n,)."""
+    """Return real targets as a vector, shape (n,)."""
     if not isinstance(y, Tensor):
         raise InputTypeError(f"y must be a torch.Tensor. Got {type(y).__name__}. Write torch.as_tensor(y).")
     if y.ndim == 2 and y.shape[1] == 1:

@@ -29,7 +29,7 @@ the entries are constants, so only the network itself is differentiated more tha
 
 
 def scalar_network(module: nn.Module, output: int | None, x1: Tensor, x2: Tensor | None = None) -> Network:
-    """Give one output of a module as a network, and refuse what has no kernel."""
+    """Return one output of a module as a network, and refuse what has no kernel."""
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
     if output is not None and (isinstance(output, bool) or not isinstance(output, int)):
@@ -87,14 +87,14 @@ class Tangents:
         self._compared: set[tuple[int, int]] = set()
 
     def of(self, network: Network) -> Tangents:
-        """Give the same for other parameters of the same architecture."""
+        """Return the same for other parameters of the same architecture."""
         other = copy.copy(self)
         other._network = network
         other.theta = _vector(network)
         return other
 
     def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Give f(x; theta), shape (n,)."""
+        """Return f(x; theta), shape (n,)."""
         pieces = theta.split([shape.numel() for shape in self._shapes.values()])
         parameters = {
             name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
@@ -102,7 +102,7 @@ class Tangents:
         return self._network(x, parameters)[:, 0]
 
     def frame(self, vectors: Sequence[Tensor]) -> list[Tensor]:
-        """Give the frame of the fields of some vectors, each of shape (n,): 2^k parameter vectors."""
+        """Return the frame of the fields of some vectors, each of shape (n,): 2^k parameter vectors."""
         frame = [self.theta]
         for mask in range(1, 2 ** len(vectors)):
             rest = mask & (mask - 1)
@@ -111,7 +111,7 @@ class Tangents:
         return frame
 
     def pull(self, u: Tensor, x: Tensor, frame: Frame) -> Tensor:
-        r"""Give :math:`\sum_i u_i V_k \cdots V_1 \nabla f(x_i)`, shape (P,)."""
+        r"""Return :math:`\sum_i u_i V_k \cdots V_1 \nabla f(x_i)`, shape (P,)."""
         total = torch.zeros_like(self.theta)
         for rows in _slices(len(x), self._rows_at_once(0, len(frame))):
             with _differentiable():
@@ -120,7 +120,7 @@ class Tangents:
         return total
 
     def rows(self, x: Tensor, frame: Frame) -> list[Tensor]:
-        r"""Give V_S J(x) for every set S of the frame's vectors, each of shape (n, P): the gradients' derivatives."""
+        r"""Return V_S J(x) for every set S of the frame's vectors, each of shape (n, P): the gradients' derivatives."""
         if self._batched:
             try:
                 with _differentiable():
@@ -157,7 +157,7 @@ class Tangents:
             _add_products(total[rows1, rows1], held, held)
 
     def diag(self, x: Tensor, fields: Sequence[Sequence[Tensor]]) -> Tensor:
-        """Give the diagonal of ``gram(x, None, fields)``, shape (n,)."""
+        """Return the diagonal of ``gram(x, None, fields)``, shape (n,)."""
         total = self.theta.new_zeros(len(x))
         for frames in self._frames(fields):
             for rows in _slices(len(x), self._rows_at_once(4 * len(frames[0]), len(frames[0]))):
@@ -167,7 +167,7 @@ class Tangents:
         return total
 
     def _held(self, x: Tensor, frame: Frame, few: int) -> Tensor:
-        """Give ``rows(x, frame)`` in one tensor, shape (2^k, n, P), computed a few rows at a time."""
+        """Return ``rows(x, frame)`` in one tensor, shape (2^k, n, P), computed a few rows at a time."""
         held = self.theta.new_empty(len(frame), len(x), len(self.theta))
         for rows in _slices(len(x), few):
             for part, found in zip(held, self.rows(x[rows], frame), strict=True):
@@ -175,7 +175,7 @@ class Tangents:
         return held
 
     def _frames(self, fields: Sequence[Sequence[Tensor]]) -> Iterator[list[list[Tensor]]]:
-        """Give the frames of the fields, as many at a time as a quarter of the budget holds."""
+        """Yield the frames of the fields, as many at a time as a quarter of the budget holds."""
         size = 2 ** len(fields[0]) * self.theta.numel() * self.theta.element_size()
         for part in _slices(len(fields), max(1, self.byte_budget // (4 * size))):
             yield [self.frame(vectors) for vectors in fields[part]]
@@ -233,7 +233,7 @@ def _vector(network: Network) -> Tensor:
 
 
 def _derivatives(function: Callable[[Tensor], Tensor], frame: Frame) -> list[Tensor]:
-    """Give the derivatives along every set of the frame's vectors: half of the frame is how the other half moves."""
+    """Return the derivatives along every set of the frame's vectors: half of the frame is how the other half moves."""
     if len(frame) == 1:
         return [function(frame[0])]
     half = len(frame) // 2
@@ -242,7 +242,7 @@ def _derivatives(function: Callable[[Tensor], Tensor], frame: Frame) -> list[Ten
 
 
 def _within(frame: Frame, mask: int) -> list[Tensor]:
-    """Give the entries whose masks lie within one, which are the frame of its vectors alone."""
+    """Return the entries whose masks lie within one, which are the frame of its vectors alone."""
     return [frame[part] for part in range(mask + 1) if part & mask == part]
 
 

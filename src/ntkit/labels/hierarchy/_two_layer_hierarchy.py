@@ -91,33 +91,33 @@ class TwoLayerHierarchy:
         self._ntk = _tangent_kernel(self.function, isinstance(activation, str), x_train.shape[1])
 
     def second(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give E K2(x1_a, x2_b), shape (n1, n2)."""
+        """Return E K2(x1_a, x2_b), shape (n1, n2)."""
         scale = x1.shape[1] ** 0.5  # ntkit's first layer divides x . x' by the number of features
         return self._ntk(scale * x1, None if x2 is None else scale * x2)
 
     def second_diag(self, x: Tensor) -> Tensor:
-        """Give E K2(x_a, x_a), shape (n1,)."""
+        """Return E K2(x_a, x_a), shape (n1,)."""
         return self._ntk.diag(x.shape[1] ** 0.5 * x)
 
     def third(self, x1: Tensor, x2: Tensor | None, u: Tensor) -> Tensor:
-        """Give zeros, shape (n1, n2): K3 is odd in the outer weights."""
+        """Return zeros, shape (n1, n2): K3 is odd in the outer weights."""
         return x1.new_zeros(len(x1), len(x1 if x2 is None else x2))
 
     def third_diag(self, x: Tensor, u: Tensor) -> Tensor:
-        """Give zeros, shape (n1,)."""
+        """Return zeros, shape (n1,)."""
         return x.new_zeros(len(x))
 
     def fourth(self, x1: Tensor, x2: Tensor | None, u: Tensor, v: Tensor) -> Tensor:
-        """Give sum_q sum_ij u_qi v_qj E K4(x1_a, x2_b, x_i, x_j), shape (n1, n2)."""
+        """Return sum_q sum_ij u_qi v_qj E K4(x1_a, x2_b, x_i, x_j), shape (n1, n2)."""
         return self.estimate_fourth(x1, x2, u, v).mean
 
     def fourth_diag(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        """Give the diagonal of ``fourth(x, x, u, v)``, shape (n1,)."""
+        """Return the diagonal of ``fourth(x, x, u, v)``, shape (n1,)."""
         # A block of few columns costs little beside the work on the training points.
         return torch.cat([self.fourth(block, None, u, v).diagonal() for block in x.split(16)])
 
     def estimate_fourth(self, x1: Tensor, x2: Tensor | None, u: Tensor, v: Tensor) -> Estimate:
-        """Give the value of :meth:`fourth` and its standard error over independent batches of neurons."""
+        """Return the value of :meth:`fourth` and its standard error over independent batches of neurons."""
         same = x2 is None or x2 is x1
         one = x1.double()
         two = one if same or x2 is None else x2.double()
@@ -129,7 +129,7 @@ class TwoLayerHierarchy:
         return Estimate(mean.to(x1.dtype), error.to(x1.dtype))
 
     def _expected_smooth(self, c: Contraction, x1: Tensor, x2: Tensor) -> Tensor:
-        """Give width E K4, contracted, of every batch of neurons, shape (BATCHES, n1, n2), float64."""
+        """Return width E K4, contracted, of every batch of neurons, shape (BATCHES, n1, n2), float64."""
         neurons = Neurons(c.x, self._seed)
         return torch.stack([self._plain(c, x1, x2, neurons.draw(self._each)[0].to(x1.device)) for _ in range(BATCHES)])
 
@@ -167,7 +167,7 @@ class TwoLayerHierarchy:
         return -(-self.n_samples // BATCHES)
 
     def _plain(self, c: Contraction, x1: Tensor, x2: Tensor, w: Tensor) -> Tensor:
-        """Give the mean over neurons of what is a function of them, in parts that fit into memory."""
+        """Return the mean over neurons of what is a function of them, in parts that fit into memory."""
         ones = torch.ones(w.shape[1], dtype=w.dtype, device=w.device)  # E a^2 = 1, E a^4 = 3
         rows = max(len(c.x), 2 * len(c.u) * (len(x1) + len(x2)))
         total = torch.zeros(len(x1), len(x2), dtype=w.dtype, device=w.device)
@@ -180,7 +180,7 @@ class TwoLayerHierarchy:
 
 
 def check_activation(activation: str | Function) -> Function:
-    """Give the function that an activation names or is."""
+    """Return the function that an activation names or is."""
     if isinstance(activation, str):
         if activation not in ACTIVATIONS:
             raise InputError(
@@ -206,7 +206,7 @@ class _TwoLayer(nn.Module):
         self.sigma = function if known else Elementwise(function)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give a . sigma(W x)."""
+        """Return a . sigma(W x)."""
         result: Tensor = self.last(self.sigma(self.first(x)))
         return result
 

@@ -22,13 +22,13 @@ ENTRIES = 2**18
 
 
 def normal_cdf(t: Tensor) -> Tensor:
-    """Give the standard normal distribution function."""
+    """Return the standard normal distribution function."""
     result: Tensor = torch.special.ndtr(t)
     return result
 
 
 def reciprocal(values: Tensor) -> Tensor:
-    """Give 1 / values, and 0 at 0: an input that is zero has no hyperplane, and no gradient either."""
+    """Return 1 / values, and 0 at 0: an input that is zero has no hyperplane, and no gradient either."""
     return torch.where(values > 0, 1 / torch.where(values > 0, values, 1), 0)
 
 
@@ -66,7 +66,7 @@ def _on_hyperplane(
 
 
 def input_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tensor) -> Tensor:
-    r"""Give the terms with delta(w . x) alone, for the rows x and the columns x' = other, shape (n1, n2).
+    r"""Return the terms with delta(w . x) alone, for the rows x and the columns x' = other, shape (n1, n2).
 
     .. math:: E \delta(z) [\alpha_u \alpha_v \sigma(z') + x \cdot x' (2 s_u \alpha_v + 6 s_v \alpha_u) \sigma'(z')],
         \qquad E \delta(z) F(w) = \frac{E[F(w) \mid w \cdot x = 0]}{\sqrt{2 \pi} |x|}
@@ -102,23 +102,23 @@ def input_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tens
 
 
 def _weights(alpha: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
-    """Give sum_q alpha_u alpha_v and sum_q (2 s_u alpha_v + 6 s_v alpha_u) of each neuron, shape (g, S)."""
+    """Return sum_q alpha_u alpha_v and sum_q (2 s_u alpha_v + 6 s_v alpha_u) of each neuron, shape (g, S)."""
     (au, av), (su, sv) = alpha.chunk(2, -1), sums.chunk(2, -1)
     return (au * av).sum(-1), (2 * su * av + 6 * sv * au).sum(-1)
 
 
 def _times(values: Tensor, weights: Tensor) -> Tensor:
-    """Give sum_i values[g, s, i] weights[i, q] as one matrix product, much faster than a batch of them."""
+    """Return sum_i values[g, s, i] weights[i, q] as one matrix product, much faster than a batch of them."""
     return (values.flatten(0, 1) @ weights).reshape(*values.shape[:2], -1)
 
 
 def _over_neurons(weights: Tensor, values: Tensor) -> Tensor:
-    """Give sum_s weights[g, s] values[g, s, p], shape (g, N)."""
+    """Return sum_s weights[g, s] values[g, s, p], shape (g, N)."""
     return torch.stack([one @ other for one, other in zip(weights, values, strict=True)])
 
 
 def train_terms(c: Contraction, x1: Tensor, x2: Tensor, w: Tensor, noise: Tensor) -> Tensor:
-    r"""Give the terms with delta(w . x_i), x_i a training point, shape (n1, n2).
+    r"""Return the terms with delta(w . x_i), x_i a training point, shape (n1, n2).
 
     .. math:: E \sum_i \delta(z_i) (x_i \cdot p_{v,i}) [x \cdot x_i \sigma'(z) \sigma(z') + x' \cdot x_i \sigma(z) \sigma'(z')],
         \qquad p_{v,i} = \sum_j \sum_q u_{qi} v_{qj} \sigma'(z_j) x_j

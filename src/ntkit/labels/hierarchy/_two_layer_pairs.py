@@ -134,7 +134,7 @@ class _Plane:
         return (self._product(twice, twice_other) - self._product(once, once_other)) / (4 * count)
 
     def _signs(self, z: Tensor, points: slice, own: Tensor, pivot: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the signs of some points for neurons orthogonal to x, and to x and x_j, each of z's shape."""
+        """Return the signs of some points for neurons orthogonal to x, and to x and x_j, each of z's shape."""
         moved = torch.addcmul(z, pivot[..., None], self.along[points], value=-1)
         once = moved.sign()
         parallel, (j, p, by_x, by_j) = self.parallel[points], self.tied
@@ -146,7 +146,7 @@ class _Plane:
         return once, twice
 
     def _product(self, signs: Tensor, other: Tensor) -> Tensor:
-        """Give sum_js (sum_i weights_ji signs_jsi) other_jsp."""
+        """Return sum_js (sum_i weights_ji signs_jsi) other_jsp."""
         sums = (signs * self.weights[:, None]).sum(-1)
         return sums.flatten() @ other.flatten(0, 1)
 

@@ -43,7 +43,7 @@ class Contraction:
 
 
 def derivatives(function: Function, z: Tensor, order: int) -> tuple[Tensor, ...]:
-    """Give the function and its first ``order`` derivatives at every entry of z, each of z's shape."""
+    """Return the function and its first ``order`` derivatives at every entry of z, each of z's shape."""
     if order == 0:
         return (function(z),)
     lower = jvp(lambda z: derivatives(function, z, order - 1), (z,), (torch.ones_like(z),))
@@ -74,7 +74,7 @@ class _Side:
     r: Tensor
 
     def with_value(self, a2: Tensor) -> Tensor:
-        """Give what sigma(z') of the other input is multiplied by."""
+        """Return what sigma(z') of the other input is multiplied by."""
         total = self.s[1] * (self.svau + a2 * self.r)
         if len(self.s) > 2:
             total = total + a2 * self.s[2] * (self.au * self.av).sum(0)
@@ -89,7 +89,7 @@ class _Side:
 def fourth_of_neurons(
     function: Function, smooth: bool, w: Tensor, a2: Tensor, a4: Tensor, c: Contraction, x1: Tensor, x2: Tensor
 ) -> Tensor:
-    r"""Give the sum over neurons of eq. (15), contracted: m^2 sum_q sum_ij u_qi v_qj K4(x1_a, x2_b, x_i, x_j).
+    r"""Return the sum over neurons of eq. (15), contracted: m^2 sum_q sum_ij u_qi v_qj K4(x1_a, x2_b, x_i, x_j).
 
     With z = w . x, s_u = sum_i u_i sigma(z_i), p_u = sum_i u_i sigma'(z_i) x_i and alpha_u = x . p_u, gradient flow along
     grad f(x_i), weighted by u, moves a neuron by (s_u, a p_u), and the derivative of

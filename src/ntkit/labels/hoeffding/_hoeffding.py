@@ -84,7 +84,7 @@ class Hoeffding:
         return sums[1:] / sums[1:].sum()
 
     def part(self, level: Literal[0, 1, 2], labels: Tensor) -> Tensor:
-        r"""Give the part of one level at one label vector, shape (n,) to S, or at many, (m, n) to (m, \*S).
+        r"""Return the part of one level at one label vector, shape (n,) to S, or at many, (m, n) to (m, \*S).
 
         Parameters
         ----------
@@ -106,11 +106,11 @@ class Hoeffding:
         return values.reshape((*labels.shape[:-1], *self.mean.shape))
 
     def first_order(self, i: int) -> Tensor:
-        r"""Give K_i(y_i) for every class of label i, shape (c, \*S), ascending classes."""
+        r"""Return K_i(y_i) for every class of label i, shape (c, \*S), ascending classes."""
         return torch.einsum("ka,k...->a...", self.law.functions[i, 1:], self.first[i])
 
     def second_order(self, i: int, j: int) -> Tensor:
-        r"""Give K_ij(y_i, y_j) for every pair of classes, shape (c, c, \*S)."""
+        r"""Return K_ij(y_i, y_j) for every pair of classes, shape (c, c, \*S)."""
         functions = self.law.functions[:, 1:]
         return torch.einsum("ka,lb,kl...->ab...", functions[i], functions[j], self.second[i, j])
 
@@ -225,7 +225,7 @@ def hoeffding(
 
 
 def _choose(method: str, law: LabelLaw, n_samples: int, generator: torch.Generator | None) -> tuple[str, int]:
-    """Give the method and its number of evaluations."""
+    """Return the method and its number of evaluations."""
     if method not in ("auto", "enumerate", "quadratic", "monte-carlo"):
         raise InputError(f'method must be "auto", "enumerate", "quadratic" or "monte-carlo". Got {method!r}.')
     vectors = number_of_vectors(law)

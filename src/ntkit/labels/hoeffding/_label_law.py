@@ -44,11 +44,11 @@ class LabelLaw:
         return self.probabilities.shape[1]
 
     def labels(self, numbers: Tensor) -> Tensor:
-        """Give numbers of classes, any shape, as labels: -1.0 and +1.0, or the numbers themselves."""
+        """Return numbers of classes, any shape, as labels: -1.0 and +1.0, or the numbers themselves."""
         return (2 * numbers - 1).to(self.probabilities.dtype) if self.binary else numbers
 
     def numbers(self, labels: Tensor) -> Tensor:
-        """Give labels, shape (..., n), as numbers of classes."""
+        """Return labels, shape (..., n), as numbers of classes."""
         if not isinstance(labels, Tensor) or labels.shape[-1:] != (self.size,):
             raise InputError(f"labels must be a tensor of shape (..., {self.size}).")
         numbers = (labels + 1) / 2 if self.binary else labels.double()
@@ -57,11 +57,11 @@ class LabelLaw:
         return numbers.to(device=self.probabilities.device, dtype=torch.int64)
 
     def every(self) -> Tensor:
-        """Give all c^n vectors of class numbers, shape (c^n, n), the last label the fastest to change."""
+        """Return all c^n vectors of class numbers, shape (c^n, n), the last label the fastest to change."""
         return torch.tensor(list(product(range(self.classes), repeat=self.size)), device=self.probabilities.device)
 
     def weights(self, numbers: Tensor) -> Tensor:
-        """Give the probability of each vector of class numbers, shape (m, n) to (m,)."""
+        """Return the probability of each vector of class numbers, shape (m, n) to (m,)."""
         return self.probabilities.log().expand(len(numbers), -1, -1).gather(2, numbers[:, :, None]).sum((1, 2)).exp()
 
     def draw(self, n_samples: int, generator: torch.Generator) -> Tensor:
@@ -71,7 +71,7 @@ class LabelLaw:
         return (uniform > steps).sum(2).to(self.probabilities.device)
 
     def design(self, numbers: Tensor) -> Tensor:
-        r"""Give :math:`\varphi_{i\alpha}(y_i)`, alpha > 0, shape (m, n) to (m, n, c - 1)."""
+        r"""Return :math:`\varphi_{i\alpha}(y_i)`, alpha > 0, shape (m, n) to (m, n, c - 1)."""
         return self.functions[:, 1:, :].permute(0, 2, 1)[torch.arange(self.size), numbers]
 
     def analysis(self) -> Tensor:
@@ -122,6 +122,6 @@ def _orthonormal(table: Tensor) -> Tensor:
 
 
 def number_of_vectors(law: LabelLaw) -> float:
-    """Give c^n, as a float that may be infinite."""
+    """Return c^n, as a float that may be infinite."""
     power = law.size * math.log2(law.classes)
     return float(law.classes) ** law.size if power < 1000 else math.inf

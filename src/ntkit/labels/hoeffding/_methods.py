@@ -199,7 +199,7 @@ def by_sampling(evaluate: Evaluator, law: LabelLaw, n_samples: int, generator: t
 
 
 def _weights(law: LabelLaw, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Give W_0, W_1 and W_2 of all pairs of draws, zero on the diagonal."""
+    """Return W_0, W_1 and W_2 of all pairs of draws, zero on the diagonal."""
     inverse = 1 / law.probabilities
     one_hot = torch.nn.functional.one_hot(numbers, law.classes).to(inverse)
     hits = one_hot.flatten(1)
@@ -213,7 +213,7 @@ def _weights(law: LabelLaw, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _moments(design: Tensor, values: Tensor) -> Tensor:
-    """Give the sums over draws of phi_i phi_j K for i != j, shape (n, n, c - 1, c - 1, s)."""
+    """Return the sums over draws of phi_i phi_j K for i != j, shape (n, n, c - 1, c - 1, s)."""
     n, functions = design.shape[1:]
     flat = design.flatten(1)
     sums = torch.stack([flat.T @ (flat * column[:, None]) for column in values.T], -1)
@@ -223,7 +223,7 @@ def _moments(design: Tensor, values: Tensor) -> Tensor:
 
 
 def second_part(design: Tensor, second: Tensor) -> Tensor:
-    """Give the sum over pairs i < j of second-order parts, shape (m, s), from phi of (m, n, c - 1) labels."""
+    """Return the sum over pairs i < j of second-order parts, shape (m, s), from phi of (m, n, c - 1) labels."""
     return 0.5 * torch.einsum("mia,mjb,ijabs->ms", design, design, second)
 
 

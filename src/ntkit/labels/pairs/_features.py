@@ -70,7 +70,7 @@ class PairFeatures:
         return ("kernel", *GEOMETRY, *further)
 
     def of(self, pairs: Pairs) -> Callable[[Tile], list[Tensor]]:
-        """Give the function from a tile of the pairs to its features, each of the shape of the tile."""
+        """Return the function from a tile of the pairs to its features, each of the shape of the tile."""
         whole, components = pairs.products, self._components(pairs)
 
         def features(tile: Tile) -> list[Tensor]:
@@ -131,7 +131,7 @@ def fit_features(x: Tensor, components: bool) -> PairFeatures:
 
 
 def geometry(products: PairProducts, mean_square: float) -> list[Tensor]:
-    """Give the nine features of :data:`GEOMETRY`, each of the shape of the products."""
+    """Return the nine features of :data:`GEOMETRY`, each of the shape of the products."""
     d, s, rows, columns = products.dimension, products.shift, products.rows, products.columns
     sums = rows.shifted_sum[:, None] + columns.shifted_sum
     inner = products.inner + (s * sums + d * s * s)
@@ -150,7 +150,7 @@ def geometry(products: PairProducts, mean_square: float) -> list[Tensor]:
 
 
 def _principal_axes(centered: Tensor) -> Tensor:
-    """Give the directions of largest variance, shape (d, 5) at most; the largest entry of each is positive."""
+    """Return the directions of largest variance, shape (d, 5) at most; the largest entry of each is positive."""
     count = min(_COMPONENTS, *centered.shape)
     if min(centered.shape) <= _SMALL:
         axes = torch.linalg.svd(centered, full_matrices=False).Vh[:count]

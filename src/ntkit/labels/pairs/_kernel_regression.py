@@ -101,7 +101,7 @@ class KernelRegression:
         return self.high - self.low if self.high > self.low else 1.0
 
     def __call__(self, pairs: Pairs) -> Tensor:
-        """Give Z, shape (n1, n2), of the dtype of the base kernel; differentiable in it."""
+        """Return Z, shape (n1, n2), of the dtype of the base kernel; differentiable in it."""
         size = max(1, _BLOCK_ENTRIES // pairs.k.shape[1])
         return torch.cat([self._values(rows) for rows in pairs.k.split(size)])
 

@@ -224,31 +224,31 @@ class LabelAware(Kernel):
         return self._fitted.search
 
     def with_strength(self, strength: float) -> LabelAware:
-        """Give this fitted kernel with another strength; nothing is fitted again."""
+        """Return this fitted kernel with another strength; nothing is fitted again."""
         (value,) = _check_strengths(strength)
         other = copy.copy(self)
         other._strengths, other._fit = (value,), replace(self._fitted, strength=value, search=None)
         return other
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give K(x1_i, x2_j) + lambda Z(x1_i, x2_j), shape (n1, n2)."""
+        """Return K(x1_i, x2_j) + lambda Z(x1_i, x2_j), shape (n1, n2)."""
         self._check_inputs(x1, x2)
         return self.from_base(self._base(x1, x2), x1, x2)
 
     def from_base(self, k: Tensor, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the label-aware kernel, shape (n1, n2), from the base kernel k of the same shape.
+        """Return the label-aware kernel, shape (n1, n2), from the base kernel k of the same shape.
 
         Without x2, k is the Gram matrix of x1.
         """
         return k + self._label_part(k, x1, x2)
 
     def label_part(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the label-aware part alone, lambda Z(x1_i, x2_j), shape (n1, n2)."""
+        """Return the label-aware part alone, lambda Z(x1_i, x2_j), shape (n1, n2)."""
         self._check_inputs(x1, x2)
         return self._label_part(self._base(x1, x2), x1, x2)
 
     def diag(self, x: Tensor) -> Tensor:
-        """Give K(x_i, x_i) + lambda Z(x_i, x_i), shape (n,)."""
+        """Return K(x_i, x_i) + lambda Z(x_i, x_i), shape (n,)."""
         self._check_inputs(x, None)
         k = self._base.diag(x)
         parts = []
@@ -259,7 +259,7 @@ class LabelAware(Kernel):
         return k + self.weight * torch.cat(parts)
 
     def definiteness(self, gram: Tensor | None = None) -> Definiteness:
-        """Give the smallest eigenvalue of the training Gram matrix, and what must be added to its diagonal.
+        """Return the smallest eigenvalue of the training Gram matrix, and what must be added to its diagonal.
 
         Parameters
         ----------

@@ -129,7 +129,7 @@ class PairRegression:
         self.r_squared = float((along[used] ** 2).sum()) / whole if whole > 0 else 0.0
 
     def __call__(self, pairs: Pairs) -> Tensor:
-        """Give Z, shape (n1, n2), of the dtype of the base kernel."""
+        """Return Z, shape (n1, n2), of the dtype of the base kernel."""
         _check_gradients(pairs)
         means, slopes = self.means.tolist(), self.coefficients.tolist()
         with torch.no_grad():
@@ -190,7 +190,7 @@ def _orthogonalise(columns: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _design(features: list[Tensor], targets: Tensor) -> Tensor:
-    """Give the columns (1, features, target) of a tile as rows, shape (p + 2, pairs), float64 on the CPU.
+    """Return the columns (1, features, target) of a tile as rows, shape (p + 2, pairs), float64 on the CPU.
 
     Pairs right of the square on the diagonal stand for their mirror images too.
     """

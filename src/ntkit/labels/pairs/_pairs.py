@@ -37,7 +37,7 @@ class Pairs:
         return pair_products(self.x1.flatten(1), None if self.x2 is None else self.x2.flatten(1))
 
     def take(self, rows: Tensor, columns: Tensor | None = None) -> Pairs:
-        """Give the pairs of some rows and columns; without columns those of the rows with themselves.
+        """Return the pairs of some rows and columns; without columns those of the rows with themselves.
 
         Parameters
         ----------

@@ -36,7 +36,7 @@ class RowMoments:
     shifted_sum: Tensor
 
     def take(self, rows: Tensor | slice) -> RowMoments:
-        """Give the moments of some rows."""
+        """Return the moments of some rows."""
         return RowMoments(self.norm[rows], self.spread[rows], self.shifted_square[rows], self.shifted_sum[rows])
 
 
@@ -67,13 +67,13 @@ class PairProducts:
     columns: RowMoments
 
     def take(self, rows: Tensor, columns: Tensor | None) -> PairProducts:
-        """Give a copy for some rows and columns; without columns, for the rows with themselves."""
+        """Return a copy for some rows and columns; without columns, for the rows with themselves."""
         both = rows if columns is None else columns
         inner, l1 = self.inner[rows][:, both], self.l1[rows][:, both]
         return PairProducts(inner, l1, self.shift, self.dimension, self.rows.take(rows), self.columns.take(both))
 
     def tile(self, rows: slice, columns: slice) -> PairProducts:
-        """Give a view of a tile."""
+        """Return a view of a tile."""
         inner, l1 = self.inner[rows, columns], self.l1[rows, columns]
         return PairProducts(inner, l1, self.shift, self.dimension, self.rows.take(rows), self.columns.take(columns))
 
@@ -105,13 +105,13 @@ def pair_products(x1: Tensor, x2: Tensor | None = None) -> PairProducts:
 
 
 def common_mean(x1: Tensor, x2: Tensor | None) -> float:
-    """Give the mean coordinate of the rows of one batch, or the mean of those of two."""
+    """Return the mean coordinate of the rows of one batch, or the mean of those of two."""
     means = [float(x.mean(dtype=torch.float64)) for x in (x1, x2) if x is not None]
     return sum(means) / len(means)
 
 
 def row_moments(x: Tensor, shift: float) -> tuple[Tensor, RowMoments]:
-    """Give x - s 1 and the moments, in blocks: a float64 copy of all rows is never held."""
+    """Return x - s 1 and the moments, in blocks: a float64 copy of all rows is never held."""
     shifted = x - shift
     blocks = zip(x.split(_BLOCK_ROWS), shifted.split(_BLOCK_ROWS), strict=True)
     parts = [_moments_of_block(own, moved) for own, moved in blocks]

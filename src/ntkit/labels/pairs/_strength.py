@@ -55,7 +55,7 @@ def mean_ratio(k: Tensor, z: Tensor) -> float:
 
 
 def splits(codes: Tensor, validation: float | int, generator: torch.Generator | None) -> list[tuple[Tensor, Tensor]]:
-    """Give training and validation rows, each class shared out alike: as many splits as folds, one for a fraction.
+    """Return training and validation rows, each class shared out alike: as many splits as folds, one for a fraction.
 
     Parameters
     ----------

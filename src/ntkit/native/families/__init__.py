@@ -61,5 +61,5 @@ ACTIVATIONS: dict[str, Family[Elementwise]] = {
 
 
 def family_of(op: Op) -> Family[Any] | None:
-    """Give the family of an operation; None where the native engine has none."""
+    """Return the family of an operation; None where the native engine has none."""
     return ACTIVATIONS.get(op.phi.name) if isinstance(op, Elementwise) else FAMILIES.get(type(op))

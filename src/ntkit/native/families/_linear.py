@@ -94,6 +94,6 @@ def layer_operation(
 
 
 def window_weight(op: Dense | Conv) -> float:
-    """Give w^2 / k, the factor of the sum over a window of k positions."""
+    """Return w^2 / k, the factor of the sum over a window of k positions."""
     gains: Gains = op.gains
     return float(gains.w_std**2) / (prod(op.kernel) if isinstance(op, Conv) else 1)

@@ -94,12 +94,12 @@ class SeriesFamily(Family[Elementwise]):
 
 
 def _table(network: Network, phi: Activation) -> _core.SeriesTable:
-    """Give the table of a version; of the next one where its terms are too few for any deviation."""
+    """Return the table of a version; of the next one where its terms are too few for any deviation."""
     return next(table for terms in TERMS[network.tier :] if (table := series_table(phi, terms)) is not None)
 
 
 def _reach(table: _core.SeriesTable) -> float:
-    """Give the largest deviation of a table."""
+    """Return the largest deviation of a table."""
     return table.piece * len(table.coefficients) / (table.order * (1 + table.terms))
 
 
@@ -204,7 +204,7 @@ def _expansion(phi: Activation) -> _Expansion | None:
 
 
 def _coefficients(phi: Activation, s: Tensor, shift: float) -> tuple[Tensor, _Squares]:
-    """Give the Hermite coefficients at deviations s, shape (len(s), orders), and the moments."""
+    """Return the Hermite coefficients at deviations s, shape (len(s), orders), and the moments."""
     x = torch.arange(-_RADIUS, _RADIUS, _SPACING, dtype=torch.float64) + shift * _SPACING
     root = torch.exp(-x * x / 4) * math.sqrt(_SPACING / math.sqrt(2 * math.pi))
     f, g = evaluate(phi, s[:, None] * x)

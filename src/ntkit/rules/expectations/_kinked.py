@@ -50,7 +50,7 @@ def integrable(phi: Activation, q: Tensor) -> Tensor:
 
 
 def _reached(phi: Activation, largest: float) -> Partition:
-    """Give the partition of what Gaussians of variances up to the largest reach."""
+    """Return the partition of what Gaussians of variances up to the largest reach."""
     return partition(phi, math.ceil(math.log2(RADIUS * math.sqrt(largest))))
 
 
@@ -148,7 +148,7 @@ def _error(phi: Activation, cell1: int, cell2: int) -> float:
 @lru_cache(maxsize=256)
 @constant
 def _mean_error(phi: Activation, cell: int) -> float:
-    """Give the same of E phi(u) on one cell."""
+    """Return the same of E phi(u) on one cell."""
     s = _deviations(cell, torch.tensor([0.1, 0.3, 0.6, 0.9], dtype=torch.float64, device="cpu"))
     found, exact = (panel_moments(phi, s, rule)[0, 0] for rule in (COARSE, FINE))
     scale = panel_fields(phi, s, s, torch.ones_like(s), graded=False)[0, 0].sqrt()
@@ -156,10 +156,10 @@ def _mean_error(phi: Activation, cell: int) -> float:
 
 
 def _bounds(cell1: int, cell2: int) -> tuple[float, float]:
-    """Give the smallest and the largest variance of two cells, the first not above the second."""
+    """Return the smallest and the largest variance of two cells, the first not above the second."""
     return 2.0 ** (_OCTAVES * cell1), 2.0 ** (_OCTAVES * (cell2 + 1))
 
 
 def _deviations(cell: int, position: Tensor) -> Tensor:
-    """Give the standard deviations at positions from 0 to 1 of a cell, in the logarithm."""
+    """Return the standard deviations at positions from 0 to 1 of a cell, in the logarithm."""
     return torch.exp2((cell + position) * (_OCTAVES / 2))

@@ -52,7 +52,7 @@ def _orthant(h1: Tensor, h2: Tensor, rho: Tensor) -> Tensor:
 
 
 def _slopes(h1: Tensor, h2: Tensor, rho: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Give the derivatives of P(x > h1, y > h2) in h1, h2 and rho."""
+    """Return the derivatives of P(x > h1, y > h2) in h1, h2 and rho."""
     inside = rho.abs() < 1
     c = torch.sqrt(torch.where(inside, (1 - rho) * (1 + rho), 1e-20))
     density = torch.exp(-(h1 * h1 + (h2 - rho * h1) ** 2 / (c * c)) / 2) / (2 * math.pi * c)

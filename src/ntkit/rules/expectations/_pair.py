@@ -26,7 +26,7 @@ def safe_sqrt(x: Tensor) -> Tensor:
 
 
 def half_apart(h: Tensor, s1: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
-    """Give s1 s2 - k = h - (s1 - s2)^2 / 2, and where it is known; elsewhere it is zero, with its derivative.
+    """Return s1 s2 - k = h - (s1 - s2)^2 / 2, and where it is known; elsewhere it is zero, with its derivative.
 
     Of inputs that differ by a factor alone it is zero but for the rounding of s1 and s2.
     """
@@ -102,6 +102,6 @@ class Pair:
         return differentiated(self.rho)
 
     def price(self, value: Tensor, slope: Tensor) -> Tensor:
-        """Give ``value``, computed at fixed rho, the derivative E[phi' phi'] = ``slope`` in k (Price 1958)."""
+        """Return ``value``, computed at fixed rho, the derivative E[phi' phi'] = ``slope`` in k (Price 1958)."""
         along = self.product.detach() * (self.rho - self.rho.detach())
         return value + slope.detach() * torch.where(self._nonzero, along, self.k - self.k.detach())

@@ -158,7 +158,7 @@ def sector_expectations(
 
 
 def _sectors(psi: Tensor) -> dict[float, list[tuple[int, bool]]]:
-    """Give the openings, and for each the angles that have such sectors, and whether x and y agree in sign there.
+    """Return the openings, and for each the angles that have such sectors, and whether x and y agree in sign there.
 
     An opening often belongs to two angles: to psi with different signs, and to pi - psi with equal ones.
     """

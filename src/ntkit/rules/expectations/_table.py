@@ -111,7 +111,7 @@ def _inaccurate(phi: Activation, cell1: int, cell2: int) -> tuple[Table, float]:
 
 
 def _table(phi: Activation, cell1: int, cell2: int) -> Table:
-    """Give the table of a pair of cells; :class:`QuadratureWarning` each time if it is inaccurate."""
+    """Return the table of a pair of cells; :class:`QuadratureWarning` each time if it is inaccurate."""
     low, high = min(cell1, cell2), max(cell1, cell2)
     table = _accurate(phi, low, high)
     if table is None:
@@ -121,7 +121,7 @@ def _table(phi: Activation, cell1: int, cell2: int) -> Table:
 
 
 def tabulated(phi: Activation, q1: Tensor, q2: Tensor) -> Tensor:
-    """Tell which pairs of variances, broadcast, have an accurate table: a tensor of booleans."""
+    """Return which pairs of variances, broadcast, have an accurate table: a tensor of booleans."""
     cell1, cell2 = _cell(q1), _cell(q2)
     good = torch.ones(torch.broadcast_shapes(q1.shape, q2.shape), dtype=torch.bool, device=q1.device)
     for c1 in torch.unique(cell1).tolist():
@@ -133,7 +133,7 @@ def tabulated(phi: Activation, q1: Tensor, q2: Tensor) -> Tensor:
 
 
 def mean_tabulated(phi: Activation, q: Tensor) -> Tensor:
-    """Tell which variances have an accurate table of the mean."""
+    """Return which variances have an accurate table of the mean."""
     cell = _cell(q)
     bad = [c for c in torch.unique(cell).tolist() if _mean_table(phi, c)[1] > TOLERANCE]
     return ~torch.isin(cell, torch.tensor(bad, dtype=cell.dtype, device=cell.device))

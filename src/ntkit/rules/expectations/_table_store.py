@@ -47,7 +47,7 @@ def table_directory() -> Path | None:
 
 @lru_cache(maxsize=1)
 def _builder() -> str:
-    """Give a fingerprint of the code that builds tables, so that a change of it makes new ones."""
+    """Return a fingerprint of the code that builds tables, so that a change of it makes new ones."""
     found = hashlib.sha256(torch.__version__.encode())
     for name in _SOURCES:
         found.update((Path(__file__).parent / name).read_bytes())
@@ -55,7 +55,7 @@ def _builder() -> str:
 
 
 def _function_name(phi: Activation) -> str | None:
-    """Give a name that stands for the function in every process; None for a function that has none."""
+    """Return a name that stands for the function in every process; None for a function that has none."""
     function: Any = phi.function
     options: dict[str, Any] = {}
     if isinstance(function, partial):
@@ -75,7 +75,7 @@ def _function_name(phi: Activation) -> str | None:
 
 
 def _file(phi: Activation, cell1: int, cell2: int) -> tuple[Path, str] | None:
-    """Give the path of a table and what it must say of itself."""
+    """Return the path of a table and what it must say of itself."""
     name, directory = _function_name(phi), table_directory()
     if name is None or directory is None:
         return None
@@ -84,7 +84,7 @@ def _file(phi: Activation, cell1: int, cell2: int) -> tuple[Path, str] | None:
 
 
 def load_table(phi: Activation, cell1: int, cell2: int) -> Table | None:
-    """Give the stored table of a pair of cells; None if there is none that can be read."""
+    """Return the stored table of a pair of cells; None if there is none that can be read."""
     try:
         place = _file(phi, cell1, cell2)
         if place is None or not place[0].is_file():
