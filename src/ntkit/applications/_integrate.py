@@ -70,7 +70,7 @@ def integrate(
     accuracy: Accuracy | None = None,
     progress: Progress | None = None,
 ) -> Integration:
-    r"""Give the weights of a network at time t, with its tangent kernel held constant between the times of ``refresh``.
+    r"""Return the weights of a network at time t, with its tangent kernel held constant between the times of ``refresh``.
 
     With Z the derivatives of the n training outputs in the weights, :math:`H = Z^T Z` and the outputs u,
 
@@ -217,7 +217,7 @@ def outputs_of(module: nn.Module, x: Tensor) -> Tensor:
 
 
 def transposed_product(module: nn.Module, x: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """Give Z weights by trained parameter, for weights shaped like the outputs: vector-Jacobian products of blocks of rows."""
+    """Return Z weights by trained parameter, for weights shaped like the outputs: vector-Jacobian products of blocks of rows."""
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     total = {name: torch.zeros_like(parameter) for name, parameter in trained.items()}
     for rows in _blocks(x):

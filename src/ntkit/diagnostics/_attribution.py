@@ -52,7 +52,7 @@ class Attribution:
     method: str
 
     def top(self, count: int = 5) -> tuple[Tensor, Tensor]:
-        """Give the scores that are largest in size for each test point, and their training points, each (m, count, ...)."""
+        """Return the scores that are largest in size for each test point, and their training points, each (m, count, ...)."""
         if not 0 < count <= self.scores.shape[1]:
             raise InputError(f"count must be between 1 and the {self.scores.shape[1]} training points. Got {count}.")
         points = self.scores.abs().topk(count, dim=1).indices

@@ -42,7 +42,7 @@ class LearningTimes:
     vectors: Tensor
 
     def left(self, t: Numbers) -> Tensor:
-        r"""Give the part of :math:`|y|^2` still to be learnt at times t, :math:`\sum_k e^{-2 \lambda_k t} (v_k^T y)^2 / |y|^2`.
+        r"""Return the part of :math:`|y|^2` still to be learnt at times t, :math:`\sum_k e^{-2 \lambda_k t} (v_k^T y)^2 / |y|^2`.
 
         Returns
         -------

@@ -50,7 +50,7 @@ class Relabelling:
             return self.kernel(x, self.x) @ self.coefficients
 
     def labels(self, x: Tensor) -> Tensor:
-        """Give the new labels of any points, +1 where the two coordinates differ in sign and -1 otherwise, shape (m,)."""
+        """Return the new labels of any points, +1 where the two coordinates differ in sign and -1 otherwise, shape (m,)."""
         first, second = self.coordinates(x).unbind(1)
         return torch.where(first * second < 0, 1.0, -1.0).to(first.dtype)
 

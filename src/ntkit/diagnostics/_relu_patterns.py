@@ -38,7 +38,7 @@ def relu_patterns(module: nn.Module, x: Tensor) -> Tensor | None:
 
 
 def pattern_distance(first: Tensor | None, second: Tensor | None) -> float:
-    """Give the share of units and inputs at which two patterns differ, Hamming's distance; NaN where there are none."""
+    """Return the share of units and inputs at which two patterns differ, Hamming's distance; NaN where there are none."""
     if first is None or second is None:
         return float("nan")
     return float((first != second).double().mean())

@@ -64,7 +64,7 @@ class Descent:
 
 
 def flow_filter(mu: Tensor, t: float) -> Tensor:
-    """Give (1 - e^{-mu t}) / mu for the eigenvalues mu >= 0, shape (n,): t where mu is zero; at t infinite 0 there."""
+    """Return (1 - e^{-mu t}) / mu for the eigenvalues mu >= 0, shape (n,): t where mu is zero; at t infinite 0 there."""
     safe = torch.where(mu > 0, mu, 1)
     if math.isinf(t):
         return torch.where(mu > 0, 1 / safe, 0)

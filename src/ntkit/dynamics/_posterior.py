@@ -79,7 +79,7 @@ class Posterior:
     times: Tensor | None = None
 
     def band(self, deviations: float = 2.0, noisy: bool = False) -> tuple[Tensor, Tensor]:
-        """Give the edges of the ensemble's band: the mean minus and plus so many standard deviations, shaped like the mean.
+        """Return the edges of the ensemble's band: the mean minus and plus so many standard deviations, shaped like the mean.
 
         Parameters
         ----------
@@ -249,7 +249,7 @@ def posterior(
 
 
 def _moved(prior: Tensor, between: Tensor, w: Tensor, added: float, full: bool) -> Tensor:
-    """Give what training with W, shape (n, p), changes of the covariance at p points, shape (p, p), or of its diagonal."""
+    """Return what training with W, shape (n, p), changes of the covariance at p points, shape (p, p), or of its diagonal."""
     spread = prior @ w + added * w - 2 * between.mT
     if not full:
         return (w * spread).sum(0)

@@ -90,7 +90,7 @@ class SquaredError:
         return self._projected
 
     def limit(self) -> Tensor:
-        """Give a at infinite time, shape (n, k): by Cholesky, and where that fails from the eigenvalues above rounding."""
+        """Return a at infinite time, shape (n, k): by Cholesky, and where that fails from the eigenvalues above rounding."""
         if self._limit is None and self.gram is not None:
             with contextlib.suppress(SingularKernelError):
                 self._limit = best_factor(self.gram, self.residual, self.ridge, stacklevel=7)[1]
@@ -134,7 +134,7 @@ class SquaredError:
         return float(((left[:, None] * self.projected.double()) ** 2).sum()) / 2
 
     def time_to_loss(self, value: float, t_max: float, descent: Descent | None) -> float:
-        """Give the first time (or step) with the loss at ``value`` or below, infinity if there is none by ``t_max``."""
+        """Return the first time (or step) with the loss at ``value`` or below, infinity if there is none by ``t_max``."""
         if self._loss(0, descent) <= value:
             return 0.0
         if descent is not None:

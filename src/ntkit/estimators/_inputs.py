@@ -25,7 +25,7 @@ _NO_TARGETS: Any = object()
 
 
 def read_features(estimator: Any, X: Any, *, fitting: bool, copy: bool = False, y: Any = _NO_TARGETS) -> Any:
-    """Give X as rows of features, shape (n, features), in the estimator's dtype; with ``y`` both, as scikit-learn reads them.
+    """Return X as rows of features, shape (n, features), in the estimator's dtype; with ``y`` both, as scikit-learn reads them.
 
     Images, shape (n, channels, height, width), are flattened, and their shape is remembered in ``input_shape_``. Sparse
     matrices become dense: a kernel of a network has no use for their zeros.
@@ -91,7 +91,7 @@ def read_labels(y: Any) -> NDArray[Any]:
 
 
 def as_tensor(array: NDArray[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Give an array as a tensor; a copy only where torch needs one: it takes no negative strides and no read-only memory."""
+    """Return an array as a tensor; a copy only where torch needs one: it takes no negative strides and no read-only memory."""
     return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device=device, dtype=dtype)
 
 

@@ -225,7 +225,7 @@ class LabelAwareClassifier(NTKClassifier):
         ridge: float,
         generator: torch.Generator,
     ) -> Tensor:
-        """Give the scores of each point by kernel and regression without its fold, shaped like y; NaN where there is none."""
+        """Return the scores of each point by kernel and regression without its fold, shaped like y; NaN where there is none."""
         folds = _folds(codes, generator)
         scores = torch.full_like(y, math.nan)
         for fold in range(int(folds.max()) + 1):

@@ -39,7 +39,7 @@ _TIMES = tuple(float(10**power) for power in np.arange(0, 10.25, 0.5))
 
 
 def check_tuning(tune: str | None, ridge: Candidates, stopping_time: Candidates) -> tuple[float, float]:
-    """Give the ridge and the stopping time that hold where neither is to be chosen, or say what does not go together."""
+    """Return the ridge and the stopping time that hold where neither is to be chosen, or say what does not go together."""
     if tune is not None and (not isinstance(tune, str) or tune not in ("auto", "loo", "evidence")):
         raise InputError(f"tune must be 'auto', 'loo', 'evidence' or None. Got {tune!r}.")
     if tune in ("evidence", "auto") and stopping_time is not None:

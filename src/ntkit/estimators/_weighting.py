@@ -40,7 +40,7 @@ class Weighting:
     noise: Tensor | None = None
 
     def ridge_unit(self, diagonal: Tensor) -> float:
-        """Give the factor from ridges relative to trace(K)/n to those of the system, for the diagonal of K, shape (n,)."""
+        """Return the factor from ridges relative to trace(K)/n to those of the system, for the diagonal of K, shape (n,)."""
         if self.roots is None and self.noise is None:
             return 1.0
         weights = torch.ones_like(diagonal) if self.roots is None else self.roots.square()

@@ -177,7 +177,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Split]:
-    """Give one cell per task, draw and method; tasks of the same classes draw from as many images as the largest needs."""
+    """Return one cell per task, draw and method; tasks of the same classes draw from as many images as the largest needs."""
     tasks = tasks_of(run.settings, run.data is not None)
     found = []
     for task in tasks:
@@ -202,7 +202,7 @@ def prepare(run: Run[Settings]) -> _Shared:
 
 
 def network(channels: int, side: int) -> nn.Module:
-    """Give the paper's network (section D.2) without biases; a width of one serves, since the limit does not depend on it."""
+    """Return the paper's network (section D.2) without biases; a width of one serves, since the limit does not depend on it."""
 
     def make() -> nn.Module:
         layers: list[nn.Module] = []

@@ -157,7 +157,7 @@ def _points(settings: Settings) -> Tensor:
 
 
 def _inputs(name: str, points: Tensor) -> Tensor:
-    """Give the points as the network takes them; on the torus the longer side goes half around, so that ends do not meet."""
+    """Return the points as the network takes them; on the torus the longer side goes half around, so that ends do not meet."""
     return points / (2 * points.max()) if name == "torus" else points
 
 

@@ -79,7 +79,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Study]:
-    """Give one cell per data set and method, the largest data sets first, so that no worker is left alone at the end."""
+    """Return one cell per data set and method, the largest data sets first, so that no worker is left alone at the end."""
     tables = sorted(_tables(run), key=len, reverse=True)
     methods = METHODS if run.settings.methods is None else dict.fromkeys(run.settings.methods)
     return [Study(table.name, method) for table in tables for method in methods]

@@ -73,7 +73,7 @@ def check_kind(kind: str) -> None:
 
 
 def _directed(values: Tensor, kind: Kind) -> Tensor:
-    """Give the matrix divided by its norm; NaN for a zero one. Scaled first: squares of tiny entries would be lost."""
+    """Return the matrix divided by its norm; NaN for a zero one. Scaled first: squares of tiny entries would be lost."""
     largest = values.abs().max() if values.numel() else values.new_zeros(())
     values = values / largest
     if kind == "pearson":

@@ -58,7 +58,7 @@ def nfm(module: nn.Module, layers: Sequence[str] | None = None) -> dict[str, Ten
 def ptk_covariance(
     module: nn.Module, x: Tensor, layers: Sequence[str] | None = None, batch_size: int | None = None
 ) -> dict[str, Tensor]:
-    r"""Give :math:`K = \frac1n \sum_a J_a^T J_a`, with :math:`J = \partial f / \partial h` at a layer's pre-activation h.
+    r"""Return :math:`K = \frac1n \sum_a J_a^T J_a`, with :math:`J = \partial f / \partial h` at a layer's pre-activation h.
 
     Summed over the outputs, over the positions of a convolution, and over the calls of a layer that is used repeatedly. J
     follows the path through the layer alone (Beaglehole et al. 2024, Proposition 2, whose K lacks the 1/n).

@@ -68,7 +68,7 @@ class Pass:
         return {path: [next(found) for _ in calls] for path, calls in self.calls.items()}
 
     def jacobians(self, keep: bool = False) -> Iterator[dict[str, Tensor]]:
-        """Give J = df_o/dh for each output o in turn: by path, shape (n, P, out), calls one after the other along P."""
+        """Yield J = df_o/dh for each output o in turn: by path, shape (n, P, out), calls one after the other along P."""
         for output in range(self.values.shape[1]):
             last = output == self.values.shape[1] - 1 and not keep
             yield {path: self.join(path, found) for path, found in self.output_gradients(output, not last).items()}

@@ -184,7 +184,7 @@ class Recorder:
         }
 
     def uncentred(self) -> dict[str, float]:
-        """Give the uncentred correlation of every layer now; what was recorded is not measured again while nothing changes."""
+        """Return the uncentred correlation of every layer now; what was recorded is not measured again while nothing changes."""
         if self._latest is not None and self._latest[0] == self._versions():
             return self._latest[1]
         covariance: dict[str, Tensor] = {}

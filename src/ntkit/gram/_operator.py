@@ -114,7 +114,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return part[0] if isinstance(rows, int) else part
 
     def restricted(self, rows: Tensor) -> GramOperator:
-        """Give K of some of the points, shape (m, m), for their positions of shape (m,); the matrix must be symmetric."""
+        """Return K of some of the points, shape (m, m), for their positions of shape (m,); the matrix must be symmetric."""
         return _Restricted(self, rows)
 
     def to_dense(self) -> Tensor:

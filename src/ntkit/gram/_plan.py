@@ -87,7 +87,7 @@ class TilePlan:
 
 
 def default_tile(x: Tensor, tile: int | None) -> int:
-    """Give the size of tiles: the one asked for, or one that takes about a second for the kernel of usual networks."""
+    """Return the size of tiles: the one asked for, or one that takes about a second for the kernel of usual networks."""
     if tile is None:
         return _VECTORS if x.ndim == 2 else _IMAGES
     if isinstance(tile, bool) or not isinstance(tile, int):

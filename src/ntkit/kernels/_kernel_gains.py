@@ -15,7 +15,7 @@ GAINS = ("w_std", "b_std")
 
 
 def gain(kernel: Kernel, name: str) -> float:
-    """Give a gain of an infinite-width kernel; zero for kernels of other kinds, and where PyTorch's initialisation rules."""
+    """Return a gain of an infinite-width kernel; zero for other kernels and with PyTorch's initialisation."""
     if not isinstance(kernel, InfiniteWidthKernel) or kernel.limit.gains.init == "torch":
         return 0.0
     value = getattr(kernel.limit.gains, name)

@@ -201,7 +201,7 @@ class Network:
         return 1 if any(node.positions for node in self.program.nodes) else _BATCH
 
     def size(self, index: int) -> list[int]:
-        """Give the lengths of a node's axes as the core has them: three, the last contiguous; missing ones come first."""
+        """Return the lengths of a node's axes as the core has them: three, the last contiguous; missing ones come first."""
         if self.batch > 1:
             return [1, 1, self.batch]
         positions = self.program.nodes[index].positions

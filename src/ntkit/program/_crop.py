@@ -145,7 +145,7 @@ def _cut_map(op: PositionMap, positions: tuple[int, ...], window: Window) -> _Cu
 
 
 def _selections(node: Node, index: int, known: Window, needed: Window, at: int | None = None) -> list[Node]:
-    """Give nodes that select a window of a node computed in a larger one; the first takes place ``at`` in the program."""
+    """Return nodes that select a window of a node computed in a larger one; the first takes place ``at`` in the program."""
     made: list[Node] = []
     place = index + 1 if at is None else at
     for axis, (have, want) in enumerate(zip(known, needed, strict=True)):

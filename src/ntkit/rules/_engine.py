@@ -66,7 +66,7 @@ __all__ = ["covariance", "moments", "read_data", "read_variance", "self_covarian
 
 
 def compute_dtype(device: torch.device) -> torch.dtype:
-    """Give float64 wherever the device has it: near correlation one a kernel loses half of the digits it is computed in."""
+    """Return float64 wherever the device has it: near correlation one a kernel loses half of the digits it is computed in."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 

@@ -153,7 +153,7 @@ def solve_cholesky(gram: Tensor, y: Tensor, ridge: float) -> Solution:
 
 
 def best_factor(gram: Tensor, y: Tensor, ridge: float, stacklevel: int = 3) -> tuple[CholeskyFactor, Solution]:
-    """Give the factor with the smallest jitter whose solution reproduces y, and that; the input is checked already."""
+    """Return the factor with the smallest jitter whose solution reproduces y, and that; the input is checked already."""
     # What refinement leaves, rounding of size eps ||A|| ||a||, is also what a prediction K(x, X) a carries.
     good = torch.finfo(gram.dtype).eps ** (1 / 3)
     best: tuple[CholeskyFactor, Solution] | None = None

@@ -249,7 +249,7 @@ class _Blocks:
 
 
 def default_centres(n: int) -> int:
-    """Give the number of centres where none is asked for: Nystrom needs of the order of sqrt(n) (Rudi et al. 2015)."""
+    """Return the number of centres where none is asked for: Nystrom needs of the order of sqrt(n) (Rudi et al. 2015)."""
     return min(n, 4000, max(100, math.ceil(10 * math.sqrt(n))))
 
 

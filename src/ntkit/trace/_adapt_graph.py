@@ -31,7 +31,7 @@ class _Tracer(fx.Tracer):
 
 
 def rewrite_graph(module: nn.Module) -> tuple[nn.Module, list[Change]]:
-    """Give the module whose forward is the changed graph; the module itself where nothing changed or nothing can be read."""
+    """Return the module whose forward is the changed graph; the module itself where nothing changed or nothing can be read."""
     try:
         graph = _Tracer().trace(module)
     except Exception:  # the module's own code runs under proxies and may raise anything; its refusals name it later
@@ -195,7 +195,7 @@ def _is_activation(traced: fx.GraphModule, node: fx.Node) -> bool:
 
 
 def _is_transparent(traced: fx.GraphModule, node: fx.Node) -> bool:
-    """Tell whether a node keeps a Gaussian value Gaussian and has no weights: an activation can be taken out from under it."""
+    """Return whether a node keeps a Gaussian value Gaussian and has no weights: an activation can be taken out from under it."""
     return _family(traced, node) in ("pooling", "no operation")
 
 

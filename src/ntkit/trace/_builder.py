@@ -259,7 +259,7 @@ class Builder:
         return tuple(field.positions if positions is None else positions) + tuple(own[axis] for axis in block.merged)
 
     def join(self, field: Field, axes: Sequence[int] = (), name: str = "flatten") -> int:
-        """Give the node of all channels together, with the positions along ``axes`` (and merged ones) made channels."""
+        """Return the node of all channels together, with the positions along ``axes`` (and merged ones) made channels."""
         nodes, weights = [], []
         for block in field.blocks:
             merged = tuple(sorted((*axes, *block.merged)))

@@ -33,7 +33,7 @@ class ChannelSources:
     _cuts: int = 0
 
     def part(self, info: list[Info], node: int, start: int, stop: int, width: int) -> frozenset[int]:
-        """Give the sources of a range of a node's channels; ``info`` is changed to name the cut sources everywhere."""
+        """Return the sources of a range of a node's channels; ``info`` is changed to name the cut sources everywhere."""
         kept: set[int] = set()
         for root, labels in self._by_root(info[node].sources, width).items():
             ranges = [self._ranges[label] for label in labels if label in self._ranges]

@@ -19,7 +19,7 @@ _JUMPS = ("sign", "step")
 
 
 def composed_sum(builder: Builder, terms: Mapping[int, float]) -> tuple[int, Activation] | None:
-    """Give the node u and the function phi with phi(u) = sum of coefficients times nodes; None where there is no such u."""
+    """Return the node u and the function phi with phi(u) = sum of coefficients times nodes; None where there is no such u."""
     return _latest(builder, _sums(builder, terms))
 
 

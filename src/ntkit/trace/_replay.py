@@ -211,7 +211,7 @@ def _check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | Non
 
 
 def _probe(module: nn.Module, example: Tensor, scales: Sequence[float]) -> Tensor | None:
-    """Give inputs of several scales and signs, positive ones where the module's output would not be finite; else None."""
+    """Return inputs of several scales and signs, positive ones where the module's output would not be finite; else None."""
     if not example.is_floating_point():
         return example
     for positive in (False, True):

@@ -113,7 +113,7 @@ def _table(learned: Computed, layout: Callable[[Tensor], Tensor], field: Field) 
 
 
 def _slopes(rows: Tensor, channels: Sequence[int], leaves: Sequence[Tensor]) -> list[Tensor]:
-    """Give the derivatives of each row's entry in some channels in all parameters that any of them reads, each (P, entries)."""
+    """Return the derivatives of each row's entry in some channels in all parameters that any of them reads, each (P, entries)."""
     found: list[tuple[Tensor, Tensor]] = []
     for channel in channels:
         for row in rows[:, channel]:

@@ -87,7 +87,7 @@ def _spread(builder: Builder, x: Field, axis: int, stride: int, pad: int, more: 
 
 
 def _held(weight: Weight, bias: Weight | None, groups: int, numbers: Tensor) -> Held:
-    """Give the weight (in, out of a group, *kernel) as that of the convolution (out, in of a group, *kernel), turned around."""
+    """Return the weight (in, out of a group, *kernel) as that of the convolution (out, in of a group, *kernel), turned around."""
 
     def turned(tensor: Tensor) -> Tensor:
         split = tensor.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)

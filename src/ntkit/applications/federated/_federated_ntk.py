@@ -238,7 +238,7 @@ class FederatedNTK:
         return Descent(self.learning_rate)
 
     def _gram(self, start: Tensor, what: str) -> tuple[Tensor, float, list[int]]:
-        """Give the kernel of all points in float64, its relative error, and how many numbers it took of each worker."""
+        """Return the kernel of all points in float64, its relative error, and how many numbers it took of each worker."""
         k, sizes = start[0].numel(), self.places.sizes
         rows = start.numel() if self.outputs == "coupled" else len(start)
         check_gram_memory(rows, rows, torch.float64, start.device, matrices=4, what="the kernel of all workers' data")

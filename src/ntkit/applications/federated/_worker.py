@@ -82,12 +82,12 @@ class Worker:
         return total
 
     def gram(self, module: nn.Module, other: Worker | None, outputs: Outputs) -> Tensor:
-        """Give the kernel with another worker's inputs, which that worker must show to this one; None: with its own."""
+        """Return the kernel with another worker's inputs, which that worker must show to this one; None: with its own."""
         kernel = empirical(module, output="full" if outputs == "coupled" else "trace").ntk
         return kernel(self.x, None if other is None else other.x)
 
     def transposed_product(self, module: nn.Module, weights: Tensor) -> dict[str, Tensor]:
-        """Give Z weights by parameter, for weights shaped like the outputs: as many numbers as there are parameters."""
+        """Return Z weights by parameter, for weights shaped like the outputs: as many numbers as there are parameters."""
         return transposed_product(module, self.x, weights)
 
     def trained(
@@ -113,7 +113,7 @@ class Worker:
     def feature_sums(
         self, module: nn.Module, coordinates: Sequence[Coordinate], loss: Loss
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Give sums over the points in float64: features (m,), their products (m, m), with targets (m, k), targets (k,)."""
+        """Return sums over the points in float64: features (m,), their products (m, m), with targets (m, k), targets (k,)."""
         features = self.tangent_features(module, coordinates).double()
         targets = self.targets(module, loss).flatten(1).double()
         return features.sum(0), features.T @ features, features.T @ targets, targets.sum(0)

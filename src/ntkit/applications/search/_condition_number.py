@@ -49,7 +49,7 @@ def condition_number(
     parameters: Literal["weights", "all"] = "weights",
     generator: torch.Generator | None = None,
 ) -> ConditionNumber:
-    r"""Give the condition number :math:`\lambda_{max} / \lambda_{min}` of the empirical tangent kernel of fresh networks.
+    r"""Return the condition number :math:`\lambda_{max} / \lambda_{min}` of the empirical tangent kernel of fresh networks.
 
     TE-NAS (Chen et al. 2021) ranks architectures by it: gradient descent learns the slowest direction at a rate of at most
     :math:`2 \lambda_{min} / \lambda_{max}` per step (Golikov et al. 2022, section 6.1.2, whose condition number is the

@@ -80,7 +80,7 @@ class Record:
 
 
 def quadratic_alignment(C: Tensor, B: Tensor, width: int, generator: torch.Generator) -> float:
-    """Give rho(P, Q) of a random quadratic network, P = C R C and Q = C R B R C; C = X^T Y X and B = X^T X, shape (d, d)."""
+    """Return rho(P, Q) of a random quadratic network, P = C R C and Q = C R B R C; C = X^T Y X and B = X^T X, shape (d, d)."""
     W = torch.randn(width, len(C), generator=generator, dtype=torch.float64) / width**0.5
     a = torch.randn(width, generator=generator, dtype=torch.float64)
     scaled = W * a[:, None]

@@ -74,7 +74,7 @@ class DistanceKernel(MetricKernel):
         return squares.mul_(-0.5 / self.bandwidth**2).exp_()
 
     def gradients(self, u: Tensor, gram: Tensor, coefficients: Tensor) -> Tensor:
-        """Give the gradients of f at its own points; coincident points, where Laplace's kernel has its cusp, count nothing."""
+        """Return the gradients of f at its own points; coincident points, where Laplace's kernel has its cusp, count nothing."""
         assert self.bandwidth is not None
         if self.shape == "laplace":
             # The slope -k / (L r), with r = -L log k; infinite at coincident points, which count nothing.

@@ -160,7 +160,7 @@ def _resize_self_attention(layer: SelfAttention, arriving: Shape, multiplier: fl
 
 
 def wider_heads(heads: int, factor: float, width: int) -> int:
-    """Give the number of heads of a wider layer: the divisor of its width nearest to heads times the root of the factor.
+    """Return the number of heads of a wider layer: the divisor of its width nearest to heads times the root of the factor.
 
     Heads and the width of each must grow together. A single head stays one: it has no limit of many heads.
     """

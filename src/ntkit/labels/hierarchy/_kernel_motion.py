@@ -115,7 +115,7 @@ class KernelMotion:
         )
 
     def _kernels(self, h: float) -> tuple[Tensor, Tensor]:
-        r"""Give the weights of a panel's nodes in the integrals of :math:`e^{-\lambda (h - s)}` and of its own integral.
+        r"""Return the weights of a panel's nodes in the integrals of :math:`e^{-\lambda (h - s)}` and of its own integral.
 
         Both of shape (n, nodes), exact for polynomials however large :math:`\lambda h` is:
         :math:`\int_{-1}^1 e^{-z(1-x)} P_l = 2 \sqrt{\pi / 2z}\, e^{-z} I_{l+1/2}(z)`.

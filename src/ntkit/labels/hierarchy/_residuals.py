@@ -96,7 +96,7 @@ class Residuals:
         return self.vectors @ (single_integral(self.values, t) * self.y)
 
     def second(self, t: float) -> tuple[Tensor, Tensor]:
-        r"""Give u and v, shape (Q, n), with the K4 term of Proposition A.2 equal to sum_q sum_ij u_qi v_qj K4(x, x', x_i, x_j).
+        r"""Return u and v, shape (Q, n), with the K4 term of Proposition A.2 equal to sum_q sum_ij u_qi v_qj K4(x, x', x_i, x_j).
 
         The term is the integral over v <= u <= t of (y - h_u)_i K4_ij (y - h_v)_j, so in eigenvectors its weights are
         y_k y_l ``double_integral(d_k, d_l, t)``, the second and third line of the proposition in one, without their

@@ -230,7 +230,7 @@ class TangentHierarchy(Kernel):
         return total + self.source_.third(x1, x2, self._first) if self.linear_term else total
 
     def standard_error(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the standard error of :meth:`label_part` over the random neurons of a two-layer network, shape (n1, n2)."""
+        """Return the standard error of :meth:`label_part` over the random neurons of a two-layer network, shape (n1, n2)."""
         self._check(x1, x2)
         return self._sampled.estimate_fourth(x1, x2, *self._second).error
 

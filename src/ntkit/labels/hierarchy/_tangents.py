@@ -135,7 +135,7 @@ class Tangents:
         return [torch.stack(parts) for parts in zip(*each, strict=True)]
 
     def gram(self, x1: Tensor, x2: Tensor | None, fields: Sequence[Sequence[Tensor]]) -> Tensor:
-        """Give the kernel contracted with the vectors of each of some fields, k vectors each, summed, shape (n1, n2)."""
+        """Return the kernel contracted with the vectors of each of some fields, k vectors each, summed, shape (n1, n2)."""
         total = self.theta.new_zeros(len(x1), len(x1 if x2 is None else x2))
         for frames in self._frames(fields):
             few = self._rows_at_once(16 * len(frames[0]), len(frames[0]))
@@ -200,7 +200,7 @@ class Tangents:
         return True
 
     def _rows_at_once(self, derivatives: int, frame: int) -> int:
-        """Give how many rows to take at a time, with so many derivatives held of each and a frame of so many entries."""
+        """Return how many rows to take at a time, with so many derivatives held of each and a frame of so many entries."""
         if self._row_bytes is None:
             self._row_bytes = self._activations(2) - self._activations(1)
         row = self.theta.numel() * self.theta.element_size()

@@ -134,7 +134,7 @@ class TwoLayerHierarchy:
         return torch.stack([self._plain(c, x1, x2, neurons.draw(self._each)[0].to(x1.device)) for _ in range(BATCHES)])
 
     def _expected_relu(self, c: Contraction, x1: Tensor, x2: Tensor) -> Tensor:
-        """Give the same of ReLUs: the terms that are functions of a neuron and its opposite, and those with delta functions."""
+        """Return the same of ReLUs: the terms that are functions of a neuron and its opposite, and those with delta functions."""
 
         def both(terms: Callable[..., Tensor], *neurons: Tensor) -> Tensor:
             first = terms(c, x1, x2, *neurons)

@@ -18,7 +18,7 @@ TRIPLE = 1 / (4 * math.pi * math.sqrt(6 * math.pi))
 
 
 def pair_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tensor) -> Tensor:
-    r"""Give the terms of expected K4 with two delta functions, for the rows x and the columns x' = other, shape (n1, n2).
+    r"""Return the terms of expected K4 with two delta functions, for the rows x and the columns x' = other, shape (n1, n2).
 
     The a^4 terms of eq. (15), with sigma''' = delta' and products of two sigma'', are the derivative along p_v of
     3 x . x' alpha_u delta(z) sigma'(z') and the same with x and x' exchanged. Integrated by parts with the Gaussian density of w
@@ -114,7 +114,7 @@ class _Plane:
         return cls(along, slopes, weights, parallel, side, (j, p, by_x, by_j), expected)
 
     def sampled(self, z: tuple[Tensor, Tensor], pivot: Tensor, noise: Tensor) -> Tensor:
-        """Give the mean difference between neurons orthogonal to x and x_j and the same orthogonal to x only, shape (n2,).
+        """Return the mean difference between neurons orthogonal to x and x_j and the same orthogonal to x only, shape (n2,).
 
         In signs, since E sigma' sigma' = 1/4 + E sign sign / 4 over a neuron and its opposite.
 
@@ -154,7 +154,7 @@ class _Plane:
 def _finite_part(
     c: Contraction, cross: Tensor, norm: float, norms: Tensor, left: Tensor, correlation: Tensor, side: Tensor
 ) -> Tensor:
-    r"""Give what the training points x_j parallel to x add: the finite part for h to 0 of the expectations of smoothed ReLUs.
+    r"""Return what the training points x_j parallel to x add: the finite part for h to 0 of the expectations of smoothed ReLUs.
 
     There the joint density of z and z_j at zero is 1 / (sqrt(8) pi h |x| |x_j|), and t = w . x / |x| is left with a variance
     h^2 / 2. The expectation of sigma'(z_i) sigma'(z') has a part of the order of h in two cases: if one of the two points is
@@ -176,5 +176,5 @@ def _finite_part(
 
 
 def _sign(t: Tensor) -> Tensor:
-    """Give 2 sigma' - 1 of a point whose distance from the hyperplane is t times the width of a Gaussian approximation."""
+    """Return 2 sigma' - 1 of a point whose distance from the hyperplane is t times the width of a Gaussian approximation."""
     return (t / math.sqrt(2)).erf()

@@ -81,7 +81,7 @@ class _Side:
         return total
 
     def with_slope(self, a2: Tensor, a4: Tensor) -> Tensor:
-        """Give what x . x' sigma'(z') of the other input is multiplied by, but for the terms that both inputs share."""
+        """Return what x . x' sigma'(z') of the other input is multiplied by, but for the terms that both inputs share."""
         both = (self.au * self.av).sum(0)
         return a2 * self.s[2] * (2 * self.suav + 3 * self.svau) + a4 * (self.s[3] * both + self.s[2] * self.r)
 

@@ -75,7 +75,7 @@ class LabelLaw:
         return self.functions[:, 1:, :].permute(0, 2, 1)[torch.arange(self.size), numbers]
 
     def analysis(self) -> Tensor:
-        """Give P(y_i = a) phi_i,alpha(a), shape (n, c, c): a table of values times its transpose gives coefficients."""
+        """Return P(y_i = a) phi_i,alpha(a), shape (n, c, c): a table of values times its transpose gives coefficients."""
         return self.functions * self.probabilities[:, None, :]
 
 

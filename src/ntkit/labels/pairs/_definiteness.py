@@ -52,7 +52,7 @@ def definiteness(gram: Tensor) -> Definiteness:
 
 
 def shift_needed(gram: Tensor, ridge: float) -> float:
-    """Give the shift of :func:`definiteness` for a regression with a ridge, looking for no eigenvalues where it is not needed.
+    """Return the shift of :func:`definiteness` for a regression with a ridge, looking for no eigenvalues where it is not needed.
 
     Where K + r/2 trace(K)/n I has a Cholesky factor, no eigenvalue of K takes away more than half of the ridge: zero.
     """

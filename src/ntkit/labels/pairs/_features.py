@@ -82,7 +82,7 @@ class PairFeatures:
         return features
 
     def _components(self, pairs: Pairs) -> Callable[[Tile], PairProducts] | None:
-        """Give the function from a tile to the products of the projected inputs: short vectors, whose products are not kept."""
+        """Return the function from a tile to the products of the projected inputs: short vectors, whose products are not kept."""
         if self.axes is None or self.center is None:
             return None
         center, axes = self.center.to(pairs.k.device), self.axes.to(pairs.k.device)

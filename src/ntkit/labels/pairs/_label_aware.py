@@ -291,7 +291,7 @@ class LabelAware(Kernel):
 
 
 def _labels(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the numbers of the classes, shape (n,), and the matrix whose products are the targets of pairs, float64."""
+    """Return the numbers of the classes, shape (n,), and the matrix whose products are the targets of pairs, float64."""
     check_labels("y", y, len(x), x.device)
     codes, _, count = class_numbers(y)
     if y.is_floating_point() and count > 2 and not torch.equal(y, y.round()):

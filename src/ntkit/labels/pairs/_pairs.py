@@ -98,5 +98,5 @@ class PairEstimator(Protocol):
         """
 
     def __call__(self, pairs: Pairs) -> Tensor:
-        """Give Z, of the shape, dtype and device of ``pairs.k``; each entry from its own pair alone, symmetric in the pair."""
+        """Return Z, of the shape, dtype and device of ``pairs.k``; each entry from its own pair alone, symmetric in the pair."""
         ...

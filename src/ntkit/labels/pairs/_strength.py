@@ -46,7 +46,7 @@ class StrengthSearch:
 
 
 def mean_ratio(k: Tensor, z: Tensor) -> float:
-    """Give mean|K| / mean|Z| over all entries, in float64; zero where Z is zero, since there is then nothing to scale."""
+    """Return mean|K| / mean|Z| over all entries, in float64; zero where Z is zero, since there is then nothing to scale."""
     # Sums of the whole matrices' absolute values would need copies of them.
     blocks = zip(k.split(256), z.split(256), strict=True)
     sums = [(float(a.abs().sum(dtype=torch.float64)), float(b.abs().sum(dtype=torch.float64))) for a, b in blocks]

@@ -64,7 +64,7 @@ class Family(Generic[OpT]):
         return own == _core.Own.DEVIATION
 
     def tiers(self, op: OpT) -> int:
-        """Give how many versions of different range there are; the engine takes the first whose range covers the inputs."""
+        """Return how many versions of different range there are; the engine takes the first whose range covers the inputs."""
         return 1
 
     def store(self, network: Network, index: int, op: OpT, own: _core.Own, target: int) -> _core.Store:

@@ -65,7 +65,7 @@ def layer_operation(
     output: int | None = None,
     activation: _core.Rectifier | None = None,
 ) -> _core.Layer:
-    """Give the operation of a layer, node ``index``; of one fused with an activation, that of both, node ``output``."""
+    """Return the operation of a layer, node ``index``; of one fused with an activation, that of both, node ``output``."""
     before = network.program.nodes[index].inputs[0]
     kernel, stride, dilation, padding, circular = [1] * 3, [1] * 3, [1] * 3, [0] * 3, [False] * 3
     if isinstance(op, Conv):

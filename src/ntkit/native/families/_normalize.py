@@ -77,5 +77,5 @@ class NormalizeFamily(Family[Normalize]):
 
 
 def gain_factor(op: Normalize, offset: Offset) -> float:
-    """Give 1 where both positions share their affine parameters, so that training them adds to Theta, and 0 elsewhere."""
+    """Return 1 where both positions share their affine parameters, so that training them adds to Theta, and 0 elsewhere."""
     return 0.0 if any(offset[axis] for axis in op.affine_axes) else 1.0

@@ -105,13 +105,13 @@ def _length(network: Network, index: int, op: AvgPool) -> int:
 
 
 def window_weights(op: AvgPool, size: int) -> tuple[list[float], list[float]]:
-    """Give, for each window over an axis of length ``size``, the weight of its positions and the sum of these weights."""
+    """Return, for each window over an axis of length ``size``, the weight of its positions and the sum of these weights."""
     matrix = op.matrix(size)
     return matrix.amax(1).tolist(), [round(value, 15) for value in matrix.sum(1).tolist()]
 
 
 def shared_pools(network: Network) -> dict[int, int]:
-    """Give the pools whose neighbouring offsets read the same planes, each of them less than twice, and their axes."""
+    """Return the pools whose neighbouring offsets read the same planes, each of them less than twice, and their axes."""
     return {
         index: op.axis
         for index, node in enumerate(network.program.nodes)

@@ -32,7 +32,7 @@ _ENVIRONMENT = "NTKIT_CACHE_DIR"
 
 
 def table_directory() -> Path | None:
-    """Give the folder of the tables: ``tables`` in $NTKIT_CACHE_DIR or else the user's cache; None if that is empty."""
+    """Return the folder of the tables: ``tables`` in $NTKIT_CACHE_DIR or else the user's cache; None if that is empty."""
     given = os.environ.get(_ENVIRONMENT)
     if given is not None:
         return Path(given) / "tables" if given else None

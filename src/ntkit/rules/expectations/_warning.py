@@ -45,7 +45,7 @@ def warn_inaccurate(phi: Activation, variances: tuple[float, float], error: floa
 
 
 def _outside() -> int:
-    """Give the stack level, seen from the caller, of the first frame outside the package: the line that asked for a kernel."""
+    """Return the stack level, seen from the caller, of the first frame outside the package: the line that asked for a kernel."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         level, frame = level + 1, frame.f_back
