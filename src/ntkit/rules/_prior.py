@@ -1,4 +1,4 @@
-"""Covariances that stand in the place of data."""
+"""Covariances of the input that replace data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["prior_covariance"]
 
 
 def prior_covariance(op: Prior, keeps: Keeps, ends: Ends) -> Covariance:
-    """Return the covariance K[p, p'] of the one random input that all networks share."""
+    """Return the covariance K[p, p'] of the single random input that all networks share."""
     like = next(iter(ends.first.data.values()))
     if isinstance(op, StationaryPrior):
         k = op.other + (op.same - op.other) * _diagonal(op.positions, keeps, like)
