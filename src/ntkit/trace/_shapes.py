@@ -1,4 +1,4 @@
-"""Calls that only change how a tensor is seen: reshapes, permutations, slices, padding, dropout, sizes."""
+"""Calls that only rearrange a tensor or read its shape: reshapes, permutations, slices, padding, dropout, sizes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _reshape(builder: Builder, x: Field, shape: Any) -> Field:
 
 
 def _split_axes(builder: Builder, x: Field, shape: list[int]) -> Field:
-    """Split the position axes that a reshape cuts, where their lengths allow it."""
+    """Split the position axes that a reshape cuts, if their lengths allow it."""
     atoms = [atom for dim in x.dims for atom in dim]
     parts: dict[int, list[int]] = {}
     left = list(shape)
