@@ -56,12 +56,14 @@ class NormalizeFamily(Family[Normalize]):
         )
 
     def inputs(self, node: Node) -> tuple[int, ...]:
-        return node.inputs[:1]  # the other is the field whose statistics normalise this one: the same, see `missing`
+        return node.inputs[
+            :1
+        ]  # the second input, whose statistics normalise this one, is the same field: see `missing`
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Normalize) -> None:
         network, index = emitter.network, plane.node
         nodes = network.program.nodes
-        # An activation adds the term of a trained gain before it itself.
+        # A later activation itself adds the term of a trained gain before it.
         settled = not any(isinstance(nodes[reader].op, Elementwise) for reader in network.readers[index])
         operation = emitter.operation(
             "normalize",

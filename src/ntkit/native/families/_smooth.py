@@ -21,7 +21,7 @@ __all__ = ["SmoothFamily"]
 
 
 class SmoothFamily(Family[Elementwise]):
-    """One closed form, which the core has under the name of ``function``."""
+    """One closed form, implemented in the core as ``function``."""
 
     reads_h = True
     single_precision = False
