@@ -16,7 +16,7 @@ _IMAGES, _VECTORS = 1024, 4096
 
 @dataclass(frozen=True, order=True)
 class Tile:
-    """One tile by its place in the grid: row ``i`` and column ``j`` of tiles."""
+    """One tile by its position in the grid: row ``i`` and column ``j`` of tiles."""
 
     i: int
     j: int
@@ -24,7 +24,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class TilePlan:
-    """A matrix cut into tiles of one size; those at the right and lower edge may be smaller.
+    """A matrix cut into tiles of equal size; those at the right and lower edge may be smaller.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class TilePlan:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """How many tiles there are along each axis."""
+        """Number of tiles along each axis."""
         return -(-self.shape[0] // self.size), -(-self.shape[1] // self.size)
 
     def tiles(self) -> Iterator[Tile]:
@@ -78,7 +78,7 @@ class TilePlan:
 
     @property
     def entries(self) -> int:
-        """How many entries are computed."""
+        """Number of entries that are computed."""
         return sum(self.tile_entries(tile) for tile in self.tiles())
 
     def __len__(self) -> int:
@@ -87,7 +87,7 @@ class TilePlan:
 
 
 def default_tile(x: Tensor, tile: int | None) -> int:
-    """Return the size of tiles: the one asked for, or one that takes about a second for the kernel of usual networks."""
+    """Return the tile size: the requested one, or one that takes about a second for the kernel of a typical network."""
     if tile is None:
         return _VECTORS if x.ndim == 2 else _IMAGES
     if isinstance(tile, bool) or not isinstance(tile, int):

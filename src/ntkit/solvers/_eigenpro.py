@@ -36,12 +36,12 @@ class EigenPro(Method):
     :math:`a_S \leftarrow a_S + \eta V D V^T K_{Sb}\, g`, where S is a sample of rows, :math:`K_{SS} V = V \Sigma` its q leading
     eigenvectors and :math:`D = \Sigma^{-1} (I - \sigma_{q+1} \Sigma^{-1})`: the leading directions of the kernel, which
     limit the step, are slowed down to the speed of the next; :math:`\eta` is found for each batch. The ridge is part of
-    the kernel, K + rho I. Batches are rows in the order given, so shuffle sorted data first.
+    the kernel, K + rho I. Batches take rows in the given order, so shuffle sorted data first.
 
     Parameters
     ----------
     epochs : int, default 20
-        Passes over the rows at most; each reads or computes all of K.
+        Maximum number of passes over the rows; each reads or computes all of K.
     rtol : float, default 1e-6
         Stop when the relative residual, estimated over an epoch, is below this.
     sample : int, optional
@@ -49,9 +49,9 @@ class EigenPro(Method):
     rank : int, optional
         q. None (default): a tenth of the sample.
     batch : int, optional
-        Rows in a step. None (default): what fits into 256 MB, at most an eighth of the rows.
+        Rows per step. None (default): what fits into 256 MB, at most an eighth of the rows.
     seed : int, default 0
-        Of the random choices.
+        Seed of the random choices.
     """
 
     epochs: int = 20
@@ -152,7 +152,7 @@ class _EigenProSystem(System):
     def _step(self, square: Tensor, cross: Tensor, rho: float) -> float:
         """Return the step of a batch: one over the largest eigenvalue of its preconditioned matrix.
 
-        In the norm of the preconditioner's inverse every step below twice that brings a consistent system nearer to its
+        In the norm of the preconditioner's inverse, every step below twice that brings a consistent system closer to its
         solution, whatever the sample missed.
         """
         matrix = square - (self.damping[:, None] * cross).T @ cross

@@ -26,7 +26,7 @@ def predict(kernel: Kernel, x: Tensor, x_train: Tensor, solution: Solution) -> T
     x_train : Tensor of shape (n, ...)
         The points that the system was solved for.
     solution : Solution
-        What :func:`ntkit.solve` gave.
+        The result of :func:`ntkit.solve`.
 
     Examples
     --------

@@ -111,7 +111,7 @@ def window_weights(op: AvgPool, size: int) -> tuple[list[float], list[float]]:
 
 
 def shared_pools(network: Network) -> dict[int, int]:
-    """Return the pools whose neighbouring offsets read the same planes, each fewer than two times, and their axes."""
+    """Return the pools without overlapping windows, whose neighbouring offsets share planes, and their axes."""
     return {
         index: op.axis
         for index, node in enumerate(network.program.nodes)
