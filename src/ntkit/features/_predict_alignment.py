@@ -17,7 +17,7 @@ __all__ = ["AlignmentPrediction", "expected_derivatives", "limit_moments", "pred
 
 @dataclass(frozen=True)
 class AlignmentPrediction:
-    r"""What the theory of free random matrices says about P and Q of the first layer, up to one constant each.
+    r"""Predictions of free probability for P and Q of the first layer, up to one constant each.
 
     Attributes
     ----------
@@ -66,8 +66,8 @@ def predict_alignment(
 
     (Beaglehole et al. 2024, appendix E, equations 19, 21 and 27; the last term is misprinted there.) The assumptions are the
     paper's: (9) the traces are self-averaging over networks; (10) the data {X, Y} and the weights {W, a} are asymptotically
-    free; (11) expectation commutes with the ratio and the root. On data with one outlier in A and one in B the last fails: rho is
-    near 1 in every network, the ratio of expectations is not.
+    free; (11) expectation commutes with the ratio and the root. On data with one outlier in A and one in B the last one fails:
+    rho is near 1 in every network, but the ratio of expectations is not.
 
     Parameters
     ----------
@@ -79,9 +79,9 @@ def predict_alignment(
         ``"sampled"``: means over random networks. Or the four numbers themselves, such as ``prediction.moments`` of an earlier
         call.
     width
-        k; None is d, the paper's.
+        k; None: d, as in the paper.
     nets, generator
-        How many networks, and what draws them, for ``"sampled"``.
+        Number of networks and their generator, for ``"sampled"``.
 
     Returns
     -------

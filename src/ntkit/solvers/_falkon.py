@@ -35,7 +35,8 @@ class Falkon(Method):
 
     With :math:`K_{MM} = T^T T` and :math:`\frac{n}{M} T T^T + \rho I = A^T A`, the matrix
     :math:`A^{-T} T^{-T} (K_{nM}^T K_{nM} + \rho K_{MM})\, T^{-1} A^{-1}` is close to the identity, so about ten
-    iterations suffice, each of which recomputes K_nM in blocks. Nothing of size n M is stored and n M^2 operations are never needed.
+    iterations suffice, each of which recomputes K_nM in blocks. Nothing of size n M is stored, and
+    n M^2 operations are never needed.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The metric M of a recursive feature machine, made of an average gradient outer product."""
+"""The metric M of a recursive feature machine, computed from an average gradient outer product."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Metric:
 
 
 def metric_from(agop: Tensor, power: float, scale: Scale) -> Metric | None:
-    """Return M = AGOP^power, scaled so that its largest entry is 1, or its trace d; None where the AGOP is zero."""
+    """Return M = AGOP^power, scaled so that its largest entry is 1, or its trace d; None if the AGOP is zero."""
     if not bool((agop > 0).any()):
         return None
     top = agop.max()
-    agop = agop / top  # so that no power leaves the range of the dtype
+    agop = agop / top  # so that no power overflows
     if agop.ndim == 1:
         matrix, root = agop**power, agop ** (power / 2)
     else:

@@ -1,4 +1,4 @@
-"""The function that is trained, of one parameter vector, and what is recorded of it."""
+"""The trained function of one parameter vector, and what is recorded of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["TrainedFunction"]
 
 
 class TrainedFunction:
-    r"""The function :math:`u = \kappa (f_\theta - f_{\theta_0})` that is trained, of one parameter vector.
+    r"""The trained function :math:`u = \kappa (f_\theta - f_{\theta_0})` of one parameter vector.
 
     Parameters
     ----------
@@ -48,7 +48,9 @@ class TrainedFunction:
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         kinds = {(p.dtype, p.device) for p in self.parameters.values()}
         if len(kinds) > 1:
-            raise InputError(f"the trained parameters must have one dtype and device. Got {sorted(map(str, kinds))}.")
+            raise InputError(
+                f"the trained parameters must have the same dtype and device. Got {sorted(map(str, kinds))}."
+            )
         self.sizes = [p.numel() for p in self.parameters.values()]
         self.theta0 = self.read() if resume is None else resume.theta0
         if len(self.theta0) != sum(self.sizes):
@@ -67,7 +69,7 @@ class TrainedFunction:
         """Return L of outputs and targets, a scalar."""
         value = self.loss.value(outputs, targets)
         if not isinstance(value, Tensor) or value.numel() != 1:
-            raise InputError("loss must give one number: the sum of the losses of the rows. Got something else.")
+            raise InputError("loss must return one number: the sum of the losses of the rows. Got something else.")
         return value.reshape(())
 
     def records(self, when: float) -> bool:
@@ -92,7 +94,7 @@ class TrainedFunction:
         return torch.cat([p.detach().reshape(-1) for p in self.parameters.values()])
 
     def write_back(self, theta: Tensor) -> None:
-        """Return the module the parameters of a vector."""
+        """Set the module's parameters from a vector."""
         with torch.no_grad():
             for parameter, value in zip(self.parameters.values(), theta.split(self.sizes), strict=True):
                 parameter.copy_(value.view_as(parameter))
@@ -133,7 +135,7 @@ class TrainedFunction:
         return value.detach(), gradient
 
     def start(self, resume: TrainState | None) -> TrainState:
-        """Return the state to begin with."""
+        """Return the initial state."""
         settings: dict[str, Any] = {
             **self.schedule.shared(),
             "kappa": self.kappa,
@@ -158,11 +160,11 @@ class TrainedFunction:
             )
         records = {name: list(values) for name, values in resume.records.items()}
         if int(records["steps"][-1]) == resume.step and not self.records(resume.time if flow else resume.step):
-            _forget_last(records)  # the record of the end that the interrupted run had
+            _forget_last(records)  # the interrupted run recorded its end
         return replace(resume, records=records)
 
     def remember(self, state: TrainState, value: Tensor, outputs: Tensor) -> None:
-        """Record the state, unless it is the record that a resumed run begins with."""
+        """Record the state, unless a resumed run already has that record."""
         records = state.records
         if records.get("steps") and int(records["steps"][-1]) == state.step:
             return
