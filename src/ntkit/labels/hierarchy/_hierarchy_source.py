@@ -1,4 +1,4 @@
-"""What the tangent hierarchy needs to know of a network: contractions of its second- to fourth-order kernels."""
+"""What the tangent hierarchy needs to know about a network: contractions of its second- to fourth-order kernels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["HierarchySource"]
 
 
 class HierarchySource(Protocol):
-    r"""Expected kernels of the hierarchy (Chen, He and Su 2020, eq. 3), bound to the n training inputs x_i when it is made.
+    r"""Expected kernels of the hierarchy (Chen, He and Su 2020, eq. 3), bound to the n training inputs x_i at creation.
 
-    With g(x) the gradient of f(x) in the parameters,
+    With g(x) the gradient of f(x) with respect to the parameters,
 
     * K2(x, x') = g(x) . g(x'),
     * K3(x, x', x_i) is the derivative of K2(x, x') along g(x_i),

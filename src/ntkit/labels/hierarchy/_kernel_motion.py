@@ -1,4 +1,4 @@
-"""The first-order motion of a network's kernel and what it does to the predictions, integrated over time."""
+"""The first-order motion of a network's kernel and its effect on the predictions, integrated over time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class State:
 
 
 class KernelMotion:
-    """The integral over time: in panels that double in length, a polynomial of the time in each."""
+    """The integral over time, in panels of doubling length with a polynomial of the time in each."""
 
     def __init__(
         self, source: HierarchySource, x: Tensor, x_test: Tensor | None, spectrum: Spectrum, start: Tensor, nodes: int
@@ -83,7 +83,7 @@ class KernelMotion:
                 progress(number, len(breaks))
         found = {time: states[end] for time, end in zip(times, finite, strict=True)}
         if math.inf in found:
-            # From there on nothing drives the correction, and what is left of it decays.
+            # From there on nothing drives the correction, and the remainder decays.
             last = found[math.inf]
             summed = last.summed + last.outputs / self.values
             found[math.inf] = State(math.inf, torch.zeros_like(self.start), summed, last.driven, last.fourth)
@@ -127,7 +127,7 @@ class KernelMotion:
         once = (h / 2) * moments @ self.transform
         plain = (h / 2) * self.weights
         left = (1 - self.nodes) * (h / 2)
-        # The difference cancels where lambda h is small; there the nodes resolve the function itself.
+        # The difference cancels if lambda h is small; then the nodes resolve the function itself.
         smooth = plain * torch.stack([flow_filter(self.values, float(s)) for s in left], 1)
         far = (self.values * h > 1)[:, None]
         return once, torch.where(far, (plain - once) / torch.where(far, self.values[:, None], 1), smooth)

@@ -1,4 +1,4 @@
-"""The tangent hierarchy of any module at finite width, of its present parameters or averaged over fresh ones."""
+"""The tangent hierarchy of any module at finite width, with its present parameters or averaged over random ones."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ class ModuleHierarchy:
     r"""K2, K3 and K4 of a module of finite width, contracted over the training points.
 
     The kernels are those of :func:`ntkit.tangent_hierarchy`: exact for each network, and averaged over ``n_samples`` networks
-    drawn like those of :func:`ntkit.monte_carlo`, each contraction on the same networks. This is what
-    ``ntkit.TangentHierarchy(module=...)`` and :func:`ntkit.finite_width_correction` are computed from.
+    drawn like those of :func:`ntkit.monte_carlo`, each contraction on the same networks.
+    ``ntkit.TangentHierarchy(module=...)`` and :func:`ntkit.finite_width_correction` are computed from it.
 
     Parameters
     ----------
     module
-        Any module of one output that :func:`ntkit.tangent_hierarchy` takes; copied. Drawn afresh, it is put into the NTK
-        parametrisation with the default gains unless it has one (:func:`ntkit.parametrize_ntk`), and in evaluation mode.
+        Any module with one output that :func:`ntkit.tangent_hierarchy` accepts; it is copied. If it is redrawn, it is put into
+        the NTK parametrisation with the default gains unless it already is (:func:`ntkit.parametrize_ntk`), and into
+        evaluation mode.
     x_train
         The n training inputs, shape (n, ...).
     n_samples
-        How many networks. Default 0: the module with its present parameters.
+        Number of networks. Default 0: the module with its present parameters.
     generator
-        Of the networks' seeds, on the CPU. Default None, torch's global one.
+        Generator of the networks' seeds, on the CPU. Default None, torch's global one.
     output
-        Which output of a module with several. Default None: there is one.
+        Index of the output, for a module with several. Default None: there is only one.
     byte_budget
         About how many bytes may be held at a time, default ``ntkit.kernels.BYTE_BUDGET``.
 
     See Also
     --------
-    TwoLayerHierarchy : The same of two-layer networks, in expectation.
+    TwoLayerHierarchy : The same for two-layer networks, in expectation.
 
     Examples
     --------

@@ -13,7 +13,7 @@ from ntkit.errors import InputError, SingularKernelError
 __all__ = ["Residuals", "check_time", "double_integral", "single_integral"]
 
 RANK_TOLERANCE = 1e-13
-"""Singular values of the weights below this multiple of the largest are left out."""
+"""Singular values of the weights below this fraction of the largest are left out."""
 
 SERIES_TERMS = 24
 """Terms of the Taylor series in a + b <= 1: the next is below 1e-26."""
@@ -32,8 +32,8 @@ def double_integral(d1: Tensor, d2: Tensor, t: float) -> Tensor:
     r"""Return int_0^t e^(-s d1) int_0^s e^(-r d2) dr ds, elementwise, to rounding.
 
     The integral is a divided difference of the exponential function: with a = t d1, b = t d2 and phi(x) = (1 - e^(-x)) / x it is
-    t^2 (phi(a) - e^(-a) phi(b)) / (a + b), and 1 / (d1 (d1 + d2)) at t = infinity. Where a + b is small, the Taylor series
-    t^2 sum_k (-1)^k h_k(a, a + b) / (k + 2)! of complete homogeneous polynomials h_k has no cancellation of the first terms.
+    t^2 (phi(a) - e^(-a) phi(b)) / (a + b), and 1 / (d1 (d1 + d2)) at t = infinity. If a + b is small, the Taylor series
+    t^2 sum_k (-1)^k h_k(a, a + b) / (k + 2)! of complete homogeneous polynomials h_k avoids the cancellation.
     """
     if math.isinf(t):
         return 1 / (d1 * (d1 + d2))
@@ -78,7 +78,7 @@ class Residuals:
         Raises
         ------
         SingularKernelError
-            An eigenvalue is zero to rounding, or negative.
+            If an eigenvalue is zero to rounding, or negative.
         """
         values, vectors = torch.linalg.eigh(gram.double())
         values = values + ridge * float(gram.double().diagonal().mean())

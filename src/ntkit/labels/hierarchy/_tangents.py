@@ -29,7 +29,7 @@ the entries are constants, so only the network itself is differentiated more tha
 
 
 def scalar_network(module: nn.Module, output: int | None, x1: Tensor, x2: Tensor | None = None) -> Network:
-    """Return one output of a module as a network, and refuse what has no kernel."""
+    """Return one output of a module as a network, and refuse modules without a kernel."""
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
     if output is not None and (isinstance(output, bool) or not isinstance(output, int)):
@@ -45,7 +45,7 @@ def scalar_network(module: nn.Module, output: int | None, x1: Tensor, x2: Tensor
             )
     kinds = {(p.dtype, p.device) for p in network.trained.values()}
     if len(kinds) > 1:
-        raise InputError(f"the trained parameters must have one dtype and device. Got {sorted(map(str, kinds))}.")
+        raise InputError(f"the trained parameters must have the same dtype and device. Got {sorted(map(str, kinds))}.")
     return network
 
 
@@ -67,14 +67,14 @@ def check_weights(name: str, value: object, shape: tuple[int, ...], like: Tensor
 
 
 class Tangents:
-    """A network of one output as a function of one parameter vector, and its gradients' derivatives along vector fields.
+    """A network with one output as a function of one parameter vector, and its gradients' derivatives along vector fields.
 
     Attributes
     ----------
     theta
         The trained parameters, shape (P,).
     x
-        The inputs whose gradients make the vector fields, shape (n, ...).
+        The inputs whose gradients form the vector fields, shape (n, ...).
     """
 
     def __init__(self, network: Network, x: Tensor, byte_budget: int = BYTE_BUDGET) -> None:
@@ -128,7 +128,7 @@ class Tangents:
                 if self._agrees(found[-1], x, frame):
                     return found
             except (RuntimeError, ValueError, TypeError, NotImplementedError):
-                pass  # vmap does not know all that autograd knows
+                pass  # vmap does not support all that autograd supports
             self._batched = False
         with _differentiable():
             each = [_derivatives(partial(self._gradient, row=row), frame) for row in x]
@@ -145,9 +145,9 @@ class Tangents:
         return total if x2 is not None else mirror_upper(total.mT).mT
 
     def _add(self, total: Tensor, x1: Tensor, rows1: slice, x2: Tensor | None, frame: Frame, few: int) -> None:
-        """Add some rows of the kernel, or what of them is not above the diagonal's blocks.
+        """Add some rows of the kernel, or the part of them that is not above the diagonal's blocks.
 
-        Many rows are held while few others at a time pass by: so each is computed the fewest times.
+        Many rows are held while the others pass by a few at a time, so that each is computed as few times as possible.
         """
         held = self._held(x1[rows1], frame, few)
         other = x1 if x2 is None else x2
@@ -187,7 +187,7 @@ class Tangents:
     def _agrees(self, found: Tensor, x: Tensor, frame: Frame) -> bool:
         """Compare a random combination with derivatives without vmap, once for each number of rows and derivatives.
 
-        Batching rules of vmap can be wrong without an error, for some numbers of rows.
+        Batching rules of vmap can be silently wrong for some numbers of rows.
         """
         key = (len(x), len(frame))
         if key in self._compared:
@@ -200,15 +200,15 @@ class Tangents:
         return True
 
     def _rows_at_once(self, derivatives: int, frame: int) -> int:
-        """Return how many rows to take at a time, with so many derivatives held of each and a frame of so many entries."""
+        """Return how many rows to take at a time, given the derivatives held per row and the entries of a frame."""
         if self._row_bytes is None:
             self._row_bytes = self._activations(2) - self._activations(1)
         row = self.theta.numel() * self.theta.element_size()
-        # Each jvp doubles what is kept to go backward.
+        # Each jvp doubles what is kept for the backward pass.
         return max(1, self.byte_budget // (derivatives * row + 3 * frame * self._row_bytes + 1))
 
     def _activations(self, rows: int) -> int:
-        """Give the bytes that one backward pass keeps for some rows."""
+        """Return the bytes that one backward pass keeps for some rows."""
         held = 0
 
         def pack(tensor: Tensor) -> Tensor:
@@ -233,7 +233,7 @@ def _vector(network: Network) -> Tensor:
 
 
 def _derivatives(function: Callable[[Tensor], Tensor], frame: Frame) -> list[Tensor]:
-    """Return the derivatives along every set of the frame's vectors: half of the frame is how the other half moves."""
+    """Return the derivatives along every set of the frame's vectors: one half of the frame says how the other half moves."""
     if len(frame) == 1:
         return [function(frame[0])]
     half = len(frame) // 2
@@ -242,7 +242,7 @@ def _derivatives(function: Callable[[Tensor], Tensor], frame: Frame) -> list[Ten
 
 
 def _within(frame: Frame, mask: int) -> list[Tensor]:
-    """Return the entries whose masks lie within one, which are the frame of its vectors alone."""
+    """Return the entries whose masks are subsets of a given one: the frame of its vectors alone."""
     return [frame[part] for part in range(mask + 1) if part & mask == part]
 
 
@@ -252,8 +252,8 @@ def _slices(n: int, step: int) -> Iterator[slice]:
 
 @contextmanager
 def _differentiable() -> Iterator[None]:
-    """Let operations be those whose derivatives of every order are right."""
-    # Fused attention has no derivatives forwards.
+    """Make torch use operations whose derivatives of every order are right."""
+    # Fused attention has no forward-mode derivatives.
     with torch.no_grad(), warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), Elementary():
         warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
         yield

@@ -36,21 +36,21 @@ BATCHES = 16
 """Independent batches of neurons. Their spread gives the standard error, itself known to about a fifth."""
 
 CHUNK = 2**24
-"""About the number of entries of the largest array."""
+"""Approximate number of entries of the largest array."""
 
 
 class TwoLayerHierarchy:
     r"""E K2, E K3 and E K4 of f(x) = a . sigma(W x) / sqrt(width), a and W standard normal (Chen, He and Su 2020, B.2 and B.3).
 
-    E K2 is exact: it is the infinite-width tangent kernel. E K3 is zero, as every expectation of odd order. width E K4 is the
-    mean over ``n_samples`` random neurons of the terms of eq. (15), the outer weight integrated out; for the ReLU, whose
-    sigma'' is a delta function, of neurons conditioned on hyperplanes. The same neurons serve every call, so that the values are
-    those of one function; :meth:`estimate_fourth` gives their standard error too.
+    E K2 is exact: it is the infinite-width tangent kernel. E K3 is zero, like every expectation of odd order. width E K4 is the
+    mean over ``n_samples`` random neurons of the terms of eq. (15), with the outer weight integrated out; for the ReLU, whose
+    sigma'' is a delta function, over neurons conditioned on hyperplanes. Every call uses the same neurons, so that the values are
+    those of one function; :meth:`estimate_fourth` also returns their standard error.
 
     The expected K4(x, x', x_i, x_j) of the ReLU is finite unless x_j is parallel to x or to x'. There it is infinite: that of
     ReLUs smoothed over a width h |x| is c / h + k + O(h), where for x_j parallel to x alone
     c = -3 |x_j| / (sqrt(8) pi |x|) x . x' x . x_i E[sigma'(z_i) sigma'(z')] over the neurons orthogonal to x. So at a
-    training point the expansion in 1 / width itself breaks down. The finite part k is taken there. Smooth activations have
+    training point the expansion in 1 / width itself breaks down, and only the finite part k is used. Smooth activations have
     no such points.
 
     Parameters
@@ -64,11 +64,11 @@ class TwoLayerHierarchy:
     n_samples
         The number of random neurons, at least 64, default 2048.
     generator
-        Of the neurons, on the CPU. Default None, torch's global one.
+        Generator of the neurons, on the CPU. Default None, torch's global one.
 
     See Also
     --------
-    ModuleHierarchy : The same of any module of finite width.
+    ModuleHierarchy : The same for any module of finite width.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class TwoLayerHierarchy:
 
     def fourth_diag(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Return the diagonal of ``fourth(x, x, u, v)``, shape (n1,)."""
-        # A block of few columns costs little beside the work on the training points.
+        # A block of few columns costs little compared with the work on the training points.
         return torch.cat([self.fourth(block, None, u, v).diagonal() for block in x.split(16)])
 
     def estimate_fourth(self, x1: Tensor, x2: Tensor | None, u: Tensor, v: Tensor) -> Estimate:
@@ -129,12 +129,12 @@ class TwoLayerHierarchy:
         return Estimate(mean.to(x1.dtype), error.to(x1.dtype))
 
     def _expected_smooth(self, c: Contraction, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return width E K4, contracted, of every batch of neurons, shape (BATCHES, n1, n2), float64."""
+        """Return width E K4, contracted, for every batch of neurons, shape (BATCHES, n1, n2), float64."""
         neurons = Neurons(c.x, self._seed)
         return torch.stack([self._plain(c, x1, x2, neurons.draw(self._each)[0].to(x1.device)) for _ in range(BATCHES)])
 
     def _expected_relu(self, c: Contraction, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return the same of ReLUs: the terms that are functions of a neuron and its opposite, and those with delta functions."""
+        """Return the same for ReLUs: the terms that are functions of a neuron and its opposite, and those with deltas."""
 
         def both(terms: Callable[..., Tensor], *neurons: Tensor) -> Tensor:
             first = terms(c, x1, x2, *neurons)
@@ -167,7 +167,7 @@ class TwoLayerHierarchy:
         return -(-self.n_samples // BATCHES)
 
     def _plain(self, c: Contraction, x1: Tensor, x2: Tensor, w: Tensor) -> Tensor:
-        """Return the mean over neurons of what is a function of them, in parts that fit into memory."""
+        """Return the mean over neurons of the terms that are functions of them, in parts that fit into memory."""
         ones = torch.ones(w.shape[1], dtype=w.dtype, device=w.device)  # E a^2 = 1, E a^4 = 3
         rows = max(len(c.x), 2 * len(c.u) * (len(x1) + len(x2)))
         total = torch.zeros(len(x1), len(x2), dtype=w.dtype, device=w.device)
@@ -180,7 +180,7 @@ class TwoLayerHierarchy:
 
 
 def check_activation(activation: str | Function) -> Function:
-    """Return the function that an activation names or is."""
+    """Return the function of an activation given by name or as a function."""
     if isinstance(activation, str):
         if activation not in ACTIVATIONS:
             raise InputError(
@@ -198,7 +198,7 @@ def check_activation(activation: str | Function) -> Function:
 
 
 class _TwoLayer(nn.Module):
-    """sigma between two layers, for the infinite-width limit, in which the widths do not count."""
+    """sigma between two layers, for the infinite-width limit, in which the widths do not matter."""
 
     def __init__(self, function: Function, known: bool, d: int) -> None:
         super().__init__()

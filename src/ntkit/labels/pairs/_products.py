@@ -1,4 +1,4 @@
-"""Inner products and L1 distances of all pairs of rows, and the norms that go with them."""
+"""Inner products and L1 distances of all pairs of rows, and the norms of the rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLOCK_ROWS = 512
 
 @dataclass(frozen=True)
 class RowMoments:
-    """What the features of a pair need of each of its vectors; every field has shape (n,), computed in float64.
+    """What the features of a pair need to know about each vector; every field has shape (n,), computed in float64.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class RowMoments:
 
 @dataclass(frozen=True)
 class PairProducts:
-    """What costs O(d) per pair; every pair feature follows from it at O(1).
+    """The quantities that cost O(d) per pair; every pair feature follows from them in O(1).
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class PairProducts:
         ||x1_i - x2_j||_1, shape (n1, n2).
     shift
         s, the mean of all coordinates. Distances and correlations do not depend on it and lose no digits to it; the inner
-        product itself is found by adding what the shift took.
+        product itself is recovered by undoing the shift.
     dimension
         d, the length of a vector.
     rows, columns
@@ -122,6 +122,6 @@ def _moments_of_block(x: Tensor, shifted: Tensor) -> tuple[Tensor, Tensor, Tenso
     wide, moved = x.double(), shifted.double()
     spread = (wide - wide.mean(1, keepdim=True)).norm(dim=1)
     norm = wide.norm(dim=1)
-    # The mean of equal numbers is off by rounding: what is left of them is none of their spread.
+    # The mean of equal numbers is off by rounding: their remainder does not count as spread.
     spread = torch.where(spread > 8 * torch.finfo(wide.dtype).eps * norm, spread, 0)
     return norm, spread, (moved * moved).sum(1), moved.sum(1)
