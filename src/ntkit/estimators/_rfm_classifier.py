@@ -21,11 +21,11 @@ __all__ = ["RFMClassifier"]
 
 
 class RFMClassifier(ClassifierMixin, RFMBase):
-    r"""Classification by a recursive feature machine: regression on centred one-hot targets in a metric that it learns.
+    r"""Classification by a recursive feature machine: regression on centred one-hot targets in a learnt metric.
 
-    The targets of a point of class c are :math:`e_c - 1/C`, and the class of the largest score is predicted; two classes take
-    one column of targets -1 and 1, which is the same classifier. All else is as for :class:`RFMRegressor`; the settings are
-    chosen by the mistakes on held-out rows, among equals by the squared error of the scores.
+    The targets of a point of class c are :math:`e_c - 1/C`, and the class of the largest score is predicted; two classes use
+    one column of targets -1 and 1, which yields the same classifier. All else is as for :class:`RFMRegressor`; the settings
+    are chosen by the error rate on held-out rows, with ties broken by the squared error of the scores.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class RFMClassifier(ClassifierMixin, RFMBase):
 
 
 def _mistakes(predicted: Tensor, targets: Tensor) -> float:
-    """Return the share of wrong classes, and to break ties a thousandth of the squared error."""
+    """Return the error rate plus, to break ties, a thousandth of the squared error."""
     two = targets.shape[1] == 1
     wrong = (predicted > 0) != (targets > 0) if two else predicted.argmax(1) != targets.argmax(1)
     return float(wrong.double().mean()) + 1e-3 * float((predicted - targets).square().mean())

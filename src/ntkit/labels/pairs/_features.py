@@ -117,7 +117,7 @@ def tiles(pairs: Pairs, entries: int) -> list[Tile]:
 
 
 def fit_features(x: Tensor, components: bool) -> PairFeatures:
-    """Compute the statistics of the training inputs, shape (n, ...), that the features need, perhaps with principal components."""
+    """Compute the training statistics, inputs of shape (n, ...), that the features need, with or without principal components."""
     rows = x.flatten(1).double()
     center = rows.mean(0)
     centered = rows - center
