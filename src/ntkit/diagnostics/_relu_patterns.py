@@ -1,4 +1,4 @@
-"""Which rectifiers of a network are on, for each input."""
+"""Which ReLUs of a network are active for each input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RECTIFIERS = (F.relu, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.
 
 
 class _Rectifiers(TorchFunctionMode):
-    """Notes the sign of everything that goes into a ReLU, written as a module, a function or a method."""
+    """Records the sign of every ReLU's input, whether it is a module, a function or a method."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ def relu_patterns(module: nn.Module, x: Tensor) -> Tensor | None:
 
 
 def pattern_distance(first: Tensor | None, second: Tensor | None) -> float:
-    """Return the share of units and inputs at which two patterns differ, Hamming's distance; NaN where there are none."""
+    """Return the fraction of units and inputs at which two patterns differ (Hamming distance); NaN if there are none."""
     if first is None or second is None:
         return float("nan")
     return float((first != second).double().mean())

@@ -1,4 +1,4 @@
-"""The limit kernel of the theorems on two-layer networks whose first layer alone is trained."""
+"""The limit kernel of the theorems about two-layer networks of which only the first layer is trained."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def two_layer_gram(x: Tensor) -> Tensor:
 
     See Also
     --------
-    ntkit.diagnostics.bounds : What the theorems say of it.
+    ntkit.diagnostics.bounds : What the theorems say about it.
 
     References
     ----------
