@@ -1,4 +1,4 @@
-"""A report in one HTML file that loads nothing: text, tables, and figures as embedded PNG."""
+"""A report in one self-contained HTML file: text, tables, and figures as embedded PNG."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Link", "Picture", "Section", "Table", "html_report", "new_figure"]
 
-# Figures have a white ground of their own, so that their colours hold on a dark page too.
+# Figures have their own white background, so that their colours work on a dark page too.
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --ground: #ffffff; --line: #d1d9e0; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --soft: #9aa4ae; --ground: #15181c; --line: #3a424b; } }
@@ -73,7 +73,7 @@ class Picture:
     caption
         Written below.
     alt
-        What the figure shows, for readers who do not see it.
+        What the figure shows, for readers who cannot see it.
     """
 
     figure: Figure
@@ -111,7 +111,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report under a title of its own.
+    """A part of a report under its own title.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class Section:
 
 
 def html_report(title: str, introduction: str, sections: Sequence[Section]) -> str:
-    """Put a report together: one HTML text with everything in it, so that it can be opened, mailed and kept as one file.
+    """Assemble a report: one HTML text with everything in it, so that it can be opened, mailed and kept as one file.
 
     Parameters
     ----------
@@ -160,12 +160,12 @@ def html_report(title: str, introduction: str, sections: Sequence[Section]) -> s
 
 
 def new_figure(width: float = 7.0, height: float = 4.2) -> Figure:
-    """Give an empty matplotlib figure that belongs to no backend, width and height in inches.
+    """Return an empty matplotlib figure without a backend, width and height in inches.
 
     Raises
     ------
     MissingDependencyError
-        Without matplotlib.
+        If matplotlib is missing.
     """
     try:
         from matplotlib.figure import Figure

@@ -22,7 +22,7 @@ class Entries:
     Attributes
     ----------
     rows, columns
-        Where each entry is, shape (m,), sorted by row, then by column.
+        Position of each entry, shape (m,), sorted by row, then by column.
     values
         Shape (m,), float64.
     shape
@@ -48,11 +48,11 @@ class Entries:
         return Entries(self.rows[kept], self.columns[kept], self.values[kept], self.shape)
 
     def with_values(self, values: NDArray[np.float64]) -> Entries:
-        """Return the same places with other values, shape (m,)."""
+        """Return the same positions with other values, shape (m,)."""
         return Entries(self.rows, self.columns, values, self.shape)
 
     def row_slices(self) -> list[slice]:
-        """Return where the entries of each row are, k slices."""
+        """Return the slices of the entries of each row, k of them."""
         starts = np.searchsorted(self.rows, np.arange(self.shape[0] + 1))
         return [slice(int(a), int(b)) for a, b in pairwise(starts)]
 
@@ -71,7 +71,7 @@ class Entries:
             yield columns, np.array(rows), np.stack([self.values[slices[row]] for row in rows], 1)
 
     def matrix(self, missing_values: float, sparse: bool) -> Any:
-        """Return the matrix as a user would hold it: with gaps, or sparse."""
+        """Return the matrix in the user's form: with gaps, or sparse."""
         if sparse:
             return scipy.sparse.csr_array((self.values, (self.rows, self.columns)), shape=self.shape)
         dense = np.full(self.shape, float(missing_values))

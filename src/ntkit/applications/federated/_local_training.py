@@ -1,4 +1,4 @@
-"""What a worker of federated averaging does by itself."""
+"""Local training by a worker of federated averaging."""
 
 from __future__ import annotations
 

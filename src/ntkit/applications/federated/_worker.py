@@ -22,14 +22,14 @@ __all__ = ["Worker"]
 
 @dataclass(frozen=True, eq=False)
 class Worker:
-    """The data of one worker. Its methods run where the data are; what they return is what leaves the worker.
+    """The data of one worker. Its methods run where the data are; only what they return leaves the worker.
 
     Attributes
     ----------
     x
         Inputs, shape (n, ...).
     y
-        Targets, one row per input: of the shape of the outputs, or classes for cross-entropy.
+        Targets, one row per input: in the shape of the outputs, or classes for cross-entropy.
     """
 
     x: Tensor
@@ -63,7 +63,7 @@ class Worker:
         return float(loss.value(found, read_output_targets(loss, self.y, found)))
 
     def jacobian(self, module: nn.Module, name: str) -> Tensor:
-        """Return the derivatives of all outputs in one parameter, shape (n, k, entries)."""
+        """Return the derivatives of all outputs with respect to one parameter, shape (n, k, entries)."""
         network = Network(module, "full")
         k = outputs_of(module, self.x[:1]).numel()
         rows = jacobian_rows(network, [name], as_inputs(self.x), slice(0, k))[name]
@@ -72,7 +72,7 @@ class Worker:
     def sketch(self, module: nn.Module, size: int, seed: int) -> Tensor:
         """Return random projections of the derivatives, shape (n, k, size), whose inner products estimate the kernel's.
 
-        The directions depend on the seed alone, so those of all workers are the same.
+        The directions depend only on the seed, so all workers use the same ones.
         """
         total = torch.zeros(1)
         for number, (name, parameter) in enumerate(_trained(module)):
@@ -82,7 +82,7 @@ class Worker:
         return total
 
     def gram(self, module: nn.Module, other: Worker | None, outputs: Outputs) -> Tensor:
-        """Return the kernel with another worker's inputs, which that worker must show to this one; None: with its own."""
+        """Return the kernel with another worker's inputs, which that worker must disclose to this one; None: with its own."""
         kernel = empirical(module, output="full" if outputs == "coupled" else "trace").ntk
         return kernel(self.x, None if other is None else other.x)
 
@@ -97,7 +97,7 @@ class Worker:
         return local_training(module, self.x, self.y, loss, learning_rate, epochs, batch_size, seed)
 
     def tangent_features(self, module: nn.Module, coordinates: Sequence[Coordinate]) -> Tensor:
-        """Return the derivatives named, shape (n, m); they do not leave the worker."""
+        """Return the named derivatives, shape (n, m); they do not leave the worker."""
         network, out = Network(module, "full"), self.x.new_empty(len(self.x), len(coordinates))
         groups: dict[tuple[str, int], list[int]] = {}
         for number, one in enumerate(coordinates):
