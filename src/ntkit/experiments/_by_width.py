@@ -34,19 +34,19 @@ class WidthCell:
 
 
 def width_cells(curves: Sequence[str], widths: Sequence[int], draws: int) -> list[WidthCell]:
-    """Return a cell for each curve, width and draw, in that order."""
+    """Give a cell for each curve, width and draw, in that order."""
     return [WidthCell(curve, width, draw) for curve in curves for width in widths for draw in range(draws)]
 
 
 def network_seed(seed: int, cell: WidthCell, widths: Sequence[int], draws: int) -> int:
-    """Return the seed of a network: the same for all curves, another for each width and draw."""
+    """Give the seed of a network: the same for all curves, another for each width and draw."""
     return seed + 7919 * (draws * list(widths).index(cell.width) + cell.draw)
 
 
 def by_width(
     values: Mapping[WidthCell, R], widths: Sequence[int], draws: int, number: Callable[[R], float]
 ) -> dict[str, NDArray[Any]]:
-    """Return the numbers of each curve, shape (widths, draws)."""
+    """Give the numbers of each curve, shape (widths, draws)."""
     curves = dict.fromkeys(cell.curve for cell in values)
     return {
         curve: np.array([[number(values[WidthCell(curve, w, d)]) for d in range(draws)] for w in widths])

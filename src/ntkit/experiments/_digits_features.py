@@ -78,7 +78,7 @@ def features_of(pair: Pair, variance: float, seed: int) -> FeaturesFound:
 
 
 def features_table(found: Mapping[float, FeaturesFound]) -> Table:
-    """Return the correlations by variance of the first layer at the start."""
+    """Give the correlations by variance of the first layer at the start."""
     rows = [
         [f"{variance:g}", f"{one.before:.2f}", f"{one.after:.2f}", f"{one.movement:.2f}", f"{one.loss:.3f}"]
         for variance, one in found.items()

@@ -48,7 +48,7 @@ _STYLES = {
 
 
 def accuracies(results: DigitsResults) -> dict[str, NDArray[Any]]:
-    """Return the accuracies by method, shape (sizes, draws)."""
+    """Give the accuracies by method, shape (sizes, draws)."""
     settings = results.settings
     found: dict[str, NDArray[Any]] = {}
     for method in METHODS:
@@ -61,7 +61,7 @@ def accuracies(results: DigitsResults) -> dict[str, NDArray[Any]]:
 
 
 def report_of(results: DigitsResults) -> Report:
-    """Return the report."""
+    """Give the report."""
     settings, accuracy = results.settings, accuracies(results)
     kernels = {
         cell.kernel: found

@@ -59,7 +59,7 @@ _MODULES = {
 
 
 def find(name: str) -> Experiment[Any, Any, Any, Any]:
-    """Return an experiment by name.
+    """Give an experiment by name.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def find(name: str) -> Experiment[Any, Any, Any, Any]:
 
 
 def of_folder(folder: Path) -> Experiment[Any, Any, Any, Any]:
-    """Return the experiment whose results a folder holds.
+    """Give the experiment whose results a folder holds.
 
     Raises
     ------

@@ -70,7 +70,7 @@ class Scores:
     shift: dict[str, NDArray[np.float64]]
 
     def chosen(self, *methods: str) -> NDArray[np.int64]:
-        """Return the method and strength with the best validation in each draw, numbered along both, shape (draws,).
+        """Give the method and strength with the best validation in each draw, numbered along both, shape (draws,).
 
         The highest accuracy, and of equal ones that with the smallest error: of one method, what :class:`ntkit.LabelAware`
         chooses.
@@ -79,15 +79,15 @@ class Scores:
         return np.array(np.lexsort((error, -accuracy), axis=1)[:, 0])
 
     def by_validation(self, *methods: str) -> NDArray[np.float64]:
-        """Return the test accuracy with method and strength chosen by validation, shape (draws,)."""
+        """Give the test accuracy with method and strength chosen by validation, shape (draws,)."""
         return np.take_along_axis(np.hstack([self.test[m] for m in methods]), self.chosen(*methods)[:, None], 1)[:, 0]
 
     def best_method_on_test(self) -> NDArray[np.float64]:
-        """Return the test accuracy of the method that is best on the test images, its strength chosen by validation."""
+        """Give the test accuracy of the method that is best on the test images, its strength chosen by validation."""
         return np.array(np.max([self.by_validation(name) for name in METHODS], axis=0))
 
     def best_on_test(self) -> NDArray[np.float64]:
-        """Return the test accuracy of the method and strength that are best on the test images, shape (draws,)."""
+        """Give the test accuracy of the method and strength that are best on the test images, shape (draws,)."""
         return np.array(np.max([self.test[name].max(1) for name in METHODS], axis=0))
 
 
@@ -182,7 +182,7 @@ def score(
 
 
 def _accuracy(pool: Pool, draw: Draw, gram: Tensor, cross: Tensor) -> tuple[float, float]:
-    """Return the test accuracy, and what was added to the diagonal, over its mean."""
+    """Give the test accuracy, and what was added to the diagonal, over its mean."""
     scale = float(gram.diagonal().mean())
     shift = shift_needed(gram, 0.0)
     gram.diagonal().add_(shift)

@@ -30,7 +30,7 @@ def stored_gram(
     folder: Path,
     progress: Callable[[int, int], None] | None = None,
 ) -> NDArray[Any]:
-    """Return K(x1, x2), or K(x1, x1) where ``x2`` is None, from ``folder`` as far as it is there.
+    """Give K(x1, x2), or K(x1, x1) where ``x2`` is None, from ``folder`` as far as it is there.
 
     The file is named by a hash of all that its bytes depend on: the kernel, the inputs and the version of the library.
 

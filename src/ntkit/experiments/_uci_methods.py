@@ -96,7 +96,7 @@ def evaluate(candidates: Candidates, table: SplitTable) -> Outcome:
 
 
 def relu_net(features: int, depth: int, fixed: int) -> nn.Module:
-    """Return a ReLU network of so many weight layers without biases, the first of them not trained."""
+    """Give a ReLU network of so many weight layers without biases, the first of them not trained."""
     layers: list[nn.Module] = []
     # Layers draw their weights from the global generator, which is the user's.
     with torch.random.fork_rng(devices=[]):
@@ -108,7 +108,7 @@ def relu_net(features: int, depth: int, fixed: int) -> nn.Module:
 
 
 def relu_gram(X: NDArray[np.float64], depth: int, fixed: int) -> NDArray[np.float64]:
-    r"""Return the NTK of :func:`relu_net` between all points, in the scale of Arora et al. 2019c, shape (n, n).
+    r"""Give the NTK of :func:`relu_net` between all points, in the scale of Arora et al. 2019c, shape (n, n).
 
     There :math:`K = x \cdot x'` at the input, and an activation gives :math:`K' = E[\mathrm{relu}(u)\,\mathrm{relu}(v)]`
     with no factor 2. ntkit divides by the number of features at the input; a ReLU network is homogeneous, so inputs

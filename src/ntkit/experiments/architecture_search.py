@@ -78,7 +78,7 @@ class Settings:
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     quick = Settings(8, 8, 100, 100, 2, 2e-3, 1, 8, 1, 100, 40, 50)
     default = Settings() if from_file else Settings(train=1000, test=500)
     return {"quick": quick, "default": default, "full": Settings(networks=84, seeds=4) if from_file else default}[size]
@@ -127,7 +127,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Cell]:
-    """Return the trainings and the proxies of every network."""
+    """Give the trainings and the proxies of every network."""
     found = []
     for network in draw_architectures(run.settings.networks, run.seed):
         found += [Cell(network, ACCURACY, seed) for seed in range(run.settings.seeds)]
@@ -181,7 +181,7 @@ TRIVIAL: dict[str, Callable[[Architecture, int, int], float]] = {
 
 
 def tau(predictor: NDArray[np.float64], accuracy: NDArray[np.float64]) -> float:
-    """Return Kendall's tau-b; NaN where one of the two is constant."""
+    """Give Kendall's tau-b; NaN where one of the two is constant."""
     if len(predictor) < 2 or len(set(predictor)) < 2 or len(set(accuracy)) < 2:
         return math.nan
     return float(kendalltau(predictor, accuracy).statistic)
@@ -190,7 +190,7 @@ def tau(predictor: NDArray[np.float64], accuracy: NDArray[np.float64]) -> float:
 def interval(
     predictor: NDArray[np.float64], accuracy: NDArray[np.float64], resamples: int
 ) -> tuple[float, float, float]:
-    """Return tau and the ends of its 95 % bootstrap interval over networks."""
+    """Give tau and the ends of its 95 % bootstrap interval over networks."""
     random, drawn = np.random.default_rng(0), []
     for _ in range(resamples):
         rows = random.integers(len(accuracy), size=len(accuracy))
@@ -266,7 +266,7 @@ def report(results: Results[Settings, Cell, Value]) -> Report:
 def _columns(
     results: Results[Settings, Cell, Value], networks: list[Architecture], side: int
 ) -> dict[str, NDArray[np.float64]]:
-    """Return each predictor's values, oriented so that larger should be better."""
+    """Give each predictor's values, oriented so that larger should be better."""
     columns: dict[str, NDArray[np.float64]] = {}
     for proxy in PROXIES:
         by_network = {cell.network: one.value for cell, one in results.values.items() if cell.measure == proxy}

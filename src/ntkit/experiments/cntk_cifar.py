@@ -67,7 +67,7 @@ QUICK = Settings(depths=(3, 4), train=50, test=50)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     return {"quick": QUICK, "default": Settings(), "full": Settings(train=50000, test=10000)}[size]
 
 
@@ -98,7 +98,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Depth]:
-    """Return one cell per depth."""
+    """Give one cell per depth."""
     return [Depth(depth) for depth in run.settings.depths]
 
 
@@ -108,7 +108,7 @@ def prepare(run: Run[Settings]) -> _Shared:
 
 
 def network(depth: int, head: str, channels: int, side: int) -> nn.Module:
-    """Return the paper's network; a width of one serves, since the limit does not depend on it."""
+    """Give the paper's network; a width of one serves, since the limit does not depend on it."""
     return conv_network(depth - 1, 1, head == "average", channels, side)
 
 

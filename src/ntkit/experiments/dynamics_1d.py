@@ -70,7 +70,7 @@ QUICK = Settings(members=8, width=64, points=4, grid=11, steps=(0, 5, 20))
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     return {"quick": QUICK, "default": Settings(), "full": Settings(members=400, width=4096)}[size]
 
 
@@ -125,7 +125,7 @@ class Training:
 
 
 def cells(run: Run[Settings]) -> list[Ensemble]:
-    """Return the one cell."""
+    """Give the one cell."""
     return [Ensemble(run.settings.members)]
 
 

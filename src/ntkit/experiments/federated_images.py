@@ -74,7 +74,7 @@ class Settings:
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     quick = Settings(100, 100, 4, 0.3, 16, 1, 4, 2)
     default = Settings() if from_file else Settings(images=500, test=500, width=32)
     return {"quick": quick, "default": default, "full": default}[size]
@@ -114,7 +114,7 @@ class _Shared:
 
 
 def load_flat(data: Path | None, train: int, test: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return flattened images between 0 and 1 and their classes, training then test, equally many of each class."""
+    """Give flattened images between 0 and 1 and their classes, training then test, equally many of each class."""
     if data is None:
         digits = load_digits()
         first, second = balanced_split(digits.labels, [train, test], seed)
@@ -151,7 +151,7 @@ def partition(labels: NDArray[Any], workers: int, concentration: float, seed: in
 
 
 def cells(run: Run[Settings]) -> list[Cell]:
-    """Return one cell per method and partition."""
+    """Give one cell per method and partition."""
     return [Cell(method, number) for number in range(run.settings.partitions) for method in METHODS]
 
 
@@ -203,7 +203,7 @@ def compute(shared: _Shared, cell: Cell) -> Course:
 
 
 def rounds_to(accuracies: tuple[float, ...], target: float) -> float:
-    """Return the first round after which the accuracy is at least the target; infinity if there is none."""
+    """Give the first round after which the accuracy is at least the target; infinity if there is none."""
     return next((float(number) for number, one in enumerate(accuracies) if number and one >= target), math.inf)
 
 

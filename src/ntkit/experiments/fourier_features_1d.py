@@ -69,7 +69,7 @@ QUICK = Settings(points=32, signals=3)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     return {"quick": QUICK, "default": Settings(), "full": Settings(points=512, signals=100, hidden=3)}[size]
 
 
@@ -140,14 +140,14 @@ class _Sine(nn.Module):
 
 
 def cells(run: Run[Settings]) -> list[Kind]:
-    """Return one cell per embedding, and per gains of the sine."""
+    """Give one cell per embedding, and per gains of the sine."""
     settings = run.settings
     relu = [Kind("relu", power, math.sqrt(2), 0.1) for power in settings.powers]
     return relu + [Kind("sine", -1.0, w, b) for w in settings.sine_gains for b in settings.bias_gains]
 
 
 def compute(run: Run[Settings], cell: Kind) -> Spectrum:
-    """Return the spectrum of one kernel, and what it learns."""
+    """Give the spectrum of one kernel, and what it learns."""
     settings = run.settings
     n, kernel = settings.points, _kernel(cell, settings)
     x = torch.arange(2 * n, dtype=torch.float64)[:, None] / (2 * n)

@@ -61,7 +61,7 @@ class Settings:
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     return Settings((DRAWN,), 32, 0, 0.5, 2) if size == "quick" else Settings()
 
 
@@ -94,7 +94,7 @@ class Filled:
 
 
 def cells(run: Run[Settings]) -> list[Cell]:
-    """Return one cell per image, mask and method."""
+    """Give one cell per image, mask and method."""
     settings = run.settings
     found = [Cell(image, mask, method, False) for image in settings.images for mask in _masks() for method in METHODS]
     if settings.large:
@@ -121,7 +121,7 @@ def compute(run: Run[Settings], cell: Cell) -> Filled:
 
 
 def load_picture(name: str, side: int, colour: bool) -> NDArray[np.float64]:
-    """Return an image between 0 and 1, shape (channels, side, side)."""
+    """Give an image between 0 and 1, shape (channels, side, side)."""
     if name == DRAWN:
         rows, columns = np.mgrid[0:side, 0:side] / side
         drawn = 0.5 + 0.25 * np.sin(7 * rows) * np.cos(5 * columns) + 0.2 * (rows + columns > 1)
@@ -142,7 +142,7 @@ def load_picture(name: str, side: int, colour: bool) -> NDArray[np.float64]:
 
 
 def draw_mask(side: int, kind: str, missing: float, seed: int) -> NDArray[np.bool_]:
-    """Return where pixels are missing, shape (side, side)."""
+    """Give where pixels are missing, shape (side, side)."""
     if kind == "random":
         return np.random.default_rng(seed).random((side, side)) < missing
     mask = np.zeros((side, side), bool)
@@ -153,7 +153,7 @@ def draw_mask(side: int, kind: str, missing: float, seed: int) -> NDArray[np.boo
 def fill(
     method: str, picture: NDArray[np.float64], mask: NDArray[np.bool_], levels: int
 ) -> tuple[NDArray[np.float64], str]:
-    """Return the image with its gaps filled, shape (channels, side, side), and how."""
+    """Give the image with its gaps filled, shape (channels, side, side), and how."""
     if method == NTK:
         found = inpaint(torch.from_numpy(picture), torch.from_numpy(mask), levels=levels)
         return found.image.numpy(), found.status

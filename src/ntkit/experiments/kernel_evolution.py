@@ -68,7 +68,7 @@ QUICK = Settings(widths=(32, 64, 128), draws=2, points=20, probes=10, steps=5)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     return {
         "quick": QUICK,
         "default": Settings(),
@@ -110,7 +110,7 @@ class _Shared:
 
 
 def network(activation: str, width: int) -> nn.Module:
-    """Return a network with two hidden layers and no biases, its weights zero."""
+    """Give a network with two hidden layers and no biases, its weights zero."""
     act = _ACTIVATIONS[activation]
     return blank(
         lambda: nn.Sequential(
@@ -122,7 +122,7 @@ def network(activation: str, width: int) -> nn.Module:
 
 
 def cells(run: Run[Settings]) -> list[WidthCell]:
-    """Return one cell per curve, width and draw."""
+    """Give one cell per curve, width and draw."""
     return width_cells(CURVES, run.settings.widths, run.settings.draws)
 
 

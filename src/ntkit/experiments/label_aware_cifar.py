@@ -125,14 +125,14 @@ QUICK = Settings(train=(20,), test=20, draws=(2,), pairs=_DIGITS[:2], strengths=
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     quick = Settings(train=(20,), test=20, draws=(2,), pairs=_PAIRS[:2], strengths=(0.01, 1.0), validation=2)
     full = Settings(train=(10000,), test=2000)
     return {"quick": quick if from_file else QUICK, "default": Settings(), "full": full}[size]
 
 
 def tasks_of(settings: Settings, from_file: bool) -> list[Task]:
-    """Return the columns of the table."""
+    """Give the columns of the table."""
     usual = {(1, True): ((2000,), 400), (2, True): ((2000, 5000), 2000), (1, False): ((200,), 100)}
     train, test = usual.get((settings.table, from_file), ((200, 500), 500))
     train = train if settings.train is None else settings.train
@@ -177,7 +177,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Split]:
-    """Return one cell per task, draw and method; tasks of the same classes draw from as many images as the largest needs."""
+    """Give one cell per task, draw and method; tasks of the same classes draw from as many images as the largest needs."""
     tasks = tasks_of(run.settings, run.data is not None)
     found = []
     for task in tasks:
@@ -202,7 +202,7 @@ def prepare(run: Run[Settings]) -> _Shared:
 
 
 def network(channels: int, side: int) -> nn.Module:
-    """Return the paper's network (section D.2) without biases; a width of one serves, since the limit does not depend on it."""
+    """Give the paper's network (section D.2) without biases; a width of one serves, since the limit does not depend on it."""
 
     def make() -> nn.Module:
         layers: list[nn.Module] = []

@@ -52,7 +52,7 @@ class Settings:
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     return {"quick": Settings(1, users=60, items=40), "default": Settings(), "full": Settings(10)}[size]
 
 
@@ -87,7 +87,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Cell]:
-    """Return one cell per method and split."""
+    """Give one cell per method and split."""
     return [Cell(method, split) for split in range(run.settings.splits) for method in run.settings.methods]
 
 

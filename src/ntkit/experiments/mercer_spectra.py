@@ -61,7 +61,7 @@ QUICK = Settings(dimensions=(2, 3), degrees=60, first=20)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     full = Settings(dimensions=(2, 3, 4, 5, 6), hidden=(1, 2, 3, 5), degrees=200)
     return {"quick": QUICK, "default": Settings(), "full": full}[size]
 
@@ -101,7 +101,7 @@ class Spectrum:
 
 
 def cells(run: Run[Settings]) -> list[Network]:
-    """Return one cell per dimension, depth and bias."""
+    """Give one cell per dimension, depth and bias."""
     settings = run.settings
     return [Network(p, h, b) for p in settings.dimensions for h in settings.hidden for b in (True, False)]
 

@@ -68,7 +68,7 @@ QUICK = Settings(widths=(64, 128), kappas=(1.0, 0.5), draws=2, train=4, test=10,
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     full = Settings(widths=(32, 64, 128, 256, 512, 1024, 2048, 4096), draws=10)
     return {"quick": QUICK, "default": Settings(), "full": full}[size]
 
@@ -100,13 +100,13 @@ class _Shared:
 
 
 def multipliers(settings: Settings) -> dict[str, tuple[float, bool]]:
-    """Return by name the output multipliers, and whether the outputs at the start are subtracted."""
+    """Give by name the output multipliers, and whether the outputs at the start are subtracted."""
     found = {f"kappa {kappa:g}": (kappa, False) for kappa in settings.kappas}
     return found | {f"kappa {settings.kappas[0]:g}{_CENTRED}": (settings.kappas[0], True)}
 
 
 def cells(run: Run[Settings]) -> list[WidthCell]:
-    """Return one cell per multiplier, width and draw."""
+    """Give one cell per multiplier, width and draw."""
     return width_cells(list(multipliers(run.settings)), run.settings.widths, run.settings.draws)
 
 

@@ -74,7 +74,7 @@ QUICK = Settings(widths=(2, 4), draws=2, depth=2, train=10, test=20)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size; the first two classes of a file, as in the paper."""
+    """Give the settings of a size; the first two classes of a file, as in the paper."""
     full = Settings(widths=(_PAPER_CHANNELS,), draws=10, train=_PAPER_TRAIN, test=2000)
     found = {"quick": QUICK, "default": Settings(train=200 if from_file else 60), "full": full}[size]
     return replace(found, classes=(0, 1)) if from_file else found
@@ -87,7 +87,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[WidthCell]:
-    """Return one cell per network, width and draw, after the exact kernels."""
+    """Give one cell per network, width and draw, after the exact kernels."""
     exact = [WidthCell(name, _EXACT, 0) for name in NETWORKS]
     return exact + width_cells(NETWORKS, run.settings.widths, run.settings.draws)
 

@@ -72,7 +72,7 @@ QUICK = Settings(spawn=(0, 1, 2), epochs=3, draws=2, train=200, width=16, probe=
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     full = Settings(spawn=(0, 1, 2, 3, 5, 8, 12, 18, 25, 35, 50), epochs=80, draws=10)
     return {"quick": QUICK, "default": Settings(), "full": full}[size]
 
@@ -112,7 +112,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Draw]:
-    """Return one cell per initial network."""
+    """Give one cell per initial network."""
     return [Draw(draw) for draw in range(run.settings.draws)]
 
 

@@ -67,7 +67,7 @@ QUICK = Settings(nx=12, ny=4, steps=20, width=32, draws=1)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size."""
+    """Give the settings of a size."""
     full = Settings(nx=96, ny=32, steps=400, width=1024, draws=5)
     return {"quick": QUICK, "default": Settings(), "full": full}[size]
 
@@ -110,7 +110,7 @@ class Design:
 
 
 def cells(run: Run[Settings]) -> list[Embedding]:
-    """Return one cell per embedding and draw; pixels start from a uniform density and need no draws."""
+    """Give one cell per embedding and draw; pixels start from a uniform density and need no draws."""
     found = [Embedding(name, draw) for name in EMBEDDINGS[:-1] for draw in range(run.settings.draws)]
     return [*found, Embedding("pixels", 0)]
 
@@ -151,13 +151,13 @@ def compute(run: Run[Settings], cell: Embedding) -> Design:
 
 
 def _points(settings: Settings) -> Tensor:
-    """Return the middles of the elements in units of the beam's height, shape (elements, 2)."""
+    """Give the middles of the elements in units of the beam's height, shape (elements, 2)."""
     row, column = np.divmod(np.arange(settings.nx * settings.ny), settings.nx)
     return torch.tensor(np.stack([column + 0.5, row + 0.5], axis=1) / settings.ny)
 
 
 def _inputs(name: str, points: Tensor) -> Tensor:
-    """Return the points as the network takes them; on the torus the longer side goes half around, so that ends do not meet."""
+    """Give the points as the network takes them; on the torus the longer side goes half around, so that ends do not meet."""
     return points / (2 * points.max()) if name == "torus" else points
 
 

@@ -60,7 +60,7 @@ QUICK = Settings(depth=2, costs=(0.1, 10.0), ridges=(0.1, 1e-3), gammas=(0.25, 1
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size; the default is the study's own."""
+    """Give the settings of a size; the default is the study's own."""
     return QUICK if size == "quick" else Settings()
 
 
@@ -79,7 +79,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Study]:
-    """Return one cell per data set and method, the largest data sets first, so that no worker is left alone at the end."""
+    """Give one cell per data set and method, the largest data sets first, so that no worker is left alone at the end."""
     tables = sorted(_tables(run), key=len, reverse=True)
     methods = METHODS if run.settings.methods is None else dict.fromkeys(run.settings.methods)
     return [Study(table.name, method) for table in tables for method in methods]
@@ -107,7 +107,7 @@ def compute(shared: _Shared, cell: Study) -> Outcome:
 
 
 def outcomes_of(results: Results[Settings, Study, Outcome]) -> Outcomes:
-    """Return the outcomes by method, then by data set in the order of their names."""
+    """Give the outcomes by method, then by data set in the order of their names."""
     found: Outcomes = {}
     for cell, outcome in sorted(results.values.items(), key=lambda item: item[0].data):
         found.setdefault(cell.method, {})[cell.data] = outcome

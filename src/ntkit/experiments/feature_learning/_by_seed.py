@@ -53,7 +53,7 @@ def by_seed(
     comparisons: Callable[[S, list[R]], list[Comparison]] | None = None,
     **others: Any,
 ) -> Experiment[S, Seed, Run[S], R]:
-    """Return an experiment that measures the same thing for ``settings.seeds`` seeds.
+    """Give an experiment that measures the same thing for ``settings.seeds`` seeds.
 
     Parameters
     ----------
@@ -98,13 +98,13 @@ def _cells(run: Run[Any]) -> list[Seed]:
 
 
 def _caption(name: str) -> str:
-    """Return ``"Figure 4"`` for ``"figure4"``."""
+    """Give ``"Figure 4"`` for ``"figure4"``."""
     number = name.removeprefix("figures").removeprefix("figure").replace("and", " and ").replace("-", ", ")
     return f"Figure {number} of the paper"
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """Return mean and standard deviation over seeds as text."""
+    """Give mean and standard deviation over seeds as text."""
     numbers = np.asarray([value for value in values if not math.isnan(value)], dtype=np.float64)
     if not len(numbers):
         return "nan"

@@ -63,7 +63,7 @@ def load_image_rows(path: Path | None) -> ImageRows:
 
 
 def standardize(x: Tensor) -> Tensor:
-    """Return every pixel mean zero and standard deviation one; constant pixels stay zero."""
+    """Give every pixel mean zero and standard deviation one; constant pixels stay zero."""
     centred = x - x.mean(0)
     spread = centred.std(0, correction=0)
     scaled: Tensor = centred / torch.where(spread > 0, spread, 1)

@@ -80,7 +80,7 @@ class Record:
 
 
 def quadratic_alignment(C: Tensor, B: Tensor, width: int, generator: torch.Generator) -> float:
-    """Return rho(P, Q) of a random quadratic network, P = C R C and Q = C R B R C; C = X^T Y X and B = X^T X, shape (d, d)."""
+    """Give rho(P, Q) of a random quadratic network, P = C R C and Q = C R B R C; C = X^T Y X and B = X^T X, shape (d, d)."""
     W = torch.randn(width, len(C), generator=generator, dtype=torch.float64) / width**0.5
     a = torch.randn(width, generator=generator, dtype=torch.float64)
     scaled = W * a[:, None]
@@ -106,7 +106,7 @@ def measure(run: Run[Settings], cell: Seed) -> Record:
 
 @cache
 def _moments(size: int, nets: int) -> tuple[float, float, float, float]:
-    """Return the moments of R averaged over networks, the same ones for all data."""
+    """Give the moments of R averaged over networks, the same ones for all data."""
     point = torch.ones(1, size, dtype=torch.float64)
     generator = torch.Generator().manual_seed(9)
     return predict_alignment(point, point[0, :1], "sampled", nets=nets, generator=generator).moments
@@ -184,7 +184,7 @@ _QUICK = Settings(size=48, gammas=(0.2, 0.6, 1.0), averaged=2, sampled=3, networ
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size; the default has the paper's."""
+    """Give the settings of a size; the default has the paper's."""
     return _QUICK if size == "quick" else Settings()
 
 

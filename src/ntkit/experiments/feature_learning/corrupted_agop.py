@@ -118,7 +118,7 @@ _QUICK = Settings(n=64, d=8, width=16, steps=40, seeds=2)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size; the default has the paper's."""
+    """Give the settings of a size; the default has the paper's."""
     return _QUICK if size == "quick" else Settings()
 
 

@@ -102,7 +102,7 @@ def measure(run: Run[Settings], cell: Seed) -> Record:
 
 
 def _correlation(x: Tensor, y: Tensor, kappa: Tensor) -> float:
-    """Return rho(P, Q) with P = X^T D kappa D X and Q = X^T D kappa^2 D X."""
+    """Give rho(P, Q) with P = X^T D kappa D X and Q = X^T D kappa^2 D X."""
     DX = y[:, None] * x
     inner = kappa @ DX
     return correlation(DX.T @ inner, inner.T @ inner)
@@ -147,7 +147,7 @@ _QUICK = Settings(size=24, widths=(16, 64), alphas=(0.0, 2.0), seeds=2)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size; the default has the paper's."""
+    """Give the settings of a size; the default has the paper's."""
     return _QUICK if size == "quick" else Settings()
 
 

@@ -179,7 +179,7 @@ def _first_layer(net: nn.Sequential, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _diagonal(W: Tensor, K: Tensor | None) -> Tensor:
-    """Return the diagonal of W^T K W, K None for the identity."""
+    """Give the diagonal of W^T K W, K None for the identity."""
     return (W * (W if K is None else K @ W)).sum(0)
 
 
@@ -234,7 +234,7 @@ _QUICK = Settings(
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size; scikit-learn has 174 digits of the class 8."""
+    """Give the settings of a size; scikit-learn has 174 digits of the class 8."""
     if size == "quick":
         return _QUICK
     if size == "full":

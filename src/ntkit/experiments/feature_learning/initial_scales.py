@@ -216,7 +216,7 @@ _QUICK = Settings(n=48, d=8, width=16, steps=20, scales=(1.0, 0.01), alphas=(-1.
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Return the settings of a size; the default has the paper's."""
+    """Give the settings of a size; the default has the paper's."""
     return _QUICK if size == "quick" else Settings()
 
 

@@ -39,7 +39,7 @@ class _Reader:
         self._seen: set[int] = set()
 
     def parts(self, value: Any) -> Iterator[str]:
-        """Yield the texts of a value, of each function and class once."""
+        """Give the texts of a value, of each function and class once."""
         match value:
             case partial():
                 yield from self.parts((value.func, value.args, tuple(sorted(value.keywords.items()))))

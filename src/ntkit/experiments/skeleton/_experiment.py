@@ -90,7 +90,7 @@ class Experiment(Generic[S, C, P, R]):
 
     @cached_property
     def kinds(self) -> tuple[Any, Any]:
-        """Return the classes of cells and of results, or unions of classes."""
+        """Give the classes of cells and of results, or unions of classes."""
         _, cell, result = get_type_hints(self.compute).values()
         return cell, result
 
@@ -158,7 +158,7 @@ class Experiment(Generic[S, C, P, R]):
         return main(self, arguments)
 
     def _key(self, run: Run[S], source: Data | None) -> str:
-        """Return a text for everything that a cell's result depends on besides the cell."""
+        """Give a text for everything that a cell's result depends on besides the cell."""
         settings = {name: one for name, one in encode(run.settings).items() if name not in self.selects}
         code = code_fingerprint(self.prepare, self.compute)
         parts = [self.name, settings, run.seed, "" if source is None else source.sha256, versions(), code]
@@ -184,7 +184,7 @@ class Experiment(Generic[S, C, P, R]):
     def _computed(
         self, prepared: P, cells: Sequence[C], workers: int | None
     ) -> Iterator[Iterator[tuple[C, Stored[R]]]]:
-        """Return cells with their results, as they come."""
+        """Give cells with their results, as they come."""
 
         def job(cell: C) -> tuple[C, Stored[R]]:
             start = time.perf_counter()

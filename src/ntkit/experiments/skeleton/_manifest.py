@@ -82,7 +82,7 @@ class Manifest:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that compute."""
+    """Give the versions of Python and of the packages that compute."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:

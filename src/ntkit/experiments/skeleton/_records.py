@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> Any:
-    """Return plain JSON values: dataclasses as objects, tuples as arrays, lists as arrays where NaN is a gap, None.
+    """Give plain JSON values: dataclasses as objects, tuples as arrays, lists as arrays where NaN is a gap, None.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def decode(kind: type[T] | types.UnionType, value: object) -> T:
 
 
 def canonical(value: object) -> str:
-    """Return one text for equal values: the key under which a record is found."""
+    """Give one text for equal values: the key under which a record is found."""
     return json.dumps(encode(value), sort_keys=True, separators=(",", ":"))
 
 

@@ -52,7 +52,7 @@ def write_report(report: Report, results: Results[Any, Any, Any], folder: Path) 
 
 
 def html(report: Report, results: Results[Any, Any, Any]) -> str:
-    """Return the report as one self-contained HTML text."""
+    """Give the report as one self-contained HTML text."""
     sections = list(report.sections)
     beside = _beside(report)
     if beside:
@@ -63,7 +63,7 @@ def html(report: Report, results: Results[Any, Any, Any]) -> str:
 
 
 def tables(report: Report) -> list[Table]:
-    """Return the tables to print in a terminal."""
+    """Give the tables to print in a terminal."""
     own = [part for section in report.sections for part in section.parts if isinstance(part, Table)]
     return [*_beside(report), *own]
 

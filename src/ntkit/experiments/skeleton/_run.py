@@ -54,7 +54,7 @@ class Run(Generic[S]):
 
 
 def share_nothing(run: Run[S]) -> Run[S]:
-    """Return the run itself: the ``prepare`` of an experiment whose cells share nothing else."""
+    """Give the run itself: the ``prepare`` of an experiment whose cells share nothing else."""
     return run
 
 

@@ -32,14 +32,14 @@ def add_options(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
 
 
 def changed(base: S, chosen: Mapping[str, Any]) -> S:
-    """Return settings with the values that the command line has."""
+    """Give settings with the values that the command line has."""
     names = [field.name for field in fields(base)]  # type: ignore[arg-type]
     given = {name: chosen[name] for name in names if chosen.get(name) is not None}
     return replace(base, **{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})  # type: ignore[type-var]
 
 
 def read_toml(base: S, path: Path) -> S:
-    """Return settings with the values of a TOML file.
+    """Give settings with the values of a TOML file.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def check_at_least(settings: object, least: int, *names: str) -> None:
 
 
 def settings_rows(settings: object) -> list[tuple[str, str]]:
-    """Return names and values, as text."""
+    """Give names and values, as text."""
     rows = []
     for name, value in encode(settings).items():
         rows.append((name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)))

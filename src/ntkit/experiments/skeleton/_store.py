@@ -78,7 +78,7 @@ class CellStore(Generic[C, R]):
                 self.unreadable += 1
 
     def get(self, key: str, cell: C) -> Stored[R] | None:
-        """Return what is known of a cell under a key, or None."""
+        """Give what is known of a cell under a key, or None."""
         return self._known.get((key, canonical(cell)))
 
     def add(self, key: str, cell: C, stored: Stored[R]) -> None:

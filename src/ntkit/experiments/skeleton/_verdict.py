@@ -107,7 +107,7 @@ def verdict(ours: Sequence[float], paper: float | None, error: float | None = No
 
 
 def half_width(ours: Sequence[float], error: float | None = None) -> float | None:
-    """Return half the width of the interval of :func:`verdict`, or None for a single value without an error."""
+    """Give half the width of the interval of :func:`verdict`, or None for a single value without an error."""
     n = len(ours)
     if n > 1:
         quantile = float(student.ppf((1 + _LEVEL) / 2, n - 1))
