@@ -139,7 +139,7 @@ def _parameters(module_a: nn.Module, module_b: nn.Module) -> tuple[dict[str, Ten
         )
     kinds = {(p.dtype, p.device) for p in (*first.values(), *second.values())}
     if len(kinds) > 1:
-        raise InputTypeError(f"the two modules must have one dtype and device. Got {sorted(map(str, kinds))}.")
+        raise InputTypeError(f"the two modules must have the same dtype and device. Got {sorted(map(str, kinds))}.")
     return first, second
 
 
