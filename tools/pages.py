@@ -1,4 +1,4 @@
-"""Writes the generated parts of README and docs anew: ``python tools/pages.py``. A test compares them.
+"""Regenerates the generated parts of README and docs: ``python tools/pages.py``. A test compares them.
 
 A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``.
 """
@@ -32,13 +32,13 @@ LABELS = {
 
 
 def last_record() -> dict[str, Any]:
-    """Give the newest record of ``make bench``."""
+    """Return the newest record of ``make bench``."""
     lines = HISTORY.read_text(encoding="utf-8").splitlines()
     return json.loads(lines[-1])
 
 
 def speed() -> str:
-    """Say in a sentence how fast the newest record is."""
+    """Return a sentence about the speed of the newest record."""
     record = last_record()
     ratios = {name: found["float32"] for name, found in record["ratios"].items()}
     machine = record["machine"]
@@ -51,7 +51,7 @@ def speed() -> str:
 
 
 def speed_table() -> str:
-    """Give the table of the newest record."""
+    """Return the table of the newest record."""
     record = last_record()
     columns = ("float32", "float64", "reference", "neural-tangents")
     lines = [
@@ -70,13 +70,13 @@ def speed_table() -> str:
 
 
 def experiments() -> str:
-    """Give the table of experiments."""
+    """Return the table of experiments."""
     lines = ["| `ntkit run` | reproduces | measures |", "|---|---|---|"]
     return "\n".join(lines + [f"| `{name}` | {find(name).reproduces} | {find(name).title} |" for name in NAMES])
 
 
 def results() -> str:
-    """Give the table of stored results, as their reports have it."""
+    """Return the table of stored results, as in their reports."""
     lines = ["| experiment | quantity | paper | ours | spread | draws | verdict |", "|---|---|---|---|---|---|---|"]
     for manifest in sorted(RESULTS.rglob("manifest.json")):
         name = json.loads(manifest.read_text(encoding="utf-8"))["experiment"]
@@ -88,7 +88,7 @@ def results() -> str:
 
 
 def _short(text: str) -> str:
-    """Give a number with four digits, any other text as it is."""
+    """Return a number with four digits, any other text unchanged."""
     try:
         return text if text.isdigit() else f"{float(text):.4g}"
     except ValueError:
@@ -131,7 +131,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 
 
 def current(page: str, text: str) -> str:
-    """Give the text of a page with its generated parts made anew."""
+    """Return the text of a page with its generated parts regenerated."""
     for name, make in PARTS[page].items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         before, found, rest = text.partition(begin)
@@ -143,7 +143,7 @@ def current(page: str, text: str) -> str:
 
 
 def main() -> None:
-    """Write every page anew."""
+    """Regenerate every page."""
     draw_history()
     for page in PARTS:
         path = ROOT / page

@@ -23,7 +23,7 @@ BAD = {
     "nothing": ("", "is empty"),
     "broken rows": ("a,y\n1,2\n1,2,3,4\n", "cannot read bad.csv as csv"),
     "infinite": ("a,y\n1,1.5\ninf,2\n3,4\n", "the column 'a' of bad.csv has infinite values"),
-    "one value": ("a,y\n1,2.5\n2,2.5\n3,2.5\n", "must have two different values"),
+    "one value": ("a,y\n1,2.5\n2,2.5\n3,2.5\n", "must have at least two different values"),
     "a name per row": ("a,y\n" + "\n".join(f"{n},name{n}" for n in range(50)), "50 classes in 50 rows"),
 }
 

@@ -43,7 +43,7 @@ def test_explain(program, net):
     assert program("explain", net, "--shape", "2") == f"{expected}\n"
     found = json.loads(program("explain", net, "--shape", "2", "--json"))
     assert [row["operation"] for row in found["operations"]] == [row.operation for row in expected.rows]
-    assert "--shape must say" in program.fails("explain", net)
+    assert "--shape must be the shape" in program.fails("explain", net)
     message = program.fails("explain", "nets_of_a_test:pooled", "--shape", "3,8,8")
     assert "1 (BatchNorm2d), 3 (MaxPool2d)" in message and "ntkit doctor" in message
 

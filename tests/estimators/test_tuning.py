@@ -245,7 +245,7 @@ def test_deviation_at_training_points_and_of_singular_kernels(data: tuple[Array,
 def test_deviation_needs_the_diagonal(data: tuple[Array, Array]) -> None:
     gram = laplace(data[0], data[0])
     model = ntkit.NTKRegressor(kernel="precomputed").fit(gram, data[1])
-    with pytest.raises(InputError, match=r"K\(x, x\), which a precomputed kernel does not give"):
+    with pytest.raises(InputError, match=r"K\(x, x\), which a precomputed kernel does not provide"):
         model.predict(gram, return_std=True)
 
 

@@ -174,7 +174,7 @@ def test_another_version_of_the_library_is_refused(x: Tensor, linear: Any, tmp_p
     ntkit.gram(linear, x, out=path)
     notes = tmp_path / "k.npy.ntkit.json"
     notes.write_text(notes.read_text().replace(f'"library": "{ntkit.__version__}"', '"library": "0.0.1"'))
-    with pytest.raises(StoreError, match=rf"library: 0.0.1 is stored, {ntkit.__version__} asked for"):
+    with pytest.raises(StoreError, match=rf"library: 0.0.1 is stored, {ntkit.__version__} requested"):
         ntkit.gram(linear, x, out=path)
     notes.write_text("{")
     with pytest.raises(StoreError, match="manifest"):

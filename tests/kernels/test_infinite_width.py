@@ -266,7 +266,7 @@ def test_bad_input(x, error, message):
 @pytest.mark.parametrize(
     ("x2", "error", "message"),
     [
-        (torch.zeros(2, 4, dtype=torch.float64), InputTypeError, "one dtype"),
+        (torch.zeros(2, 4, dtype=torch.float64), InputTypeError, "same dtype"),
         (torch.zeros(2, 4, device="meta"), InputTypeError, "hold values"),
         (torch.zeros(2, 5), InputError, "same shape"),
     ],

@@ -20,5 +20,5 @@ def test_proxies_leave_infinite_values_out():
         new_figure().subplots(), [1.0, np.inf, 3.0], [0.1, 0.2, 0.3], ["x", "x", "y"], "p", logarithmic=True
     )
     assert [len(line.get_xdata()) for line in ax.lines] == [1, 1] and ax.get_xscale() == "log"
-    with pytest.raises(InputError, match="one length"):
+    with pytest.raises(InputError, match="the same length"):
         plot_proxy(ax, [1.0], [0.1, 0.2], ["x"], "p")

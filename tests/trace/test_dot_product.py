@@ -408,6 +408,6 @@ def test_torch_attention_that_only_the_exporter_reads():
         def forward(self, h):
             return self.layer(h, h, h)[0]
 
-    with pytest.raises(UnsupportedLayerError, match=r"(?s)torch.export alone.*ntkit.layers.SelfAttention") as caught:
+    with pytest.raises(UnsupportedLayerError, match=r"(?s)only torch.export.*ntkit.layers.SelfAttention") as caught:
         limit(Exported(Weighted())).ntk(X)
     assert [(p.path, p.what) for p in caught.value.problems] == [("attention.layer", "MultiheadAttention")]

@@ -1,4 +1,4 @@
-"""The estimator that a table calls for."""
+"""The estimator for a table."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ._tables import Task
 __all__ = ["CENTRES", "EXACT_ROWS", "build_estimator"]
 
 EXACT_ROWS = 8192
-"""Up to so many rows the kernel matrix of all of them is factorised, as by ``ntkit.solve(method="auto")``."""
+"""Up to this many rows the whole kernel matrix is factorised, as by ``ntkit.solve(method="auto")``."""
 
 CENTRES = 2000
-"""Beyond, functions in the span of so many of the rows are fitted (Nystrom)."""
+"""Beyond that, functions in the span of this many of the rows are fitted (Nystrom)."""
 
 
 def build_estimator(
@@ -27,20 +27,20 @@ def build_estimator(
     shape: tuple[int, ...] | None = None,
     centres: int | None = None,
 ) -> BaseEstimator:
-    """Give the recommended estimator, which has nothing to tune.
+    """Return the recommended estimator, which has nothing to tune.
 
     Parameters
     ----------
     task
         Classification or regression.
     rows
-        How many there are to fit.
+        Number of rows to fit.
     module
         The network; None is the default of the estimators.
     shape
-        Of one input; the columns are then its entries, used as they are. None encodes and standardises columns first.
+        Shape of one input; the columns are then its entries, used unchanged. None encodes and standardises columns first.
     centres
-        How many rows to take as centres; None: all up to 8,192 rows, else 2,000.
+        Number of rows to use as centres; None: all up to 8,192 rows, otherwise 2,000.
     """
     number = CENTRES if centres is None and rows > EXACT_ROWS else centres
     options: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""``ntkit evaluate``: cross-validation beside usual methods."""
+"""``ntkit evaluate``: cross-validation against standard methods."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def evaluate(
     task: Annotated[Task, typer.Option(help="What the target is.")] = Task.AUTO,
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
     folds: Annotated[int, typer.Option(min=2, help="How many parts to cross-validate with.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the parts and all that is random in the methods.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the parts and of the methods.")] = 0,
     json: Json = False,
 ) -> None:
-    """Cross-validate beside RBF SVM, forest and boosting.
+    """Cross-validate against RBF SVM, forest and boosting.
 
-    The model is the one that ntkit fit would give. The others have scikit-learn's defaults and get the same encoded columns;
-    the encoding is fitted on the training parts alone. Accuracy for classes, R2 for numbers: mean and standard deviation
-    over the parts.
+    The model is the one that ntkit fit would write. The others have scikit-learn's defaults and get the same encoded columns;
+    the encoding is fitted only on the training parts. The score is accuracy for classes and R2 for numbers: mean and standard
+    deviation over the parts.
     """
     problem = read_problem(data, target, task, drop or ())
     parts = _parts(problem, folds, seed)
@@ -118,7 +118,7 @@ def _methods(problem: Problem, rows: int, seed: int) -> dict[str, Callable[[], A
         }
     else:
         others = {
-            # The SVM's defaults are made for targets of unit variance.
+            # The SVM's defaults assume targets of unit variance.
             "RBF SVM": lambda: TransformedTargetRegressor(SVR(), transformer=StandardScaler()),
             "random forest": lambda: RandomForestRegressor(random_state=seed),
             "gradient boosting": lambda: HistGradientBoostingRegressor(random_state=seed),

@@ -1,4 +1,4 @@
-"""``ntkit fetch``: image sets as the files that experiments take."""
+"""``ntkit fetch``: image sets as the files that experiments use."""
 
 from __future__ import annotations
 
@@ -44,14 +44,16 @@ def fetch(
         Literal["cifar10", "svhn", "stl10", "mnist", "fashion_mnist", "celeba"], typer.Argument(help="The data set.")
     ],
     out: Annotated[Path, typer.Option(help="The .npz file to write, for ntkit run NAME --data.")],
-    folder: Annotated[Path | None, typer.Option(help="Where its files are already; default: download them.")] = None,
-    attribute: Annotated[str, typer.Option(help="Of CelebA: what to tell apart.")] = "Eyeglasses",
+    folder: Annotated[
+        Path | None, typer.Option(help="A folder that already holds its files; default: download them.")
+    ] = None,
+    attribute: Annotated[str, typer.Option(help="For CelebA: the attribute to classify.")] = "Eyeglasses",
     json: Json = False,
 ) -> None:
     """Fetch an image set for ntkit run --data.
 
-    Original files are downloaded once to pooch's cache and checked by sha256, or read from --folder. CelebA's licence allows
-    no download by a program: it needs --folder.
+    Original files are downloaded once to pooch's cache and checked by sha256, or read from --folder. CelebA's licence does
+    not allow a program to download it: it needs --folder.
     """
     if out.suffix != ".npz":
         raise InputError(f"--out must end in .npz. Got {out}.")

@@ -1,4 +1,4 @@
-"""``ntkit fit``: a table to a model file."""
+"""``ntkit fit``: from a table to a model file."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def fit(
     module: Annotated[str | None, typer.Option(help="The network; default three hidden layers with ReLU.")] = None,
     shape: Shape = None,
     centres: Annotated[
-        int | None, typer.Option(min=1, help="Rows to fit with; default all up to 8,192, else 2,000.")
+        int | None, typer.Option(min=1, help="Rows to fit with; default all up to 8,192, otherwise 2,000.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Fit a model to a table, with nothing to tune.
 
-    Columns may hold numbers, text and gaps. With --shape they are the entries of one input, such as the pixels of an
-    image, and are used as they are.
+    Columns may hold numbers, text and missing values. With --shape they are the entries of one input, such as the pixels of
+    an image, and are used unchanged.
     """
     check_out(out)
     network, of_one = None if module is None else read_module(module), read_shape(shape)
@@ -89,7 +89,7 @@ def _say(problem: Problem, target: str) -> None:
 
 
 def _plain(problem: Problem) -> Any:
-    """Give the columns as entries of inputs, shape (n, entries)."""
+    """Return the columns as entries of inputs, shape (n, entries)."""
     if category_columns(problem.features) or problem.features.isna().any(axis=None):
         raise InputError("--shape needs columns of numbers without gaps. Leave --shape out to have columns encoded.")
     return problem.features.to_numpy("float64")

@@ -35,7 +35,7 @@ def gram(
     data: Data,
     out: Annotated[Path, typer.Option(help="Where to store the matrix: name.npy or name.zarr.")],
     other: Annotated[Path | None, typer.Option(help="The points of the columns; default those of the rows.")] = None,
-    drop: Annotated[str | None, typer.Option(help="A column that is no input.")] = None,
+    drop: Annotated[str | None, typer.Option(help="A column that is not an input.")] = None,
     shape: Shape = None,
     kernel: Kernel = "ntk",
     w_std: WStd = 2**0.5,
@@ -43,12 +43,12 @@ def gram(
     dtype: Annotated[DType, typer.Option(help="Of the entries.")] = "float64",
     tile: Annotated[int | None, typer.Option(min=1, help="Rows and columns of a tile.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="A Dask cluster, tcp://host:port, or local.")] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Begin anew instead of resuming.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Start again instead of resuming.")] = False,
     json: Json = False,
 ) -> None:
     """Compute and store the kernel matrix of a network.
 
-    Tile by tile; the same command resumes a computation that was stopped.
+    It is computed tile by tile; the same command resumes an interrupted computation.
     """
     of_one = read_shape(shape)
     limit = infinite_width(read_module(module), w_std=w_std, b_std=b_std)
@@ -75,7 +75,7 @@ def gram(
 
 @contextmanager
 def connected(scheduler: str | None) -> Iterator[Any]:
-    """Connect to a Dask cluster; None and ``"local"`` stay what they are.
+    """Connect to a Dask cluster; None and ``"local"`` are returned unchanged.
 
     Raises
     ------

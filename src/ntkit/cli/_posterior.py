@@ -1,4 +1,4 @@
-"""``ntkit posterior``: what an ensemble of infinitely wide networks predicts."""
+"""``ntkit posterior``: predictions of an ensemble of infinitely wide networks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def posterior(
 ) -> None:
     """Predict by infinitely wide networks, with spread.
 
-    For each test row the mean and the standard deviation of trained networks over their random initialisation.
+    Prints, for each test row, the mean and the standard deviation of trained networks over their random initialisation.
     """
     if out is not None:
         check_out(out)

@@ -59,7 +59,7 @@ _MODULES = {
 
 
 def find(name: str) -> Experiment[Any, Any, Any, Any]:
-    """Give an experiment by name.
+    """Return an experiment by name.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def find(name: str) -> Experiment[Any, Any, Any, Any]:
 
 
 def of_folder(folder: Path) -> Experiment[Any, Any, Any, Any]:
-    """Give the experiment whose results a folder holds.
+    """Return the experiment whose results a folder holds.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Networks whose weights are of no account: their limit does not depend on them, or they are drawn later."""
+"""Networks whose weights do not matter: their limit does not depend on them, or they are drawn later."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def blank(make: Callable[[], nn.Module], dtype: torch.dtype = torch.float32) -> 
 
 
 def conv_network(convolutions: int, width: int, average: bool, channels: int, side: int) -> nn.Module:
-    """Give a network of Arora et al. 2019 without biases, its weights zero: 3x3 convolutions with ReLU, and a head.
+    """Return a network of Arora et al. 2019 without biases, its weights zero: 3x3 convolutions with ReLU, and a head.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def conv_network(convolutions: int, width: int, average: bool, channels: int, si
 def dense_network(
     inputs: int, width: int, hidden: int = 1, bias: bool = False, dtype: torch.dtype = torch.float32
 ) -> nn.Module:
-    """Give a fully connected ReLU network with one output and so many hidden layers, its weights zero."""
+    """Return a fully connected ReLU network with one output and so many hidden layers, its weights zero."""
 
     def make() -> nn.Module:
         layers: list[nn.Module] = []

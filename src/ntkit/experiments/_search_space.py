@@ -1,4 +1,4 @@
-"""A declared space of small convolutional networks, and how they are trained."""
+"""A fixed space of small convolutional networks, and how they are trained."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Architecture:
     depth
         Convolutions.
     kernel
-        Their side.
+        Side of their windows.
     pooling
         After the first and the last convolution, 2x2.
     head
         What comes before the last linear layer.
     skips
-        Whether every convolution but the first reads the rectified input and is added to the input itself.
+        Whether every convolution except the first reads the rectified input and is added to the input itself.
     """
 
     depth: int
@@ -40,7 +40,7 @@ class Architecture:
 
     @property
     def name(self) -> str:
-        """A text that tells it apart."""
+        """A unique name."""
         return "-".join(str(getattr(self, field.name)) for field in fields(self))
 
 

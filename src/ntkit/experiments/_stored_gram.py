@@ -1,4 +1,4 @@
-"""The Gram matrices of experiments, on disk under names that say what they are of."""
+"""The Gram matrices of experiments, on disk under names that identify them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .skeleton._files import check_folder
 __all__ = ["stored_gram"]
 
 _TILE = 256
-"""Rows and columns of a tile. An entry of a deep pooled network takes milliseconds, and a stopped run loses its tile."""
+"""Rows and columns of a tile. An entry of a deep pooled network takes milliseconds, and an interrupted run loses its tile."""
 
 
 def stored_gram(
@@ -30,9 +30,9 @@ def stored_gram(
     folder: Path,
     progress: Callable[[int, int], None] | None = None,
 ) -> NDArray[Any]:
-    """Give K(x1, x2), or K(x1, x1) where ``x2`` is None, from ``folder`` as far as it is there.
+    """Return K(x1, x2), or K(x1, x1) if ``x2`` is None, using what ``folder`` already holds.
 
-    The file is named by a hash of all that its bytes depend on: the kernel, the inputs and the version of the library.
+    The file is named by a hash of everything its bytes depend on: the kernel, the inputs and the version of the library.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def stored_gram(
     folder
         Where the matrix is, an ``.npy`` file of the inputs' dtype.
     progress
-        Called with the entries done and those there are.
+        Called with the number of entries done and their total.
 
     Returns
     -------

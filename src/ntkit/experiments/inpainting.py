@@ -1,4 +1,4 @@
-"""Missing pixels of photographs: the kernel of an encoder-decoder beside biharmonic and linear interpolation.
+"""Missing pixels of photographs: the kernel of an encoder-decoder compared with biharmonic and linear interpolation.
 
 Golikov et al. 2022, section 6.1.3, and Radhakrishnan et al. 2021. Run it with ``python -m ntkit.experiments inpainting``; the
 photographs and the biharmonic method are scikit-image's (``pip install scikit-image``).
@@ -42,7 +42,7 @@ class Settings:
     large
         The side of one more, the second of the images in colour; 0 for none. Not done by the biharmonic method.
     missing
-        The share of pixels missing at random; the other mask is a square hole of a quarter of the side.
+        The fraction of pixels missing at random; the other mask is a square hole of a quarter of the side.
     levels
         Of the network.
     """
@@ -61,7 +61,7 @@ class Settings:
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     return Settings((DRAWN,), 32, 0, 0.5, 2) if size == "quick" else Settings()
 
 
@@ -94,7 +94,7 @@ class Filled:
 
 
 def cells(run: Run[Settings]) -> list[Cell]:
-    """Give one cell per image, mask and method."""
+    """Return one cell per image, mask and method."""
     settings = run.settings
     found = [Cell(image, mask, method, False) for image in settings.images for mask in _masks() for method in METHODS]
     if settings.large:
@@ -121,7 +121,7 @@ def compute(run: Run[Settings], cell: Cell) -> Filled:
 
 
 def load_picture(name: str, side: int, colour: bool) -> NDArray[np.float64]:
-    """Give an image between 0 and 1, shape (channels, side, side)."""
+    """Return an image between 0 and 1, shape (channels, side, side)."""
     if name == DRAWN:
         rows, columns = np.mgrid[0:side, 0:side] / side
         drawn = 0.5 + 0.25 * np.sin(7 * rows) * np.cos(5 * columns) + 0.2 * (rows + columns > 1)
@@ -142,7 +142,7 @@ def load_picture(name: str, side: int, colour: bool) -> NDArray[np.float64]:
 
 
 def draw_mask(side: int, kind: str, missing: float, seed: int) -> NDArray[np.bool_]:
-    """Give where pixels are missing, shape (side, side)."""
+    """Return where pixels are missing, shape (side, side)."""
     if kind == "random":
         return np.random.default_rng(seed).random((side, side)) < missing
     mask = np.zeros((side, side), bool)
@@ -153,7 +153,7 @@ def draw_mask(side: int, kind: str, missing: float, seed: int) -> NDArray[np.boo
 def fill(
     method: str, picture: NDArray[np.float64], mask: NDArray[np.bool_], levels: int
 ) -> tuple[NDArray[np.float64], str]:
-    """Give the image with its gaps filled, shape (channels, side, side), and how."""
+    """Return the image with its gaps filled, shape (channels, side, side), and how."""
     if method == NTK:
         found = inpaint(torch.from_numpy(picture), torch.from_numpy(mask), levels=levels)
         return found.image.numpy(), found.status
@@ -202,7 +202,7 @@ def report(results: Results[Settings, Cell, Filled]) -> Report:
 
 EXPERIMENT = Experiment(
     name="inpainting",
-    title="Signal-to-noise ratio of filled gaps: the kernel of an encoder-decoder beside interpolation.",
+    title="Signal-to-noise ratio of filled gaps: the kernel of an encoder-decoder compared with interpolation.",
     reproduces="Golikov et al. 2022, section 6.1.3",
     sizes=sizes,
     cells=cells,

@@ -1,4 +1,4 @@
-"""How far the tangent kernel moves in training, against width, in the NTK and in the standard parametrisation.
+"""How far the tangent kernel moves during training, against width, in the NTK and in the standard parametrisation.
 
 Golikov et al. 2022, section 7. Run it with ``python -m ntkit.experiments kernel_evolution``.
 """
@@ -68,7 +68,7 @@ QUICK = Settings(widths=(32, 64, 128), draws=2, points=20, probes=10, steps=5)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     return {
         "quick": QUICK,
         "default": Settings(),
@@ -110,7 +110,7 @@ class _Shared:
 
 
 def network(activation: str, width: int) -> nn.Module:
-    """Give a network with two hidden layers and no biases, its weights zero."""
+    """Return a network with two hidden layers and no biases, its weights zero."""
     act = _ACTIVATIONS[activation]
     return blank(
         lambda: nn.Sequential(
@@ -122,7 +122,7 @@ def network(activation: str, width: int) -> nn.Module:
 
 
 def cells(run: Run[Settings]) -> list[WidthCell]:
-    """Give one cell per curve, width and draw."""
+    """Return one cell per curve, width and draw."""
     return width_cells(CURVES, run.settings.widths, run.settings.draws)
 
 
@@ -236,7 +236,7 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
 
 EXPERIMENT = Experiment(
     name="kernel_evolution",
-    title="Movement of the tangent kernel in training against width, in two parametrisations.",
+    title="Movement of the tangent kernel during training against width, in two parametrisations.",
     reproduces="Golikov et al. 2022, section 7",
     sizes=sizes,
     cells=cells,

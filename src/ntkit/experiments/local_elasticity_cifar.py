@@ -1,6 +1,6 @@
 """Local elasticity of a two-layer network before and after training, of the exact NTK, and of the label-aware NTK.
 
-Table 3 of Chen, He and Su 2020 at a size of your choice, with the paper's figures beside it. Run it with
+Table 3 of Chen, He and Su 2020 at a size of your choice, compared with the paper's figures. Run it with
 ``python -m ntkit.experiments local_elasticity_cifar --data cifar.npz`` (arrays ``x_train``, ``x_test`` of shape (n, 32, 32, 3),
 uint8, and ``y_train``, ``y_test``); without data it uses scikit-learn's 8x8 digits, for which the paper has no figures.
 """
@@ -93,7 +93,7 @@ QUICK = Settings(pairs=_DIGITS[:2], train=12, test=8, width=16, steps=5, strengt
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; the paper's pairs for a file."""
+    """Return the settings of a size; the paper's pairs for a file."""
     usual = Settings(pairs=_CIFAR, train=400, test=200, pool=4, width=2560) if from_file else Settings()
     full = Settings(pairs=_CIFAR if from_file else _DIGITS, train=10000, test=2000, width=40960, steps=5000, rate=3e-4)
     quick = replace(QUICK, pairs=_CIFAR[:2]) if from_file else QUICK
@@ -121,7 +121,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Ratios:
-    """What was measured on a pair of classes.
+    """The measurements on a pair of classes.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class Ratios:
 
 
 def cells(run: Run[Settings]) -> list[Pair]:
-    """Give two cells per pair of classes."""
+    """Return two cells per pair of classes."""
     return [Pair(n, pair, which) for n, pair in enumerate(run.settings.pairs) for which in ("network", "kernels")]
 
 
@@ -156,7 +156,7 @@ def compute(run: Run[Settings], cell: Pair) -> Ratios:
 
 
 def network(settings: Settings, inputs: int, seed: int) -> nn.Module:
-    """Give a two-layer network, its weights drawn from the seed."""
+    """Return a two-layer network, its weights drawn from the seed."""
     ntk = settings.parametrization == "ntk"
     net = nn.Sequential(nn.Flatten(), *dense_network(inputs, settings.width, bias=not ntk).children())
     generator = torch.Generator().manual_seed(seed)
@@ -227,7 +227,7 @@ Table3 = dict[str, dict[str, tuple[float | None, ...]]]
 
 
 def ratios_of(results: Results[Settings, Pair, Ratios]) -> Table3:
-    """Give RR by kind of pairs and method, one for each pair of classes; None where there is none."""
+    """Return RR by kind of pairs and method, one for each pair of classes; None where there is none."""
     named = [f"LANTK {strength:g}" for strength in results.settings.strengths]
     found: Table3 = {kind: {} for kind in KINDS}
     for method in (*METHODS, *named):

@@ -1,4 +1,4 @@
-"""Gram matrices of any size: a tile plan, executed here or on a cluster, into memory or a store that is resumed."""
+"""Gram matrices of any size: a tile plan, executed locally or on a cluster, into memory or a resumable store."""
 
 import sys
 from types import ModuleType
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class _Callable(ModuleType):
-    """``ntkit.gram`` is a function and this folder; who imports the folder by name again may bind it over the function."""
+    """``ntkit.gram`` is both a function and this folder: importing the folder by name again may replace the function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return gram(*args, **kwargs)

@@ -16,13 +16,13 @@ class Row:
     Attributes
     ----------
     operation, path
-        What it is and where in the module it comes from.
+        What it is and which part of the module it comes from.
     positions
         Lengths of its position axes.
     cross, own
-        What is kept of the covariance between two inputs and of each input's own, axis by axis; None: nothing.
+        What is kept, axis by axis, of the covariance between two inputs and of each input's own covariance; None: nothing.
     entries_per_pair, bytes_per_pair
-        What K alone takes for one pair of inputs, in float64.
+        Size of K alone for one pair of inputs, in float64.
     engine
         Which engine runs it.
     """
@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How the kernels of inputs of one shape are computed; printed as a table."""
+    """How the kernels of inputs of one shape are computed; prints as a table."""
 
     rows: tuple[Row, ...]
 

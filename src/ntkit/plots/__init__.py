@@ -1,6 +1,6 @@
 """Figures of kernels and learning curves, and reports in one HTML file; needs ``pip install 'ntkit[plot]'``.
 
-The functions that draw take matplotlib axes and give them back. They never touch pyplot, so the backend stays the user's.
+The functions that draw take matplotlib axes and return them. They never touch pyplot, so the choice of backend stays the user's.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def plot_rounds(ax: Axes, courses: Mapping[str, Sequence[Sequence[float]]]) -> A
     ax
         Where to draw.
     courses
-        By method, accuracies between 0 and 1, shape (draws, rounds + 1); the first is before any round.
+        Accuracies by method, between 0 and 1, shape (draws, rounds + 1); the first is before any round.
 
     Returns
     -------
@@ -66,11 +66,11 @@ def plot_proxy(
     proxy, accuracy
         Shape (m,); accuracy between 0 and 1. Networks whose proxy is not finite are left out.
     groups
-        Of each network, such as its head.
+        Group of each network, such as its head.
     label
-        Of the proxy.
+        Axis label of the proxy.
     logarithmic
-        Whether the proxy's axis is.
+        Whether the proxy's axis is logarithmic.
 
     Returns
     -------
@@ -86,7 +86,9 @@ def plot_proxy(
     """
     x, y = np.asarray(proxy, dtype=np.float64), 100 * np.asarray(accuracy, dtype=np.float64)
     if x.shape != y.shape or x.ndim != 1 or len(groups) != len(x):
-        raise InputError(f"proxy, accuracy and groups must have one length. Got {x.shape}, {y.shape}, {len(groups)}.")
+        raise InputError(
+            f"proxy, accuracy and groups must have the same length. Got {x.shape}, {y.shape}, {len(groups)}."
+        )
     for group in dict.fromkeys(groups):
         shown = np.isfinite(x) & (np.asarray(groups) == group)
         ax.plot(x[shown], y[shown], "o", label=group, markersize=4, alpha=0.8)

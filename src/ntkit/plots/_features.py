@@ -1,4 +1,4 @@
-"""Feature learning seen: correlations and losses along training, feature matrices as images."""
+"""Figures of feature learning: correlations and losses during training, feature matrices as images."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TITLES = {
 def plot_against_steps(
     ax: Axes, steps: ArrayLike, curves: Mapping[str, ArrayLike], title: str, styles: Mapping[str, Any] | None = None
 ) -> Axes:
-    """Draw curves against training steps; where a value is nan, there is a gap.
+    """Draw curves against training steps, with gaps where a value is nan.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def figure_history(
     measures
         Fields of :class:`ntkit.features.NFA`.
     losses
-        Draw the losses too, each divided by its maximum, in a panel of their own.
+        Whether to draw the losses too, each divided by its maximum, in a separate panel.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def figure_matrices(
     image_shape
         For inputs that are images, (channels, height, width): the diagonal as an image, each channel scaled to [0, 1] together.
     columns
-        Panels in a row; None is all of them.
+        Panels per row; None: all of them.
 
     Examples
     --------

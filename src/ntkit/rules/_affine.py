@@ -33,7 +33,7 @@ def conv(op: Conv, node: Node, x: Covariance, ends: Ends) -> Covariance:
 
 
 def pads_zeros(op: Conv) -> bool:
-    """Tell whether zeros are around the field: for two positions, p may be among them and p' not."""
+    """Return whether the field has zero padding: then p may lie in it while p' does not."""
     return not op.circular and any(any(sides) for sides in op.padding)
 
 
@@ -44,11 +44,13 @@ def _fresh_weights(gains: Gains, mean: Covariance) -> Covariance:
     if gains.trained:
         own = gains.weight_rate * mean.nngp + gains.bias_rate
         ntk = own if ntk is None else own + ntk
-    return Covariance(nngp, ntk, mean.keeps, h=None if mean.h is None else weight * mean.h)  # a bias is no difference
+    return Covariance(
+        nngp, ntk, mean.keeps, h=None if mean.h is None else weight * mean.h
+    )  # a bias cancels in differences
 
 
 def _uneven_mean(op: Conv, x: Covariance, h: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
-    """Give the window mean of H: where p alone is in the padding, K is zero and H half the variance at p'."""
+    """Return the window mean of H: where only p lies in the padding, K is zero and H half the variance at p'."""
     if variances is None:
         return None
 
@@ -67,7 +69,7 @@ def _uneven_mean(op: Conv, x: Covariance, h: Tensor, variances: tuple[Tensor, Te
 
 
 def _window_mean(op: Conv, x: Covariance, k: Tensor, padded: bool = False) -> Tensor:
-    # The window is a product of intervals, so the axes are averaged one after the other.
+    # The window is a product of intervals, so the mean is taken one axis at a time.
     for index, axis in enumerate(op.axes):
         dims = x.dims(axis)
         out = op.output_size(index, x.nngp.shape[dims[0]])

@@ -20,8 +20,8 @@ def sampled_kernels(
 ) -> tuple[Estimate, Estimate]:
     """Average the empirical NTK and the outputs' covariance over networks drawn at random.
 
-    The output's entries (channels, and positions if any) are averaged over as well: the mean of the diagonal blocks. The slow
-    way, by forming every derivative: :func:`ntkit.monte_carlo` is the fast one.
+    This also averages over the output's entries (channels, and positions if any): the mean of the diagonal blocks. It is slow,
+    because it forms every derivative; :func:`ntkit.monte_carlo` is the fast way.
     """
     module = copy_module(module).double().eval()
     given = {"w_std": gains.w_std, "b_std": gains.b_std, "overrides": gains.overrides}
@@ -81,7 +81,7 @@ def _drawn(values: Mapping[str, Tensor], dtype: torch.dtype, weight: Weight) -> 
 
 
 def _pairs(value: Tensor, n: int, positions: tuple[int, ...]) -> Tensor:
-    """Average products of all pairs of inputs and positions over the channels, axis by axis side by side."""
+    """Average products of all pairs of inputs and positions over the channels, with paired position axes adjacent."""
     channels = value.shape[-1] if value.ndim else 1
     flat = value.expand(n, *positions, channels).reshape(-1, channels)
     product = (flat @ flat.T / channels).reshape(n, *positions, n, *positions)

@@ -38,16 +38,16 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class Projection:
-    """A linear layer inside of attention: some rows of a weight and a bias.
+    """A linear layer inside attention: some rows of a weight and a bias.
 
     Attributes
     ----------
     weight, bias
         The parameters.
     rows
-        Which of their rows.
+        The rows that belong to the layer.
     gains
-        Of both.
+        Gains of both.
     """
 
     weight: Weight
@@ -56,7 +56,7 @@ class Projection:
     gains: Gains
 
     def held(self, numbers: Tensor) -> Held:
-        """Give the weight, its columns in the order of the finite form, and the bias."""
+        """Return the weight, its columns in the order of the finite form, and the bias."""
 
         def hold(read: Callable[[Weight], Tensor]) -> tuple[Tensor, Tensor | None]:
             bias = None if self.bias is None else read(self.bias)[self.rows]
@@ -166,7 +166,7 @@ def _located(builder: Builder, x: Field, layer: SelfAttention, position: Weight)
 
 
 def _as_tokens(builder: Builder, x: Field, batch: int, tokens: Sequence[int], channel: int) -> Field:
-    """Give the field with the tokens as its position axes, in their order."""
+    """Return the field with the tokens as its position axes, in order."""
     if x.core(batch) != (BATCH,) or x.core(channel) != (CHANNEL,):
         raise Refused(
             f"its input must hold the batch in dimension {batch} and the channels in dimension {channel}, each alone",
@@ -179,7 +179,7 @@ def _as_tokens(builder: Builder, x: Field, batch: int, tokens: Sequence[int], ch
     axes = [atom for dim in tokens for atom in x.dims[dim] if atom >= 0]
     missing = [axis for axis, size in enumerate(x.positions) if axis not in axes and size > 1]
     if missing:
-        raise Refused("its input has positions besides the tokens", "give inputs of shape (n, tokens, channels)", x)
+        raise Refused("its input has positions other than the tokens", "give inputs of shape (n, tokens, channels)", x)
     dims: list[tuple[int, ...]] = [()] * len(x.dims)
     dims[batch], dims[channel] = (BATCH,), (CHANNEL,)
     for dim in tokens:
@@ -230,7 +230,7 @@ def _dense(builder: Builder, read: int, projection: Projection, numbers: Tensor)
 
 
 def logit_samples(builder: Builder) -> LogitSamples | None:
-    """Give each layer draws of its own."""
+    """Give each layer its own draws."""
     if builder.samples is None:
         return None
     before = sum(isinstance(node.op, Attention) for node in builder.nodes)
@@ -285,7 +285,7 @@ def multi_head_attention(
     is_causal: bool = False,
     **own: Any,
 ) -> Any:
-    """Softmax attention at 1/sqrt(d); its value is a pair, of which the second, the mean weights, is not random in the limit."""
+    """Softmax attention at 1/sqrt(d); its value is a pair, whose second part, the mean weights, is not random in the limit."""
     if not (_one(query, key) and _one(query, value)):
         raise Refused(
             "cross-attention: its queries, keys and values come from different tensors, and there is a rule for "
@@ -325,7 +325,7 @@ def attend_torch(
         raise Refused("some of its weights are fixed numbers", "leave the attention out of deterministic=", x)
     if layer.bias_k is not None or layer.add_zero_attn:
         raise Refused(
-            "attention with add_bias_kv or add_zero_attn, which add a token of their own",
+            "attention with add_bias_kv or add_zero_attn, which add an extra token",
             "build it without them, or concatenate a class token",
             x,
         )
@@ -339,7 +339,7 @@ def attend_torch(
     x = _as_tokens(builder, x, *((0, (1,), 2) if layer.batch_first else (1, (0,), 2)))
     mask = constant_mask(attn_mask, math.prod(x.positions), x)
     slices = [slice(i * embed, (i + 1) * embed) for i in range(3)]
-    # PyTorch draws the projections by Xavier's rule, of variance 2 / (fan_in + fan_out), and sets the biases to zero.
+    # PyTorch uses Xavier initialisation for the projections, of variance 2 / (fan_in + fan_out), and zero biases.
     if in_proj_weight is not None:
         gains = builder.layer_gains(in_proj_weight, in_proj_bias, embed, (0.5**0.5, 0.0))
         projections = [Projection(in_proj_weight, in_proj_bias, rows, gains) for rows in slices]
@@ -359,7 +359,7 @@ def attend_torch(
 
 
 class _Separate(Projection):
-    """A projection with a weight of its own whose bias is a part of the shared one."""
+    """Return a projection with its own weight whose bias is part of a shared one."""
 
     def held(self, numbers: Tensor) -> Held:
         def hold(read: Callable[[Weight], Tensor]) -> tuple[Tensor, Tensor | None]:
@@ -370,14 +370,14 @@ class _Separate(Projection):
 
 
 def _one(first: Any, second: Any) -> bool:
-    """Tell whether two arguments are the same tensor."""
+    """Return whether two arguments are the same tensor."""
     if isinstance(first, Data) and isinstance(second, Data):
         return first.node is second.node
     return isinstance(first, Field) and isinstance(second, Field) and first == second
 
 
 def constant_mask(mask: Any, tokens: int, x: Field | None) -> Tensor | None:
-    """Give what is added to the logits, shape (tokens, tokens)."""
+    """Return the mask that is added to the logits, shape (tokens, tokens)."""
     if mask is None:
         return None
     if not isinstance(mask, Tensor) or isinstance(mask, (Weight, Computed)):
@@ -400,6 +400,6 @@ def constant_mask(mask: Any, tokens: int, x: Field | None) -> Tensor | None:
     blind = torch.isneginf(added).all(1).nonzero().flatten().tolist()
     if blind:
         raise Refused(
-            f"its attn_mask hides every token from the queries {blind}", "let every query see a token at least", x
+            f"its attn_mask hides every token from the queries {blind}", "let every query see at least one token", x
         )
     return added

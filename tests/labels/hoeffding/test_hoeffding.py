@@ -315,7 +315,7 @@ def test_label_aware_kernels(pairs, method):
         (lambda: ntkit.hoeffding(quadratic(30), 30), InputError, "needs a generator"),
         (lambda: ntkit.hoeffding(quadratic(30), 30, n_samples=3, generator=generator()), InputError, "at least 4"),
         (lambda: ntkit.hoeffding(lambda y: y[0] / (y[0] - 1), 2), InputError, "NaN or infinite"),
-        (lambda: ntkit.hoeffding(lambda y: y[y > 0], 2), InputError, "one shape|at least one entry"),
+        (lambda: ntkit.hoeffding(lambda y: y[y > 0], 2), InputError, "same shape|at least one entry"),
         (lambda: ntkit.hoeffding(lambda y: float(y[0]), 2), InputTypeError, "floating-point tensor"),
         (lambda: ntkit.hoeffding(lambda y: y.long(), 2), InputTypeError, "floating-point tensor"),
         (lambda: ntkit.hoeffding(quadratic(2), 2).part(3, torch.ones(2)), InputError, "level must be"),

@@ -31,11 +31,11 @@ class Inpainting:
     Attributes
     ----------
     image
-        Shaped like the input; known pixels as they were.
+        Shaped like the input; known pixels are unchanged.
     status
         One sentence: the solver, its residual, whether the image was padded.
     iterations
-        Of conjugate gradients; 0 for a factorisation.
+        Iterations of conjugate gradients; 0 for a factorisation.
     residual
         The largest over channels of ||K a - y|| / ||y|| over the known pixels.
     """
@@ -63,7 +63,7 @@ def inpaint(
 ) -> Inpainting:
     """Fill the gaps of an image by kernel regression over its pixels (Radhakrishnan et al. 2021).
 
-    A network that takes noise to an image, of infinite width and trained on the known pixels alone, gives the others by
+    An infinitely wide network that maps noise to an image and is trained only on the known pixels predicts the others by
     regression with its position-resolved tangent kernel (Golikov et al. 2022, section 6.1.3). The channels of the image are
     right-hand sides of one system. With the stationary prior the kernel is a constant plus a sparse matrix
     (:class:`InpaintingKernel`), and images of any size are solved by conjugate gradients.
@@ -71,30 +71,30 @@ def inpaint(
     Parameters
     ----------
     image : Tensor of shape (H, W) or (channels, H, W)
-        float32 or float64. What it holds at missing pixels is never read.
+        The image, float32 or float64. Its values at missing pixels are never read.
     mask : Tensor of shape (H, W)
         Boolean, True where a pixel is missing.
     module : nn.Module or InpaintingKernel, optional
         The network, or its kernel, which then serves many images. Default None: :func:`encoder_decoder`.
     prior : {"stationary", "meshgrid"} or Tensor of shape (c, H, W)
-        What the network reads. ``"stationary"``: noise. ``"meshgrid"``: the two coordinates between -1 and 1. An array: itself.
-        The last two have no structure: the kernel between all pixels is held in memory, which is checked first. Default
+        The input of the network. ``"stationary"``: noise. ``"meshgrid"``: the two coordinates between -1 and 1. An array:
+        itself. The last two have no structure: the kernel between all pixels is held in memory, which is checked first. Default
         ``"stationary"``.
     solver : {"auto", "cg", "dense"}
         ``"cg"``: conjugate gradients and Sherman-Morrison, for the stationary prior. ``"dense"``: a Cholesky factorisation.
-        ``"auto"``: dense up to 1,500 known pixels or where there is no structure. Default ``"auto"``.
+        ``"auto"``: dense up to 1,500 known pixels or if there is no structure. Default ``"auto"``.
     levels, upsampling
         See :class:`InpaintingKernel`. Defaults 3 and ``"nearest"``.
     ridge : float
         Relative to the mean of the kernel's diagonal. Default 1e-4: without one, the kernel of nearly all pixels of an image is
         singular to rounding.
     clip : pair of float, optional
-        Cut imputed values to this range. Default None: not at all.
+        Range to which imputed values are clipped. Default None: no clipping.
     tolerance, max_iterations
-        Of the relative residual, and after how many iterations conjugate gradients give up, which is an error. Defaults 1e-6 and
-        5000.
+        Tolerance of the relative residual, and the number of iterations after which conjugate gradients give up with an error.
+        Defaults 1e-6 and 5000.
     progress : callable, optional
-        Called with the iterations done and the most there may be.
+        Called with the number of iterations done and the maximum.
 
     Returns
     -------
@@ -103,11 +103,11 @@ def inpaint(
     Raises
     ------
     InputError
-        For masks of another shape, without a missing or without a known pixel, values that are not finite.
+        For masks of another shape, masks without a missing or without a known pixel, and values that are not finite.
     SingularKernelError
-        Where conjugate gradients do not converge; no image is returned then.
+        If conjugate gradients do not converge; then no image is returned.
     MemoryLimitError
-        Where a dense kernel does not fit.
+        If a dense kernel does not fit into memory.
 
     See Also
     --------

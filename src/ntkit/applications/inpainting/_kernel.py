@@ -23,7 +23,7 @@ _SAME = 1e-13
 
 @dataclass(frozen=True, eq=False, init=False)
 class InpaintingKernel:
-    r"""The kernel between pixels of an image that a network makes of stationary noise, for images of any size.
+    r"""The kernel between pixels of an image that a network generates from stationary noise, for images of any size.
 
     With circular padding and a stationary prior, the position-resolved tangent kernel :math:`K[(i, j), (i', j')]` of a network
     that halves s times depends only on :math:`(i \bmod 2^s, j \bmod 2^s, i' - i, j' - j)`, and is one constant once
@@ -37,9 +37,9 @@ class InpaintingKernel:
         A network from images (n, channels, H, W) to (n, 1, H, W). Whether its kernel has this structure is checked on the torus,
         and up to three levels on one of twice the side. Default None: :func:`encoder_decoder`.
     levels : int
-        s, also of a module of your own. Default 3.
+        s, also for your own module. Default 3.
     upsampling : {"nearest", "bilinear"}
-        Also of a module of your own, for it sets the reach. Default ``"nearest"``.
+        Also for your own module, because it sets the reach. Default ``"nearest"``.
     same, other : float
         The prior: variance of a pixel and covariance of two. Default 1/300 and 1/400: noise that is uniform on [0, 0.1].
 
@@ -48,7 +48,7 @@ class InpaintingKernel:
     period
         :math:`2^s`.
     reach
-        From which distance on the kernel is constant.
+        The distance from which on the kernel is constant.
     constant
         That constant.
     table
@@ -121,7 +121,7 @@ class InpaintingKernel:
                 )
 
     def dense(self, height: int, width: int) -> Tensor:
-        """Give the kernel of a torus of these sides, shape (height, width, height, width); the sides are multiples of period."""
+        """Return the kernel of a torus of these sides, multiples of the period, shape (height, width, height, width)."""
         everywhere = np.arange(height * width)
         constant, sparse = self.constant, self.sparse(height, width, everywhere, everywhere)
         return torch.from_numpy(sparse.toarray() + constant).view(height, width, height, width)
@@ -129,7 +129,7 @@ class InpaintingKernel:
     def sparse(
         self, height: int, width: int, rows: NDArray[np.int64], columns: NDArray[np.int64]
     ) -> scipy.sparse.csr_array:
-        """Give the kernel minus its constant between pixels of a torus, by their flat numbers: a sparse matrix.
+        """Return the kernel minus its constant between pixels of a torus, by their flat indices: a sparse matrix.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ def _channels(module: nn.Module) -> int:
 
 
 def _constant_beyond(kernel: Tensor, period: int, reach: int, constant: float) -> bool:
-    """Tell whether the kernel of every residue is the constant at offsets of at least ``reach``, or longer than the torus has."""
+    """Return whether the kernel of every residue is constant at all offsets of at least ``reach`` on the torus."""
     side = len(kernel)
     offsets = torch.arange(side)
     far = torch.minimum(offsets, side - offsets) >= reach

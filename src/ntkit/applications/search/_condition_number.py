@@ -1,4 +1,4 @@
-"""How well conditioned the tangent kernel of an untrained network is."""
+"""The condition number of the tangent kernel of an untrained network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConditionNumber:
     value
         Their median.
     draws
-        One per draw; infinite where the smallest eigenvalue is below rounding.
+        One per draw; infinite if the smallest eigenvalue is below rounding.
     largest, smallest
         The extreme eigenvalues of every draw.
     status
@@ -49,7 +49,7 @@ def condition_number(
     parameters: Literal["weights", "all"] = "weights",
     generator: torch.Generator | None = None,
 ) -> ConditionNumber:
-    r"""Give the condition number :math:`\lambda_{max} / \lambda_{min}` of the empirical tangent kernel of fresh networks.
+    r"""Return the condition number :math:`\lambda_{max} / \lambda_{min}` of the empirical tangent kernel of random networks.
 
     TE-NAS (Chen et al. 2021) ranks architectures by it: gradient descent learns the slowest direction at a rate of at most
     :math:`2 \lambda_{min} / \lambda_{max}` per step (Golikov et al. 2022, section 6.1.2, whose condition number is the
@@ -62,11 +62,11 @@ def condition_number(
     x : Tensor of shape (n, ...)
         A few dozen inputs; at least two.
     repeats : int
-        Draws of the weights: Kaiming's normal distribution by fan-in, biases zero. Default 3.
+        Number of draws of the weights: Kaiming normal initialisation by fan-in, biases zero. Default 3.
     parameters : {"weights", "all"}
         Whose derivatives count: parameters with ``weight`` in their name, as in TE-NAS, or all. Default ``"weights"``.
     generator : torch.Generator, optional
-        Of the draws, on the CPU. Default None: torch's global one.
+        Generator of the draws, on the CPU. Default None: torch's global one.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def condition_number(
 
 
 def draw_kaiming(module: nn.Module) -> None:
-    """Draw the weights of linear and convolutional layers afresh, in place: Kaiming's normal by fan-in, biases zero."""
+    """Redraw the weights of linear and convolutional layers in place: Kaiming normal by fan-in, biases zero."""
     for layer in module.modules():
         if isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd)):
             nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")

@@ -1,4 +1,4 @@
-"""What the experiments of feature learning share: one cell for each seed, and claims and figures from all of them."""
+"""Shared by the experiments on feature learning: one cell per seed, and claims and figures from all of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Seed:
     Attributes
     ----------
     seed
-        Decides it.
+        Seed of the draw.
     """
 
     seed: int
@@ -53,7 +53,7 @@ def by_seed(
     comparisons: Callable[[S, list[R]], list[Comparison]] | None = None,
     **others: Any,
 ) -> Experiment[S, Seed, Run[S], R]:
-    """Give an experiment that measures the same thing for ``settings.seeds`` seeds.
+    """Return an experiment that measures the same thing for ``settings.seeds`` seeds.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def by_seed(
     claims, comparisons
         Compare the records with the paper: in words, and number by number. Only the default settings get a verdict.
     draw
-        Gives the figures by name.
+        Returns the figures by name.
     """
 
     def report(results: Results[S, Seed, R]) -> Report:
@@ -98,13 +98,13 @@ def _cells(run: Run[Any]) -> list[Seed]:
 
 
 def _caption(name: str) -> str:
-    """Give ``"Figure 4"`` for ``"figure4"``."""
+    """Return ``"Figure 4"`` for ``"figure4"``."""
     number = name.removeprefix("figures").removeprefix("figure").replace("and", " and ").replace("-", ", ")
     return f"Figure {number} of the paper"
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """Give mean and standard deviation over seeds as text."""
+    """Return mean and standard deviation over seeds as text."""
     numbers = np.asarray([value for value in values if not math.isnan(value)], dtype=np.float64)
     if not len(numbers):
         return "nan"

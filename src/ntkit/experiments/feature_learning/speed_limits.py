@@ -219,7 +219,7 @@ _QUICK = Settings(n=48, d=8, width=16, steps=40, scales=(1.0, 0.01), rates=(0.03
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; the default has the paper's."""
+    """Return the settings of a size; the default has the paper's."""
     return _QUICK if size == "quick" else Settings()
 
 

@@ -1,4 +1,4 @@
-// Binds the tape: every operation with the fields that it lists itself, the instruction, the enums, and the tape they make up.
+// Binds the tape: every operation with the fields in its `fields()`, the instruction, the enums, and the tape itself.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
@@ -32,7 +32,7 @@ const char* python_type(const std::optional<ntkit::Rectifier>&) { return "Rectif
 
 const char* python_type(const std::shared_ptr<const ntkit::SeriesTable>&) { return "SeriesTable | None"; }
 
-// Binds a struct with a constructor that takes its fields by name; those left out keep their defaults.
+// Binds a struct with a constructor that takes its fields by name; omitted ones keep their defaults.
 template <class Struct>
 void bind_struct(nb::module_& m, const char* doc) {
     static const std::string signature = [] {

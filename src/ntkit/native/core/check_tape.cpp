@@ -1,4 +1,4 @@
-// Says what is wrong with a tape before anything runs it: which operation or instruction, why, and what was expected.
+// Reports what is wrong with a tape before it runs: which operation or instruction, why, and what was expected.
 
 #include <algorithm>
 #include <cstdlib>
@@ -73,7 +73,7 @@ private:
         NTKIT_REQUIRE(sum_written_[step.out_slot], "nothing has cleared accumulator " + text(step.out_slot));
         check_offset(step.out_offset, size);
     }
-    // An offset outside leaves no entry in the plane.
+    // An offset out of range would leave no entry in the plane.
     void check_offset(const Axes& offset, const Axes& size) const {
         for (int axis = 0; axis < kAxes; ++axis)
             NTKIT_REQUIRE(std::abs(offset[axis]) < size[axis] || (offset[axis] == 0 && size[axis] == 1),

@@ -35,14 +35,14 @@ enum class Own : std::int32_t {
 
 enum class Function : std::int32_t { erf, gelu, sine, cosine, exponential, polynomial };
 
-// The operations. Fields that end in `_at` say where own data begin, counted in numbers per input; kNothing where there are none.
+// The operations. Fields that end in `_at` say where own data begin, counted in numbers per input; kNothing if there are none.
 
 struct Input {
     Axes size{};
     std::int32_t data = 0;  // which of the network's inputs
     std::int32_t channels = 0;
     std::int32_t half_at = kNothing;
-    bool sizes_matter = false;  // vectors: H of parallel inputs of different size must be exact, too
+    bool sizes_matter = false;  // vectors: H of parallel inputs of different norm must be exact too
 
     static constexpr const char* name = "Input";
     static constexpr auto fields() {
@@ -81,7 +81,7 @@ struct Rectifier {
 struct Layer {
     Axes in_size{}, out_size{};
     Axes kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1};
-    Axes padding{};  // before the first position; negative where the first positions are skipped
+    Axes padding{};  // before the first position; negative if the first positions are skipped
     std::array<bool, kAxes> circular{};
     double weight = 1, bias = 0, weight_rate = 0, bias_rate = 0;
     std::int32_t half_in_at = kNothing;   // of the input, for windows that reach into the padding
@@ -115,7 +115,7 @@ struct Smooth {
     // polynomial: c[m] C(m, j) (m - j - 1)!! at [j, m] for coefficients c, zero where m - j is odd or negative
     std::vector<double> hermite_terms;
     std::int32_t deviation_at = kNothing, half_at = kNothing;
-    bool rounded = false;  // whether an activation or a normalisation before has computed H as a difference
+    bool rounded = false;  // whether an earlier activation or normalisation has computed H as a difference
 
     static constexpr const char* name = "Smooth";
     static constexpr auto fields() {
@@ -128,7 +128,7 @@ struct Smooth {
 // phi(s x) = a_0(s) + s sum_j alpha_j(s) He_n(x) / sqrt(n!) with n = first + j step, for Gaussian x: an activation without kinks. The
 // coefficients a_0, alpha_0, alpha_1, ... are Chebyshev series in s on pieces of equal length.
 struct SeriesTable {
-    std::int32_t first = 1, step = 1;  // odd and even functions have every other term only
+    std::int32_t first = 1, step = 1;  // odd and even functions have only every other term
     std::int32_t terms = 0;            // how many alpha
     std::int32_t order = 0;            // Chebyshev coefficients per piece
     double piece = 1;                  // length of a piece; the first begins at zero
@@ -237,7 +237,7 @@ struct Store {
     }
 };
 
-// Instructions that need to know nothing but the positions of a plane.
+// For instructions that need only the positions of a plane.
 struct Plain {
     Axes size{};
 

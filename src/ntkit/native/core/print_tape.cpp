@@ -1,4 +1,4 @@
-// A tape as text, for people: print(tape) in Python, and the messages of check_tape.cpp.
+// A tape as readable text, for print(tape) in Python and the messages of check_tape.cpp.
 
 #include <cstdio>
 #include <type_traits>
@@ -53,7 +53,7 @@ bool equal(const Value& a, const Value& b) {
     else return a == b;
 }
 
-// The fields that are not at their defaults, and every enum.
+// The fields that differ from their defaults, and every enum.
 template <class Struct>
 std::string fields_text(const Struct& value) {
     const Struct defaults{};

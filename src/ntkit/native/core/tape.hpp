@@ -5,14 +5,14 @@
 // offset d holds the entries (p, p + d) for every p such that p + d is a position too. Activations, sums and convolutions of
 // stride one map a plane to itself, so a tape works plane by plane, and only on the planes that the output needs. A plane
 // is stored for kLanes<T> pairs side by side (position-major, lanes innermost), so every instruction is vector code without
-// remainders. Vectors have no positions to fill the arithmetic units with; there, `batch` blocks of lanes take their place.
+// remainders. Vectors have no positions to keep the arithmetic units busy; `batch` blocks of lanes take their place.
 //
 // Where a nonlinear operation follows, a plane holds not K but half the mean squared difference
 //
 //     H[p, p'] = E (u_p - v_p')^2 / 2 = (q_p + q'_p') / 2 - K[p, p'],    q, q' the variances.
 //
-// ReLU-like activations contain a square root of 1 - rho, which K loses near rho = 1 and H does not: H is as exact for two
-// nearly equal inputs as for any others, and zero for equal ones. The last linear layers work on K itself.
+// ReLU-like activations contain a square root of 1 - rho, which K loses to rounding near rho = 1 and H does not: H is as exact for
+// // two nearly equal inputs as for any others, and zero for equal ones. The last linear layers work on K itself.
 // Inputs are scaled to norm one first (biases with them), because H of a large and a small value loses the small one.
 
 #pragma once
@@ -28,10 +28,10 @@ namespace ntkit {
 template <class T>
 constexpr int kLanes = 64 / sizeof(T);
 
-// What an instruction does. The comment names the operation it belongs to.
+// What an instruction does. Each comment names the operation it belongs to.
 enum class Kind : std::int32_t {
     input,         // Input: read the data
-    layer,         // Layer: a linear layer or convolution, with the activation after it where it is fused
+    layer,         // Layer: a linear layer or convolution, with the activation after it if that is fused
     rectified,     // Rectified: a min(z, 0) + b max(z, 0)
     smooth,        // Smooth: an activation that is smooth at rho = 1
     series,        // Series: an activation without kinks, by its Hermite coefficients
@@ -47,7 +47,7 @@ enum class Kind : std::int32_t {
     combine,       // Plain: add a multiple of a plane
     convert,       // Convert: K from H
     store,         // Store: keep own data
-    output,        // Plain: hand over K and Theta
+    output,        // Plain: write K and Theta as the result
 };
 
 struct Instruction {
@@ -61,7 +61,7 @@ struct Instruction {
     bool theta_out = false;            // the output plane gets a Theta
     bool covariance_in = false;        // the input plane holds K, not H
     bool covariance_out = false;
-    bool own_only = false;             // computes variances: skipped where these are known already
+    bool own_only = false;             // computes variances: skipped if these are already known
     bool chained = false;              // the next instruction reads the output, and nothing else does
 };
 
@@ -75,10 +75,10 @@ struct Tape {
     std::int64_t own_size = 0;                // own numbers per input; the first is the input's scale
     std::vector<std::int64_t> data_start;     // where the numbers of each of the network's inputs begin
     std::int64_t data_size = 0;               // numbers per input, all of the network's inputs together
-    std::int64_t row_positions = 0;           // longest row that a window reads, its padding included
-    std::int64_t window_rows = 0;             // most rows that a window has
+    std::int64_t row_positions = 0;           // longest row that a window reads, including its padding
+    std::int64_t window_rows = 0;             // largest number of rows of a window
 
-    // Checks everything; throws std::invalid_argument that names the operation or instruction at fault.
+    // Checks everything; throws std::invalid_argument with the operation or instruction at fault.
     Tape(std::vector<Operation> operations, std::vector<Instruction> instructions, std::int32_t batch,
          const std::vector<std::int64_t>& slots, std::int32_t accumulators, std::int64_t accumulator_positions, std::int64_t own_size,
          const std::vector<std::int64_t>& data_sizes);

@@ -1,4 +1,4 @@
-"""What the native engine knows of each operation: one file per family, and the registry of all."""
+"""What the native engine knows about each operation: one file per family, and their registry."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FAMILIES: dict[type[Op], Family[Any]] = {
     Concat: ConcatFamily(),
     Constant: ConstantFamily(),
 }
-"""The family of each operation but the activations."""
+"""The family of each operation except activations."""
 
 ACTIVATIONS: dict[str, Family[Elementwise]] = {
     "rectified": RectifiedFamily(),
@@ -61,5 +61,5 @@ ACTIVATIONS: dict[str, Family[Elementwise]] = {
 
 
 def family_of(op: Op) -> Family[Any] | None:
-    """Give the family of an operation; None where the native engine has none."""
+    """Return the family of an operation; None if the native engine has none."""
     return ACTIVATIONS.get(op.phi.name) if isinstance(op, Elementwise) else FAMILIES.get(type(op))

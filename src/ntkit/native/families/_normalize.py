@@ -56,12 +56,14 @@ class NormalizeFamily(Family[Normalize]):
         )
 
     def inputs(self, node: Node) -> tuple[int, ...]:
-        return node.inputs[:1]  # the other is the field whose statistics normalise this one: the same, see `missing`
+        return node.inputs[
+            :1
+        ]  # the second input, whose statistics normalise this one, is the same field: see `missing`
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Normalize) -> None:
         network, index = emitter.network, plane.node
         nodes = network.program.nodes
-        # An activation adds the term of a trained gain before it itself.
+        # A later activation itself adds the term of a trained gain before it.
         settled = not any(isinstance(nodes[reader].op, Elementwise) for reader in network.readers[index])
         operation = emitter.operation(
             "normalize",
@@ -77,5 +79,5 @@ class NormalizeFamily(Family[Normalize]):
 
 
 def gain_factor(op: Normalize, offset: Offset) -> float:
-    """Give 1 where both positions share their affine parameters, so that training them adds to Theta, and 0 elsewhere."""
+    """Return 1 where both positions share their affine parameters, so that training them adds to Theta, and 0 elsewhere."""
     return 0.0 if any(offset[axis] for axis in op.affine_axes) else 1.0

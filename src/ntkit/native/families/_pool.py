@@ -24,7 +24,7 @@ _FEW_TERMS = 4  # sums of more planes are taken in double precision
 class PoolFamily(Family[AvgPool]):
     """Average pooling.
 
-    A pooled plane of H is the sum over both windows less the variation inside each, (A + A') / 2. The variance of a mean is
+    A pooled plane of H is the sum over both windows minus the variation inside each, (A + A') / 2. The variance of a mean is
     N B - A, with B the mean of the variances and N the sum of the window's weights.
     """
 
@@ -60,7 +60,7 @@ class PoolFamily(Family[AvgPool]):
 
     @staticmethod
     def _variance(emitter: Emitter, plane: Plane, part: Part, operation: int, wide: bool) -> None:
-        """Emit N B - A, and store A and B where they are wanted."""
+        """Emit N B - A, and store A and B if they are needed."""
         network, index = emitter.network, plane.node
         apart = [read for read in part.reads if any(read.offset)]
         same = next(read.plane for read in part.reads if not any(read.offset))
@@ -105,13 +105,13 @@ def _length(network: Network, index: int, op: AvgPool) -> int:
 
 
 def window_weights(op: AvgPool, size: int) -> tuple[list[float], list[float]]:
-    """Give, for each window over an axis of length ``size``, the weight of its positions and the sum of these weights."""
+    """Return, for each window over an axis of length ``size``, the weight of its positions and the sum of these weights."""
     matrix = op.matrix(size)
     return matrix.amax(1).tolist(), [round(value, 15) for value in matrix.sum(1).tolist()]
 
 
 def shared_pools(network: Network) -> dict[int, int]:
-    """Give the pools whose neighbouring offsets read the same planes, each of them less than twice, and their axes."""
+    """Return the pools without overlapping windows, whose neighbouring offsets share planes, and their axes."""
     return {
         index: op.axis
         for index, node in enumerate(network.program.nodes)
@@ -120,7 +120,7 @@ def shared_pools(network: Network) -> dict[int, int]:
 
 
 def kept_positions(network: Network, pool: int) -> int:
-    """Count what a pool keeps from one offset along its axis to the next: planes of all offsets along the axes before it."""
+    """Count the planes that a pool keeps from one offset along its axis to the next: all offsets along the axes before it."""
     nodes = network.program.nodes
     op, positions = nodes[pool].op, nodes[nodes[pool].inputs[0]].positions
     assert isinstance(op, AvgPool)

@@ -67,7 +67,7 @@ def _known(op: Reindex, size: int) -> tuple[int, int]:
 
 
 def start_and_step(op: Reindex, size: int) -> tuple[int, int] | None:
-    """Give start and step where ``size`` positions are read in order, x'[q] = x[start + step q], zero outside; None otherwise."""
+    """Return start and step if positions are read in order, x'[q] = x[start + step q], zero outside; None otherwise."""
     inside = [(q, p) for q, p in enumerate(op.index) if p >= 0]
     if not inside:
         return None
@@ -75,7 +75,7 @@ def start_and_step(op: Reindex, size: int) -> tuple[int, int] | None:
     if step < 1 or any(q2 - q1 != 1 or p2 - p1 != step for (q1, p1), (q2, p2) in pairwise(inside)):
         return None
     start = inside[0][1] - step * inside[0][0]
-    # Zeros at either end must lie outside the input, or the layer would read values in their place.
+    # Zeros at either end must lie outside the input, or the layer would read values instead.
     (first, source), (last, end) = inside[0], inside[-1]
     if (first > 0 and source - step >= 0) or (last + 1 < len(op.index) and end + step < size):
         return None

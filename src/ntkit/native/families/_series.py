@@ -1,12 +1,12 @@
-r"""Activations without a closed form and without kinks: tanh, sigmoid, SiLU, softplus, Mish, functions of the user.
+r"""Activations without a closed form and without kinks: tanh, sigmoid, SiLU, softplus, Mish, user-defined functions.
 
 With He_n the Hermite polynomials and x a standard Gaussian, phi(s x) = a_0(s) + s sum_n alpha_n(s) He_n(x) / sqrt(n!), and for
 two Gaussians of deviations s, s' and correlation rho (Mehler 1866)
 
     E[phi phi] = a_0 a_0' + s s' sum_n alpha_n alpha_n' rho^n,    E[phi' phi'] = sum_n n alpha_n alpha_n' rho^(n - 1).
 
-The coefficients belong to one input alone, so they are own data: the core computes them from a table of Chebyshev series in s,
-and a pair costs three multiplications per term. What N terms leave out of a pair is at most what they leave out of E[phi^2] and
+The coefficients depend on one input alone, so they are own data: the core computes them from a table of Chebyshev series in s,
+and a pair costs three multiplications per term. The truncation error of a pair is at most that of E[phi^2] and
 E[phi'^2], which is known; larger deviations need more terms.
 """
 
@@ -40,9 +40,9 @@ TERMS = (16, 32, 48, 64, 96, 128, 192, 256)
 _PIECE = 0.25  # length of a piece of the deviations
 _PIECES = 32  # at most
 _ORDER = 14  # Chebyshev coefficients on a piece
-_TOLERANCE = 2e-12  # what may be left out of E[phi^2] and E[phi'^2], relative to them
-_LEAST = 1.0  # the largest deviation that a table must reach for the engine to take the activation
-_REMOTE = 7.5  # deviations beyond which a kink changes nothing: they have a probability of 6e-14
+_TOLERANCE = 2e-12  # the truncation error allowed in E[phi^2] and E[phi'^2], relative to them
+_LEAST = 1.0  # a table must reach at least this deviation for the engine to support the activation
+_REMOTE = 7.5  # beyond this many deviations, with a probability of 6e-14, a kink changes nothing
 _RADIUS = 13.0  # Gaussian weights times Hermite functions are below 1e-18 beyond it
 _SPACING = 0.02  # of the trapezoidal rule
 
@@ -94,18 +94,18 @@ class SeriesFamily(Family[Elementwise]):
 
 
 def _table(network: Network, phi: Activation) -> _core.SeriesTable:
-    """Give the table of a version; of the next one where its terms are too few for any deviation."""
+    """Return the table of a version, or of the next one if its terms are too few for any deviation."""
     return next(table for terms in TERMS[network.tier :] if (table := series_table(phi, terms)) is not None)
 
 
 def _reach(table: _core.SeriesTable) -> float:
-    """Give the largest deviation of a table."""
+    """Return the largest deviation of a table."""
     return table.piece * len(table.coefficients) / (table.order * (1 + table.terms))
 
 
 @lru_cache(maxsize=64)
 def series_table(phi: Activation, terms: int) -> _core.SeriesTable | None:
-    """Build the table of an activation, for deviations from zero to where so many terms are too few; None if nowhere."""
+    """Build the table of an activation for deviations from zero to where its terms no longer suffice; None if they never do."""
     expansion = _expansion(phi)
     if expansion is None:
         return None
@@ -119,7 +119,7 @@ def series_table(phi: Activation, terms: int) -> _core.SeriesTable | None:
         coefficients = _transform() @ numbers
         found = _chebyshev(checks) @ coefficients
         wanted = torch.cat([exact[:, :1], exact[:, orders] / squares.s[:, None]], 1)
-        # The error of E[phi phi] and of E[phi' phi'] for equal inputs, terms left out and interpolation together.
+        # The error of E[phi phi] and of E[phi' phi'] for equal inputs, from truncation and interpolation together.
         variance = found[:, 0] ** 2 + squares.s**2 * (found[:, 1:] ** 2).sum(1)
         slope = (n * found[:, 1:] ** 2).sum(1)
         apart = (found - wanted).abs()
@@ -162,10 +162,10 @@ class _Expansion:
     Attributes
     ----------
     first, step
-        Which orders n > 0 it has: all, the odd ones or the even ones.
+        The orders n > 0 that it has: all, the odd ones or the even ones.
     pieces
-        For each piece: coefficients at its Chebyshev nodes, shape (order, n); these nodes; the places of some points between,
-        from -1 to 1; the coefficients and the moments there.
+        For each piece: coefficients at its Chebyshev nodes, shape (order, n); these nodes; some points between them, scaled to
+        [-1, 1]; the coefficients and the moments there.
     """
 
     first: int
@@ -188,7 +188,7 @@ def _expansion(phi: Activation) -> _Expansion | None:
                 values, _ = _coefficients(phi, nodes, 0.0)
                 exact, squares = _coefficients(phi, between, 0.0)
                 shifted, again = _coefficients(phi, between, 0.5)
-            except ValueError:  # not finite this far out, or not elementwise, which the reference engine will say
+            except ValueError:  # not finite this far out, or not elementwise, which the reference engine reports
                 break
             # Two rules that differ by half a step agree where both are exact.
             apart = (exact - shifted).abs().max() / squares.phi.max().sqrt()
@@ -204,7 +204,7 @@ def _expansion(phi: Activation) -> _Expansion | None:
 
 
 def _coefficients(phi: Activation, s: Tensor, shift: float) -> tuple[Tensor, _Squares]:
-    """Give the Hermite coefficients at deviations s, shape (len(s), orders), and the moments."""
+    """Return the Hermite coefficients at deviations s, shape (len(s), orders), and the moments."""
     x = torch.arange(-_RADIUS, _RADIUS, _SPACING, dtype=torch.float64) + shift * _SPACING
     root = torch.exp(-x * x / 4) * math.sqrt(_SPACING / math.sqrt(2 * math.pi))
     f, g = evaluate(phi, s[:, None] * x)
@@ -234,7 +234,7 @@ def _chebyshev(x: Tensor) -> Tensor:
 
 
 def _transform() -> Tensor:
-    """Return the matrix that takes values at the Chebyshev nodes to coefficients."""
+    """Return the matrix that maps values at the Chebyshev nodes to coefficients."""
     matrix: Tensor = _chebyshev(_nodes()).T * (2 / _ORDER)
     matrix[0] /= 2
     return matrix

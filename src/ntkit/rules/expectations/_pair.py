@@ -13,10 +13,10 @@ __all__ = ["Pair", "half_apart", "safe_sqrt"]
 
 # Variances below this (standard deviation 1e-15) are taken as zero by rules that divide by a deviation.
 _SMALLEST = 2.0**-100
-# Below this, derivatives in the variance are rounding noise (an error of eps in the value, divided by q), while their
-# contribution to a derivative in the network's input, of order sqrt(q), is below 1e-9: they are taken as zero.
+# Below this, derivatives with respect to the variance are rounding noise (an error of eps in the value, divided by q), and
+# # their contribution to a derivative with respect to the network's input, of order sqrt(q), is below 1e-9: they are set to zero.
 _SMALLEST_WITH_GRADIENT = 2.0**-64
-_CLOSE = 0.9  # the correlation above which 1 - rho is taken from h
+_CLOSE = 0.9  # the correlation above which 1 - rho is computed from h
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
@@ -26,9 +26,9 @@ def safe_sqrt(x: Tensor) -> Tensor:
 
 
 def half_apart(h: Tensor, s1: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
-    """Give s1 s2 - k = h - (s1 - s2)^2 / 2, and where it is known; elsewhere it is zero, with its derivative.
+    """Return s1 s2 - k = h - (s1 - s2)^2 / 2, and where it is known; elsewhere it and its derivative are zero.
 
-    Of inputs that differ by a factor alone it is zero but for the rounding of s1 and s2.
+    For inputs that differ only by a factor, it is zero up to the rounding of s1 and s2.
     """
     apart = h - (s1 - s2) ** 2 / 2
     known = apart.detach() > 4 * torch.finfo(h.dtype).eps * ((s1 - s2).abs() * (s1 + s2)).detach()
@@ -62,8 +62,8 @@ class Pair:
         self.product = safe_sqrt(self.v1) * safe_sqrt(self.v2)
         self._nonzero = (self.v1 > _SMALLEST) & (self.v2 > _SMALLEST)
         raw = torch.where(self._nonzero, k / torch.where(self._nonzero, self.product, 1.0), 0.0)
-        # Two copies of one input have rho = 1 up to rounding, and an error of eps in rho is one of sqrt(eps) in the
-        # angle, hence in E[phi' phi'] of a ReLU: correlations this close to +-1 are taken to be +-1.
+        # Two copies of one input have rho = 1 up to rounding, and an error of eps in rho is an error of sqrt(eps) in the
+        # # angle, hence in E[phi' phi'] of a ReLU: correlations this close to +-1 are set to +-1.
         eps = torch.finfo(k.dtype).eps
         near = raw.detach().abs() >= 1 - 8 * eps
         rho, gap = raw, 1 - raw.abs()
@@ -98,10 +98,10 @@ class Pair:
 
     @property
     def graded(self) -> bool:
-        """Whether a derivative in k may be asked for."""
+        """Whether torch may ask for a derivative with respect to k."""
         return differentiated(self.rho)
 
     def price(self, value: Tensor, slope: Tensor) -> Tensor:
-        """Give ``value``, computed at fixed rho, the derivative E[phi' phi'] = ``slope`` in k (Price 1958)."""
+        """Return ``value``, computed at fixed rho, with the derivative E[phi' phi'] = ``slope`` in k (Price 1958)."""
         along = self.product.detach() * (self.rho - self.rho.detach())
         return value + slope.detach() * torch.where(self._nonzero, along, self.k - self.k.detach())

@@ -1,4 +1,4 @@
-// Activations that stand alone, and the rule of one that is fused with a layer.
+// Stand-alone activations, and the rule of a rectifier that is fused with a layer.
 
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace ntkit::NTKIT_TARGET {
 namespace {
 
-// The rule of a rectifier after a layer with the given numbers; after none, these are 1, 0, 0 and 0.
+// The rule of a rectifier after a layer with the given numbers; without a layer, these are 1, 0, 0 and 0.
 template <class T, bool Self>
 RectifierRule<T, Self> rectifier_rule(const Context<T, Self>& context, const Rectifier& rectifier, double weight, double bias,
                                       double weight_rate, double bias_rate, long moved, double mask) {
@@ -86,7 +86,7 @@ Expectation<T> polynomial_expectation(const Smooth& op, T q1, T q2, T k) {
     return {value, slope};
 }
 
-// Two Gaussians. Of two deviations s1, s2 and H, `pair_of` finds them without cancellation.
+// Two Gaussians. `pair_of` computes these numbers from two deviations s1, s2 and H without cancellation.
 template <class T>
 struct Gaussians {
     T q1, q2, k;  // variances and covariance
@@ -95,8 +95,8 @@ struct Gaussians {
     T spread;     // (s1 - s2)^2 / 2
 };
 
-// For two inputs that differ by a factor alone, `nearer` is zero, but rounding turns it into a small number, which large variances
-// make large. H of the data is rounded like s and s'; H that an activation has computed (`rounded`), like q.
+// For two inputs that differ only by a factor, `nearer` is zero, but rounding turns it into a small number, which large variances
+// // amplify. H of the data is rounded like s and s'; H computed by an activation (`rounded`), like q.
 template <class T>
 Gaussians<T> pair_of(T s1, T s2, T h, bool rounded) {
     constexpr T noise = 4 * std::numeric_limits<T>::epsilon();

@@ -40,7 +40,7 @@ public:
     }
 
 private:
-    // check_tape.cpp has made sure that every operation is of the type its instruction needs.
+    // check_tape.cpp ensures that every operation has the type its instruction needs.
     template <class Op>
     static const Op& as(const Operation& operation) {
         return *std::get_if<Op>(&operation);

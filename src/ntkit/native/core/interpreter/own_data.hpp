@@ -1,4 +1,4 @@
-// Own data of each input, K from H by means of them, and the result.
+// Own data of each input, the conversion from H to K, and the result.
 
 #pragma once
 
@@ -47,7 +47,7 @@ void keep(const Context<T, Self>& context, const Store& op, const Instruction& s
     }
 }
 
-// Takes back the scales of the inputs.
+// Undoes the scaling of the inputs.
 template <class T, bool Self>
 void output(const Context<T, Self>& context, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;

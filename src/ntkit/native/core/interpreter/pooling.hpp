@@ -1,7 +1,7 @@
 // Average pooling along one axis.
 //
-// The pooled plane at offset d sums the planes s d + e, |e| < kernel, one instruction each. Of H it is then, with A the sums of H
-// inside a window, B the mean variances and N the sum of a window's weights,
+// The pooled plane at offset d sums the planes s d + e, |e| < kernel, one instruction each. For H, with A the sums of H
+// // inside a window, B the mean variances and N the sum of a window's weights,
 //
 //     H' = sum - (A + A') / 2 + (N - N') (B - B') / 2,    q' = N B - A.
 
@@ -117,7 +117,7 @@ void pool_end(const Context<T, Self>& context, const Pool& op, const Instruction
                 const long p = to.row(i, j) + l;
                 const Lanes within = T(0.5) * (inside.first(p) + inside.second(p));
                 Lanes h = out.k[p] - within;
-                // H of inputs that differ by a factor alone is zero but for rounding.
+                // H of inputs that differ only by a factor is zero up to rounding.
                 h = select(abs(h) > 16 * std::numeric_limits<T>::epsilon() * within, h, Lanes{});
                 const double uneven = op.totals[index[op.axis]] - op.totals[index[op.axis] + offset];
                 if (uneven != 0) h += static_cast<T>(uneven / 2) * (mean.first(p) - mean.second(p));
@@ -147,7 +147,7 @@ void own_pool(const Context<T, Self>& context, const Pool& op, const Instruction
             }
 }
 
-// q' = N B - A, in the place of A.
+// q' = N B - A, which replaces A.
 template <class T, bool Self>
 void own_pool_end(const Context<T, Self>& context, const Pool& op, const Instruction& step) {
     const Plane<T> mean = context.slot(step.in_slot), out = context.slot(step.out_slot);

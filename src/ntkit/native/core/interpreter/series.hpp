@@ -33,7 +33,7 @@ void series_coefficients(const SeriesTable& table, double s, std::vector<double>
     for (int n = 0; n < count; ++n) to[n * to_step] = static_cast<T>(coefficients[n] - later[n] + x * latest[n]);
 }
 
-// Keeps the coefficients of each input at each position, those of one position side by side.
+// Stores the coefficients of each input at each position, those of one position contiguously.
 template <class T, bool Self>
 void keep_series(const Context<T, Self>& context, const Store& op, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;
@@ -49,7 +49,7 @@ void keep_series(const Context<T, Self>& context, const Store& op, const Instruc
         }
 }
 
-// Of a variable with itself: E[phi^2] = a_0^2 + q sum alpha^2, E[phi'^2] = sum n alpha^2.
+// For a variable with itself: E[phi^2] = a_0^2 + q sum alpha^2, E[phi'^2] = sum n alpha^2.
 template <class T, bool Self>
 void series_variance(const Context<T, Self>& context, const Series& op, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;
@@ -97,7 +97,7 @@ void series(const Context<T, Self>& context, const Series& op, const Instruction
             const Lanes k = max(product - apart, -product);
             const Lanes rho = select(product > T(0), k / product, broadcast(T(1)));
             const Lanes y = table.step == 2 ? rho * rho : rho;
-            // Vectors have one position, and blocks of x' in its place.
+            // Vectors have a single position; blocks of x' take its place.
             const long position1 = batch > 1 ? 0 : p, position2 = batch > 1 ? 0 : p + moved, block = batch > 1 ? p : 0;
             const Lanes* const two = own2 + position2 * count * batch + block;
             const Lanes* const self_one = own2 + position1 * count * batch + block;
