@@ -15,7 +15,7 @@ from ntkit.estimators import NTKClassifier
 BAD = {
     "no target": ("a,b\n1,2\n3,4\n5,5\n", "has no column 'y'. Its columns are a, b."),
     "gaps in the target": ("a,y\n1,2\n3,\n5,5\n", "the target 'y' is missing in 1 of 3 rows, first in row 2"),
-    "constant columns alone": ("a,b,y\n1,x,2.5\n1,x,4\n1,x,5\n", "no column besides the target 'y' that differs"),
+    "constant columns alone": ("a,b,y\n1,x,2.5\n1,x,4\n1,x,5\n", "no column other than the target 'y' that differs"),
     "a class with one row": ("a,y\n1,u\n2,u\n3,v\n", "the class v of the target 'y' has one row"),
     "one class": ("a,y\n1,u\n2,u\n3,u\n", "has one class, u"),
     "doubled names": ("a,a,y\n1,2,3\n", "has more than one column named 'a'"),

@@ -66,7 +66,7 @@ def test_doctor(program, net):
         ("nets_of_a_test:other", "cannot import nets_of_a_test:other: AttributeError"),
         ("nets_of_a_test:number", "cannot import nets_of_a_test:number: TypeError"),
         ("json:dumps", "cannot import json:dumps: TypeError"),
-        ("builtins:list", "must be a torch.nn.Module, or give one when called. Got list"),
+        ("builtins:list", "must be a torch.nn.Module, or return one when called. Got list"),
         ("nets_of_a_test", "must be package.module:attribute or a TOML file"),
         ("none.toml", "cannot read none.toml"),
         ("bad.toml", "cannot read bad.toml"),

@@ -147,9 +147,9 @@ def test_a_half_written_line_of_the_journal_costs_one_tile(x: Tensor, linear: An
 DIFFERENT: list[tuple[str, dict[str, Any]]] = [
     ("x1: other data", {"x1": lambda x: x + 1}),
     ("x1: other data", {"x1": lambda x: x.flip(0)}),
-    ("tile: 8 is stored, 9 asked for", {"tile": 9}),
-    ("dtype: float64 is stored, float32 asked for", {"dtype": torch.float32}),
-    ("symmetric: True is stored, False asked for", {"x2": lambda x: x}),
+    ("tile: 8 is stored, 9 requested", {"tile": 9}),
+    ("dtype: float64 is stored, float32 requested", {"dtype": torch.float32}),
+    ("symmetric: True is stored, False requested", {"x2": lambda x: x}),
     (r"Linear.fingerprint\(\)", {"kernel": "other"}),
 ]
 

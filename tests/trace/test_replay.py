@@ -229,7 +229,7 @@ def test_a_norm_shared_by_two_values_is_refused():
             second = self.norm if self.second is None else self.second
             return self.head(torch.relu(self.norm(self.a(x))) + torch.relu(second(self.b(x))))
 
-    with pytest.raises(UnsupportedLayerError, match="affine parameters are those of 'norm'"):
+    with pytest.raises(UnsupportedLayerError, match="affine parameters are also those of 'norm'"):
         ntkit.infinite_width(Shared(second=False))
     assert ntkit.infinite_width(Shared(second=True)).ntk(normal(3, 4)).shape == (3, 3)
 
