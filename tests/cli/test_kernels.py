@@ -160,7 +160,9 @@ def test_gram_and_solve_refuse(program, net, points, tmp_path: Path):
 def test_gram_on_a_cluster(program, net, x):
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
+    # A worker in this process, reached by the network all the same; tests/gram has workers of their own processes.
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with LocalCluster(**options, protocol="tcp") as cluster:
         program("gram", net, "points.npy", "--out", "k.npy", "--tile", "8", "--scheduler", cluster.scheduler_address)
     torch.testing.assert_close(ntkit.open_gram("k.npy").to_dense(), ntkit.infinite_width(read_module(net)).ntk(x))
 
