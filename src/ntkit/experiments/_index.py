@@ -34,6 +34,7 @@ NAMES = (
     "depth_prediction",
     "adaptive_speeds",
     "feature_images",
+    "rfm_tasks",
     "mercer_spectra",
     "convergence_bounds",
     "kernel_evolution",
@@ -54,6 +55,7 @@ _MODULES = {
     "depth_prediction": "feature_learning.depth_prediction",
     "adaptive_speeds": "feature_learning.adaptive_speeds",
     "feature_images": "feature_learning.images",
+    "rfm_tasks": "feature_learning.rfm_tasks",
 }
 """Where a module is that is not named like its experiment."""
 
