@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ntkit.experiments._by_seed import Seed, are_default, by_seed, mean_and_spread
+from ntkit.experiments._by_seed import Seed, are_default, by_seed, is_positive, mean_and_spread
 from ntkit.experiments.skeleton import Claim, Run
 from ntkit.plots import new_figure
 
@@ -42,3 +42,8 @@ def test_only_default_settings_get_a_verdict():
     assert are_default(Settings(seeds=9), Settings()) and not are_default(Settings(scale=2.0), Settings())
     assert experiment().report(experiment().run(Settings(2.0))).claims[0].holds is None
     assert mean_and_spread([1.0, float("nan"), 3.0]) == "2.000 ± 1.000" and mean_and_spread([float("nan")]) == "nan"
+
+
+def test_positive_beyond_two_standard_errors():
+    assert is_positive([1.0, 1.2, 0.8]) and is_positive([2.0]) is None
+    assert is_positive([0.0, 2.0]) is False and is_positive([-1.0, -1.2]) is False  # the first: 1 with an error of 1

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -40,13 +42,14 @@ def test_program(tmp_path, capsys, monkeypatch):
 
 
 def test_verdicts_follow_from_the_gains():
-    records = [
-        experiment.Accuracies((0.8, 0.9), (0.9 + shift, 0.85), (0.9, 0.9), True) for shift in (0.0, 0.02)
-    ]  # fmt: skip
+    records = [experiment.Accuracies((0.8, 0.9), (0.9 + shift, 0.9 + shift), (0.9, 0.9), True) for shift in (0.0, 0.02)]
     settings = experiment.Settings(pairs=((6, 8), (6, 9)))
     first, second, mean, network = experiment.claims(settings, records)
     assert first.what.startswith("frog vs ship") and first.holds and first.found.startswith("11.000 ± 1.000 (80.0 to")
-    assert not second.holds and mean.holds and network.holds is None
+    assert second.holds is False and mean.holds and network.holds is None  # 1 with a standard error of 1
+    assert {one.holds for one in experiment.claims(settings, records[:1])} == {None}
+    digits = [replace(record, from_file=False) for record in records]
+    assert {one.holds for one in experiment.claims(settings, digits)} == {None}
 
 
 @pytest.mark.parametrize("from_file", [False, True])

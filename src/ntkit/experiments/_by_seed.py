@@ -16,7 +16,7 @@ from .skeleton import Claim, Comparison, Experiment, Report, Results, Run, Size,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Seed", "are_default", "by_seed", "mean_and_spread"]
+__all__ = ["Seed", "are_default", "by_seed", "is_positive", "mean_and_spread"]
 
 
 class _Seeded(Protocol):
@@ -104,6 +104,14 @@ def _caption(name: str) -> str:
         return name
     number = name.removeprefix("figures").removeprefix("figure").replace("and", " and ").replace("-", ", ")
     return f"Figure {number} of the paper"
+
+
+def is_positive(values: Sequence[float]) -> bool | None:
+    """Tell whether the mean over seeds is above zero by more than two standard errors; None for a single seed."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if len(numbers) < 2:
+        return None
+    return bool(numbers.mean() > 2 * numbers.std(ddof=1) / len(numbers) ** 0.5)
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
