@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import sys
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -152,12 +153,15 @@ def report(results: Results[Settings, WidthCell, Errors]) -> Report:
         rows, drawn = [], {}
         for field in fields(Errors):
             what, paper = _STATED[field.name]
-            values = by_width(own, settings.widths, settings.draws, lambda one, of=field.name: getattr(one, of))[name]
+            values = by_width(own, settings.widths, settings.draws, attrgetter(field.name))[name]
             exponents = tuple(fit_power_law(settings.widths, column).exponent for column in values.T)
-            comparisons.append(Comparison(f"{name}: exponent of the {what}", exponents, paper, comparable=same))
+            # A rate is no draw: it is compared with the mean over draws, by its standard error.
+            error = float(np.std(exponents, ddof=1)) / len(exponents) ** 0.5 if len(exponents) > 1 else None
+            mean = float(np.mean(exponents))
+            comparisons.append(Comparison(f"{name}: exponent of the {what}", (mean,), paper, error, same))
             law = fit_power_law(settings.widths, values)
             numbers = [f"{(row**2).mean() ** 0.5:.2e}" for row in values]
-            rows.append([what, *numbers, f"{law.exponent:.2f}", f"{np.mean(exponents):.2f} ± {np.std(exponents):.2f}"])
+            rows.append([what, *numbers, f"{law.exponent:.2f}", f"{mean:.2f} ± {np.std(exponents):.2f}"])
             if field.name in ("expected", "start", "hierarchy"):
                 drawn[what] = values
         better += sum(one.hierarchy < min(one.start, one.expected) for one in own.values())

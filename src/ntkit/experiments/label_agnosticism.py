@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit.diagnostics import Curse, curse_of_label_agnosticism
+from ntkit.diagnostics import Curse, LabelAwareModel, curse_of_label_agnosticism
 from ntkit.finite import Schedule, train
 from ntkit.kernels import Kernel, empirical, infinite_width
 from ntkit.labels import STRENGTHS, LabelAware
@@ -174,7 +174,7 @@ def _curse(settings: Settings, base: str, split: Split, seed: int) -> Curse:
         f"LANTK-{pairs.upper()}": LabelAware(kernel, pairs, STRENGTHS, ridge=settings.ridge, generator=generator)
         for pairs in ("kr-v1", "fjlt-v1")
     }
-    models = {**aware, "trained network": TrainedKernel(settings, 1000 + seed)}
+    models: dict[str, LabelAwareModel] = {**aware, "trained network": TrainedKernel(settings, 1000 + seed)}
     return curse_of_label_agnosticism(kernel, *split, aware=models, ridge=settings.ridge)
 
 

@@ -88,7 +88,8 @@ def _claims(values: Values, default: bool) -> list[Claim]:
             all(abs(ours - theirs) <= 0.01 for ours, theirs in both) if both else None,
         )
     ]
-    for kernel in ("laplace", "gaussian"):
+    chosen: tuple[Kernel, ...] = ("laplace", "gaussian")
+    for kernel in chosen:
         scores = [course.score for course in _courses(values, "product", kernel, None).values()]
         what = f"y = x0 x1, {_KERNELS[kernel]}, all chosen on the training points: R^2"
         found.append(Claim(what, "-", mean_and_spread(scores), min(scores) >= 0.92))
@@ -98,7 +99,8 @@ def _claims(values: Values, default: bool) -> list[Claim]:
         Claim("y = x0 x1 1{x5 > 0}, power 1: test error", f"{NOTEBOOK:.4f}", text[1.0], bool(np.mean(errors[1.0]) <= 0.0025)),
         Claim("y = x0 x1 1{x5 > 0}, power 0.5: test error", "-", text[0.5]),
     ]  # fmt: skip
-    for kernel in ("ntk", "laplace"):
+    smaller: tuple[Kernel, ...] = ("ntk", "laplace")
+    for kernel in smaller:
         scores = [course.score for course in _courses(values, "tangent kernel", kernel, 1.0).values()]
         asked = bool(np.mean(scores) >= 0.95) if kernel == "ntk" else None
         found.append(Claim(f"y = x0 x1, smaller, {_KERNELS[kernel]}: R^2", "-", mean_and_spread(scores), asked))
