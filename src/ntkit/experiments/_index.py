@@ -23,7 +23,11 @@ NAMES = (
     "dynamics_1d",
     "label_aware_cifar",
     "local_elasticity_cifar",
+    "trained_kernel_cifar",
+    "label_systems",
+    "label_agnosticism",
     "hierarchy_planes_ships",
+    "hierarchy_error",
     "uci",
     "matrix_completion",
     "federated_images",
@@ -34,6 +38,7 @@ NAMES = (
     "depth_prediction",
     "adaptive_speeds",
     "feature_images",
+    "rfm_tasks",
     "mercer_spectra",
     "convergence_bounds",
     "kernel_evolution",
@@ -54,6 +59,7 @@ _MODULES = {
     "depth_prediction": "feature_learning.depth_prediction",
     "adaptive_speeds": "feature_learning.adaptive_speeds",
     "feature_images": "feature_learning.images",
+    "rfm_tasks": "feature_learning.rfm_tasks",
 }
 """Where a module is that is not named like its experiment."""
 

@@ -1,4 +1,4 @@
-"""Networks whose weights do not matter: their limit does not depend on them, or they are drawn later."""
+"""Networks of the experiments. Except for the last, their weights do not matter: the limit does not depend on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-__all__ = ["blank", "conv_network", "dense_network"]
+from ntkit.finite import initialize
+
+__all__ = ["blank", "conv_network", "dense_network", "drawn_network"]
 
 
 def blank(make: Callable[[], nn.Module], dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -69,3 +71,9 @@ def dense_network(
         return nn.Sequential(*layers, nn.Linear(width, 1, bias=bias))
 
     return blank(make, dtype)
+
+
+def drawn_network(inputs: int, width: int, seed: int) -> nn.Module:
+    """Give the two-layer ReLU network of Chen, He and Su 2020 for images, with biases, its weights drawn as PyTorch does."""
+    net = nn.Sequential(nn.Flatten(), *dense_network(inputs, width, bias=True).children())
+    return initialize(net, "torch", generator=torch.Generator().manual_seed(seed))

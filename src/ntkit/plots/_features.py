@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["figure_history", "figure_matrices", "plot_against_steps"]
+__all__ = ["figure_history", "figure_matrices", "plot_against_steps", "plot_metric_diagonal"]
 
 _TITLES = {
     "uncentred": "uncentred NFA",
@@ -68,6 +68,44 @@ def plot_against_steps(
     ax.set_xlabel("step")
     ax.set_title(title, fontsize="medium")
     ax.grid(alpha=0.3)
+    return ax
+
+
+def plot_metric_diagonal(ax: Axes, diagonal: ArrayLike, relevant: Sequence[int] = (), title: str = "") -> Axes:
+    """Draw the diagonal of a learned metric M as bars over the inputs.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    diagonal
+        Shape (d,), or (seeds, d): then the means, with the range over seeds as lines.
+    relevant
+        Inputs that the targets are known to depend on, drawn in another colour.
+    title
+        Written above.
+
+    Examples
+    --------
+    >>> from ntkit.plots import new_figure
+    >>> ax = plot_metric_diagonal(new_figure().subplots(), [1.0, 0.9, 0.1], relevant=[0, 1])
+    >>> len(ax.patches), ax.get_xlabel()
+    (3, 'input')
+    """
+    rows = np.atleast_2d(np.asarray(diagonal, dtype=np.float64))
+    if rows.ndim != 2 or rows.size == 0 or not np.isfinite(rows).all():
+        raise InputError(f"diagonal must be finite, of shape (d,) or (seeds, d). Got shape {rows.shape}.")
+    inputs = np.arange(rows.shape[1])
+    matters = np.isin(inputs, list(relevant))
+    if matters.sum() != len(set(relevant)):
+        raise InputError(f"relevant must name inputs from 0 to {len(inputs) - 1}. Got {list(relevant)}.")
+    mean = rows.mean(axis=0)
+    ax.bar(inputs, mean, width=0.9, color=np.where(matters, "C1", "C0").tolist())
+    if len(rows) > 1:
+        ax.vlines(inputs, rows.min(axis=0), rows.max(axis=0), color="0.2", linewidth=0.8)
+    ax.set_xlabel("input")
+    ax.set_ylabel("diagonal of M")
+    ax.set_title(title, fontsize="medium")
     return ax
 
 

@@ -16,8 +16,8 @@ import torch
 from ntkit.features import AdaptiveSpeed, Recorder, SpeedLimited
 from ntkit.plots import new_figure, plot_against_steps
 
+from .._by_seed import Seed, by_seed, mean_and_spread
 from ..skeleton import Claim, Run, Size
-from ._by_seed import Seed, by_seed, mean_and_spread
 from ._networks import build_mlp, draw_split, layer_paths, train
 
 if TYPE_CHECKING:

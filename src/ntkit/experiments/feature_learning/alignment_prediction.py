@@ -20,8 +20,8 @@ from ntkit.datasets import alignment_reversing, chain_monomial
 from ntkit.features import correlation, predict_alignment
 from ntkit.plots import new_figure
 
+from .._by_seed import Seed, by_seed
 from ..skeleton import Claim, Run, Size
-from ._by_seed import Seed, by_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,8 +16,8 @@ import torch
 from ntkit.features import correlation, ptk_covariance, randomize_eigenvectors
 from ntkit.plots import figure_matrices
 
+from .._by_seed import Seed, by_seed, mean_and_spread
 from ..skeleton import Claim, Comparison, Run, Size
-from ._by_seed import Seed, by_seed, mean_and_spread
 from ._networks import build_mlp, draw_split, train, weight_at
 
 if TYPE_CHECKING:

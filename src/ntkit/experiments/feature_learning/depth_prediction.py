@@ -21,8 +21,8 @@ from ntkit.features import correlation, expected_ptk, ptk
 from ntkit.layers import Elementwise
 from ntkit.plots import new_figure
 
+from .._by_seed import Seed, by_seed
 from ..skeleton import Claim, Run, Size
-from ._by_seed import Seed, by_seed
 from ._networks import build_mlp
 
 if TYPE_CHECKING:

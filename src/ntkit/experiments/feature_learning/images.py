@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from ntkit.features import Recorder, SpeedLimited, correlation, ptk_covariance, randomize_eigenvectors
 from ntkit.plots import figure_matrices, new_figure, plot_against_steps
 
+from .._by_seed import Seed, by_seed, mean_and_spread
 from .._images import FILES
 from ..skeleton import Claim, Run, Size
-from ._by_seed import Seed, by_seed, mean_and_spread
 from ._image_files import ImageRows, load_image_rows, standardize
 from ._networks import build_mlp, layer_paths, weight_at
 

@@ -17,8 +17,8 @@ import torch
 from ntkit.features import Recorder
 from ntkit.plots import new_figure, plot_against_steps
 
+from .._by_seed import Seed, by_seed, mean_and_spread
 from ..skeleton import Claim, Run, Size
-from ._by_seed import Seed, by_seed, mean_and_spread
 from ._networks import build_mlp, draw_split, train
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import torch
 from ntkit.features import Recorder, SpeedLimited, agop, correlation, nfm
 from ntkit.plots import figure_matrices, new_figure, plot_against_steps
 
+from .._by_seed import Seed, by_seed, mean_and_spread
 from ..skeleton import Claim, Run, Size
-from ._by_seed import Seed, by_seed, mean_and_spread
 from ._networks import build_mlp, draw_split, layer_paths, train, weight_at
 
 if TYPE_CHECKING:
