@@ -18,7 +18,7 @@ from .skeleton import Experiment, Size
 __all__ = ["EXPERIMENT", "PAPER_SECONDS", "QUICK", "main", "run"]
 
 _DEFAULT = Settings(classes=(10,))
-QUICK = Settings(sizes=(10, 20), test=20, classes=(10,), draws=2)
+QUICK = Settings(sizes=(10, 20), test=10, classes=(10,), draws=1)
 _FULL = Settings(sizes=(100, 200, 500, 1000, 2000, 5000, 10000), test=1000, classes=(10,))
 
 PAPER_SECONDS = {10: 6.25e11}
