@@ -48,6 +48,9 @@ NAMES = (
     "topology_optimisation",
     "architecture_search",
     "inpainting",
+    "myrtle_by_size",
+    "resnet_by_size",
+    "myrtle_by_resolution",
 )
 """The experiments; each is a module with a constant ``EXPERIMENT``."""
 

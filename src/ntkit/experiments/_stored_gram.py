@@ -29,6 +29,7 @@ def stored_gram(
     x2: Tensor | None,
     folder: Path,
     progress: Callable[[int, int], None] | None = None,
+    resume: bool = True,
 ) -> NDArray[Any]:
     """Return K(x1, x2), or K(x1, x1) if ``x2`` is None, using what ``folder`` already holds.
 
@@ -44,6 +45,8 @@ def stored_gram(
         Where the matrix is, an ``.npy`` file of the inputs' dtype.
     progress
         Called with the number of entries done and their total.
+    resume
+        False recomputes everything, for example when the time is measured.
 
     Returns
     -------
@@ -62,6 +65,6 @@ def stored_gram(
         if progress is not None:
             progress(at.done, at.total)
 
-    gram(kernel, x1, x2, out=path, tile=_TILE, progress=report)
+    gram(kernel, x1, x2, out=path, tile=_TILE, resume=resume, progress=report)
     matrix: NDArray[Any] = np.load(path, mmap_mode="r")
     return matrix

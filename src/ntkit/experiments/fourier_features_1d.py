@@ -244,7 +244,7 @@ def report(results: Results[Settings, Kind, Spectrum]) -> Report:
 EXPERIMENT = Experiment(
     name="fourier_features_1d",
     title="Spectra of tangent kernels on a circle by embedding, and of sine networks by gains; what each learns.",
-    reproduces="Tancik et al. 2020, Fig. 3, and Dupuis and Jacot 2021, in Golikov et al. 2022, section 6.2",
+    reproduces="Golikov et al. 2022, section 6.2, behind Figs 1 and 2 (Tancik et al. 2020, Fig. 3; Dupuis and Jacot 2021)",
     sizes=sizes,
     cells=cells,
     prepare=share_nothing,

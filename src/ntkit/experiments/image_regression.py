@@ -371,7 +371,7 @@ def report(results: Results[Settings, Mapping, Regressed]) -> Report:
 EXPERIMENT = Experiment(
     name="image_regression",
     title="PSNR of photographs regressed on pixel coordinates against training time, by Fourier features.",
-    reproduces="Tancik et al. 2020, in Golikov et al. 2022, Fig. 1: the experiment on other photographs",
+    reproduces="Golikov et al. 2022, Fig. 1 and image regression of Fig. 2 (Tancik et al. 2020), on other photographs",
     sizes=sizes,
     cells=cells,
     prepare=prepare,

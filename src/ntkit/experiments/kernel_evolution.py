@@ -236,8 +236,8 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
 
 EXPERIMENT = Experiment(
     name="kernel_evolution",
-    title="Movement of the tangent kernel during training against width, in two parametrisations.",
-    reproduces="Golikov et al. 2022, section 7",
+    title="Movement of the tangent kernel in training against width, in two parametrisations.",
+    reproduces="Golikov et al. 2022, section 7: the kernel that Fig. 3 follows, against width",
     sizes=sizes,
     cells=cells,
     prepare=prepare,

@@ -242,7 +242,7 @@ def verdicts(spawn: list[int], curves: dict[str, NDArray[Any]], velocity: NDArra
 EXPERIMENT = Experiment(
     name="spawn_phases",
     title="Error barrier and kernel distance of networks that share their training to an epoch.",
-    reproduces="Fort et al. 2020, in Golikov et al. 2022, section 7: the study on a small network",
+    reproduces="Golikov et al. 2022, Fig. 3 (Fort et al. 2020), on a small network",
     sizes=sizes,
     cells=cells,
     prepare=prepare,
