@@ -62,7 +62,7 @@ class Settings:
     width: int = 32
     train: int = 8000
     test: int = 2000
-    epochs: int = 8
+    epochs: int = 4
     learning_rate: float = 2e-3
     seeds: int = 2
     condition_images: int = 32

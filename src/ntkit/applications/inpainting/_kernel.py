@@ -42,6 +42,8 @@ class InpaintingKernel:
         Also of a module of your own, for it sets the reach. Default ``"nearest"``.
     same, other : float
         The prior: variance of a pixel and covariance of two. Default 1/300 and 1/400: noise that is uniform on [0, 0.1].
+    last_convolution : bool
+        Of :func:`encoder_decoder`, where no module is given. Default False.
 
     Attributes
     ----------
@@ -76,8 +78,9 @@ class InpaintingKernel:
         *,
         same: float = 1 / 300,
         other: float = 1 / 400,
+        last_convolution: bool = False,
     ) -> None:
-        network = encoder_decoder(levels, upsampling) if module is None else module
+        network = encoder_decoder(levels, upsampling, 1, last_convolution) if module is None else module
         check_module(network)
         period = 2**levels
         reach, side = (period, 2 * period) if upsampling == "nearest" else (3 * (period - 1) + 1, 6 * period)
