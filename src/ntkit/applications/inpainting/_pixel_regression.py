@@ -101,34 +101,40 @@ class SparseRegression:
         tall, wide = (max(least + -least % kernel.period, side + -side % kernel.period) for side in self.shape)
         note = "" if (tall, wide) == self.shape else f" The image was padded to {tall} x {wide} and cut back."
         known, asked = (index // width * wide + index % width for index in (known, asked))
-        dense = len(known) <= _DENSE_PIXELS if self.dense is None else self.dense
-        if dense:
-            check_gram_memory(len(known), len(known), torch.float64, matrices=3, what="the kernel of the known pixels")
-        system = kernel.sparse(tall, wide, known, known)
-        scale = float(system.diagonal().mean()) + kernel.constant
         cross = kernel.sparse(tall, wide, asked, known)
 
-        def regress(
+        def predict(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+            values: NDArray[np.float64] = cross @ weights + kernel.constant * weights.sum(0)
+            return values
+
+        if len(known) <= _DENSE_PIXELS if self.dense is None else self.dense:
+            check_gram_memory(len(known), len(known), torch.float64, matrices=3, what="the kernel of the known pixels")
+            gram = torch.from_numpy(kernel.block(tall, wide, known, known))
+
+            def factorise(
+                y: NDArray[np.float64], ridge: float, tolerance: float, progress: Progress | None = None
+            ) -> Regressed:
+                solution = solve(gram, torch.from_numpy(y), ridge=ridge)
+                values = predict(solution.value.numpy())
+                return Regressed(values, f"{solution.status}{note}", 0, solution.stats["residual"])
+
+            return factorise
+        system = kernel.sparse(tall, wide, known, known)
+        scale = float(system.diagonal().mean()) + kernel.constant
+
+        def iterate(
             y: NDArray[np.float64], ridge: float, tolerance: float, progress: Progress | None = None
         ) -> Regressed:
-            if dense:
-                solution = solve(torch.from_numpy(system.toarray() + kernel.constant), torch.from_numpy(y), ridge=ridge)
-                weights, residual, iterations = solution.value.numpy(), solution.stats["residual"], 0
-                status = f"{solution.status}{note}"
-            else:
-                found = solve_sparse(
-                    system, kernel.constant, ridge * scale, y, tolerance, self.max_iterations, progress
+            found = solve_sparse(system, kernel.constant, ridge * scale, y, tolerance, self.max_iterations, progress)
+            if not found.converged:
+                raise SingularKernelError(
+                    f"conjugate gradients stopped after {found.iterations} iterations with a relative residual of "
+                    f"{found.residual:.1e}, above {tolerance:.1e}. Raise max_iterations, tolerance or ridge."
                 )
-                if not found.converged:
-                    raise SingularKernelError(
-                        f"conjugate gradients stopped after {found.iterations} iterations with a relative residual of "
-                        f"{found.residual:.1e}, above {tolerance:.1e}. Raise max_iterations, tolerance or ridge."
-                    )
-                weights, residual, iterations = found.value, found.residual, found.iterations
-                status = (
-                    f"Solved by {iterations} conjugate gradient iterations; relative residual {residual:.1e}.{note}"
-                )
-            return Regressed(cross @ weights + kernel.constant * weights.sum(0), status, iterations, residual)
+            how = f"Solved by {found.iterations} conjugate gradient iterations; relative residual {found.residual:.1e}."
+            return Regressed(predict(found.value), how + note, found.iterations, found.residual)
+
+        return iterate
 
         return regress
 
