@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,8 +49,8 @@ class Settings:
         Learning rates, the same at every width.
     """
 
-    widths: tuple[int, ...] = (64, 128, 256, 512, 1024)
-    draws: int = 5
+    widths: tuple[int, ...] = (128, 256, 512, 1024, 2048)
+    draws: int = 12
     points: int = 60
     probes: int = 30
     steps: int = 20
@@ -72,7 +73,7 @@ def sizes(size: Size, from_file: bool) -> Settings:
     return {
         "quick": QUICK,
         "default": Settings(),
-        "full": Settings(widths=(64, 128, 256, 512, 1024, 2048, 4096), draws=10),
+        "full": Settings(widths=(128, 256, 512, 1024, 2048, 4096), draws=20),
     }[size]
 
 
@@ -92,6 +93,8 @@ class Movement:
         On the training points, at the end.
     alignment
         With the labels, at the start and at the end.
+    switched
+        Share of hidden units and probe points whose pre-activation has another sign at the end.
     """
 
     movement: float
@@ -99,6 +102,7 @@ class Movement:
     limit_error: float | None
     accuracy: float
     alignment: tuple[float, float]
+    switched: float
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,7 @@ def compute(shared: _Shared, cell: WidthCell) -> Movement:
     recorder = KernelRecorder(net, shared.x[probes], shared.y[probes], every=settings.steps)
     limit = shared.limits[activation]
     off = float((recorder.measure() / cell.width - limit).norm() / limit.norm()) if standard else None
+    signs = _signs(net, shared.x[probes])
     optimizer = torch.optim.SGD(net.parameters(), lr=settings.standard_rate if standard else settings.ntk_rate)
     for _ in range(settings.steps):
         optimizer.zero_grad()
@@ -160,7 +165,14 @@ def compute(shared: _Shared, cell: WidthCell) -> Movement:
     with torch.no_grad():
         accuracy = float(((net(shared.x)[:, 0] > 0) == (shared.y > 0)).double().mean())
     aligned = (float(history.alignment[0]), float(history.alignment[-1]))
-    return Movement(float(history.movement[-1]), float(history.distance[-1]), off, accuracy, aligned)
+    switched = float((_signs(net, shared.x[probes]) != signs).double().mean())
+    return Movement(float(history.movement[-1]), float(history.distance[-1]), off, accuracy, aligned, switched)
+
+
+def _signs(net: Any, x: Tensor) -> Tensor:
+    """Give which pre-activations of the two hidden layers are positive, shape (n, 2 width)."""
+    with torch.no_grad():
+        return torch.cat([net[:1](x), net[:3](x)], dim=1) > 0
 
 
 def report(results: Results[Settings, WidthCell, Movement]) -> Report:
@@ -181,6 +193,7 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
     figure = new_figure(7.5, 4.8)
     plot_width_errors(figure.subplots(), settings.widths, movement, "relative movement of the kernel")
     standard = {cell: found for cell, found in results.values.items() if found.limit_error is not None}
+    switched = by_width(results.values, settings.widths, settings.draws, lambda found: found.switched)
     errors = by_width(standard, settings.widths, settings.draws, lambda found: found.limit_error or 0.0)
     others = []
     for name in movement:
@@ -202,7 +215,24 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
                         ["network", *map(str, settings.widths), "slope", "slope of the distance"],
                         rows,
                         f"|H_t - H_0| / |H_0|, root mean square over {settings.draws} networks. The kernel distance "
-                        "is of second order in the movement. ReLUs that switch add movement of the order width^-3/4.",
+                        "is of second order in the movement. The error of a slope is the fit's, from the spread over networks.",
+                    ),
+                    "A smooth network of width n moves its kernel by the order of 1 / n. In a network of ReLUs pre-activations change "
+                    "by the order of n^-1/2, so that n^1/2 units switch at an input; each changes the kernel by 1 / n with either "
+                    "sign, which adds movement of the order n^-3/4, and that is the larger of the two at large widths. The share of "
+                    "units that switch should then fall as n^-1/2:",
+                    Table(
+                        ["units that switch", *map(str, settings.widths), "slope"],
+                        [
+                            [
+                                name,
+                                *(f"{row.mean():.4f}" for row in values),
+                                f"{fit_power_law(settings.widths, values).exponent:.2f}",
+                            ]
+                            for name, values in switched.items()
+                            if name.endswith("ReLU")
+                        ],
+                        "Share of hidden units and probe points, mean over networks",
                     ),
                     Picture(
                         figure,

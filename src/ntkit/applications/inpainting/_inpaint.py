@@ -77,21 +77,22 @@ def inpaint(
     mask : Tensor of shape (H, W)
         Boolean, True where a pixel is missing.
     module : nn.Module, InpaintingKernel or "auto", optional
-        The network, or its kernel, which then serves many images. ``"auto"``: the better of :func:`encoder_decoder` without and with
-        a last convolution, on held-out pixels. Default None: the former.
+        The network, or its kernel, which then serves many images. ``"auto"``: the better of :func:`encoder_decoder` without and
+        with a last convolution, on held-out pixels. Default None: the former.
     prior : {"stationary", "meshgrid"} or Tensor of shape (c, H, W)
         What the network reads. ``"stationary"``: noise. ``"meshgrid"``: the two coordinates between -1 and 1. An array: itself.
         The last two have no structure: the kernel between all pixels is held in memory, which is checked first. Default
         ``"stationary"``.
     solver : {"auto", "cg", "dense"}
         ``"cg"``: conjugate gradients and Sherman-Morrison, for the stationary prior. ``"dense"``: a Cholesky factorisation.
-        ``"auto"``: dense up to 1,500 known pixels or where there is no structure. Default ``"auto"``.
+        ``"auto"``: dense up to 1,500 known pixels, or some thousands where the network sees the whole image, or where there is no
+        structure. Default ``"auto"``.
     levels, upsampling
         See :class:`InpaintingKernel`. Defaults 3 and ``"nearest"``.
     ridge : float or "auto"
         Relative to the mean of the kernel's diagonal; without one, the kernel of nearly all pixels of an image is singular to
-        rounding. ``"auto"``: the best of 1e-2, 1e-3, 1e-4 and 1e-5 on held-out pixels, a tenth of the known ones drawn with a fixed
-        seed; 1e-4 below 20 known pixels. Default ``"auto"``.
+        rounding. ``"auto"``: the best of 1e-2, 1e-3, 1e-4 and 1e-5 on held-out pixels, a tenth of the known ones drawn with a
+        fixed seed; 1e-4 below 20 known pixels. Default ``"auto"``.
     clip : pair of float, optional
         Cut imputed values to this range. Default None: not at all.
     tolerance, max_iterations

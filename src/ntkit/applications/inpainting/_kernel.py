@@ -186,9 +186,7 @@ class InpaintingKernel:
             other = number[near_rows[:, :, None], near_columns[:, None, :]].reshape(len(part), -1)
             kept = (other >= 0) & (np.abs(values) > _SAME * self.constant)
             starts = np.concatenate([[0], np.cumsum(kept.sum(1))])
-            blocks.append(
-                scipy.sparse.csr_array((values[kept], other[kept], starts), shape=(len(part), len(columns)))
-            )
+            blocks.append(scipy.sparse.csr_array((values[kept], other[kept], starts), shape=(len(part), len(columns))))
         joined: scipy.sparse.csr_array = scipy.sparse.vstack(blocks, format="csr")
         joined.sort_indices()
         return joined

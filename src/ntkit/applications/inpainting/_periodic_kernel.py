@@ -40,7 +40,7 @@ def periodic_kernel(levels: int, last_convolution: bool, same: float, other: flo
     covariance, beyond = torch.full((1, 1, 1, 1), same, dtype=torch.float64), other
     tangent, tangent_beyond = torch.zeros_like(covariance), 0.0
     steps = ["convolution", "activation"] * (levels + 1) + ["up", "convolution", "activation"] * levels
-    for step in steps + ["convolution"] if last_convolution else steps[:-1]:
+    for step in [*steps, "convolution"] if last_convolution else steps[:-1]:
         if step == "up":
             covariance, tangent = _upsample(covariance, beyond), _upsample(tangent, tangent_beyond)
         elif step == "convolution":
@@ -81,4 +81,6 @@ def _upsample(table: Tensor, beyond: float) -> Tensor:
     offsets = torch.arange(1 - 2 * period, 2 * period)
     source = (residues[:, None] + offsets).div(2, rounding_mode="floor") - residues[:, None] // 2 + period
     old = residues // 2
-    return padded[old[:, None, None, None], old[None, :, None, None], source[:, None, :, None], source[None, :, None, :]]
+    return padded[
+        old[:, None, None, None], old[None, :, None, None], source[:, None, :, None], source[None, :, None, :]
+    ]

@@ -20,6 +20,7 @@ from ._sparse_system import solve_sparse
 __all__ = ["DenseRegression", "Regressed", "Regression", "SparseRegression"]
 
 _DENSE_PIXELS = 1500
+_DENSE_IF_FULL = 20_000  # where nearly all pixels are near, a factorisation costs less than some hundred products
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,7 @@ class SparseRegression:
     shape
         Height and width of the image.
     dense
-        Whether to factorise the whole matrix; None where it is small.
+        Whether to factorise the whole matrix; None where that costs less than conjugate gradients.
     max_iterations
         After which conjugate gradients give up.
     """
@@ -107,7 +108,9 @@ class SparseRegression:
             values: NDArray[np.float64] = cross @ weights + kernel.constant * weights.sum(0)
             return values
 
-        if len(known) <= _DENSE_PIXELS if self.dense is None else self.dense:
+        near = min(1.0, (2 * kernel.reach - 1) ** 2 / (tall * wide))
+        cheap = len(known) <= max(_DENSE_PIXELS, _DENSE_IF_FULL * near)
+        if cheap if self.dense is None else self.dense:
             check_gram_memory(len(known), len(known), torch.float64, matrices=3, what="the kernel of the known pixels")
             gram = torch.from_numpy(kernel.block(tall, wide, known, known))
 
@@ -135,8 +138,6 @@ class SparseRegression:
             return Regressed(predict(found.value), how + note, found.iterations, found.residual)
 
         return iterate
-
-        return regress
 
 
 @dataclass(frozen=True, eq=False)
