@@ -27,6 +27,12 @@ __all__ = ["CURVES", "EXPERIMENT", "QUICK", "Movement", "Settings", "main", "net
 
 CURVES = ("NTK, tanh", "NTK, ReLU", "standard, tanh", "standard, ReLU")
 _ACTIVATIONS = {"tanh": nn.Tanh, "ReLU": nn.ReLU}
+_SWITCHING = (
+    "A smooth network of width n moves its kernel by the order of 1 / n. In a network of ReLUs pre-activations change by the "
+    "order of n^-1/2, so that n^1/2 units switch at an input; each changes the kernel by 1 / n with either sign, which adds "
+    "movement of the order n^-3/4, and that is the larger of the two at large widths. The share of units that switch should then "
+    "fall as n^-1/2:"
+)
 
 
 @dataclass(frozen=True)
@@ -217,10 +223,7 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
                         f"|H_t - H_0| / |H_0|, root mean square over {settings.draws} networks. The kernel distance "
                         "is of second order in the movement. The error of a slope is the fit's, from the spread over networks.",
                     ),
-                    "A smooth network of width n moves its kernel by the order of 1 / n. In a network of ReLUs pre-activations change "
-                    "by the order of n^-1/2, so that n^1/2 units switch at an input; each changes the kernel by 1 / n with either "
-                    "sign, which adds movement of the order n^-3/4, and that is the larger of the two at large widths. The share of "
-                    "units that switch should then fall as n^-1/2:",
+                    _SWITCHING,
                     Table(
                         ["units that switch", *map(str, settings.widths), "slope"],
                         [
