@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ntkit.datasets import balanced_split, load_digits
@@ -186,12 +189,13 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
     settings = results.settings
     movement = by_width(results.values, settings.widths, settings.draws, lambda found: found.movement)
     distance = by_width(results.values, settings.widths, settings.draws, lambda found: found.distance)
-    laws = {name: fit_power_law(settings.widths, values) for name, values in movement.items()}
+    slopes = {name: fit_power_law(settings.widths, values).exponent for name, values in movement.items()}
+    spreads = {name: _spread_of_slope(settings.widths, values) for name, values in movement.items()}
     rows = [
         [
             name,
             *(f"{(row**2).mean() ** 0.5:.4f}" for row in values),
-            f"{laws[name].exponent:.2f} ± {laws[name].error:.2f}",
+            f"{slopes[name]:.2f} ± {spreads[name]:.2f}",
             f"{fit_power_law(settings.widths, distance[name]).exponent:.2f}",
         ]
         for name, values in movement.items()
@@ -221,7 +225,7 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
                         ["network", *map(str, settings.widths), "slope", "slope of the distance"],
                         rows,
                         f"|H_t - H_0| / |H_0|, root mean square over {settings.draws} networks. The kernel distance "
-                        "is of second order in the movement. The error of a slope is the fit's, from the spread over networks.",
+                        "is of second order in the movement. ± is the standard deviation over bootstrap samples of the networks.",
                     ),
                     _SWITCHING,
                     Table(
@@ -258,13 +262,25 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
         [
             Comparison(
                 f"{name}: slope of the movement",
-                (law.exponent,),
+                (slope,),
                 -1.0 if name.startswith("NTK") else None,
-                law.error if math.isfinite(law.error) else None,
+                spreads[name],
             )
-            for name, law in laws.items()
+            for name, slope in slopes.items()
         ],
     )
+
+
+def _spread_of_slope(widths: Sequence[int], values: NDArray[np.float64], resamples: int = 200) -> float:
+    """Give the standard deviation of a fitted slope over bootstrap samples of the draws, values of shape (widths, draws)."""
+    random = np.random.default_rng(0)
+    found = [
+        fit_power_law(
+            widths, np.take_along_axis(values, random.integers(values.shape[1], size=values.shape), 1)
+        ).exponent
+        for _ in range(resamples)
+    ]
+    return float(np.std(found))
 
 
 EXPERIMENT = Experiment(
