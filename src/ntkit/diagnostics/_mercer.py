@@ -98,9 +98,11 @@ class MercerSpectrum:
         angles
             t between 0 and pi.
         smooth
-            Whether to use :math:`\sigma_k = e^{-36 (k / K)^8}` for the highest degree K, not 1. If eigenvalues fall as a power
-            of k, the plain sum converges as slowly; the smooth one converges fast at every angle where the kernel is smooth
-            in t, which for ReLU networks excludes t = 0 and, without biases, t = pi. Default False.
+            With :math:`\sigma_k = e^{-36 (k / K)^8}` for the highest degree K in place of 1. Where eigenvalues fall as a power
+            of k, as those of ReLU networks do, the plain sum to degree K errs by a power of 1 / K, and needs the other one to
+            come within 1e-8; kernels of smooth activations do not. The smooth sum converges fast at every angle where the kernel
+            is smooth in t. For ReLU networks that excludes the kink at t = 0 and, without biases, that at t = pi: with biases and
+            1,500 degrees it is within 1e-8 from t = 0.06 on. Default False.
         """
         values, _ = check_times(angles, "angles")
         if max(values) > math.pi:

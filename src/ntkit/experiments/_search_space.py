@@ -69,11 +69,10 @@ class _Skip(nn.Module):
 
 
 def build(architecture: Architecture, shape: tuple[int, int, int], classes: int, width: int, seed: int) -> nn.Module:
-    """Build a network for images of a shape (channels, side, side)."""
+    """Build a network for images of a shape (channels, side, side), with PyTorch's default distribution of weights."""
     channels, side, _ = shape
     layers: list[nn.Module] = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch.device("meta"):
         for number in range(architecture.depth):
             own = channels if number == 0 else width
             conv = nn.Conv2d(own, width, architecture.kernel, padding=architecture.kernel // 2)
@@ -92,7 +91,15 @@ def build(architecture: Architecture, shape: tuple[int, int, int], classes: int,
             layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)]
         else:
             layers += [nn.Flatten(), nn.Linear(width * side * side, classes)]
-    return nn.Sequential(*layers)
+    net = nn.Sequential(*layers).to_empty(device="cpu")
+    # Drawn from a generator of its own: cells run on several threads, which share torch's global one.
+    generator = torch.Generator().manual_seed(seed)
+    for layer in net.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            bound = layer.weight[0].numel() ** -0.5
+            for parameter in layer.parameters():
+                nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    return net
 
 
 def train_accuracy(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ntkit.applications import FederatedAveraging, FederatedNTK, TrainConvexifyTrain, Worker
 from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
-from ntkit.plots import Picture, Section, Table, new_figure, plot_rounds
+from ntkit.plots import Picture, Section, Table, new_figure, plot_spread
 
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 
@@ -226,11 +226,11 @@ def report(results: Results[Settings, Cell, Course]) -> Report:
         )
     median = float(np.median(needed))
     figure = new_figure(8.0, 4.5)
-    curves = {
-        method: [list(one.accuracies) for cell, one in results.values.items() if cell.method == method]
-        for method in METHODS
-    }
-    plot_rounds(figure.subplots(), curves)
+    ax = figure.subplots()
+    for method in METHODS:
+        drawn = [one.accuracies for cell, one in results.values.items() if cell.method == method]
+        percent = 100 * np.array(drawn, dtype=np.float64).T
+        plot_spread(ax, np.arange(len(percent)), {method: percent}, "rounds", "test accuracy (%)")
     header = [
         "partition",
         *(f"best of {name}" for name in AVERAGING),

@@ -44,7 +44,7 @@ class Settings:
     hidden
         Hidden layers of the networks.
     bias_gains
-        Gains of their biases to choose from, by pixels held out of the known ones.
+        Gains of their biases to choose from, by pixels held out of the known ones; the library's default, 0, is one.
     features
         Gaussian frequencies.
     levels
@@ -63,7 +63,7 @@ class Settings:
     photographs: tuple[str, ...] = field(default_factory=default_photographs)
     side: int = 128
     hidden: int = 3
-    bias_gains: tuple[float, ...] = (0.1, 1.0)
+    bias_gains: tuple[float, ...] = (0.0, 0.1, 1.0)
     features: int = 256
     levels: int = 8
     gaussian_scales: tuple[float, ...] = (3.0, 5.0, 8.0)

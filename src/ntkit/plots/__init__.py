@@ -5,7 +5,7 @@ The functions that draw take matplotlib axes and return them. They never touch p
 
 from __future__ import annotations
 
-from ._applications import plot_proxy, plot_rounds
+from ._applications import plot_proxy
 from ._curves import CurveStyle, plot_accuracy
 from ._diagnostics import plot_eigenvalue_decay, plot_spread
 from ._dynamics import plot_learning_curves, plot_losses, plot_posterior, plot_predictions
@@ -42,7 +42,6 @@ __all__ = [
     "plot_proxy",
     "plot_random_features",
     "plot_relabelling",
-    "plot_rounds",
     "plot_shares",
     "plot_spectrum",
     "plot_spread",

@@ -36,12 +36,13 @@ class CircularBilinear(nn.Module):
         return larger[:, :, 2:-2, 2:-2]
 
 
-def encoder_decoder(levels: int = 3, upsampling: Upsampling = "nearest", channels: int = 1) -> nn.Module:
+def encoder_decoder(
+    levels: int = 3, upsampling: Upsampling = "nearest", channels: int = 1, last_convolution: bool = False
+) -> nn.Module:
     """Build the encoder-decoder of Radhakrishnan et al. 2021 for inpainting, one output channel.
 
     (3x3 circular convolution, LeakyReLU, every second pixel) ``levels`` times; convolution, LeakyReLU; (up-sampling,
-    convolution, LeakyReLU) ``levels`` times. With nearest up-sampling a last convolution follows; with bilinear the last
-    LeakyReLU is left out instead, because after it the kernel of distant pixels would depend on their position. No biases.
+    convolution, LeakyReLU) ``levels`` times, without the last LeakyReLU. No biases.
 
     Parameters
     ----------
@@ -50,7 +51,10 @@ def encoder_decoder(levels: int = 3, upsampling: Upsampling = "nearest", channel
     upsampling
         ``"nearest"`` or ``"bilinear"``, which wraps around like the convolutions. Default ``"nearest"``.
     channels
-        Channels of the input. Default 1.
+        Of the input. Default 1.
+    last_convolution
+        Whether the last LeakyReLU is kept and one more convolution follows it. Only with nearest up-sampling has the kernel an
+        expansion then: with bilinear that of distant pixels depends on where they are. Default False.
 
     Examples
     --------
@@ -70,7 +74,7 @@ def encoder_decoder(levels: int = 3, upsampling: Upsampling = "nearest", channel
         for _ in range(levels):
             layers.append(nn.Upsample(scale_factor=2) if upsampling == "nearest" else CircularBilinear())
             layers += [_convolution(_WIDTH, _WIDTH), nn.LeakyReLU()]
-        if upsampling == "nearest":
+        if last_convolution:
             layers.append(_convolution(_WIDTH, 1))
         else:
             layers[-2:] = [_convolution(_WIDTH, 1)]

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from ntkit.common import check_batches, check_generator, check_module, copy_module
 from ntkit.errors import InputError
-from ntkit.finite import seeded
 from ntkit.kernels import empirical
 
 __all__ = ["ConditionNumber", "condition_number", "draw_kaiming"]
@@ -103,15 +102,14 @@ def condition_number(
         for name, parameter in own.named_parameters():
             parameter.requires_grad_(parameter.requires_grad and "weight" in name)
     largest, smallest, draws = [], [], []
-    with seeded(generator):
-        for _ in range(repeats):
-            draw_kaiming(own)
-            eigenvalues = torch.linalg.eigvalsh(empirical(own, output="sum").ntk(x.double()))
-            low, high = float(eigenvalues[0]), float(eigenvalues[-1])
-            rounding = 10 * len(x) * torch.finfo(torch.float64).eps * high
-            smallest.append(low)
-            largest.append(high)
-            draws.append(high / low if low > rounding else math.inf)
+    for _ in range(repeats):
+        draw_kaiming(own, generator)
+        eigenvalues = torch.linalg.eigvalsh(empirical(own, output="sum").ntk(x.double()))
+        low, high = float(eigenvalues[0]), float(eigenvalues[-1])
+        rounding = 10 * len(x) * torch.finfo(torch.float64).eps * high
+        smallest.append(low)
+        largest.append(high)
+        draws.append(high / low if low > rounding else math.inf)
     singular = sum(map(math.isinf, draws))
     status = (
         f"The smallest eigenvalue is below rounding in {singular} of {repeats} draws: the kernel is singular there."
@@ -121,11 +119,14 @@ def condition_number(
     return ConditionNumber(statistics.median(draws), tuple(draws), tuple(largest), tuple(smallest), status)
 
 
-def draw_kaiming(module: nn.Module) -> None:
-    """Redraw the weights of linear and convolutional layers in place: Kaiming normal by fan-in, biases zero."""
+def draw_kaiming(module: nn.Module, generator: torch.Generator | None = None) -> None:
+    """Draw the weights of linear and convolutional layers afresh, in place: Kaiming's normal by fan-in, biases zero."""
     for layer in module.modules():
         if isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd)):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")
+            fresh = torch.empty(layer.weight.shape, dtype=layer.weight.dtype)  # on the CPU, where the generator is
+            nn.init.kaiming_normal_(fresh, mode="fan_in", nonlinearity="relu", generator=generator)
+            with torch.no_grad():
+                layer.weight.copy_(fresh)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
         elif isinstance(layer, (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)):
