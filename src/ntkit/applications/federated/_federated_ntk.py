@@ -98,7 +98,9 @@ class FederatedNTK:
     allow_pairs : bool
         See ``share="gram"``. Default False.
     client : distributed.Client, optional
-        Workers on a Dask cluster. Default None: in this process.
+        Workers on a Dask cluster, which may copy the data of one to another of its processes. A process that dies with the only
+        copy ends the round with a :class:`ntkit.errors.WorkerError`; the weights stay those before it. Default None: in this
+        process.
     seed : int
         Seed of the sketches. Default 0.
 

@@ -217,6 +217,7 @@ def _dense_regression(
                 "pad image, mask (True) and prior, or take fewer levels."
             )
         network = encoder_decoder(levels, upsampling, channels, network)
+    assert isinstance(network, nn.Module)  # a kernel was refused before
     pixels = height * width
     check_gram_memory(pixels, pixels, torch.float64, matrices=3, what="the kernel between all pixels")
     return DenseRegression(infinite_width(network).ntk.positions(given[None])[0, 0].reshape(pixels, pixels))
