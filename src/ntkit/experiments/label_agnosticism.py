@@ -228,6 +228,8 @@ def draw(settings: Settings, records: list[Scores]) -> dict[str, Figure]:
         values = np.mean([[one.accuracy[base][name] for name in names] for one in records], axis=0)
         chance = np.mean([one.chance[base] for one in records], axis=0)
         plot_accuracies(ax, names, values, ("old labels", "new labels"), chance)
+        ax.set_ylim(0, 115)
+        ax.legend(frameon=False, ncols=2, loc="upper center")
         ax.set_title(f"labels made for: {base}", fontsize="medium")
         ax.tick_params("x", labelrotation=15)
     return {
