@@ -105,14 +105,17 @@ def test_images_and_a_network(program, tmp_path: Path):
 
 
 def test_many_rows_take_centres(program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ntkit.cli._estimators.EXACT_ROWS", 40)
-    monkeypatch.setattr("ntkit.cli._estimators.CENTRES", 10)
-    x = np.random.default_rng(0).standard_normal((60, 2))
+    monkeypatch.setattr("ntkit.cli._estimators.EXACT_ROWS", 100)
+    monkeypatch.setattr("ntkit.cli._estimators._MOST_CENTRES", 40)
+    monkeypatch.setattr("ntkit.cli._estimators._LEAST_CENTRES", 10)
+    monkeypatch.setattr("ntkit.cli._estimators._FULL_ROWS", 75)
+    x = np.random.default_rng(0).standard_normal((300, 2))
     pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": x[:, 0] + x[:, 1]}).to_csv(tmp_path / "t.csv", index=False)
     program("fit", "t.csv", "--target", "y", "--out", "m.ntkit")
-    assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == 10
-    program("fit", "t.csv", "--target", "y", "--out", "m.ntkit", "--centres", "20")
+    # Four times as many rows as get all of 40 centres get half of them: the same rows times centres squared.
     assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == 20
+    program("fit", "t.csv", "--target", "y", "--out", "m.ntkit", "--centres", "50")
+    assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == 50
 
 
 def test_a_full_disk(program, table, tmp_path: Path):

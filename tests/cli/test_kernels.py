@@ -157,14 +157,44 @@ def test_gram_and_solve_refuse(program, net, points, tmp_path: Path):
         assert option[0] in program.err
 
 
-def test_gram_on_a_cluster(program, net, x):
+def test_every_command_that_computes_a_kernel_does_so_on_a_cluster(program, net, x, monkeypatch):
     from distributed import LocalCluster
 
-    # A worker in this process, reached by the network all the same; tests/gram has workers of their own processes.
+    monkeypatch.setattr("ntkit.gram._cluster_kernel._LEAST_TILE", 8)
+    posterior = ["posterior", net, "points.csv", "points.csv", "--target", "y", "--time", "2", "--ridge", "0.1"]
+    fit = ["fit", "points.csv", "--target", "y", "--json", "--out"]
+    evaluate = ["evaluate", "points.csv", "--target", "y", "--folds", "2", "--json"]
+    here = [program(*posterior), program(*fit, "here.ntkit"), program(*evaluate)]
+    # A worker in this process, reached through the network all the same; tests/gram has workers in processes of their own.
     options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with LocalCluster(**options, protocol="tcp") as cluster:
-        program("gram", net, "points.npy", "--out", "k.npy", "--tile", "8", "--scheduler", cluster.scheduler_address)
+        there = ["--scheduler", cluster.scheduler_address]
+        program("gram", net, "points.npy", "--out", "k.npy", "--tile", "8", *there)
+        spread = program(*posterior, *there)
+        program(*fit, "there.ntkit", *there)
+        found = json.loads(program(*evaluate, *there))
     torch.testing.assert_close(ntkit.open_gram("k.npy").to_dense(), ntkit.infinite_width(read_module(net)).ntk(x))
+    for one, other in zip(*(pd.read_csv(io.StringIO(text)).to_numpy() for text in (here[0], spread)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    one, other = (ntkit.load_model(f"{name}.ntkit").steps[-1][1] for name in ("here", "there"))
+    np.testing.assert_allclose(one.dual_coef_, other.dual_coef_, rtol=1e-6)
+    assert one.ridge_ == other.ridge_ and "_client" not in vars(other)
+    scores = [text["methods"]["ntkit"]["scores"] for text in (json.loads(here[2]), found)]
+    np.testing.assert_allclose(*scores, rtol=1e-6)
+
+
+@pytest.mark.parametrize("command", ["fit", "evaluate", "posterior", "solve"])
+def test_no_cluster_there(command, program, net, points, tmp_path: Path):
+    before = sorted(tmp_path.iterdir())
+    arguments = {
+        "fit": ["points.csv", "--target", "y", "--out", "m.ntkit"],
+        "evaluate": ["points.csv", "--target", "y"],
+        "posterior": [net, "points.csv", "points.csv", "--target", "y"],
+        "solve": ["k.npy", "points.csv", "--target", "y", "--out", "a.npy"],
+    }[command]
+    message = program.fails(command, *arguments, "--scheduler", "nonsense")
+    said = "ntkit gram takes it" if command == "solve" else "--scheduler must be a running Dask scheduler"
+    assert said in message and sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(("mode", "time"), [("ntk", "2.5"), ("nngp", "inf")])

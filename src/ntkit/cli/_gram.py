@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ntkit.errors import InputError, MissingDependencyError
 from ntkit.gram import gram as compute_gram
 from ntkit.kernels import infinite_width
 
+from ._cluster import Scheduler, connected
 from ._console import BStd, Json, Kernel, Shape, WStd, emit, examples, gram_progress, read_shape
 from ._data import Data, DType, read_inputs
 from ._modules import Module, read_module
@@ -42,8 +40,8 @@ def gram(
     b_std: BStd = 0.0,
     dtype: Annotated[DType, typer.Option(help="Of the entries.")] = "float64",
     tile: Annotated[int | None, typer.Option(min=1, help="Rows and columns of a tile.")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="A Dask cluster, tcp://host:port, or local.")] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Start again instead of resuming.")] = False,
+    scheduler: Scheduler = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Begin anew instead of resuming.")] = False,
     json: Json = False,
 ) -> None:
     """Compute and store the kernel matrix of a network.
@@ -71,27 +69,3 @@ def gram(
         json,
         f"{out}: {rows} x {columns}",
     )
-
-
-@contextmanager
-def connected(scheduler: str | None) -> Iterator[Any]:
-    """Connect to a Dask cluster; None and ``"local"`` are returned unchanged.
-
-    Raises
-    ------
-    InputError
-        If nothing answers there.
-    """
-    if scheduler in (None, "local"):
-        yield scheduler
-        return
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise MissingDependencyError("--scheduler needs Dask: pip install 'ntkit[scale]'") from error
-    try:
-        client = Client(scheduler, timeout=10)
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"--scheduler must be a running Dask scheduler such as tcp://host:8786: {error}") from error
-    with client:
-        yield client

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from ntkit.common import DEPRECATED, block_rows, check_gram_memory, fold_rows, row_blocks, warn_renamed
 from ntkit.dynamics import Evidence, LeaveOneOut, flow_filter
 from ntkit.errors import InputError, NotFittedError
+from ntkit.gram import ClusterKernel
 from ntkit.kernels import InfiniteWidthKernel, Kernel
 from ntkit.solvers import Method, decompose, factorize
 
@@ -32,6 +34,8 @@ __all__ = ["KernelEstimator"]
 
 class KernelEstimator(BaseEstimator):
     """Kernel regression f(x) = K(x, X) (K(X, X) + ridge trace(K)/n I)^-1 Y for targets Y that a subclass provides."""
+
+    _client: Any = None
 
     def __init__(
         self,
@@ -126,7 +130,7 @@ class KernelEstimator(BaseEstimator):
                 gains = tune_gains(network, batch, y, which, self.w_std, self.b_std)
             kernel = gains.limit.ntk if which == "ntk" else gains.limit.nngp
         with torch.no_grad():
-            gram = batch if kernel is None else kernel(batch)
+            gram = batch if kernel is None else self._placed(kernel)(batch)
             if tuple(gram.shape) != (len(X), len(X)):
                 raise InputError(f"kernel(x) must have shape {(len(X), len(X))}. Got {tuple(gram.shape)}.")
             unit = weighting.ridge_unit(gram.diagonal())
@@ -178,7 +182,7 @@ class KernelEstimator(BaseEstimator):
             gains = tune_gains(network, batch, y, which, self.w_std, self.b_std)
             kernel = gains.limit.ntk if which == "ntk" else gains.limit.nngp
         ridges = ridge_candidates(self.ridge, dtype) if self.tune is not None else [ridge]
-        fit = fit_large(kernel, batch, y, ridges, method, left_out)
+        fit = fit_large(self._placed(kernel), batch, y, ridges, method, left_out)
         centres = fit.solution.centres
         self.kernel_ = kernel
         self.X_fit_ = X if centres is None else np.array(X[centres.numpy()])
@@ -193,6 +197,23 @@ class KernelEstimator(BaseEstimator):
         rows, values = fit.held_out
         predictions[rows] = values.double().cpu().numpy()
         return predictions
+
+    def _placed(self, kernel: Kernel) -> Kernel:
+        """Give the kernel that computes the matrices of a fit where :meth:`_on_cluster` says."""
+        return kernel if self._client is None else ClusterKernel(kernel, self._client)
+
+    @contextmanager
+    def _on_cluster(self, client: Any) -> Iterator[None]:
+        """Compute the matrices of fits on a Dask cluster meanwhile; None changes nothing.
+
+        The search for gains, on 256 points, and factorisations stay here. A connection is no part of a model, so it is no
+        parameter, and neither clones nor files have it.
+        """
+        self._client = client
+        try:
+            yield
+        finally:
+            del self._client
 
     def _fit_kept(
         self,

@@ -4,6 +4,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from ._cluster_kernel import ClusterKernel
 from ._files import scratch_folder, write_atomically
 from ._fingerprint import Fingerprinted, fingerprint, kernel_fingerprint
 from ._gram import gram, open_gram
@@ -13,6 +14,7 @@ from ._progress import GramProgress
 from ._resources import available_memory, bytes_text, check_memory, free_disk, seconds_text
 
 __all__ = [
+    "ClusterKernel",
     "DenseGram",
     "Fingerprinted",
     "GramOperator",
