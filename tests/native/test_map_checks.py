@@ -6,6 +6,7 @@ from tests.native.tapes import OPERATIONS, READ, ROW, tape
 from ntkit.native._core import Instruction, Kind, Map, Select
 
 LAST = len(OPERATIONS)
+MAPS = {Kind.SELECT, Kind.MAP, Kind.MAP_END, Kind.OWN_MAP, Kind.OWN_MAP_END}
 HALF = (1, 1, 2)
 SELECT = {"in_size": ROW, "out_size": HALF, "in_stride": (4, 4, 1), "axis": 2, "index": (3, 0)}
 MAP = {
@@ -94,9 +95,13 @@ def test_what_is_right_is_printed():
             Instruction(Kind.SELECT, LAST, 1, covariance_out=True),
             Instruction(Kind.SELECT, LAST, 1, 0, in_offset=(0, 0, -3), out_offset=(0, 0, 1)),
             Instruction(Kind.MAP, LAST + 1, 1, 0),
+            Instruction(Kind.MAP_END, LAST + 1, 1),
+            Instruction(Kind.OWN_MAP, LAST + 1, 1, 0),
+            Instruction(Kind.OWN_MAP_END, LAST + 1, 1, 0),
         ],
         operations={"select": with_zeros(), "map": Map(**MAP)},
     )
+    assert {made.kind for made in good.instructions[1:]} == MAPS
     lines = str(good).splitlines()
     assert any(line.split()[:2] == [str(LAST), "Select"] and "index [3, -1]" in line for line in lines)
     assert any("Map" in line and "matrix [1, 2, 0, 0, 0, 0, ... 8 in all]" in line for line in lines)

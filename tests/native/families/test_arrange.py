@@ -49,8 +49,9 @@ def test_as_the_reference_engine(name, head, b_std):
 
 
 @pytest.mark.parametrize("head", ["flatten", "average"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if "mean" not in name])
 def test_single_precision(name, head):
+    """Without means: pooling between layers has less digits of near copies, whatever follows it."""
     shape, layers = CASES[name]
     errors = single_precision_errors(around(layers(), head), shape, 0.2)
     assert errors.max() < 5e-6

@@ -118,12 +118,13 @@ def test_which_planes_are_read():
     assert list(family.sources(nothing, (0,), (3,))) == [(0,)] and not list(family.sources(nothing, (1,), (3,)))
 
 
-def test_weights_of_both_signs_are_computed_in_double_precision():
-    for mode, single in (("bilinear", True), ("bicubic", False)):
+def test_weights_of_both_signs_make_covariances_negative():
+    """After a rectifier they are not, unless an interpolation subtracts; all are computed in double precision."""
+    for mode, negative in (("bilinear", False), ("bicubic", True)):
         found = network(_net(nn.Upsample(scale_factor=2, mode=mode)), 3, 4, 4)
         assert of_type(found, ConstantMap) and unsupported(found.program) is None
-        assert single_precision(found.program) == single
-        assert found.negative[of_type(found, ConstantMap)[-1]] == (not single)
+        assert not single_precision(found.program)
+        assert found.negative[of_type(found, ConstantMap)[-1]] == negative
 
 
 def test_long_rows_stay_with_the_reference_engine():

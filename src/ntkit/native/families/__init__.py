@@ -29,7 +29,7 @@ from ._combine import ConcatFamily, ConstantFamily, ContractFamily, SumFamily
 from ._family import Family
 from ._input import InputFamily
 from ._linear import LinearFamily
-from ._map import MapFamily, SignedMapFamily, rows_of
+from ._map import MapFamily
 from ._normalize import NormalizeFamily
 from ._pool import PoolFamily, kept_positions, shared_pools
 from ._rectified import RectifiedFamily
@@ -70,13 +70,6 @@ ACTIVATIONS: dict[str, Family[Elementwise]] = {
 """The family of each activation, by ``Activation.name``."""
 
 
-_SIGNED_MAPS = SignedMapFamily()
-
-
 def family_of(op: Op) -> Family[Any] | None:
     """Give the family of an operation; None where the native engine has none."""
-    if isinstance(op, Elementwise):
-        return ACTIVATIONS.get(op.phi.name)
-    if isinstance(op, ConstantMap) and rows_of(op, op.shape[1]).signed:
-        return _SIGNED_MAPS
-    return FAMILIES.get(type(op))
+    return ACTIVATIONS.get(op.phi.name) if isinstance(op, Elementwise) else FAMILIES.get(type(op))

@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import log2
 from typing import TYPE_CHECKING, NamedTuple
 
-from ntkit.program import PositionMap
+from ntkit.program import ConstantMap, PositionMap
 
 from .. import _core
 from .._plane import Offset, Part, Plane
@@ -18,20 +18,21 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["MapFamily", "Rows", "SignedMapFamily", "rows_of"]
+__all__ = ["MapFamily", "Rows", "rows_of"]
 
 _KINDS = WindowKinds(_core.Kind.MAP, _core.Kind.MAP_END, _core.Kind.OWN_MAP, _core.Kind.OWN_MAP_END)
 _MOST_TERMS = 32  # of a sum over both rows of A, for each of its columns and rows: beyond, matrix products are faster
 
 
 class MapFamily(Family[PositionMap]):
-    """Maps with weights of one sign.
+    """Average pooling with other windows: the rows of A.
 
-    They are average pooling with other windows: rows of A in the place of windows, and sums over the planes e of the input for
-    which some A[q, p] A[q + d, p + e] is not zero.
+    The plane d sums the planes e of the input for which some A[q, p] A[q + d, p + e] is not zero. H is then a difference of sums:
+    of two inputs that are near copies it loses digits that single precision does not have.
     """
 
     rounds_h = True
+    single_precision = False
 
     def missing(self, network: Network, index: int, op: PositionMap) -> str | None:
         rows = rows_of(op, _length(network, index, op))
@@ -40,7 +41,7 @@ class MapFamily(Family[PositionMap]):
         return None
 
     def may_be_negative(self, op: PositionMap, before: bool) -> bool:
-        return before
+        return before or (isinstance(op, ConstantMap) and rows_of(op, op.shape[1]).signed)
 
     def own_data(self, network: Network, index: int, op: PositionMap) -> Iterator[tuple[_core.Own, int]]:
         if network.linear_after[index]:
@@ -61,15 +62,6 @@ class MapFamily(Family[PositionMap]):
         operation = emitter.operation("map", index, lambda: _operation(network, index, op))
         wide = rows_of(op, _length(network, index, op)).longest > FEW_TERMS
         emit_windows(emitter, plane, parts, operation, wide, _KINDS)
-
-
-class SignedMapFamily(MapFamily):
-    """Maps with weights of both signs: sums lose digits that single precision does not have."""
-
-    single_precision = False
-
-    def may_be_negative(self, op: PositionMap, before: bool) -> bool:
-        return True
 
 
 class Rows(NamedTuple):
