@@ -147,11 +147,6 @@ class Function(nn.Module):
 
 
 UNSUPPORTED = {
-    "a flip": (
-        (2, 4),
-        [nn.Conv1d(2, 4, 1), Function(lambda x: x.flip(2)), nn.ReLU(), nn.Flatten(), nn.Linear(16, 1)],
-        "another order",
-    ),
     "a product": ((3,), [nn.Linear(3, 4), Function(lambda x: x * 2), nn.ReLU(), nn.Linear(4, 1)], None),
     "a gain before a smooth activation": (
         (3,),

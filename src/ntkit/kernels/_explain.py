@@ -39,13 +39,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How the kernels of inputs of one shape are computed; prints as a table."""
+    """How the kernels of inputs of one shape are computed; printed as a table.
+
+    Attributes
+    ----------
+    rows
+        The operations.
+    reason
+        Why the reference engine runs them; None where the native engine does.
+    """
 
     rows: tuple[Row, ...]
+    reason: str | None = None
 
     @classmethod
-    def of(cls, program: Program, engine: str) -> Explanation:
-        """Explain a program that an engine runs."""
+    def of(cls, program: Program, reason: str | None) -> Explanation:
+        """Explain a program that the native engine runs, or the reference engine for a ``reason``."""
+        engine = "native" if reason is None else "reference"
         return cls(
             tuple(
                 Row(
@@ -59,7 +69,8 @@ class Explanation:
                     engine,
                 )
                 for node, cross, own in zip(program.nodes, program.cross_keeps, program.self_keeps, strict=True)
-            )
+            ),
+            reason,
         )
 
     def __str__(self) -> str:
@@ -88,13 +99,16 @@ class Explanation:
         ]
         widths = [max(len(line[column]) for line in table) for column in range(len(head))]
         right = {head.index("entries per pair"), head.index("bytes per pair")}
-        return "\n".join(
+        lines = [
             "  ".join(
                 cell.rjust(width) if column in right else cell.ljust(width)
                 for column, (cell, width) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
             for line in table
-        )
+        ]
+        if self.reason is not None:
+            lines.append(f"The reference engine computes it: {self.reason}.")
+        return "\n".join(lines)
 
     __repr__ = __str__
 

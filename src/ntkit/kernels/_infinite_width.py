@@ -243,6 +243,8 @@ class InfiniteWidth:
     def explain(self, input_shape: Sequence[int]) -> Explanation:
         """Explain how the kernels of inputs of one shape (without the batch) are computed, in a table of operations.
 
+        Where the reference engine computes them, the last line says what the native engine lacks.
+
         Examples
         --------
         >>> import ntkit
@@ -257,7 +259,7 @@ class InfiniteWidth:
         linear     3     -          same              nothing                   1             8  native
         """
         program = self._program(check_input_size(input_shape), ntk=False)
-        return Explanation.of(program, "reference" if reason_against(program) else "native")
+        return Explanation.of(program, reason_against(program))
 
     def _program(self, input_shape: Sequence[int], ntk: bool, positions: bool = False) -> Program:
         with without_derivatives(), torch.enable_grad():  # the program does not depend on who differentiates

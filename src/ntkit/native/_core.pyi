@@ -35,17 +35,27 @@ class Kind(enum.IntEnum):
 
     OWN_POOL_END = 11
 
-    REDUCE = 12
+    SELECT = 12
 
-    SETTLE = 13
+    MAP = 13
 
-    COMBINE = 14
+    MAP_END = 14
 
-    CONVERT = 15
+    OWN_MAP = 15
 
-    STORE = 16
+    OWN_MAP_END = 16
 
-    OUTPUT = 17
+    REDUCE = 17
+
+    SETTLE = 18
+
+    COMBINE = 19
+
+    CONVERT = 20
+
+    STORE = 21
+
+    OUTPUT = 22
 
 class Own(enum.IntEnum):
     DEVIATION = 0
@@ -309,6 +319,68 @@ class Pool:
     def mean_at(self) -> int: ...
     def __repr__(self) -> str: ...
 
+class Select:
+    def __init__(
+        self,
+        *,
+        in_size: Sequence[int] = ...,
+        out_size: Sequence[int] = ...,
+        in_stride: Sequence[int] = ...,
+        axis: int = ...,
+        index: Sequence[int] = ...,
+        half_in_at: int = ...,
+    ) -> None: ...
+    @property
+    def in_size(self) -> list[int]: ...
+    @property
+    def out_size(self) -> list[int]: ...
+    @property
+    def in_stride(self) -> list[int]: ...
+    @property
+    def axis(self) -> int: ...
+    @property
+    def index(self) -> list[int]: ...
+    @property
+    def half_in_at(self) -> int: ...
+    def __repr__(self) -> str: ...
+
+class Map:
+    def __init__(
+        self,
+        *,
+        in_size: Sequence[int] = ...,
+        out_size: Sequence[int] = ...,
+        axis: int = ...,
+        wide: bool = ...,
+        matrix: Sequence[float] = ...,
+        first: Sequence[int] = ...,
+        last: Sequence[int] = ...,
+        totals: Sequence[float] = ...,
+        inside_at: int = ...,
+        mean_at: int = ...,
+    ) -> None: ...
+    @property
+    def in_size(self) -> list[int]: ...
+    @property
+    def out_size(self) -> list[int]: ...
+    @property
+    def axis(self) -> int: ...
+    @property
+    def wide(self) -> bool: ...
+    @property
+    def matrix(self) -> list[float]: ...
+    @property
+    def first(self) -> list[int]: ...
+    @property
+    def last(self) -> list[int]: ...
+    @property
+    def totals(self) -> list[float]: ...
+    @property
+    def inside_at(self) -> int: ...
+    @property
+    def mean_at(self) -> int: ...
+    def __repr__(self) -> str: ...
+
 class Reduce:
     def __init__(
         self,
@@ -421,7 +493,20 @@ class Tape:
     def __init__(
         self,
         operations: Sequence[
-            Input | Layer | Rectified | Smooth | Series | Normalize | Fill | Pool | Reduce | Convert | Store | Plain
+            Input
+            | Layer
+            | Rectified
+            | Smooth
+            | Series
+            | Normalize
+            | Fill
+            | Pool
+            | Select
+            | Map
+            | Reduce
+            | Convert
+            | Store
+            | Plain
         ],
         instructions: Sequence[Instruction],
         batch: int,
@@ -435,7 +520,20 @@ class Tape:
     def operations(
         self,
     ) -> list[
-        Input | Layer | Rectified | Smooth | Series | Normalize | Fill | Pool | Reduce | Convert | Store | Plain
+        Input
+        | Layer
+        | Rectified
+        | Smooth
+        | Series
+        | Normalize
+        | Fill
+        | Pool
+        | Select
+        | Map
+        | Reduce
+        | Convert
+        | Store
+        | Plain
     ]: ...
     @property
     def instructions(self) -> list[Instruction]: ...

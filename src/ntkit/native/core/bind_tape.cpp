@@ -25,6 +25,7 @@ const char* python_type(bool) { return "bool"; }
 const char* python_type(const ntkit::Axes&) { return "collections.abc.Sequence[int]"; }
 const char* python_type(const std::array<bool, ntkit::kAxes>&) { return "collections.abc.Sequence[bool]"; }
 const char* python_type(const std::vector<double>&) { return "collections.abc.Sequence[float]"; }
+const char* python_type(const std::vector<std::int32_t>&) { return "collections.abc.Sequence[int]"; }
 const char* python_type(ntkit::Own) { return "Own"; }
 const char* python_type(ntkit::Function) { return "Function"; }
 const char* python_type(const ntkit::Rectifier&) { return "Rectifier"; }
@@ -126,6 +127,8 @@ void ntkit::bind_tape(nb::module_& m) {
     bind_operation<Normalize>(m, "A normalisation.");
     bind_operation<Fill>(m, "A constant.");
     bind_operation<Pool>(m, "Average pooling along one axis.");
+    bind_operation<Select>(m, "Positions read from elsewhere.");
+    bind_operation<Map>(m, "A linear map of the positions along one axis.");
     bind_operation<Reduce>(m, "A sum over some axes.");
     bind_operation<Convert>(m, "K from H.");
     bind_operation<Store>(m, "Own data to keep.");

@@ -1,5 +1,7 @@
 // Checks the operations of a tape: sizes, windows, and that own data and data end where they should.
 
+#include <algorithm>
+
 #include "check.hpp"
 
 namespace ntkit {
@@ -94,6 +96,39 @@ struct OperationChecker {
         const std::int64_t windows = op.out_size[op.axis];
         NTKIT_REQUIRE(std::ssize(op.weights) == windows && std::ssize(op.totals) == windows,
                 "there must be one weight and one total for each of the " + text(windows) + " windows");
+        check_own("inside_at", op.inside_at, op.out_size);
+        check_own("mean_at", op.mean_at, op.out_size);
+    }
+    void check_one_axis(std::int32_t changed, const Axes& in, const Axes& out) const {
+        NTKIT_REQUIRE(changed >= 0 && changed < kAxes, "there is no axis " + text(changed));
+        for (int axis = 0; axis < kAxes; ++axis)
+            NTKIT_REQUIRE(axis == changed || in[axis] == out[axis], "only the length of the mapped axis may change");
+    }
+    void check(const Select& op) const {
+        NTKIT_REQUIRE(op.axis >= kNothing && op.axis < kAxes, "there is no axis " + text(op.axis));
+        const std::int64_t count = op.axis == kNothing ? 0 : op.out_size[op.axis];
+        NTKIT_REQUIRE(std::ssize(op.index) == count, "the index must have " + text(count) + " numbers. Got " + text(std::ssize(op.index)));
+        std::int64_t last = 0;
+        for (int axis = 0; axis < kAxes; ++axis) {
+            NTKIT_REQUIRE(op.in_stride[axis] >= 0, "in_stride must not be negative");
+            std::int64_t highest = op.out_size[axis] - 1;
+            if (axis == op.axis) highest = std::max<std::int64_t>(0, *std::max_element(op.index.begin(), op.index.end()));
+            last += highest * op.in_stride[axis];
+        }
+        NTKIT_REQUIRE(last < positions_of(op.in_size), "it reads position " + text(last) + ", behind the " +
+                                                     text(positions_of(op.in_size)) + " positions of the input");
+        check_own("half_in_at", op.half_in_at, op.in_size);
+    }
+    void check(const Map& op) const {
+        check_one_axis(op.axis, op.in_size, op.out_size);
+        const std::int64_t rows = op.out_size[op.axis], columns = op.in_size[op.axis];
+        NTKIT_REQUIRE(std::ssize(op.matrix) == rows * columns, "the matrix must have " + text(rows) + " times " + text(columns) +
+                                                               " numbers. Got " + text(std::ssize(op.matrix)));
+        NTKIT_REQUIRE(std::ssize(op.first) == rows && std::ssize(op.last) == rows && std::ssize(op.totals) == rows,
+                      "there must be a first, a last and a total for each of the " + text(rows) + " rows");
+        for (std::int64_t row = 0; row < rows; ++row)
+            NTKIT_REQUIRE(op.first[row] >= 0 && op.first[row] <= op.last[row] && op.last[row] <= columns,
+                          "first and last of row " + text(row) + " must lie between 0 and " + text(columns));
         check_own("inside_at", op.inside_at, op.out_size);
         check_own("mean_at", op.mean_at, op.out_size);
     }

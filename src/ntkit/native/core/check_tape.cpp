@@ -132,9 +132,7 @@ private:
             }
             case Kind::pool_end: {
                 const Pool& op = as<Pool>(operation);
-                NTKIT_REQUIRE(op.inside_at != kNothing, "inside_at is needed and not set");
-                const bool even = std::equal(op.totals.begin() + 1, op.totals.end(), op.totals.begin());
-                NTKIT_REQUIRE(even || op.mean_at != kNothing, "mean_at is needed where the totals of windows differ");
+                check_ends(op);
                 return rewrite_slot(step, op.out_size);
             }
             case Kind::own_pool: {
@@ -144,6 +142,36 @@ private:
             }
             case Kind::own_pool_end: {
                 const Pool& op = as<Pool>(operation);
+                read_slot(step, op.out_size);
+                return rewrite_slot(step, op.out_size);
+            }
+            case Kind::select: {
+                const Select& op = as<Select>(operation);
+                if (step.in_slot != kNothing) {
+                    read_slot(step, op.in_size);
+                } else {
+                    const bool zeros = std::any_of(op.index.begin(), op.index.end(), [](std::int32_t p) { return p < 0; });
+                    NTKIT_REQUIRE(step.covariance_out || !zeros || op.half_in_at != kNothing, "half_in_at is needed for the H of zeros");
+                }
+                return write_slot(step, op.out_size);
+            }
+            case Kind::map: {
+                const Map& op = as<Map>(operation);
+                read_slot(step, op.in_size);
+                return op.wide ? add_to_sum(step, op.out_size) : rewrite_slot(step, op.out_size);
+            }
+            case Kind::map_end: {
+                const Map& op = as<Map>(operation);
+                check_ends(op);
+                return rewrite_slot(step, op.out_size);
+            }
+            case Kind::own_map: {
+                const Map& op = as<Map>(operation);
+                read_slot(step, op.in_size);
+                return write_slot(step, op.out_size);
+            }
+            case Kind::own_map_end: {
+                const Map& op = as<Map>(operation);
                 read_slot(step, op.out_size);
                 return rewrite_slot(step, op.out_size);
             }
@@ -172,6 +200,13 @@ private:
             }
         }
         throw Wrong("there is no such kind of instruction");
+    }
+
+    template <class Op>
+    static void check_ends(const Op& op) {
+        NTKIT_REQUIRE(op.inside_at != kNothing, "inside_at is needed and not set");
+        const bool even = std::equal(op.totals.begin() + 1, op.totals.end(), op.totals.begin());
+        NTKIT_REQUIRE(even || op.mean_at != kNothing, "mean_at is needed where the totals of windows differ");
     }
 
     void check_chained(const Instruction& step) const {

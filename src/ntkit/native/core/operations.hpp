@@ -200,6 +200,40 @@ struct Pool {
     }
 };
 
+// Positions read from elsewhere: the output's q is the input's sum over the axes of in_stride * q, where q along `axis` stands for
+// index[q].
+struct Select {
+    Axes in_size{}, out_size{};
+    Axes in_stride{};                  // how far the input moves, in positions, for a step along each output axis
+    std::int32_t axis = kNothing;      // kNothing: the positions along every axis are read in order
+    std::vector<std::int32_t> index;   // for each position along `axis`, which one is read; negative: zero
+    std::int32_t half_in_at = kNothing;  // of the input, for the H of a value and a zero
+
+    static constexpr const char* name = "Select";
+    static constexpr auto fields() {
+        return std::tuple{Field{"in_size", &Select::in_size}, Field{"out_size", &Select::out_size}, Field{"in_stride", &Select::in_stride},
+                          Field{"axis", &Select::axis}, Field{"index", &Select::index}, Field{"half_in_at", &Select::half_in_at}};
+    }
+};
+
+// A linear map of the positions along one axis: x'[q] = sum_p A[q, p] x[p].
+struct Map {
+    Axes in_size{}, out_size{};
+    std::int32_t axis = 0;
+    bool wide = false;                      // sums are long enough for an accumulator in double precision
+    std::vector<double> matrix;             // A, row by row
+    std::vector<std::int32_t> first, last;  // of each row: the columns before `first`, and those from `last` on, are zero
+    std::vector<double> totals;             // the sum of each row
+    std::int32_t inside_at = kNothing, mean_at = kNothing;
+
+    static constexpr const char* name = "Map";
+    static constexpr auto fields() {
+        return std::tuple{Field{"in_size", &Map::in_size}, Field{"out_size", &Map::out_size}, Field{"axis", &Map::axis},
+                          Field{"wide", &Map::wide}, Field{"matrix", &Map::matrix}, Field{"first", &Map::first}, Field{"last", &Map::last},
+                          Field{"totals", &Map::totals}, Field{"inside_at", &Map::inside_at}, Field{"mean_at", &Map::mean_at}};
+    }
+};
+
 struct Reduce {
     Axes in_size{}, out_size{};
     Axes out_stride{};  // how far the output moves, in positions, for a step along each input axis; 0: summed over
@@ -245,6 +279,6 @@ struct Plain {
     static constexpr auto fields() { return std::tuple{Field{"size", &Plain::size}}; }
 };
 
-using Operation = std::variant<Input, Layer, Rectified, Smooth, Series, Normalize, Fill, Pool, Reduce, Convert, Store, Plain>;
+using Operation = std::variant<Input, Layer, Rectified, Smooth, Series, Normalize, Fill, Pool, Select, Map, Reduce, Convert, Store, Plain>;
 
 }  // namespace ntkit

@@ -28,9 +28,10 @@ std::string joined(const Values& values, const char* between) {
 
 std::string text(const Axes& value) { return joined(value, "x"); }
 std::string text(const std::array<bool, kAxes>& value) { return joined(value, "x"); }
-std::string text(const std::vector<double>& values) {
+template <class Number>
+std::string text(const std::vector<Number>& values) {
     constexpr std::size_t most = 6;
-    const std::vector<double> shown(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(std::min(values.size(), most)));
+    const std::vector<Number> shown(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(std::min(values.size(), most)));
     return "[" + joined(shown, ", ") + (values.size() > most ? ", ... " + std::to_string(values.size()) + " in all]" : "]");
 }
 
@@ -73,8 +74,10 @@ std::string padded(std::string line, std::size_t width) {
 
 bool writes_accumulator(const Tape& tape, const Instruction& step) {
     if (step.kind == Kind::clear || step.kind == Kind::reduce) return true;
-    const Pool* const pool = step.kind == Kind::pool ? std::get_if<Pool>(&tape.operations[step.operation]) : nullptr;
-    return pool && pool->wide;
+    const Operation& operation = tape.operations[step.operation];
+    const Pool* const pool = step.kind == Kind::pool ? std::get_if<Pool>(&operation) : nullptr;
+    const Map* const map = step.kind == Kind::map ? std::get_if<Map>(&operation) : nullptr;
+    return (pool && pool->wide) || (map && map->wide);
 }
 
 std::string place(const char* what, std::int32_t index, const Axes& offset) {
@@ -109,6 +112,11 @@ const char* name_of(Kind kind) {
         case Kind::pool_end: return "pool_end";
         case Kind::own_pool: return "own_pool";
         case Kind::own_pool_end: return "own_pool_end";
+        case Kind::select: return "select";
+        case Kind::map: return "map";
+        case Kind::map_end: return "map_end";
+        case Kind::own_map: return "own_map";
+        case Kind::own_map_end: return "own_map_end";
         case Kind::reduce: return "reduce";
         case Kind::settle: return "settle";
         case Kind::combine: return "combine";

@@ -42,6 +42,11 @@ enum class Kind : std::int32_t {
     pool_end,      // Pool: subtract the variation inside the two windows from their sum
     own_pool,      // Pool: the mean of the variances in each window
     own_pool_end,  // Pool: the variance of a pooled value
+    select,        // Select: copy the entries of one plane to where they are read; without a plane, write those of zeros
+    map,           // Map: add what one plane gives to the sums of two rows
+    map_end,       // Map: subtract the variation inside the two rows from their sum
+    own_map,       // Map: the weighted sum of the variances in each row
+    own_map_end,   // Map: the variance of a mapped value
     reduce,        // Reduce: sum over some axes into an accumulator
     settle,        // Plain: copy a finished accumulator to a slot
     combine,       // Plain: add a multiple of a plane
@@ -53,7 +58,7 @@ enum class Kind : std::int32_t {
 struct Instruction {
     Kind kind = Kind::output;
     std::int32_t operation = 0;
-    std::int32_t out_slot = kNothing;  // accumulator for clear, reduce and a wide pool
+    std::int32_t out_slot = kNothing;  // accumulator for clear, reduce, a wide pool and a wide map
     std::int32_t in_slot = kNothing;   // accumulator for settle; kNothing: reads no plane
     Axes in_offset{}, out_offset{};
     double factor = 1;                 // of the plane and its Theta in combine, of the terms of gains in rectified and normalize

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ntkit.program import (
+    AdaptiveAvgPool,
+    Arrange,
     AvgPool,
     Concat,
     Constant,
+    ConstantMap,
     Contract,
     Conv,
     Dense,
@@ -16,14 +19,17 @@ from ntkit.program import (
     Normalize,
     Op,
     Reindex,
+    Split,
     Sum,
 )
 
 from .. import _core
+from ._arrange import ArrangeFamily, SplitFamily
 from ._combine import ConcatFamily, ConstantFamily, ContractFamily, SumFamily
 from ._family import Family
 from ._input import InputFamily
 from ._linear import LinearFamily
+from ._map import MapFamily
 from ._normalize import NormalizeFamily
 from ._pool import PoolFamily, kept_positions, shared_pools
 from ._rectified import RectifiedFamily
@@ -39,7 +45,11 @@ FAMILIES: dict[type[Op], Family[Any]] = {
     Conv: LinearFamily(),
     Normalize: NormalizeFamily(),
     AvgPool: PoolFamily(),
+    AdaptiveAvgPool: MapFamily(),
+    ConstantMap: MapFamily(),
     Reindex: ReindexFamily(),
+    Arrange: ArrangeFamily(),
+    Split: SplitFamily(),
     Contract: ContractFamily(),
     Sum: SumFamily(),
     Concat: ConcatFamily(),

@@ -6,9 +6,11 @@
 #include "chains.hpp"
 #include "context.hpp"
 #include "inputs.hpp"
+#include "maps.hpp"
 #include "normalisation.hpp"
 #include "own_data.hpp"
 #include "pooling.hpp"
+#include "selection.hpp"
 #include "series.hpp"
 #include "sums.hpp"
 #include "windows.hpp"
@@ -60,6 +62,11 @@ private:
             case Kind::pool_end: return pool_end(context_, as<Pool>(op), step);
             case Kind::own_pool: return own_pool(context_, as<Pool>(op), step);
             case Kind::own_pool_end: return own_pool_end(context_, as<Pool>(op), step);
+            case Kind::select: return select_positions(context_, as<Select>(op), step);
+            case Kind::map: return map_positions(context_, as<Map>(op), step);
+            case Kind::map_end: return pool_end(context_, as<Map>(op), step);
+            case Kind::own_map: return own_map(context_, as<Map>(op), step);
+            case Kind::own_map_end: return own_pool_end(context_, as<Map>(op), step);
             case Kind::reduce: return reduce(context_, as<Reduce>(op), step);
             case Kind::settle: return settle(context_, as<Plain>(op), step);
             case Kind::combine: return combine(context_, as<Plain>(op), step);

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "context.hpp"
 #include "sums.hpp"
@@ -102,8 +103,9 @@ void pool(const Context<T, Self>& context, const Pool& op, const Instruction& st
     }
 }
 
-template <class T, bool Self>
-void pool_end(const Context<T, Self>& context, const Pool& op, const Instruction& step) {
+// Op: Pool, or a Map, whose weights may be negative.
+template <class T, bool Self, class Op>
+void pool_end(const Context<T, Self>& context, const Op& op, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;
     const int offset = step.out_offset[op.axis];
     const Plane<T> out = context.slot(step.out_slot);
@@ -117,8 +119,9 @@ void pool_end(const Context<T, Self>& context, const Pool& op, const Instruction
                 const long p = to.row(i, j) + l;
                 const Lanes within = T(0.5) * (inside.first(p) + inside.second(p));
                 Lanes h = out.k[p] - within;
-                // H of inputs that differ only by a factor is zero up to rounding.
-                h = select(abs(h) > 16 * std::numeric_limits<T>::epsilon() * within, h, Lanes{});
+                // H of inputs that differ by a factor alone is zero but for rounding.
+                const Lanes size = std::is_same_v<Op, Map> ? abs(within) : within;
+                h = select(abs(h) > 16 * std::numeric_limits<T>::epsilon() * size, h, Lanes{});
                 const double uneven = op.totals[index[op.axis]] - op.totals[index[op.axis] + offset];
                 if (uneven != 0) h += static_cast<T>(uneven / 2) * (mean.first(p) - mean.second(p));
                 out.k[p] = h;
@@ -147,9 +150,9 @@ void own_pool(const Context<T, Self>& context, const Pool& op, const Instruction
             }
 }
 
-// q' = N B - A, which replaces A.
-template <class T, bool Self>
-void own_pool_end(const Context<T, Self>& context, const Pool& op, const Instruction& step) {
+// q' = N B - A, in the place of A.
+template <class T, bool Self, class Op>
+void own_pool_end(const Context<T, Self>& context, const Op& op, const Instruction& step) {
     const Plane<T> mean = context.slot(step.in_slot), out = context.slot(step.out_slot);
     const Region to(op.out_size, Axes{});
     for (int i = 0; i < to.high[0]; ++i)
