@@ -32,6 +32,9 @@ def layer(word: str):  # noqa: D103
         return stax.serial(stax.Relu(), stax.FanOut(2), stax.parallel(main, shortcut), stax.FanInSum())
     return {
         "relu": stax.Relu(),
+        "erf": stax.Erf(),
+        "gelu": stax.Gelu(approximate=False),
+        "tanh": stax.ElementwiseNumerical(jax.numpy.tanh, deg=25),
         "pool": stax.AvgPool((2, 2), strides=(2, 2)),
         "gap": stax.GlobalAvgPool(),
         "flatten": stax.Flatten(),
