@@ -128,11 +128,12 @@ class Peer:
             env=environment,
         )  # fmt: skip
 
-    def timed(self, name: str, case: Case, dtype: str, file: str) -> tuple[float, Tensor]:
-        """Give the seconds of the fastest of some calls, and the first entries."""
+    def timed(self, name: str, case: Case, dtype: str, file: str, cpu: bool = False) -> tuple[float, Tensor]:
+        """Give the seconds of the fastest of some calls, and the first entries; ``cpu``: seconds of the processor."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"name": name, "words": case.words, "dtype": dtype, "file": file}) + "\n")
+        request = {"name": name, "words": case.words, "dtype": dtype, "file": file, "cpu": cpu}
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:

@@ -12,6 +12,7 @@ from ntkit.native._core import (
     Own,
     Plain,
     Pool,
+    Product,
     Rectified,
     Rectifier,
     Reduce,
@@ -25,7 +26,7 @@ from ntkit.native._core import (
 ROW = (1, 1, 4)
 ONE = (1, 1, 1)
 
-TABLE = SeriesTable(terms=1, order=2, coefficients=[0.0] * 4)
+TABLE = SeriesTable(orders=[1], degree=2, coefficients=[0.0] * 4)
 
 # The kernel of a convolution of kernel 1, ReLU and flatten, on rows of four positions; and one operation of every other type.
 OPERATIONS = {
@@ -49,6 +50,7 @@ OPERATIONS = {
     "store": Store(size=ROW, what=Own.HALF, target_at=5),
     "row": Plain(size=ROW),
     "series": Series(size=ROW, table=TABLE, series_at=1, deviation_at=1),
+    "product": Product(size=ROW),
 }
 AT = {name: index for index, name in enumerate(OPERATIONS)}
 

@@ -25,6 +25,7 @@ const char* python_type(bool) { return "bool"; }
 const char* python_type(const ntkit::Axes&) { return "collections.abc.Sequence[int]"; }
 const char* python_type(const std::array<bool, ntkit::kAxes>&) { return "collections.abc.Sequence[bool]"; }
 const char* python_type(const std::vector<double>&) { return "collections.abc.Sequence[float]"; }
+const char* python_type(const std::vector<std::int32_t>&) { return "collections.abc.Sequence[int]"; }
 const char* python_type(ntkit::Own) { return "Own"; }
 const char* python_type(ntkit::Function) { return "Function"; }
 const char* python_type(const ntkit::Rectifier&) { return "Rectifier"; }
@@ -122,8 +123,9 @@ void ntkit::bind_tape(nb::module_& m) {
     bind_operation<Rectified>(m, "A rectifier that stands alone.");
     bind_operation<Smooth>(m, "An activation that is smooth at rho = 1.");
     bind_struct<SeriesTable>(m, "Hermite coefficients of an activation, as functions of the standard deviation.");
-    bind_operation<Series>(m, "An activation without kinks, by its Hermite coefficients.");
+    bind_operation<Series>(m, "An activation by its Hermite coefficients.");
     bind_operation<Normalize>(m, "A normalisation.");
+    bind_operation<Product>(m, "The product of two independent values.");
     bind_operation<Fill>(m, "A constant.");
     bind_operation<Pool>(m, "Average pooling along one axis.");
     bind_operation<Reduce>(m, "A sum over some axes.");
@@ -151,4 +153,5 @@ void ntkit::bind_tape(nb::module_& m) {
         .def("__str__", [](const Tape& self) { return text_of(self); });
     m.attr("NOTHING") = kNothing;
     m.attr("AXES") = kAxes;
+    m.attr("MOST_GAPS") = kMostGaps;
 }

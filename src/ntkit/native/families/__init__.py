@@ -15,6 +15,7 @@ from ntkit.program import (
     Input,
     Normalize,
     Op,
+    Product,
     Reindex,
     Sum,
 )
@@ -26,6 +27,7 @@ from ._input import InputFamily
 from ._linear import LinearFamily
 from ._normalize import NormalizeFamily
 from ._pool import PoolFamily, kept_positions, shared_pools
+from ._product import ProductFamily
 from ._rectified import RectifiedFamily
 from ._reindex import ReindexFamily
 from ._series import SeriesFamily
@@ -44,6 +46,7 @@ FAMILIES: dict[type[Op], Family[Any]] = {
     Sum: SumFamily(),
     Concat: ConcatFamily(),
     Constant: ConstantFamily(),
+    Product: ProductFamily(),
 }
 """The family of each operation but the activations."""
 
