@@ -17,7 +17,7 @@ CORE := $(sort $(shell find src/ntkit/native/core -type f \( -name '*.cpp' -o -n
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -c constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow sanitize mutants wheel docs peer bench bench-empirical bench-maps lint format clean distclean
+.PHONY: help setup demo test test-slow sanitize mutants wheel docs peer bench bench-empirical bench-maps bench-activations lint format clean distclean
 
 help:
 	@echo "make demo       kernels of scikit-learn's digits, a table and ntkit-demo.html"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench      the engines against each other and neural-tangents, which make peer installs; adds to docs/results/benchmarks.jsonl"
 	@echo "make bench-empirical  the methods of empirical kernels against PyTorch's tutorial and neural-tangents"
 	@echo "make bench-maps  an encoder-decoder and a graph network against neural-tangents"
+	@echo "make bench-activations  networks of tanh, SiLU, GELU and erf against ReLU, the reference engine and neural-tangents"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make format     let ruff put right what it can"
 	@echo "make setup      only set up .venv, or compile the core again after a change"
@@ -109,6 +110,10 @@ bench-empirical: $(STAMP)
 bench-maps: $(STAMP)
 	-$(MAKE) peer
 	$(BIN)/python benchmarks/maps.py --peer $(PEER)/bin/python $(BENCH_ARGS)
+
+bench-activations: $(STAMP)
+	-$(MAKE) peer
+	$(BIN)/python benchmarks/activations.py --peer $(PEER)/bin/python $(BENCH_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -5,7 +5,7 @@ from ntkit.native import _core as core
 ROW = (1, 1, 4)
 ONE = (1, 1, 1)
 
-TABLE = core.SeriesTable(terms=1, order=2, coefficients=[0.0] * 4)
+TABLE = core.SeriesTable(orders=[1], degree=2, coefficients=[0.0] * 4)
 
 # The kernel of a convolution of kernel 1, ReLU and flatten, on rows of four positions; and one operation of every other type.
 OPERATIONS = {
@@ -29,6 +29,7 @@ OPERATIONS = {
     "store": core.Store(size=ROW, what=core.Own.HALF, target_at=5),
     "row": core.Plain(size=ROW),
     "series": core.Series(size=ROW, table=TABLE, series_at=1, deviation_at=1),
+    "product": core.Product(size=ROW),
 }
 AT = {name: index for index, name in enumerate(OPERATIONS)}
 

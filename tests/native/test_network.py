@@ -153,17 +153,6 @@ UNSUPPORTED = {
         [nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 1)],
         "a trained gain before this",
     ),
-    "a normalisation over some positions": (
-        (2, 3, 3),
-        [
-            nn.Conv2d(2, 4, 1),
-            Function(lambda x: nn.functional.layer_norm(x.movedim(1, -1), (3, 4)).movedim(-1, 1)),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(36, 1),
-        ],
-        "over some of the positions",
-    ),
 }
 
 

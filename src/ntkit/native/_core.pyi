@@ -23,39 +23,31 @@ class Kind(enum.IntEnum):
 
     NORMALIZE = 5
 
-    FILL = 6
+    MULTIPLY = 6
 
-    CLEAR = 7
+    FILL = 7
 
-    POOL = 8
+    CLEAR = 8
 
-    POOL_END = 9
+    POOL = 9
 
-    OWN_POOL = 10
+    POOL_END = 10
 
-    OWN_POOL_END = 11
+    OWN_POOL = 11
 
-    SELECT = 12
+    OWN_POOL_END = 12
 
-    MAP = 13
+    REDUCE = 13
 
-    MAP_END = 14
+    SETTLE = 14
 
-    OWN_MAP = 15
+    COMBINE = 15
 
-    OWN_MAP_END = 16
+    CONVERT = 16
 
-    REDUCE = 17
+    STORE = 17
 
-    SETTLE = 18
-
-    COMBINE = 19
-
-    CONVERT = 20
-
-    STORE = 21
-
-    OUTPUT = 22
+    OUTPUT = 18
 
 class Own(enum.IntEnum):
     DEVIATION = 0
@@ -213,23 +205,12 @@ class Smooth:
 
 class SeriesTable:
     def __init__(
-        self,
-        *,
-        first: int = ...,
-        step: int = ...,
-        terms: int = ...,
-        order: int = ...,
-        piece: float = ...,
-        coefficients: Sequence[float] = ...,
+        self, *, orders: Sequence[int] = ..., degree: int = ..., piece: float = ..., coefficients: Sequence[float] = ...
     ) -> None: ...
     @property
-    def first(self) -> int: ...
+    def orders(self) -> list[int]: ...
     @property
-    def step(self) -> int: ...
-    @property
-    def terms(self) -> int: ...
-    @property
-    def order(self) -> int: ...
+    def degree(self) -> int: ...
     @property
     def piece(self) -> float: ...
     @property
@@ -269,6 +250,16 @@ class Normalize:
     def weight_rate(self) -> float: ...
     @property
     def bias_rate(self) -> float: ...
+    def __repr__(self) -> str: ...
+
+class Product:
+    def __init__(self, *, size: Sequence[int] = ..., first_half_at: int = ..., second_half_at: int = ...) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def first_half_at(self) -> int: ...
+    @property
+    def second_half_at(self) -> int: ...
     def __repr__(self) -> str: ...
 
 class Fill:
@@ -417,7 +408,7 @@ class Store:
         target_at: int = ...,
         factor: float = ...,
         eps: float = ...,
-        over_positions: bool = ...,
+        mean_over: Sequence[bool] = ...,
         table: SeriesTable | None = ...,
     ) -> None: ...
     @property
@@ -431,7 +422,7 @@ class Store:
     @property
     def eps(self) -> float: ...
     @property
-    def over_positions(self) -> bool: ...
+    def mean_over(self) -> list[bool]: ...
     @property
     def table(self) -> SeriesTable: ...
     def __repr__(self) -> str: ...
@@ -499,10 +490,9 @@ class Tape:
             | Smooth
             | Series
             | Normalize
+            | Product
             | Fill
             | Pool
-            | Select
-            | Map
             | Reduce
             | Convert
             | Store
@@ -526,10 +516,9 @@ class Tape:
         | Smooth
         | Series
         | Normalize
+        | Product
         | Fill
         | Pool
-        | Select
-        | Map
         | Reduce
         | Convert
         | Store
@@ -554,6 +543,8 @@ class Tape:
 NOTHING: int = -1
 
 AXES: int = 3
+
+MOST_GAPS: int = 32
 
 @overload
 def cross(

@@ -73,10 +73,10 @@ def _needs_gradient(op: object) -> bool:
 class NativeEngine:
     """Computes kernels of one program; tapes are planned once.
 
-    It computes in float32 for float32 inputs if the network has only activations of the ReLU family and no normalisation, and in
-    float64 otherwise. Activations that are expanded in series have versions with more and more terms, for larger and larger
-    variances: the first that covers all inputs is used. If none does, the reference engine takes over; likewise if deviations
-    that a normalisation divides by differ by more than a factor of 65,536.
+    It computes in float32 for float32 inputs if the network has only activations of the ReLU family, no product of branches and
+    no normalisation, and in float64 otherwise. Activations that are expanded in series have versions of more and more Hermite
+    orders, for larger and larger variances: the first that covers all inputs is used. Where none does, the reference engine
+    computes; likewise where deviations that a normalisation divides by differ by more than a factor of 65,536.
 
     Parameters
     ----------

@@ -123,8 +123,9 @@ void ntkit::bind_tape(nb::module_& m) {
     bind_operation<Rectified>(m, "A rectifier that stands alone.");
     bind_operation<Smooth>(m, "An activation that is smooth at rho = 1.");
     bind_struct<SeriesTable>(m, "Hermite coefficients of an activation, as functions of the standard deviation.");
-    bind_operation<Series>(m, "An activation without kinks, by its Hermite coefficients.");
+    bind_operation<Series>(m, "An activation by its Hermite coefficients.");
     bind_operation<Normalize>(m, "A normalisation.");
+    bind_operation<Product>(m, "The product of two independent values.");
     bind_operation<Fill>(m, "A constant.");
     bind_operation<Pool>(m, "Average pooling along one axis.");
     bind_operation<Select>(m, "Positions read from elsewhere.");
@@ -154,4 +155,5 @@ void ntkit::bind_tape(nb::module_& m) {
         .def("__str__", [](const Tape& self) { return text_of(self); });
     m.attr("NOTHING") = kNothing;
     m.attr("AXES") = kAxes;
+    m.attr("MOST_GAPS") = kMostGaps;
 }

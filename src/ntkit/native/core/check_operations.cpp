@@ -1,6 +1,7 @@
 // Checks the operations of a tape: sizes, windows, and that own data and data end where they should.
 
 #include <algorithm>
+#include <set>
 
 #include "check.hpp"
 
@@ -73,20 +74,30 @@ struct OperationChecker {
     }
     void check_table(const std::shared_ptr<const SeriesTable>& table) const {
         NTKIT_REQUIRE(table != nullptr, "table is needed and not set");
-        NTKIT_REQUIRE(table->terms >= 1 && table->order >= 1 && table->piece > 0, "terms, order and piece of a table must be positive");
-        NTKIT_REQUIRE((table->first == 1 || table->first == 2) && (table->step == 1 || table->step == 2),
-                      "first and step of a table must be 1 or 2");
-        const std::int64_t each = static_cast<std::int64_t>(table->order) * (1 + table->terms);
+        NTKIT_REQUIRE(table->terms() >= 1 && table->degree >= 1 && table->piece > 0, "orders, degree and piece of a table must be positive");
+        std::set<std::int32_t> gaps;
+        std::int32_t before = 0;
+        for (const std::int32_t order : table->orders) {
+            NTKIT_REQUIRE(order > before, "the orders of a table must be positive and ascend");
+            gaps.insert(order - std::max(before, 1));
+            before = order;
+        }
+        NTKIT_REQUIRE(gaps.size() <= kMostGaps, "the orders of a table may have " + text(kMostGaps) + " different distances. Got " + text(std::ssize(gaps)));
+        const std::int64_t each = table->degree * (1 + table->terms());
         NTKIT_REQUIRE(table->pieces() >= 1 && table->pieces() * each == std::ssize(table->coefficients),
                       "a table must have " + text(each) + " coefficients for each piece. Got " + text(std::ssize(table->coefficients)));
     }
     void check(const Series& op) const {
         check_table(op.table);
-        check_own("series_at", op.series_at, op.size, true, 1 + op.table->terms);
+        check_own("series_at", op.series_at, op.size, true, 1 + op.table->terms());
         check_own("deviation_at", op.deviation_at, op.size, true);
         check_own("half_at", op.half_at, op.size);
     }
     void check(const Normalize& op) const { check_own("scale_at", op.scale_at, op.size, true, 2); }
+    void check(const Product& op) const {
+        check_own("first_half_at", op.first_half_at, op.size);
+        check_own("second_half_at", op.second_half_at, op.size);
+    }
     void check(const Fill&) const {}
     void check(const Pool& op) const {
         NTKIT_REQUIRE(op.axis >= 0 && op.axis < kAxes, "there is no axis " + text(op.axis));
@@ -144,7 +155,7 @@ struct OperationChecker {
     void check(const Convert& op) const { check_own("half_at", op.half_at, op.size, true); }
     void check(const Store& op) const {
         if (op.what == Own::series) check_table(op.table);
-        const int copies = op.what == Own::scale ? 2 : op.what == Own::series ? 1 + op.table->terms : 1;
+        const std::int64_t copies = op.what == Own::scale ? 2 : op.what == Own::series ? 1 + op.table->terms() : 1;
         check_own("target_at", op.target_at, op.size, true, copies);
     }
     void check(const Plain&) const {}

@@ -116,6 +116,14 @@ private:
                 return unary(step, op.size);
             }
             case Kind::normalize: return unary(step, as<Normalize>(operation).size);
+            case Kind::multiply: {
+                const Product& op = as<Product>(operation);
+                const bool halves = op.first_half_at != kNothing && op.second_half_at != kNothing;
+                NTKIT_REQUIRE(step.covariance_out || halves, "first_half_at and second_half_at are needed to multiply H");
+                NTKIT_REQUIRE(step.covariance_in == step.covariance_out, "both planes of a product must hold K, or both H");
+                read_slot(step, op.size);
+                return rewrite_slot(step, op.size);
+            }
             case Kind::fill: {
                 const Fill& op = as<Fill>(operation);
                 if (step.theta_in) read_slot(step, op.size);

@@ -125,29 +125,31 @@ struct Smooth {
     }
 };
 
-// phi(s x) = a_0(s) + s sum_j alpha_j(s) He_n(x) / sqrt(n!) with n = first + j step, for Gaussian x: an activation without kinks. The
-// coefficients a_0, alpha_0, alpha_1, ... are Chebyshev series in s on pieces of equal length.
-struct SeriesTable {
-    std::int32_t first = 1, step = 1;  // odd and even functions have only every other term
-    std::int32_t terms = 0;            // how many alpha
-    std::int32_t order = 0;            // Chebyshev coefficients per piece
-    double piece = 1;                  // length of a piece; the first begins at zero
-    std::vector<double> coefficients;  // (pieces, order, 1 + terms)
+constexpr std::int64_t kMostGaps = 32;  // different distances between the orders of a table
 
+// phi(s x) = a_0(s) + s sum_n alpha_n(s) He_n(x) / sqrt(n!) for Gaussian x: an activation by some of its Hermite coefficients, each
+// times the root of a weight that makes up for those left out. The coefficients a_0, alpha, alpha, ... are Chebyshev series in s
+// on pieces of equal length.
+struct SeriesTable {
+    std::vector<std::int32_t> orders;  // n of each alpha, ascending
+    std::int32_t degree = 0;           // Chebyshev coefficients per piece
+    double piece = 1;                  // length of a piece; the first begins at zero
+    std::vector<double> coefficients;  // (pieces, degree, 1 + terms)
+
+    std::int64_t terms() const { return static_cast<std::int64_t>(orders.size()); }
     std::int64_t pieces() const {
-        const std::int64_t each = static_cast<std::int64_t>(order) * (1 + terms);
+        const std::int64_t each = degree * (1 + terms());
         return each > 0 ? static_cast<std::int64_t>(coefficients.size()) / each : 0;
     }
 
     static constexpr const char* name = "SeriesTable";
     static constexpr auto fields() {
-        return std::tuple{Field{"first", &SeriesTable::first}, Field{"step", &SeriesTable::step}, Field{"terms", &SeriesTable::terms},
-                          Field{"order", &SeriesTable::order}, Field{"piece", &SeriesTable::piece},
-                          Field{"coefficients", &SeriesTable::coefficients}};
+        return std::tuple{Field{"orders", &SeriesTable::orders}, Field{"degree", &SeriesTable::degree},
+                          Field{"piece", &SeriesTable::piece}, Field{"coefficients", &SeriesTable::coefficients}};
     }
 };
 
-// With rho the correlation, E[phi phi] = a_0 a_0' + s s' sum_j alpha_j alpha_j' rho^n (Mehler 1866), whose derivative in K is
+// With rho the correlation, E[phi phi] = a_0 a_0' + s s' sum_n alpha_n alpha_n' rho^n (Mehler 1866), whose derivative in K is
 // E[phi' phi'].
 struct Series {
     Axes size{};
@@ -171,6 +173,18 @@ struct Normalize {
     static constexpr auto fields() {
         return std::tuple{Field{"size", &Normalize::size}, Field{"scale_at", &Normalize::scale_at},
                           Field{"weight_rate", &Normalize::weight_rate}, Field{"bias_rate", &Normalize::bias_rate}};
+    }
+};
+
+// The product of two independent values: K' = K1 K2, Theta' = Theta1 K2 + K1 Theta2.
+struct Product {
+    Axes size{};
+    std::int32_t first_half_at = kNothing, second_half_at = kNothing;
+
+    static constexpr const char* name = "Product";
+    static constexpr auto fields() {
+        return std::tuple{Field{"size", &Product::size}, Field{"first_half_at", &Product::first_half_at},
+                          Field{"second_half_at", &Product::second_half_at}};
     }
 };
 
@@ -260,13 +274,13 @@ struct Store {
     std::int32_t target_at = kNothing;
     double factor = 1;            // deviation: multiplies the variance before the root
     double eps = 0;               // scale: s^2 = q + eps
-    bool over_positions = false;  // scale: q is the mean over the positions
+    std::array<bool, kAxes> mean_over{};  // scale: the axes over which q is averaged
     std::shared_ptr<const SeriesTable> table;  // series
 
     static constexpr const char* name = "Store";
     static constexpr auto fields() {
         return std::tuple{Field{"size", &Store::size}, Field{"what", &Store::what}, Field{"target_at", &Store::target_at},
-                          Field{"factor", &Store::factor}, Field{"eps", &Store::eps}, Field{"over_positions", &Store::over_positions},
+                          Field{"factor", &Store::factor}, Field{"eps", &Store::eps}, Field{"mean_over", &Store::mean_over},
                           Field{"table", &Store::table}};
     }
 };
@@ -279,6 +293,6 @@ struct Plain {
     static constexpr auto fields() { return std::tuple{Field{"size", &Plain::size}}; }
 };
 
-using Operation = std::variant<Input, Layer, Rectified, Smooth, Series, Normalize, Fill, Pool, Select, Map, Reduce, Convert, Store, Plain>;
+using Operation = std::variant<Input, Layer, Rectified, Smooth, Series, Normalize, Product, Fill, Pool, Select, Map, Reduce, Convert, Store, Plain>;
 
 }  // namespace ntkit

@@ -35,6 +35,8 @@ std::string text(const std::vector<Number>& values) {
     return "[" + joined(shown, ", ") + (values.size() > most ? ", ... " + std::to_string(values.size()) + " in all]" : "]");
 }
 
+std::string text(const std::vector<std::int32_t>& values) { return "[" + joined(values, ", ") + "]"; }
+
 template <class Struct>
 std::string fields_text(const Struct& value);
 
@@ -43,7 +45,7 @@ std::string text(const std::optional<Rectifier>& value) { return value ? text(*v
 
 std::string text(const std::shared_ptr<const SeriesTable>& value) {
     if (!value) return "none";
-    return "(" + text(value->terms) + " terms from " + text(value->first) + " by " + text(value->step) + ", s up to " +
+    return "(" + text(value->terms()) + " terms up to " + text(value->orders.empty() ? 0 : value->orders.back()) + ", s up to " +
            text(static_cast<double>(value->pieces()) * value->piece) + ")";
 }
 
@@ -106,6 +108,7 @@ const char* name_of(Kind kind) {
         case Kind::smooth: return "smooth";
         case Kind::series: return "series";
         case Kind::normalize: return "normalize";
+        case Kind::multiply: return "multiply";
         case Kind::fill: return "fill";
         case Kind::clear: return "clear";
         case Kind::pool: return "pool";

@@ -36,6 +36,7 @@ enum class Kind : std::int32_t {
     smooth,        // Smooth: an activation that is smooth at rho = 1
     series,        // Series: an activation without kinks, by its Hermite coefficients
     normalize,     // Normalize: y = x / s
+    multiply,      // Product: multiply by a plane
     fill,          // Fill: set a plane to a constant
     clear,         // Plain: set an accumulator to zero
     pool,          // Pool: add the window sums of one plane

@@ -18,6 +18,7 @@ from ntkit.program import (
     Input,
     Normalize,
     Op,
+    Product,
     Reindex,
     Split,
     Sum,
@@ -32,6 +33,7 @@ from ._linear import LinearFamily
 from ._map import MapFamily
 from ._normalize import NormalizeFamily
 from ._pool import PoolFamily, kept_positions, shared_pools
+from ._product import ProductFamily
 from ._rectified import RectifiedFamily
 from ._reindex import ReindexFamily
 from ._series import SeriesFamily
@@ -54,6 +56,7 @@ FAMILIES: dict[type[Op], Family[Any]] = {
     Sum: SumFamily(),
     Concat: ConcatFamily(),
     Constant: ConstantFamily(),
+    Product: ProductFamily(),
 }
 """The family of each operation except activations."""
 

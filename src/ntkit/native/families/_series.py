@@ -5,9 +5,10 @@ two Gaussians of deviations s, s' and correlation rho (Mehler 1866)
 
     E[phi phi] = a_0 a_0' + s s' sum_n alpha_n alpha_n' rho^n,    E[phi' phi'] = sum_n n alpha_n alpha_n' rho^(n - 1).
 
-The coefficients depend on one input alone, so they are own data: the core computes them from a table of Chebyshev series in s,
-and a pair costs three multiplications per term. The truncation error of a pair is at most that of E[phi^2] and
-E[phi'^2], which is known; larger deviations need more terms.
+The coefficients belong to one input alone, so they are own data: the core computes them from a table of Chebyshev series in s,
+and a pair costs four multiplications per term. What N orders leave out of a pair is at most what they leave out of E[phi^2] and
+E[phi'^2], which is known; larger deviations need more orders. A few of the N with weights give the same sums, see
+``_fewer_orders``.
 """
 
 from __future__ import annotations
@@ -27,22 +28,23 @@ from ntkit.rules.expectations import evaluate
 from .. import _core
 from .._plane import Part, Plane
 from ._family import Family
+from ._fewer_orders import fewer_orders
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["TERMS", "SeriesFamily", "series_table"]
+__all__ = ["ORDERS", "SeriesFamily", "series_table"]
 
-TERMS = (16, 32, 48, 64, 96, 128, 192, 256)
-"""How many terms a table may have."""
+ORDERS = (64, 128, 256)
+"""How many Hermite orders a table may be made of."""
 
 _PIECE = 0.25  # length of a piece of the deviations
 _PIECES = 32  # at most
-_ORDER = 14  # Chebyshev coefficients on a piece
-_TOLERANCE = 2e-12  # the truncation error allowed in E[phi^2] and E[phi'^2], relative to them
-_LEAST = 1.0  # a table must reach at least this deviation for the engine to support the activation
-_REMOTE = 7.5  # beyond this many deviations, with a probability of 6e-14, a kink changes nothing
+_DEGREE = 14  # Chebyshev coefficients on a piece
+_TOLERANCE = 2e-12  # what may be left out of E[phi^2] and E[phi'^2], relative to them
+_LEAST = 1.0  # the largest deviation that a table must reach for the engine to take the activation
+_REMOTE = 7.5  # deviations beyond which a kink changes nothing: they have a probability of 6e-14
 _RADIUS = 13.0  # Gaussian weights times Hermite functions are below 1e-18 beyond it
 _SPACING = 0.02  # of the trapezoidal rule
 
@@ -55,11 +57,10 @@ class SeriesFamily(Family[Elementwise]):
     rounds_h = True
 
     def missing(self, network: Network, index: int, op: Elementwise) -> str | None:
-        table = series_table(op.phi, TERMS[-1])
-        return str(op.phi) if table is None or _reach(table) < _LEAST else None
+        return str(op.phi) if _PIECE * len(_pieces(op.phi, ORDERS[-1])) < _LEAST else None
 
     def tiers(self, op: Elementwise) -> int:
-        return len(TERMS)
+        return len(ORDERS)
 
     def own_data(self, network: Network, index: int, op: Elementwise) -> Iterator[tuple[_core.Own, int]]:
         yield _core.Own.DEVIATION, index
@@ -68,7 +69,7 @@ class SeriesFamily(Family[Elementwise]):
             yield _core.Own.HALF, index
 
     def own_numbers(self, network: Network, own: _core.Own, op: Elementwise) -> int:
-        return 1 + _table(network, op.phi).terms if own == _core.Own.SERIES else 1
+        return 1 + len(_table(network, op.phi).orders) if own == _core.Own.SERIES else 1
 
     def made_before(self, own: _core.Own) -> bool:
         return own in (_core.Own.DEVIATION, _core.Own.SERIES)
@@ -94,23 +95,40 @@ class SeriesFamily(Family[Elementwise]):
 
 
 def _table(network: Network, phi: Activation) -> _core.SeriesTable:
-    """Return the table of a version, or of the next one if its terms are too few for any deviation."""
-    return next(table for terms in TERMS[network.tier :] if (table := series_table(phi, terms)) is not None)
-
-
-def _reach(table: _core.SeriesTable) -> float:
-    """Return the largest deviation of a table."""
-    return table.piece * len(table.coefficients) / (table.order * (1 + table.terms))
+    """Give the table of a version; of the next one where its orders are too few for any deviation."""
+    return next(table for count in ORDERS[network.tier :] if (table := series_table(phi, count)) is not None)
 
 
 @lru_cache(maxsize=64)
-def series_table(phi: Activation, terms: int) -> _core.SeriesTable | None:
-    """Build the table of an activation for deviations from zero to where its terms no longer suffice; None if they never do."""
+def series_table(phi: Activation, count: int) -> _core.SeriesTable | None:
+    """Build the table of an activation, for deviations from zero to where so many orders are too few; None if nowhere."""
+    expansion, pieces = _expansion(phi), _pieces(phi, count)
+    if expansion is None or not pieces:
+        return None
+    orders = expansion.orders(count)
+    known = expansion.pieces[: len(pieces)]
+    alpha, others = (
+        torch.cat([values[:, orders] / s[:, None] for values, s in rows])
+        for rows in (
+            [(values, nodes) for values, nodes, *_ in known],
+            [(exact, squares.s) for *_, exact, squares in known],
+        )
+    )
+    nodes, weights = fewer_orders(orders, alpha, others, _core.MOST_GAPS)
+    scaled = torch.stack(pieces)[:, :, torch.cat([torch.zeros(1, dtype=torch.long), 1 + nodes])]
+    scaled[:, :, 1:] *= weights.sqrt()
+    return _core.SeriesTable(
+        orders=orders[nodes].tolist(), degree=_DEGREE, piece=_PIECE, coefficients=scaled.reshape(-1).tolist()
+    )
+
+
+@lru_cache(maxsize=64)
+def _pieces(phi: Activation, count: int) -> list[Tensor]:
+    """Give the Chebyshev coefficients of a_0 and all alpha, shape (degree, 1 + count), of each piece that these orders cover."""
     expansion = _expansion(phi)
     if expansion is None:
-        return None
-    first, step = expansion.first, expansion.step
-    orders = torch.arange(first, first + step * terms, step)
+        return []
+    orders = expansion.orders(count)
     n = orders.to(torch.float64)
     pieces = []
     for values, nodes, checks, exact, squares in expansion.pieces:
@@ -134,16 +152,7 @@ def series_table(phi: Activation, terms: int) -> _core.SeriesTable | None:
         if not bool((errors <= _TOLERANCE).all()):
             break
         pieces.append(coefficients)
-    if not pieces:
-        return None
-    return _core.SeriesTable(
-        first=first,
-        step=step,
-        terms=terms,
-        order=_ORDER,
-        piece=_PIECE,
-        coefficients=torch.stack(pieces).reshape(-1).tolist(),
-    )
+    return pieces
 
 
 @dataclass(frozen=True)
@@ -164,13 +173,17 @@ class _Expansion:
     first, step
         The orders n > 0 that it has: all, the odd ones or the even ones.
     pieces
-        For each piece: coefficients at its Chebyshev nodes, shape (order, n); these nodes; some points between them, scaled to
-        [-1, 1]; the coefficients and the moments there.
+        For each piece: coefficients at its Chebyshev nodes, shape (degree, n); these nodes; the places of some points between,
+        from -1 to 1; the coefficients and the moments there.
     """
 
     first: int
     step: int
     pieces: tuple[tuple[Tensor, Tensor, Tensor, Tensor, _Squares], ...]
+
+    def orders(self, count: int) -> Tensor:
+        """Give the first orders that it has."""
+        return torch.arange(self.first, self.first + self.step * count, self.step)
 
 
 @lru_cache(maxsize=16)
@@ -215,7 +228,7 @@ def _coefficients(phi: Activation, s: Tensor, shift: float) -> tuple[Tensor, _Sq
 @lru_cache(maxsize=2)
 def _hermite(shift: float) -> Tensor:
     """He_n(x) / sqrt(n!) times the root of the Gaussian weight, on the nodes of the rule: shape (orders, nodes)."""
-    orders = 2 * TERMS[-1] + 1
+    orders = 2 * ORDERS[-1] + 1
     x = torch.arange(-_RADIUS, _RADIUS, _SPACING, dtype=torch.float64) + shift * _SPACING
     rows = [torch.exp(-x * x / 4) * math.sqrt(_SPACING / math.sqrt(2 * math.pi))]
     rows.append(x * rows[0])
@@ -225,16 +238,16 @@ def _hermite(shift: float) -> Tensor:
 
 
 def _nodes() -> Tensor:
-    return torch.cos((torch.arange(_ORDER, dtype=torch.float64) + 0.5) * (math.pi / _ORDER))
+    return torch.cos((torch.arange(_DEGREE, dtype=torch.float64) + 0.5) * (math.pi / _DEGREE))
 
 
 def _chebyshev(x: Tensor) -> Tensor:
-    """T_0(x), ..., T_{order - 1}(x) in a new last axis."""
-    return torch.cos(torch.arange(_ORDER, dtype=torch.float64) * torch.acos(x)[..., None])
+    """T_0(x), ..., T_{degree - 1}(x) in a new last axis."""
+    return torch.cos(torch.arange(_DEGREE, dtype=torch.float64) * torch.acos(x)[..., None])
 
 
 def _transform() -> Tensor:
-    """Return the matrix that maps values at the Chebyshev nodes to coefficients."""
-    matrix: Tensor = _chebyshev(_nodes()).T * (2 / _ORDER)
+    """Return the matrix that takes values at the Chebyshev nodes to coefficients."""
+    matrix: Tensor = _chebyshev(_nodes()).T * (2 / _DEGREE)
     matrix[0] /= 2
     return matrix

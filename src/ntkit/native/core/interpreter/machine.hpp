@@ -10,6 +10,7 @@
 #include "normalisation.hpp"
 #include "own_data.hpp"
 #include "pooling.hpp"
+#include "products.hpp"
 #include "selection.hpp"
 #include "series.hpp"
 #include "sums.hpp"
@@ -56,6 +57,7 @@ private:
             case Kind::smooth: return smooth(context_, as<Smooth>(op), step);
             case Kind::series: return series(context_, as<Series>(op), step);
             case Kind::normalize: return normalize(context_, as<Normalize>(op), step);
+            case Kind::multiply: return multiply(context_, as<Product>(op), step);
             case Kind::fill: return fill(context_, as<Fill>(op), step);
             case Kind::clear: return clear(context_, step);
             case Kind::pool: return pool(context_, as<Pool>(op), step);
