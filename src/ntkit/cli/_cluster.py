@@ -37,8 +37,9 @@ def connected(scheduler: str | None) -> Iterator[Any]:
     except ImportError as error:
         raise MissingDependencyError("--scheduler needs Dask: pip install 'ntkit[scale]'") from error
     try:
-        client = Client(scheduler, timeout=10)
+        # Not the default of this process: Dask would take one that never answered for arrays of its own.
+        client = Client(scheduler, timeout=10, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"--scheduler must be a running Dask scheduler such as tcp://host:8786: {error}") from error
-    with client:
+    with client, client.as_current():
         yield client

@@ -18,7 +18,7 @@ __all__ = ["Cost", "cost_picture", "cost_table", "costs", "dominance", "growth",
 
 STAGES = ("Gram matrix", "integration", "test kernel")
 _STYLES = {"Gram matrix": "-", "integration": ":", "test kernel": "--"}
-_COLORS = dict(zip(REGIMES, ("tab:blue", "tab:orange", "tab:green"), strict=True))
+_COLORS: dict[str, str] = dict(zip(REGIMES, ("tab:blue", "tab:orange", "tab:green"), strict=True))
 
 
 @dataclass(frozen=True)
