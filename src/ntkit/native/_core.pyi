@@ -1,5 +1,5 @@
-import enum
 from collections.abc import Sequence
+import enum
 from typing import Annotated, Literal, overload
 
 import numpy
@@ -37,17 +37,27 @@ class Kind(enum.IntEnum):
 
     OWN_POOL_END = 12
 
-    REDUCE = 13
+    SELECT = 13
 
-    SETTLE = 14
+    MAP = 14
 
-    COMBINE = 15
+    MAP_END = 15
 
-    CONVERT = 16
+    OWN_MAP = 16
 
-    STORE = 17
+    OWN_MAP_END = 17
 
-    OUTPUT = 18
+    REDUCE = 18
+
+    SETTLE = 19
+
+    COMBINE = 20
+
+    CONVERT = 21
+
+    STORE = 22
+
+    OUTPUT = 23
 
 class Own(enum.IntEnum):
     DEVIATION = 0
@@ -493,6 +503,8 @@ class Tape:
             | Product
             | Fill
             | Pool
+            | Select
+            | Map
             | Reduce
             | Convert
             | Store
@@ -519,6 +531,8 @@ class Tape:
         | Product
         | Fill
         | Pool
+        | Select
+        | Map
         | Reduce
         | Convert
         | Store
