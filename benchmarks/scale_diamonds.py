@@ -40,7 +40,9 @@ def load(path: str, rows: int) -> tuple[Any, ...]:
     x, y = np.concatenate([numbers, kinds], 1)[order], np.log(table["price"].to_numpy(float))[order]
     test = len(x) // 5
     held = test + (len(x) - test) // 10
-    measured = slice(numbers.shape[1])  # some diamonds have sides of 0 or 59 mm: cut to what the training rows mostly have
+    measured = slice(
+        numbers.shape[1]
+    )  # some diamonds have sides of 0 or 59 mm: cut to what the training rows mostly have
     x[:, measured] = np.clip(x[:, measured], *np.quantile(x[test:, measured], [0.001, 0.999], axis=0))
     mean, std = x[test:].mean(0), x[test:].std(0) + 1e-12
     x = (x - mean) / std
