@@ -34,7 +34,7 @@ ACTIVATIONS = ("relu", "tanh", "silu", "gelu", "erf")
 PEER_LACKS = {("silu", "flatten"), ("silu", "average"), ("tanh", "average")}  # the last takes more memory than 24 GB
 PEER_TOLERANCE = {"tanh": 1e-2}  # neural-tangents integrates it numerically
 SIZES = {
-    "flatten": (256, 256, 6, 6),
+    "flatten": (400, 400, 6, 6),
     "average": (4, 16, 1, 2),
 }  # rows and columns; rows and columns of the slower sides
 

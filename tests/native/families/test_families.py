@@ -18,6 +18,7 @@ def test_activations_are_told_apart_by_name():
     assert family_of(Elementwise(Activation("erf"))).function == _core.Function.ERF
     assert family_of(Elementwise(Activation("cos"))).function == _core.Function.COSINE
     assert family_of(Elementwise(Activation("step"))) is None
+    assert family_of(Product()) is FAMILIES[Product]
     assert family_of(Sum((1.0,))) is FAMILIES[Sum]
 
 

@@ -88,4 +88,5 @@ def _functions(n: Tensor, alpha: Tensor, rho: Tensor, power: int = 1) -> Tensor:
     half = half / half.norm(dim=1, keepdim=True)
     first, second = torch.triu_indices(len(half), len(half))
     products = half[first] * half[second]
-    return (products[:, None] * rho[:, None] ** (n - 1)).reshape(-1, len(n))
+    functions: Tensor = products[:, None] * rho[:, None] ** (n - 1)
+    return functions.reshape(-1, len(n))

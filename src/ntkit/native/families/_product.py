@@ -44,16 +44,15 @@ class ProductFamily(Family[Product]):
             lambda: _core.Product(size=network.size(index), first_half_at=first, second_half_at=second),
         )
         for part in parts:
-            for read in part.planes:
-                emitter.compute(read)
+            for plane_read in part.planes:
+                emitter.compute(plane_read)
         emitter.take_slot(plane)
         for part in parts:
             # The plane of the first value is copied, then multiplied by that of the second.
+            one, other = part.reads
             emitter.emit(_core.Kind.FILL, emitter.fill(index, 0.0), plane, part.offset)
-            for read, kind, operation in zip(
-                part.reads, (_core.Kind.COMBINE, _core.Kind.MULTIPLY), (emitter.plain(index), product), strict=True
-            ):
-                emitter.emit(kind, operation, plane, part.offset, read.plane, read.offset)
+            emitter.emit(_core.Kind.COMBINE, emitter.plain(index), plane, part.offset, one.plane, one.offset)
+            emitter.emit(_core.Kind.MULTIPLY, product, plane, part.offset, other.plane, other.offset)
         for part in parts:
-            for read in part.planes:
-                emitter.release(read)
+            for plane_read in part.planes:
+                emitter.release(plane_read)
