@@ -11,7 +11,7 @@ from ntkit.native._network import unsupported
 from ntkit.native.families import ACTIVATIONS, FAMILIES, family_of
 from ntkit.native.families._normalize import gain_factor
 from ntkit.native.families._smooth import hermite_terms
-from ntkit.program import Activation, Elementwise, Normalize, Sum
+from ntkit.program import Activation, Elementwise, Normalize, Product, Sum
 
 
 def test_activations_are_told_apart_by_name():
