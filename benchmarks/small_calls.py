@@ -2,8 +2,8 @@
 
     python benchmarks/small_calls.py [--repeats 3]
 
-3 x (3x3 convolution, ReLU) with flatten on 32x32x3 images and with average pooling on 8x8x3 images, both precisions. The yardstick
-is the Gram matrix of 64 images in the same run.
+3 x (3x3 convolution, ReLU) with flatten on 32x32x3 images and with average pooling on 8x8x3 images, both precisions. The
+yardstick is the Gram matrix of 64 images in the same run.
 """
 
 from __future__ import annotations
