@@ -47,13 +47,16 @@ class Explanation:
         The operations.
     reason
         Why the reference engine runs them; None where the native engine does.
+    single_precision
+        Whether float32 inputs are computed in float32; in float64 otherwise, because float32 would lose their precision.
     """
 
     rows: tuple[Row, ...]
     reason: str | None = None
+    single_precision: bool = False
 
     @classmethod
-    def of(cls, program: Program, reason: str | None) -> Explanation:
+    def of(cls, program: Program, reason: str | None, single_precision: bool) -> Explanation:
         """Explain a program that the native engine runs, or the reference engine for a ``reason``."""
         engine = "native" if reason is None else "reference"
         return cls(
@@ -71,6 +74,7 @@ class Explanation:
                 for node, cross, own in zip(program.nodes, program.cross_keeps, program.self_keeps, strict=True)
             ),
             reason,
+            single_precision,
         )
 
     def __str__(self) -> str:
@@ -108,6 +112,8 @@ class Explanation:
         ]
         if self.reason is not None:
             lines.append(f"The reference engine computes it: {self.reason}.")
+        elif not self.single_precision:
+            lines.append("float32 inputs are computed in float64.")
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -18,7 +18,7 @@ from ntkit.common import (
     without_derivatives,
 )
 from ntkit.errors import EngineError, InputError, InputTypeError
-from ntkit.native import NativeEngine, reason_against
+from ntkit.native import NativeEngine, reason_against, single_precision
 from ntkit.program import LogitSamples, Program
 from ntkit.rules import Kernels, diag, gram, position_gram
 from ntkit.trace import GainRule, Init, Tracer
@@ -259,7 +259,8 @@ class InfiniteWidth:
         linear     3     -          same              nothing                   1             8  native
         """
         program = self._program(check_input_size(input_shape), ntk=False)
-        return Explanation.of(program, reason_against(program))
+        reason = reason_against(program)
+        return Explanation.of(program, reason, reason is None and single_precision(program))
 
     def _program(self, input_shape: Sequence[int], ntk: bool, positions: bool = False) -> Program:
         with without_derivatives(), torch.enable_grad():  # the program does not depend on who differentiates
