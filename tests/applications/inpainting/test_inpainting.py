@@ -89,9 +89,11 @@ def test_too_few_known_pixels_to_choose_by():
     assert found.ridge == 1e-4 and "Too few known pixels" in found.status
 
 
-def test_networks_whose_distant_pixels_differ_are_refused():
+@pytest.mark.parametrize(("levels", "last"), [(2, True), pytest.param(3, False, marks=pytest.mark.slow)])
+def test_networks_whose_distant_pixels_differ_are_refused(levels: int, last: bool):
+    network = encoder_decoder(levels, "bilinear", last_convolution=last)
     with pytest.raises(InputError, match="not one constant between distant pixels"):
-        InpaintingKernel(levels=3, upsampling="bilinear")
+        InpaintingKernel(network, levels, "bilinear")
 
 
 def test_tori_of_unequal_sides():
