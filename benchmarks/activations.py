@@ -31,7 +31,7 @@ from torch import Tensor
 import ntkit
 
 ACTIVATIONS = ("relu", "tanh", "silu", "gelu", "erf")
-PEER_LACKS = {("silu", "flatten"), ("silu", "average"), ("tanh", "average")}  # the last was killed on a machine with 24 GB
+PEER_LACKS = {("silu", "flatten"), ("silu", "average"), ("tanh", "average")}  # the last: killed, at 24 GB
 PEER_TOLERANCE = {"tanh": 1e-2}  # neural-tangents integrates it numerically
 SIZES = {
     "flatten": (400, 400, 6, 6),
