@@ -7,6 +7,9 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 
+# A file stays in one process, so that its fixtures and the tables of its activations are made once.
+PARALLEL := -n auto --dist loadfile
+
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ntkit-installed
@@ -14,7 +17,7 @@ CORE := $(sort $(shell find src/ntkit/native/core -type f \( -name '*.cpp' -o -n
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -c constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow sanitize mutants wheel docs peer bench bench-empirical bench-layers lint format clean distclean
+.PHONY: help setup demo test test-slow sanitize mutants wheel docs peer bench bench-empirical bench-layers bench-activations lint format clean distclean
 
 help:
 	@echo "make demo       kernels of scikit-learn's digits, a table and ntkit-demo.html"
@@ -27,6 +30,7 @@ help:
 	@echo "make bench      the engines against each other and neural-tangents, which make peer installs; adds to docs/results/benchmarks.jsonl"
 	@echo "make bench-empirical  the methods of empirical kernels against PyTorch's tutorial and neural-tangents"
 	@echo "make bench-layers  attention, encoder-decoders and graphs against neural-tangents: values and times"
+	@echo "make bench-activations  networks of tanh, SiLU, GELU and erf against ReLU, the reference engine and neural-tangents"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make format     let ruff put right what it can"
 	@echo "make setup      only set up .venv, or compile the core again after a change"
@@ -53,10 +57,10 @@ demo: $(STAMP)
 	$(BIN)/ntkit run digits
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m slow $(PYTEST_ARGS) || test $$? -eq 5  # 5: there are none
+	$(BIN)/python -m pytest $(PARALLEL) -m slow $(PYTEST_ARGS) || test $$? -eq 5  # 5: there are none
 
 # The core built with AddressSanitizer and UBSan, beside the ordinary one; its folder on PYTHONPATH hides the editable install.
 SANITIZED := build/sanitized
@@ -72,7 +76,7 @@ mutants: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
-	$(BIN)/python -m pytest -n auto tests/test_pages.py tests/test_links.py tests/test_site.py src/ntkit $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) tests/test_pages.py tests/test_links.py tests/test_site.py src/ntkit $(PYTEST_ARGS)
 	@echo "build/site/index.html"
 
 # The tests run in a folder that has no src/, with an environment of its own, so that only the wheel can answer the imports.
@@ -84,7 +88,7 @@ wheel: $(STAMP)
 	git ls-files | grep -v '^src/' | tar -c -T - | tar -x -C $(FRESH)/project
 	"$(PYTHON)" -m venv $(FRESH)/venv
 	wheel=$$(ls $(CURDIR)/dist/ntkit-*.whl) && PIP_DISABLE_PIP_VERSION_CHECK=1 $(FRESH)/venv/bin/python -m pip install -q -c constraints.txt "$$wheel[dev]"
-	cd $(FRESH)/project && ../venv/bin/python -m pytest -n auto tests --pyargs ntkit $(PYTEST_ARGS)
+	cd $(FRESH)/project && ../venv/bin/python -m pytest $(PARALLEL) tests --pyargs ntkit $(PYTEST_ARGS)
 	@ls -l dist
 
 # neural-tangents needs versions that nothing else here can have, so it lives alone.
@@ -106,6 +110,10 @@ bench-empirical: $(STAMP)
 bench-layers: $(STAMP)
 	-$(MAKE) peer
 	$(BIN)/python benchmarks/layers.py --peer $(PEER)/bin/python $(BENCH_ARGS)
+
+bench-activations: $(STAMP)
+	-$(MAKE) peer
+	$(BIN)/python benchmarks/activations.py --peer $(PEER)/bin/python $(BENCH_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check

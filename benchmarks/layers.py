@@ -150,7 +150,6 @@ class Peer:
 
     def __init__(self, python: str, folder: str) -> None:
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        environment["PEER_THREADS"] = str(torch.get_num_threads())  # both sides have as many
         script = Path(__file__).with_name("layers_peer.py")
         self.folder = folder
         self.process = subprocess.Popen(
@@ -160,11 +159,14 @@ class Peer:
             text=True,
             env=environment,
         )
+        # JAX starts a thread for each core that it may use: both sides get equally many.
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(self.process.pid, cores[-torch.get_num_threads() :])
 
     def __call__(
         self, name: str, x1: Tensor, x2: Tensor, repeats: int, clock: str = "perf_counter"
     ) -> tuple[float, list[np.ndarray]]:
-        """Give the least seconds of several calls after the first, and the kernels; ``clock`` names how they are counted."""
+        """Return the least seconds of several calls after the first, and the kernels; ``clock`` names how they are counted."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         file, answer = (str(Path(self.folder) / each) for each in ("inputs.npz", "kernels.npz"))
@@ -181,14 +183,14 @@ class Peer:
 
 
 def kernels(case: Case) -> list:
-    """Give the functions of two batches in the order of ``case.sides``."""
+    """Return the functions of two batches in the order of ``case.sides``."""
     limit = ntkit.infinite_width(Network(case), w_std=W_STD, b_std=B_STD)
     sides = [getattr(limit, side) for side in case.sides]
     return [side.positions for side in sides] if case.positions else sides
 
 
 def timed(function, x1: Tensor, x2: Tensor, repeats: int, clock: str) -> float:
-    """Give the least seconds of several calls."""
+    """Return the least seconds of several calls."""
     now = getattr(time, clock)
     best = float("inf")
     for _ in range(repeats):
@@ -199,7 +201,7 @@ def timed(function, x1: Tensor, x2: Tensor, repeats: int, clock: str) -> float:
 
 
 def apart(ours: Tensor, theirs: np.ndarray) -> float:
-    """Give the worst difference relative to the largest entry."""
+    """Return the worst difference relative to the largest entry."""
     return float(np.abs(ours.numpy() - theirs).max() / np.abs(theirs).max())
 
 

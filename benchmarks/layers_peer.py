@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-
-# jax has as many threads as it may use cores when it is imported.
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-int(os.environ.get("PEER_THREADS", "1000")) :])
 
 import jax
 import numpy as np
@@ -75,7 +71,7 @@ def layer(word, axes: int):
 
 
 def kernel(case: Case, matrix: np.ndarray | None):
-    """Give a compiled function of two batches, as torch has them, and a list of kernels in the order of ``case.sides``."""
+    """Return a compiled function of two batches, as torch has them, and a list of kernels in the order of ``case.sides``."""
     tokens = case.words[0][0] in ("dense", "attend", "aggregate")
     axes = len(case.shape) - 1
     _, _, kernel_fn = stax.serial(*(layer(word, axes) for word in case.words))

@@ -32,6 +32,9 @@ def layer(word: str):  # noqa: D103
         return stax.serial(stax.Relu(), stax.FanOut(2), stax.parallel(main, shortcut), stax.FanInSum())
     return {
         "relu": stax.Relu(),
+        "erf": stax.Erf(),
+        "gelu": stax.Gelu(approximate=False),
+        "tanh": stax.ElementwiseNumerical(jax.numpy.tanh, deg=25),
         "pool": stax.AvgPool((2, 2), strides=(2, 2)),
         "gap": stax.GlobalAvgPool(),
         "flatten": stax.Flatten(),
@@ -54,13 +57,14 @@ def main() -> None:  # noqa: D103
             _, _, kernel_fn = stax.serial(*(layer(word) for word in request["words"]))
             kernels[key] = jax.jit(lambda a, b, kernel_fn=kernel_fn: kernel_fn(a, b, "ntk"))
             kernels[key](x1, x2).block_until_ready()
+        clock = time.process_time if request.get("cpu") else time.perf_counter
         seconds, begin = float("inf"), time.perf_counter()
         for number in range(5):
             if number >= 2 and time.perf_counter() - begin > 1:
                 break
-            start = time.perf_counter()
+            start = clock()
             value = kernels[key](x1, x2).block_until_ready()
-            seconds = min(seconds, time.perf_counter() - start)
+            seconds = min(seconds, clock() - start)
         print(json.dumps({"seconds": seconds, "corner": np.asarray(value)[:2, :2].astype(float).tolist()}), flush=True)
 
 

@@ -18,16 +18,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
 
 import ntkit
 from ntkit.datasets import load_uci
 from ntkit.errors import JitterWarning
-
-UCI = (
-    "dermatology", "ecoli", "statlog-heart", "tic-tac-toe", "statlog-vehicle", "energy-y2", "conn-bench-sonar-mines-rocks",
-    "balance-scale", "breast-cancer-wisc-diag", "haberman-survival", "parkinsons", "wine-quality-red",
-)  # fmt: skip
+from ntkit.experiments.feature_learning.rfm_tasks import (
+    BANDWIDTH,
+    RIDGE,
+    TABLES,
+    Drawn,
+    draw_low_rank,
+    draw_product,
+    network,
+)
 
 CLOCKS = {False: time.perf_counter, True: time.process_time}
 
@@ -64,20 +67,19 @@ def r2(predicted: np.ndarray, y: np.ndarray) -> float:
     return float(1 - np.mean((predicted.ravel() - y) ** 2) / np.var(y))
 
 
-def product(n: int, d: int, seed: int) -> tuple[np.ndarray, ...]:
-    """Draw y = x0 x1: training inputs and targets, then test ones."""
-    x = np.random.default_rng(seed).normal(size=(n + 1500, d))
-    y = x[:, 0] * x[:, 1]
-    return x[:n], y[:n], x[n:], y[n:]
+def product(seed: int) -> Drawn:
+    """Draw y = x0 x1 at the size of the comparison."""
+    return draw_product(2000, 100, 1500, seed)
 
 
-FIXED = {"iterations": 5, "ridge": 1e-3, "bandwidth": 10.0, "diagonal": False}
+FIXED = {"iterations": 5, "ridge": RIDGE, "bandwidth": BANDWIDTH, "diagonal": False}
 
 
 def part_product(peer: Peer, repeats: int, defaults: bool) -> None:
     """Compare R^2 and seconds on y = x0 x1."""
     for seed in range(3):
-        x, y, x_test, y_test = product(2000, 100, seed)
+        drawn = product(seed)
+        x, y, x_test, y_test = drawn.x, drawn.y, drawn.x_test, drawn.y_test
         ours, theirs = [], []
         for _ in range(repeats if seed == 0 else 1):
             start = CLOCKS[peer.cpu_time]()
@@ -93,30 +95,29 @@ def part_product(peer: Peer, repeats: int, defaults: bool) -> None:
                 line += f"; time ratio {statistics.median(ours) / statistics.median(theirs):.2f} (median of {repeats})"
         print(line, flush=True)
     for seed in range(3 if defaults else 0):
-        x, y, x_test, y_test = product(2000, 100, seed)
+        drawn = product(seed)
         for kernel in ("laplace", "gaussian"):
             start = time.perf_counter()
-            model = ntkit.RFMRegressor(kernel=kernel).fit(x, y)
+            model = ntkit.RFMRegressor(kernel=kernel).fit(drawn.x, drawn.y)
             seconds = time.perf_counter() - start
             print(
-                f"default, {kernel}, seed {seed}: R^2 {model.score(x_test, y_test):.4f} in {seconds:.1f} s, {model.choice_.best}",
+                f"default, {kernel}, seed {seed}: R^2 {model.score(drawn.x_test, drawn.y_test):.4f} in "
+                f"{seconds:.1f} s, {model.choice_.best}",
                 flush=True,
             )
 
 
 def part_low_rank(peer: Peer) -> None:
     """Compare the test error on the low-rank task."""
-    settings = {"iterations": 5, "ridge": 1e-3, "bandwidth": 10.0, "diagonal": False}
     ours, half, theirs = [], [], []
     for seed in range(3):
-        x = np.random.default_rng(seed).normal(size=(8000, 20)) * 0.5
-        y = x[:, 0] * x[:, 1] * (x[:, 5] > 0)
-        fit, test = slice(4000), slice(4000, 8000)
+        drawn = draw_low_rank(4000, 20, 4000, seed)
         for errors, power in ((ours, 1.0), (half, 0.5)):
-            model = ntkit.RFMRegressor(power=power, scale=None, **settings).fit(x[fit], y[fit])
-            errors.append(float(np.mean((model.predict(x[test]) - y[test]) ** 2)))
+            model = ntkit.RFMRegressor(power=power, scale=None, **FIXED).fit(drawn.x, drawn.y)
+            errors.append(float(np.mean((model.predict(drawn.x_test) - drawn.y_test) ** 2)))
         if peer:
-            theirs.append(float(np.mean((peer.fit(x[fit], y[fit], x[test], **settings)[1].ravel() - y[test]) ** 2)))
+            predicted = peer.fit(drawn.x, drawn.y, drawn.x_test, **FIXED)[1].ravel()
+            theirs.append(float(np.mean((predicted - drawn.y_test) ** 2)))
         print(
             f"low rank, seed {seed}: test error {ours[-1]:.5f}, power 0.5 {half[-1]:.5f}, xrfm {theirs[-1:]}",
             flush=True,
@@ -128,13 +129,14 @@ def part_low_rank(peer: Peer) -> None:
 
 def part_ntk() -> None:
     """Print R^2 of the machine with a tangent kernel."""
-    x, y, x_test, y_test = product(1000, 50, 0)
-    net = nn.Sequential(nn.Linear(50, 64), nn.ReLU(), nn.Linear(64, 1))
-    settings = {"iterations": 4, "ridge": 1e-3, "power": 1.0, "diagonal": False}
+    drawn = draw_product(1000, 50, 1500, 0)
+    settings = {"iterations": 4, "ridge": RIDGE, "power": 1.0, "diagonal": False}
     start = time.perf_counter()
-    ntk = ntkit.RFMRegressor(kernel=net, b_std=0.1, **settings).fit(x, y).score(x_test, y_test)
+    model = ntkit.RFMRegressor(kernel=network(50), b_std=0.1, **settings).fit(drawn.x, drawn.y)
+    ntk = model.score(drawn.x_test, drawn.y_test)
     seconds = time.perf_counter() - start
-    laplace = ntkit.RFMRegressor(bandwidth=10.0, **settings).fit(x, y).score(x_test, y_test)
+    model = ntkit.RFMRegressor(bandwidth=BANDWIDTH, **settings).fit(drawn.x, drawn.y)
+    laplace = model.score(drawn.x_test, drawn.y_test)
     print(
         f"n = 1000, d = 50: R^2 of the NTK machine {ntk:.4f} in {seconds:.1f} s, of Laplace's kernel {laplace:.4f}",
         flush=True,
@@ -184,7 +186,7 @@ def main() -> None:
     options.add_argument("parts", nargs="*", default=["product", "low-rank", "ntk", "uci"])
     options.add_argument("--peer", help="a Python that has xrfm 0.4.5")
     options.add_argument("--uci", help="the tables, an .npz file as ntkit.datasets.load_uci reads")
-    options.add_argument("--sets", nargs="*", default=list(UCI))
+    options.add_argument("--sets", nargs="*", default=list(TABLES))
     options.add_argument("--threads", type=int, default=torch.get_num_threads())
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument(

@@ -9,6 +9,7 @@ peer adds a record to --history, from which the pages take their figures.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -37,6 +38,24 @@ from ntkit import native
 # Of each turn, in which two threads, one thread and matrix products alternate: other work on the machine comes and goes within
 # seconds, and a ratio needs both of its times undisturbed.
 ALTERNATION_SECONDS = 10
+
+
+class Erf(nn.Module):
+    """The error function."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return torch.erf(x)
+
+
+LAYERS = {
+    "relu": nn.ReLU,
+    "erf": Erf,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+    "pool": functools.partial(nn.AvgPool2d, 2),
+}
 
 
 class Block(nn.Module):
@@ -75,7 +94,7 @@ def module(case: Case, width: int = 4) -> nn.Module:
         elif word == "gap":
             layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         else:
-            layers.append({"relu": nn.ReLU(), "pool": nn.AvgPool2d(2)}[word])
+            layers.append(LAYERS[word]())
             side = side // 2 if word == "pool" else side
     return nn.Sequential(*layers)
 
@@ -109,11 +128,12 @@ class Peer:
             env=environment,
         )  # fmt: skip
 
-    def timed(self, name: str, case: Case, dtype: str, file: str) -> tuple[float, Tensor]:
-        """Give the seconds of the fastest of some calls, and the first entries."""
+    def timed(self, name: str, case: Case, dtype: str, file: str, cpu: bool = False) -> tuple[float, Tensor]:
+        """Give the seconds of the fastest of some calls, and the first entries; ``cpu``: seconds of the processor."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"name": name, "words": case.words, "dtype": dtype, "file": file}) + "\n")
+        request = {"name": name, "words": case.words, "dtype": dtype, "file": file, "cpu": cpu}
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:

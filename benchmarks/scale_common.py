@@ -83,7 +83,8 @@ def show(name: str, found: dict[str, Any], *columns: str) -> None:
     if "failed" in found:
         print(f"{name:42s}  failed: {found['failed']}", flush=True)
         return
-    figures = "  ".join(f"{column} {found[column]:.4g}" for column in columns if column in found)
+    texts = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in found.items()}
+    figures = "  ".join(f"{column} {texts[column]}" for column in columns if column in texts)
     print(f"{name:42s}  {found['seconds']:8.1f} s  {found['memory'] / 1e9:6.2f} GB  {figures}", flush=True)
 
 

@@ -29,6 +29,7 @@ TOGETHER = {
     "estimators/_parameters.py": "estimators/test_base.py",
     "estimators/_rfm_*.py": "estimators/test_rfm.py",
     "estimators/_streaming_ridge.py": "estimators/test_ntk_features.py",
+    "experiments/[mr]*_by_size.py": "experiments/test_by_size.py",
     "experiments/_completion_methods.py": "experiments/test_matrix_completion.py",
     "experiments/_digits_*.py": "experiments/test_digits.py",
     "experiments/_ratings.py": "experiments/test_matrix_completion.py",

@@ -44,7 +44,7 @@ class InputTypeError(NtkitError, TypeError):
 
 
 class EngineError(NtkitError, RuntimeError):
-    """An engine asked to run a program that it does not support."""
+    """A request to run a program on an engine that does not support it."""
 
 
 class MissingDependencyError(NtkitError, ImportError):
@@ -52,7 +52,7 @@ class MissingDependencyError(NtkitError, ImportError):
 
 
 class NotFittedError(InputError, _SklearnNotFittedError):  # type: ignore[misc]
-    """A result asked for before ``fit``."""
+    """A request for a result before ``fit``."""
 
 
 class SingularKernelError(NtkitError, ArithmeticError):
@@ -60,11 +60,11 @@ class SingularKernelError(NtkitError, ArithmeticError):
 
 
 class MemoryLimitError(NtkitError, MemoryError):
-    """A computation that does not fit into the memory there is, refused before the work begins; says what would."""
+    """A computation refused before it starts because it does not fit into memory; the message says what would fit."""
 
 
 class StoreError(NtkitError, OSError):
-    """A stored Gram matrix that cannot be written or read, or that is of other data or another kernel."""
+    """A stored Gram matrix that cannot be written or read, or that belongs to other data or another kernel."""
 
 
 class WorkerError(NtkitError, RuntimeError):
@@ -73,12 +73,12 @@ class WorkerError(NtkitError, RuntimeError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One place of a module that has no closed-form infinite-width limit.
+    """One place in a module that has no closed-form infinite-width limit.
 
     Attributes
     ----------
     path
-        Where: the path in the module, such as ``"blocks.0.pool"``.
+        Path of the place in the module, such as ``"blocks.0.pool"``.
     what
         The layer or operation found there.
     reason
@@ -116,15 +116,15 @@ class UnsupportedLayerError(NtkitError, NotImplementedError):
 
 
 class NtkitWarning(UserWarning):
-    """Base of every warning that ntkit gives."""
+    """Base of every warning that ntkit issues."""
 
 
 class AccuracyWarning(NtkitWarning):
-    """A sampled expectation whose standard error stayed above the accuracy asked for."""
+    """A sampled expectation whose standard error stayed above the requested accuracy."""
 
 
 class QuadratureWarning(NtkitWarning):
-    """A Gaussian expectation whose estimated error exceeds what the dtype can hold."""
+    """A Gaussian expectation whose estimated error exceeds the precision of the dtype."""
 
 
 class DivergenceWarning(NtkitWarning):

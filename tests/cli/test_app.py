@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import subprocess
+import runpy
 import sys
 
 import pytest
@@ -35,7 +35,12 @@ def test_unknown_commands_and_options(program):
     assert "--target" in program.err
 
 
-def test_completion_and_module_form():
+def test_completion_and_module_form(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     words = {"_NTKIT_COMPLETE": "complete_bash", "COMP_WORDS": "ntkit ex", "COMP_CWORD": "1"}
-    made = subprocess.run([sys.executable, "-m", "ntkit.cli"], env=words, capture_output=True, text=True, check=False)
-    assert made.stdout.split() == ["explain"], made.stderr
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["ntkit"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("ntkit.cli", run_name="__main__", alter_sys=True)
+    assert end.value.code == 0
+    assert capsys.readouterr().out.split() == ["explain"]

@@ -42,6 +42,12 @@ def test_missing_files_and_no_network(name, program, monkeypatch, tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+def test_the_uci_tables_are_never_downloaded(program, tmp_path: Path):
+    message = program.fails("fetch", "uci", "--out", "f.npz")
+    assert "no checksum" in message and "jmlr/data.tar.gz" in message and "ntkit run uci --data FOLDER" in message
+    assert not list(tmp_path.iterdir())
+
+
 def test_celeba_is_never_downloaded(program):
     assert "celeba needs --folder" in program.fails("fetch", "celeba", "--out", "f.npz")
     assert "list_attr_celeba.txt" in program.fails("fetch", "celeba", "--folder", ".", "--out", "f.npz")

@@ -15,7 +15,7 @@ from ntkit.estimators import NTKClassifier
 BAD = {
     "no target": ("a,b\n1,2\n3,4\n5,5\n", "has no column 'y'. Its columns are a, b."),
     "gaps in the target": ("a,y\n1,2\n3,\n5,5\n", "the target 'y' is missing in 1 of 3 rows, first in row 2"),
-    "constant columns alone": ("a,b,y\n1,x,2.5\n1,x,4\n1,x,5\n", "no column besides the target 'y' that differs"),
+    "constant columns alone": ("a,b,y\n1,x,2.5\n1,x,4\n1,x,5\n", "no column other than the target 'y' that differs"),
     "a class with one row": ("a,y\n1,u\n2,u\n3,v\n", "the class v of the target 'y' has one row"),
     "one class": ("a,y\n1,u\n2,u\n3,u\n", "has one class, u"),
     "doubled names": ("a,a,y\n1,2,3\n", "has more than one column named 'a'"),
@@ -23,7 +23,7 @@ BAD = {
     "nothing": ("", "is empty"),
     "broken rows": ("a,y\n1,2\n1,2,3,4\n", "cannot read bad.csv as csv"),
     "infinite": ("a,y\n1,1.5\ninf,2\n3,4\n", "the column 'a' of bad.csv has infinite values"),
-    "one value": ("a,y\n1,2.5\n2,2.5\n3,2.5\n", "must have two different values"),
+    "one value": ("a,y\n1,2.5\n2,2.5\n3,2.5\n", "must have at least two different values"),
     "a name per row": ("a,y\n" + "\n".join(f"{n},name{n}" for n in range(50)), "50 classes in 50 rows"),
 }
 
@@ -73,25 +73,21 @@ def test_constant_columns_are_left_out(program, table, tmp_path: Path):
     assert found["left_out"] == ["same", "empty"]
 
 
-@pytest.mark.parametrize("suffix", ["npz", "parquet", "zarr"])
-def test_other_files(suffix, program, points, tmp_path: Path):
-    x, y = points[["a", "b"]].to_numpy(), points["y"].to_numpy()
-    if suffix == "npz":
-        np.savez(tmp_path / "d.npz", x=x, y=y)
-    elif suffix == "parquet":
-        points.to_parquet(tmp_path / "d.parquet")
-    else:
-        import zarr
+def test_other_files(program, points, tmp_path: Path):
+    import zarr
 
-        group = zarr.open_group(str(tmp_path / "d.zarr"), mode="w")
-        group["x"], group["y"] = x, y
-    program("fit", f"d.{suffix}", "--target", "y", "--out", "m.ntkit")
+    x, y = points[["a", "b"]].to_numpy(), points["y"].to_numpy()
+    np.savez(tmp_path / "d.npz", x=x, y=y)
+    points.to_parquet(tmp_path / "d.parquet")
+    group = zarr.open_group(str(tmp_path / "d.zarr"), mode="w")
+    group["x"], group["y"] = x, y
     program("fit", "points.csv", "--target", "y", "--out", "csv.ntkit")
-    names = ["a", "b"] if suffix == "parquet" else ["x.0", "x.1"]
-    first, second = ntkit.load_model("m.ntkit"), ntkit.load_model("csv.ntkit")
-    np.testing.assert_allclose(
-        first.predict(pd.DataFrame(x, columns=names)), second.predict(points[["a", "b"]]), rtol=1e-9
-    )
+    expected = ntkit.load_model("csv.ntkit").predict(points[["a", "b"]])
+    for suffix in ("npz", "parquet", "zarr"):
+        program("fit", f"d.{suffix}", "--target", "y", "--out", "m.ntkit")
+        names = ["a", "b"] if suffix == "parquet" else ["x.0", "x.1"]
+        found = ntkit.load_model("m.ntkit").predict(pd.DataFrame(x, columns=names))
+        np.testing.assert_allclose(found, expected, rtol=1e-9, err_msg=suffix)
 
 
 def test_images_and_a_network(program, tmp_path: Path):
@@ -110,11 +106,14 @@ def test_images_and_a_network(program, tmp_path: Path):
 
 def test_many_rows_take_centres(program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ntkit.cli._estimators.EXACT_ROWS", 100)
-    monkeypatch.setattr("ntkit.cli._estimators.CENTRES", 30)
+    monkeypatch.setattr("ntkit.cli._estimators._MOST_CENTRES", 40)
+    monkeypatch.setattr("ntkit.cli._estimators._LEAST_CENTRES", 10)
+    monkeypatch.setattr("ntkit.cli._estimators._FULL_ROWS", 75)
     x = np.random.default_rng(0).standard_normal((300, 2))
     pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": x[:, 0] + x[:, 1]}).to_csv(tmp_path / "t.csv", index=False)
     program("fit", "t.csv", "--target", "y", "--out", "m.ntkit")
-    assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == 30
+    # Four times as many rows as get all of 40 centres get half of them: the same rows times centres squared.
+    assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == 20
     program("fit", "t.csv", "--target", "y", "--out", "m.ntkit", "--centres", "50")
     assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == 50
 

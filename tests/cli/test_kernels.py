@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ def test_explain(program, net):
     assert program("explain", net, "--shape", "2") == f"{expected}\n"
     found = json.loads(program("explain", net, "--shape", "2", "--json"))
     assert [row["operation"] for row in found["operations"]] == [row.operation for row in expected.rows]
-    assert "--shape must say" in program.fails("explain", net)
+    assert "--shape must be the shape" in program.fails("explain", net)
     message = program.fails("explain", "nets_of_a_test:pooled", "--shape", "3,8,8")
     assert "1 (BatchNorm2d), 3 (MaxPool2d)" in message and "ntkit doctor" in message
 
@@ -66,7 +67,7 @@ def test_doctor(program, net):
         ("nets_of_a_test:other", "cannot import nets_of_a_test:other: AttributeError"),
         ("nets_of_a_test:number", "cannot import nets_of_a_test:number: TypeError"),
         ("json:dumps", "cannot import json:dumps: TypeError"),
-        ("builtins:list", "must be a torch.nn.Module, or give one when called. Got list"),
+        ("builtins:list", "must be a torch.nn.Module, or return one when called. Got list"),
         ("nets_of_a_test", "must be package.module:attribute or a TOML file"),
         ("none.toml", "cannot read none.toml"),
         ("bad.toml", "cannot read bad.toml"),
@@ -157,12 +158,42 @@ def test_gram_and_solve_refuse(program, net, points, tmp_path: Path):
         assert option[0] in program.err
 
 
-def test_gram_on_a_cluster(program, net, x):
+def test_kernels_of_gram_posterior_and_fit_on_a_cluster(program, net, x, monkeypatch):
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster:
-        program("gram", net, "points.npy", "--out", "k.npy", "--tile", "8", "--scheduler", cluster.scheduler_address)
+    # By way of sys.modules: ntkit.gram is a function too.
+    monkeypatch.setattr(sys.modules["ntkit.gram._cluster_kernel"], "_LEAST_TILE", 8)
+    posterior = ["posterior", net, "points.csv", "points.csv", "--target", "y", "--time", "2", "--ridge", "0.1"]
+    fit = ["fit", "points.csv", "--target", "y", "--json", "--out"]
+    here = program(*posterior)
+    program(*fit, "here.ntkit")
+    # A worker in this process, reached through the network all the same; tests/gram has workers in processes of their own.
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with LocalCluster(**options, protocol="tcp") as cluster:
+        there = ["--scheduler", cluster.scheduler_address]
+        program("gram", net, "points.npy", "--out", "k.npy", "--tile", "8", *there)
+        spread = program(*posterior, *there)
+        program(*fit, "there.ntkit", *there)
     torch.testing.assert_close(ntkit.open_gram("k.npy").to_dense(), ntkit.infinite_width(read_module(net)).ntk(x))
+    for one, other in zip(*(pd.read_csv(io.StringIO(text)).to_numpy() for text in (here, spread)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    one, other = (ntkit.load_model(f"{name}.ntkit").steps[-1][1] for name in ("here", "there"))
+    np.testing.assert_allclose(one.dual_coef_, other.dual_coef_, rtol=1e-6)
+    assert one.ridge_ == other.ridge_ and "_client" not in vars(other)
+
+
+@pytest.mark.parametrize("command", ["fit", "evaluate", "posterior", "solve"])
+def test_no_cluster_there(command, program, net, points, tmp_path: Path):
+    before = sorted(tmp_path.iterdir())
+    arguments = {
+        "fit": ["points.csv", "--target", "y", "--out", "m.ntkit"],
+        "evaluate": ["points.csv", "--target", "y"],
+        "posterior": [net, "points.csv", "points.csv", "--target", "y"],
+        "solve": ["k.npy", "points.csv", "--target", "y", "--out", "a.npy"],
+    }[command]
+    message = program.fails(command, *arguments, "--scheduler", "nonsense")
+    said = "ntkit gram takes it" if command == "solve" else "--scheduler must be a running Dask scheduler"
+    assert said in message and sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(("mode", "time"), [("ntk", "2.5"), ("nngp", "inf")])

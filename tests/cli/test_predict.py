@@ -81,7 +81,7 @@ def test_other_columns(rows, message, program, classes, tmp_path: Path):
 
 def test_other_models(program, classes, tmp_path: Path):
     assert "there is no model file" in program.fails("predict", "none.ntkit", "table.csv")
-    assert "no model file of ntkit" in program.fails("predict", "table.csv", "table.csv")
+    assert "not a model file of ntkit" in program.fails("predict", "table.csv", "table.csv")
     assert "--std is for a regression" in program.fails("predict", "m.ntkit", "table.csv", "--std")
     with zipfile.ZipFile("m.ntkit") as file, zipfile.ZipFile("cut.ntkit", "w") as other:
         for name in file.namelist()[:-1]:

@@ -80,7 +80,7 @@ def test_modules_that_do_not_go_together():
         error_barrier(network(0), network(1, outputs=4), x, y)
     with pytest.raises(InputError, match="They have none"):
         error_barrier(nn.Flatten(), nn.Flatten(), x, y)
-    with pytest.raises(InputTypeError, match="one dtype and device"):
+    with pytest.raises(InputTypeError, match="the same dtype and device"):
         error_barrier(network(0), network(1).double(), x, y)
     a, b = network(0), network(1)
     a.register_buffer("shift", torch.zeros(1))

@@ -45,7 +45,7 @@ def test_it_carries_gradients():
     ("first", "second", "error", "message"),
     [
         (torch.eye(2), torch.eye(3), InputError, "on the same points"),
-        (torch.eye(2), torch.eye(2).double(), InputTypeError, "one dtype and device"),
+        (torch.eye(2), torch.eye(2).double(), InputTypeError, "the same dtype and device"),
         (torch.zeros(2, 2), torch.eye(2), InputError, "H must not be zero"),
         (torch.eye(2), torch.zeros(2, 2), InputError, "H2 must not be zero"),
         (torch.eye(2), torch.tensor([[1.0, float("nan")], [0.0, 1.0]]), InputError, "NaN"),

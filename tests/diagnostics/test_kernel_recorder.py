@@ -103,7 +103,7 @@ def test_bad_input():
     with pytest.raises(InputError, match="finite"):
         KernelRecorder(net, x * float("inf"))
     recorder = KernelRecorder(net, x)
-    with pytest.raises(InputError, match="must observe the module it was made for"):
+    with pytest.raises(InputError, match="must observe the module it was created for"):
         recorder.observe(copy.deepcopy(net))
     run = ntkit.train(net, x, torch.ones(10, 1).double(), ntkit.Schedule(learning_rate=0.01, steps=1))
     with pytest.raises(InputError, match="the run must have observed 'kernel'"):

@@ -43,9 +43,11 @@ def _module() -> nn.Module:
 
 ESTIMATORS = [
     ntkit.LabelAwareClassifier(),
-    ntkit.LabelAwareClassifier(pairs="fjlt-v2", strength=0.1, ridge=1e-3, b_std=0.1),
+    ntkit.LabelAwareClassifier(kernel=Cubic(), pairs="fjlt-v2", strength=0.1, ridge=1e-3),
     ntkit.LabelAwareClassifier(kernel=Cubic(), pairs="kr-v2", strength=[0.1, 1.0], ridge=1e-3, validation=0.3),
-    ntkit.LabelAwareClassifier(module=_module(), pairs="fjlt-v1", solver="fjlt", eps=0.4, strength=1.0, ridge=1e-3),
+    ntkit.LabelAwareClassifier(
+        module=_module(), b_std=0.1, pairs="fjlt-v1", solver="fjlt", eps=0.4, strength=1.0, ridge=1e-3
+    ),
 ]
 
 

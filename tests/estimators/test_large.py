@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import ntkit
 from ntkit.errors import InputError, InputTypeError
@@ -108,3 +109,23 @@ def test_bad_input(settings: dict[str, Any], message: str) -> None:
         ntkit.NTKRegressor(kernel="precomputed", solver="cg").fit(np.eye(5), np.ones(5))
     with pytest.raises(InputError, match="weights or noise"):
         ntkit.NTKRegressor(b_std=0.5, solver="cg").fit(X, y, sample_weight=np.linspace(1, 2, len(y)))
+
+
+def test_ridges_are_tried_on_a_part_of_very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ntkit.estimators import _large
+
+    assert _large._thinned(torch.arange(10), 10).tolist() == list(range(10))
+    assert _large._thinned(torch.arange(11), 3).tolist() == [0, 5, 10]
+    X, y = _data()
+    noisy = y + 0.5 * np.random.default_rng(1).normal(size=len(y))
+    rows: list[int] = []
+    set_up = Nystrom.set_up
+
+    def counted(self: Nystrom, gram: Any, *others: Any, **named: Any) -> Any:
+        rows.append(gram.shape[0])
+        return set_up(self, gram, *others, **named)
+
+    monkeypatch.setattr(Nystrom, "set_up", counted)
+    monkeypatch.setattr(_large, "_MOST_TUNED", 120)
+    model = ntkit.NTKRegressor(b_std=0.5, ridge=[1e-8, 1e-1, 1e4], tune="loo", n_centres=60).fit(X, noisy)
+    assert rows == [120, len(X)] and model.tuning_[model.ridge_] == min(model.tuning_.values())

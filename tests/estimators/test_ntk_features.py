@@ -79,7 +79,7 @@ def test_bad_input() -> None:
     for parameters, message in (
         ({"kernel": "rbf"}, "'ntk' or 'nngp'"),
         ({"method": "magic"}, "'sketch' or 'jacobian'"),
-        ({"method": "jacobian", "kernel": "nngp"}, "tangent kernel alone"),
+        ({"method": "jacobian", "kernel": "nngp"}, "only features of the tangent kernel"),
         ({"n_components": 0}, "at least 1"),
     ):
         with pytest.raises(InputError, match=message):

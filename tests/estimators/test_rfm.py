@@ -177,7 +177,7 @@ class NoGradient(ntkit.Kernel):
         ({"diagonal": "yes"}, InputError, "diagonal must be"),
         ({"scale": "norm"}, InputError, "scale must be"),
         ({"held_out": 1.0, "ridge": (1.0, 2.0)}, InputError, "held_out must lie"),
-        ({"input_shape": (2, 2)}, InputError, "input_shape goes with"),
+        ({"input_shape": (2, 2)}, InputError, "input_shape is only for"),
         ({"dtype": "int8"}, InputError, "dtype must be"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,14 @@ def frame(library: str) -> Any:
     return pytest.importorskip("polars").DataFrame(columns())
 
 
+@cache
+def probabilities() -> Any:
+    """Give those of a clone, fitted to the plain frame of pandas."""
+    table = frame("pandas")
+    X, labels = table.drop(columns="label"), table["label"].to_numpy(dtype=str)
+    return clone(ntkit.tabular_pipeline().fit(X[:20], labels[:20])).fit(X[:80], labels[:80]).predict_proba(X)
+
+
 @pytest.mark.parametrize("library", ["pandas", "pandas with categories", "polars"])
 def test_classification_of_a_frame(library: str) -> None:
     table = frame(library)
@@ -45,9 +54,7 @@ def test_classification_of_a_frame(library: str) -> None:
     assert pipeline.score(X[80:], labels[80:]) > 0.75
     rows = pipeline[0].transform(X)
     assert rows.shape == (120, 3 + 1 + 4) and np.isfinite(np.asarray(rows)).all()
-    expected = ntkit.tabular_pipeline().fit(frame("pandas").drop(columns="label")[:80], labels[:80])
-    np.testing.assert_allclose(pipeline.predict_proba(X), expected.predict_proba(frame("pandas").drop(columns="label")))
-    assert clone(pipeline).fit(X[:80], labels[:80]).score(X[80:], labels[80:]) == pipeline.score(X[80:], labels[80:])
+    np.testing.assert_allclose(pipeline.predict_proba(X), probabilities())
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])

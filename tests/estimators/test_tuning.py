@@ -245,7 +245,7 @@ def test_deviation_at_training_points_and_of_singular_kernels(data: tuple[Array,
 def test_deviation_needs_the_diagonal(data: tuple[Array, Array]) -> None:
     gram = laplace(data[0], data[0])
     model = ntkit.NTKRegressor(kernel="precomputed").fit(gram, data[1])
-    with pytest.raises(InputError, match=r"K\(x, x\), which a precomputed kernel does not give"):
+    with pytest.raises(InputError, match=r"K\(x, x\), which a precomputed kernel does not provide"):
         model.predict(gram, return_std=True)
 
 
@@ -276,9 +276,9 @@ def test_clone_pickle_and_search(data: tuple[Array, Array], parameters: dict[str
     [
         ({"tune": "cv"}, InputError, r"'loo', 'evidence' or None. Got 'cv'"),
         ({"tune": True}, InputError, r"Got True"),
-        ({"ridge": [0.1, 1.0]}, InputError, r"candidates for ridge go with tune='loo'"),
-        ({"ridge": "auto", "tune": "evidence"}, InputError, r"candidates for ridge go with tune='loo'"),
-        ({"stopping_time": "auto"}, InputError, r"candidates for stopping_time go with tune='loo'"),
+        ({"ridge": [0.1, 1.0]}, InputError, r"candidates for ridge need tune='loo'"),
+        ({"ridge": "auto", "tune": "evidence"}, InputError, r"candidates for ridge need tune='loo'"),
+        ({"stopping_time": "auto"}, InputError, r"candidates for stopping_time need tune='loo'"),
         ({"stopping_time": 1.0, "tune": "evidence"}, InputError, r"stopping_time must be None. Got 1.0"),
         ({"ridge": [], "tune": "loo"}, InputError, r"at least one number"),
         ({"ridge": [0.1, -1.0], "tune": "loo"}, InputError, r"finite and not negative"),

@@ -47,3 +47,14 @@ def test_program(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "best trivial predictor" in (tmp_path / "report.html").read_text(encoding="utf-8") and "tau" in printed
     assert isinstance(SPACE[0], Architecture)
+
+
+def test_weights_follow_the_seed_alone():
+    one = Architecture(2, 3, "average", "mean", True)
+    before = torch.get_rng_state()
+    first, again, other = (build(one, (3, 8, 8), 5, 4, seed) for seed in (0, 0, 1))
+    assert torch.equal(before, torch.get_rng_state())  # cells on other threads draw from the global generator
+    for a, b, c in zip(first.parameters(), again.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b) and not torch.equal(a, c)
+    bound = 3**-0.5 / 3
+    assert 0.8 * bound < float(first[0].weight.detach().abs().max()) <= bound

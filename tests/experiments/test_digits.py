@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 
 import numpy as np
@@ -16,8 +18,25 @@ from ntkit.experiments._digits_report import accuracies
 
 
 @pytest.fixture(scope="module")
-def result():
-    return digits.run(digits.QUICK, seed=1)
+def reports():
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(reports):
+    before = torch.get_rng_state()
+    result = digits.run(digits.QUICK, seed=1, workers=1, progress=lambda *report: reports.append(report))
+    assert torch.equal(before, torch.get_rng_state())
+    return result
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """The folder that the program wrote, and what it printed."""
+    folder, printed = tmp_path_factory.mktemp("digits"), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert digits.main(["--quick", "--seed", "1", "--output", str(folder)]) == 0
+    return folder, printed.getvalue()
 
 
 def test_every_method_has_accuracies(result):
@@ -29,13 +48,13 @@ def test_every_method_has_accuracies(result):
     assert found["NTK"].mean() > 0.5  # chance is 0.1
 
 
-def test_a_seed_gives_the_same_numbers(result):
-    before, reports = torch.get_rng_state(), []
-    again = digits.run(digits.QUICK, seed=1, workers=1, progress=lambda *report: reports.append(report))
-    assert again.values == result.values
+def test_a_seed_gives_the_same_numbers(result, program):
+    assert digits.EXPERIMENT.read(program[0]).values == result.values
+
+
+def test_progress(result, reports):
     assert {name for name, *_ in reports} == {*KERNELS, "cells"}
     assert all(done <= total for _, done, total in reports)
-    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_columns_are_those_of_the_whole_kernel():
@@ -67,18 +86,16 @@ def test_the_limit_and_networks_have_one_shape(result):
             assert np.shape(found.outputs) == np.shape(limit.mean) and len(found.losses) == len(limit.losses)
 
 
-def test_program_writes_a_report_that_loads_nothing(tmp_path, capsys):
-    path = tmp_path / "report.html"
-    assert digits.main(["--quick", "--seed", "1", "--output", str(path)]) == 0
-    page = path.read_text(encoding="utf-8")
+def test_program_writes_a_report_that_loads_nothing(program):
+    folder, output = program
+    page = (folder / "report.html").read_text(encoding="utf-8")
     assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", page)
     assert not re.search(r"<(script|link|iframe)|@import|url\(", page)
     assert page.count('src="data:image/png;base64,') == 7 == page.count("<img") == page.count("<img alt=")
-    output = capsys.readouterr().out
     for name in METHODS:
         assert name in page
         assert name in output
-    assert str(path.resolve().name) in output.replace("\n", "")
+    assert "report.html" in output.replace("\n", "")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ntkit.errors import InputError
@@ -20,13 +21,24 @@ def test_kernels_stand_still_in_one_parametrisation_and_move_in_the_other():
         assert wide["standard"] > 3 * wide["NTK"]
     for cell, found in results.values.items():
         assert (found.limit_error is None) == cell.curve.startswith("NTK")
-        assert 0 < found.distance < 1 and 0.5 <= found.accuracy <= 1
+        assert 0 < found.distance < 1 and 0.5 <= found.accuracy <= 1 and 0 < found.switched < 0.5
     narrow, wide = (
         [f.limit_error for c, f in results.values.items() if c.curve == "standard, tanh" and c.width == width]
         for width in settings.widths
     )
     assert max(wide) < min(narrow)
     assert [one.paper for one in kernel_evolution.report(results).comparisons] == [-1.0, -1.0, None, None]
+
+
+def test_the_spread_of_a_slope_is_that_over_networks():
+    widths, random = (64, 256, 1024), np.random.default_rng(0)
+    drawn = np.array(widths)[:, None] ** -1.0 * random.lognormal(0, 0.3, (3, 16))
+    again = [
+        fit_power_law(widths, np.array(widths)[:, None] ** -1.0 * random.lognormal(0, 0.3, (3, 16))).exponent
+        for _ in range(300)
+    ]
+    assert kernel_evolution._spread_of_slope(widths, drawn) == pytest.approx(np.std(again), rel=0.5)
+    assert kernel_evolution._spread_of_slope(widths, drawn[:, :1]) == pytest.approx(0, abs=1e-12)
 
 
 def test_slopes_need_widths():

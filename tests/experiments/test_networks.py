@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ntkit.experiments._networks import blank, conv_network, dense_network
+from ntkit.experiments._networks import blank, conv_network, dense_network, drawn_network
 
 
 def test_nothing_is_drawn_from_the_global_generator():
@@ -29,3 +29,12 @@ def test_dense_network():
     assert net(torch.zeros(3, 5, dtype=torch.float64)).shape == (3, 1)
     assert [tuple(parameter.shape) for parameter in net.parameters()] == [(7, 5), (7,), (7, 7), (7,), (1, 7), (1,)]
     assert all(parameter.ndim == 2 for parameter in dense_network(5, 7).parameters())
+
+
+def test_drawn_network():
+    before = torch.get_rng_state()
+    one, same, other = (drawn_network(4, 5, seed) for seed in (0, 0, 1))
+    assert torch.equal(before, torch.get_rng_state()) and one(torch.zeros(3, 1, 2, 2)).shape == (3, 1)
+    for a, b, c in zip(*(net.parameters() for net in (one, same, other)), strict=True):
+        assert torch.equal(a, b) and not torch.equal(a, c)
+    assert float(one[1].weight.detach().abs().max()) <= 0.5  # PyTorch's uniform weights, within 1 / sqrt(inputs)

@@ -30,9 +30,9 @@ def test_no_direction_no_correlation() -> None:
 
 def test_bad_matrices() -> None:
     a = torch.eye(3)
-    with pytest.raises(InputError, match="one shape"):
+    with pytest.raises(InputError, match="the same shape"):
         correlation(a, torch.eye(2))
-    with pytest.raises(InputTypeError, match="one dtype"):
+    with pytest.raises(InputTypeError, match="the same dtype"):
         correlation(a, a.double())
     with pytest.raises(InputTypeError, match="floating point"):
         correlation(a, a.long())

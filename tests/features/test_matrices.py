@@ -134,7 +134,7 @@ class Mixing(nn.Module):
         (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), torch.ones(2, 4), InputError, "evaluation mode"),
         (nn.Sequential(nn.Linear(4, 2), Detach()), torch.ones(2, 4), InputError, "do not depend on '0'"),
         (Unused(), torch.ones(2, 4), InputError, "do not depend on 'idle', 'ignored'.*layers=\\['used'\\]"),
-        (Mixing(), torch.ones(3, 4), InputError, "'embed' must see each sample in rows of its own"),
+        (Mixing(), torch.ones(3, 4), InputError, "'embed' must see each sample in separate rows"),
     ],
 )
 def test_bad_modules_and_samples(module: object, x: object, error: type[Exception], message: str) -> None:

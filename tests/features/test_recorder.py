@@ -100,7 +100,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(InputError, match="must be finite"):
         features.Recorder(net, x * float("nan"))
     recorder = features.Recorder(net, x)
-    with pytest.raises(InputError, match="module it was made for"):
+    with pytest.raises(InputError, match="module it was created for"):
         recorder.observe(nn.Linear(4, 1))
     run = ntkit.train(net, x, torch.zeros(len(x), 3, dtype=torch.float64), ntkit.Schedule(learning_rate=0.01, steps=1))
     with pytest.raises(InputError, match="must have observed 'nfa'"):

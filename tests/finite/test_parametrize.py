@@ -213,7 +213,11 @@ PLAIN = lambda: nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))  # no
         (lambda: ntkit.parametrize_ntk(PLAIN(), overrides=[1]), InputTypeError, "must be a mapping"),
         (lambda: ntkit.parametrize_ntk(PLAIN(), overrides={"0": {"std": 1.0}}), InputError, '"w_std" and "b_std"'),
         (lambda: ntkit.parametrize_ntk(ntkit.parametrize_ntk(PLAIN())), InputError, "remove_ntk"),
-        (lambda: ntkit.parametrize_ntk(parametrizations.spectral_norm(nn.Linear(2, 2))), InputError, "of its own"),
+        (
+            lambda: ntkit.parametrize_ntk(parametrizations.spectral_norm(nn.Linear(2, 2))),
+            InputError,
+            "computed by the parametrisation",
+        ),
         (lambda: ntkit.initialize(PLAIN()), InputError, "parametrize_ntk"),
         (lambda: ntkit.initialize(ntkit.parametrize_ntk(PLAIN()), "standard"), InputError, "remove_ntk"),
         (lambda: ntkit.initialize(ntkit.parametrize_ntk(PLAIN()), w_std=1.0), InputError, "left out"),

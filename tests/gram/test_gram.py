@@ -147,9 +147,9 @@ def test_a_half_written_line_of_the_journal_costs_one_tile(x: Tensor, linear: An
 DIFFERENT: list[tuple[str, dict[str, Any]]] = [
     ("x1: other data", {"x1": lambda x: x + 1}),
     ("x1: other data", {"x1": lambda x: x.flip(0)}),
-    ("tile: 8 is stored, 9 asked for", {"tile": 9}),
-    ("dtype: float64 is stored, float32 asked for", {"dtype": torch.float32}),
-    ("symmetric: True is stored, False asked for", {"x2": lambda x: x}),
+    ("tile: 8 is stored, 9 requested", {"tile": 9}),
+    ("dtype: float64 is stored, float32 requested", {"dtype": torch.float32}),
+    ("symmetric: True is stored, False requested", {"x2": lambda x: x}),
     (r"Linear.fingerprint\(\)", {"kernel": "other"}),
 ]
 
@@ -174,7 +174,7 @@ def test_another_version_of_the_library_is_refused(x: Tensor, linear: Any, tmp_p
     ntkit.gram(linear, x, out=path)
     notes = tmp_path / "k.npy.ntkit.json"
     notes.write_text(notes.read_text().replace(f'"library": "{ntkit.__version__}"', '"library": "0.0.1"'))
-    with pytest.raises(StoreError, match=rf"library: 0.0.1 is stored, {ntkit.__version__} asked for"):
+    with pytest.raises(StoreError, match=rf"library: 0.0.1 is stored, {ntkit.__version__} requested"):
         ntkit.gram(linear, x, out=path)
     notes.write_text("{")
     with pytest.raises(StoreError, match="manifest"):
@@ -241,6 +241,14 @@ def test_a_folder_that_may_not_be_written_to(x: Tensor, linear: Any, tmp_path: P
         monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(StoreError, match=r"not allowed.*may write"):
         ntkit.gram(linear, x, out=folder / "new" / "k.zarr")
+
+
+def test_an_error_of_the_progress_callback_is_raised_as_it_is(x: Tensor, linear: Any, tmp_path: Path):
+    def broken(at: object) -> None:
+        raise BrokenPipeError("nobody reads the progress")
+
+    with pytest.raises(BrokenPipeError, match="nobody reads"):
+        ntkit.gram(linear, x, out=tmp_path / "k.zarr", tile=16, progress=broken)
 
 
 def test_what_is_not_a_store_is_left_alone(x: Tensor, linear: Any, tmp_path: Path):

@@ -201,7 +201,7 @@ def test_only_gains_that_exist_are_parameters() -> None:
     assert [name for name, _ in unbiased.named_parameters()] == ["raw_w_std"]
     assert float(unbiased.b_std) == 0.0
     assert not list(ntkit.as_gpytorch_kernel(ntkit.infinite_width(net, init="torch").ntk).parameters())
-    with pytest.raises(InputError, match="b_std is no parameter"):
+    with pytest.raises(InputError, match="b_std is not a parameter"):
         unbiased.b_std = 0.1
-    with pytest.raises(InputError, match="w_std is no parameter"):
+    with pytest.raises(InputError, match="w_std is not a parameter"):
         ntkit.as_gpytorch_kernel(ArcCosine(), w_std_constraint=gpytorch.constraints.Positive())

@@ -266,7 +266,7 @@ def test_bad_input(x, error, message):
 @pytest.mark.parametrize(
     ("x2", "error", "message"),
     [
-        (torch.zeros(2, 4, dtype=torch.float64), InputTypeError, "one dtype"),
+        (torch.zeros(2, 4, dtype=torch.float64), InputTypeError, "same dtype"),
         (torch.zeros(2, 4, device="meta"), InputTypeError, "hold values"),
         (torch.zeros(2, 5), InputError, "same shape"),
     ],
@@ -389,3 +389,17 @@ def test_explain_tells_what_is_kept():
     assert rows["4", "relu"].own is None
     assert "all" in str(explanation)
     assert len(str(explanation).splitlines()) == 1 + len(explanation.rows)
+
+
+@pytest.mark.parametrize(
+    ("phi", "single", "last"),
+    [
+        (nn.ReLU(), True, "linear"),
+        (nn.GELU(), False, "float32 inputs are computed in float64."),
+        (nn.ELU(), False, "The reference engine computes it"),
+    ],
+)
+def test_explain_says_the_precision_of_float32_inputs(phi: nn.Module, single: bool, last: str):
+    explanation = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), phi, nn.Linear(8, 1))).explain((3,))
+    assert explanation.single_precision == single
+    assert str(explanation).splitlines()[-1].startswith(last)

@@ -147,27 +147,11 @@ class Function(nn.Module):
 
 
 UNSUPPORTED = {
-    "a flip": (
-        (2, 4),
-        [nn.Conv1d(2, 4, 1), Function(lambda x: x.flip(2)), nn.ReLU(), nn.Flatten(), nn.Linear(16, 1)],
-        "another order",
-    ),
     "a product": ((3,), [nn.Linear(3, 4), Function(lambda x: x * 2), nn.ReLU(), nn.Linear(4, 1)], None),
     "a gain before a smooth activation": (
         (3,),
         [nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 1)],
         "a trained gain before this",
-    ),
-    "a normalisation over some positions": (
-        (2, 3, 3),
-        [
-            nn.Conv2d(2, 4, 1),
-            Function(lambda x: nn.functional.layer_norm(x.movedim(1, -1), (3, 4)).movedim(-1, 1)),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(36, 1),
-        ],
-        "over some of the positions",
     ),
 }
 

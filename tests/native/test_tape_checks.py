@@ -2,6 +2,7 @@
 
 import pytest
 from tests.native.tapes import ACTIVATE, CLEAR, GOOD, ONE, READ, ROW, TABLE, step, tape
+from tests.native.test_map_checks import MAPS
 
 from ntkit.native._core import (
     Convert,
@@ -14,6 +15,7 @@ from ntkit.native._core import (
     Normalize,
     Own,
     Pool,
+    Product,
     Rectified,
     Rectifier,
     Reduce,
@@ -96,22 +98,34 @@ BAD_OPERATIONS = {
         r"series_at \[2, 10\) ends behind the 9",
     ),
     "a table with coefficients missing": (
-        {"series": Series(size=ROW, table=SeriesTable(terms=1, order=2, coefficients=[0.0] * 5), series_at=1)},
+        {"series": Series(size=ROW, table=SeriesTable(orders=[1], degree=2, coefficients=[0.0] * 5), series_at=1)},
         "4 coefficients for each piece. Got 5",
     ),
     "a table without pieces": (
-        {"series": Series(size=ROW, table=SeriesTable(terms=1, order=2), series_at=1)},
+        {"series": Series(size=ROW, table=SeriesTable(orders=[1], degree=2), series_at=1)},
         "4 coefficients for each piece. Got 0",
     ),
-    "a table without terms": ({"series": Series(size=ROW, table=SeriesTable(order=2))}, "must be positive"),
-    "a table of every third term": (
-        {"series": Series(size=ROW, table=SeriesTable(terms=1, order=2, step=3))},
-        "first and step of a table must be 1 or 2",
+    "a table without terms": ({"series": Series(size=ROW, table=SeriesTable(degree=2))}, "must be positive"),
+    "a table of descending orders": (
+        {"series": Series(size=ROW, table=SeriesTable(orders=[3, 3], degree=2))},
+        "must be positive and ascend",
+    ),
+    "a table of order zero": (
+        {"series": Series(size=ROW, table=SeriesTable(orders=[0], degree=2))},
+        "must be positive and ascend",
+    ),
+    "a table of too many distances": (
+        {"series": Series(size=ROW, table=SeriesTable(orders=[n * n for n in range(1, 40)], degree=2))},
+        "may have 32 different distances. Got 39",
     ),
     "store of a series without table": ({"store": Store(size=ROW, what=Own.SERIES, target_at=1)}, "table is needed"),
     "store of a series beyond the end": (
         {"store": Store(size=ROW, what=Own.SERIES, target_at=2, table=TABLE)},
         r"target_at \[2, 10\) ends behind the 9",
+    ),
+    "a product beyond the end": (
+        {"product": Product(size=ROW, first_half_at=1, second_half_at=6)},
+        r"second_half_at \[6, 10\) ends behind the 9",
     ),
     "convert without half": ({"convert": Convert(size=ROW)}, "half_at is needed and not set"),
 }
@@ -127,7 +141,7 @@ def test_operations_that_are_wrong_are_named(name):
 BAD_INSTRUCTIONS = {
     "no such operation": (
         [Instruction(Kind.INPUT, 99, out_slot=0)],
-        r"instruction 0 \(input .*there is no operation 99, only 16",
+        r"instruction 0 \(input .*there is no operation 99, only 17",
     ),
     "another operation": (
         [step(Kind.INPUT, "one", out_slot=0)],
@@ -194,6 +208,18 @@ BAD_INSTRUCTIONS = {
     "a series of H without half": (
         [READ, step(Kind.SERIES, "series", out_slot=1, in_slot=0)],
         "half_at is needed to write H",
+    ),
+    "a product of H without halves": (
+        [READ, step(Kind.MULTIPLY, "product", out_slot=0, in_slot=0)],
+        "are needed to multiply H",
+    ),
+    "a product of H and K": (
+        [READ, step(Kind.MULTIPLY, "product", out_slot=0, in_slot=0, covariance_out=True)],
+        "must hold K, or both H",
+    ),
+    "a product that was not begun": (
+        [READ, step(Kind.MULTIPLY, "product", out_slot=1, in_slot=0, covariance_in=True, covariance_out=True)],
+        "nothing has written slot 1",
     ),
     "the end of a pool that was not begun": (
         [step(Kind.POOL_END, "pool", out_slot=0)],
@@ -266,6 +292,7 @@ def test_every_kind_has_an_instruction_that_is_accepted():
         step(Kind.OWN_POOL, "pool", out_slot=1, in_slot=0),
         step(Kind.OWN_POOL_END, "pool", out_slot=0, in_slot=1),
         step(Kind.COMBINE, "row", out_slot=1, in_slot=0),
+        step(Kind.MULTIPLY, "product", out_slot=1, in_slot=0, covariance_in=True, covariance_out=True),
         step(Kind.CONVERT, "convert", out_slot=1, in_slot=0),
         step(Kind.STORE, "store", in_slot=1),
         step(Kind.LAYER, "padded", out_slot=0),
@@ -273,4 +300,4 @@ def test_every_kind_has_an_instruction_that_is_accepted():
     with pytest.raises(ValueError, match="half_in_at"):  # the last one pads H
         tape(accepted)
     tape([*accepted[:-1], step(Kind.LAYER, "padded", out_slot=0, covariance_in=True)])
-    assert {made.kind for made in accepted} == set(Kind)
+    assert {made.kind for made in accepted} | MAPS == set(Kind)  # those are in test_map_checks.py

@@ -9,7 +9,7 @@ from torch import nn
 
 from ntkit.errors import InputError
 from ntkit.features import Recorder
-from ntkit.plots import figure_history, figure_matrices, new_figure, plot_against_steps
+from ntkit.plots import figure_history, figure_matrices, new_figure, plot_against_steps, plot_metric_diagonal
 
 
 def _history(losses: bool = True):
@@ -59,3 +59,18 @@ def test_matrices_and_diagonals() -> None:
     ):
         with pytest.raises(InputError, match=message):
             figure_matrices(bad, image_shape=shape)
+
+
+def test_diagonal_of_a_metric() -> None:
+    ax = plot_metric_diagonal(new_figure().subplots(), [[1.0, 0.5, 0.1], [1.0, 0.7, 0.3]], relevant=[0, 1], title="M")
+    np.testing.assert_allclose([bar.get_height() for bar in ax.patches], [1.0, 0.6, 0.2])
+    colors = [bar.get_facecolor() for bar in ax.patches]
+    assert colors[0] == colors[1] != colors[2] and len(ax.collections) == 1 and ax.get_title() == "M"
+    assert not plot_metric_diagonal(new_figure().subplots(), [1.0, 0.5]).collections
+    for bad, relevant, message in (
+        ([], (), "finite, of shape"),
+        ([1.0, np.nan], (), "finite"),
+        ([1.0, 0.5], (2,), "from 0 to 1"),
+    ):
+        with pytest.raises(InputError, match=message):
+            plot_metric_diagonal(new_figure().subplots(), bad, relevant)

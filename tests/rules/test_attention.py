@@ -111,7 +111,7 @@ class Attending(RuleConformance):
     """A token network with one attention layer whose heads and their width grow with the network."""
 
     gains = {"w_std": 1.1, "b_std": 0.3}
-    width, n_samples = 12, 120
+    width, n_samples = 6, 300
     options: dict[str, object] = {}
 
     def module(self, width):
@@ -152,7 +152,7 @@ class TestImage(RuleConformance):
     """|.| after a convolution, the pixels as tokens, half of the parameters frozen."""
 
     gains = {"w_std": 1.0, "b_std": 0.2}
-    width, n_samples = 12, 120
+    width, n_samples = 6, 300
 
     def module(self, width):
         attention = SelfAttention(2 * width, width, "abs", key_channels=width)

@@ -43,7 +43,7 @@ class TestPrefix(Vectors):
         from ntkit.trace import GainRule
 
         x, module = self.inputs(), self.module(256)
-        ntk, nngp = sampled_kernels(module, x, x, GainRule(), 100, torch.Generator().manual_seed(0))
+        ntk, nngp = sampled_kernels(module, x, None, GainRule(), 100, torch.Generator().manual_seed(0))
         exact = ntkit.infinite_width(module).both(x)
         assert ((exact.nngp - nngp.mean).abs() < 4 * nngp.error).all()
         assert ((exact.ntk - ntk.mean).abs() < 4 * ntk.error).all()

@@ -149,7 +149,7 @@ def test_a_table_used_twice_is_refused():
         def forward(self, x):
             return self.head((self.a(x) + self.p + self.p).mean(1))
 
-    with pytest.raises(UnsupportedLayerError, match="those of 'p' as well"):
+    with pytest.raises(UnsupportedLayerError, match="also those of 'p'"):
         ntkit.infinite_width(Twice()).ntk(normal(2, 4, 3))
 
 

@@ -120,7 +120,7 @@ def test_shared_weights():
 def test_tied_parameters():
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
     net[4].weight = net[2].weight
-    with pytest.raises(UnsupportedLayerError, match="'2' as well"):
+    with pytest.raises(UnsupportedLayerError, match="also those of '2'"):
         ntkit.infinite_width(net)
 
 

@@ -4,10 +4,10 @@
 
 Each mutant lives in the memory of a forked process that imports ntkit from a copy of the tree in ``build/mutants``; no file
 is changed. The tests of the changed file's own test file run first, then those of its folder, then those of the other
-folders looked at, each time the ones that execute the changed function, cheapest first, until one fails or ``--budget`` CPU
-seconds of them have passed. Which test executes what is found once for each state of the sources and kept, as are the
-mutants' results: a run that was interrupted resumes. ``--again`` tries the last run's survivors on the tree as it is now.
-``equivalent.toml`` names the mutants that change nothing, which do not count.
+selected folders, each time those that execute the changed function, cheapest first, until one fails or ``--budget`` CPU
+seconds have been spent. Which test executes what is recorded once for each state of the sources, as are the
+mutants' results: an interrupted run resumes. ``--again`` tries the last run's survivors on the current tree.
+``equivalent.toml`` lists the mutants that change nothing, which do not count.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Task = tuple[str, float, Path, Callable[[], None]]
 
 
 def main() -> int:
-    """Run the mutants and print the report; the status is 0 where at least ``--least`` of them were killed."""
+    """Run the mutants and print the report; the status is 0 if at least ``--least`` of them were killed."""
     arguments = _arguments()
     key = _copy()
     files = _test_files(arguments.folders)
@@ -90,12 +90,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=60, help="CPU seconds of tests to spend on a mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--again", action="store_true", help="try the survivors of the last run, instead of a draw")
-    parser.add_argument("--least", type=float, default=0.9, help="share of killed mutants below which the status is 1")
+    parser.add_argument(
+        "--least", type=float, default=0.9, help="fraction of killed mutants below which the status is 1"
+    )
     return parser.parse_args()
 
 
 def _copy() -> str:
-    """Copy what tests read to ``TREE``, with the compiled core, and give a hash of it."""
+    """Copy what tests read to ``TREE``, with the compiled core, and return a hash of it."""
     core = subprocess.run(
         [sys.executable, "-c", "import ntkit.native._core as core; print(core.__file__)"],
         capture_output=True,
@@ -145,7 +147,7 @@ def _test_files(folders: Iterable[str]) -> list[str]:
 
 
 def _coverage(files: list[str], jobs: int) -> Tests:
-    """Give each passing test's CPU seconds and the functions it executes."""
+    """Return each passing test's CPU seconds and the functions it executes."""
     folder = STORE / "coverage"
     folder.mkdir(parents=True, exist_ok=True)
     helpers = [path for path in (TREE / "tests").rglob("*.py") if not path.name.startswith("test_")]
@@ -154,7 +156,7 @@ def _coverage(files: list[str], jobs: int) -> Tests:
     missing = [file for file in files if not outs[file].exists()]
     size = {file: (TREE / file).stat().st_size for file in missing}
     tasks = []
-    for file in sorted(missing, key=lambda f: -size[f]):  # long ones first, so that all processes end together
+    for file in sorted(missing, key=lambda f: -size[f]):  # long ones first, so that all processes finish together
         tasks.append((file, 3600.0, outs[file], partial(run_tests, TREE, [file], None, None, outs[file])))
     _fork(tasks, jobs, lambda name, done, total: print(f"\rcoverage {done}/{total} {name:60.60}", end="", flush=True))
     if missing:
@@ -185,7 +187,7 @@ def _draw(folders: Iterable[str], n: int, seed: int, equivalent: dict[tuple[str,
 
 
 def _survivors() -> list[Mutant]:
-    """Find the survivors of the last run in the tree as it is now; those whose line is gone are dropped."""
+    """Find the survivors of the last run in the current tree; those whose line no longer exists are dropped."""
     equivalent = _equivalent()
     wanted = {
         (r["file"], r["before"], r["after"])
@@ -266,7 +268,7 @@ def _run(key: str, chosen: list[Mutant], tests: Tests, arguments: argparse.Names
 
 
 def _order(mutant: Mutant, tests: Tests, budget: float) -> dict[str, float]:
-    """Give the tests that may notice a mutant, in the order to run them, with their CPU seconds."""
+    """Return the tests that may notice a mutant, in the order to run them, with their CPU seconds."""
     path = Path(mutant.file)
     mirrored = {f"tests/{path.with_name('test_' + path.name.lstrip('_'))}", f"src/ntkit/{mutant.file}"}
     folder = (f"tests/{path.parts[0]}/", f"src/ntkit/{path.parts[0]}/")
@@ -282,7 +284,7 @@ def _order(mutant: Mutant, tests: Tests, budget: float) -> dict[str, float]:
     def rank(node: str) -> tuple[int, bool, float]:
         file = node.split("::")[0]
         stage = 0 if file in mirrored else 1 if file.startswith(folder) else 2
-        # A cache or a fixture of the whole file hides from all but one test what the others use too: they come after.
+        # With a cache or a file-wide fixture, only one test is seen to execute what the others use too: they come later.
         return stage, node not in touched, tests[node][0]
 
     order, spent = {}, 0.0

@@ -1,4 +1,4 @@
-"""What forked processes do: import ntkit from a copy of the tree, put one mutant into it, and run some tests."""
+"""The work of a forked process: import ntkit from a copy of the tree, apply one mutant, and run some tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sites import Mutant
 __all__ = ["UNPATCHED", "run_tests", "run_tests_now", "with_tests_collected"]
 
 UNPATCHED = "no function to patch"
-BYTES = 8 * 2**30  # a mutant that asks for more than this is killed by its MemoryError
+BYTES = 8 * 2**30  # a mutant that allocates more than this is killed by its MemoryError
 
 
 def run_tests(tree: Path, files: list[str], order: dict[str, float] | None, mutant: Mutant | None, out: Path) -> None:
@@ -41,7 +41,7 @@ def run_tests(tree: Path, files: list[str], order: dict[str, float] | None, muta
         The tests to run, by node id, in this order, each with its CPU seconds without a mutant; the first failure ends
         the run. None: run every test of the files and record the functions that each executes.
     mutant
-        The change to run with, which is made in memory alone.
+        The change to run with, which is made only in memory.
     out
         Receives JSON: ``{"failed": node id or None, "tests": {node id: [passed, CPU seconds, functions]}}``.
     """
@@ -70,7 +70,7 @@ def run_tests(tree: Path, files: list[str], order: dict[str, float] | None, muta
 
 
 def with_tests_collected(tree: Path, files: list[str], work: Callable[[dict[str, pytest.Item]], None]) -> None:
-    """Import ntkit and collect tests once in this process, then give them to ``work``, by node id."""
+    """Import ntkit and collect tests once in this process, then pass them to ``work``, by node id."""
     os.chdir(tree)
     _import_ntkit(tree, None)
 
@@ -96,9 +96,9 @@ def with_tests_collected(tree: Path, files: list[str], work: Callable[[dict[str,
 def run_tests_now(
     items: dict[str, pytest.Item], order: dict[str, float], mutant: Mutant, tree: Path, out: Path
 ) -> None:
-    """Put a mutant into the functions of this process, run collected tests in order up to the first failure, and exit.
+    """Apply a mutant to the functions of this process, run collected tests in order up to the first failure, and exit.
 
-    What ``out`` receives is that of :func:`run_tests`; "failed" is ``UNPATCHED`` where the mutant is in no function.
+    ``out`` receives the same as in :func:`run_tests`; "failed" is ``UNPATCHED`` if the mutant is in no function.
     """
     _isolate(out)
     failed: str | None = UNPATCHED
@@ -116,7 +116,7 @@ def run_tests_now(
 
 
 def _isolate(out: Path) -> None:
-    """Make this process one of its own group, with a log and a limit of memory."""
+    """Put this process into its own group, with a log and a memory limit."""
     os.setpgid(0, 0)
     log = os.open(out.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
@@ -125,9 +125,9 @@ def _isolate(out: Path) -> None:
 
 
 def _patch(mutant: Mutant, tree: Path) -> bool:
-    """Give every function made from the changed source its new code; tell whether there was one."""
+    """Give every function of the changed source its new code; return whether there was one."""
     path = str(tree / "src" / "ntkit" / mutant.file)
-    name = mutant.function.split(".<locals>.")[0]  # inner functions are made from the code of the outer one
+    name = mutant.function.split(".<locals>.")[0]  # inner functions are created from the code of the outer one
     codes = [
         code for code in _codes(compile(mutant.source, path, "exec", dont_inherit=True)) if code.co_qualname == name
     ]
@@ -135,7 +135,7 @@ def _patch(mutant: Mutant, tree: Path) -> bool:
     for thing in gc.get_objects():
         # type(): isinstance() would run code of objects that answer for their class.
         if type(thing) is functools._lru_cache_wrapper and thing.__module__.startswith("ntkit"):
-            thing.cache_clear()  # of what collecting the tests computed without the mutant
+            thing.cache_clear()  # drop what was computed without the mutant while collecting the tests
         if type(thing) is FunctionType and thing.__code__.co_filename == path and thing.__code__.co_qualname == name:
             same = [code for code in codes if code.co_firstlineno == thing.__code__.co_firstlineno]
             if len(same) != 1 or same[0].co_freevars != thing.__code__.co_freevars:
@@ -153,7 +153,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _import_ntkit(tree: Path, mutant: Mutant | None) -> None:
-    """Import the copy's ntkit, so that the editable install and pytest's own search for modules are not asked."""
+    """Import the copy's ntkit, bypassing the editable install and pytest's own module search."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("_editable_")]
     sys.path.insert(0, str(tree / "src"))
     if mutant is not None:
@@ -215,7 +215,7 @@ class _Order:
 
 
 class _Coverage:
-    """Record the functions of ntkit that each test executes, fixtures included."""
+    """Record the functions of ntkit that each test executes, including its fixtures."""
 
     fine = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 

@@ -1,4 +1,4 @@
-"""The places of a source file where changing one token gives another valid program."""
+"""The places in a source file where changing one token yields another valid program."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Mutant:
 
 
 def mutants(file: str, source: str) -> list[Mutant]:
-    """Give every mutant of a file, in the order of their places."""
+    """Return every mutant of a file, in the order of their places."""
     finder = _Finder(source)
     finder.visit(ast.parse(source))
     lines = source.splitlines(keepends=True)
@@ -151,7 +151,7 @@ class _Finder(ast.NodeVisitor):
         self._change(self._place(node.lineno, node.col_offset), "continue", "break")
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Leave text alone: Python 3.11 does not know the places inside it."""
+        """Leave f-strings alone: Python 3.11 does not know the positions inside them."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:  # the annotation is not executed

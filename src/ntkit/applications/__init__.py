@@ -1,4 +1,4 @@
-"""What tangent kernels are used for: completion, inpainting, training in weight space, federated learning, search."""
+"""Applications of tangent kernels: completion, inpainting, training in weight space, federated learning, search."""
 
 from . import search
 from ._integrate import Integration, integrate

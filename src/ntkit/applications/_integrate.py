@@ -1,4 +1,4 @@
-"""A network's weights at any training time, integrated with a tangent kernel that is refreshed as often as asked."""
+"""A network's weights at any training time, integrated with a tangent kernel that is refreshed at given times."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ Outputs = Literal["coupled", "separate"]
 
 @dataclass(frozen=True, eq=False)
 class Integration:
-    """A network whose weights were integrated.
+    """A network with integrated weights.
 
     Attributes
     ----------
     module
         A copy of the module with the weights theta_t.
     outputs
-        What the linearised network of the last segment predicts on the training points, shape (n, ...).
+        Predictions of the linearised network of the last segment on the training points, shape (n, ...).
     refreshes
-        How many times the kernel was computed.
+        Number of times the kernel was computed.
     status
-        What was done, and what about a singular kernel.
+        What was done, including for a singular kernel.
     """
 
     module: nn.Module
@@ -71,9 +71,9 @@ def integrate(
     accuracy: Accuracy | None = None,
     progress: Progress | None = None,
 ) -> Integration:
-    r"""Give the weights of a network at time t, with its tangent kernel held constant between the times of ``refresh``.
+    r"""Return the weights of a network at time t, with its tangent kernel held constant between the times of ``refresh``.
 
-    With Z the derivatives of the n training outputs in the weights, :math:`H = Z^T Z` and the outputs u,
+    With Z the derivatives of the n training outputs with respect to the weights, :math:`H = Z^T Z` and the outputs u,
 
     .. math:: \theta_t = \theta_0 + Z \int_0^t -\frac{\partial L}{\partial u_s}\, ds
               = \theta_0 + Z H^{-1} \left( I - e^{-H t} \right) (y - u_0) \quad \text{for squares}
@@ -85,7 +85,7 @@ def integrate(
     Parameters
     ----------
     module
-        Copied, not changed. In evaluation mode if it has dropout or batch norms.
+        The module, which is copied, not changed; in evaluation mode if it has dropout or batch norms.
     x : Tensor of shape (n, ...)
         Training inputs.
     y : Tensor
@@ -96,16 +96,16 @@ def integrate(
     loss : {"mse", "cross_entropy", "binary_cross_entropy"} or callable
         As in :class:`ntkit.GradientFlow`. Default ``"mse"``, half the sum of squares.
     refresh : sequence of float
-        Times between 0 and t, increasing, at which outputs and kernel are computed anew from the weights reached. Default none.
+        Increasing times between 0 and t at which outputs and kernel are recomputed from the current weights. Default none.
     descent : Descent, optional
-        Gradient descent in place of gradient flow. Default None.
+        Gradient descent instead of gradient flow. Default None.
     outputs : {"coupled", "separate"}
         ``"coupled"``: the kernel of all n k outputs, exact. ``"separate"``: every output moves by the n x n kernel averaged over
         outputs (Yue et al. 2021), as in the limit of infinite width: k^2 times less memory. Default ``"coupled"``.
     accuracy : Accuracy, optional
-        Of the ODE integrator for losses without closed form. Default that of :class:`ntkit.GradientFlow`.
+        Accuracy of the ODE integrator for losses without closed form. Default that of :class:`ntkit.GradientFlow`.
     progress : callable, optional
-        Called with the segments done and the segments there are.
+        Called with the number of segments done and their total.
 
     Returns
     -------
@@ -114,13 +114,13 @@ def integrate(
     Raises
     ------
     InputError
-        Times that are not increasing, a learning rate beyond the stable one, modules without a kernel.
+        For times that are not increasing, an unstable learning rate, and modules without a kernel.
     MemoryLimitError
-        Where the kernel does not fit.
+        If the kernel does not fit into memory.
 
     See Also
     --------
-    ntkit.GradientFlow : the outputs alone, of any kernel.
+    ntkit.GradientFlow : only the outputs, for any kernel.
     ntkit.linearize : the network whose training this is without ``refresh``.
     ntkit.applications.FederatedNTK : the same with the data on several workers.
 
@@ -159,7 +159,7 @@ def integrate(
 
 
 def tangent_gram(module: nn.Module, x: Tensor, start: Tensor, outputs: Outputs) -> Tensor:
-    """Give the kernel of the training points: (n k, n k) of coupled outputs, else (n, n)."""
+    """Return the kernel of the training points: (n k, n k) for coupled outputs, otherwise (n, n)."""
     rows = start.numel() if outputs == "coupled" else len(start)
     try:
         check_gram_memory(rows, rows, start.dtype, start.device, matrices=4, what="the tangent kernel")
@@ -179,16 +179,16 @@ def integrated_residuals(
     descent: Descent | None,
     accuracy: Accuracy | None = None,
 ) -> tuple[Tensor, Tensor, str]:
-    """Give the integrals of -dL/du and what the outputs move by, both of shape (m, n, ...) for m times, and a status.
+    """Return the integrals of -dL/du and the movement of the outputs, both (m, n, ...) for m times, and a status.
 
     Parameters
     ----------
     gram
         (n k, n k) for coupled outputs or (n, n), shared by the outputs.
     start, targets
-        The outputs before and their targets, shape (n, ...); the targets of a user's loss as it takes them.
+        The initial outputs and their targets, shape (n, ...); for a user's loss, the targets in its own form.
     times
-        Or steps, with a descent.
+        Times, or steps with a descent.
     """
     coupled = len(gram) != len(start)
     shape = (-1, 1) if coupled else (len(start), -1)
@@ -212,13 +212,13 @@ def integrated_residuals(
 
 
 def outputs_of(module: nn.Module, x: Tensor) -> Tensor:
-    """Give the outputs, shape (n, ...), a block of rows at a time."""
+    """Return the outputs, shape (n, ...), a block of rows at a time."""
     with torch.no_grad():
         return torch.cat([module(x[rows]) for rows in _blocks(x)])
 
 
 def transposed_product(module: nn.Module, x: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """Give Z weights by trained parameter, for weights shaped like the outputs: vector-Jacobian products of blocks of rows."""
+    """Return Z weights by trained parameter, for weights shaped like the outputs: vector-Jacobian products of blocks of rows."""
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     total = {name: torch.zeros_like(parameter) for name, parameter in trained.items()}
     for rows in _blocks(x):
@@ -240,12 +240,12 @@ def move(module: nn.Module, change: dict[str, Tensor]) -> None:
 
 
 def _blocks(x: Tensor) -> list[slice]:
-    # An input and what the layers make of it, of which little is known here: room for a few dozen times its size.
+    # An input and its activations, whose size is unknown here: allow a few dozen times the size of the input.
     return list(row_blocks(len(x), block_rows(32 * max(x[0].numel(), 1), x.element_size())))
 
 
 def _reshaped(loss: Loss, shape: torch.Size) -> Loss:
-    """Let a loss see outputs of their own shape where the problem holds them flat."""
+    """Pass outputs to a loss in their own shape if the problem holds them flat."""
     return Loss(
         loss.name,
         lambda f, y: loss.value(f.reshape(shape), y),
@@ -255,7 +255,7 @@ def _reshaped(loss: Loss, shape: torch.Size) -> Loss:
 
 
 def _segments(t: float, refresh: Sequence[float], descent: Descent | None, loss: Loss) -> list[float]:
-    """Give the lengths of the parts of the time between refreshes."""
+    """Return the durations between refreshes."""
     if not isinstance(descent, Descent | None):
         raise InputTypeError(f"descent must be a Descent. Got {descent!r}: write Descent(learning_rate=0.1).")
     times, single = check_times(t)

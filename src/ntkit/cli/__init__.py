@@ -10,8 +10,8 @@ __all__ = ["main"]
 def main() -> None:
     """Run the program ``ntkit``: results on the standard output, everything else on the standard error stream.
 
-    The exit status is 0, 1 where ``ntkit doctor`` finds a module without a limit, 2 for a request that cannot be carried
-    out, 130 where it was stopped.
+    The exit status is 0, 1 if ``ntkit doctor`` finds a module without a limit, 2 for a request that cannot be carried
+    out, 130 if it is interrupted.
     """
     try:
         from ._app import app

@@ -36,7 +36,7 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             print("ntkit: stopped", file=sys.stderr)
             raise typer.Exit(130) from None
-        except BrokenPipeError:  # whoever read the output has enough
+        except BrokenPipeError:  # the reader of the output has stopped
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
         except UnsupportedLayerError as error:
@@ -82,5 +82,5 @@ def _one_line(error: BaseException) -> str:
 
 
 def _show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Print a warning without the line of code that gave it."""
+    """Print a warning without the line of code that issued it."""
     print(f"ntkit: {' '.join(str(message).split())}", file=sys.stderr)

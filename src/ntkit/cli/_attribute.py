@@ -1,4 +1,4 @@
-"""``ntkit attribute``: which training rows made a prediction of a trained network."""
+"""``ntkit attribute``: which training rows caused a prediction of a trained network."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def attribute(
 ) -> None:
     """Show the training rows behind each prediction.
 
-    The rows that moved it most, with the output minus what it would be without the row.
+    For each test row, the training rows that moved it most, with the output minus what it would be without that row.
     """
     network, of_one = read_module(module), read_shape(shape)
     if weights is not None:

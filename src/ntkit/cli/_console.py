@@ -1,4 +1,4 @@
-"""What the commands print, and options that several of them have."""
+"""The output of the commands, and options that several of them share."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ Kernel = Annotated[Literal["ntk", "nngp"], typer.Option(help="Which of the two k
 
 
 def examples(*lines: str) -> str:
-    """Give the end of a help text: examples, one per line."""
+    """Return the end of a help text: examples, one per line."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def note(text: str) -> None:
-    """Tell the user something that is not the result."""
+    """Tell the user something other than the result."""
     print(text, file=sys.stderr)
 
 
@@ -56,7 +56,7 @@ def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """Give None for numbers that JSON does not have."""
+    """Return None for numbers that JSON cannot represent."""
     if isinstance(value, Mapping):
         return {name: _finite(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -65,7 +65,7 @@ def _finite(value: Any) -> Any:
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Give an aligned table; the first column to the left, the others to the right."""
+    """Return an aligned table; the first column to the left, the others to the right."""
     lines = [list(header), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
@@ -97,7 +97,7 @@ def read_shape(text: str | None) -> tuple[int, ...] | None:
 
 
 def check_out(path: Path) -> Path:
-    """Refuse a place that cannot be written to before anything is computed."""
+    """Refuse an output path that cannot be written to, before anything is computed."""
     if path.is_dir():
         raise InputError(f"--out must be a file. {path} is a folder.")
     if not path.parent.is_dir():

@@ -28,8 +28,8 @@ _KINDS = "CSV (.csv, .tsv), Parquet (.parquet), NPZ, NPY or Zarr (.zarr)"
 def read_table(path: Path, as_text: Sequence[str] = ()) -> pd.DataFrame:
     """Read a file as a table with column names.
 
-    Of NPZ files and Zarr groups every array of one dimension is a column of its name, and of larger arrays every feature is one,
-    named ``X.0``, ``X.1``, ...; so are the columns of a single array.
+    In NPZ files and Zarr groups each one-dimensional array is a column with the array's name, and each feature of a larger array
+    is a column, named ``X.0``, ``X.1``, ...; so are the columns of a single array.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def read_table(path: Path, as_text: Sequence[str] = ()) -> pd.DataFrame:
     Raises
     ------
     InputError
-        If the file is missing, cannot be read, has no rows, or has two columns of one name.
+        If the file is missing, cannot be read, has no rows, or has two columns of the same name.
     """
     if not path.exists():
         raise InputError(f"there is no file {path}.")
@@ -76,11 +76,11 @@ def read_inputs(path: Path, shape: tuple[int, ...] | None, dtype: DType, without
     path
         A table of numbers, or an array whose first axis counts the inputs.
     shape
-        Of one input; None keeps that of the array.
+        Shape of one input; None keeps that of the array.
     dtype
-        Of the batch.
+        Dtype of the batch.
     without
-        A column that is no input, where the table has it.
+        A column that is not an input, if the table has it.
     """
     if without is None and path.exists() and path.suffix.lower() in (".npy", ".zarr"):
         arrays = _arrays(path)
@@ -113,7 +113,7 @@ def _inputs(
 
 
 def column(table: pd.DataFrame, name: str, path: Path) -> pd.Series:
-    """Give the target column, or say which columns there are, or which rows have none.
+    """Return the target column, or raise an error that lists the columns or the rows without a target.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def column(table: pd.DataFrame, name: str, path: Path) -> pd.Series:
 
 
 def _csv(path: Path, separator: str, as_text: Sequence[str]) -> pd.DataFrame:
-    # pandas renames columns of one name; a reader of the file would not know which is which.
+    # pandas renames columns of the same name; the user would not know which is which.
     with path.open(newline="", encoding="utf-8-sig") as file:
         header = next(csv.reader(file, delimiter=separator), None)
     if header is None:
@@ -182,5 +182,5 @@ def _tensor(values: NDArray[Any], path: Path, dtype: DType) -> Tensor:
         raise InputError(f"{path} must hold numbers. Got {values.dtype}.")
     if not np.isfinite(values).all():
         raise InputError(f"{path} must be finite. Got NaN or infinite values.")
-    # A copy: pandas and mapped files give arrays that torch must not write to.
+    # A copy: pandas and mapped files return arrays that torch must not write to.
     return torch.from_numpy(np.array(values, dtype, order="C"))

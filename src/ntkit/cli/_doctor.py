@@ -1,4 +1,4 @@
-"""``ntkit doctor``: why a network has no infinite-width limit, and the nearest one that has."""
+"""``ntkit doctor``: why a network has no infinite-width limit, and the nearest one that has one."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def add_to(app: typer.Typer) -> None:
 def doctor(
     module: Module,
     shape: Shape = None,
-    norm: Annotated[Literal["none", "layer", "group"], typer.Option(help="What becomes of batch norm.")] = "none",
+    norm: Annotated[Literal["none", "layer", "group"], typer.Option(help="What replaces batch norm.")] = "none",
     json: Json = False,
 ) -> None:
     """Say what keeps a network from having a limit.
 
     Shows each such layer with the reason, and the nearest network that has an infinite-width limit. The exit status is 1
-    where a place without a limit is left.
+    if a place without a limit remains.
     """
     network, of_one = read_module(module), read_shape(shape)
     refused: tuple[Problem, ...] = ()

@@ -37,10 +37,10 @@ def list_experiments(json: Json = False) -> None:
 
 
 def run(context: typer.Context, name: Annotated[str, typer.Argument(help="As ntkit list shows it.")] = "") -> None:
-    """Run one of them, the paper's numbers beside ours.
+    """Run one of them and compare the paper's numbers with ours.
 
-    A run that was stopped resumes. ntkit run NAME --help shows the settings of one. --quick takes at most two minutes on
-    data that the package carries.
+    An interrupted run resumes. ntkit run NAME --help shows the settings of one. --quick takes at most two minutes on
+    data that comes with the package.
     """
     if name in ("", "--help"):
         print(context.get_help())
@@ -54,7 +54,7 @@ def report(
     ),
     json: Json = False,
 ) -> None:
-    """Write the pages of stored results again.
+    """Rewrite the pages of stored results.
 
     With an index page of all of them. Nothing is computed.
     """

@@ -1,4 +1,4 @@
-"""``ntkit fetch``: image sets as the files that experiments take."""
+"""``ntkit fetch``: image sets as the files that experiments use."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ _LOADERS: dict[str, Callable[[Path | None], ImageSet]] = {
 }
 
 
+_UCI = "http://persoal.citius.usc.es/manuel.fernandez.delgado/papers/jmlr/data.tar.gz"
+
+
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
@@ -41,18 +44,26 @@ def add_to(app: typer.Typer) -> None:
 
 def fetch(
     name: Annotated[
-        Literal["cifar10", "svhn", "stl10", "mnist", "fashion_mnist", "celeba"], typer.Argument(help="The data set.")
+        Literal["cifar10", "svhn", "stl10", "mnist", "fashion_mnist", "celeba", "uci"],
+        typer.Argument(help="The data set."),
     ],
     out: Annotated[Path, typer.Option(help="The .npz file to write, for ntkit run NAME --data.")],
-    folder: Annotated[Path | None, typer.Option(help="Where its files are already; default: download them.")] = None,
-    attribute: Annotated[str, typer.Option(help="Of CelebA: what to tell apart.")] = "Eyeglasses",
+    folder: Annotated[
+        Path | None, typer.Option(help="A folder that already holds its files; default: download them.")
+    ] = None,
+    attribute: Annotated[str, typer.Option(help="For CelebA: the attribute to classify.")] = "Eyeglasses",
     json: Json = False,
 ) -> None:
     """Fetch an image set for ntkit run --data.
 
     Original files are downloaded once to pooch's cache and checked by sha256, or read from --folder. CelebA's licence allows
-    no download by a program: it needs --folder.
+    no download by a program: it needs --folder. The UCI tables have no published checksum: the command says how to get them.
     """
+    if name == "uci":
+        raise InputError(
+            "uci is not downloaded: its publishers give no checksum of the archive, so ntkit could not tell whether it is "
+            f"the right one. Unpack {_UCI} yourself, and pass the folder: ntkit run uci --data FOLDER."
+        )
     if out.suffix != ".npz":
         raise InputError(f"--out must end in .npz. Got {out}.")
     check_out(out)

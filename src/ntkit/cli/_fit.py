@@ -1,4 +1,4 @@
-"""``ntkit fit``: a table to a model file."""
+"""``ntkit fit``: from a table to a model file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ntkit.errors import InputError
 from ntkit.estimators._tabular import category_columns
 from ntkit.estimators.saved import save_model
 
+from ._cluster import Scheduler, connected
 from ._console import Json, Shape, check_out, emit, examples, note, read_shape
 from ._data import Data
-from ._estimators import build_estimator
+from ._estimators import build_estimator, fit_on
 from ._modules import read_module
 from ._tables import Problem, Task, read_problem
 
@@ -28,6 +29,7 @@ def add_to(app: typer.Typer) -> None:
         epilog=examples(
             "ntkit fit houses.csv --target price --out houses.ntkit",
             "ntkit fit digits.npz --target y --module net.toml --shape 1,8,8 --out digits.ntkit",
+            "ntkit fit images.npz --target y --module net.toml --shape 3,32,32 --out m.ntkit --scheduler tcp://10.0.0.1:8786",
         )
     )(fit)
 
@@ -41,14 +43,15 @@ def fit(
     module: Annotated[str | None, typer.Option(help="The network; default three hidden layers with ReLU.")] = None,
     shape: Shape = None,
     centres: Annotated[
-        int | None, typer.Option(min=1, help="Rows to fit with; default all up to 8,192, else 2,000.")
+        int | None, typer.Option(min=1, help="Rows to fit with; default all up to 8,192, else 2,000 to 1,000.")
     ] = None,
+    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Fit a model to a table, with nothing to tune.
 
-    Columns may hold numbers, text and gaps. With --shape they are the entries of one input, such as the pixels of an
-    image, and are used as they are.
+    Columns may hold numbers, text and missing values. With --shape they are the entries of one input, such as the pixels of
+    an image, and are used unchanged.
     """
     check_out(out)
     network, of_one = None if module is None else read_module(module), read_shape(shape)
@@ -57,7 +60,8 @@ def fit(
     estimator = build_estimator(problem.task, len(problem.target), network, of_one, centres)
     start = time.perf_counter()
     features: Any = problem.features if of_one is None else _plain(problem)
-    estimator.fit(features, problem.target)
+    with connected(scheduler) as client:
+        fit_on(client, estimator, features, problem.target)
     seconds = time.perf_counter() - start
     categories = set(category_columns(problem.features))
     kinds = {name: "category" if name in categories else "number" for name in problem.features.columns}
@@ -89,7 +93,7 @@ def _say(problem: Problem, target: str) -> None:
 
 
 def _plain(problem: Problem) -> Any:
-    """Give the columns as entries of inputs, shape (n, entries)."""
+    """Return the columns as entries of inputs, shape (n, entries)."""
     if category_columns(problem.features) or problem.features.isna().any(axis=None):
         raise InputError("--shape needs columns of numbers without gaps. Leave --shape out to have columns encoded.")
     return problem.features.to_numpy("float64")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ntkit.errors import InputError, MissingDependencyError
 from ntkit.gram import gram as compute_gram
 from ntkit.kernels import infinite_width
 
+from ._cluster import Scheduler, connected
 from ._console import BStd, Json, Kernel, Shape, WStd, emit, examples, gram_progress, read_shape
 from ._data import Data, DType, read_inputs
 from ._modules import Module, read_module
@@ -35,20 +33,20 @@ def gram(
     data: Data,
     out: Annotated[Path, typer.Option(help="Where to store the matrix: name.npy or name.zarr.")],
     other: Annotated[Path | None, typer.Option(help="The points of the columns; default those of the rows.")] = None,
-    drop: Annotated[str | None, typer.Option(help="A column that is no input.")] = None,
+    drop: Annotated[str | None, typer.Option(help="A column that is not an input.")] = None,
     shape: Shape = None,
     kernel: Kernel = "ntk",
     w_std: WStd = 2**0.5,
     b_std: BStd = 0.0,
     dtype: Annotated[DType, typer.Option(help="Of the entries.")] = "float64",
     tile: Annotated[int | None, typer.Option(min=1, help="Rows and columns of a tile.")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="A Dask cluster, tcp://host:port, or local.")] = None,
+    scheduler: Scheduler = None,
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew instead of resuming.")] = False,
     json: Json = False,
 ) -> None:
     """Compute and store the kernel matrix of a network.
 
-    Tile by tile; the same command resumes a computation that was stopped.
+    It is computed tile by tile; the same command resumes an interrupted computation.
     """
     of_one = read_shape(shape)
     limit = infinite_width(read_module(module), w_std=w_std, b_std=b_std)
@@ -71,27 +69,3 @@ def gram(
         json,
         f"{out}: {rows} x {columns}",
     )
-
-
-@contextmanager
-def connected(scheduler: str | None) -> Iterator[Any]:
-    """Connect to a Dask cluster; None and ``"local"`` stay what they are.
-
-    Raises
-    ------
-    InputError
-        If nothing answers there.
-    """
-    if scheduler in (None, "local"):
-        yield scheduler
-        return
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise MissingDependencyError("--scheduler needs Dask: pip install 'ntkit[scale]'") from error
-    try:
-        client = Client(scheduler, timeout=10)
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"--scheduler must be a running Dask scheduler such as tcp://host:8786: {error}") from error
-    with client:
-        yield client

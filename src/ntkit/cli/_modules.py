@@ -22,12 +22,12 @@ Module = Annotated[
 
 
 def read_module(name: str) -> nn.Module:
-    """Give the network of that name.
+    """Return the named network.
 
     Parameters
     ----------
     name
-        ``package.module:attribute``, where the attribute is a module or gives one when called without arguments; the current
+        ``package.module:attribute``, where the attribute is a module or returns one when called without arguments; the current
         folder is searched too. Or the path of a TOML file::
 
             [[layers]]
@@ -58,7 +58,7 @@ def read_module(name: str) -> nn.Module:
     except Exception as error:  # the user's own code may raise anything
         raise InputError(f"cannot import {name}: {type(error).__name__}: {error}") from error
     if not isinstance(made, nn.Module):
-        raise InputError(f"{name} must be a torch.nn.Module, or give one when called. Got {type(made).__name__}.")
+        raise InputError(f"{name} must be a torch.nn.Module, or return one when called. Got {type(made).__name__}.")
     return made
 
 

@@ -1,10 +1,10 @@
-"""``ntkit posterior``: what an ensemble of infinitely wide networks predicts."""
+"""``ntkit posterior``: predictions of an ensemble of infinitely wide networks."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,9 +12,10 @@ import torch
 import typer
 
 from ntkit.dynamics import posterior as compute_posterior
-from ntkit.gram import write_atomically
+from ntkit.gram import ClusterKernel, write_atomically
 from ntkit.kernels import infinite_width
 
+from ._cluster import Scheduler, connected
 from ._console import BStd, Json, Shape, WStd, check_out, examples, note, read_shape
 from ._data import inputs_and_targets, read_inputs
 from ._modules import Module, read_module
@@ -27,6 +28,13 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=examples("ntkit posterior net.toml train.csv test.csv --target y --mode nngp --ridge 1e-2"))(
         posterior
     )
+
+
+class _Placed(NamedTuple):
+    """Both kernels of a network, computed on a cluster."""
+
+    ntk: ClusterKernel
+    nngp: ClusterKernel
 
 
 def posterior(
@@ -43,11 +51,12 @@ def posterior(
     shape: Shape = None,
     w_std: WStd = 2**0.5,
     b_std: BStd = 0.0,
+    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Predict by infinitely wide networks, with spread.
 
-    For each test row the mean and the standard deviation of trained networks over their random initialisation.
+    Prints, for each test row, the mean and the standard deviation of trained networks over their random initialisation.
     """
     if out is not None:
         check_out(out)
@@ -56,7 +65,9 @@ def posterior(
     x, targets = inputs_and_targets(train, target, of_one, "float64")
     y = torch.from_numpy(np.array(targets, np.float64))
     x_test = read_inputs(test, of_one, "float64", without=target)
-    found = compute_posterior(limit, x, y, x_test, mode=mode, t=time, ridge=ridge, covariance="diagonal")
+    with connected(scheduler) as client:
+        kernels = limit if client is None else _Placed(*(ClusterKernel(one, client) for one in (limit.ntk, limit.nngp)))
+        found = compute_posterior(kernels, x, y, x_test, mode=mode, t=time, ridge=ridge, covariance="diagonal")
     table = pd.DataFrame({"mean": found.mean.numpy(), "std": found.variance.sqrt().numpy()})
     note(found.status)
     text = (

@@ -1,4 +1,4 @@
-"""``ntkit predict``: a model file and a table to predictions."""
+"""``ntkit predict``: predictions from a model file and a table."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def predict(
     data: Data,
     out: Annotated[Path | None, typer.Option(help="A CSV file to write; default the standard output.")] = None,
     std: Annotated[bool, typer.Option("--std", help="Standard deviations too, for a regression.")] = False,
-    module: Annotated[str | None, typer.Option(help="The network, where the file does not hold it.")] = None,
+    module: Annotated[str | None, typer.Option(help="The network, if the file does not hold it.")] = None,
     json: Json = False,
 ) -> None:
     """Predict the rows of a table with a fitted model.
 
-    Gives the value of each row, or its class with the probability of every class. Loading a model file executes nothing in it.
+    Prints the value of each row, or its class with the probability of every class. Loading a model file executes nothing in it.
     """
     if out is not None:
         check_out(out)
@@ -68,14 +68,14 @@ def _predictions(estimator: Any, features: Any, classes: bool, std: bool) -> pd.
             return pd.DataFrame({"prediction": mean, "std": deviation})
         return pd.DataFrame({"prediction": estimator.predict(features)})
     if std:
-        raise InputError("--std is for a regression. The model is a classification, whose probabilities are given.")
+        raise InputError("--std is for a regression. The model is a classification, which reports probabilities.")
     probabilities = estimator.predict_proba(features)
     shown = {f"probability of {name}": probabilities[:, number] for number, name in enumerate(estimator.classes_)}
     return pd.DataFrame({"prediction": estimator.predict(features), **shown})
 
 
 def _columns(table: pd.DataFrame, kinds: dict[str, str], path: Path) -> pd.DataFrame:
-    """Give the columns of the model in its order, or say what is missing or of another kind."""
+    """Return the columns of the model in its order, or raise an error for columns that are missing or of another kind."""
     missing = [name for name in kinds if name not in table.columns]
     if missing:
         raise InputError(f"{path} lacks {', '.join(map(repr, missing))}, which the model was fitted with.")

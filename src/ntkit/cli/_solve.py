@@ -14,6 +14,7 @@ from ntkit.errors import InputError
 from ntkit.gram import open_gram, write_atomically
 from ntkit.solvers import solve as solve_system
 
+from ._cluster import Scheduler
 from ._console import Json, check_out, emit, examples, note
 from ._data import column, read_table
 
@@ -34,9 +35,14 @@ def solve(
     out: Annotated[Path, typer.Option(help="The .npy file to write, one coefficient per row.")],
     ridge: Annotated[float, typer.Option(help="Relative to the mean of the diagonal.")] = 0.0,
     method: Annotated[Literal["cholesky", "cg", "eigenpro"], typer.Option(help="How to solve.")] = "cholesky",
+    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Solve (K + ridge tr(K)/n) a = y; predictions are K(x, X) a."""
+    if scheduler is not None:
+        raise InputError(
+            "ntkit solve computes no kernel, so it has no use for --scheduler: ntkit gram takes it, whose matrix this reads."
+        )
     if out.suffix != ".npy":
         raise InputError(f"--out must end in .npy. Got {out}.")
     check_out(out)

@@ -1,4 +1,4 @@
-"""Tables as features and a target: which task it is, which columns count, and what no model can be fitted to."""
+"""Tables as features and a target: the task, the columns in use, and tables to which no model can be fitted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Task(StrEnum):
 
 @dataclass(frozen=True)
 class Problem:
-    """A table made ready for a fit.
+    """A table prepared for a fit.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Problem:
     task
         Classification or regression.
     left_out
-        Columns with one value alone, which say nothing.
+        Constant columns, which carry no information.
     """
 
     features: pd.DataFrame
@@ -63,16 +63,16 @@ def read_problem(
     target
         The name of the target's column.
     task
-        What the target is. ``AUTO``: numbers are regression, unless they are whole and at most 20 different ones.
+        What the target is. ``AUTO``: numbers mean regression, unless they are integers with at most 20 distinct values.
     drop
         Columns to leave out.
     keep_constant
-        Keep columns with one value alone: the columns are the entries of one input.
+        Whether to keep constant columns, because the columns are the entries of one input.
 
     Raises
     ------
     InputError
-        If the target is not there or has gaps, a class has one row, or no column tells rows apart.
+        If the target is missing or has gaps, a class has one row, or all columns are constant.
     """
     table = read_table(path)
     values = column(table, target, path)
@@ -82,7 +82,7 @@ def read_problem(
     features = table.drop(columns=[target, *drop])
     constant = tuple(name for name in features.columns if features[name].nunique(dropna=False) < 2)
     if len(constant) == len(features.columns):
-        raise InputError(f"{path} has no column besides the target {target!r} that differs between rows.")
+        raise InputError(f"{path} has no column other than the target {target!r} that differs between rows.")
     constant = () if keep_constant else constant
     features = features.drop(columns=list(constant))
     infinite = [
@@ -112,7 +112,7 @@ def _task(values: pd.Series) -> Task:
 
 
 def _labels(values: pd.Series, name: str) -> NDArray[Any]:
-    # Strings of pandas and objects become arrays of text; numbers stay what they are.
+    # pandas strings and objects become arrays of text; numbers are unchanged.
     labels = values.to_numpy() if _is_number(values) else values.astype(str).to_numpy(dtype=str)
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2:
@@ -137,5 +137,5 @@ def _numbers(values: pd.Series, name: str) -> NDArray[Any]:
     if not np.isfinite(numbers).all():
         raise InputError(f"the target {name!r} must be finite.")
     if len(numbers) < 2 or numbers.min() == numbers.max():
-        raise InputError(f"the target {name!r} must have two different values at least.")
+        raise InputError(f"the target {name!r} must have at least two different values.")
     return numbers

@@ -1,4 +1,4 @@
-"""What several folders need: argument checks, parameters, losses, rows of features, threads, nested derivatives."""
+"""Code that several folders share: argument checks, parameters, losses, rows of features, threads, derivatives."""
 
 from ._batches import (
     all_finite,

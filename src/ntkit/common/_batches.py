@@ -26,7 +26,7 @@ __all__ = [
 
 
 def check_batches(x1: Tensor, x2: Tensor | None) -> None:
-    """Refuse what no kernel can be computed of.
+    """Refuse inputs that have no kernel.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def check_batches(x1: Tensor, x2: Tensor | None) -> None:
 
 
 def check_integers(x1: Tensor, x2: Tensor | None) -> None:
-    """Refuse integers that no kernel can be computed of: no rows, no batch dimension, shapes or dtypes that differ."""
+    """Refuse integer inputs that have no kernel: no rows, no batch dimension, shapes or dtypes that differ."""
     batches = {"x": x1} if x2 is None else {"x1": x1, "x2": x2}
     for name, x in batches.items():
         check_tensor(name, x)
@@ -58,24 +58,26 @@ def check_integers(x1: Tensor, x2: Tensor | None) -> None:
 def check_pair(x1: Tensor, x2: Tensor) -> None:
     """Refuse two batches that differ in dtype, device or the shape of an input."""
     if x1.dtype != x2.dtype:
-        raise InputTypeError(f"x1 and x2 must have one dtype. Got {x1.dtype} and {x2.dtype}. Write x2.to(x1.dtype).")
+        raise InputTypeError(
+            f"x1 and x2 must have the same dtype. Got {x1.dtype} and {x2.dtype}. Write x2.to(x1.dtype)."
+        )
     if x1.device != x2.device:
         raise InputTypeError(
-            f"x1 and x2 must be on one device. Got {x1.device} and {x2.device}. Write x2.to(x1.device)."
+            f"x1 and x2 must be on the same device. Got {x1.device} and {x2.device}. Write x2.to(x1.device)."
         )
     if x1.shape[1:] != x2.shape[1:]:
         raise InputError(
-            f"x1 and x2 must have the same shape but for the batch. Got {tuple(x1.shape)} and {tuple(x2.shape)}."
+            f"x1 and x2 must have the same shape except for the batch. Got {tuple(x1.shape)} and {tuple(x2.shape)}."
         )
 
 
 def check_tensor(name: str, x: object) -> None:
-    """Refuse what is no plain tensor with values: other types, and sparse, quantised and ``meta`` tensors.
+    """Refuse anything but a plain tensor with values: other types, and sparse, quantised and ``meta`` tensors.
 
     Raises
     ------
     InputTypeError
-        Saying what to write instead.
+        The message says what to write instead.
     """
     if x is None:
         raise InputTypeError(f"{name} must be a torch.Tensor. Got None: pass the inputs.")
@@ -114,7 +116,7 @@ def _check_kind(name: str, x: Tensor) -> None:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Tell whether every value is finite, by the extremes, which a NaN reaches too; this takes no mask."""
+    """Return whether every value is finite: min and max propagate NaN, so no mask is needed."""
     return values.numel() == 0 or all(math.isfinite(extreme) for extreme in torch.aminmax(values.detach()))
 
 
@@ -130,7 +132,7 @@ def check_finite(name: str, x: Tensor) -> None:
 
 
 def check_input_size(input_shape: Sequence[int]) -> tuple[int, ...]:
-    """Give the shape of one input as a tuple, or say why it cannot be one."""
+    """Return the shape of one input as a tuple, or raise an error that says what is wrong with it."""
     sizes = tuple(input_shape) if isinstance(input_shape, Sequence) else ()
     if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
         batch = isinstance(input_shape, (Tensor, np.ndarray)) and input_shape.ndim > 1
@@ -142,7 +144,7 @@ def check_input_size(input_shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_result(values: Tensor) -> None:
-    """Refuse a kernel that left the range of its dtype: finite input that large gives infinite or NaN values."""
+    """Refuse a kernel that overflowed its dtype: very large finite inputs give infinite or NaN values."""
     if not all_finite(values):
         raise InputError(
             f"the inputs, or the gains w_std and b_std, are too large: the kernel is beyond the range of {values.dtype}. "

@@ -1,4 +1,4 @@
-"""What class labels must be, and the numbers of the classes."""
+"""Checks of class labels, and the indices of the classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["check_labels", "class_numbers"]
 
 
 def check_labels(name: str, y: Tensor, n: int, device: torch.device) -> None:
-    """Refuse what cannot be the classes of n points, any numbers of one tensor.
+    """Refuse anything that cannot be the class labels of n points; labels may be any numbers in one tensor.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def check_labels(name: str, y: Tensor, n: int, device: torch.device) -> None:
 
 
 def class_numbers(y1: Tensor, y2: Tensor | None = None) -> tuple[Tensor, Tensor, int]:
-    """Give both label vectors as numbers 0, 1, ... of their classes in ascending order, and how many classes there are.
+    """Return both label vectors as class indices 0, 1, ... in ascending order of the labels, and the number of classes.
 
     Parameters
     ----------

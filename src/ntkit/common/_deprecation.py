@@ -1,4 +1,4 @@
-"""Old names of arguments: they keep working, and say what to write instead."""
+"""Deprecated argument names: they keep working, with a warning that says what to write instead."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ DEPRECATED: Any = "deprecated"
 
 
 def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
-    """Warn that an argument has another name now.
+    """Warn that an argument has been renamed.
 
     Parameters
     ----------
     old, new
-        The argument as it was written, and what to write instead.
+        The argument as the caller wrote it, and what to write instead.
     stacklevel
         Of :func:`warnings.warn`, counted from this function: 3 is the caller of the function that calls it.
     """

@@ -1,4 +1,4 @@
-"""Whether torch may ask a tensor for derivatives, and computing constants while it does."""
+"""Whether torch may differentiate through a tensor, and how to compute constants while it does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _R = TypeVar("_R")
 
 
 def differentiated(*tensors: Tensor) -> bool:
-    """Tell whether a derivative may be asked of any of the tensors: in reverse mode, in forward mode, by torch.func.
+    """Return whether torch may differentiate any of the tensors: in reverse mode, in forward mode, or by torch.func.
 
     Examples
     --------
@@ -37,12 +37,12 @@ def differentiated(*tensors: Tensor) -> bool:
 
 
 def transformed(tensor: Tensor) -> bool:
-    """Tell whether a tensor belongs to a transform of torch.func."""
+    """Return whether a tensor belongs to a transform of torch.func."""
     return bool(_functorch.is_functorch_wrapped_tensor(tensor))
 
 
 def as_constant(tensor: Tensor) -> Tensor:
-    """Give the numbers of a tensor without any derivative, an ordinary tensor even inside torch.func's transforms."""
+    """Return the values of a tensor without derivatives, as an ordinary tensor even inside torch.func's transforms."""
     tensor = tensor.detach()
     while transformed(tensor):
         tensor = _functorch.get_unwrapped(tensor)
@@ -51,17 +51,17 @@ def as_constant(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def without_derivatives() -> Iterator[None]:
-    """Compute constants, whoever is differentiating: outside inference mode, autograd and torch.func's transforms.
+    """Compute constants outside inference mode, autograd and torch.func's transforms, whichever is active.
 
-    Inside a transform every new tensor belongs to it, so that a cached one would be of no use later, and modules cannot be
-    copied.
+    Inside a transform every new tensor belongs to that transform, so a cached one would be useless later, and modules
+    cannot be copied.
     """
     with torch.inference_mode(False), torch.no_grad(), temporarily_clear_interpreter_stack():
         yield
 
 
 def constant(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorate a function of constants, whose result is cached: it runs :func:`without_derivatives`."""
+    """Decorate a function of constants whose result is cached: it runs under :func:`without_derivatives`."""
 
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -10,7 +10,7 @@ __all__ = ["check_generator"]
 
 
 def check_generator(generator: object) -> None:
-    """Refuse what is not a generator on the CPU."""
+    """Refuse anything but None or a generator on the CPU."""
     if generator is None:
         return
     if not isinstance(generator, torch.Generator):

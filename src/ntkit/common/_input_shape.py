@@ -1,4 +1,4 @@
-"""Rows of features, as scikit-learn and GPyTorch hold them, into the batches that a kernel takes."""
+"""Conversion of rows of features, as in scikit-learn and GPyTorch, to the batches that a kernel takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_input_shape", "fold_rows"]
 
 
 def check_input_shape(input_shape: Sequence[int] | None) -> tuple[int, ...] | None:
-    """Give ``input_shape`` as a tuple of positive integers (or None), or say why it is none."""
+    """Return ``input_shape`` as a tuple of positive integers (or None), or raise an error that says what is wrong."""
     if input_shape is None:
         return None
     try:
@@ -35,7 +35,7 @@ def check_input_shape(input_shape: Sequence[int] | None) -> tuple[int, ...] | No
 
 
 def fold_rows(rows: Tensor, input_shape: tuple[int, ...] | None) -> Tensor:
-    """Reshape (n, features) to (n, *input_shape); None leaves the rows as they are."""
+    """Reshape (n, features) to (n, *input_shape); None leaves the rows unchanged."""
     if input_shape is None:
         return rows
     if rows.shape[1] != prod(input_shape):

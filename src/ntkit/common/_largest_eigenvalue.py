@@ -15,16 +15,16 @@ __all__ = ["largest_eigenvalue"]
 
 
 def largest_eigenvalue(product: Callable[[Tensor], Tensor], size: int, like: Tensor, tol: float = 1e-10) -> float:
-    """Give the largest eigenvalue of a symmetric operator on vectors of shape (size,), by Lanczos' method.
+    """Return the largest eigenvalue of a symmetric operator on vectors of shape (size,), by the Lanczos method.
 
     Parameters
     ----------
     product
-        The operator, from a vector of shape (size,) to one.
+        The operator, which maps a vector of shape (size,) to another.
     size
         The dimension.
     like
-        Whose dtype and device the vectors have.
+        A tensor with the dtype and device of the vectors.
     tol
         The relative accuracy.
 
@@ -34,7 +34,7 @@ def largest_eigenvalue(product: Callable[[Tensor], Tensor], size: int, like: Ten
     >>> round(largest_eigenvalue(lambda vector: matrix @ vector, 4, matrix), 6)
     4.0
     """
-    if size < 3:  # which Lanczos' method does not take
+    if size < 3:  # too small for the Lanczos method
         columns = torch.stack([product(row) for row in torch.eye(size).to(like)])
         return float(torch.linalg.eigvalsh(columns.double())[-1])
 

@@ -1,4 +1,4 @@
-"""What a linear system must be, checked before any work."""
+"""Checks of a linear system before any work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCK_ROWS = 512  # two blocks fit into the cache
 
 
 def check_ridge(ridge: float) -> float:
-    """Give the ridge as a float, or say why it cannot be one."""
+    """Return the ridge as a float, or raise an error that says what is wrong."""
     if isinstance(ridge, bool) or not hasattr(ridge, "__float__"):
         raise InputTypeError(f"ridge must be a number. Got {shown(ridge)} of type {type(ridge).__name__}.")
     value = float(ridge)
@@ -30,7 +30,7 @@ def check_ridge(ridge: float) -> float:
 
 
 def check_gram(gram: Tensor | LinearOperator) -> Tensor:
-    """Give the Gram matrix as a tensor, read where it is stored or implicit, or say why it is none."""
+    """Return the Gram matrix as a tensor, evaluated if it is stored or implicit, or raise an error that says what is wrong."""
     if isinstance(gram, LinearOperator):
         gram = gram.to_dense()
     check_tensor("gram", gram)
@@ -44,7 +44,7 @@ def check_gram(gram: Tensor | LinearOperator) -> Tensor:
     largest, asymmetry = 0.0, 0.0
     blocks = list(row_blocks(len(matrix), _BLOCK_ROWS))
     for rows in blocks:
-        # A NaN or an infinity anywhere makes the extremes so; no matrix of flags is needed.
+        # A NaN or an infinity anywhere shows in the extremes; no mask is needed.
         low, high = torch.aminmax(matrix[rows])
         extreme = max(abs(float(low)), abs(float(high)))
         if not math.isfinite(extreme):
@@ -63,7 +63,7 @@ def check_gram(gram: Tensor | LinearOperator) -> Tensor:
 
 
 def check_right_hand_side(y: Tensor, gram: Tensor) -> None:
-    """Say why y cannot be the right-hand side of a system with this Gram matrix, if so."""
+    """Raise an error if y cannot be the right-hand side of a system with this Gram matrix."""
     check_tensor("y", y)
     if y.ndim not in (1, 2) or y.shape[0] != gram.shape[0] or y.numel() == 0:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Losses of the outputs on the training points: their value, their gradient, how curved they are, their targets.
+"""Losses of the outputs on the training points: value, gradient, curvature, and targets.
 
 Every loss is a **sum** over the training points, so that gradient flow moves the outputs by f' = -Theta dL/df. Kernels
 (:class:`ntkit.GradientFlow`) and finite networks (:func:`ntkit.train`) share these definitions.
@@ -21,7 +21,7 @@ from ._shown import shown
 __all__ = ["Loss", "LossFunction", "find_loss", "read_output_targets", "read_targets"]
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
-"""Takes outputs and targets of one shape, (n,) or (n, k), and gives the loss summed over the points, a scalar."""
+"""Takes outputs and targets of the same shape, (n,) or (n, k), and returns the loss summed over the points, a scalar."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class Loss:
     Attributes
     ----------
     name
-        What it is called.
+        Name of the loss.
     value
         L as a function of outputs and targets, each of shape (n, k).
     slope
         dL/df, shape (n, k).
     curvature
-        A bound on the largest eigenvalue of L's Hessian in f; None where it is not known.
+        A bound on the largest eigenvalue of the Hessian of L with respect to f; None if unknown.
     closed_form
-        Whether training is solved in closed form.
+        Whether training has a closed-form solution.
     """
 
     name: str
@@ -61,7 +61,7 @@ def _binary_cross_entropy(f: Tensor, y: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(f, y, reduction="sum")
 
 
-# The Hessian of cross-entropy in one point's logits is diag(p) - p p^T, at most 1/2; p (1 - p) is at most 1/4.
+# The Hessian of cross-entropy with respect to one point's logits is diag(p) - p p^T <= 1/2; p (1 - p) <= 1/4.
 _LOSSES = {
     "mse": Loss("mse", _mse, lambda f, y: f - y, 1.0, closed_form=True),
     "cross_entropy": Loss("cross_entropy", _cross_entropy, lambda f, y: torch.softmax(f, dim=1) - y, 0.5),
@@ -72,7 +72,7 @@ _LOSSES = {
 
 
 def find_loss(loss: str | LossFunction) -> Loss:
-    """Give the loss of that name, or wrap a user's function, whose gradient torch computes."""
+    """Return the named loss, or wrap a user's function, whose gradient torch computes."""
     if isinstance(loss, str):
         if loss not in _LOSSES:
             names = ", ".join(map(repr, _LOSSES))
@@ -92,8 +92,8 @@ def _slope_of(loss: LossFunction) -> Callable[[Tensor, Tensor], Tensor]:
             value = loss(outputs, y)
             if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
                 raise InputTypeError(
-                    "loss must give a tensor of one element that torch can differentiate in the outputs, the sum over the "
-                    f"points. Got {shown(value)}."
+                    "loss must return a tensor of one element, the sum over the points, that torch can differentiate with "
+                    f"respect to the outputs. Got {shown(value)}."
                 )
             (gradient,) = torch.autograd.grad(value.reshape(()), outputs)
         return gradient
@@ -102,7 +102,7 @@ def _slope_of(loss: LossFunction) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def read_targets(loss: Loss, y: Tensor, gram: Tensor) -> Tensor:
-    """Give the targets in the Gram matrix's dtype, classes as one-hot rows, or say what is wrong with them."""
+    """Return the targets in the Gram matrix's dtype, classes as one-hot rows, or raise an error that says what is wrong."""
     check_tensor("y", y)
     if y.ndim not in (1, 2) or len(y) != len(gram) or y.numel() == 0:
         raise InputError(
@@ -125,9 +125,9 @@ def read_targets(loss: Loss, y: Tensor, gram: Tensor) -> Tensor:
 
 
 def read_output_targets(loss: Loss, y: Tensor, outputs: Tensor) -> Tensor:
-    """Give the targets of a network with these outputs, shape (n, ...), classes as one-hot rows, or say what is wrong.
+    """Return the targets for a network's outputs, shape (n, ...), classes as one-hot rows, or raise an error.
 
-    A loss of the user's own takes the targets as they are.
+    A user-defined loss takes the targets unchanged.
     """
     check_tensor("y", y)
     if len(y) != len(outputs):

@@ -1,4 +1,4 @@
-"""How much memory there is, asked before a large matrix is begun."""
+"""How much memory is free, checked before a large matrix is computed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ntkit.errors import MemoryLimitError
 
 __all__ = ["available_bytes", "check_gram_memory"]
 
-_SMALL = 2**28  # not worth asking: below 256 MiB any machine that runs torch will do
+_SMALL = 2**28  # not worth checking: any machine that runs torch has 256 MiB
 _CONTROL_GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -20,10 +20,10 @@ _CONTROL_GROUPS = (
 
 
 def available_bytes(device: torch.device | str = "cpu") -> int | None:
-    """Give the bytes that a new tensor may take on a device, None where the system does not say.
+    """Return the bytes that a new tensor may take on a device, None if the system does not say.
 
-    On Linux what the kernel calls available, or less where a control group (a container) sets a limit; elsewhere half of
-    the physical memory; on a CUDA device what is free there and what torch holds in reserve.
+    On Linux this is what the kernel reports as available, or less if a control group (a container) sets a limit; elsewhere
+    half of the physical memory; on a CUDA device what is free there plus what torch holds in reserve.
     """
     place = torch.device(device)
     if place.type == "cuda":
@@ -44,18 +44,18 @@ def check_gram_memory(
     matrices: int = 1,
     what: str = "the kernel",
 ) -> None:
-    """Refuse at once what would fail for want of memory after minutes of work.
+    """Refuse at once a computation that would run out of memory after minutes of work.
 
     Parameters
     ----------
     rows, columns
-        The shape of one matrix; a square one is that of K(X, X).
+        The shape of one matrix; a square one is taken to be K(X, X).
     dtype, device
-        What it is computed in, and where.
+        The dtype and device of the computation.
     matrices
-        How many of that size are held at the same time. Default 1.
+        How many matrices of that size are held at the same time. Default 1.
     what
-        What is about to be done, the subject of the message. Default "the kernel".
+        What is about to be computed, the subject of the message. Default "the kernel".
 
     Raises
     ------

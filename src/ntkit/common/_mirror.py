@@ -1,4 +1,4 @@
-"""Symmetric matrices of which one triangle was computed: the other is its mirror image, to the bit."""
+"""Symmetric matrices from one computed triangle: the other is its mirror image, to the bit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLOCK_ROWS = 512  # a block and its image fit into the cache
 
 
 def mirror_upper(matrix: Tensor) -> Tensor:
-    """Copy the upper triangle of a square matrix, shape (n, n), below the diagonal, in place, and give the matrix back.
+    """Copy the upper triangle of a square matrix, shape (n, n), below the diagonal, in place, and return the matrix.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Modules copied and called with other parameters: also those that hold computed tensors, which torch does not copy."""
+"""Copying modules and calling them with other parameters, even if they hold computed tensors, which torch cannot copy."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["OwnParameters", "copy_module", "restored_tensors"]
 
 
 def copy_module(module: nn.Module) -> nn.Module:
-    """Copy a module, also one whose weights are computed anew in every call (pruning, weight norm).
+    """Copy a module, even one whose weights are recomputed in every call (pruning, weight norm).
 
-    Such weights are results of operations, which torch does not copy; the copy computes them anew, so here they are zeros.
+    Such weights are results of operations, which torch cannot copy; the copy recomputes them, so here they are zeros.
     """
     memo: dict[int, object] = {}
     for layer in module.modules():
@@ -33,10 +33,10 @@ def copy_module(module: nn.Module) -> nn.Module:
 
 @contextmanager
 def restored_tensors(module: nn.Module) -> Iterator[None]:
-    """Give a module back the tensors it holds as plain attributes.
+    """Restore the tensors that a module holds as plain attributes.
 
-    Pruning and old-style norms write the weight that they compute to the layer, in every call: after one with other
-    parameters, or under a transformation of torch.func, it would hold that call's weight.
+    Pruning and old-style norms write the weight that they compute to the layer in every call: after a call with other
+    parameters, or under a torch.func transform, the layer would keep that call's weight.
     """
     found = [
         (layer, name, value)
@@ -52,10 +52,10 @@ def restored_tensors(module: nn.Module) -> Iterator[None]:
 
 
 class OwnParameters(TorchFunctionMode):
-    """Refuses to run a copy of a module that computes with the parameters of the original.
+    """A guard that refuses to run a copy of a module that computes with the original's parameters.
 
-    Functions are not copied, so a hook or a forward that closes over a layer goes on using the layer that it was written
-    for, whatever becomes of the copy's parameters.
+    Functions are not copied, so a hook or a forward that closes over a layer keeps using that layer, whatever happens to
+    the copy's parameters.
     """
 
     def __init__(self, original: nn.Module) -> None:

@@ -1,9 +1,9 @@
-"""Normalisations written out in elementary operations, for derivatives of second and higher order forwards.
+"""Normalisations written in elementary operations, for forward-mode derivatives of second and higher order.
 
-torch's own forward-mode derivative of ``layer_norm`` and ``instance_norm`` is right once, but derivatives of it are wrong
-without any error (torch 2.13: the second derivative along a line already is; taken backwards, the third); those of ``glu``
+torch's own forward-mode derivative of ``layer_norm`` and ``instance_norm`` is right to first order, but its derivatives are
+silently wrong (torch 2.13: from the second derivative along a line; in reverse mode, from the third); those of ``glu``
 (beyond the first) and of weight norms do not exist.
-A test compares the operations here, and many that are left as they are, with derivatives taken backwards.
+A test compares the operations here, and many that are left unchanged, with reverse-mode derivatives.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Elementary"]
 
 
 class Elementary(TorchFunctionMode):
-    """While entered, the normalisations below are computed from means, products and roots."""
+    """A context in which the normalisations below are computed from means, products and roots."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _WRITTEN_OUT.get(func, func)(*args, **(kwargs or {}))
@@ -83,7 +83,7 @@ def _glu(input: Tensor, dim: int = -1) -> Tensor:
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    others = [d for d in range(v.ndim) if d != dim]  # dim=-1: the norm of the whole
+    others = [d for d in range(v.ndim) if d != dim]  # dim=-1: the norm of the whole tensor
     return g * v / v.square().sum(others, keepdim=True).sqrt()
 
 

@@ -1,4 +1,4 @@
-"""What a time, a target and a start must be."""
+"""Checks of times, numbers of steps, targets and starting values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ._shown import shown
 __all__ = ["Numbers", "as_columns", "check_steps", "check_times", "listed"]
 
 Numbers = float | Sequence[float] | Tensor | NDArray[Any]
-"""One number, or many in a sequence, a tensor or an array."""
+"""One number, or several in a sequence, a tensor or an array."""
 
 
 def check_times(t: Numbers, name: str = "t") -> tuple[list[float], bool]:
-    """Give the times as a list and whether there was only one, not in a sequence."""
+    """Return the times as a list, and whether a single number was passed."""
     values, single = listed(t, name, "a time")
     for value in values:
         if not value >= 0:
@@ -30,7 +30,7 @@ def check_times(t: Numbers, name: str = "t") -> tuple[list[float], bool]:
 
 
 def check_steps(steps: Numbers) -> tuple[list[int], bool]:
-    """Give the numbers of steps as a list and whether there was only one, not in a sequence."""
+    """Return the numbers of steps as a list, and whether a single number was passed."""
     values, single = listed(steps, "steps", "a whole number of steps")
     for value in values:
         if not (math.isfinite(value) and value >= 0 and value == int(value)):
@@ -39,7 +39,7 @@ def check_steps(steps: Numbers) -> tuple[list[int], bool]:
 
 
 def listed(given: Numbers, name: str, meaning: str) -> tuple[list[float], bool]:
-    """Give one number or many as a list, and whether there was only one, not in a sequence."""
+    """Return one number or several as a list, and whether a single number was passed."""
     value: Any = given.tolist() if isinstance(given, (Tensor, np.ndarray)) else given
     single = not isinstance(value, Sequence)
     values = [value] if single else list(value)
@@ -52,5 +52,5 @@ def listed(given: Numbers, name: str, meaning: str) -> tuple[list[float], bool]:
 
 
 def as_columns(values: Tensor) -> Tensor:
-    """Give (n,) as (n, 1), and (n, k) as it is."""
+    """Return (n,) as (n, 1), and (n, k) unchanged."""
     return values if values.ndim == 2 else values[:, None]

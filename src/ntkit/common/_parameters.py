@@ -1,7 +1,7 @@
 """How a layer's weight or bias comes from its parameter: the one place that reads parameters.
 
 A tensor is used raw, or times a number in this library's NTK parametrisation (:class:`Scaled`), or something else computes
-it: another parametrisation, a norm, a pruning mask. What something else computes is never read as if it were raw.
+it: another parametrisation, a norm, a pruning mask. A tensor that something else computes is never treated as raw.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Scaled(nn.Module):
     Attributes
     ----------
     gain
-        w_std of a weight, b_std of a bias.
+        w_std for a weight, b_std for a bias.
     fan_in
-        Inputs of each output; 1 for a bias.
+        Number of inputs per output; 1 for a bias.
     """
 
     def __init__(self, gain: float, fan_in: int) -> None:
@@ -45,16 +45,16 @@ class Scaled(nn.Module):
         return self.gain / math.sqrt(self.fan_in)
 
     def forward(self, raw: Tensor) -> Tensor:
-        """Give the weight of a raw parameter."""
+        """Return the weight of a raw parameter."""
         return self.scale * raw
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Give the raw parameter of a weight; with gain zero every one gives zero, and the value is kept as it is."""
+        """Return the raw parameter of a weight; with gain zero any parameter gives zero, and the value stays as it is."""
         return weight / self.scale if self.scale and self.divides else weight
 
-    # The gain is part of the function, so it is saved with the parameters: as float64, which a buffer would not stay.
+    # The gain is part of the function, so it is saved with the parameters: in float64, which a buffer would not keep.
     def get_extra_state(self) -> Tensor:
-        """Give the gain, for ``state_dict``."""
+        """Return the gain, for ``state_dict``."""
         return torch.tensor(self.gain, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -73,13 +73,13 @@ class ParameterSource:
     Attributes
     ----------
     layer, name
-        Which tensor of which layer.
+        The layer, and the name of its tensor.
     parameter
-        The parameter that it is, or that it is a multiple of; None where something else computes it.
+        The parameter that equals the tensor or of which it is a multiple; None if something else computes the tensor.
     scaling
-        The NTK parametrisation of the parameter; None where it is used raw.
+        The NTK parametrisation of the parameter; None if it is used raw.
     computed_by
-        What else computes it, such as ``"a pruning mask (torch.nn.utils.prune)"``; empty where nothing does.
+        What else computes it, such as ``"a pruning mask (torch.nn.utils.prune)"``; empty if nothing does.
     remedy
         What to write so that it becomes a plain parameter again.
     """
@@ -99,12 +99,12 @@ class ParameterSource:
 
     @property
     def scale(self) -> float | None:
-        """What the parameter is multiplied by; None where something else computes the tensor."""
+        """What the parameter is multiplied by; None if something else computes the tensor."""
         return None if self.parameter is None else 1.0 if self.scaling is None else self.scaling.scale
 
 
 def parameter_source(layer: nn.Module, name: str) -> ParameterSource | None:
-    """Tell where the tensor ``name`` of a layer comes from; None where the layer has none."""
+    """Return where the tensor ``name`` of a layer comes from; None if the layer has no such tensor."""
     own = layer._parameters.get(name)
     if own is not None:
         return ParameterSource(layer, name, own)
@@ -162,7 +162,7 @@ def _scaled_tensors(module: nn.Module) -> Iterator[tuple[str, nn.Module, str, Pa
 
 
 def ntk_gains(module: nn.Module) -> dict[str, dict[str, float]]:
-    """Give the gains of every layer in the NTK parametrisation by path, in the form of ``overrides``."""
+    """Return the gains of every layer in the NTK parametrisation by path, in the form of ``overrides``."""
     gains: dict[str, dict[str, float]] = {}
     for path, _, name, source in _scaled_tensors(module):
         assert source.scaling is not None
@@ -171,9 +171,9 @@ def ntk_gains(module: nn.Module) -> dict[str, dict[str, float]]:
 
 
 def strip_ntk(module: nn.Module) -> nn.Module:
-    """Take the NTK parametrisation off a module, in place: plain weights that compute the same function."""
+    """Remove the NTK parametrisation of a module in place, leaving plain weights that compute the same function."""
     found = list(_scaled_tensors(module))
-    # All of them before the first is taken off: tied weights share their raw parameter.
+    # Collect all of them before removing the first: tied weights share their raw parameter.
     values = [source.value.detach().clone() for *_, source in found]
     for _, layer, name, source in found:
         _strip(layer, name, source)
@@ -184,26 +184,26 @@ def strip_ntk(module: nn.Module) -> nn.Module:
 
 
 def _strip(layer: nn.Module, name: str, source: ParameterSource) -> None:
-    """Make the raw parameter the layer's own again.
+    """Turn the raw parameter into a plain parameter of the layer again.
 
-    Not by ``remove_parametrizations``: it takes the tensor's name from the layer's class, which deep copies share, and so
-    would break every copy.
+    This does not use ``remove_parametrizations``, which deletes the tensor's property from the layer's class; deep copies
+    share that class and would all break.
     """
     table = layer.parametrizations
     assert isinstance(table, nn.ModuleDict)
     if any(_parametrized(layer, other).scaling is None for other in table):
-        parametrize.remove_parametrizations(layer, name)  # a parametrisation of the user's stays
+        parametrize.remove_parametrizations(layer, name)  # the user's own parametrisation stays
         return
     del table[name]
     if not len(table):
         del layer.parametrizations
         layer.__class__ = type(layer).__bases__[0]
-    # Not by setattr: until the last tensor is taken off, the class computes this name.
+    # setattr would fail: the class computes this name until the last tensor is unparametrised.
     layer._parameters[name] = source.parameter
 
 
 def check_module(module: object) -> None:
-    """Refuse what is not a module, and modules whose parameters have no shape or no values yet."""
+    """Refuse anything but a module, and modules whose parameters have no shape or no values yet."""
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
     lazy = [

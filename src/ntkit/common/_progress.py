@@ -7,11 +7,11 @@ from collections.abc import Callable
 __all__ = ["Progress", "shifted_progress"]
 
 Progress = Callable[[int, int], None]
-"""Called with the units of work done and the units that there are."""
+"""Called with the number of work units done and their total."""
 
 
 def shifted_progress(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:
-    """Give the callback of one part of a larger task, of which ``before`` units of ``total`` are done when it starts.
+    """Return the callback for one part of a larger task, of which ``before`` of ``total`` units are done when it starts.
 
     Examples
     --------

@@ -9,8 +9,8 @@ __all__ = ["random_rotation"]
 
 
 def random_rotation(size: int, generator: torch.Generator) -> Tensor:
-    """Draw an orthogonal matrix from Haar's measure, shape (size, size), float64, on the generator's device."""
+    """Draw an orthogonal matrix from the Haar measure, shape (size, size), float64, on the generator's device."""
     normal = torch.randn(size, size, generator=generator, dtype=torch.float64, device=generator.device)
     q, r = torch.linalg.qr(normal)
-    rotation: Tensor = q * torch.sign(r.diagonal())  # without the signs it would not be Haar's measure
+    rotation: Tensor = q * torch.sign(r.diagonal())  # without the signs it would not be the Haar measure
     return rotation

@@ -1,4 +1,4 @@
-"""Blocks of rows: a large matrix is worked through a piece at a time, each piece small enough for the memory."""
+"""Blocks of rows: a large matrix is processed in blocks that fit into memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FEWEST_ROWS = 64
 
 
 def block_rows(columns: int, itemsize: int) -> int:
-    """Give how many rows of so many columns fill a block: 64 MiB of them, but never fewer than 64 rows.
+    """Return how many rows with this many columns fill a block of 64 MiB, but never fewer than 64.
 
     Examples
     --------
@@ -24,7 +24,7 @@ def block_rows(columns: int, itemsize: int) -> int:
 
 
 def row_blocks(rows: int, size: int) -> Iterator[slice]:
-    """Give the slices of 0, ..., rows - 1, each of ``size`` rows but for the last.
+    """Yield the slices of 0, ..., rows - 1, each of ``size`` rows except perhaps the last.
 
     Examples
     --------

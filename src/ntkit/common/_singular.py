@@ -1,4 +1,4 @@
-"""Why a Gram matrix is singular, read off the matrix itself."""
+"""Why a Gram matrix is singular, judged from the matrix itself."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["why_singular"]
 
 
 def why_singular(gram: Tensor) -> str:
-    r"""Say in a clause which inputs of a singular Gram matrix, shape (n, n), the kernel cannot tell apart.
+    r"""Return a clause that says which inputs of a singular Gram matrix, shape (n, n), the kernel cannot tell apart.
 
     Two points coincide for the kernel where :math:`K_{ij}^2 = K_{ii} K_{jj}` to rounding. With :math:`K_{ii} = K_{jj}` they
-    are the same input; else one is a multiple of the other, and the network has no bias to tell them apart.
+    are the same input; otherwise one is a multiple of the other, and the network has no bias to tell them apart.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class _Pairs:
         self.count, self.first = 0, (0, 0)
 
     def add(self, found: Tensor, start: int) -> None:
-        """Count the pairs of a block of rows that begins at row ``start``."""
+        """Count the pairs in a block of rows that begins at row ``start``."""
         if not self.count and bool(found.any()):
             row, column = found.nonzero()[0].tolist()
             self.first = (start + row, column)

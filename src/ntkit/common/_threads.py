@@ -1,4 +1,4 @@
-"""Work on tiles, shared out to threads."""
+"""Distribution of work on tiles to threads."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SERIAL_ENTRIES = 30_000
-"""Operations of torch on up to so many entries stay in their thread: below 32768 it starts no threads of its own."""
+"""torch operations on up to this many entries stay in their thread: below 32768 torch starts no threads of its own."""
 
 _thread = threading.local()
-"""Threads of ours are marked: they start no further ones."""
+"""Marks our own threads, which start no further ones."""
 
 
 def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Give the function of each item, without gradients, computed by as many threads as torch would use.
+    """Return the function of each item, without gradients, computed by as many threads as torch would use.
 
-    Whole items go to a thread. Threads inside each operation would wait for one another at its end, and often far longer than
-    the operation takes where another program keeps one of the cores.
+    Each thread takes whole items. Threads inside each operation would wait for one another at its end, often far longer
+    than the operation takes if another program occupies one of the cores.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> lis
             return [function(item) for item in items]
 
     def compute(item: Item) -> Result:
-        with torch.no_grad():  # which every thread sets for itself
+        with torch.no_grad():  # every thread has its own gradient mode
             return function(item)
 
     with ThreadPoolExecutor(torch.get_num_threads(), initializer=_mark) as threads:
@@ -47,7 +47,7 @@ def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> lis
 
 
 def serial_product(a: Tensor, b: Tensor) -> Tensor:
-    """Give a b^T for two narrow matrices, without the threads of a matrix product."""
+    """Return a b^T for two narrow matrices, without the threads of a matrix product."""
     if a.device.type != "cpu":
         return a @ b.T
     return torch.from_numpy(np.einsum("id,jd->ij", a.numpy(), b.numpy()))

@@ -1,4 +1,4 @@
-"""Data sets as tensors, arrays and tables, and splits that follow from an explicit seed."""
+"""Data sets as tensors, arrays and tables, and splits determined by an explicit seed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ._draws import check_count, check_generator
 
 __all__ = ["AlignmentReversing", "alignment_reversing"]
 
-_SPREAD, _NOISE, _OFFSET = 0.5, 0.01, 1e-5  # epsilon_1, epsilon_2 and what is added to the labels, in the paper
+_SPREAD, _NOISE, _OFFSET = 0.5, 0.01, 1e-5  # epsilon_1, epsilon_2 and the offset of the labels, in the paper
 
 
 @dataclass(frozen=True)
@@ -35,28 +35,28 @@ class AlignmentReversing:
 def alignment_reversing(
     n: int, d: int, gamma: float, generator: torch.Generator, pseudo_inverse: bool = False
 ) -> AlignmentReversing:
-    r"""Draw data whose balance gamma sets how well the neural feature ansatz develops at first.
+    r"""Draw data whose balance gamma controls how well the neural feature ansatz develops early on.
 
-    A share gamma of the points has label 1 and comes from :math:`N(0, 11^T + \tfrac12 I)`, the matrix :math:`X_1`. The others
+    A fraction gamma of the points has label 1 and comes from :math:`N(0, 11^T + \tfrac12 I)`, the matrix :math:`X_1`. The others
     have label 0 and are :math:`X_2 = V_2 S_1^{-1} U_1^T`, with :math:`X_1^T X_1 = U_1 S_1 U_1^T` and :math:`V_2` the left
     singular vectors of a fresh sample, so that :math:`X_2^T X_2 \approx (X_1^T X_1)^{-2}`: then the second derivative of the
     gradients' matrix is near the identity, and that of the weights' is not (Beaglehole et al. 2024, appendix F).
 
-    The construction as printed has no matching shapes for gamma < 1, where :math:`X_1^T X_1` is singular. Here both matrices are
-    built with n rows, unnormalised, of which the first gamma n and (1 - gamma) n are kept: of many readings the one under which
+    The construction as printed has mismatched shapes for gamma < 1, where :math:`X_1^T X_1` is singular. Here both matrices are
+    built with n rows, unnormalised, of which the first gamma n and (1 - gamma) n are kept: among many readings, the one in which
     gamma changes the correlation.
 
     Parameters
     ----------
     n, d
-        How many points, and of how many dimensions; n at least d, unless ``pseudo_inverse``.
+        Number of points and of dimensions; n at least d, unless ``pseudo_inverse``.
     gamma
-        The share of label 1, above 0 and at most 1, of at least one point.
+        The fraction of points with label 1, above 0 and at most 1; at least one point.
     generator
-        Decides the draw.
+        Generator of the draw.
     pseudo_inverse
-        Build :math:`X_1` with gamma n rows only, and :math:`X_2` with the pseudo-inverse of its :math:`S_1`; then gamma hardly
-        changes the correlation.
+        Whether to build :math:`X_1` with gamma n rows, and :math:`X_2` with the pseudo-inverse of its :math:`S_1`; then gamma
+        hardly changes the correlation.
 
     Examples
     --------

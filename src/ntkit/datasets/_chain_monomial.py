@@ -26,7 +26,7 @@ class QuadraticTask:
     y
         Shape (n,).
     form
-        S, symmetric, shape (d, d), the labels' scale included.
+        S, symmetric, shape (d, d), including the labels' scale.
     covariance
         Sigma, shape (d, d).
     egop
@@ -40,7 +40,7 @@ class QuadraticTask:
     egop: Tensor
 
     def split(self, n: int) -> tuple[QuadraticTask, QuadraticTask]:
-        """Give the first n points and the rest."""
+        """Return the first n points and the rest."""
         if not 0 < n < len(self.x):
             raise InputError(f"n must lie between 1 and {len(self.x) - 1}, so that both parts have points. Got {n}.")
         rest = (self.form, self.covariance, self.egop)
@@ -57,16 +57,16 @@ def chain_monomial(
     Parameters
     ----------
     n, d
-        How many points, and of how many dimensions.
+        Number of points and of dimensions.
     r
         The rank, at most d; 1 gives :math:`x_0^2`.
     generator
-        Decides the draw.
+        Generator of the draw.
     alpha
         Decay of the inputs' covariance, see :func:`spectral_gaussian`; None is isotropic.
     scaled
-        Divide the labels by their standard deviation under the Gaussian, :math:`\sqrt{2 \operatorname{tr}(S \Sigma S \Sigma)}`,
-        a number that no sample changes.
+        Whether to divide the labels by their standard deviation under the Gaussian,
+        :math:`\sqrt{2 \operatorname{tr}(S \Sigma S \Sigma)}`, which does not depend on the sample.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def chain_monomial(
 def quadratic_task(
     n: int, form: Tensor, generator: torch.Generator, alpha: float | None, scaled: bool
 ) -> QuadraticTask:
-    """Draw inputs and give them the labels x^T S x, S of shape (d, d)."""
+    """Draw inputs with the labels x^T S x, S of shape (d, d)."""
     drawn = spectral_gaussian(n, len(form), alpha, generator)
     product = form @ drawn.covariance
     if scaled:

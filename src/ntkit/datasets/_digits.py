@@ -1,4 +1,4 @@
-"""The 8x8 digits that scikit-learn carries, as image tensors."""
+"""The 8x8 digits that scikit-learn ships, as image tensors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Digits:
         return len(self.labels)
 
     def take(self, index: Tensor) -> Digits:
-        """Give the digits at some positions, in that order.
+        """Return the digits at some positions, in that order.
 
         Parameters
         ----------
@@ -44,7 +44,7 @@ class Digits:
 
 
 def load_digits() -> Digits:
-    """Load scikit-learn's 1,797 digits; they come with the package, nothing is fetched.
+    """Load scikit-learn's 1,797 digits, which come with the package.
 
     They are the test part of the UCI set "Optical recognition of handwritten digits" (Alpaydin and Kaynak 1998).
 
@@ -57,7 +57,7 @@ def load_digits() -> Digits:
     tensor([0, 1, 2, 3])
     """
     pixels, labels = sklearn.datasets.load_digits(return_X_y=True)
-    images = torch.tensor(pixels, dtype=torch.float64).reshape(-1, 1, 8, 8) / 16  # pixels count ink from 0 to 16
+    images = torch.tensor(pixels, dtype=torch.float64).reshape(-1, 1, 8, 8) / 16  # pixels measure ink from 0 to 16
     return Digits(images, torch.tensor(labels, dtype=torch.int64))
 
 
@@ -71,12 +71,12 @@ def balanced_split(labels: Tensor, sizes: Sequence[int], seed: int) -> tuple[Ten
     sizes
         The size of each set, a multiple of the number of classes.
     seed
-        Decides the draw: the same labels, sizes and seed give the same sets on every machine.
+        Seed of the draw: the same labels, sizes and seed give the same sets on every machine.
 
     Returns
     -------
     tuple of Tensor
-        For each size an index, int64, shape (size,), sorted.
+        For each size, a sorted index, int64, shape (size,).
 
     Raises
     ------

@@ -12,7 +12,7 @@ __all__ = ["check_alpha", "check_count", "check_generator"]
 
 
 def check_count(name: str, value: int) -> None:
-    """Refuse what is no positive integer."""
+    """Refuse anything but a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputTypeError(f"{name} must be an integer. Got {value!r}.")
     if value < 1:
@@ -20,7 +20,7 @@ def check_count(name: str, value: int) -> None:
 
 
 def check_alpha(alpha: float) -> None:
-    """Refuse a decay that is negative or no number."""
+    """Refuse a decay that is negative or not a number."""
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
         raise InputTypeError(f"alpha must be a number, or None for isotropic inputs. Got {alpha!r}.")
     if not (math.isfinite(alpha) and alpha >= 0):
@@ -28,7 +28,7 @@ def check_alpha(alpha: float) -> None:
 
 
 def check_generator(generator: torch.Generator) -> None:
-    """Refuse what is no generator."""
+    """Refuse anything but a generator."""
     if not isinstance(generator, torch.Generator):
         raise InputTypeError(
             f"generator must be a torch.Generator. Got {type(generator).__name__}: write torch.Generator().manual_seed(0)."

@@ -1,4 +1,4 @@
-"""Original files of data sets: from a folder of the user's, or downloaded once with pooch and checked."""
+"""Original files of data sets: from the user's folder, or downloaded once with pooch and checked."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["RemoteFile", "fetch"]
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file that a data set is published in.
+    """A published file of a data set.
 
     Attributes
     ----------
     name
-        Of the file.
+        Name of the file.
     url
         Where it is published.
     sha256
-        Of its bytes.
+        Hash of its bytes.
     """
 
     name: str
@@ -32,7 +32,7 @@ class RemoteFile:
 
 
 def fetch(data: str, files: Sequence[RemoteFile], folder: str | Path | None = None) -> list[Path]:
-    """Give the paths of a data set's files, in the order asked for.
+    """Return the paths of a data set's files, in the given order.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def fetch(data: str, files: Sequence[RemoteFile], folder: str | Path | None = No
     files
         Its files.
     folder
-        Where they are already; nothing is downloaded then, and nothing checked but that they are there. None downloads
+        A folder that already holds them; then nothing is downloaded, and only their presence is checked. None downloads
         what is not in the cache and checks it.
 
     Raises
@@ -49,7 +49,7 @@ def fetch(data: str, files: Sequence[RemoteFile], folder: str | Path | None = No
     InputError
         If a file is not in the folder, cannot be downloaded, or has another hash.
     MissingDependencyError
-        Without pooch, where something has to be downloaded.
+        If something has to be downloaded and pooch is missing.
     """
     if folder is not None:
         paths = [Path(folder) / file.name for file in files]
@@ -70,12 +70,12 @@ def fetch(data: str, files: Sequence[RemoteFile], folder: str | Path | None = No
 def _download(pooch: Any, file: RemoteFile, cache: Path) -> Path:
     try:
         found = pooch.retrieve(file.url, f"sha256:{file.sha256}", file.name, cache)
-    except ValueError as error:  # another hash
+    except ValueError as error:  # wrong hash
         raise InputError(
             f"{file.url} must have the sha256 {file.sha256}. Got another: the download was cut off or the file was changed. "
-            "Try again, or pass folder= with files of your own."
+            "Try again, or pass folder= with your own files."
         ) from error
-    except Exception as error:  # pooch leaves every downloader its own exceptions
+    except Exception as error:  # every downloader of pooch has its own exceptions
         raise InputError(
             f"cannot download {file.url} ({type(error).__name__}). Without a network, fetch {file.name} elsewhere and pass "
             f"folder= with the folder that holds it."

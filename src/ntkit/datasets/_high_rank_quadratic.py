@@ -21,9 +21,9 @@ def high_rank_quadratic(
     Parameters
     ----------
     n, d
-        How many points, and of how many dimensions.
+        Number of points and of dimensions.
     generator
-        Decides the draw, of Q and of the inputs.
+        Generator of Q and of the inputs.
     alpha, scaled
         As for :func:`chain_monomial`.
 

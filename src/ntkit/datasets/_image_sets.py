@@ -1,4 +1,4 @@
-"""Images for classification in the form that experiments take: CIFAR-10, SVHN, STL-10, MNIST, Fashion-MNIST, CelebA."""
+"""Images for classification in the form that experiments use: CIFAR-10, SVHN, STL-10, MNIST, Fashion-MNIST, CelebA."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ImageSet:
     x_train, x_test
         Shape (n, side, side, channels), uint8.
     y_train, y_test
-        Shape (n,), int64, numbers into ``classes``.
+        Shape (n,), int64, indices into ``classes``.
     classes
         Their names.
     """
@@ -82,12 +82,12 @@ class ImageSet:
     classes: tuple[str, ...]
 
     def save(self, path: str | Path) -> None:
-        """Write the ``.npz`` file that ``ntkit run NAME --data`` takes, whole or not at all.
+        """Write the ``.npz`` file that ``ntkit run NAME --data`` takes, atomically.
 
         Parameters
         ----------
         path
-            Where; its name must end in ``.npz``.
+            Path of the file; its name must end in ``.npz``.
         """
         place = Path(path)
         if place.suffix != ".npz":
@@ -201,7 +201,7 @@ def load_celeba(
 ) -> ImageSet:
     """Load a part of CelebA (Liu et al. 2015): faces with and without an attribute, cropped to a square and shrunk.
 
-    Its licence asks every user to agree first, so nothing is downloaded.
+    Its licence requires every user to agree first, so nothing is downloaded.
 
     Parameters
     ----------
@@ -210,9 +210,9 @@ def load_celeba(
     attribute
         One of the 40, such as ``"Smiling"`` or ``"Eyeglasses"``.
     side
-        Of the shrunk images.
+        Side length of the shrunk images.
     train, test
-        The first images of the list, and those after them.
+        Number of training images, the first of the list, and of test images, which follow them.
     """
     try:
         from PIL import Image
@@ -245,7 +245,7 @@ def load_celeba(
 
 
 def _image_set(parts: Sequence[Any], classes: tuple[str, ...]) -> ImageSet:
-    """Put training images, their labels, test images and theirs together."""
+    """Combine training images, their labels, test images and theirs."""
     x, y, x_test, y_test = parts
     for pixels, labels in ((x, y), (x_test, y_test)):
         if pixels.ndim != 4 or labels.shape != (len(pixels),) or not len(labels):
@@ -258,7 +258,7 @@ def _image_set(parts: Sequence[Any], classes: tuple[str, ...]) -> ImageSet:
 
 
 def _members(path: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """Read files of an archive by their last name, whatever folder they are in; nothing is written to disk."""
+    """Read files of an archive by base name, whatever folder they are in; nothing is written to disk."""
     found: dict[str, bytes] = {}
     try:
         with tarfile.open(path) as archive:

@@ -25,7 +25,7 @@ class SpectralGaussian:
     covariance
         Shape (d, d).
     eigenvalues
-        Of the covariance, shape (d,), descending.
+        Eigenvalues of the covariance, shape (d,), descending.
     """
 
     x: Tensor
@@ -41,11 +41,11 @@ def spectral_gaussian(n: int, d: int, alpha: float | None, generator: torch.Gene
     Parameters
     ----------
     n, d
-        How many inputs, and of how many dimensions.
+        Number of inputs and of dimensions.
     alpha
         The decay, not negative; None is the isotropic Gaussian, Sigma = I.
     generator
-        Decides the draw.
+        Generator of the draw.
 
     Examples
     --------

@@ -26,20 +26,20 @@ FORMAT = (
 
 @dataclass(frozen=True)
 class SplitTable:
-    """A classification table with the splits that every method is to use.
+    """A classification table with the splits that every method uses.
 
     Attributes
     ----------
     name
-        What the data set is called.
+        Name of the data set.
     X
         Shape (n, features), float64.
     y
         Shape (n,), int64 labels of at least two classes.
     train, validation
-        Disjoint indices of the points to choose hyperparameters with.
+        Disjoint indices of the points for choosing hyperparameters.
     folds
-        Pairs of disjoint indices, training and test points. Test parts may overlap one another, as they do where the
+        Pairs of disjoint indices, training and test points. Test parts may overlap one another, as they do if the
         folds were drawn one by one.
     """
 
@@ -55,7 +55,7 @@ class SplitTable:
 
 
 def load_uci(path: str | Path | None = None) -> tuple[SplitTable, ...]:
-    """Load tables with their splits from a file, or four that scikit-learn carries.
+    """Load tables with their splits from a file, or four that scikit-learn ships.
 
     Parameters
     ----------
@@ -64,12 +64,12 @@ def load_uci(path: str | Path | None = None) -> tuple[SplitTable, ...]:
         NAME, the arrays ``NAME/X`` (n, features), ``NAME/y`` (n,), ``NAME/split0`` and ``NAME/split1`` (training and
         validation indices) and ``NAME/kfold0``, ``NAME/kfold1``, ... (training and test indices in turn): the files
         ``conxuntos.dat`` and ``conxuntos_kfold.dat`` of the collection.
-        None gives iris, wine, breast cancer and 500 of the digits, standardised, with splits that are always the same.
+        None: iris, wine, breast cancer and 500 of the digits, standardised, with fixed splits.
 
     Returns
     -------
     tuple of SplitTable
-        By name.
+        The tables, sorted by name.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def load_uci(path: str | Path | None = None) -> tuple[SplitTable, ...]:
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with path.open("rb") as stream:  # np.load leaves a file open where it cannot read it
+        with path.open("rb") as stream:  # np.load leaves a file open if it cannot read it
             file = np.load(stream, allow_pickle=False)
             arrays = {key: file[key] for key in file.files} if isinstance(file, np.lib.npyio.NpzFile) else None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -114,7 +114,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
 def _read_collection(folder: Path) -> dict[str, NDArray[Any]]:
     """Read the collection as published: ``NAME/NAME.txt`` names the data file, and two more files have the splits.
 
-    The data file has a header, then in each row its number, the features and the class.
+    The data file has a header, then rows with their number, the features and the class.
     """
     arrays: dict[str, NDArray[Any]] = {}
     for place in sorted(one for one in folder.iterdir() if (one / f"{one.name}.txt").is_file()):

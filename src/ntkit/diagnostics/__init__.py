@@ -1,4 +1,4 @@
-"""What a network learns and its kernel says of it: spectra, bounds, kernel evolution, local elasticity, attribution."""
+"""What the kernel says about a network: spectra, bounds, kernel evolution, local elasticity, attribution."""
 
 from ._attribution import Attribution, attribute
 from ._bounds import Assumption, Bound, Bounds, bounds

@@ -1,4 +1,4 @@
-"""Which training points made a prediction: leave-one-out of the network linearised where training left it."""
+"""Which training points caused a prediction: leave-one-out for the network linearised at its trained parameters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BYTES = 2**31
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """How much each training point moved each prediction; made by :func:`attribute`.
+    """How much each training point moved each prediction, as :func:`attribute` returns it.
 
     Attributes
     ----------
@@ -34,8 +34,8 @@ class Attribution:
         Shape (m, n), or (m, n, k) for a regression of k > 1 outputs: entry (j, i) is the output of test point j minus what
         it would be without training point i. Positive: the point raised the output.
     outputs
-        What is attributed, shape (m,) or (m, k): for classes the margin log(p / (1 - p)) of the test point's class, else
-        the network's outputs. Averaged over the checkpoints.
+        The attributed outputs, shape (m,) or (m, k): for classes the margin log(p / (1 - p)) of the test point's class,
+        otherwise the network's outputs. Averaged over the checkpoints.
     labels
         The class whose margin is attributed for each test point, shape (m,); None for a regression.
     leverage
@@ -52,7 +52,7 @@ class Attribution:
     method: str
 
     def top(self, count: int = 5) -> tuple[Tensor, Tensor]:
-        """Give the scores that are largest in size for each test point, and their training points, each (m, count, ...)."""
+        """Return the scores of largest magnitude for each test point, and their training points, each (m, count, ...)."""
         if not 0 < count <= self.scores.shape[1]:
             raise InputError(f"count must be between 1 and the {self.scores.shape[1]} training points. Got {count}.")
         points = self.scores.abs().topk(count, dim=1).indices
@@ -74,11 +74,11 @@ def attribute(
     byte_budget: int = _BYTES,
     progress: Progress | None = None,
 ) -> Attribution:
-    r"""Say how much each training point moved each prediction of a trained network.
+    r"""Compute how much each training point moved each prediction of a trained network.
 
-    The network is linearised in its parameters where training left them: :math:`g(x; \theta + \delta) = g(x) +
+    The network is linearised at its trained parameters: :math:`g(x; \theta + \delta) = g(x) +
     \phi(x) \cdot \delta` with the tangent features :math:`\phi = \nabla_\theta g`. Its loss :math:`\sum_i \ell_i(g(x_i))`
-    plus a quadratic regulariser of curvature :math:`\lambda` is taken to be stationary there. Without point i the minimum
+    plus a quadratic regulariser of curvature :math:`\lambda` is assumed to be stationary there. Without point i the minimum
     of the quadratic model moves, and the output changes by
 
     .. math::
@@ -89,8 +89,8 @@ def attribute(
     where :math:`q_i = -\ell_i'` and :math:`w_i = \ell_i''`. All of it follows from the empirical tangent kernel
     :math:`K = \Phi \Phi^T`, since :math:`\phi(x)^T H^{-1} \Phi^T = k(x)^T (W K + \lambda I)^{-1}`.
 
-    For real-valued targets the loss is the squared error, :math:`q = y - g`, :math:`w = 1`, and the result is what
-    retraining the linearised network without the point gives. For classes g is the margin :math:`\log(p / (1 - p))` of a
+    For real-valued targets the loss is the squared error, :math:`q = y - g`, :math:`w = 1`, and the result equals that of
+    retraining the linearised network without the point. For classes g is the margin :math:`\log(p / (1 - p))` of a
     point's own class, as in TRAK (Park et al. 2023), with the logistic loss, :math:`q = 1 - p`, :math:`w = p (1 - p)`, and
     the result is one Newton step of that retraining (Pregibon 1981). Without the denominator this is the influence
     function of Koh and Liang (2017); TRAK also sets W to I.
@@ -106,16 +106,16 @@ def attribute(
     x_test
         Inputs whose predictions to attribute, shape (m, ...).
     y_test
-        The class whose margin to attribute for each test point, shape (m,). Default None: the class predicted.
+        The class whose margin to attribute for each test point, shape (m,). Default None: the predicted class.
     method
         ``"exact"``: from the n x n tangent kernel (n k for a regression). ``"projection"``: from tangent features projected
         to ``dim`` random directions, each parameter entering two of them with random signs (a sparse
-        Johnson-Lindenstrauss transform). ``"auto"``, the default: exact where its matrices fit ``byte_budget``.
+        Johnson-Lindenstrauss transform). ``"auto"``, the default: exact if its matrices fit into ``byte_budget``.
     checkpoints
         State dictionaries of ``module`` at several trained parameters, from different seeds or times, whose scores are
-        averaged. Default None: the module as it is.
+        averaged. Default None: the module's present parameters.
     ridge
-        :math:`\lambda` relative to trace(W K) / n, positive. The default of 1 predicts retraining well where networks
+        :math:`\lambda` relative to trace(W K) / n, positive. The default of 1 predicts retraining well if networks
         are stopped before they forget their initialisation; ``benchmarks/attribution.py`` tries others.
     dim
         Number of random directions, default 2048.
@@ -161,7 +161,7 @@ def attribute(
     """
     states = [None] if checkpoints is None else list(checkpoints)
     classes = _check(module, x_train, y_train, x_test, y_test, method, states, ridge, dim, byte_budget)
-    worker = copy.deepcopy(module)  # checkpoints are loaded into it; the module given stays as it is
+    worker = copy.deepcopy(module)  # checkpoints are loaded into the copy; the given module is not changed
     if y_test is None and classes:
         y_test = _predicted(worker, states, x_test)
     total: list[Tensor] = []
@@ -239,12 +239,12 @@ class _Problem:
         self.width = self.outputs.shape[1]
 
     def kernels(self, byte_budget: int) -> tuple[Tensor, Tensor]:
-        """Give the tangent kernel of the training points and of the test points with them, float64."""
+        """Return the tangent kernel of the training points and of the test points with them, float64."""
         kernel = empirical(self.module, output="full", byte_budget=max(byte_budget // 4, 1)).ntk
         return kernel(self.x_train).double(), kernel(self.x_test, self.x_train).double()
 
     def features(self, dim: int, generator: torch.Generator, byte_budget: int) -> tuple[Tensor, Tensor]:
-        """Give projected tangent features, shape (n width, dim) and (m width, dim), float64."""
+        """Return projected tangent features, shape (n width, dim) and (m width, dim), float64."""
         sketch = Sketch.draw(self.module, dim, generator)
         return (
             sketched_derivatives(self.module, self.x_train, sketch, byte_budget // 4),
@@ -253,7 +253,7 @@ class _Problem:
 
 
 def _margins(f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Give log(p / (1 - p)) of each row's class, shape (n,), and its derivative in the outputs, shape (n, k)."""
+    """Return log(p / (1 - p)) of each row's class, (n,), and its derivative with respect to the outputs, (n, k)."""
     if f.shape[1] == 1:
         sign = 2.0 * y.to(f.dtype)[:, None] - 1
         return (sign * f)[:, 0], sign
@@ -263,7 +263,7 @@ def _margins(f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _predicted(module: nn.Module, states: Sequence[Mapping[str, Tensor] | None], x: Tensor) -> Tensor:
-    """Give the class that the average of the checkpoints' outputs predicts, shape (m,)."""
+    """Return the class predicted by the average of the checkpoints' outputs, shape (m,)."""
     total: Tensor | float = 0.0
     for state in states:
         _load(module, state)
@@ -301,7 +301,7 @@ def _check(
     dim: int,
     byte_budget: int,
 ) -> bool:
-    """Refuse bad arguments; tell whether the targets are classes."""
+    """Refuse bad arguments; return whether the targets are classes."""
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
     for name, value in (("x_train", x_train), ("y_train", y_train), ("x_test", x_test), ("y_test", y_test)):

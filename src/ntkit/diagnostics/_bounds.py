@@ -1,4 +1,4 @@
-"""What theorems on wide two-layer networks guarantee for given data, with their assumptions checked."""
+"""What theorems about wide two-layer networks guarantee for given data, with their assumptions checked."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ._two_layer_gram import two_layer_gram
 
 __all__ = ["Assumption", "Bound", "Bounds", "bounds"]
 
-_EQUAL = 1e-5  # of unit norms and of the two kernels, in any dtype
+_EQUAL = 1e-5  # tolerance for unit norms and for equality of the two kernels, in any dtype
 
 Unit = Literal["", "risk", "width"]
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """Something that a theorem takes for granted.
+    """An assumption of a theorem.
 
     Attributes
     ----------
     text
-        What.
+        The assumption in words.
     holds
-        Whether; None where it cannot be told from what was given.
+        Whether it holds; None if that cannot be decided from the arguments.
     """
 
     text: str
@@ -44,20 +44,20 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Bound:
-    """One value that a theorem gives.
+    """One value from a theorem.
 
     Attributes
     ----------
     name
-        Of the field of :class:`Bounds`.
+        Name of the field of :class:`Bounds`.
     value
-        The number; infinite where the smallest eigenvalue cannot be told from zero.
+        The number; infinite if the smallest eigenvalue cannot be distinguished from zero.
     source
         Equation or theorem.
     meaning
         What is bounded, in words.
     assumptions
-        What it takes.
+        Its assumptions.
     vacuous
         Whether it says nothing: a risk or a complexity of one or more, a width above the network's.
     """
@@ -71,7 +71,7 @@ class Bound:
 
     @property
     def holds(self) -> bool | None:
-        """Whether all assumptions hold; None where none fails but some could not be checked."""
+        """Whether all assumptions hold; None if none fails but some could not be checked."""
         found = [one.holds for one in self.assumptions]
         return False if False in found else None if None in found else True
 
@@ -87,7 +87,7 @@ class Bounds:
     lambda_0
         Smallest eigenvalue of H.
     rounding
-        What rounding can do to it; a smaller :math:`\lambda_0` counts as zero.
+        Its rounding error; a smaller :math:`\lambda_0` counts as zero.
     quadratic_form
         :math:`(y - u_0)^T H^{-1} (y - u_0)`, the squared distance that the weights travel at infinite width (eq. 133).
     rate
@@ -104,7 +104,7 @@ class Bounds:
         Risk of any 1-Lipschitz loss with values in [0, 1] (Arora et al. 2019a, theorem 5.1), the constant of its second
         term taken as one.
     width_du, width_song, width_arora
-        Widths that theorems 3, 4 and 5 ask for (eqs. 125, 128, 142), their unspecified constants taken as one.
+        Widths that theorems 3, 4 and 5 require (eqs. 125, 128, 142), their unspecified constants taken as one.
     """
 
     points: int
@@ -138,7 +138,7 @@ class Bounds:
         )
 
     def loss_at(self, t: float, start: float = 1.0, guaranteed: bool = True) -> float:
-        """Give the bound on the squared error at time t for one of ``start`` at time zero."""
+        """Return the bound on the squared error at time t for one of ``start`` at time zero."""
         bound = self.guaranteed_rate if guaranteed else self.rate
         return start * math.exp(-bound.value * t)
 
@@ -184,9 +184,9 @@ def bounds(
     ----------
     kernel_or_gram : Kernel or Tensor of shape (m, m)
         H: the limit kernel, with ``x``, or its Gram matrix. The theorems are about :func:`two_layer_gram`; for another
-        kernel only ``rate`` has a meaning, and the table says so.
+        kernel only ``rate`` is meaningful, and the table says so.
     y : Tensor of shape (m,)
-        Targets, at most one in size; labels -1 and +1 for the risks.
+        Targets of magnitude at most one; labels -1 and +1 for the risks.
     width : int
         n, the neurons of the network.
     delta : float
@@ -204,15 +204,15 @@ def bounds(
     Raises
     ------
     InputError
-        For a delta outside (0, 1), shapes that do not go together, and values that are not finite.
+        For a delta outside (0, 1), incompatible shapes, and values that are not finite.
 
     Notes
     -----
     The survey's B in eqs. 134 to 143 is the *square root* of the quadratic form of eq. 133; as printed it is the form itself.
     Its eq. 143 applies a bound for classifiers with values -1 and +1 to real outputs, and drops the price of choosing B
-    after seeing the data (:math:`\delta_j` in eq. 141): take ``lipschitz_risk`` where that matters. The survey says
+    after seeing the data (:math:`\delta_j` in eq. 141): use ``lipschitz_risk`` if that matters. The survey says
     :math:`|x_k| \ge 1`; Du et al. assume, and eq. 135 needs, norms of one. In eq. 142 :math:`\delta^{-p}` has an unspecified
-    power p > 0 and is left out, so that ``width_arora`` is smaller than what the theorem asks for.
+    power p > 0 and is left out, so ``width_arora`` is smaller than what the theorem requires.
 
     See Also
     --------
@@ -320,14 +320,14 @@ def _bound(
 
 
 def _inputs_hold(gram: Tensor, x: Tensor | None) -> tuple[Assumption, Assumption]:
-    """Tell whether H is the kernel of eq. 124 and whether the inputs have norm one."""
+    """Return whether H is the kernel of eq. 124 and whether the inputs have norm one."""
     kernel, unit = "H is the two-layer kernel (eq. 124)", "the inputs have norm 1"
     if x is not None:
         expected = two_layer_gram(x)
         off = float((gram - expected.to(gram)).abs().max()) / float(expected.abs().max().clamp(min=1e-300))
         norms = torch.linalg.vector_norm(x.double(), dim=1)
         return Assumption(kernel, off <= _EQUAL), Assumption(unit, bool(((norms - 1).abs() <= _EQUAL).all()))
-    # Without the inputs: of unit inputs the kernel has one half on the diagonal and at most that elsewhere.
+    # Without the inputs: for unit inputs the kernel has one half on the diagonal and at most that elsewhere.
     diagonal = bool(((gram.diagonal() - 0.5).abs() <= _EQUAL).all())
     small = bool((gram.abs() <= 0.5 + _EQUAL).all())
     found = None if diagonal and small else False

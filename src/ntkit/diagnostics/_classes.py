@@ -14,7 +14,7 @@ __all__ = ["check_classes", "check_points", "error_rate", "outputs_of", "predict
 
 
 def check_points(name: str, x: Tensor) -> None:
-    """Refuse what cannot be inputs of a module: no tensor, no rows, values that are not finite. Integers are tokens."""
+    """Refuse anything but valid inputs of a module: a tensor with rows and finite values. Integers are tokens."""
     check_tensor(name, x)
     if x.ndim < 2 or x.numel() == 0:
         raise InputError(f"{name} must have shape (n, ...) with at least one row. Got {tuple(x.shape)}.")
@@ -23,23 +23,23 @@ def check_points(name: str, x: Tensor) -> None:
 
 
 def outputs_of(module: nn.Module, x: Tensor, batch_size: int = 1024) -> Tensor:
-    """Give the outputs in evaluation mode, shape (n, k); one output has k = 1."""
+    """Return the outputs in evaluation mode, shape (n, k); one output has k = 1."""
     with torch.no_grad(), evaluation_mode(module):
         found = torch.cat([module(part) for part in x.split(batch_size)])
     if found.ndim not in (1, 2):
         raise InputError(
-            f"the module must give one row of outputs per input, (n, k) or (n,). Got shape {tuple(found.shape)}."
+            f"the module must return one row of outputs per input, (n, k) or (n,). Got shape {tuple(found.shape)}."
         )
     return found.reshape(len(x), -1)
 
 
 def predicted(outputs: Tensor) -> Tensor:
-    """Give the class of each row, int64: the largest output, or for a single one whether it is positive."""
+    """Return the class of each row, int64: that of the largest output, or for a single output whether it is positive."""
     return (outputs[:, 0] > 0).long() if outputs.shape[1] == 1 else outputs.argmax(1)
 
 
 def check_classes(name: str, y: Tensor, outputs: Tensor) -> Tensor:
-    """Give the labels as class numbers that fit the outputs, or say why they do not."""
+    """Return the labels as class numbers that fit the outputs, or raise an error that says why they do not."""
     check_labels(name, y, len(outputs), outputs.device)
     k = outputs.shape[1]
     if k == 1:
@@ -58,5 +58,5 @@ def check_classes(name: str, y: Tensor, outputs: Tensor) -> Tensor:
 
 
 def error_rate(outputs: Tensor, classes: Tensor) -> float:
-    """Give the share of rows whose predicted class is another."""
+    """Return the fraction of rows whose predicted class is wrong."""
     return float((predicted(outputs) != classes).double().mean())

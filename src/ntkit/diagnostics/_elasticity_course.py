@@ -1,4 +1,4 @@
-"""Local elasticity while a network is trained, for several label systems of the same points."""
+"""Local elasticity during training, for several label systems of the same points."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _TAKEN = ("observe", "observe_at", "resume", "checkpoint", "checkpoint_every", "
 
 @dataclass(frozen=True, eq=False)
 class ElasticityCourse:
-    """RR of the tangent kernel of networks that were trained on one label system each.
+    """RR of the tangent kernels of networks, each trained on one label system.
 
     Attributes
     ----------
     systems
         Names of the s label systems.
     steps, times
-        Of each of the m records, shape (m,).
+        Steps and times of the m records, shape (m,).
     train
-        RR of train-train pairs, shape (s, s, m): trained on, measured by, record. float64.
+        RR of train-train pairs, shape (s, s, m): system trained on, system measured by, record. float64.
     test
         RR of test-train pairs, likewise; None without test points.
     losses
@@ -62,7 +62,7 @@ def elasticity_course(
     progress: Callable[[str, float, float], None] | None = None,
     **training: Any,
 ) -> ElasticityCourse:
-    r"""Train a copy of a network on each label system, and measure the local elasticity of its tangent kernel on the way.
+    r"""Train a copy of a network on each label system, and measure the local elasticity of its tangent kernel meanwhile.
 
     For the kernel :math:`K_t(x, x') = \langle \partial_w f(x, w_t), \partial_w f(x', w_t) \rangle` of each network the
     relative ratio :math:`\mathrm{RR}(K_t)` (:func:`ntkit.local_elasticity`) is measured by every label system, its own and the
@@ -71,19 +71,19 @@ def elasticity_course(
     Parameters
     ----------
     module
-        Where every training starts; it is copied and does not change. Either one output, and then systems of two classes, or one
-        output for each class.
+        The network from which every training run starts; it is copied and does not change. It has either one output, for systems
+        of two classes, or one output per class.
     x
         Training points, shape (n, ...).
     labels
-        By the name of the system: classes of the training points, shape (n,), any numbers. Squared error is trained on -1 and
-        +1 for one output and on the indicator of the class for more; cross-entropies on the classes.
+        Classes of the training points by the name of the system, shape (n,), any numbers. Targets for squared error are -1 and
+        +1 for one output and the indicator of the class for more; for cross-entropies they are the classes.
     x_test, labels_test
-        More points and their classes in every system: then RR of test-train pairs is measured too. Default None.
+        Further points and their classes in every system, to measure RR of test-train pairs too. Default None.
     record
-        Steps (times, for the flow) at which to measure, besides the start and the end. Default None: only those two.
+        Steps (times, for the flow) at which to measure, in addition to the start and the end. Default None: only those two.
     progress
-        Called after each step with the system, and the steps (time) done and to do. Default None.
+        Called after each step with the system, the steps (time) done and the total. Default None.
     training
         The fields of an :class:`ntkit.Schedule` (``lr`` is short for ``learning_rate``), or ``schedule=`` itself; and further
         arguments of :func:`ntkit.train`: ``loss``, ``kappa``, ``centre``, ``stop_below``; time is that of the summed loss. A
@@ -154,7 +154,7 @@ def elasticity_course(
 
 
 def _schedule(training: dict[str, Any]) -> Schedule:
-    """Take the fields of a schedule, or the schedule itself, out of the arguments."""
+    """Extract the fields of a schedule, or the schedule itself, from the arguments."""
     names = {"lr": "learning_rate"} | {entry.name: entry.name for entry in fields(Schedule)}
     given = {new: training.pop(name) for name, new in names.items() if name in training}
     schedule = training.pop("schedule", None)

@@ -1,4 +1,4 @@
-"""The height of the error along the straight line between two trained networks."""
+"""The error along the straight line between two trained networks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ErrorBarrier:
     Attributes
     ----------
     barrier
-        The largest error minus the mean of the two ends'.
+        The largest error minus the mean of the errors at the two ends.
     weights
-        The share of the second network, from 0 to 1, shape (points,).
+        The weight of the second network, from 0 to 1, shape (points,).
     errors
         Shape (points,), float64.
     """
@@ -46,11 +46,11 @@ def error_barrier(
     error: Callable[[Tensor, Tensor], float] | None = None,
     x_train: Tensor | None = None,
 ) -> ErrorBarrier:
-    r"""Give the barrier between two networks of one architecture on the straight line of their parameters.
+    r"""Return the error barrier between two networks of the same architecture on the line between their parameters.
 
     .. math:: \max_\alpha E\big((1 - \alpha) \theta_a + \alpha \theta_b\big) - \tfrac12 \big(E(\theta_a) + E(\theta_b)\big)
 
-    over equally spaced :math:`\alpha` from 0 to 1. Near zero for networks in one valley of the loss (Fort et al. 2020 [1]_;
+    over equally spaced :math:`\alpha` from 0 to 1. It is near zero for networks in the same valley (Fort et al. 2020 [1]_;
     Golikov et al. 2022, section 7).
 
     Parameters
@@ -58,16 +58,16 @@ def error_barrier(
     module_a, module_b : nn.Module
         Two networks with the same parameters by name and shape. Not changed.
     x : Tensor of shape (n, ...)
-        Points to evaluate on, the test set usually.
+        Points to evaluate on, usually the test set.
     y : Tensor of shape (n,)
-        Classes 0, 1, ...; of any two names for a module of one output, whose sign is the class.
+        Classes 0, 1, ...; any two numbers for a module with one output, whose sign is the class.
     points : int
-        On the line, ends included; odd numbers include the middle. Default 21.
+        Number of points on the line, including the ends; odd numbers include the middle. Default 21.
     error : callable, optional
-        A function of outputs and y in place of the share of wrong classes, such as a loss. Default None.
+        A function of outputs and y instead of the error rate, such as a loss. Default None.
     x_train : Tensor, optional
-        Training points, for modules with batch norms: their statistics mean nothing between the networks and are computed
-        anew from these at every point of the line, ends included. Default None: such modules are refused.
+        Training points, for modules with batch norms: their statistics mean nothing between the networks and are recomputed
+        from these at every point of the line, including the ends. Default None: such modules are refused.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def error_barrier(
 
     See Also
     --------
-    ntkit.diagnostics.spawn_study : Barriers of networks that part at one epoch or another.
+    ntkit.diagnostics.spawn_study : Barriers of networks that diverge at one epoch or another.
 
     References
     ----------
@@ -128,7 +128,7 @@ def error_barrier(
 
 
 def _parameters(module_a: nn.Module, module_b: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Give both modules' parameters by name, or say where they differ."""
+    """Return both modules' parameters by name, or raise an error that says where they differ."""
     first, second = ({name: p.detach() for name, p in one.named_parameters()} for one in (module_a, module_b))
     odd = sorted(set(first) ^ set(second)) or [name for name in first if first[name].shape != second[name].shape]
     if odd or not first:
@@ -139,12 +139,12 @@ def _parameters(module_a: nn.Module, module_b: nn.Module) -> tuple[dict[str, Ten
         )
     kinds = {(p.dtype, p.device) for p in (*first.values(), *second.values())}
     if len(kinds) > 1:
-        raise InputTypeError(f"the two modules must have one dtype and device. Got {sorted(map(str, kinds))}.")
+        raise InputTypeError(f"the two modules must have the same dtype and device. Got {sorted(map(str, kinds))}.")
     return first, second
 
 
 def _check_buffers(module_a: nn.Module, module_b: nn.Module, x_train: Tensor | None) -> bool:
-    """Tell whether there are running statistics to recompute; refuse other buffers that differ."""
+    """Return whether there are running statistics to recompute; refuse other buffers that differ."""
     running = [path for path, layer in module_a.named_modules() if _keeps_statistics(layer)]
     other = dict(module_b.named_buffers())
     for name, buffer in module_a.named_buffers():

@@ -1,4 +1,4 @@
-"""A module in evaluation mode for the time of a measurement."""
+"""A module in evaluation mode during a measurement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["evaluation_mode"]
 
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode, and each of its parts back into the mode it had."""
+    """Put a module into evaluation mode, and restore the mode of each of its parts afterwards."""
     modes = [(layer, layer.training) for layer in module.modules()]
     module.eval()
     try:

@@ -14,12 +14,12 @@ from ntkit.kernels import Kernel
 
 __all__ = ["FrequencyCourse", "frequency_course", "grid_points"]
 
-_ROUNDINGS = 100.0  # squared machine epsilons of energy that count as none
+_ROUNDINGS = 100.0  # energy below this many squared machine epsilons counts as none
 
 
 @dataclass(frozen=True, eq=False)
 class FrequencyCourse:
-    """What is left of each frequency of the targets while gradient flow runs.
+    """What remains of each frequency of the targets during gradient flow.
 
     Attributes
     ----------
@@ -29,10 +29,10 @@ class FrequencyCourse:
         Periods over the side of the grid, 0, 1, 2, ...; in several dimensions the rounded length of the wave vector.
         Shape (b,), int64.
     energy
-        The part of the targets' squares that each frequency holds, shape (b,), one in all.
+        The fraction of the targets' energy in each frequency, shape (b,); they sum to one.
     left
         The root of the residual's energy at each frequency over the targets', shape (m, b); 1 is untouched, 0 learnt, and
-        NaN where the targets have no energy. Above 1 where a kernel that is not translation invariant moves energy from
+        NaN where the targets have no energy. It exceeds 1 where a kernel that is not translation invariant moves energy from
         one frequency to another.
     """
 
@@ -43,18 +43,18 @@ class FrequencyCourse:
 
 
 def frequency_course(kernel: Kernel, y: Tensor, t: Numbers, ridge: float = 0.0) -> FrequencyCourse:
-    r"""Train on every point of a grid by gradient flow and give the spectrum of the residual :math:`y - f_t` over time.
+    r"""Train on every point of a grid by gradient flow and return the spectrum of the residual :math:`y - f_t` over time.
 
     The grid has the points :math:`(i_1 / N_1, \ldots, i_d / N_d)` of the unit cube, and the residual
-    :math:`e^{-\Theta t} y` of a start at zero is Fourier transformed on it. Of a kernel that is translation invariant
-    on the periodic grid, such as that of a network behind :class:`ntkit.layers.FourierFeatures` with whole frequencies, the
+    :math:`e^{-\Theta t} y` of training from zero is Fourier transformed on it. For a kernel that is translation invariant
+    on the periodic grid, such as that of a network after :class:`ntkit.layers.FourierFeatures` with integer frequencies, the
     waves are the eigenvectors, and each is learnt at the rate of its eigenvalue (Tancik et al. 2020 [1]_; Golikov et al. 2022
     [2]_, section 6.2).
 
     Parameters
     ----------
     kernel : Kernel
-        Of vectors of d coordinates.
+        A kernel of vectors with d coordinates.
     y : Tensor of shape (N_1, ..., N_d)
         The signal on the grid, float32 or float64, not zero.
     t : float or sequence of float
@@ -110,13 +110,13 @@ def frequency_course(kernel: Kernel, y: Tensor, t: Numbers, ridge: float = 0.0) 
 
 
 def grid_points(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Give the points (i_1 / N_1, ..., i_d / N_d) of a grid in row-major order, shape (points, d)."""
+    """Return the points (i_1 / N_1, ..., i_d / N_d) of a grid in row-major order, shape (points, d)."""
     axes = [torch.arange(n, dtype=like.dtype, device=like.device) / n for n in shape]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(-1, len(shape))
 
 
 def _by_frequency(signals: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the frequencies and the energy of each signal at them, shapes (b,) and (m, b)."""
+    """Return the frequencies and the energy of each signal at them, shapes (b,) and (m, b)."""
     shape = signals.shape[1:]
     waves = torch.fft.fftn(signals, dim=tuple(range(1, signals.ndim)))
     axes = [torch.fft.fftfreq(n, 1 / n, dtype=torch.float64, device=signals.device) for n in shape]

@@ -1,4 +1,4 @@
-"""Leave-one-out of a quadratic model, in closed form from a kernel or from features."""
+"""Leave-one-out for a quadratic model, in closed form from a kernel or from features."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["influence_of_features", "influence_of_kernel"]
 def influence_of_kernel(
     k_train: Tensor, k_test: Tensor, force: Tensor, curvature: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor]:
-    r"""Give the change of each output when a point is left out, from kernels.
+    r"""Return the change of each output when a point is left out, computed from kernels.
 
     With :math:`M = W K + \lambda I` the outputs' response to the forces q is :math:`k^T M^{-1} q`, and the block of the
-    point's own outputs in :math:`I - W K M^{-1} = \lambda M^{-1}` is what leaving it out divides by.
+    point's own outputs in :math:`I - W K M^{-1} = \lambda M^{-1}` is the divisor for leaving it out.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def influence_of_kernel(
 def influence_of_features(
     train: Tensor, test: Tensor, force: Tensor, curvature: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor]:
-    r"""Do the same from features, shape (n s, d) and (m s, d), with :math:`H = \Phi^T W \Phi + \lambda I`."""
+    r"""Return the same, computed from features (n s, d) and (m s, d), with :math:`H = \Phi^T W \Phi + \lambda I`."""
     if len(train) <= train.shape[1]:  # the kernel is the smaller matrix
         return influence_of_kernel(train @ train.T, test @ train.T, force, curvature, ridge)
     n, s = force.shape
@@ -63,7 +63,7 @@ def _shift(traces: Tensor, ridge: float) -> Tensor:
     scale = traces.mean()
     if not bool(scale > 0):
         raise InputError(
-            "no training point pulls at the network: every loss has zero curvature, since each point is fitted beyond the "
+            "no training point influences the network: every loss has zero curvature, since each point is fitted beyond the "
             "range of float64. Attribute a checkpoint from earlier in training."
         )
     return ridge * scale
@@ -75,7 +75,7 @@ def _diagonal_blocks(matrix: Tensor, s: int) -> Tensor:
 
 
 def _leave_out(response: Tensor, own: Tensor, force: Tensor) -> Tensor:
-    """Give response_(x,o),(i,.) own_i^-1 force_i, shape (m, n, s)."""
+    """Return response_(x,o),(i,.) own_i^-1 force_i, shape (m, n, s)."""
     n, s = force.shape
     forces = torch.linalg.solve(own, force[:, :, None])[:, :, 0]
     return torch.einsum("monp,np->mno", response.view(-1, s, n, s), forces)

@@ -1,4 +1,4 @@
-"""How far apart two kernels are on the same points, whatever their scale."""
+"""The distance between two kernels on the same points, regardless of their scale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["kernel_distance"]
 
 
 def kernel_distance(H: Tensor, H2: Tensor) -> Tensor:
-    r"""Give one minus the cosine of two Gram matrices.
+    r"""Return one minus the cosine of two Gram matrices.
 
     .. math:: \rho(H, H') = 1 - \frac{\operatorname{tr}(H H'^T)}{\sqrt{\operatorname{tr}(H H^T) \operatorname{tr}(H' H'^T)}}
 
@@ -23,16 +23,16 @@ def kernel_distance(H: Tensor, H2: Tensor) -> Tensor:
     Parameters
     ----------
     H, H2 : Tensor of shape (n, n)
-        Gram matrices on the same points, symmetric, of one dtype and device, not zero.
+        Gram matrices on the same points: symmetric, of the same dtype and device, not zero.
 
     Returns
     -------
     Tensor
-        One number, in their dtype; it carries gradients where they do.
+        One number, in their dtype; it carries gradients if they do.
 
     Notes
     -----
-    Computed as :math:`\frac12 |H / |H| - H' / |H'||^2`, which keeps its digits where the matrices are nearly parallel.
+    Computed as :math:`\frac12 |H / |H| - H' / |H'||^2`, which stays accurate if the matrices are nearly parallel.
 
     See Also
     --------
@@ -63,7 +63,7 @@ def kernel_distance(H: Tensor, H2: Tensor) -> Tensor:
         raise InputError(f"H and H2 must be on the same points. Got shapes {tuple(H.shape)} and {tuple(H2.shape)}.")
     if H.dtype != H2.dtype or H.device != H2.device:
         raise InputTypeError(
-            f"H and H2 must have one dtype and device. Got {H.dtype} on {H.device} and {H2.dtype} on {H2.device}."
+            f"H and H2 must have the same dtype and device. Got {H.dtype} on {H.device} and {H2.dtype} on {H2.device}."
         )
     distance: Tensor = 0.5 * (matrices[0] - matrices[1]).square().sum()
     return distance

@@ -1,4 +1,4 @@
-"""How the tangent kernel of a network moves while it is trained."""
+"""How the tangent kernel of a network moves during training."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class KernelHistory:
     steps
         Steps taken, shape (m,), int64.
     times
-        Training done, in the units of the recorder (steps over ``unit``) or of the run, shape (m,), float64.
+        Amount of training, in the units of the recorder (steps over ``unit``) or of the run, shape (m,), float64.
     velocity
-        Kernel distance from the record before over the training between the two, shape (m,); NaN at the first.
+        Kernel distance from the previous record over the training between the two, shape (m,); NaN at the first.
     distance
         Kernel distance :math:`\rho(H_0, H_t)` from the start, shape (m,).
     movement
-        :math:`|H_t - H_0| / |H_0|` in Frobenius' norm, shape (m,): unlike the distance it counts changes of scale, and is of
-        first order in the change.
+        :math:`|H_t - H_0| / |H_0|` in the Frobenius norm, shape (m,): unlike the distance it includes changes of scale, and is
+        of first order in the change.
     alignment
-        With the labels, shape (m,); NaN without labels.
+        Alignment with the labels, shape (m,); NaN without labels.
     """
 
     steps: Tensor
@@ -57,19 +57,19 @@ class KernelRecorder:
     the distance from the start and the alignment with the labels (Golikov et al. 2022 [1]_, section 7; Fort et al. 2020 [2]_).
     All are the same for :math:`H_t` and for the normalised kernel :math:`H_t / n` of the standard parametrisation.
 
-    The start is recorded when the recorder is made. In a loop of one's own call :meth:`step` after every step; with
+    The start is recorded when the recorder is created. In your own training loop, call :meth:`step` after every step; with
     :func:`ntkit.train` pass ``record=ntkit.Record(at, observe={"kernel": recorder.observe})`` and then call :meth:`adopt`.
 
     Parameters
     ----------
     module : nn.Module
-        The module trained; it is measured in evaluation mode and left in the mode it had.
+        The module to train; it is measured in evaluation mode, and its mode is restored.
     x : Tensor of shape (n, ...)
         Probe points.
     y : Tensor of shape (n,), optional
         Their classes, two or more, for the alignment. Default None.
     every : int
-        Steps from one record to the next. Default 1.
+        Number of steps between records. Default 1.
     unit : float
         Steps that count as one unit of training, such as the batches of an epoch. Default 1.
     output : str or int
@@ -78,7 +78,7 @@ class KernelRecorder:
 
     See Also
     --------
-    ntkit.diagnostics.spawn_study : Kernel velocity beside the error barrier of networks that part.
+    ntkit.diagnostics.spawn_study : Kernel velocity and the error barrier of networks that diverge.
     ntkit.labels.alignment : Alignment with the labels.
 
     References
@@ -143,31 +143,31 @@ class KernelRecorder:
         self._keep(0, 0.0, self._first)
 
     def measure(self) -> Tensor:
-        """Give the kernel's Gram matrix on the probe points now, without recording it; (n k, n k) for ``"full"``."""
+        """Return the present Gram matrix on the probe points, without recording it; (n k, n k) for ``"full"``."""
         with evaluation_mode(self.module):
             return empirical(self.module, self._output).ntk(self._x).detach()  # type: ignore[arg-type]
 
     def step(self) -> None:
-        """Count a step, and record if it is time: call it after the optimiser's."""
+        """Count a step, and record if it is time: call it after the optimiser's step."""
         self._taken += 1
         if self._taken % self.every == 0:
             self._keep(self._taken, self._taken / self.unit, self.measure())
 
     def observe(self, module: nn.Module) -> Tensor:
-        """Give the Gram matrix to :func:`ntkit.train`, ``Record(at, observe={"kernel": recorder.observe})``."""
+        """Return the Gram matrix, for :func:`ntkit.train` with ``Record(at, observe={"kernel": recorder.observe})``."""
         if module is not self.module:
-            raise InputError("the recorder must observe the module it was made for. Got another one.")
+            raise InputError("the recorder must observe the module it was created for. Got another one.")
         return self.measure()
 
     def adopt(self, run: Trajectory, name: str = "kernel") -> None:
-        """Take over the kernels that a run of :func:`ntkit.train` observed, in place of one's own records.
+        """Replace the records by the kernels that a run of :func:`ntkit.train` observed.
 
         Parameters
         ----------
         run
-            What ``train`` gave; its times are the units of training.
+            The result of ``train``; its times are the units of training.
         name
-            What the observation was called. Default "kernel".
+            Name of the observation. Default "kernel".
         """
         if name not in run.observations:
             raise InputError(
@@ -183,7 +183,7 @@ class KernelRecorder:
 
     @property
     def history(self) -> KernelHistory:
-        """All that was recorded so far."""
+        """Everything recorded so far."""
         columns = torch.tensor(self._rows, dtype=torch.float64).T
         times = torch.tensor(self._times, dtype=torch.float64)
         return KernelHistory(torch.tensor(self._steps), times, *columns)
@@ -206,6 +206,6 @@ def _distance(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _mean_over_outputs(gram: Tensor, n: int) -> Tensor:
-    """Give the mean of the outputs' own kernels, shape (n, n), from the matrix of all outputs."""
+    """Return the mean of the outputs' own kernels, shape (n, n), from the matrix of all outputs."""
     k = len(gram) // n
     return torch.einsum("akbk->ab", gram.double().reshape(n, k, n, k)) / k

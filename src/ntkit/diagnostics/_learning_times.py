@@ -18,19 +18,19 @@ __all__ = ["LearningTimes", "learning_times"]
 
 @dataclass(frozen=True, eq=False)
 class LearningTimes:
-    r"""The eigendirections of a kernel on n points, the fastest first.
+    r"""The eigendirections of a kernel on n points, fastest first.
 
     Attributes
     ----------
     eigenvalues
         :math:`\lambda_k` of the Gram matrix, shape (n,), decreasing; zero where they are below rounding.
     times
-        :math:`1 / \lambda_k`, in which what is left of a direction falls by the factor e, shape (n,); infinite where
+        :math:`1 / \lambda_k`, the time in which the remainder of a direction falls by the factor e, shape (n,); infinite where
         :math:`\lambda_k` is zero.
     targets
         Coordinates :math:`v_k^T y` of the targets, shape (n,) or (n, outputs).
     shares
-        The part of :math:`|y|^2` that each direction holds, shape (n,), one in all.
+        The fraction of :math:`|y|^2` in each direction, shape (n,); they sum to one.
     vectors
         :math:`v_k` in columns, shape (n, n).
     """
@@ -42,7 +42,7 @@ class LearningTimes:
     vectors: Tensor
 
     def left(self, t: Numbers) -> Tensor:
-        r"""Give the part of :math:`|y|^2` still to be learnt at times t, :math:`\sum_k e^{-2 \lambda_k t} (v_k^T y)^2 / |y|^2`.
+        r"""Return the fraction of :math:`|y|^2` not yet learnt at times t, :math:`\sum_k e^{-2 \lambda_k t} (v_k^T y)^2 / |y|^2`.
 
         Returns
         -------
@@ -62,7 +62,7 @@ class LearningTimes:
 
 
 def learning_times(kernel: Kernel | Tensor, x: Tensor | None, y: Tensor) -> LearningTimes:
-    r"""Give how fast gradient flow learns the targets along each eigenvector of the kernel.
+    r"""Return how fast gradient flow learns the targets along each eigenvector of the kernel.
 
     With :math:`\Theta(X, X) = \sum_k \lambda_k v_k v_k^T` and outputs :math:`f_t(X) = \sum_k u_{t,k} v_k` that start at zero,
     gradient flow of :math:`\frac{1}{2} |f - y|^2` is
@@ -121,12 +121,12 @@ def learning_times(kernel: Kernel | Tensor, x: Tensor | None, y: Tensor) -> Lear
 def _gram(kernel: Kernel | Tensor, x: Tensor | None) -> Tensor:
     if isinstance(kernel, Kernel):
         if x is None:
-            raise InputTypeError("x must be the training points where a kernel is given. Got None.")
+            raise InputTypeError("x must be the training points if a kernel is given. Got None.")
         check_batches(x, None)
         check_gram_memory(len(x), len(x), x.dtype, x.device, matrices=3, what="the eigendecomposition")
         return check_gram(kernel(x).detach())
     if not isinstance(kernel, Tensor):
         raise InputTypeError(f"kernel must be an ntkit.Kernel or a Gram matrix. Got {type(kernel).__name__}.")
     if x is not None:
-        raise InputError("x must be None where kernel is a Gram matrix, which has its points already. Got both.")
+        raise InputError("x must be None if kernel is a Gram matrix, which already has its points. Got both.")
     return check_gram(kernel.detach())

@@ -1,4 +1,4 @@
-"""Local elasticity: how much more alike a kernel finds points of one class than points of two."""
+"""Local elasticity: how much more similar a kernel finds points of the same class than points of different classes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def local_elasticity(
     diag1: Tensor | None = None,
     diag2: Tensor | None = None,
 ) -> Tensor:
-    r"""Give the relative ratio of a kernel's similarities within classes and between them.
+    r"""Return the relative ratio of a kernel's similarities within classes and between them.
 
     With :math:`\bar{K}(x, x') = K(x, x') / \sqrt{K(x, x) K(x', x')}`
 
     .. math:: \mathrm{RR}(K) = \frac{\sum_{S_1} \bar{K}(x, x') / |S_1|}{\sum_{S_1} \bar{K}(x, x') / |S_1| + \sum_{S_2}
               \bar{K}(x, x') / |S_2|},
 
-    where :math:`S_1` are the pairs of one class and :math:`S_2` those of two classes (Chen, He, Su 2020 [1]_, eq. 9). One half
-    is a kernel that does not tell the classes apart; a network's tangent kernel rises above it as the network is trained.
+    where :math:`S_1` are the pairs within a class and :math:`S_2` those between classes (Chen, He, Su 2020 [1]_, eq. 9). A kernel
+    that does not distinguish the classes has RR = 1/2; that of a network's tangent kernel rises above it during training.
 
     Parameters
     ----------
@@ -43,14 +43,14 @@ def local_elasticity(
     Returns
     -------
     Tensor
-        RR, one number in the dtype of the kernel; it carries gradients where the kernel does. Above 1 where pairs of two
+        RR, one number in the dtype of the kernel; it carries gradients if the kernel does. It exceeds 1 if pairs of different
         classes are negative on average.
 
     Raises
     ------
     InputError
-        Among others without a pair within a class or between two; where K(x, x) is not positive; and where the two means
-        add up to nothing or less, so that their ratio has no meaning.
+        Among others, if there is no pair within a class or between two; if K(x, x) is not positive; and if the two means
+        add up to zero or less, so that their ratio has no meaning.
 
     Notes
     -----

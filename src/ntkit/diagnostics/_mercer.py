@@ -17,8 +17,8 @@ from ntkit.kernels import Kernel
 
 __all__ = ["MercerSpectrum", "mercer"]
 
-_NODES = 32  # of Gauss and Legendre on each panel
-_PHASE = 16.0  # radians of the highest harmonic on one panel, which so many nodes integrate to rounding
+_NODES = 32  # Gauss-Legendre nodes per panel
+_PHASE = 16.0  # radians of the highest harmonic per panel, which this many nodes integrate to rounding
 _DOUBLINGS = 7
 _ZONAL = 1e-8
 _ACCURATE = 1e-8
@@ -58,7 +58,7 @@ class MercerSpectrum:
 
     @property
     def missing(self) -> float:
-        """The part of the trace outside these degrees: the most by which :meth:`rebuild` can err, for a Mercer kernel."""
+        """The part of the trace outside these degrees: the largest possible error of :meth:`rebuild`, for a Mercer kernel."""
         return self.trace - float(self.eigenvalues @ self.multiplicities)
 
     @property
@@ -67,9 +67,9 @@ class MercerSpectrum:
         return self.eigenvalues.abs() <= self.error
 
     def decay_exponent(self, first: int = 1, last: int | None = None) -> float:
-        r"""Give q of the power law :math:`\lambda_k \propto k^{-q}`, fitted to degrees first to last.
+        r"""Return q of the power law :math:`\lambda_k \propto k^{-q}`, fitted to degrees first to last.
 
-        Least squares of :math:`\log \lambda_k` on :math:`\log k`, with a constant of its own for even and for odd degrees, which
+        Least squares of :math:`\log \lambda_k` on :math:`\log k`, with separate constants for even and for odd degrees, which
         kernels without biases need. Degrees whose eigenvalue is below ten times its error are left out.
 
         Raises
@@ -91,7 +91,7 @@ class MercerSpectrum:
         return -float(slope)
 
     def rebuild(self, angles: Numbers, smooth: bool = False) -> Tensor:
-        r"""Give the sum :math:`\sum_k \sigma_k \lambda_k N(p, k) P_k(\cos t)` at angles t, shape (number of angles,).
+        r"""Return the sum :math:`\sum_k \sigma_k \lambda_k N(p, k) P_k(\cos t)` at angles t, shape (number of angles,).
 
         Parameters
         ----------
@@ -99,8 +99,10 @@ class MercerSpectrum:
             t between 0 and pi.
         smooth
             With :math:`\sigma_k = e^{-36 (k / K)^8}` for the highest degree K in place of 1. Where eigenvalues fall as a power
-            of k the plain sum converges as slowly; the smooth one converges fast at every angle where the kernel is smooth
-            in t, which for ReLU networks excludes t = 0 and, without biases, t = pi. Default False.
+            of k, as those of ReLU networks do, the plain sum to degree K errs by a power of 1 / K, and needs the other one to
+            come within 1e-8; kernels of smooth activations do not. The smooth sum converges fast at every angle where the kernel
+            is smooth in t. For ReLU networks that excludes the kink at t = 0 and, without biases, that at t = pi: with biases and
+            1,500 degrees it is within 1e-8 from t = 0.06 on. Default False.
         """
         values, _ = check_times(angles, "angles")
         if max(values) > math.pi:
@@ -126,27 +128,27 @@ class MercerSpectrum:
 def mercer(kernel: Kernel, dim: int, degrees: int | Sequence[int], radius: float = 1.0) -> MercerSpectrum:
     r"""Decompose a zonal kernel on the sphere into spherical harmonics.
 
-    A kernel :math:`K(x, x') = \kappa(\cos t)` of the angle t alone has the harmonics of degree k as eigenfunctions
+    A kernel :math:`K(x, x') = \kappa(\cos t)` that depends only on the angle t has the harmonics of degree k as eigenfunctions
     (Golikov et al. 2022 [1]_, eq. 112, where :math:`N(p, k)` is the number of harmonics of degree k, not a polynomial):
 
     .. math:: K = \sum_k \lambda_k \sum_{j=1}^{N(p,k)} Y_{kj} Y_{kj} = \sum_k \lambda_k N(p, k) P_k(\cos t), \qquad
               \lambda_k = \frac{\Gamma(p/2)}{\sqrt\pi\, \Gamma((p-1)/2)} \int_0^\pi \kappa(\cos t) P_k(\cos t) \sin^{p-2} t\, dt,
 
-    by the formula of Funk and Hecke, with Gegenbauer's polynomials scaled to :math:`P_k(1) = 1` (Chebyshev's for p = 2) and
+    by the Funk-Hecke formula, with Gegenbauer polynomials scaled to :math:`P_k(1) = 1` (Chebyshev for p = 2) and
     the uniform *probability* measure. The integral is taken in the angle, where kernels of networks are smooth; in
     :math:`\cos t` they are not. The Gram matrix of m independent uniform points has eigenvalues near
-    :math:`m \lambda_k`, each about N(p, k) times (the survey's :math:`m^2` below eq. 111 is a slip).
+    :math:`m \lambda_k`, each about N(p, k) times (the survey's :math:`m^2` below eq. 111 is an error).
 
     Parameters
     ----------
     kernel : Kernel
-        Of vectors, shape (n, dim). It must depend on the angle alone; that is checked on random rotations.
+        A kernel of vectors, shape (n, dim). It must depend only on the angle, which is checked on random rotations.
     dim : int
         p, at least 2.
     degrees : int or sequence of int
-        The highest degree, for all from 0 on; or which ones.
+        The highest degree, for all from 0 on; or a list of degrees.
     radius : float
-        Of the sphere. Default 1.
+        Radius of the sphere. Default 1.
 
     Returns
     -------
@@ -161,7 +163,7 @@ def mercer(kernel: Kernel, dim: int, degrees: int | Sequence[int], radius: float
     Warns
     -----
     QuadratureWarning
-        Where the kernel is too rough in t for an accuracy of 1e-8.
+        If the kernel is too rough in t for an accuracy of 1e-8.
 
     See Also
     --------
@@ -209,7 +211,7 @@ def mercer(kernel: Kernel, dim: int, degrees: int | Sequence[int], radius: float
 
 
 def _integrals(kernel: Kernel, dim: int, radius: float, wanted: list[int], panels: int) -> Tensor:
-    """Give the eigenvalues by Gauss and Legendre's rule on equal panels of [0, pi], shape (len(wanted),)."""
+    """Return the eigenvalues by the Gauss-Legendre rule on equal panels of [0, pi], shape (len(wanted),)."""
     points, weights = (torch.from_numpy(one) for one in np.polynomial.legendre.leggauss(_NODES))
     width = math.pi / panels
     t = (width * (torch.arange(panels, dtype=torch.float64)[:, None] + (points + 1) / 2)).reshape(-1)
@@ -228,7 +230,7 @@ def _integrals(kernel: Kernel, dim: int, radius: float, wanted: list[int], panel
 
 
 def _zonal_harmonics(dim: int, t: Tensor, highest: int) -> Iterator[Tensor]:
-    """Give P_k(cos t) of degrees 0 to ``highest``, one after the other, each of the shape of t."""
+    """Yield P_k(cos t) of degrees 0 to ``highest``, one after the other, each of the shape of t."""
     if dim == 2:
         for k in range(highest + 1):
             yield torch.cos(k * t)
@@ -242,7 +244,7 @@ def _zonal_harmonics(dim: int, t: Tensor, highest: int) -> Iterator[Tensor]:
 
 
 def _multiplicity(dim: int, k: int) -> float:
-    """Give N(p, k): homogeneous polynomials of degree k less those of degree k - 2."""
+    """Return N(p, k): homogeneous polynomials of degree k minus those of degree k - 2."""
     count = math.comb(k + dim - 1, k) - (math.comb(k + dim - 3, k - 2) if k > 1 else 0)
     if count > 1e300:
         raise InputError(
@@ -252,21 +254,21 @@ def _multiplicity(dim: int, k: int) -> float:
 
 
 def _circle(dim: int, radius: float, t: Tensor) -> Tensor:
-    """Give points of a great circle at angles t from the first axis, shape (len(t), dim)."""
+    """Return points of a great circle at angles t from the first axis, shape (len(t), dim)."""
     x = torch.zeros(len(t), dim, dtype=torch.float64)
     x[:, 0], x[:, 1] = radius * torch.cos(t), radius * torch.sin(t)
     return x
 
 
 def _check_zonal(kernel: Kernel, dim: int, radius: float) -> float:
-    """Compare the kernel on random rotations of pairs with one angle, and give its largest value."""
+    """Compare the kernel on random rotations of pairs with the same angle, and return its largest value."""
     t = torch.linspace(0.0, math.pi, 9, dtype=torch.float64)
     circle = _circle(dim, radius, t)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         expected = kernel(circle[:1], circle)[0]
         if not all_finite(expected):
-            raise InputError("the kernel gives NaN or infinite values on the sphere.")
+            raise InputError("the kernel returns NaN or infinite values on the sphere.")
         largest, off = float(expected.abs().max()), 0.0
         for _ in range(6):
             frame = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64)).Q

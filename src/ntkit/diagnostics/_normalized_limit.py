@@ -17,12 +17,12 @@ _LINEAR = 1e-4
 def normalized_limit(
     module: nn.Module, x: Tensor, width: int, w_std: float | None = None, b_std: float | None = None
 ) -> Tensor:
-    r"""Give the limit of :math:`\Theta / n` as the hidden widths grow, n the width, in the standard parametrisation.
+    r"""Return the limit of :math:`\Theta / n` as the hidden widths grow, n the width, in the standard parametrisation.
 
-    There every weight is trained as it is, drawn with variance :math:`w^2 / fan\_in`, and the tangent kernel grows as
-    :math:`\Theta = n A + B`: layers that read hidden units make A, the first layer and the biases make B. The normalised
+    There every weight is trained unscaled, drawn with variance :math:`w^2 / fan\_in`, and the tangent kernel grows as
+    :math:`\Theta = n A + B`: layers that read hidden units contribute A, the first layer and the biases B. The normalised
     kernel tends to A, which for two layers is :math:`\mathbb{E}\, \phi(w x) \phi(w x')` (Golikov et al. 2022 [1]_, section 7).
-    Unlike the kernel of the NTK parametrisation it moves in training at any width.
+    Unlike the kernel of the NTK parametrisation it moves during training at any width.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def normalized_limit(
     x : Tensor of shape (m, ...)
         Inputs.
     width : int
-        n of this module: the number that the kernel is divided by.
+        n of this module: the number by which the kernel is divided.
     w_std, b_std : float, optional
         As in :func:`ntkit.infinite_width`. Defaults sqrt(2) and 0.
 

@@ -1,4 +1,4 @@
-"""The curse of label-agnosticism: for a kernel that works, the labels on which it does not."""
+"""The curse of label-agnosticism: for a kernel that works, labels on which it fails."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ntkit.solvers import check_gram, check_ridge, factorize_exactly, solve
 
 __all__ = ["Curse", "LabelAwareModel", "Relabelling", "curse_of_label_agnosticism", "relabel"]
 
-_RANK = 1e-10  # eigenvalues below this share of the largest are rounding
+_RANK = 1e-10  # eigenvalues below this fraction of the largest are rounding
 
 
 @runtime_checkable
 class LabelAwareModel(Protocol):
-    """What learns a kernel from labels, such as :class:`ntkit.LabelAware`."""
+    """A model that learns a kernel from labels, such as :class:`ntkit.LabelAware`."""
 
     def fit(self, x: Tensor, y: Tensor) -> Kernel:
-        """Give the kernel for these points and labels."""
+        """Return the kernel for these points and labels."""
         ...
 
 
@@ -37,7 +37,7 @@ class Relabelling:
     kernel, x
         The kernel, and the n points that span the directions.
     coefficients
-        Of :math:`w_1 = \sum_i a_i \phi(x_i)` and :math:`w_2 = \sum_i b_i \phi(x_i)`, both of norm 1, shape (n, 2).
+        Coefficients of :math:`w_1 = \sum_i a_i \phi(x_i)` and :math:`w_2 = \sum_i b_i \phi(x_i)`, of norm 1, shape (n, 2).
     """
 
     kernel: Kernel
@@ -45,12 +45,12 @@ class Relabelling:
     coefficients: Tensor
 
     def coordinates(self, x: Tensor) -> Tensor:
-        """Give the inner products of w1 and w2 with phi(x), shape (m, 2)."""
+        """Return the inner products of w1 and w2 with phi(x), shape (m, 2)."""
         with torch.no_grad():
             return self.kernel(x, self.x) @ self.coefficients
 
     def labels(self, x: Tensor) -> Tensor:
-        """Give the new labels of any points, +1 where the two coordinates differ in sign and -1 otherwise, shape (m,)."""
+        """Return the new labels of any points, +1 where the two coordinates differ in sign and -1 otherwise, shape (m,)."""
         first, second = self.coordinates(x).unbind(1)
         return torch.where(first * second < 0, 1.0, -1.0).to(first.dtype)
 
@@ -64,11 +64,11 @@ class Curse:
     names
         The k kernels: ``"label-agnostic"`` and then the label-aware ones.
     accuracy
-        On the test points, shape (k, 2): under the labels given, and under the new ones.
+        Accuracy on the test points, shape (k, 2): under the given labels, and under the new ones.
     train_accuracy
-        On the training points, likewise.
+        Accuracy on the training points, likewise.
     chance
-        The share of the larger class of each system among the test points, shape (2,).
+        The fraction of the larger class of each system among the test points, shape (2,).
     relabelling
         The new labels, as a function of points.
     y, y_test
@@ -85,11 +85,11 @@ class Curse:
 
 
 def relabel(kernel: Kernel, x: Tensor, y: Tensor, ridge: float = 1e-3, direction: int = 0) -> Relabelling:
-    r"""Find the labels of Claim 1.1: natural for the features of a kernel, and out of reach of a hyperplane among them.
+    r"""Find the labels of Claim 1.1: natural for the features of a kernel, but not separable by a hyperplane among them.
 
-    With :math:`w_1` the direction that kernel regression fits to the labels given and :math:`w_2` one orthogonal to it, a point
+    With :math:`w_1` the direction that kernel regression fits to the given labels and :math:`w_2` one orthogonal to it, a point
     is labelled +1 where :math:`\langle w_1, \phi(x) \rangle \langle w_2, \phi(x) \rangle < 0` and -1 otherwise (Chen, He, Su
-    2020 [1]_, eq. 10 and Fig. 2). Any orthogonal :math:`w_2` will do in the paper; here it is a direction of largest variance
+    2020 [1]_, eq. 10 and Fig. 2). The paper allows any orthogonal :math:`w_2`; here it is a direction of largest variance
     among those that are also orthogonal to the mean of :math:`\phi` over each class. Without that, all the points could lie on
     one side of the second plane, or each class on one, and the new labels would be the old ones or nearly constant.
 
@@ -102,9 +102,9 @@ def relabel(kernel: Kernel, x: Tensor, y: Tensor, ridge: float = 1e-3, direction
     y : Tensor of shape (n,)
         Their classes, two.
     ridge : float, default 1e-3
-        Of the kernel regression, relative to trace(K)/n.
+        Ridge of the kernel regression, relative to trace(K)/n.
     direction : int, default 0
-        Which :math:`w_2`: 0 is the one of the largest variance. The later, the less the kernel sees of it.
+        Which :math:`w_2`: 0 is the one of the largest variance. The kernel sees less of later ones.
 
     See Also
     --------
@@ -165,12 +165,12 @@ def curse_of_label_agnosticism(
     ridge: float = 1e-3,
     direction: int = 0,
 ) -> Curse:
-    r"""Show what Claim 1.1 says: relabel the points so that a kernel fails, and see how label-aware kernels do.
+    r"""Demonstrate Claim 1.1: relabel the points so that a kernel fails, and see how label-aware kernels perform.
 
-    Kernel regression on the training points, with the labels given and with those of :func:`relabel`, is scored on the test
-    points. How far the claim bites depends on the kernel (the proof has one hyperplane in a feature space whose other
-    directions play no part). A linear kernel falls to chance: its features hold no product of two of them. A neural tangent
-    kernel is universal, its features hold such products with small weight, and it falls only as long as there are too few
+    Kernel regression on the training points, with the given labels and with those of :func:`relabel`, is scored on the test
+    points. How strongly the claim applies depends on the kernel (the proof has one hyperplane in a feature space whose other
+    directions play no role). A linear kernel falls to chance: its features contain no product of two of them. A neural tangent
+    kernel is universal: its features contain such products with small weight, and it fails only as long as there are too few
     points to find them, about the square of the dimension.
 
     Parameters
@@ -182,14 +182,14 @@ def curse_of_label_agnosticism(
     x_test, y_test : Tensor
         Fresh points and their classes, the same two.
     aware : mapping, optional
-        Label-aware kernels by name, with a method ``fit(x, y)`` that gives the kernel, such as ``ntkit.LabelAware(kernel)``.
-        Where one is not positive semidefinite, the ridge it needs is added. Default None: no such kernel.
+        Label-aware kernels by name, with a method ``fit(x, y)`` that returns the kernel, such as ``ntkit.LabelAware(kernel)``.
+        If one is not positive semidefinite, the ridge it needs is added. Default None: no such kernel.
     ridge, direction
         See :func:`relabel` (defaults 1e-3 and 0); the ridge is that of all kernel regressions.
 
     See Also
     --------
-    relabel : The labels alone.
+    relabel : Only the labels.
     ntkit.LabelAware : A label-aware kernel.
 
     Returns
@@ -211,7 +211,7 @@ def curse_of_label_agnosticism(
     for name, model in models.items():
         if not isinstance(model, LabelAwareModel):
             raise InputTypeError(
-                f"aware[{name!r}] must have a method fit(x, y) that gives a Kernel. Got {type(model).__name__}."
+                f"aware[{name!r}] must have a method fit(x, y) that returns a Kernel. Got {type(model).__name__}."
             )
     if not isinstance(x_test, Tensor) or len(x_test) == 0:
         raise InputError("x_test must be a tensor with at least one fresh point.")
@@ -227,7 +227,7 @@ def curse_of_label_agnosticism(
     share = (systems_test > 0).double().mean(0)
     scores = [_scores(kernel, x, systems, x_test, systems_test, ridge)]
     for model in models.values():
-        # One system after the other: a fit may give back the model itself, which the next fit changes.
+        # One system after the other: a fit may return the model itself, which the next fit changes.
         columns = [
             _scores(model.fit(x, systems[:, k]), x, systems[:, [k]], x_test, systems_test[:, [k]], ridge)
             for k in (0, 1)
@@ -242,7 +242,7 @@ def curse_of_label_agnosticism(
 def _scores(
     kernel: Kernel, x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor]:
-    """Give test and training accuracy of each column of labels."""
+    """Return test and training accuracy of each column of labels."""
     with torch.no_grad():
         gram = check_gram(kernel(x))
         weights = _fit(gram, y, ridge)
@@ -254,7 +254,7 @@ def _scores(
 
 
 def _fit(gram: Tensor, y: Tensor, ridge: float) -> Tensor:
-    """Solve for the coefficients of kernel regression; an indefinite kernel gets the ridge that it needs on top."""
+    """Solve for the coefficients of kernel regression; an indefinite kernel gets the additional ridge that it needs."""
     factor = factorize_exactly(gram, ridge)
     return factor.solve(y).value if factor is not None else solve(gram, y, ridge=ridge + definiteness(gram).ridge).value
 

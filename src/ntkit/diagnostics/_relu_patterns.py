@@ -1,4 +1,4 @@
-"""Which rectifiers of a network are on, for each input."""
+"""Which ReLUs of a network are active for each input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RECTIFIERS = (F.relu, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.
 
 
 class _Rectifiers(TorchFunctionMode):
-    """Notes the sign of everything that goes into a ReLU, written as a module, a function or a method."""
+    """Records the sign of every ReLU's input, whether it is a module, a function or a method."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,14 +31,14 @@ class _Rectifiers(TorchFunctionMode):
 
 
 def relu_patterns(module: nn.Module, x: Tensor) -> Tensor | None:
-    """Give whether each ReLU is on for each input, shape (n, units), bool; None for a module without ReLU."""
+    """Return whether each ReLU is on for each input, shape (n, units), bool; None for a module without ReLU."""
     with torch.no_grad(), evaluation_mode(module), _Rectifiers() as noted:
         module(x)
     return torch.cat(noted.found, dim=1) if noted.found else None
 
 
 def pattern_distance(first: Tensor | None, second: Tensor | None) -> float:
-    """Give the share of units and inputs at which two patterns differ, Hamming's distance; NaN where there are none."""
+    """Return the fraction of units and inputs at which two patterns differ (Hamming distance); NaN if there are none."""
     if first is None or second is None:
         return float("nan")
     return float((first != second).double().mean())

@@ -1,4 +1,4 @@
-"""Sparse random projections of a network's derivatives, by permutations and sums alone, on any device."""
+"""Sparse random projections of a network's derivatives, using only permutations and sums, on any device."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _COPIES = 2
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
-    r"""A random linear map to ``dim`` numbers that keeps inner products on average: a sparse Johnson-Lindenstrauss transform.
+    r"""A random linear map to ``dim`` numbers that preserves inner products on average: a sparse Johnson-Lindenstrauss transform.
 
-    Each coordinate is added to one bucket per copy with a random sign: the coordinates are permuted and laid out in rows of
-    ``dim``, whose columns are summed. The buckets hold equally many, and an inner product's variance is at most
+    Each coordinate is added to one bucket per copy with a random sign: the coordinates are permuted and arranged in rows of
+    ``dim``, whose columns are summed. All buckets hold equally many, and the variance of an inner product is at most
     :math:`2 |a|^2 |b|^2 / \mathrm{dim}` (Kane and Nelson 2014).
 
     Attributes
@@ -38,7 +38,7 @@ class Sketch:
 
     @classmethod
     def draw(cls, module: nn.Module, dim: int, generator: torch.Generator) -> Sketch:
-        """Draw a sketch of derivatives in the trained parameters of a module."""
+        """Draw a sketch of derivatives with respect to the trained parameters of a module."""
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         size, device = sum(parameter.numel() for parameter in trained), trained[0].device
         length = -(-size // dim) * dim

@@ -1,4 +1,4 @@
-"""Networks that share their training up to an epoch and then see batches in another order: how far they part."""
+"""Networks that share their training up to an epoch and then see batches in another order: how far they diverge."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ __all__ = ["SpawnStudy", "spawn_study"]
 
 @dataclass(frozen=True, eq=False)
 class SpawnStudy:
-    """Pairs of networks that parted at s epochs.
+    """Pairs of networks that diverged at s epochs.
 
     Attributes
     ----------
     spawn
-        T, the epochs at which they parted, shape (s,), int64.
+        T, the epochs at which they diverged, shape (s,), int64.
     barrier
-        Of the test error between the two, shape (s,).
+        Barrier of the test error between the two, shape (s,).
     kernel_distance
-        Between their tangent kernels on the probe points, shape (s,).
+        Distance between their tangent kernels on the probe points, shape (s,).
     hamming
-        The share of ReLUs that are on in one and off in the other, on the probe points, shape (s,); NaN without ReLUs.
+        The fraction of ReLUs that are active in one and inactive in the other, on probe points, shape (s,); NaN without ReLUs.
     disagreement
-        The share of test points that they put into different classes, shape (s,).
+        The fraction of test points that they classify differently, shape (s,).
     errors
         Test errors of the two, shape (s, 2).
     parent
@@ -74,33 +74,33 @@ def spawn_study(
 
     Fort et al. 2020 [1]_ find two phases: children of an early epoch end in different valleys (a high error barrier, kernels
     far apart), those of a later one in the same valley, and the change falls together with that of the parent's kernel
-    velocity (Golikov et al. 2022 [2]_, section 7). Whether it does here is what the numbers say.
+    velocity (Golikov et al. 2022 [2]_, section 7). The numbers here may or may not confirm that.
 
     Parameters
     ----------
     module : nn.Module
-        Where training starts, with one output for two classes or one per class; copied, not changed. Batch norms keep
-        their training mode while training.
+        The network from which training starts, with one output for two classes or one per class; copied, not changed. Batch
+        norms stay in training mode during training.
     x, x_test : Tensor of shape (n, ...), (n_test, ...)
         Training and test inputs.
     y, y_test : Tensor of shape (n,), (n_test,)
         Classes.
     spawn : sequence of int
-        T: epochs at which children part, from 0 to ``epochs``.
+        T: epochs at which children diverge, from 0 to ``epochs``.
     epochs : int
         All networks are trained to this epoch.
     learning_rate, batch_size, momentum : float, int, float
-        Of stochastic gradient descent on the mean cross-entropy. Children inherit the momentum. Defaults 64 and 0.
+        Settings of stochastic gradient descent on the mean cross-entropy. Children inherit the momentum. Defaults 64 and 0.
     seed : int
-        Of the orders of batches. Default 0.
+        Seed of the orders of batches. Default 0.
     probe : int
-        Kernels and ReLU patterns are compared on the first so many test points. Default 64.
+        Number of test points, the first ones, on which kernels and ReLU patterns are compared. Default 64.
     points : int
-        On the line between two children. Default 21.
+        Number of points on the line between two children. Default 21.
     output : str or int
         Outputs whose kernel is compared, as in :func:`ntkit.empirical`. Default ``"trace"``.
     progress : callable, optional
-        Called with the epochs trained and those there are. Default None.
+        Called with the number of epochs trained and the total. Default None.
 
     Returns
     -------
@@ -190,7 +190,7 @@ class _Training:
             self.optimizer.step()
 
     def copy(self, generator: torch.Generator | None = None) -> _Training:
-        """Copy weights and momentum; the order of batches comes from another generator where one is given."""
+        """Copy weights and momentum; the order of batches comes from another generator if one is given."""
         group = self.optimizer.param_groups[0]
         twin = _Training(copy_module(self.net), group["lr"], group["momentum"], generator or self.generator)
         twin.optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
@@ -207,7 +207,7 @@ def _compare(
     points: int,
     output: str | int,
 ) -> list[float]:
-    """Give barrier, kernel distance, Hamming distance, disagreement and both errors of two networks."""
+    """Return barrier, kernel distance, Hamming distance, disagreement and both errors of two networks."""
     outputs_a, outputs_b = outputs_of(a, x_test), outputs_of(b, x_test)
     gram_a, gram_b = (KernelRecorder(net, probes, output=output).measure().double() for net in (a, b))
     return [
@@ -221,7 +221,7 @@ def _compare(
 
 
 def _seeded(seed: int, epoch: int, child: int) -> torch.Generator:
-    """Give the generator of one network's batches: 0 is the parent."""
+    """Return the generator of one network's batches: 0 is the parent."""
     return torch.Generator().manual_seed(1_000_003 * seed + 7919 * epoch + child)
 
 

@@ -1,4 +1,4 @@
-"""The limit kernel of the theorems on two-layer networks whose first layer alone is trained."""
+"""The limit kernel of the theorems about two-layer networks of which only the first layer is trained."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["two_layer_gram"]
 
 
 def two_layer_gram(x: Tensor) -> Tensor:
-    r"""Give the Gram matrix of the limit kernel for training the first layer of a two-layer ReLU network.
+    r"""Return the Gram matrix of the limit kernel for training the first layer of a two-layer ReLU network.
 
     For :math:`f(x) = \frac{1}{\sqrt n} \sum_i a_i [w_i^T x]_+` with :math:`w_i \sim N(0, I)`, signs :math:`a_i` and only the
     :math:`w_i` trained,
@@ -35,7 +35,7 @@ def two_layer_gram(x: Tensor) -> Tensor:
 
     See Also
     --------
-    ntkit.diagnostics.bounds : What the theorems say of it.
+    ntkit.diagnostics.bounds : What the theorems say about it.
 
     References
     ----------

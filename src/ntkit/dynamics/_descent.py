@@ -17,7 +17,7 @@ __all__ = ["Descent", "descent_filter", "flow_filter", "largest_gram_eigenvalue"
 
 @dataclass(frozen=True)
 class Descent:
-    r"""Gradient descent in steps, in the manner of ``torch.optim.SGD`` over the whole training set.
+    r"""Gradient descent in steps, as by ``torch.optim.SGD`` over the whole training set.
 
     With the gradient g of the loss **summed** over the points, the velocity is :math:`b \leftarrow m b + g` and the step
     :math:`-\eta b`, or :math:`-\eta (g + m b)` for Nesterov's.
@@ -59,12 +59,12 @@ class Descent:
 
     @property
     def stability(self) -> float:
-        """Descent converges where the learning rate times the curvature is below this."""
+        """Descent converges if the learning rate times the curvature is below this."""
         return 2 * (1 + self.momentum) / (1 + 2 * self.momentum if self.nesterov else 1)
 
 
 def flow_filter(mu: Tensor, t: float) -> Tensor:
-    """Give (1 - e^{-mu t}) / mu for the eigenvalues mu >= 0, shape (n,): t where mu is zero; at t infinite 0 there."""
+    """Return (1 - e^{-mu t}) / mu for the eigenvalues mu >= 0, shape (n,); where mu is zero, t, or 0 if t is infinite."""
     safe = torch.where(mu > 0, mu, 1)
     if math.isinf(t):
         return torch.where(mu > 0, 1 / safe, 0)
@@ -72,10 +72,10 @@ def flow_filter(mu: Tensor, t: float) -> Tensor:
 
 
 def descent_filter(mu: Tensor, steps: int, descent: Descent) -> Tensor:
-    r"""Give a_t of the recurrence b' = m b + 1 - mu a, a' = a + eta b' (or Nesterov's) from a = b = 0, shape (n,).
+    r"""Return a_t of the recurrence b' = m b + 1 - mu a, a' = a + eta b' (or Nesterov's) from a = b = 0, shape (n,).
 
     Without momentum it is :math:`(1 - (1 - \eta \mu)^t) / \mu` (Golikov et al. 2022, eq. 99), with it the power of a 3 x 3
-    matrix by repeated squaring: exact but for rounding, which grows like t times the machine epsilon.
+    matrix by repeated squaring: exact up to rounding, which grows like t times the machine epsilon.
     """
     eta, m = descent.learning_rate, descent.momentum
     mu = mu.double()
@@ -96,7 +96,7 @@ def descent_filter(mu: Tensor, steps: int, descent: Descent) -> Tensor:
 
 
 def largest_gram_eigenvalue(gram: Tensor) -> float:
-    """Give the largest eigenvalue of a symmetric matrix, shape (n, n)."""
+    """Return the largest eigenvalue of a symmetric matrix, shape (n, n)."""
     matrix = gram.detach()
     return largest_eigenvalue(lambda vector: matrix @ vector, len(matrix), matrix)
 
@@ -104,7 +104,7 @@ def largest_gram_eigenvalue(gram: Tensor) -> float:
 def max_learning_rate(
     gram: Tensor, ridge: float = 0.0, momentum: float = 0.0, nesterov: bool = False, curvature: float = 1.0
 ) -> float:
-    r"""Give the learning rate below which gradient descent converges.
+    r"""Return the learning rate below which gradient descent converges.
 
     For the squared error :math:`\frac{1}{2} \sum (f - y)^2` the step :math:`f \leftarrow f - \eta \Theta (f - y)` converges
     in every eigendirection if and only if :math:`\eta < 2 / \lambda_1` (Golikov et al. 2022, section 6.1.2); the heavy ball
@@ -120,13 +120,13 @@ def max_learning_rate(
     nesterov : bool
         See :class:`Descent`. Defaults 0 and False.
     curvature : float
-        Of the loss in the outputs: 1 for the squared error, at most 1/2 for cross-entropy and 1/4 for binary cross-entropy,
-        for which the bound is sufficient. Default 1.
+        Curvature of the loss with respect to the outputs: 1 for the squared error, at most 1/2 for cross-entropy and 1/4 for
+        binary cross-entropy, for which the bound is sufficient. Default 1.
 
     Returns
     -------
     float
-        For the loss **summed** over the points; that for their mean is n times larger.
+        The learning rate for the loss **summed** over the points; that for their mean is n times larger.
 
     See Also
     --------

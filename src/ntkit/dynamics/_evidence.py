@@ -20,13 +20,13 @@ from ntkit.solvers import check_gram, check_ridge, check_right_hand_side, factor
 
 __all__ = ["Evidence", "evidence", "log_marginal_likelihood"]
 
-# Where the search may go. Below these the parameters no longer change a float64 kernel; beyond, they are no scale of data.
+# Bounds of the search: smaller parameters no longer change a float64 kernel; larger ones match no data.
 _BOUNDS = {"w_std": (1e-2, 1e2), "b_std": (1e-4, 1e2), "ridge": (1e-9, 1e3)}
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The gains, ridge and depth of the largest marginal likelihood.
+    """The gains, ridge and depth with the largest marginal likelihood.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Evidence:
     w_std, b_std, ridge
         The parameters; the ridge is relative to trace(K)/n.
     depth
-        The depth, where depths were given.
+        The depth, if depths were given.
     limit
         The network's limit at these parameters.
     by_depth
@@ -55,13 +55,13 @@ class Evidence:
 
 
 def log_marginal_likelihood(gram: Tensor, y: Tensor, ridge: float | Tensor = 0.0) -> Tensor:
-    r"""Give log p(y | X) of a Gaussian process with this covariance and observation noise.
+    r"""Return log p(y | X) of a Gaussian process with this covariance and observation noise.
 
     .. math:: -\tfrac{1}{2} y^T A^{-1} y - \tfrac{1}{2} \log \det A - \tfrac{n}{2} \log 2 \pi,
               \qquad A = K + r\,\tfrac{\operatorname{tr} K}{n} I,
 
-    summed over the columns of y, which share the kernel (Rasmussen and Williams 2006, eq. 2.30). Differentiable (once) in
-    the Gram matrix, y and the ridge.
+    summed over the columns of y, which share the kernel (Rasmussen and Williams 2006, eq. 2.30). Differentiable (once) with
+    respect to the Gram matrix, y and the ridge.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def log_marginal_likelihood(gram: Tensor, y: Tensor, ridge: float | Tensor = 0.0
     Raises
     ------
     SingularKernelError
-        When A is numerically singular, where the density does not exist.
+        If A is numerically singular, so that the density does not exist.
 
     See Also
     --------
@@ -111,7 +111,7 @@ def log_marginal_likelihood(gram: Tensor, y: Tensor, ridge: float | Tensor = 0.0
         log_det = 2 * factor.lower.diagonal().log().sum()
         value = -(columns * weights).sum() / 2 - columns.shape[1] / 2 * (log_det + len(gram) * math.log(2 * math.pi))
         slope = (weights @ weights.T - columns.shape[1] * torch.cholesky_inverse(factor.lower)) / 2
-    # A term whose value is zero and whose derivative is d log p = <slope, dA> - <A^-1 y, dy>.
+    # A term with value zero and derivative d log p = <slope, dA> - <A^-1 y, dy>.
     if torch.is_grad_enabled() and (matrix.requires_grad or y.requires_grad):
         value = value + (slope * (matrix - matrix.detach())).sum() - (weights * (columns - columns.detach())).sum()
     return value
@@ -133,28 +133,28 @@ def evidence(
 
     Maximises log p(y | X) of the Gaussian process with the network's kernel as covariance and the ridge as observation
     noise, by L-BFGS in the logarithms of the parameters, with derivatives through the reference engine: a local maximum.
-    For ``kernel="nngp"`` this is the Bayesian evidence of the infinitely wide network; the NTK is no prior of a network
-    (Golikov et al. 2022, section 8.1), but serves as the covariance of a Gaussian process all the same.
+    For ``kernel="nngp"`` this is the Bayesian evidence of the infinitely wide network; the NTK is not the prior of a network
+    (Golikov et al. 2022, section 8.1), but can still serve as the covariance of a Gaussian process.
 
     Parameters
     ----------
     module : nn.Module, or callable from a depth to a module
-        The network; with ``depths``, what gives it for each depth.
+        The network; with ``depths``, a function that returns it for each depth.
     x : Tensor of shape (n, ...)
-        Inputs, float32 or float64; computed with in float64.
+        Inputs, float32 or float64; computations are in float64.
     y : Tensor of shape (n,) or (n, k)
         Targets; centre and scale them so that a zero-mean process is a fair model.
     kernel : {"nngp", "ntk"}
         Which kernel is the covariance. Default ``"nngp"``.
     w_std, b_std, ridge : float
-        Where the search starts, all positive (but for what is fixed). Defaults sqrt(2), 0.1 and 0.01.
+        Starting values of the search, all positive (except fixed ones). Defaults sqrt(2), 0.1 and 0.01.
     fixed : sequence of str
-        Names among ``"w_std"``, ``"b_std"``, ``"ridge"`` that keep their start. The b_std of a module without biases has no
-        effect and stays too. Default: none.
+        Names among ``"w_std"``, ``"b_std"``, ``"ridge"`` that keep their starting value. The b_std of a module without biases
+        has no effect and stays fixed too. Default: none.
     depths : sequence of int, optional
-        Depths to try, each with a search of its own. Default None: the module as it is.
+        Depths to try, each with its own search. Default None: the module as given.
     max_steps : int
-        Steps of L-BFGS at most, for each depth. Default 50.
+        Maximum number of L-BFGS steps per depth. Default 50.
 
     Returns
     -------
@@ -164,7 +164,7 @@ def evidence(
     --------
     log_marginal_likelihood : what is maximised.
     ntkit.leave_one_out : chooses ridge and stopping time by prediction error instead.
-    ntkit.as_gpytorch_kernel, ntkit.as_sklearn_kernel : the same search by other libraries.
+    ntkit.as_gpytorch_kernel, ntkit.as_sklearn_kernel : the same search with other libraries.
 
     Examples
     --------
@@ -186,7 +186,7 @@ def evidence(
         raise InputError(f"max_steps must be a whole number from 0 on. Got {max_steps!r}.")
     check_tensor("x", x)
     check_tensor("y", y)
-    # The kernel, its graph of about as many matrices as the network has layers, the factor and the inverse.
+    # The kernel, its autograd graph (about one matrix per layer of the network), the factor and the inverse.
     check_gram_memory(len(x), len(x), torch.float64, x.device, matrices=4, what="a search by evidence")
     points, targets = x.detach().double(), y.detach().double()
     searches: list[tuple[int | None, nn.Module]]
@@ -267,7 +267,7 @@ def _search(
 def _guarded(
     objective: Callable[[NDArray[Any]], tuple[float, NDArray[Any]]],
 ) -> Callable[[NDArray[Any]], tuple[float, NDArray[Any]]]:
-    """Let a line search step back from where the kernel is singular or out of range instead of failing."""
+    """Let a line search step back from points where the kernel is singular or out of range instead of failing."""
 
     def value(log_values: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         try:

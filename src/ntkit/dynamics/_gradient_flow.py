@@ -37,11 +37,11 @@ from ._squared_error import LearningCurves, SquaredError
 __all__ = ["GradientFlow"]
 
 Start = Tensor | Callable[[Tensor], Tensor]
-"""f_0: its values at the points, shape (n,) or (n, k), or the function that gives them."""
+"""f_0: its values at the points, shape (n,) or (n, k), or a function that returns them."""
 
 
 class GradientFlow:
-    r"""The outputs of a network of constant tangent kernel while it is trained.
+    r"""The outputs of a network with constant tangent kernel during training.
 
     With :math:`\Theta` the kernel, X the training points and L the loss summed over them, gradient flow of the weights moves
     the outputs by :math:`f_t'(x) = -\Theta(x, X)\, \partial L / \partial f_t(X)`. For :math:`L = \frac{1}{2} \sum (f - y)^2`
@@ -57,10 +57,10 @@ class GradientFlow:
     Parameters
     ----------
     kernel : Kernel or "precomputed"
-        With ``"precomputed"``, ``fit`` takes K(X, X) and ``predict`` K(x, X) in place of points. No default.
+        The kernel; with ``"precomputed"``, ``fit`` takes K(X, X) and ``predict`` K(x, X) in place of points. No default.
     loss : {"mse", "cross_entropy", "binary_cross_entropy"} or callable
         ``"mse"`` is half the sum of squares. Cross-entropies take logits as outputs. A function takes outputs and targets, both
-        shaped like y, and gives the sum over points, differentiable by torch. Default ``"mse"``.
+        shaped like y, and returns the sum over points, differentiable by torch. Default ``"mse"``.
     ridge : float
         Relative to trace(K)/n. Default 0.
     integrator, rtol, atol, max_evaluations
@@ -71,7 +71,7 @@ class GradientFlow:
     Attributes
     ----------
     status : str
-        What was computed so far, and what was done about a singular matrix (jitter, truncation).
+        What has been computed so far, and what was done about a singular matrix (jitter, truncation).
 
     Notes
     -----
@@ -80,7 +80,7 @@ class GradientFlow:
 
     See Also
     --------
-    ntkit.posterior : the spread of an ensemble besides its mean.
+    ntkit.posterior : the spread of an ensemble as well as its mean.
     ntkit.train : the same training of a finite network.
     ntkit.leave_one_out : chooses when to stop.
 
@@ -120,7 +120,7 @@ class GradientFlow:
     def fit(
         self, x: Tensor | LinearOperator, y: Tensor, f0: Start | None = None, overwrite: bool = False
     ) -> GradientFlow:
-        """Take the training data; predictions do the work when they are first asked for, and keep it.
+        """Store the training data; the first prediction does the work, which later ones reuse.
 
         Parameters
         ----------
@@ -131,8 +131,8 @@ class GradientFlow:
         f0 : Tensor or callable, optional
             The outputs before training: on the training points, or as a function of points. Default None: zero.
         overwrite : bool
-            Let the eigenvectors take the place of K(X, X) in memory when a finite time is asked for: then at most 3 n^2
-            values are held, with a matrix of yours included. The kernels of ``infinite_width`` do so by themselves.
+            Let the eigenvectors replace K(X, X) in memory when a finite time is requested: then at most 3 n^2 values are
+            held, including a matrix that you pass. With kernels of ``infinite_width`` this happens automatically.
             Default False.
         """
         if isinstance(x, LinearOperator) and not isinstance(self.kernel, Kernel):
@@ -155,11 +155,11 @@ class GradientFlow:
         self._loss = _columns_of(self.loss, self._shape)
         self._shift = self.ridge * float(gram.diagonal().double().mean())
         self._found: dict[tuple[Descent | None, float], Tensor] = {}
-        # The matrix is held in one place only, so that its eigenvectors can replace it.
+        # Only one reference to the matrix is held, so that its eigenvectors can replace it.
         self._squared: SquaredError | None = None
         self._problem: Problem | None = None
         if self.loss.closed_form:
-            # Another kernel may give out a matrix that it keeps.
+            # Another kernel may return a matrix that it keeps.
             owned = overwrite or isinstance(self.kernel, InfiniteWidthKernel)
             self._squared = SquaredError(gram, self._targets - self._start, self.ridge, owned)
         else:
@@ -169,7 +169,7 @@ class GradientFlow:
 
     @property
     def status(self) -> str:
-        """What was computed so far, and what was done about a singular matrix."""
+        """What has been computed so far, and what was done about a singular matrix."""
         self._check_fitted()
         if self._squared is not None:
             return self._squared.status
@@ -185,7 +185,7 @@ class GradientFlow:
         descent: Descent | None = None,
         progress: Progress | None = None,
     ) -> Tensor:
-        """Give the outputs at time t, shape (n,) or (n, k); for a sequence of times with one more dimension in front.
+        """Return the outputs at time t, shape (n,) or (n, k); for a sequence of times with one more dimension in front.
 
         Parameters
         ----------
@@ -195,11 +195,11 @@ class GradientFlow:
             Times from 0 on. Infinity is training to the end, which only the squared error has in closed form. Default
             infinity.
         f0 : Tensor or callable, optional
-            The outputs at x before training; needed where ``fit`` was given values instead of a function. Default None.
+            The outputs at x before training; needed if ``fit`` was given values instead of a function. Default None.
         descent : Descent, optional
             Gradient descent instead of gradient flow; t then counts steps. Default None.
         progress : callable, optional
-            Called with the steps done and the steps there are, where steps are taken one by one. Default None.
+            Called with the number of steps done and their total, if steps are taken one by one. Default None.
         """
         self._check_fitted()
         times, single = self._times(t, descent)
@@ -215,17 +215,17 @@ class GradientFlow:
         return outputs[0] if single else outputs
 
     def loss_at(self, t: Numbers, descent: Descent | None = None) -> Tensor:
-        """Give the training loss L (without the ridge's part) at the times, shape () or (m,)."""
+        """Return the training loss L (without the ridge's part) at the times, shape () or (m,)."""
         outputs = self.predict(None, t, descent=descent)
         many = outputs.ndim > 1 + len(self._shape)
         values = [self._loss.value(as_columns(one), self._targets) for one in (outputs if many else [outputs])]
         return torch.stack(values) if many else values[0]
 
     def time_to_loss(self, value: float, t_max: float = math.inf, descent: Descent | None = None) -> float:
-        """Give the first time, or with a descent the first step, at which the training loss is at most ``value``.
+        """Return the first time, or with a descent the first step, at which the training loss is at most ``value``.
 
-        Infinity where it does not get there by ``t_max``. Losses without closed form are integrated up to an event there,
-        and predictions at the time found then cost nothing more; with a descent they need a finite ``t_max``.
+        Infinity if the loss does not reach it by ``t_max``. Losses without closed form are integrated up to that event, and
+        predictions at the time found then cost nothing more; with a descent they need a finite ``t_max``.
         """
         self._check_fitted()
         (limit,), _ = check_times(t_max, "t_max")
@@ -249,7 +249,7 @@ class GradientFlow:
         return float(stop)
 
     def learning_curves(self, t: Numbers, descent: Descent | None = None) -> LearningCurves:
-        r"""Give the outputs along each eigenvector of the kernel at the times, for the squared error.
+        r"""Return the outputs along each eigenvector of the kernel at the times, for the squared error.
 
         Without ridge :math:`u_{t,k} = v_k^T y - e^{-\lambda_k t} (v_k^T y - u_{0,k})` (Golikov et al. 2022, eq. 108), with a
         descent :math:`(1 - \eta \lambda_k)^t` in place of the exponential (eq. 99).
@@ -258,7 +258,7 @@ class GradientFlow:
         squared = self._squared
         if squared is None:
             raise InputError(
-                f"eigendirections learn on their own only under the squared error. The loss is {self.loss.name}."
+                f"eigendirections learn independently only under the squared error. The loss is {self.loss.name}."
             )
         times, _ = self._times(t, descent)
         with torch.no_grad():
@@ -274,7 +274,7 @@ class GradientFlow:
         )
 
     def max_learning_rate(self, momentum: float = 0.0, nesterov: bool = False) -> float:
-        """Give the learning rate below which gradient descent converges: see :func:`ntkit.max_learning_rate`.
+        """Return the learning rate below which gradient descent converges: see :func:`ntkit.max_learning_rate`.
 
         For cross-entropies it is sufficient, from a bound on their curvature.
         """
@@ -307,7 +307,7 @@ class GradientFlow:
         return times, single
 
     def _weights(self, times: list[float], descent: Descent | None, progress: Progress | None) -> Tensor:
-        """Give a with f_t = f_0 + K a, shape (m, n, k)."""
+        """Return a with f_t = f_0 + K a, shape (m, n, k)."""
         if self._squared is not None:
             return self._squared.weights(times, descent)
         if not all((descent, t) in self._found for t in times):
@@ -321,14 +321,14 @@ class GradientFlow:
         return torch.stack([self._found[descent, t] for t in times])
 
     def _moved(self, times: list[float], descent: Descent | None, progress: Progress | None) -> Tensor:
-        """Give f_t - f_0 on the training points, shape (m, n, k)."""
+        """Return f_t - f_0 on the training points, shape (m, n, k)."""
         if self._squared is not None:
             return self._squared.outputs(times, descent)
         assert self._problem is not None
         return torch.stack([self._problem.gram @ one for one in self._weights(times, descent, progress)])
 
     def _apply(self, x: Tensor, columns: Tensor) -> Tensor:
-        """Give K(x, X) times columns, one block of rows at a time."""
+        """Return K(x, X) times columns, one block of rows at a time."""
         if not isinstance(self.kernel, Kernel):
             if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != len(columns) or x.dtype != columns.dtype:
                 raise InputError(
@@ -370,7 +370,7 @@ class GradientFlow:
 
 
 def _columns_of(loss: Loss, shape: tuple[int, ...]) -> Loss:
-    """Let a user's loss see outputs and targets in the shape of y, (n,) where y has that shape."""
+    """Pass outputs and targets to a user's loss in the shape of y, (n,) if y has that shape."""
     if shape or loss.curvature is not None:
         return loss
     return Loss(

@@ -47,17 +47,17 @@ class Problem:
     shift: float
 
     def outputs(self, weights: Tensor) -> Tensor:
-        """Give f for the weights a, shape (n, k)."""
+        """Return f for the weights a, shape (n, k)."""
         return self.start + self.gram @ weights
 
     def velocity(self, outputs: Tensor, weights: Tensor) -> Tensor:
-        """Give a' = -dL/df - shift a, shape (n, k), of gradient flow."""
+        """Return a' = -dL/df - shift a, shape (n, k), of gradient flow."""
         return -self.loss.slope(outputs, self.targets) - self.shift * weights
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How an ODE is integrated: SciPy's method, its tolerances, and how often it may evaluate the right-hand side."""
+    """How to integrate an ODE: SciPy's method, its tolerances, and the maximum number of evaluations."""
 
     method: str = "RK45"
     rtol: float = 1e-6
@@ -76,10 +76,10 @@ class Accuracy:
 def integrate(
     problem: Problem, times: list[float], accuracy: Accuracy, stop_loss: float | None = None
 ) -> tuple[dict[float, Tensor], float]:
-    """Integrate a' = -dL/df - shift a from 0, with f' = K a' beside it so that the accuracy of both is controlled.
+    """Integrate a' = -dL/df - shift a from 0, together with f' = K a', so that the accuracy of both is controlled.
 
-    Gives the weights by time, and the time at which the loss fell to ``stop_loss``, where the integration ends (infinity if
-    it did not); its weights are among those returned. Each evaluation takes one product with K; no other matrix is held.
+    Returns the weights by time, and the time at which the loss fell to ``stop_loss``, where the integration ends (infinity
+    if it did not); its weights are among those returned. Each evaluation takes one product with K; no other matrix is held.
     """
     n, k = problem.start.shape
     evaluations = 0
@@ -140,7 +140,7 @@ def descend(
     stop_loss: float | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[int, Tensor], float]:
-    """Take steps of gradient descent from a = 0, and give the weights by step and the first step within ``stop_loss``.
+    """Take steps of gradient descent from a = 0; return the weights by step and the first step within ``stop_loss``.
 
     Each step takes one product with K; nothing else larger than the outputs is held.
     """

@@ -30,13 +30,13 @@ _BLOCK_ROWS = 1024
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """What each training point is predicted to be by the others, for m candidates of ridge and stopping time.
+    """Predictions for each training point from all others, for m candidates of ridge and stopping time.
 
     Attributes
     ----------
     ridges, times
-        The candidates, each of shape (m,) and float64; every ridge with every time, ridges slowest. Infinity is training to
-        the end.
+        The candidates, each of shape (m,) and float64; every ridge with every time, ridges varying slowest. Infinity is
+        training to the end.
     predictions
         Shape (m, n) or (m, n, k): entry i is the prediction for point i by the model fitted without it.
     errors
@@ -87,16 +87,16 @@ def leave_one_out(
 
     exactly: no refit and no approximation of the smoother's diagonal. The integrand's singularities, zero and minus the
     eigenvalues of the matrices without a row, lie on the negative half-axis; 24 points on Talbot's contour around it [2]_
-    give about twelve digits. The absolute ridge :math:`\rho` is that of all n points, also in the fits without one of them.
+    give about twelve digits. The absolute ridge :math:`\rho` is that of all n points, even in the fits without one of them.
 
     Parameters
     ----------
     gram : Tensor of shape (n, n), or a stored one
-        K(X, X), n at least 2, float32 or float64; computed with in float64.
+        K(X, X), n at least 2, float32 or float64; computations are in float64.
     y : Tensor of shape (n,) or (n, k)
-        Targets, of the Gram matrix's dtype and device. Subtract f_0(X) first where training starts from it.
+        Targets, of the Gram matrix's dtype and device. Subtract f_0(X) first if training starts from it.
     ridges : float or sequence of floats
-        Candidates, relative to trace(K)/n. One alone, with infinite time, costs a Cholesky factorisation. Default 0.
+        Candidates, relative to trace(K)/n. A single one with infinite time costs one Cholesky factorisation. Default 0.
     times : float or sequence of floats
         Candidate stopping times of gradient flow of half the **summed** squared error, ``f' = -K (f - y)``; infinity is kernel
         ridge regression. Default infinity.
@@ -107,8 +107,8 @@ def leave_one_out(
 
     See Also
     --------
-    ntkit.evidence : chooses by marginal likelihood instead, gains too.
-    ntkit.NTKRegressor, ntkit.NTKClassifier : choose by it, ``tune="loo"``.
+    ntkit.evidence : chooses by marginal likelihood instead, including gains.
+    ntkit.NTKRegressor, ntkit.NTKClassifier : use it with ``tune="loo"``.
 
     References
     ----------
@@ -158,14 +158,14 @@ def leave_one_out(
 
 
 def inverse_diagonal(lower: Tensor, overwrite: bool = False) -> Tensor:
-    """Give the diagonal of (L L^T)^-1, shape (n,): the squared norms of the columns of L^-1, which costs n^3 / 3.
+    """Return the diagonal of (L L^T)^-1, shape (n,): the squared norms of the columns of L^-1, which costs n^3 / 3.
 
     Parameters
     ----------
     lower : Tensor of shape (n, n)
         L, a factor of the solvers.
     overwrite : bool
-        L is no longer needed, and its inverse may take its place. Default False.
+        Whether the inverse of L may overwrite it. Default False.
     """
     if lower.device.type != "cpu":
         inverse: Tensor = torch.linalg.inv(lower)
@@ -180,24 +180,24 @@ def inverse_diagonal(lower: Tensor, overwrite: bool = False) -> Tensor:
 
 
 def _prediction(spectrum: Spectrum, y: Tensor, ridge: float, t: float) -> Tensor:
-    """Give what the others predict, shape (n, k)."""
+    """Return the predictions from the other points, shape (n, k)."""
     if t == 0:
         return torch.zeros_like(y)
     shifted = spectrum.shifted(ridge)
     if math.isinf(t):
-        # The limit of a vanishing ridge: the directions that are only rounding get the smallest ridge that can be told.
+        # The limit of a vanishing ridge: directions that are only rounding get the smallest distinguishable ridge.
         inverse = 1 / shifted.clamp_min(spectrum.tolerance)
         return y - _ratios(spectrum.vectors, inverse[:, None], y)[0]
     nodes, weights = _talbot(t)
     nodes, weights = nodes.to(y.device), weights.to(y.device)
     inverse = 1 / (shifted[:, None] + nodes)  # (n, nodes)
     residuals = _ratios(spectrum.vectors, inverse, y)  # (nodes, n, k)
-    # Of each pair of conjugate nodes only one is there, hence the real part.
+    # Only one of each pair of conjugate nodes is used, hence the real part.
     return torch.einsum("q,qik->ik", weights, y - residuals).real
 
 
 def _ratios(vectors: Tensor, inverse: Tensor, y: Tensor) -> Tensor:
-    """Give (G y)_i / G_ii for the matrices G = V diag(inverse[:, q]) V^T, shape (q, n, k)."""
+    """Return (G y)_i / G_ii for the matrices G = V diag(inverse[:, q]) V^T, shape (q, n, k)."""
     projected = vectors.T @ y
     filtered = torch.einsum("aq,ak->aqk", inverse, projected.to(inverse.dtype)).flatten(1)
     blocks = []

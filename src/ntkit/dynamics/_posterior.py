@@ -1,4 +1,4 @@
-"""What an ensemble of infinitely wide networks predicts after training, and the Bayesian posterior."""
+"""Predictions of an ensemble of infinitely wide networks after training, and the Bayesian posterior."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Kernels", "Posterior", "posterior"]
 
 
 class Kernels(Protocol):
-    """What has both kernels of a network: ``infinite_width``, ``empirical`` and ``monte_carlo`` give such."""
+    """An object with both kernels of a network, such as ``infinite_width``, ``empirical`` and ``monte_carlo`` return."""
 
     @property
     def ntk(self) -> Kernel:
@@ -44,7 +44,7 @@ class Kernels(Protocol):
 class Posterior:
     """A Gaussian process at n test points; outputs are independent and share the covariance.
 
-    For a sequence of m training times every field but ``noise`` and ``log_marginal_likelihood`` has one more dimension in
+    For a sequence of m training times every field except ``noise`` and ``log_marginal_likelihood`` has one more dimension in
     front, of length m.
 
     Attributes
@@ -52,18 +52,18 @@ class Posterior:
     mean
         Shape (n,) or (n, k), like the targets.
     covariance
-        Shape (n, n), of the outputs without observation noise; None where only its diagonal was computed.
+        Shape (n, n), of the outputs without observation noise; None if only its diagonal was computed.
     variance
         Its diagonal, shape (n,), never negative.
     noise
         The variance of the observation noise, ridge trace(K)/n: a new observation has variance ``variance + noise``.
     log_marginal_likelihood
         log p(y | X) of the network's prior, the NNGP, with that noise, summed over outputs; None for the NTK, whose ensemble
-        is no posterior of any prior, and where the matrix is singular.
+        is not the posterior of any prior, and if the matrix is singular.
     status
         One English sentence: how it was computed and what was done about a singular matrix.
     times
-        The training times, shape (m,), float64; None where one time was given.
+        The training times, shape (m,), float64; None if a single time was given.
 
     See Also
     --------
@@ -79,14 +79,14 @@ class Posterior:
     times: Tensor | None = None
 
     def band(self, deviations: float = 2.0, noisy: bool = False) -> tuple[Tensor, Tensor]:
-        """Give the edges of the ensemble's band: the mean minus and plus so many standard deviations, shaped like the mean.
+        """Return the edges of the ensemble's band: the mean minus and plus some standard deviations, shaped like the mean.
 
         Parameters
         ----------
         deviations
-            Half the width of the band in standard deviations. Default 2, which about 95 % of the networks stay within.
+            Half the width of the band in standard deviations. Default 2, which contains about 95 % of the networks.
         noisy
-            Of new observations instead of the function: with the observation noise. Default False.
+            Whether to include the observation noise: the band of new observations, not of the function. Default False.
         """
         variance = self.variance + (self.noise if noisy else 0.0)
         spread = deviations * (variance if variance.ndim == self.mean.ndim else variance[..., None]).sqrt()
@@ -95,14 +95,14 @@ class Posterior:
     def sample(self, n_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """Draw functions, without observation noise, shape (n_samples, n) or (n_samples, n, k).
 
-        Of a sequence of m times (n_samples, m, n) or (n_samples, m, n, k); the draws at different times are independent.
+        For a sequence of m times, (n_samples, m, n) or (n_samples, m, n, k); draws at different times are independent.
 
         Parameters
         ----------
         n_samples
-            How many.
+            Number of draws.
         generator
-            Of the draws. Default None: torch's global one.
+            Generator of the draws. Default None: torch's global one.
         """
         if self.covariance is None:
             raise InputError(
@@ -131,7 +131,7 @@ def posterior(
     covariance: Literal["auto", "full", "diagonal"] = "auto",
     noisy_targets: bool = False,
 ) -> Posterior:
-    r"""Give mean and covariance of infinitely wide networks after training, over their random initialisation.
+    r"""Return mean and covariance of infinitely wide networks after training, over their random initialisation.
 
     A network starts as a Gaussian process with covariance K (the NNGP) and is trained with the tangent kernel
     :math:`\Theta` by gradient flow on :math:`\frac{1}{2} \sum (f - y)^2`. With
@@ -148,13 +148,13 @@ def posterior(
     Parameters
     ----------
     limit : InfiniteWidth or another with ``ntk`` and ``nngp``, or Kernel
-        The network's kernels; the covariance alone will do for ``"nngp"`` and ``"last_layer"``.
+        The network's kernels; the covariance alone suffices for ``"nngp"`` and ``"last_layer"``.
     x_train : Tensor of shape (n, ...)
         Training points.
     y_train : Tensor of shape (n,) or (n, k)
         Targets, of the dtype of ``x_train``.
     x_test : Tensor of shape (m, ...)
-        Where the process is asked for.
+        Test points, where the process is evaluated.
     mode : {"ntk", "nngp", "last_layer"}
         ``"ntk"``: all layers trained. ``"last_layer"``: only the last layer, so :math:`\Theta = K`. ``"nngp"``: the Bayesian
         posterior (eqs. 149, 150), with the ridge as variance of the observation noise. Default ``"ntk"``.
@@ -164,10 +164,10 @@ def posterior(
     ridge : float
         Relative to the trace/n of the matrix it is added to. Default 0.
     covariance : {"auto", "full", "diagonal"}
-        ``"auto"`` computes the full covariance unless it, and what it takes to compute it, would not fit in half of the memory
-        that is free. Default ``"auto"``.
+        ``"auto"`` computes the full covariance unless it and its computation would not fit into half of the free memory.
+        Default ``"auto"``.
     noisy_targets : bool
-        Each network of the ensemble is trained on targets with noise of its own, of variance :math:`\rho`, which adds
+        Whether each network of the ensemble is trained on targets with its own noise, of variance :math:`\rho`, which adds
         :math:`\rho W^T W'`. With ``"last_layer"`` and t infinite that ensemble is the Bayesian posterior. Default False.
 
     Returns
@@ -176,7 +176,7 @@ def posterior(
 
     See Also
     --------
-    ntkit.GradientFlow : the mean alone, for other losses and for gradient descent too.
+    ntkit.GradientFlow : only the mean, also for other losses and for gradient descent.
     ntkit.evidence : chooses gains, ridge and depth.
     ntkit.plots.plot_posterior : draws mean and band.
 
@@ -194,7 +194,7 @@ def posterior(
     >>> found.sample(5, torch.Generator().manual_seed(0)).shape
     torch.Size([5, 2])
 
-    Many times at the price of one decomposition:
+    Many times for the cost of one decomposition:
 
     >>> many = ntkit.posterior(limit, x, y, torch.tensor([[3.0]], dtype=torch.float64), t=[0.0, 1.0, float("inf")])
     >>> many.variance.shape
@@ -249,7 +249,7 @@ def posterior(
 
 
 def _moved(prior: Tensor, between: Tensor, w: Tensor, added: float, full: bool) -> Tensor:
-    """Give what training with W, shape (n, p), changes of the covariance at p points, shape (p, p), or of its diagonal."""
+    """Return the change of the covariance at p points by training with W, shape (n, p): (p, p), or its diagonal."""
     spread = prior @ w + added * w - 2 * between.mT
     if not full:
         return (w * spread).sum(0)
@@ -260,7 +260,7 @@ def _moved(prior: Tensor, between: Tensor, w: Tensor, added: float, full: bool) 
 
 @dataclass(frozen=True)
 class _Pair:
-    """The kernel of the training and the covariance at its start."""
+    """The kernel of the training and the covariance before it."""
 
     tangent: Kernel
     prior: Kernel
@@ -284,14 +284,14 @@ class _Pair:
         return _Pair(ntk, nngp, limit if isinstance(limit, InfiniteWidth) else None)
 
     def on(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Give Theta(x, x) and K(x, x), one and the same tensor where they are one kernel."""
+        """Return Theta(x, x) and K(x, x), the same tensor if they are the same kernel."""
         if self.limit is not None:
             return self.limit.both(x)
         prior = self.prior(x)
         return (prior if self.tangent is self.prior else self.tangent(x)), prior
 
     def between(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Give Theta(x1, x2) and K(x1, x2)."""
+        """Return Theta(x1, x2) and K(x1, x2)."""
         if self.limit is not None:
             return self.limit.both(x1, x2)
         prior = self.prior(x1, x2)
@@ -344,7 +344,7 @@ def _train(theta: Tensor, y: Tensor, ridge: float, times: list[float], owned: bo
 
 
 def _fits(times: int, n_test: int, like: Tensor) -> bool:
-    """Whether the full covariances and their terms take at most half of what is free."""
+    """Whether the full covariances and their terms take at most half of the free memory."""
     free = available_bytes(like.device)
     needed = like.element_size() * n_test * ((2 + times) * n_test + 4 * len(like))
     return free is None or needed <= free / 2

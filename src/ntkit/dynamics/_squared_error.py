@@ -1,4 +1,4 @@
-"""A training problem of squared error in its eigenbasis, where every direction learns on its own."""
+"""Training with squared error in the eigenbasis of the kernel, where every direction learns independently."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LearningCurves:
 
 
 class SquaredError:
-    r"""Weights a with f_t = f_0 + K a_t for :math:`L = \frac{1}{2} \sum (f - y)^2`, all of one eigendecomposition.
+    r"""Weights a with f_t = f_0 + K a_t for :math:`L = \frac{1}{2} \sum (f - y)^2`, all from one eigendecomposition.
 
     :math:`a' = y - f_0 - (K + \rho I) a` gives :math:`a_t = \phi_t(K + \rho I)(y - f_0)`.
 
@@ -56,7 +56,7 @@ class SquaredError:
     ridge : float
         Relative to trace(K)/n.
     owned : bool
-        The matrix may be overwritten by its eigenvectors: n^2 values fewer are held.
+        Whether the eigenvectors may overwrite the matrix, which saves n^2 values.
     """
 
     def __init__(self, gram: Tensor, residual: Tensor, ridge: float, owned: bool) -> None:
@@ -68,7 +68,7 @@ class SquaredError:
 
     @property
     def status(self) -> str:
-        """What was computed so far and what had to be done to the matrix."""
+        """What has been computed so far, and what had to be done to the matrix."""
         parts = [part.status for part in (self._limit, self._spectrum) if part is not None]
         return " ".join(parts) if parts else "Nothing was computed yet."
 
@@ -90,14 +90,14 @@ class SquaredError:
         return self._projected
 
     def limit(self) -> Tensor:
-        """Give a at infinite time, shape (n, k): by Cholesky, and where that fails from the eigenvalues above rounding."""
+        """Return a at infinite time, shape (n, k): by Cholesky or, if that fails, from the eigenvalues above rounding."""
         if self._limit is None and self.gram is not None:
             with contextlib.suppress(SingularKernelError):
                 self._limit = best_factor(self.gram, self.residual, self.ridge, stacklevel=7)[1]
         return self._spectral(math.inf, None) if self._limit is None else self._limit.value
 
     def weights(self, times: list[float], descent: Descent | None) -> Tensor:
-        """Give a at the times (or after the steps), shape (m, n, k)."""
+        """Return a at the times (or after the steps), shape (m, n, k)."""
         last = self.limit() if any(map(math.isinf, times)) else None
         if descent is not None and any(map(math.isfinite, times)):
             self._check_stable(descent)
@@ -108,7 +108,7 @@ class SquaredError:
         return self.spectrum.vectors @ (self._filter(t, descent)[:, None] * self.projected)
 
     def outputs(self, times: list[float], descent: Descent | None) -> Tensor:
-        """Give K a at the times, shape (m, n, k)."""
+        """Return K a at the times, shape (m, n, k)."""
         weights = self.weights(times, descent)
         if self.gram is not None:
             return torch.stack([self.gram @ one for one in weights])
@@ -116,14 +116,14 @@ class SquaredError:
         return torch.stack([vectors @ (values * (vectors.T @ one)) for one in weights])
 
     def coordinates(self, times: list[float], descent: Descent | None) -> Tensor:
-        """Give V^T K a at the times, shape (m, n, k)."""
+        """Return V^T K a at the times, shape (m, n, k)."""
         if descent is not None:
             self._check_stable(descent)
         learned = [(self.spectrum.clean * self._filter(t, descent))[:, None] * self.projected for t in times]
         return torch.stack(learned)
 
     def _filter(self, t: float, descent: Descent | None) -> Tensor:
-        # Directions whose eigenvalue is rounding have outputs that do not move; a weight there would only add noise.
+        # Outputs do not move along directions whose eigenvalue is rounding; a weight there would only add noise.
         mu = self.spectrum.shifted(self.ridge)
         known = self.spectrum.clean != 0
         values = flow_filter(mu, t) if descent is None or math.isinf(t) else descent_filter(mu, int(t), descent)
@@ -134,7 +134,7 @@ class SquaredError:
         return float(((left[:, None] * self.projected.double()) ** 2).sum()) / 2
 
     def time_to_loss(self, value: float, t_max: float, descent: Descent | None) -> float:
-        """Give the first time (or step) with the loss at ``value`` or below, infinity if there is none by ``t_max``."""
+        """Return the first time (or step) at which the loss is at most ``value``; infinity if there is none by ``t_max``."""
         if self._loss(0, descent) <= value:
             return 0.0
         if descent is not None:

@@ -1,9 +1,10 @@
-"""What the regressor and the classifier share: the kernel, its tuning, the dual coefficients, scores in blocks."""
+"""Shared by the regressor and the classifier: the kernel, its tuning, the dual coefficients, scores in blocks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from ntkit.common import DEPRECATED, block_rows, check_gram_memory, fold_rows, row_blocks, warn_renamed
 from ntkit.dynamics import Evidence, LeaveOneOut, flow_filter
 from ntkit.errors import InputError, NotFittedError
+from ntkit.gram import ClusterKernel
 from ntkit.kernels import InfiniteWidthKernel, Kernel
 from ntkit.solvers import Method, decompose, factorize
 
@@ -31,7 +33,9 @@ __all__ = ["KernelEstimator"]
 
 
 class KernelEstimator(BaseEstimator):
-    """Kernel regression f(x) = K(x, X) (K(X, X) + ridge trace(K)/n I)^-1 Y for targets Y that a subclass makes."""
+    """Kernel regression f(x) = K(x, X) (K(X, X) + ridge trace(K)/n I)^-1 Y for targets Y that a subclass provides."""
+
+    _client: Any = None
 
     def __init__(
         self,
@@ -74,15 +78,15 @@ class KernelEstimator(BaseEstimator):
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
 
     def _keeps_rows(self) -> bool:
-        """Whether a fit keeps X as it is given, so that it needs a copy of its own: many rows are not copied."""
+        """Whether a fit keeps X and therefore needs its own copy: many rows are not copied."""
         return not self._is_precomputed() and self._large_solver() is None
 
     def _large_solver(self) -> str | Method | None:
-        """Give the solver for many rows; None where the whole Gram matrix is to be factorised."""
+        """Return the solver for many rows; None if the whole Gram matrix is to be factorised."""
         return "nystrom" if self.solver is None and self.n_centres is not None else self.solver
 
     def _network(self) -> nn.Module | None:
-        """Give the module, also where it came by its former name."""
+        """Return the module, even if it was passed under its former name."""
         if isinstance(self.model, str) and self.model == DEPRECATED:
             return self.module
         warn_renamed("model=", "module=", stacklevel=6)
@@ -93,9 +97,9 @@ class KernelEstimator(BaseEstimator):
     def _fit_targets(
         self, X: NDArray[Any], targets: NDArray[Any], weighting: Weighting, left_out: bool = False
     ) -> NDArray[Any] | None:
-        """Tune, and solve for the dual coefficients; X is validated already, targets have shape (n,) or (n, k).
+        """Tune, and solve for the dual coefficients; X has been validated, targets have shape (n,) or (n, k).
 
-        With ``left_out``, give the predictions of every point by the model without it, shaped like the targets.
+        With ``left_out``, return the prediction for every point by the model without it, shaped like the targets.
         """
         dtype, device = read_dtype(self.dtype), read_device(self.device)
         ridge, time = check_tuning(self.tune, self.ridge, self.stopping_time)
@@ -108,7 +112,7 @@ class KernelEstimator(BaseEstimator):
             return self._fit_large(
                 read_method(solver, self.n_centres), kernel, X, targets, weighting, ridge, time, left_out
             )
-        # K in place of which its factor comes; or K and its factor; or its eigenvectors and what the eigensolver needs.
+        # K, overwritten by its factor; or K and its factor; or its eigenvectors and the workspace of the eigensolver.
         owned = isinstance(kernel, InfiniteWidthKernel)
         simple = self.tune in (None, "evidence") and math.isinf(time)
         matrices = (1 if owned and device.type == "cpu" else 2) if simple else 4
@@ -126,11 +130,11 @@ class KernelEstimator(BaseEstimator):
                 gains = tune_gains(network, batch, y, which, self.w_std, self.b_std)
             kernel = gains.limit.ntk if which == "ntk" else gains.limit.nngp
         with torch.no_grad():
-            gram = batch if kernel is None else kernel(batch)
+            gram = batch if kernel is None else self._placed(kernel)(batch)
             if tuple(gram.shape) != (len(X), len(X)):
                 raise InputError(f"kernel(x) must have shape {(len(X), len(X))}. Got {tuple(gram.shape)}.")
             unit = weighting.ridge_unit(gram.diagonal())
-            # Another kernel may give out a matrix that it keeps.
+            # Another kernel may return a matrix that it keeps.
             system = weighting.apply_to_gram(gram, owned)
             owned = owned or system is not gram
             columns = weighting.scale(y)
@@ -161,10 +165,10 @@ class KernelEstimator(BaseEstimator):
         time: float,
         left_out: bool,
     ) -> NDArray[Any] | None:
-        """Fit by one of the solvers for many rows; what is left out is then a block of rows, NaN elsewhere."""
+        """Fit by one of the solvers for many rows; the left-out predictions then cover a block of rows and are NaN elsewhere."""
         if kernel is None or weighting.roots is not None or weighting.noise is not None or math.isfinite(time):
             raise InputError(
-                "solver= goes with a kernel of inputs, without weights or noise of single points and without a stopping time. "
+                "solver= needs a kernel of inputs, without weights or noise per point and without a stopping time. "
                 "Leave solver and n_centres out; a stored Gram matrix goes to ntkit.solve."
             )
         if self.tune == "evidence":
@@ -178,7 +182,7 @@ class KernelEstimator(BaseEstimator):
             gains = tune_gains(network, batch, y, which, self.w_std, self.b_std)
             kernel = gains.limit.ntk if which == "ntk" else gains.limit.nngp
         ridges = ridge_candidates(self.ridge, dtype) if self.tune is not None else [ridge]
-        fit = fit_large(kernel, batch, y, ridges, method, left_out)
+        fit = fit_large(self._placed(kernel), batch, y, ridges, method, left_out)
         centres = fit.solution.centres
         self.kernel_ = kernel
         self.X_fit_ = X if centres is None else np.array(X[centres.numpy()])
@@ -194,6 +198,23 @@ class KernelEstimator(BaseEstimator):
         predictions[rows] = values.double().cpu().numpy()
         return predictions
 
+    def _placed(self, kernel: Kernel) -> Kernel:
+        """Give the kernel that computes the matrices of a fit where :meth:`_on_cluster` says."""
+        return kernel if self._client is None else ClusterKernel(kernel, self._client)
+
+    @contextmanager
+    def _on_cluster(self, client: Any) -> Iterator[None]:
+        """Compute the matrices of fits on a Dask cluster meanwhile; None changes nothing.
+
+        The search for gains, on 256 points, and factorisations stay here. A connection is no part of a model, so it is no
+        parameter, and neither clones nor files have it.
+        """
+        self._client = client
+        try:
+            yield
+        finally:
+            del self._client
+
     def _fit_kept(
         self,
         X: NDArray[Any],
@@ -203,7 +224,7 @@ class KernelEstimator(BaseEstimator):
         noise: NDArray[Any] | None = None,
         left_out: bool = False,
     ) -> NDArray[Any] | None:
-        """Fit the points of positive weight, with targets, shape (n_kept,) or (n_kept, k), that are theirs already."""
+        """Fit the points of positive weight, with their targets, shape (n_kept,) or (n_kept, k)."""
         rows = X
         if not isinstance(kept, slice):
             rows = X[np.ix_(kept, kept)] if self._is_precomputed() else X[kept]
@@ -236,16 +257,16 @@ class KernelEstimator(BaseEstimator):
             raise NotFittedError(str(error)) from None
 
     def _scores(self, X: ArrayLike) -> NDArray[Any]:
-        """Give K(x, X) times the dual coefficients, shape (n,) or (n, k)."""
+        """Return K(x, X) times the dual coefficients, shape (n,) or (n, k)."""
         self._check_fitted()
         with torch.no_grad():
             dual = as_tensor(self.dual_coef_, read_dtype(self.dtype), read_device(self.device))
             scores = torch.cat([gram @ dual for _, gram in self._blocks(X)])
-        # scikit-learn expects float64 whatever the estimator computes in.
+        # scikit-learn expects float64, whatever dtype the estimator computes in.
         return scores.double().cpu().numpy()
 
     def _deviations(self, X: ArrayLike) -> NDArray[Any]:
-        r"""Give the standard deviation of the Gaussian process with covariance K after training, shape (n,).
+        r"""Return the standard deviation of the Gaussian process with covariance K after training, shape (n,).
 
         The variance :math:`K(x, x) - K(x, X) A_{2t} K(X, x)`, with the dual coefficients at t being :math:`A_t Y`.
         """
@@ -255,7 +276,7 @@ class KernelEstimator(BaseEstimator):
             raise InputError("return_std needs the factor of the whole Gram matrix. Leave solver and n_centres out.")
         if not isinstance(kernel, Kernel) or self.X_fit_ is None:
             raise InputError(
-                "return_std needs K(x, x), which a precomputed kernel does not give. Pass the kernel itself as kernel=..."
+                "return_std needs K(x, x), which a precomputed kernel does not provide. Pass the kernel itself as kernel=..."
             )
         with torch.no_grad():
             gram = kernel(as_batch(self, self.X_fit_, device))
@@ -265,11 +286,11 @@ class KernelEstimator(BaseEstimator):
             parts = [
                 kernel.diag(block) - explained(self._weighting.scale(cross.mT).mT) for block, cross in self._blocks(X)
             ]
-        # At a training point without ridge the variance is zero, and rounding has no sign.
+        # At a training point without ridge the variance is zero, and rounding may make it negative.
         return torch.cat(parts).clamp_min(0).sqrt().double().cpu().numpy()
 
     def _blocks(self, X: ArrayLike) -> Iterator[tuple[Tensor, Tensor]]:
-        """Check the rows, and give them with K(x, X) a block at a time."""
+        """Check the rows, and yield them with K(x, X) one block at a time."""
         rows = read_features(self, X, fitting=False)
         device, kernel = read_device(self.device), self.kernel_
         points = None if self.X_fit_ is None else as_batch(self, self.X_fit_, device)
@@ -279,11 +300,11 @@ class KernelEstimator(BaseEstimator):
 
 
 def _explained(gram: Tensor, ridge: float, time: float) -> Callable[[Tensor], Tensor]:
-    """Give the function from rows k = K(x, X), shape (m, n), to k A_t k^T, shape (m,)."""
+    """Return the function from rows k = K(x, X), shape (m, n), to k A_t k^T, shape (m,)."""
     if math.isinf(time):
         lower = factorize(gram, ridge).lower
         return lambda cross: (torch.linalg.solve_triangular(lower, cross.T, upper=False) ** 2).sum(0)
     spectrum = decompose(gram)
-    # K(x, X) has nothing along directions whose eigenvalue is only rounding.
+    # K(x, X) has no component along directions whose eigenvalue is only rounding.
     weights = torch.where(spectrum.clean != 0, flow_filter(spectrum.shifted(ridge), time), 0)
     return lambda cross: ((cross @ spectrum.vectors) ** 2) @ weights

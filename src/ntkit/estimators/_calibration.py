@@ -12,27 +12,27 @@ from scipy.special import log_softmax, softmax
 
 __all__ = ["fit_temperature", "logits", "probabilities"]
 
-# The prior alone keeps the minimum inside.
+# The prior keeps the minimum inside these bounds.
 _LOG_BOUNDS = (-50.0, 50.0)
 
 
 def logits(scores: NDArray[Any], classes: int) -> NDArray[Any]:
-    """Give C f, shape (n, C); the one column of two classes is f_1 - f_0."""
+    """Return C f, shape (n, C); the single column for two classes is f_1 - f_0."""
     if scores.ndim == 1:
         return np.stack([-scores, scores], axis=1)
     return classes * scores
 
 
 def probabilities(values: NDArray[Any], temperature: float) -> NDArray[Any]:
-    """Give softmax(values / T), shape (n, C)."""
+    """Return softmax(values / T), shape (n, C)."""
     return np.asarray(softmax(values / temperature, axis=1))
 
 
 def fit_temperature(values: NDArray[Any], codes: NDArray[np.intp], weights: NDArray[Any] | None = None) -> float:
-    r"""Give the most probable temperature T > 0 of softmax(values / T).
+    r"""Return the most probable temperature T > 0 of softmax(values / T).
 
-    With a prior: log T is normal with mean 0 and deviation 1, one point's worth of a belief in T = 1, so that T stays away
-    from zero where every point is classified correctly and from infinity where scores say nothing.
+    The prior is log T ~ N(0, 1), worth about one data point of belief in T = 1, so that T stays away from zero if every
+    point is classified correctly and from infinity if scores say nothing.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def fit_temperature(values: NDArray[Any], codes: NDArray[np.intp], weights: NDAr
     codes
         Shape (n,), the classes, 0 to C - 1.
     weights
-        Shape (n,), how often each point counts. Default None: once.
+        Shape (n,), the weight of each point. Default None: one.
 
     Examples
     --------

@@ -38,21 +38,21 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
     .. math:: f(x) = K(x, X)\, A^{-1} \bigl(I - e^{-A t}\bigr)\, Y, \qquad
               A = K(X, X) + r\,\tfrac{\operatorname{tr} K}{n} I
 
-    With the NTK and r = 0 this is the infinitely wide network trained on the squared loss from zero output by gradient flow,
-    for the time t; kernel regression at its end, t infinite [1]_ [2]_. Two classes take one column of targets -1 and 1, which
-    is the same classifier.
+    With the NTK and r = 0 this is the infinitely wide network trained on the squared loss from zero output by gradient flow
+    for the time t, and kernel regression for infinite t [1]_ [2]_. Two classes use one column of targets -1 and 1, which
+    yields the same classifier.
 
     Parameters
     ----------
     {parameters}
     encoding : {"centered", "arora", "one-hot"}
         The targets of a point of class c: ``"centered"`` :math:`e_c - 1/C`, ``"arora"`` :math:`e_c - 0.1` (Arora et al. [2]_;
-        the same for ten classes), ``"one-hot"`` :math:`e_c`. They differ by one number in all columns, so the scores differ by
-        one function of x in all columns: without tuning, classes and probabilities are the same. Default ``"centered"``.
+        the same for ten classes), ``"one-hot"`` :math:`e_c`. They differ by the same number in all columns, so the scores differ
+        by the same function of x in all columns: without tuning, classes and probabilities are the same. Default ``"centered"``.
     calibration : {"loo"}, optional
-        ``"loo"``: the probabilities are softmax(C f / T), with the temperature T most probable given the leave-one-out
-        scores, which are those of models that have not seen the point (:func:`ntkit.leave_one_out`), under a weak prior
-        around T = 1. They come from the factorisation of the fit, which takes less than twice as long with them. None:
+        ``"loo"``: the probabilities are softmax(C f / T), with the most probable temperature T given the leave-one-out
+        scores, from models that have not seen the point (:func:`ntkit.leave_one_out`), under a weak prior
+        around T = 1. These scores come from the factorisation of the fit, which then takes less than twice as long. None:
         T = 1. Default ``"loo"``.
     class_weight : dict, "balanced" or None
         Weights of the classes, multiplied with ``sample_weight``; ``"balanced"`` is inversely proportional to their frequency.
@@ -71,9 +71,9 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
 
     See Also
     --------
-    NTKRegressor : the same for numbers as targets.
+    NTKRegressor : the same for numerical targets.
     LabelAwareClassifier : with a kernel that has seen the labels.
-    ntkit.tabular_pipeline : with the preparation of a data frame in front.
+    ntkit.tabular_pipeline : with preprocessing of a data frame.
 
     References
     ----------
@@ -139,9 +139,9 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
         y : array of shape (n_train,)
             Labels of one type: integers, strings, booleans.
         sample_weight : array of shape (n_train,), optional
-            Weights of the points in the squared error, not negative; zero leaves a point out. Default None: all one.
+            Non-negative weights of the points in the squared error; zero leaves a point out. Default None: all one.
         """
-        # The copy keeps a later change of the caller's array out of the predictions.
+        # Copied, so that a later change of the caller's array does not affect the predictions.
         rows, labels = read_features(self, X, fitting=True, copy=self._keeps_rows(), y=read_labels(y))
         check_classification_targets(labels)
         labels = column_or_1d(labels, warn=True)
@@ -166,20 +166,20 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
-        """Give the scores f(X), shape (n_test, C); for two classes (n_test,), positive for ``classes_[1]``."""
+        """Return the scores f(X), shape (n_test, C); for two classes (n_test,), positive for ``classes_[1]``."""
         return self._scores(X)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Give the label of the largest score, shape (n_test,)."""
+        """Return the label of the largest score, shape (n_test,)."""
         scores = self.decision_function(X)
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """Give class probabilities softmax(C f(X) / T), shape (n_test, C), columns in the order of ``classes_``.
+        """Return class probabilities softmax(C f(X) / T), shape (n_test, C), columns in the order of ``classes_``.
 
-        Least squares estimates the probabilities as 1/C + f, which may leave [0, 1]. softmax(C f) is the softmax that
-        agrees with it to first order: always positive, in the order of the scores, largest where :meth:`predict` says.
+        Least squares estimates the probabilities as 1/C + f, which may lie outside [0, 1]. softmax(C f) is the softmax that
+        agrees with it to first order: always positive, in the order of the scores, largest for the class of :meth:`predict`.
         The temperature T, ``temperature_``, calibrates it.
         """
         return probabilities(logits(self.decision_function(X), len(self.classes_)), self.temperature_)

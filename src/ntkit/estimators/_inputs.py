@@ -1,4 +1,4 @@
-"""What estimators take as X, as rows of features: arrays, images, sparse matrices, data frames."""
+"""Conversion of X to rows of features: arrays, images, sparse matrices, data frames."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NO_TARGETS: Any = object()
 
 
 def read_features(estimator: Any, X: Any, *, fitting: bool, copy: bool = False, y: Any = _NO_TARGETS) -> Any:
-    """Give X as rows of features, shape (n, features), in the estimator's dtype; with ``y`` both, as scikit-learn reads them.
+    """Return X as rows of features, shape (n, features), in the estimator's dtype; with ``y`` both, as scikit-learn reads them.
 
-    Images, shape (n, channels, height, width), are flattened, and their shape is remembered in ``input_shape_``. Sparse
-    matrices become dense: a kernel of a network has no use for their zeros.
+    Images, shape (n, channels, height, width), are flattened, and their shape is stored in ``input_shape_``. Sparse
+    matrices become dense: the kernel of a network cannot exploit their zeros.
     """
     if isinstance(X, Tensor):
         check_tensor("X", X)
@@ -79,7 +79,7 @@ def _dense(rows: Any, dtype: Any) -> NDArray[Any]:
 
 
 def read_labels(y: Any) -> NDArray[Any]:
-    """Give class labels as an array that can be sorted, or say why they cannot."""
+    """Return class labels as an array that can be sorted, or raise an error that says why they cannot."""
     labels = check_array(y, ensure_2d=False, dtype=None, input_name="y", ensure_all_finite=False, ensure_min_samples=0)
     if labels.dtype == object:
         kinds = sorted({type(label).__name__ for label in labels.ravel()})
@@ -91,10 +91,10 @@ def read_labels(y: Any) -> NDArray[Any]:
 
 
 def as_tensor(array: NDArray[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Give an array as a tensor; a copy only where torch needs one: it takes no negative strides and no read-only memory."""
+    """Return an array as a tensor, copied only if torch needs it: for negative strides and read-only memory."""
     return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device=device, dtype=dtype)
 
 
 def as_batch(estimator: Any, rows: NDArray[Any], device: torch.device) -> Tensor:
-    """Give rows of features as a batch for the kernel, shape (n, *input_shape_)."""
+    """Return rows of features as a batch for the kernel, shape (n, *input_shape_)."""
     return fold_rows(as_tensor(rows, read_dtype(estimator.dtype), device), estimator.input_shape_)

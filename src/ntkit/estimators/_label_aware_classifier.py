@@ -37,39 +37,39 @@ class LabelAwareClassifier(NTKClassifier):
     .. math:: f(x) = K^{(HR)}(x, X)\, \Bigl(A + r\,\tfrac{\operatorname{tr} A}{n} I\Bigr)^{-1} Y, \qquad
               A = K^{(HR)}(X, X) + s I, \qquad K^{(HR)} = K + \lambda Z
 
-    The sum need not be positive semidefinite. Where its smallest eigenvalue is negative, by more than half the ridge, the
-    shift s is twice that, which turns its sign; otherwise it is zero.
+    The sum need not be positive semidefinite. If its smallest eigenvalue is negative by more than half the ridge, the
+    shift s is twice its absolute value, which flips its sign; otherwise it is zero.
 
     Parameters
     ----------
     module : torch.nn.Module, optional
         The network of the base kernel K. Default None: a ReLU network of three hidden layers.
     input_shape : tuple of int, optional
-        The shape of one input of the module, such as ``(3, 32, 32)``, where X comes flattened. Default None.
+        The shape of one input of the module, such as ``(3, 32, 32)``, if X is flattened. Default None.
     kernel : {"ntk", "nngp"} or Kernel
-        Which kernel of the module; or your own base kernel, in place of a module. Default ``"ntk"``.
+        Which kernel of the module; or your own base kernel, instead of a module. Default ``"ntk"``.
     pairs : {"kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2"} or PairEstimator
         The estimator Z of "same class?". Default ``"kr-v1"``.
     strength : float, sequence of float or "auto"
         The size of the label-aware part relative to K. Of several, the one that best predicts training points left out of the
-        fit is taken; "auto" is those of the paper, 0.001, 0.01, 0.1 and 1. Default ``"auto"``.
+        fit is chosen; "auto" stands for those of the paper, 0.001, 0.01, 0.1 and 1. Default ``"auto"``.
     ridge : float
         r, relative to ``trace(K)/n``; also that of K^-1 in ``"kr-v2"`` and of the regressions that choose the strength.
         Default 0.
     solver : {"exact", "fjlt"}
-        Of ``"fjlt-v1"`` and ``"fjlt-v2"``: over all pairs, or the sketch of the paper. Default ``"exact"``.
+        Solver of ``"fjlt-v1"`` and ``"fjlt-v2"``: over all pairs, or the sketch of the paper. Default ``"exact"``.
     eps : float
         The relative accuracy of the sketch. Default 0.1.
     validation : int or float
         How strengths are compared: the number of folds, or the fraction of the points in a single validation set.
         Default 5.
     calibration : {"cv"}, optional
-        ``"cv"``: the temperature of the probabilities, ``temperature_``, is fitted to scores by models whose kernel and whose
+        ``"cv"``: the temperature of the probabilities, ``temperature_``, is fitted to scores of models whose kernel and
         regression were fitted without the point's label, in five folds; only the strength is that of all points. (The
-        leave-one-out formula would not do: the kernel itself has seen every label.) A fit takes about five times as long with
-        it. None: T = 1. Default ``"cv"``.
+        leave-one-out formula would not be valid: the kernel itself has seen every label.) A fit then takes about five times as
+        long. None: T = 1. Default ``"cv"``.
     random_state : int, RandomState or None
-        Of splits and sketches. Default None.
+        Seed of splits and sketches. Default None.
     w_std, b_std, encoding, dtype, device, model
         As in :class:`NTKClassifier`.
 
@@ -80,12 +80,12 @@ class LabelAwareClassifier(NTKClassifier):
     strength_ : float
         The strength in use.
     search_ : StrengthSearch or None
-        How the candidates for the strength did on points left out.
+        The scores of the candidate strengths on left-out points.
     shift_ : float
         s.
     definiteness_ : Definiteness
-        The smallest eigenvalue of the training Gram matrix and what it needs to be definite; computed when asked for, from
-        the matrix anew.
+        The smallest eigenvalue of the training Gram matrix and what it needs to be definite; computed on request from
+        the recomputed matrix.
     classes_, ridge_, X_fit_, dual_coef_, jitter_, solution_status_, temperature_, n_features_in_, feature_names_in_
         As in :class:`NTKClassifier`.
 
@@ -141,7 +141,7 @@ class LabelAwareClassifier(NTKClassifier):
         self.random_state = random_state
 
     def _large_solver(self) -> None:
-        """Give none: the label-aware kernel needs every pair of points; ``solver`` names its own."""
+        """Return None: the label-aware kernel needs every pair of points; ``solver`` refers to the pair regression."""
         return None
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> LabelAwareClassifier:  # type: ignore[override]
@@ -160,13 +160,13 @@ class LabelAwareClassifier(NTKClassifier):
     def _fit_targets(
         self, X: NDArray[Any], targets: NDArray[Any], weighting: Weighting, left_out: bool = False
     ) -> NDArray[Any] | None:
-        """Fit the label-aware kernel to the classes that the targets stand for, then the regression on its Gram matrix."""
+        """Fit the label-aware kernel to the classes that the targets represent, then the regression on its Gram matrix."""
         dtype, device = read_dtype(self.dtype), read_device(self.device)
         base = build_kernel(self.kernel, self._network(), self.input_shape_, X.shape[1], self.w_std, self.b_std)
         if base is None:
             raise InputError(
                 "a label-aware kernel needs the inputs, so kernel must not be 'precomputed'. Write "
-                "ntkit.LabelAware(base).fit_gram(x, y, gram=...), which takes a base Gram matrix and gives the label-aware one."
+                "ntkit.LabelAware(base).fit_gram(x, y, gram=...), which takes a base Gram matrix and returns the label-aware one."
             )
         ridge = check_ridge(self.ridge)  # type: ignore[arg-type]  # refuses what is not a number
         check_gram_memory(len(X), len(X), dtype, device, matrices=4, what="a fit")
@@ -198,7 +198,7 @@ class LabelAwareClassifier(NTKClassifier):
         ridge: float,
         generator: torch.Generator,
     ) -> tuple[LabelAware, float, DualFit]:
-        """Give the label-aware kernel of these points, the shift of its Gram matrix, and the regression on it."""
+        """Return the label-aware kernel of these points, the shift of its Gram matrix, and the regression on it."""
         aware = LabelAware(
             base,
             self.pairs,
@@ -225,13 +225,13 @@ class LabelAwareClassifier(NTKClassifier):
         ridge: float,
         generator: torch.Generator,
     ) -> Tensor:
-        """Give the scores of each point by kernel and regression without its fold, shaped like y; NaN where there is none."""
+        """Return the scores of each point by kernel and regression without its fold, shaped like y; NaN if there are none."""
         folds = _folds(codes, generator)
         scores = torch.full_like(y, math.nan)
         for fold in range(int(folds.max()) + 1):
             held, rest = (folds == fold).nonzero()[:, 0], (folds != fold).nonzero()[:, 0]
             if len(codes[rest].unique()) < 2:
-                continue  # nothing to tell apart
+                continue  # only one class
             own = gram[rest[:, None], rest]
             aware, _, fit = self._regress(base, x[rest], codes[rest], y[rest], own, strength, ridge, generator)
             scores[held] = aware.from_base(gram[held[:, None], rest], x[held], x[rest]) @ fit.dual
@@ -247,7 +247,7 @@ class LabelAwareClassifier(NTKClassifier):
     def definiteness_(self) -> Definiteness:
         """The smallest eigenvalue of the training Gram matrix, and what it needs to be definite."""
         if not isinstance(getattr(self, "kernel_", None), LabelAware):
-            raise NotFittedError("definiteness_ is there after fit(X, y).")
+            raise NotFittedError("definiteness_ is available after fit(X, y).")
         aware: LabelAware = self.kernel_  # type: ignore[assignment]
         return aware.definiteness()
 
@@ -260,7 +260,7 @@ class LabelAwareClassifier(NTKClassifier):
 
 
 def _folds(codes: Tensor, generator: torch.Generator) -> Tensor:
-    """Give each point a fold, shape (n,), at most five, classes shared out alike."""
+    """Assign each point to one of at most five folds, shape (n,), stratified by class."""
     drawn = torch.randperm(len(codes), generator=generator).to(codes.device)
     order = drawn[codes[drawn].to(torch.int64).sort(stable=True).indices]
     folds = torch.empty(len(codes), dtype=torch.int64, device=codes.device)

@@ -1,4 +1,4 @@
-"""Kernel regression of many rows: a solver that fits the memory, and a ridge chosen on held-out rows."""
+"""Kernel regression of many rows: a solver that fits into memory, and a ridge chosen on held-out rows."""
 
 from __future__ import annotations
 
@@ -42,24 +42,26 @@ _METHODS: dict[str, Method] = {
     "eigenpro": EigenPro(),
 }
 _HELD_OUT, _MOST_HELD_OUT = 0.1, 20_000
+_MOST_TUNED = 200_000
+"""Rows that ridges are tried on. The best is the noise over the kernel's scale, which more rows do not change."""
 _BLOCK_ROWS = 65_536
 
 
 @dataclass(frozen=True)
 class LargeFit:
-    """What a fit found.
+    """The result of a fit.
 
     Attributes
     ----------
     solution
-        The coefficients, with centres where the method has them.
+        The coefficients, with centres if the method has them.
     ridge
-        The one in use.
+        The ridge in use.
     errors
-        For each candidate the mean squared error on the held-out rows; empty where there was nothing to choose.
+        For each candidate, the mean squared error on the held-out rows; empty if there was nothing to choose.
     held_out
         The row numbers of the held-out rows, shape (h,), and their predictions by a fit without them, shape (h,) or (h, k);
-        None where none were held out.
+        None if none were held out.
     """
 
     solution: Solution
@@ -69,10 +71,10 @@ class LargeFit:
 
 
 def read_method(solver: str | Method, n_centres: int | None) -> str | Method:
-    """Give the method that the parameters name, or say which ones there are."""
+    """Return the method that the parameters name, or raise an error that lists them."""
     if isinstance(solver, Method):
         if n_centres is not None:
-            raise InputError("n_centres goes with a solver's name. Got both: write solver=Nystrom(n_centres).")
+            raise InputError("n_centres needs a solver's name. Got both: write solver=Nystrom(n_centres).")
         return solver
     if not isinstance(solver, str) or solver not in _METHODS:
         raise InputError(f"solver must be one of {', '.join(map(repr, _METHODS))}, a Method, or None. Got {solver!r}.")
@@ -87,7 +89,7 @@ def read_method(solver: str | Method, n_centres: int | None) -> str | Method:
 def fit_large(
     kernel: Kernel, x: Tensor, y: Tensor, ridges: Sequence[float], method: str | Method, hold_out: bool
 ) -> LargeFit:
-    """Fit, with the ridge that is best on held-out rows where there are several.
+    """Fit, with the ridge that is best on held-out rows if there are several.
 
     Parameters
     ----------
@@ -102,7 +104,7 @@ def fit_large(
     method
         The solver.
     hold_out
-        Whether held-out predictions are wanted even where there is one ridge.
+        Whether held-out predictions are wanted even with a single ridge.
     """
     n = len(x)
     if len(ridges) == 1 and not hold_out:
@@ -110,11 +112,11 @@ def fit_large(
     count = min(_MOST_HELD_OUT, max(1, round(_HELD_OUT * n)))
     if n < 2:
         raise InputError("holding rows out needs at least two samples. Got n_samples=1.")
-    # Every so many rows: no copy of the others' order is made, and sorted rows are held out evenly.
+    # Hold out rows at regular intervals: no permutation is stored, and sorted rows are held out evenly.
     held = torch.linspace(0, n - 1, count).round().long().unique()
     kept = torch.ones(n, dtype=torch.bool)
     kept[held] = False
-    rest = kept.nonzero()[:, 0]
+    rest = _thinned(kept.nonzero()[:, 0], _MOST_TUNED)
     part, targets = x[rest], y[rest]
     found: dict[float, Tensor] = {}
     if isinstance(method, Nystrom):
@@ -130,17 +132,22 @@ def fit_large(
     return LargeFit(solution, best, errors, (held.numpy(), found[best]))
 
 
+def _thinned(rows: Tensor, most: int) -> Tensor:
+    """Give at most so many of the rows, evenly."""
+    return rows if len(rows) <= most else rows[torch.linspace(0, len(rows) - 1, most).round().long()]
+
+
 def shared_tensor(rows: NDArray[Any]) -> Tensor:
-    """Give an array as a tensor over the same memory, mapped files included; it is only read."""
+    """Return an array as a tensor over the same memory, even for mapped files; it is only read."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that a read-only array could be written to
+        warnings.simplefilter("ignore", UserWarning)  # about read-only arrays
         return torch.from_numpy(rows)
 
 
 def spooled(estimator: Any, X: Any, dtype: type[np.floating[Any]], scratch: str | None = None) -> Any:
-    """Give rows from a Zarr or Dask array, or an iterable of blocks of shape (m, features), as a mapped file.
+    """Return rows from a Zarr or Dask array, or an iterable of blocks of shape (m, features), as a mapped file.
 
-    Arrays, tensors, data frames and sparse matrices are given back as they are. The file is deleted with the estimator.
+    Arrays, tensors, data frames and sparse matrices are returned unchanged. The file is deleted with the estimator.
     """
     if isinstance(X, (np.ndarray, Tensor, list, tuple)) or hasattr(X, "iloc") or hasattr(X, "tocsr"):
         return X

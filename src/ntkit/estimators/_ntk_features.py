@@ -24,32 +24,32 @@ _BLOCK_ROWS = 4096
 
 
 class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    r"""Map rows to random features z(x) with z(x) . z(x') near the tangent kernel: linear in the number of rows.
+    r"""Map rows to random features z(x) whose products z(x) . z(x') approximate the tangent kernel, in linear time.
 
     A linear model on them approximates kernel regression at a cost of n m^2 instead of n^3, and one with ``partial_fit`` never
-    holds more than a block of rows; :class:`StreamingRidge` is exact ridge regression of that kind.
+    holds more than one block of rows; :class:`StreamingRidge` is such an exact ridge regression.
 
     Parameters
     ----------
     module : torch.nn.Module, optional
         The network. None (default) is a ReLU network of three hidden layers.
     n_components : int, default 1000
-        m, the number of features. Entries of the kernel have an error of the order of :math:`1/\sqrt{m}`.
+        m, the number of features. Entries of the kernel have an error of order :math:`1/\sqrt{m}`.
     kernel : {"ntk", "nngp"}, default "ntk"
         Which kernel of the module.
     method : {"sketch", "jacobian"}, default "sketch"
-        ``"sketch"``: of the infinitely wide network, layer by layer: random neurons for an activation (arc-cosine features
-        for a ReLU), sketches of tensor products for the tangent kernel (Zandieh et al. 2021, Han et al. 2022); for fully
+        ``"sketch"``: features of the infinitely wide network, layer by layer: random neurons for activations (arc-cosine
+        features for a ReLU), sketches of tensor products for the tangent kernel (Zandieh et al. 2021, Han et al. 2022); for fully
         connected, convolutional, pooled and residual networks. ``"jacobian"``: random projections of the derivatives
-        of the module as it is, whatever its layers, one pass forward per feature.
+        of the module with its present parameters, whatever its layers, by one forward pass per feature.
     input_shape : tuple of int, optional
-        The shape of one input of the module, such as ``(3, 32, 32)``: images come flattened, one a row of X.
+        The shape of one input of the module, such as ``(3, 32, 32)``: images are flattened, one per row of X.
     w_std, b_std : float
         The gains of every weight and bias, as in :func:`ntkit.infinite_width`. Unused for ``"jacobian"``.
     dtype : {"float32", "float64"}, default "float32"
-        What features are computed in.
+        The dtype in which features are computed.
     random_state : int, default 0
-        Of the draws. The same number gives the same features on any part of the data.
+        Seed of the draws. The same seed gives the same features on any part of the data.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         module = build_module(self.module, self.input_shape, rows.shape[1])
         if self.method == "jacobian":
             if self.kernel != "ntk":
-                raise InputError("method='jacobian' has features of the tangent kernel alone: write kernel='ntk'.")
+                raise InputError("method='jacobian' has only features of the tangent kernel: write kernel='ntk'.")
             found = module.to(read_dtype(self.dtype)) if self.module is None else module
             self.features_ = jacobian_features(empirical(found), self.n_components, self.random_state)
         else:
@@ -114,7 +114,7 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Give the features, shape (n, n_components), computed in blocks of rows."""
+        """Return the features, shape (n, n_components), computed in blocks of rows."""
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=numpy_dtype(self.dtype))
         out = np.empty((len(rows), self.n_components), numpy_dtype(self.dtype))

@@ -1,4 +1,4 @@
-"""The dual coefficients of kernel regression, with the leave-one-out predictions that come with the factorisation."""
+"""The dual coefficients of kernel regression, with the leave-one-out predictions from the same factorisation."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LARGE = 1024
 
 @dataclass(frozen=True)
 class DualFit:
-    """What a fit found.
+    """The result of a fit.
 
     Attributes
     ----------
     dual
         The coefficients a in f(x) = K(x, X) a, shape (n,) or (n, k) like the targets.
     left_out
-        What each point is predicted to be by the model without it, shaped like the targets; None where not asked for.
+        The prediction for each point by the model without it, shaped like the targets; None if not requested.
     jitter
         What was added to the ridge because the matrix is singular.
     status
@@ -42,7 +42,7 @@ class DualFit:
 
 
 def in_place(gram: Tensor) -> bool:
-    """Tell whether a matrix is factorised where it lies: on the CPU, and so large that a second one counts."""
+    """Return whether a matrix is factorised in place: on the CPU, and so large that a second one matters."""
     return gram.device.type == "cpu" and gram.is_contiguous() and len(gram) >= _LARGE
 
 
@@ -57,8 +57,8 @@ def fit_dual(
 ) -> DualFit:
     r"""Fit kernel regression, at its end or stopped at a finite time of gradient flow.
 
-    The leave-one-out predictions :math:`y_i - a_i / (A^{-1})_{ii}` take the diagonal of the inverse from the factor that the
-    fit has made already: a third of what they cost from the matrix.
+    The leave-one-out predictions :math:`y_i - a_i / (A^{-1})_{ii}` use the diagonal of the inverse from the factor of the
+    fit, at a third of the cost of computing it from the matrix.
 
     Parameters
     ----------
@@ -69,11 +69,11 @@ def fit_dual(
     time : float
         Infinity is kernel regression.
     left_out : bool
-        Whether to give the leave-one-out predictions too.
+        Whether to return the leave-one-out predictions too.
     known : LeaveOneOut, optional
-        Where the tuning computed them. Default None.
+        Those of the tuning, if it computed them. Default None.
     owned : bool
-        The matrix may be overwritten: a large one is then factorised where it lies, and no second one is held. Default False.
+        Whether the matrix may be overwritten: a large one is then factorised in place, without a second one. Default False.
     """
     predictions = None if known is None or not left_out else known.predictions[known.best]
     if math.isfinite(time):
@@ -91,7 +91,7 @@ def fit_dual(
     factor, solution = best_factor(gram, y, ridge, stacklevel=7)
     if left_out and predictions is None:
         if factor.jitter:
-            # A singular matrix was solved with jitter, which is a part of the fitted model's ridge.
+            # A singular matrix was solved with jitter, which is part of the fitted model's ridge.
             found = leave_each_out(gram, y, [ridge + factor.jitter], [time])
             predictions = found.predictions[found.best]
         else:
@@ -101,7 +101,7 @@ def fit_dual(
 
 
 def _fit_in_place(gram: Tensor, y: Tensor, ridge: float, left_out: bool, known: Tensor | None) -> DualFit | None:
-    """Fit in the memory of the matrix; None, and the matrix as it was, where jitter is needed."""
+    """Fit in the memory of the matrix; return None and leave the matrix intact if jitter is needed."""
     factor = factorize_in_place(gram, ridge)
     if factor is None:
         return None

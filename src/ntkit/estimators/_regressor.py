@@ -32,30 +32,30 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
     .. math:: f(x) = K(x, X)\, A^{-1} \bigl(I - e^{-A t}\bigr)\, Y, \qquad
               A = K(X, X) + r\,\tfrac{\operatorname{tr} K}{n} I
 
-    With the NTK and r = 0 this is the infinitely wide network trained on the squared loss from zero output by gradient flow,
-    for the time t; kernel regression at its end, t infinite [1]_ [2]_. With the NNGP kernel only the last layer is trained.
+    With the NTK and r = 0 this is the infinitely wide network trained on the squared loss from zero output by gradient flow
+    for the time t, and kernel regression for infinite t [1]_ [2]_. With the NNGP kernel only the last layer is trained.
 
     Parameters
     ----------
     {parameters}
     normalize_y : bool
-        Fit targets brought to mean 0 and variance 1 per output, and give predictions and standard deviations in the units of
-        the targets. Recommended with ``tune="auto"``, and wherever the targets are far from zero. Default False: the targets
-        are used as they are.
+        Whether to normalise targets to mean 0 and variance 1 per output; predictions and standard deviations are still in the
+        units of the targets. Recommended with ``tune="auto"``, and if the targets are far from zero. Default False: the targets
+        are used unchanged.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (n_train,) or (n_train, n_outputs)
-        The coefficients a in f(x) = K(x, X) a, of the normalised targets where they are normalised.
+        The coefficients a in f(x) = K(x, X) a, for the normalised targets if they are normalised.
     y_mean_, y_scale_ : ndarray of shape () or (n_outputs,)
-        What the targets were shifted and divided by; 0 and 1 without ``normalize_y``.
+        Shift and scale of the targets; 0 and 1 without ``normalize_y``.
     {attributes}
 
     See Also
     --------
     NTKClassifier : the same for classes.
     ntkit.posterior : mean and covariance of trained networks at any time.
-    ntkit.tabular_pipeline : with the preparation of a data frame in front.
+    ntkit.tabular_pipeline : with preprocessing of a data frame.
 
     References
     ----------
@@ -117,14 +117,14 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         y : array of shape (n_train,) or (n_train, n_outputs)
             The targets.
         sample_weight : array of shape (n_train,), optional
-            Weights of the points in the squared error, not negative. They act through the ridge: with ``ridge=0`` the
+            Non-negative weights of the points in the squared error. They act through the ridge: with ``ridge=0`` the
             targets are fitted exactly, whatever their weights. Zero leaves a point out. Default None: all one.
         noise : float or array of shape (n_train,), optional
-            The variance of the noise of each target, in the squared units of the targets; added to the diagonal of K, besides
-            the ridge. Default None: no noise.
+            The variance of the noise of each target, in the squared units of the targets; added to the diagonal of K, in
+            addition to the ridge. Default None: no noise.
         """
         dtype = numpy_dtype(self.dtype)
-        # The copy keeps a later change of the caller's array out of the predictions.
+        # Copied, so that a later change of the caller's array does not affect the predictions.
         rows, given = read_features(self, X, fitting=True, copy=self._keeps_rows(), y=y)
         weights, variances = read_weights(sample_weight, rows), read_noise(noise, len(rows))
         kept = kept_rows(weights)
@@ -137,7 +137,7 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             self.y_scale_ = np.where(spread > 0, spread, 1.0)
             targets = ((targets - self.y_mean_) / self.y_scale_).astype(dtype)
         if variances is not None:
-            # Outputs share one kernel matrix, and with it the noise: of several the mean scale is taken.
+            # Outputs share one kernel matrix and hence the noise: for several outputs the mean scale is used.
             variances = variances / np.mean(self.y_scale_**2)
         self._fit_kept(rows, targets, kept, weights, variances)
         return self
@@ -149,19 +149,19 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
     def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[NDArray[Any], NDArray[Any]]: ...
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> NDArray[Any] | tuple[NDArray[Any], NDArray[Any]]:
-        r"""Give f(X), shape (n_test,) or (n_test, n_outputs) like y at fit.
+        r"""Return f(X), shape (n_test,) or (n_test, n_outputs) like y at fit.
 
         Parameters
         ----------
         X : array as at fit, of n_test inputs, or K(X_test, X_train) when precomputed
         return_std : bool
-            Give the standard deviation too: that of the Gaussian process with covariance K, conditioned on the targets
-            with the ridge as the variance of their noise,
+            Whether to return the standard deviation too: that of the Gaussian process with covariance K, conditioned on the
+            targets with the ridge as the variance of their noise,
 
             .. math:: \sigma^2(x) = K(x, x) - K(x, X)\, A^{-1} \bigl(I - e^{-2 A t}\bigr)\, K(X, x),
 
             which at finite t is the spread of gradient flows that start at draws of that process and fit targets with
-            noise drawn anew. For ``kernel="nngp"`` and infinite t this is the exact Bayesian posterior of the infinitely wide
+            fresh noise. For ``kernel="nngp"`` and infinite t this is the exact Bayesian posterior of the infinitely wide
             network. For ``kernel="ntk"`` the prior covariance is the NTK, not the network's own; the spread of trained
             networks is ``ntkit.posterior``. It is in the units of K, whatever the scale of the targets: with ``normalize_y``
             times their standard deviation, so in their units; ``tune="evidence"`` fits that scale. It costs as much as the

@@ -1,4 +1,4 @@
-"""What the recursive feature machines share: reading the parameters, choosing the settings, fitting, scoring in blocks."""
+"""Shared by the recursive feature machines: reading the parameters, choosing the settings, fitting, scoring in blocks."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _RIDGES = (1e-3, 1e-1)
 _POWERS = (0.5, 1.0)
 _BANDWIDTHS = ("median", ("median", 4.0))
 _DIAGONAL = (False, True)
-_FEWEST_ROWS = 10  # below so many no part is held out
-_MANY_ROWS = 1000  # from so many on one part is
+_FEWEST_ROWS = 10  # with fewer rows no part is held out
+_MANY_ROWS = 1000  # from this many rows on a single part is held out
 _PARTS = 3
 
 
@@ -45,7 +45,7 @@ class RFMIteration:
     iteration
         Updates so far.
     bandwidth
-        Of the kernel; nan for a kernel without.
+        Bandwidth of the kernel; nan for a kernel without one.
     train_error
         The mean squared error on the training targets.
     jitter
@@ -59,7 +59,7 @@ class RFMIteration:
 
 
 class RFMBase(BaseEstimator):
-    """Kernel regression in a metric that it learns, for targets that a subclass makes."""
+    """Kernel regression in a learnt metric, for targets that a subclass provides."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class RFMBase(BaseEstimator):
         self.random_state = random_state
 
     def _fit_targets(self, X: NDArray[Any], targets: NDArray[Any], error: Error, codes: NDArray[Any] | None) -> None:
-        """Choose the settings and fit; X is validated already, targets have shape (n, c)."""
+        """Choose the settings and fit; X has been validated, targets have shape (n, c)."""
         dtype, device = read_dtype(self.dtype), read_device(self.device)
         x = torch.from_numpy(np.require(X, requirements=["C", "W"])).to(device=device, dtype=dtype)
         y = torch.from_numpy(np.ascontiguousarray(targets)).to(device=device, dtype=dtype)
@@ -134,7 +134,7 @@ class RFMBase(BaseEstimator):
             )
 
     def _scores(self, X: ArrayLike) -> NDArray[Any]:
-        """Give f(X) of the centred targets, shape (n, c)."""
+        """Return f(X) of the centred targets, shape (n, c)."""
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=numpy_dtype(self.dtype))
         dtype, device = read_dtype(self.dtype), read_device(self.device)
@@ -146,7 +146,7 @@ class RFMBase(BaseEstimator):
         return scores.double().cpu().numpy()
 
     def _grid(self) -> dict[str, list[Any]]:
-        """Give the candidates of every setting, in the order of the fields of a candidate."""
+        """Return the candidates of every setting, in the order of the fields of a candidate."""
         if not isinstance(self.diagonal, (bool, np.bool_)) and self.diagonal != "auto":
             raise InputError(f'diagonal must be True, False or "auto". Got {self.diagonal!r}.')
         return {
@@ -172,14 +172,14 @@ class RFMBase(BaseEstimator):
         return listed_numbers("bandwidth", self.bandwidth, _BANDWIDTHS, positive=True)
 
     def _own_kernel(self) -> DifferentiableKernel | None:
-        """Give the kernel of a module or of one's own; None for one by name."""
+        """Return the kernel of a module or the user's own kernel; None for a named one."""
         if isinstance(self.kernel, str):
             if self.kernel not in ("laplace", "gaussian"):
                 raise InputError(
                     f'kernel must be "laplace", "gaussian", an ntkit Kernel or a torch.nn.Module. Got {shown(self.kernel)}.'
                 )
             if self.input_shape is not None:
-                raise InputError("input_shape goes with the kernel of a module. Leave it out.")
+                raise InputError("input_shape is only for the kernel of a module. Leave it out.")
             return None
         shape = check_input_shape(self.input_shape)
         if isinstance(self.kernel, nn.Module):
@@ -215,7 +215,7 @@ class RFMBase(BaseEstimator):
         )
 
     def _parts(self, n: int, codes: NDArray[Any] | None) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Hold out random parts in turn, of every class alike: one of many rows, three of few; none of very few."""
+        """Hold out random parts in turn, stratified by class: one of many rows, three of few, none of very few."""
         share = self.held_out
         if isinstance(share, bool) or not isinstance(share, (int, float)):
             raise InputTypeError(f"held_out must be a number. Got {share!r}.")
@@ -233,7 +233,7 @@ class RFMBase(BaseEstimator):
 
 
 def _ranks(codes: NDArray[Any]) -> NDArray[np.float64]:
-    """Give each row its place within its class, between 0 and 1, so that sorting by it mixes the classes evenly."""
+    """Return each row's rank within its class, between 0 and 1, so that sorting by it mixes the classes evenly."""
     ranks = np.empty(len(codes))
     for code in np.unique(codes):
         members = np.flatnonzero(codes == code)

@@ -1,4 +1,4 @@
-"""Which settings of a recursive feature machine to use: chosen on parts of the training data held out."""
+"""The choice of settings of a recursive feature machine, on held-out parts of the training data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Candidate", "RFMChoice", "choose", "listed_numbers", "quiet_recursio
 _FEWEST_PATHS = 4
 
 Error = Callable[[Tensor, Tensor], float]
-"""Of predictions and targets, both of shape (m, c): the smaller the better."""
+"""An error of predictions and targets, both of shape (m, c): the smaller the better."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Candidate:
     Attributes
     ----------
     bandwidth
-        The number given, "median", or such a multiple of the median as 4.0 in ``("median", 4.0)``; None for a kernel without.
+        A number, "median", or a multiple of the median as in ``("median", 4.0)``; None for a kernel without bandwidth.
     ridge, power
         Numbers.
     diagonal
@@ -60,10 +60,10 @@ class RFMChoice:
     candidates
         All that were tried.
     errors
-        Of each the mean error on the parts held out, shape (candidates,); infinite for those dropped before the last part;
-        empty where there was nothing to choose.
+        The mean error of each on the held-out parts, shape (candidates,); infinite for those dropped before the last part;
+        empty if there was nothing to choose.
     parts
-        How many parts were held out in turn.
+        Number of parts held out in turn.
     """
 
     best: Candidate
@@ -80,7 +80,7 @@ def choose(
     parts: Sequence[tuple[NDArray[np.intp], NDArray[np.intp]]],
     error: Error,
 ) -> RFMChoice:
-    """Give the candidate with the least mean error on rows held out; the first one where no rows are.
+    """Return the candidate with the smallest mean error on held-out rows, or the first one if none are held out.
 
     After each part the worse half of the settings is dropped, each judged by its best number of updates, down to four.
 
@@ -89,13 +89,13 @@ def choose(
     x, y
         Training points, shape (n, d), and targets, shape (n, c).
     grid
-        For every field of a candidate the values to try.
+        The values to try for every field of a candidate.
     settings
-        What a candidate means.
+        Turns a candidate into settings.
     parts
         Pairs of rows to fit and rows to predict.
     error
-        Of the rows to predict.
+        Error on the rows to predict.
     """
     longest = max(grid["iterations"])
     settled = product(grid["bandwidth"], grid["ridge"], grid["power"], grid["diagonal"])
@@ -129,7 +129,7 @@ def choose(
 
 
 def quiet_recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFMState]:
-    """Run the recursion; the jitter of singular matrices is in the states, and warned of by the estimator, once."""
+    """Run the recursion; jitter of singular matrices is stored in the states, and the estimator warns about it once."""
     with torch.no_grad():
         states = recursion(x, y, settings)
         while True:
@@ -142,7 +142,7 @@ def quiet_recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFM
 
 
 def listed_numbers(name: str, given: Any, automatic: Sequence[Any], positive: bool, whole: bool = False) -> list[Any]:
-    """Give the candidates of a setting, "auto", a number or a sequence of numbers, as a list."""
+    """Return the candidates of a setting, "auto", a number or a sequence of numbers, as a list."""
     if isinstance(given, str):
         if given == "auto":
             return list(automatic)

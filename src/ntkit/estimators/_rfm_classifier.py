@@ -21,11 +21,11 @@ __all__ = ["RFMClassifier"]
 
 
 class RFMClassifier(ClassifierMixin, RFMBase):
-    r"""Classification by a recursive feature machine: regression on centred one-hot targets in a metric that it learns.
+    r"""Classification by a recursive feature machine: regression on centred one-hot targets in a learnt metric.
 
-    The targets of a point of class c are :math:`e_c - 1/C`, and the class of the largest score is predicted; two classes take
-    one column of targets -1 and 1, which is the same classifier. All else is as for :class:`RFMRegressor`; the settings are
-    chosen by the mistakes on held-out rows, among equals by the squared error of the scores.
+    The targets of a point of class c are :math:`e_c - 1/C`, and the class of the largest score is predicted; two classes use
+    one column of targets -1 and 1, which yields the same classifier. All else is as for :class:`RFMRegressor`; the settings
+    are chosen by the error rate on held-out rows, with ties broken by the squared error of the scores.
 
     Parameters
     ----------
@@ -78,23 +78,23 @@ class RFMClassifier(ClassifierMixin, RFMBase):
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[Any]:
-        """Give the scores f(X), shape (n_test, C); for two classes (n_test,), positive for ``classes_[1]``."""
+        """Return the scores f(X), shape (n_test, C); for two classes (n_test,), positive for ``classes_[1]``."""
         scores = self._scores(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Give the label of the largest score, shape (n_test,)."""
+        """Return the label of the largest score, shape (n_test,)."""
         scores = self.decision_function(X)
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """Give class probabilities softmax(C f(X)), shape (n_test, C): in the order of the scores, not calibrated."""
+        """Return class probabilities softmax(C f(X)), shape (n_test, C): in the order of the scores, not calibrated."""
         return probabilities(logits(self.decision_function(X), len(self.classes_)), 1.0)
 
 
 def _mistakes(predicted: Tensor, targets: Tensor) -> float:
-    """Give the share of wrong classes, and to break ties a thousandth of the squared error."""
+    """Return the error rate plus, to break ties, a thousandth of the squared error."""
     two = targets.shape[1] == 1
     wrong = (predicted > 0) != (targets > 0) if two else predicted.argmax(1) != targets.argmax(1)
     return float(wrong.double().mean()) + 1e-3 * float((predicted - targets).square().mean())

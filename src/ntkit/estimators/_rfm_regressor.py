@@ -17,54 +17,54 @@ __all__ = ["RFMRegressor"]
 
 
 class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
-    r"""Kernel regression in a metric that it learns: the recursive feature machine.
+    r"""Kernel regression in a learnt metric: the recursive feature machine.
 
-    Regression with the kernel :math:`k(M^{1/2} x, M^{1/2} z)`, from M = I on, in turn with
+    Regression with the kernel :math:`k(M^{1/2} x, M^{1/2} z)`, starting from M = I, alternates with
 
     .. math:: M = \operatorname{AGOP}^p, \qquad \operatorname{AGOP} = \frac1n \sum_i \nabla f(x_i) \nabla f(x_i)^T
 
-    over the training points, the own term of each point left out of its gradient (Laplace's kernel has a cusp there).
-    Directions that the predictor does not depend on die out, as they do in the first layer of a trained network
+    over the training points, where each point's own term is left out of its gradient (the Laplace kernel has a cusp there).
+    Directions on which the predictor does not depend vanish, as they do in the first layer of a trained network
     (Radhakrishnan et al. 2022). Targets are centred first.
 
-    What is left at "auto", or given as a sequence of candidates, is chosen by the mean squared error on random parts of the
-    training data: a fifth, once from 1,000 rows on and three times in turn below, where the worse half of the settings is dropped
-    after each; then everything is fitted again on all rows.
+    Settings left at "auto", or given as a sequence of candidates, are chosen by the mean squared error on random fifths of the
+    training data: one from 1,000 rows on, and three in turn below that, where the worse half of the settings is dropped
+    after each; then everything is refitted on all rows.
     (Closed-form leave-one-out errors would be optimistic: the metric has seen the labels.) Below 10 rows the first candidate
     is used.
 
     Parameters
     ----------
     kernel : {"laplace", "gaussian"}, Kernel or torch.nn.Module
-        :math:`e^{-r/L}`, :math:`e^{-r^2/2L^2}` with the distance r in the metric; a kernel of your own that torch can
-        differentiate; or a module, whose infinite-width NTK is taken.
+        :math:`e^{-r/L}`, :math:`e^{-r^2/2L^2}` with the distance r in the metric; your own kernel that torch can
+        differentiate; or a module, whose infinite-width NTK is used.
     iterations : int, sequence of int or "auto"
-        How often M is updated. "auto" is 0 to 5.
+        Number of updates of M. "auto" tries 0 to 5.
     ridge : float, sequence of float or "auto"
-        Relative to ``trace(K)/n``. "auto" is 1e-3 or 1e-1.
+        Relative to ``trace(K)/n``. "auto" tries 1e-3 and 1e-1.
     bandwidth : float, sequence of float, "median" or "auto"
-        L; "median" is the median distance of the training points in the metric of the moment. "auto" is the median or four
-        times it. For Laplace's and Gauss's kernels.
+        L; "median" is the median distance of the training points in the current metric. "auto" tries the median and four
+        times it. For the Laplace and Gaussian kernels.
     power : float, sequence of float or "auto"
-        p. "auto" is 0.5 or 1.
+        p. "auto" tries 0.5 and 1.
     diagonal : bool or "auto"
         Whether M is diagonal.
     center_gradients : bool
-        Subtract the mean gradient first.
+        Whether to subtract the mean gradient first.
     scale : {"max", "trace"} or None
-        Divide M by its largest entry, or by the mean of its diagonal.
+        Whether to divide M by its largest entry, or by the mean of its diagonal.
     held_out : float
-        The share of rows held out.
+        The fraction of rows held out.
     w_std, b_std : float
         Gains of a module's weights and biases, as in :func:`ntkit.infinite_width`.
     input_shape : tuple of int, optional
-        The shape of one input of the module, such as ``(3, 32, 32)``: images come flattened, one a row of X.
+        The shape of one input of the module, such as ``(3, 32, 32)``: images are flattened, one per row of X.
     dtype : {"float64", "float32"}
-        What everything is computed in.
+        The dtype of all computations.
     device : str or torch.device, optional
-        Where. None is the CPU.
+        The device of the computation. None is the CPU.
     random_state : int, RandomState or None
-        Decides which rows are held out.
+        Seed of the choice of held-out rows.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
     n_features_in_ : int
         The number of columns of X at fit.
     feature_names_in_ : ndarray of shape (n_features,)
-        Their names, where X had string names for all.
+        Their names, if X had string names for all.
 
     References
     ----------
@@ -122,12 +122,14 @@ class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
         self._single = targets.ndim == 1
         targets = targets.reshape(len(rows), -1)
         constant = targets.max(axis=0) == targets.min(axis=0)
-        self.offset_ = np.where(constant, targets[0], targets.mean(axis=0))  # a constant must leave exactly nothing
+        self.offset_ = np.where(
+            constant, targets[0], targets.mean(axis=0)
+        )  # a constant target must be centred to exactly zero
         self._fit_targets(rows, targets - self.offset_, _squared_error, None)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Give f(X), shape (n_test,) or (n_test, n_outputs) like y at fit."""
+        """Return f(X), shape (n_test,) or (n_test, n_outputs) like y at fit."""
         values = self._scores(X) + np.asarray(self.offset_, dtype=np.float64)
         return values[:, 0] if self._single else values
 

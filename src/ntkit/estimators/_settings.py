@@ -17,12 +17,12 @@ __all__ = ["build_kernel", "build_module", "numpy_dtype", "read_device", "read_d
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _HIDDEN_LAYERS = 3
-# The limit does not depend on the width; a small one makes the module cheap to build and to trace.
+# The limit does not depend on the width; a small width makes the module cheap to build and to trace.
 _HIDDEN_WIDTH = 16
 
 
 def read_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """Give the torch dtype, or say which ones there are."""
+    """Return the torch dtype, or raise an error that lists the options."""
     if isinstance(dtype, torch.dtype) and dtype in _DTYPES.values():
         return dtype
     if isinstance(dtype, str) and dtype in _DTYPES:
@@ -31,12 +31,12 @@ def read_dtype(dtype: str | torch.dtype) -> torch.dtype:
 
 
 def numpy_dtype(dtype: str | torch.dtype) -> type[np.floating[Any]]:
-    """Give the NumPy dtype that input is read as."""
+    """Return the NumPy dtype in which input is read."""
     return np.float32 if read_dtype(dtype) == torch.float32 else np.float64
 
 
 def read_device(device: str | torch.device | None) -> torch.device:
-    """Give a device that this machine has; None is the CPU."""
+    """Return a device that this machine has; None is the CPU."""
     if device is None:
         return torch.device("cpu")
     try:
@@ -60,11 +60,11 @@ def build_kernel(
     w_std: float,
     b_std: float,
 ) -> Kernel | None:
-    """Give the kernel that the parameters describe; None for a precomputed one."""
+    """Return the kernel that the parameters describe; None for a precomputed one."""
     if isinstance(kernel, Kernel):
         if module is not None:
             raise InputError(
-                f"module and a kernel of your own name two kernels. Got module={type(module).__name__} and "
+                f"module and your own kernel specify two kernels. Got module={type(module).__name__} and "
                 f"kernel={type(kernel).__name__}: leave module out, or write kernel='ntk' or 'nngp'."
             )
         return kernel
@@ -82,7 +82,7 @@ def build_kernel(
 
 
 def build_module(module: nn.Module | None, input_shape: Sequence[int] | None, n_features: int) -> nn.Module:
-    """Give the network whose kernel is asked for: the one given, or the default."""
+    """Return the network whose kernel is used: the given one, or the default."""
     if module is None:
         return _default_module(n_features, flatten=input_shape is not None)
     if not isinstance(module, nn.Module):

@@ -1,4 +1,4 @@
-"""Ridge regression that takes its rows a block at a time."""
+"""Ridge regression that reads its rows one block at a time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["StreamingRidge"]
 
 
 class StreamingRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
-    r"""Exact ridge regression of any number of rows in memory for one block of them.
+    r"""Exact ridge regression of any number of rows, with only one block of them in memory.
 
     .. math:: w = (Z^T Z + \rho I)^{-1} Z^T y, \qquad \rho = r\, \tfrac{1}{n} \operatorname{tr} Z Z^T,
 
-    added up in float64 by ``partial_fit``, solved when first asked for. Behind :class:`NTKFeatures`, Z Z^T is near the Gram
-    matrix, and r has the meaning of ``ridge`` in :class:`NTKRegressor`. There is no intercept, as there is none there.
+    accumulated in float64 by ``partial_fit`` and solved on first use. After :class:`NTKFeatures`, Z Z^T approximates the Gram
+    matrix, and r has the meaning of ``ridge`` in :class:`NTKRegressor`. As there, there is no intercept.
 
     Parameters
     ----------
@@ -53,11 +53,11 @@ class StreamingRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.ridge = ridge
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> StreamingRidge:
-        """Forget earlier rows and take these, shape (n, m), with targets of shape (n,) or (n, k)."""
+        """Forget earlier rows and add these, shape (n, m), with targets of shape (n,) or (n, k)."""
         return self._add(X, y, first=True)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> StreamingRidge:
-        """Take more rows, shape (n, m), with targets of shape (n,) or (n, k)."""
+        """Add rows, shape (n, m), with targets of shape (n,) or (n, k)."""
         return self._add(X, y, first=not hasattr(self, "n_rows_"))
 
     def _add(self, X: ArrayLike, y: ArrayLike, first: bool) -> StreamingRidge:
@@ -82,7 +82,7 @@ class StreamingRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self._sums.solution(self.ridge)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Give Z w, shape (n,) or (n, k)."""
+        """Return Z w, shape (n,) or (n, k)."""
         check_is_fitted(self, "n_rows_")
         rows = validate_data(self, X, reset=False, dtype=np.float64)
         result: NDArray[Any] = rows @ self.coef_
@@ -90,7 +90,7 @@ class StreamingRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
 
 class _Sums:
-    """Z^T Z and Z^T y of the rows so far, and the solution once it was asked for."""
+    """Z^T Z and Z^T y of the rows so far, and the solution once it has been computed."""
 
     def __init__(self, features: int, shape: tuple[int, ...]) -> None:
         self.normal = np.zeros((features, features))
@@ -106,7 +106,7 @@ class _Sums:
         self._solved = None
 
     def solution(self, ridge: float) -> NDArray[Any]:
-        """Give w."""
+        """Return w."""
         if self._solved is None or self._solved[0] != ridge:
             shift = ridge * np.trace(self.normal) / self.rows
             matrix = self.normal + shift * np.eye(len(self.normal))

@@ -20,23 +20,23 @@ __all__ = ["tabular_pipeline"]
 
 
 def tabular_pipeline(estimator: BaseEstimator | None = None) -> Pipeline:
-    """Give a pipeline from a data frame, of pandas or polars, to an estimator.
+    """Return a pipeline from a pandas or polars data frame to an estimator.
 
-    Numbers and booleans: missing values become the median, with a column that says so for each feature that has any at fit,
-    then mean 0 and variance 1. Everything else (strings, categories, objects): missing values are a category of their own,
-    then one column per category; at most 32 per feature, the rarest together, and categories that were not there at fit
-    count as those. Columns that are empty at fit are left out.
+    Numbers and booleans: missing values become the median, with an indicator column for each feature that has any at fit,
+    then features are scaled to mean 0 and variance 1. Everything else (strings, categories, objects): missing values are a
+    separate category, then there is one column per category; at most 32 per feature, where the rarest share one, as do
+    categories not seen at fit. Columns that are empty at fit are left out.
 
     Parameters
     ----------
     estimator : estimator, optional
-        What follows. Default ``NTKClassifier(tune="auto")``, the recommended classifier; for numbers as targets pass
+        The final step. Default ``NTKClassifier(tune="auto")``, the recommended classifier; for numerical targets pass
         ``NTKRegressor(tune="auto", normalize_y=True)``.
 
     Returns
     -------
     sklearn.pipeline.Pipeline
-        Of the steps ``"columns"`` and ``"estimator"``. ``set_output(transform="pandas")`` or ``"polars"`` names the columns of
+        With the steps ``"columns"`` and ``"estimator"``. ``set_output(transform="pandas")`` or ``"polars"`` names the columns of
         the first.
 
     See Also
@@ -75,12 +75,12 @@ def tabular_pipeline(estimator: BaseEstimator | None = None) -> Pipeline:
 
 
 def number_columns(frame: Any) -> list[str]:
-    """Give the names of the columns of numbers and booleans of a pandas or polars frame."""
+    """Return the names of the columns of numbers and booleans of a pandas or polars frame."""
     return [name for name in _names(frame) if _is_numeric(frame, name)]
 
 
 def category_columns(frame: Any) -> list[str]:
-    """Give the names of all other columns."""
+    """Return the names of all other columns."""
     return [name for name in _names(frame) if not _is_numeric(frame, name)]
 
 
@@ -102,7 +102,7 @@ def _is_numeric(frame: Any, name: str) -> bool:
 
 
 def _as_floats(frame: Any) -> Any:
-    """Give the columns as floats with NaN for what is missing, as a frame of the same kind where it was one."""
+    """Return the columns as floats with NaN for missing values, as a frame of the same kind if X was one."""
     if hasattr(frame, "with_columns"):  # polars
         import polars
 
@@ -111,7 +111,7 @@ def _as_floats(frame: Any) -> Any:
 
 
 def _as_strings(frame: Any) -> Any:
-    """Give the columns as strings, "missing" for what is missing."""
+    """Return the columns as strings, with "missing" for missing values."""
     if hasattr(frame, "with_columns"):  # polars
         import polars
 

@@ -35,12 +35,12 @@ _RIDGES = {
     for dtype, lowest in ((torch.float64, -8), (torch.float32, -5))
 }
 _GAIN_POINTS, _GAIN_STEPS, _START_B_STD = 256, 20, 0.1
-# In units of 1/trace(K): nothing is learnt before the first, and the last learns directions of 1e-10 trace(K).
+# In units of 1/trace(K): nothing is learnt before the first, and at the last even eigenvalues of 1e-10 trace(K) are.
 _TIMES = tuple(float(10**power) for power in np.arange(0, 10.25, 0.5))
 
 
 def check_tuning(tune: str | None, ridge: Candidates, stopping_time: Candidates) -> tuple[float, float]:
-    """Give the ridge and the stopping time that hold where neither is to be chosen, or say what does not go together."""
+    """Return the ridge and the stopping time if neither is to be chosen, or raise an error for incompatible settings."""
     if tune is not None and (not isinstance(tune, str) or tune not in ("auto", "loo", "evidence")):
         raise InputError(f"tune must be 'auto', 'loo', 'evidence' or None. Got {tune!r}.")
     if tune in ("evidence", "auto") and stopping_time is not None:
@@ -51,7 +51,7 @@ def check_tuning(tune: str | None, ridge: Candidates, stopping_time: Candidates)
     for name, value in (("ridge", ridge), ("stopping_time", stopping_time)):
         if tune not in ("loo", "auto") and _to_choose(value, name):
             raise InputError(
-                f"candidates for {name} go with tune='loo' or 'auto'. Got {name}={shown(value)} and tune={tune!r}."
+                f"candidates for {name} need tune='loo' or 'auto'. Got {name}={shown(value)} and tune={tune!r}."
             )
     return (
         0.0 if _to_choose(ridge, "ridge") else float(_number(ridge, "ridge")),
@@ -62,9 +62,9 @@ def check_tuning(tune: str | None, ridge: Candidates, stopping_time: Candidates)
 def tune_by_leave_one_out(
     gram: Tensor, y: Tensor, ridge: Candidates, stopping_time: Candidates, unit: float = 1.0
 ) -> LeaveOneOut:
-    """Choose by the mean squared leave-one-out error: what is given as candidates, or the ridge where nothing is.
+    """Choose by the mean squared leave-one-out error among the given candidates, or the ridge if there are none.
 
-    ``unit`` is the factor from the ridges of the user to those of the matrix: :meth:`Weighting.ridge_unit`.
+    ``unit`` is the factor from the user's ridges to those of the matrix: :meth:`Weighting.ridge_unit`.
     """
     if len(gram) < 2:
         raise InputError("tune='loo' leaves one sample out, so it needs at least two. Got n_samples=1.")
@@ -80,13 +80,13 @@ def tune_by_leave_one_out(
 
 
 def ridge_candidates(ridge: Candidates, dtype: torch.dtype) -> list[float]:
-    """Give the ridges to choose from: those given, or half decades where none are."""
+    """Return the ridges to choose from: those given, or half decades."""
     given = not isinstance(ridge, str) and _to_choose(ridge, "ridge")
     return [_number(one, "ridge") for one in (_listed(ridge) if given else _RIDGES[dtype])]
 
 
 def leave_each_out(gram: Tensor, y: Tensor, ridges: Sequence[float], times: Sequence[float]) -> LeaveOneOut:
-    """Leave one out, with ridges lifted above what rounding in float32 made negative of the matrix, where it did."""
+    """Leave one out, with ridges raised above any negative eigenvalue that float32 rounding caused in the matrix."""
     try:
         return leave_one_out(gram, y, list(ridges), list(times))
     except SingularKernelError:
@@ -103,7 +103,7 @@ def leave_each_out(gram: Tensor, y: Tensor, ridges: Sequence[float], times: Sequ
 def tune_by_evidence(
     module: nn.Module, x: Tensor, y: Tensor, kernel: Literal["ntk", "nngp"], w_std: float, b_std: float, ridge: float
 ) -> Evidence:
-    """Choose gains and ridge by marginal likelihood, from those given; zeros, where no logarithm starts, are moved."""
+    """Choose gains and ridge by marginal likelihood, starting from those given; zeros, which have no logarithm, are replaced."""
     start: dict[str, Any] = {"w_std": w_std, "b_std": b_std, "ridge": ridge}
     given = {name: value for name, value in start.items() if not (isinstance(value, (int, float)) and value == 0)}
     return evidence(module, x, y, kernel=kernel, **given)
@@ -112,10 +112,10 @@ def tune_by_evidence(
 def tune_gains(
     module: nn.Module, x: Tensor, y: Tensor, kernel: Literal["ntk", "nngp"], w_std: float, b_std: float
 ) -> Evidence:
-    """Choose the gains by marginal likelihood on at most 256 of the points, drawn alike in every fit.
+    """Choose the gains by marginal likelihood on at most 256 of the points, the same in every fit.
 
-    The scale of the targets is no question here, since a ridge relative to trace(K)/n makes predictions independent of it:
-    they are brought to the scale that the kernel has where the search starts.
+    The scale of the targets does not matter, since a ridge relative to trace(K)/n makes predictions independent of it:
+    they are rescaled to the scale of the kernel at the start of the search.
     """
     chosen = (
         torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_GAIN_POINTS].sort().values.to(x.device)

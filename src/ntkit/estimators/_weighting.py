@@ -1,4 +1,4 @@
-"""Weights and noise of single training points, as a system with one ridge for all."""
+"""Weights and noise of individual training points, as a system with a single ridge."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ class Weighting:
 
     It is the minimum of :math:`\sum_i w_i (f(x_i) - y_i)^2 + \rho |f|_K^2` (N = 0). With :math:`S = W^{1/2}` it reads
     :math:`(S (K + N) S + \rho I)\, S^{-1} a = S y`: a system with one ridge, which every solver and the leave-one-out formula
-    take. A whole number as a weight is that many copies of the point.
+    accept. An integer weight is equivalent to that many copies of the point.
 
     Attributes
     ----------
     roots
-        The square roots of the weights, shape (n,), all positive; None where all are one.
+        The square roots of the weights, shape (n,), all positive; None if all are one.
     noise
-        The diagonal of N, shape (n,), in the units of K; None where it is zero.
+        The diagonal of N, shape (n,), in the units of K; None if it is zero.
     """
 
     roots: Tensor | None = None
     noise: Tensor | None = None
 
     def ridge_unit(self, diagonal: Tensor) -> float:
-        """Give the factor from ridges relative to trace(K)/n to those of the system, for the diagonal of K, shape (n,)."""
+        """Return the factor from ridges relative to trace(K)/n to those of the system, for the diagonal of K, shape (n,)."""
         if self.roots is None and self.noise is None:
             return 1.0
         weights = torch.ones_like(diagonal) if self.roots is None else self.roots.square()
         noise = torch.zeros_like(diagonal) if self.noise is None else self.noise
-        # trace(K)/n of the points, each counted as often as its weight says.
+        # trace(K)/n of the points, each counted with its weight.
         unit = float((weights * diagonal).double().sum() / weights.double().sum())
         return unit / float((weights * (diagonal + noise)).double().mean())
 
     def apply_to_gram(self, gram: Tensor, owned: bool) -> Tensor:
-        """Give S (K + N) S, in the place of K where that is owned."""
+        """Return S (K + N) S, in place of K if that may be overwritten."""
         if self.roots is None and self.noise is None:
             return gram
         matrix = gram if owned else gram.clone()
@@ -62,25 +62,25 @@ class Weighting:
         return matrix
 
     def scale(self, columns: Tensor) -> Tensor:
-        """Give S times columns, shape (n,) or (n, k): targets into the system, its solution to the coefficients a."""
+        """Return S times columns, shape (n,) or (n, k): targets into the system, its solution to the coefficients a."""
         if self.roots is None:
             return columns
         return self.roots * columns if columns.ndim == 1 else self.roots[:, None] * columns
 
     def unscale(self, columns: Tensor) -> Tensor:
-        """Give S^-1 times columns, shape (n,) or (n, k): predictions of the system to those of the points."""
+        """Return S^-1 times columns, shape (n,) or (n, k): predictions of the system to those of the points."""
         if self.roots is None:
             return columns
         return columns / (self.roots if columns.ndim == 1 else self.roots[:, None])
 
 
 def kept_rows(weights: NDArray[Any] | None) -> Any:
-    """Give what selects the points of positive weight, shape (n,): a mask, or all of them."""
+    """Return an index of the points of positive weight, shape (n,): a mask, or all of them."""
     return slice(None) if weights is None or weights.all() else weights > 0
 
 
 def read_weights(sample_weight: Any, X: NDArray[Any]) -> NDArray[Any] | None:
-    """Give the weights as an array of shape (n,), or say why they are none; None where none were given."""
+    """Return the weights as an array of shape (n,), or raise an error; None if none were given."""
     if sample_weight is None:
         return None
     if isinstance(sample_weight, Number):
@@ -98,7 +98,7 @@ def read_weights(sample_weight: Any, X: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def read_noise(noise: Any, n: int) -> NDArray[Any] | None:
-    """Give the noise variances as an array of shape (n,), or say why they are none."""
+    """Return the noise variances as an array of shape (n,), or raise an error that says what is wrong."""
     if noise is None:
         return None
     try:

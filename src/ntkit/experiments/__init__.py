@@ -2,14 +2,14 @@
 
 A new experiment is one file on the skeleton (:mod:`ntkit.experiments.skeleton`), named in ``_index.py``:
 
-- ``Settings``, a frozen dataclass whose Attributes section becomes the command line's help, and ``sizes``, which gives those of
+- ``Settings``, a frozen dataclass whose Attributes section becomes the command line's help, and ``sizes``, which returns those of
   ``--quick``, of the default and of ``--full``;
 - a frozen dataclass for a cell and one for its result; ``cells`` lists what to compute, ``prepare`` computes what cells share,
   ``compute`` computes one cell;
 - ``report`` turns results into tables and figures, with a :class:`~ntkit.experiments.skeleton.Comparison` for every number of
   the paper: the verdict follows by rule.
 
-The skeleton does the rest: a store from which a stopped run resumes to the same bytes, ``results.json``, ``results.csv``,
+The skeleton does the rest: a store from which an interrupted run resumes to the same bytes, ``results.json``, ``results.csv``,
 ``report.html``, and ``manifest.json`` with versions, machine, data hash and durations.
 """
 

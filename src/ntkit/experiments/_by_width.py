@@ -21,11 +21,11 @@ class WidthCell:
     Attributes
     ----------
     curve
-        What kind of network.
+        The kind of network.
     width
-        Its hidden units or channels; 0 is infinitely many, where an experiment says so.
+        Its hidden units or channels; 0 stands for infinitely many, if an experiment says so.
     draw
-        Its number among those of one width.
+        Its index among the networks of the same width.
     """
 
     curve: str
@@ -34,19 +34,19 @@ class WidthCell:
 
 
 def width_cells(curves: Sequence[str], widths: Sequence[int], draws: int) -> list[WidthCell]:
-    """Give a cell for each curve, width and draw, in that order."""
+    """Return a cell for each curve, width and draw, in that order."""
     return [WidthCell(curve, width, draw) for curve in curves for width in widths for draw in range(draws)]
 
 
 def network_seed(seed: int, cell: WidthCell, widths: Sequence[int], draws: int) -> int:
-    """Give the seed of a network: the same for all curves, another for each width and draw."""
+    """Return the seed of a network: the same for all curves, another for each width and draw."""
     return seed + 7919 * (draws * list(widths).index(cell.width) + cell.draw)
 
 
 def by_width(
     values: Mapping[WidthCell, R], widths: Sequence[int], draws: int, number: Callable[[R], float]
 ) -> dict[str, NDArray[Any]]:
-    """Give the numbers of each curve, shape (widths, draws)."""
+    """Return the numbers of each curve, shape (widths, draws)."""
     curves = dict.fromkeys(cell.curve for cell in values)
     return {
         curve: np.array([[number(values[WidthCell(curve, w, d)]) for d in range(draws)] for w in widths])

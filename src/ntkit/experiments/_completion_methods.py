@@ -1,4 +1,4 @@
-"""Methods of matrix completion, ours and others', each with the interface of an imputer."""
+"""Methods of matrix completion, ours and those of others, each with the interface of an imputer."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class OffsetsAlone(BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Give their sum everywhere."""
+        """Return their sum everywhere."""
         return self.offsets_.table(read_entries(X, np.nan))
 
 
 class SoftImpute(BaseEstimator):  # type: ignore[misc]
-    """Nuclear-norm completion of what offsets leave (Mazumder et al. 2010), its strength by a tenth of the entries.
+    """Nuclear-norm completion after removing offsets (Mazumder et al. 2010), its strength chosen on a tenth of the entries.
 
     Singular values beyond the first 40 are not computed; at the strengths chosen none of them is left.
     """
@@ -57,11 +57,11 @@ class SoftImpute(BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Give the completed matrix of the fit."""
+        """Return the completed matrix of the fit."""
         return np.asarray(self.completed_)
 
     def _path(self, X: NDArray[Any]) -> Iterator[tuple[float, NDArray[Any]]]:
-        """Give the completed matrix for falling strengths, each from where the one before ended."""
+        """Yield the completed matrix for falling strengths, each from where the one before ended."""
         entries = read_entries(X, np.nan)
         offsets = fit_offsets(entries)
         table, left = offsets.table(entries), offsets.remove(entries)
@@ -102,7 +102,7 @@ class SurpriseSVD(BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Give the completed matrix of the fit."""
+        """Return the completed matrix of the fit."""
         return np.asarray(self.table_)
 
 
@@ -117,7 +117,7 @@ class SurpriseKNNBaseline(BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
-        """Give single ratings."""
+        """Return single ratings."""
         pairs = zip(rows.tolist(), columns.tolist(), strict=True)
         return np.array([self.model_.predict(row, column).est for row, column in pairs])
 
@@ -141,7 +141,7 @@ def _trainset(surprise: Any, X: NDArray[Any]) -> Any:
 
 
 def _inner_order(train: Any, shape: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Give the inner number of every row and column, -1 where it has no rating."""
+    """Return the inner number of every row and column, -1 where it has no rating."""
     found = []
     for size, count, raw in ((shape[0], train.n_users, train.to_raw_uid), (shape[1], train.n_items, train.to_raw_iid)):
         order = np.full(size, -1)
@@ -174,7 +174,7 @@ METHODS: dict[str, Callable[[NDArray[Any]], Any]] = {
 
 
 def complete(name: str, X: NDArray[Any], rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[Any], str]:
-    """Give the predictions of one method for some places, shape (m,), and what it chose."""
+    """Return the predictions of one method for some places, shape (m,), and what it chose."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of rounds is a setting of ours
         imputer = METHODS[name](X)

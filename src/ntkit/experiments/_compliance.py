@@ -22,7 +22,7 @@ _POWER = 3.0
 
 
 def element_stiffness() -> Array:
-    r"""Give the stiffness of one square bilinear element of plane stress with modulus one, shape (8, 8).
+    r"""Return the stiffness of one square bilinear element of plane stress with modulus one, shape (8, 8).
 
     :math:`\int B^T D B` by Gauss's rule with two points along each axis, which is exact; corners go around from the lower left.
     """
@@ -59,17 +59,17 @@ class Beam:
         return self.nx * self.ny
 
     def _freedoms(self) -> Array:
-        """Give the eight degrees of freedom of each element, shape (elements, 8)."""
+        """Return the eight degrees of freedom of each element, shape (elements, 8)."""
         row, column = np.divmod(np.arange(self.elements), self.nx)
         lower_left = row * (self.nx + 1) + column
         nodes = np.stack([lower_left, lower_left + 1, lower_left + self.nx + 2, lower_left + self.nx + 1], axis=1)
         return np.stack([2 * nodes, 2 * nodes + 1], axis=2).reshape(self.elements, 8)
 
     def compliance(self, density: Array) -> tuple[float, Array]:
-        r"""Give the compliance :math:`C = U^T F`, :math:`K(y) U = F`, and its gradient by density, shape (elements,).
+        r"""Return the compliance :math:`C = U^T F`, :math:`K(y) U = F`, and its gradient by density, shape (elements,).
 
         Elements have the modulus :math:`y^3` (and a little), so :math:`\partial C / \partial y_e = -3 y_e^2\, u_e^T k u_e`.
-        (Golikov et al. 2022, section 6.2, where :math:`U^T F U` is a slip.)
+        (Golikov et al. 2022, section 6.2, where :math:`U^T F U` is an error.)
         """
         stiffness, freedoms = element_stiffness(), self._freedoms()
         modulus = _LEAST + (1 - _LEAST) * density**_POWER
@@ -91,7 +91,7 @@ class Beam:
 
 
 def with_volume(pre: Array, volume: float) -> tuple[Array, Array]:
-    """Give the density sigmoid(x + b), b such that its mean is the volume, and its slope, both of the shape of x.
+    """Return the density sigmoid(x + b), b such that its mean is the volume, and its slope, both of the shape of x.
 
     The gradient of a function of the density goes back to x as slope * (g - sum(slope g) / sum(slope)), since b moves with x.
     """

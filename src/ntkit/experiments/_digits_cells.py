@@ -54,9 +54,9 @@ class Settings:
     draws
         Training sets of each size.
     channels
-        Of the finite convolutional networks.
+        Channels of the finite convolutional networks.
     widths, members
-        Of the fully connected networks that learn to tell two digits apart, and how many of each width.
+        Widths of the fully connected networks that learn to distinguish two digits, and the number of each.
     classes
         The two digits.
     pair
@@ -90,14 +90,14 @@ class Settings:
 
 @dataclass(frozen=True)
 class KernelView:
-    """A cell: a kernel between all images, and what a picture shows of it."""
+    """A cell: a kernel between all images, and what the figure shows of it."""
 
     kernel: str
 
 
 @dataclass(frozen=True)
 class KernelFound:
-    """What a picture shows of a kernel on the pool.
+    """What the figure shows of a kernel on the pool.
 
     Attributes
     ----------
@@ -125,14 +125,14 @@ class Fit:
 
 @dataclass(frozen=True)
 class Share:
-    """The share of the test images that a method classifies correctly."""
+    """The fraction of the test images that a method classifies correctly."""
 
     accuracy: float
 
 
 @dataclass(frozen=True)
 class Wide:
-    """A cell: a fully connected network that learns to tell two digits apart."""
+    """A cell: a fully connected network that learns to distinguish two digits."""
 
     width: int
     draw: int
@@ -140,7 +140,7 @@ class Wide:
 
 @dataclass(frozen=True)
 class Limit:
-    """A cell: what the limit of those networks says."""
+    """A cell: the predictions of the limit of those networks."""
 
 
 @dataclass(frozen=True)

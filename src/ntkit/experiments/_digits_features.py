@@ -1,4 +1,4 @@
-"""What a finite network learns that its kernel does not: the features of a network that tells two digits apart."""
+"""What a finite network learns that its kernel does not: the features of a network that distinguishes two digits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._networks import dense_network
 __all__ = ["VARIANCES", "FeaturesFound", "features_of", "features_picture", "features_table"]
 
 VARIANCES = (1.0, 0.01)
-"""Of the first layer's weights at the start, times the number of inputs: large ones hardly move, small ones learn features."""
+"""Initial variances of the first layer times the number of inputs: large weights hardly move, small ones learn features."""
 
 _WIDTH, _RATE, _STEPS = 64, 0.05, 400
 _FIRST = "0"
@@ -78,7 +78,7 @@ def features_of(pair: Pair, variance: float, seed: int) -> FeaturesFound:
 
 
 def features_table(found: Mapping[float, FeaturesFound]) -> Table:
-    """Give the correlations by variance of the first layer at the start."""
+    """Return the correlations by variance of the first layer at the start."""
     rows = [
         [f"{variance:g}", f"{one.before:.2f}", f"{one.after:.2f}", f"{one.movement:.2f}", f"{one.loss:.3f}"]
         for variance, one in found.items()

@@ -1,4 +1,4 @@
-"""What the digits experiment compares: networks, their kernels, and classifiers that use none of ntkit.
+"""What the digits experiment compares: networks, their kernels, and classifiers that do not use ntkit.
 
 Every choice is either fixed here or made by cross-validation on the training images.
 """
@@ -47,7 +47,7 @@ _BATCH, _RATE, _CHECK, _LOSS = 50, 0.01, 25, 0.05
 
 
 def dense_net() -> nn.Module:
-    """Give a fully connected ReLU network of three hidden layers, its weights zero; the limit does not depend on the width."""
+    """Return a fully connected ReLU network of three hidden layers, its weights zero; the limit does not depend on the width."""
 
     def make() -> nn.Module:
         layers: list[nn.Module] = [nn.Flatten(), nn.Linear(64, 16), nn.ReLU()]
@@ -59,7 +59,7 @@ def dense_net() -> nn.Module:
 
 
 def conv_net(head: Head, width: int = 16) -> nn.Module:
-    """Give two 3x3 convolutions with ReLU, and a head that reads every position or their average; its weights zero."""
+    """Return two 3x3 convolutions with ReLU, and a head that reads every position or their average; its weights zero."""
 
     def make() -> nn.Module:
         body = [nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU()]

@@ -1,4 +1,4 @@
-"""Two digits, wide networks in training, and what their infinite limit says of them: kernel, band, dynamics, elasticity."""
+"""Two digits, wide networks in training, and what their infinite limit says about them: kernel, band, dynamics, elasticity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._networks import dense_network
 
 __all__ = ["LimitFound", "NetworkFound", "Pair", "limit_of", "network_of", "pair_of"]
 
-_SHARE = 0.25  # of the largest stable learning rate: small steps follow the flow
+_SHARE = 0.25  # fraction of the largest stable learning rate: small steps follow the flow
 _HIDDEN = 2
 
 Row = tuple[float, ...]
@@ -27,7 +27,7 @@ Row = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Pair:
-    """The task: tell two digits apart.
+    """The task: distinguish two digits.
 
     Attributes
     ----------
@@ -42,9 +42,9 @@ class Pair:
     rate
         Learning rate of the finite networks.
     steps
-        At which they are compared, increasing from 0.
+        Steps at which they are compared, increasing from 0.
     recorded
-        At which their loss is recorded.
+        Steps at which their loss is recorded.
     """
 
     x: Tensor
@@ -60,7 +60,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class LimitFound:
-    """What the kernels say, without a network trained; s compared steps, m points of the path, r recorded steps.
+    """The predictions of the kernels, without training a network; s compared steps, m points of the path, r recorded steps.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class NetworkFound:
     Attributes
     ----------
     kernel_error
-        Of its tangent kernel at the start, on the training images, relative to the exact one (Frobenius norms).
+        Error of its initial tangent kernel on the training images, relative to the exact one (Frobenius norms).
     outputs
         Along the path at the compared steps, shape (s, m).
     losses

@@ -1,4 +1,4 @@
-"""What the digits experiment shows: accuracies, kernels, and wide networks in training beside their limit."""
+"""The report of the digits experiment: accuracies, kernels, and wide networks in training compared with their limit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["accuracies", "report_of"]
 
 DigitsResults = Results[Settings, Cell, Found]
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart. One colour for a network's kernel (solid line) and
+# Okabe and Ito's colours, which colour-blind readers can distinguish. One colour for a network's kernel (solid line) and
 # the same network trained (dashed); dotted lines for the methods without a network.
 _STYLES = {
     "NTK": CurveStyle("#0072B2", "-", "o"),
@@ -48,7 +48,7 @@ _STYLES = {
 
 
 def accuracies(results: DigitsResults) -> dict[str, NDArray[Any]]:
-    """Give the accuracies by method, shape (sizes, draws)."""
+    """Return the accuracies by method, shape (sizes, draws)."""
     settings = results.settings
     found: dict[str, NDArray[Any]] = {}
     for method in METHODS:
@@ -61,7 +61,7 @@ def accuracies(results: DigitsResults) -> dict[str, NDArray[Any]]:
 
 
 def report_of(results: DigitsResults) -> Report:
-    """Give the report."""
+    """Return the report."""
     settings, accuracy = results.settings, accuracies(results)
     kernels = {
         cell.kernel: found

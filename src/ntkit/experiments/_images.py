@@ -1,4 +1,4 @@
-"""Images for the experiments: from a file of yours, or scikit-learn's 8x8 digits."""
+"""Images for the experiments: from the user's file, or scikit-learn's 8x8 digits."""
 
 from __future__ import annotations
 

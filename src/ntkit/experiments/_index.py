@@ -23,7 +23,11 @@ NAMES = (
     "dynamics_1d",
     "label_aware_cifar",
     "local_elasticity_cifar",
+    "trained_kernel_cifar",
+    "label_systems",
+    "label_agnosticism",
     "hierarchy_planes_ships",
+    "hierarchy_error",
     "uci",
     "matrix_completion",
     "federated_images",
@@ -34,6 +38,7 @@ NAMES = (
     "depth_prediction",
     "adaptive_speeds",
     "feature_images",
+    "rfm_tasks",
     "mercer_spectra",
     "convergence_bounds",
     "kernel_evolution",
@@ -43,6 +48,9 @@ NAMES = (
     "topology_optimisation",
     "architecture_search",
     "inpainting",
+    "myrtle_by_size",
+    "resnet_by_size",
+    "myrtle_by_resolution",
 )
 """The experiments; each is a module with a constant ``EXPERIMENT``."""
 
@@ -54,12 +62,13 @@ _MODULES = {
     "depth_prediction": "feature_learning.depth_prediction",
     "adaptive_speeds": "feature_learning.adaptive_speeds",
     "feature_images": "feature_learning.images",
+    "rfm_tasks": "feature_learning.rfm_tasks",
 }
 """Where a module is that is not named like its experiment."""
 
 
 def find(name: str) -> Experiment[Any, Any, Any, Any]:
-    """Give an experiment by name.
+    """Return an experiment by name.
 
     Raises
     ------
@@ -80,7 +89,7 @@ def find(name: str) -> Experiment[Any, Any, Any, Any]:
 
 
 def of_folder(folder: Path) -> Experiment[Any, Any, Any, Any]:
-    """Give the experiment whose results a folder holds.
+    """Return the experiment whose results a folder holds.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Tables of the label-aware experiment, and its numbers beside the paper's."""
+"""Tables of the label-aware experiment, and the comparison of its numbers with the paper's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Accuracies = Callable[[Scores], NDArray[np.float64]]
 
 
 def _rows() -> list[tuple[str, int, Accuracies]]:
-    """Give the name of each row, its place in :data:`PAPER` and its accuracies."""
+    """Return the name of each row, its place in :data:`PAPER` and its accuracies."""
     return [
         ("CNTK", 0, lambda scores: scores.base),
         *((name.upper(), 2 + place, _chosen(name)) for place, name in enumerate(METHODS)),
@@ -50,7 +50,7 @@ def _fixed(method: str, number: int) -> Accuracies:
 
 
 def comparisons(results: Mapping[str, Scores], sizes: Mapping[str, int]) -> list[Comparison]:
-    """Give every number of the paper beside ours.
+    """Return every number of the paper beside ours.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def comparisons(results: Mapping[str, Scores], sizes: Mapping[str, int]) -> list
 
 
 def table(results: Mapping[str, Scores]) -> Table:
-    """Give the test accuracies, averaged over draws."""
+    """Return the test accuracies, averaged over draws."""
     rows = []
     for name, _, accuracies in _rows():
         means = [100 * accuracies(scores).mean() for scores in results.values()]
@@ -78,7 +78,7 @@ def table(results: Mapping[str, Scores]) -> Table:
 
 
 def differences_table(results: Mapping[str, Scores]) -> Table:
-    """Give the differences to the base kernel on the same images, with their standard errors over draws.
+    """Return the differences to the base kernel on the same images, with their standard errors over draws.
 
     That of the average is over draws of the mean over tasks.
     """
@@ -91,7 +91,7 @@ def differences_table(results: Mapping[str, Scores]) -> Table:
 
 
 def strengths_table(results: Mapping[str, Scores]) -> Table:
-    """Give what each strength would have gained if it were used in every draw, and how often it was chosen."""
+    """Return what each strength would have gained if it were used in every draw, and how often it was chosen."""
     strengths = next(iter(results.values())).strengths
     rows = []
     for method in METHODS:
@@ -110,7 +110,7 @@ def strengths_table(results: Mapping[str, Scores]) -> Table:
 
 
 def _difference(results: Sequence[Scores], accuracies: Accuracies) -> str:
-    """Give the mean over tasks and draws, and where the tasks have equally many the standard error over draws."""
+    """Return the mean over tasks and draws, and where the tasks have equally many the standard error over draws."""
     gains = [100 * (accuracies(scores) - scores.base) for scores in results]
     mean = np.mean([gain.mean() for gain in gains])
     if len(gains[0]) < 2 or len({len(gain) for gain in gains}) > 1:

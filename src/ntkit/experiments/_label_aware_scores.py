@@ -24,7 +24,7 @@ METHODS = ("kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2")
 
 @dataclass(frozen=True)
 class Pool:
-    """Images that every draw splits anew, with their kernel.
+    """Images that every draw splits differently, with their kernel.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Pool:
     kernel
         The base kernel.
     gram
-        Of all the images, shape (n, n), float32.
+        Gram matrix of all images, shape (n, n), float32.
     """
 
     x: Tensor
@@ -46,7 +46,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Scores:
-    """What the draws of one task gave.
+    """The scores of the draws of one task.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Scores:
     validation, error
         Accuracy, and mean squared error of the scores, on training points left out of the fit, in the same shape.
     shift
-        What was added to the diagonal of the training Gram matrix to make it definite, over its mean; zero where it was.
+        What was added to the diagonal of the training Gram matrix to make it definite, over its mean; zero if it already was.
     """
 
     strengths: tuple[float, ...]
@@ -70,7 +70,7 @@ class Scores:
     shift: dict[str, NDArray[np.float64]]
 
     def chosen(self, *methods: str) -> NDArray[np.int64]:
-        """Give the method and strength with the best validation in each draw, numbered along both, shape (draws,).
+        """Return the method and strength with the best validation in each draw, numbered along both, shape (draws,).
 
         The highest accuracy, and of equal ones that with the smallest error: of one method, what :class:`ntkit.LabelAware`
         chooses.
@@ -79,21 +79,21 @@ class Scores:
         return np.array(np.lexsort((error, -accuracy), axis=1)[:, 0])
 
     def by_validation(self, *methods: str) -> NDArray[np.float64]:
-        """Give the test accuracy with method and strength chosen by validation, shape (draws,)."""
+        """Return the test accuracy with method and strength chosen by validation, shape (draws,)."""
         return np.take_along_axis(np.hstack([self.test[m] for m in methods]), self.chosen(*methods)[:, None], 1)[:, 0]
 
     def best_method_on_test(self) -> NDArray[np.float64]:
-        """Give the test accuracy of the method that is best on the test images, its strength chosen by validation."""
+        """Return the test accuracy of the method that is best on the test images, its strength chosen by validation."""
         return np.array(np.max([self.by_validation(name) for name in METHODS], axis=0))
 
     def best_on_test(self) -> NDArray[np.float64]:
-        """Give the test accuracy of the method and strength that are best on the test images, shape (draws,)."""
+        """Return the test accuracy of the method and strength that are best on the test images, shape (draws,)."""
         return np.array(np.max([self.test[name].max(1) for name in METHODS], axis=0))
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What one kernel gave on one split: one number per strength, or for the base kernel a single test accuracy.
+    """The scores of one kernel on one split: one number per strength, or for the base kernel a single test accuracy.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ def score(
 
 
 def _accuracy(pool: Pool, draw: Draw, gram: Tensor, cross: Tensor) -> tuple[float, float]:
-    """Give the test accuracy, and what was added to the diagonal, over its mean."""
+    """Return the test accuracy, and what was added to the diagonal, over its mean."""
     scale = float(gram.diagonal().mean())
     shift = shift_needed(gram, 0.0)
     gram.diagonal().add_(shift)

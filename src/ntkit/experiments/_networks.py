@@ -1,4 +1,4 @@
-"""Networks whose weights are of no account: their limit does not depend on them, or they are drawn later."""
+"""Networks of the experiments. Except for the last, their weights do not matter: the limit does not depend on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-__all__ = ["blank", "conv_network", "dense_network"]
+from ntkit.finite import initialize
+
+__all__ = ["blank", "conv_network", "dense_network", "drawn_network"]
 
 
 def blank(make: Callable[[], nn.Module], dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -29,7 +31,7 @@ def blank(make: Callable[[], nn.Module], dtype: torch.dtype = torch.float32) -> 
 
 
 def conv_network(convolutions: int, width: int, average: bool, channels: int, side: int) -> nn.Module:
-    """Give a network of Arora et al. 2019 without biases, its weights zero: 3x3 convolutions with ReLU, and a head.
+    """Return a network of Arora et al. 2019 without biases, its weights zero: 3x3 convolutions with ReLU, and a head.
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ def conv_network(convolutions: int, width: int, average: bool, channels: int, si
 def dense_network(
     inputs: int, width: int, hidden: int = 1, bias: bool = False, dtype: torch.dtype = torch.float32
 ) -> nn.Module:
-    """Give a fully connected ReLU network with one output and so many hidden layers, its weights zero."""
+    """Return a fully connected ReLU network with one output and so many hidden layers, its weights zero."""
 
     def make() -> nn.Module:
         layers: list[nn.Module] = []
@@ -69,3 +71,9 @@ def dense_network(
         return nn.Sequential(*layers, nn.Linear(width, 1, bias=bias))
 
     return blank(make, dtype)
+
+
+def drawn_network(inputs: int, width: int, seed: int) -> nn.Module:
+    """Give the two-layer ReLU network of Chen, He and Su 2020 for images, with biases, its weights drawn as PyTorch does."""
+    net = nn.Sequential(nn.Flatten(), *dense_network(inputs, width, bias=True).children())
+    return initialize(net, "torch", generator=torch.Generator().manual_seed(seed))

@@ -1,4 +1,4 @@
-"""Grey photographs for studies of images: scikit-image's where it is installed, else the two that scikit-learn carries."""
+"""Grey photographs for studies of images: scikit-image's if it is installed, otherwise the two that scikit-learn ships."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _GREY = torch.tensor([0.2125, 0.7154, 0.0721], dtype=torch.float64)  # luminance
 
 
 def default_photographs() -> tuple[str, ...]:
-    """Give the names of the photographs that this installation has."""
+    """Return the names of the photographs that this installation has."""
     return PHOTOGRAPHS[:3] if find_spec("skimage") is not None else _OF_SKLEARN
 
 
 def photograph(name: str, side: int) -> Tensor:
-    """Give the middle square of a photograph as grey values from 0 to 1, averaged down to (side, side), float64.
+    """Return the middle square of a photograph as grey values from 0 to 1, averaged down to (side, side), float64.
 
     Raises
     ------

@@ -37,7 +37,7 @@ class Split:
     values: NDArray[np.float64]
 
     def error(self, completed: NDArray[Any]) -> float:
-        """Give the root mean square error on the test ratings of a completed matrix."""
+        """Return the root mean square error on the test ratings of a completed matrix."""
         return float(np.sqrt(np.mean((completed[self.rows, self.columns] - self.values) ** 2)))
 
 

@@ -1,4 +1,4 @@
-"""Reports of stored results, written again, with an index page of all of them."""
+"""Rewritten reports of stored results, with an index page of all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["rebuild_reports"]
 
 
 def rebuild_reports(folder: Path) -> list[Path]:
-    """Write the reports of stored results again, and ``index.html`` where there are several; compute nothing.
+    """Rewrite the reports of stored results, and ``index.html`` if there are several, without computing anything.
 
     Parameters
     ----------

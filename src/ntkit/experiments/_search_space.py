@@ -1,4 +1,4 @@
-"""A declared space of small convolutional networks, and how they are trained."""
+"""A fixed space of small convolutional networks, and how they are trained."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Architecture:
     depth
         Convolutions.
     kernel
-        Their side.
+        Side of their windows.
     pooling
         After the first and the last convolution, 2x2.
     head
         What comes before the last linear layer.
     skips
-        Whether every convolution but the first reads the rectified input and is added to the input itself.
+        Whether every convolution except the first reads the rectified input and is added to the input itself.
     """
 
     depth: int
@@ -40,7 +40,7 @@ class Architecture:
 
     @property
     def name(self) -> str:
-        """A text that tells it apart."""
+        """A unique name."""
         return "-".join(str(getattr(self, field.name)) for field in fields(self))
 
 
@@ -69,11 +69,10 @@ class _Skip(nn.Module):
 
 
 def build(architecture: Architecture, shape: tuple[int, int, int], classes: int, width: int, seed: int) -> nn.Module:
-    """Build a network for images of a shape (channels, side, side)."""
+    """Build a network for images of a shape (channels, side, side), with PyTorch's default distribution of weights."""
     channels, side, _ = shape
     layers: list[nn.Module] = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch.device("meta"):
         for number in range(architecture.depth):
             own = channels if number == 0 else width
             conv = nn.Conv2d(own, width, architecture.kernel, padding=architecture.kernel // 2)
@@ -92,7 +91,15 @@ def build(architecture: Architecture, shape: tuple[int, int, int], classes: int,
             layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)]
         else:
             layers += [nn.Flatten(), nn.Linear(width * side * side, classes)]
-    return nn.Sequential(*layers)
+    net = nn.Sequential(*layers).to_empty(device="cpu")
+    # Drawn from a generator of its own: cells run on several threads, which share torch's global one.
+    generator = torch.Generator().manual_seed(seed)
+    for layer in net.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            bound = layer.weight[0].numel() ** -0.5
+            for parameter in layer.parameters():
+                nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    return net
 
 
 def train_accuracy(

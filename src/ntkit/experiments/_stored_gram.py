@@ -1,4 +1,4 @@
-"""The Gram matrices of experiments, on disk under names that say what they are of."""
+"""The Gram matrices of experiments, on disk under names that identify them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .skeleton._files import check_folder
 __all__ = ["stored_gram"]
 
 _TILE = 256
-"""Rows and columns of a tile. An entry of a deep pooled network takes milliseconds, and a stopped run loses its tile."""
+"""Rows and columns of a tile. An entry of a deep pooled network takes milliseconds, and an interrupted run loses its tile."""
 
 
 def stored_gram(
@@ -29,10 +29,11 @@ def stored_gram(
     x2: Tensor | None,
     folder: Path,
     progress: Callable[[int, int], None] | None = None,
+    resume: bool = True,
 ) -> NDArray[Any]:
-    """Give K(x1, x2), or K(x1, x1) where ``x2`` is None, from ``folder`` as far as it is there.
+    """Return K(x1, x2), or K(x1, x1) if ``x2`` is None, using what ``folder`` already holds.
 
-    The file is named by a hash of all that its bytes depend on: the kernel, the inputs and the version of the library.
+    The file is named by a hash of everything its bytes depend on: the kernel, the inputs and the version of the library.
 
     Parameters
     ----------
@@ -43,7 +44,9 @@ def stored_gram(
     folder
         Where the matrix is, an ``.npy`` file of the inputs' dtype.
     progress
-        Called with the entries done and those there are.
+        Called with the number of entries done and their total.
+    resume
+        False recomputes everything, for example when the time is measured.
 
     Returns
     -------
@@ -62,6 +65,6 @@ def stored_gram(
         if progress is not None:
             progress(at.done, at.total)
 
-    gram(kernel, x1, x2, out=path, tile=_TILE, progress=report)
+    gram(kernel, x1, x2, out=path, tile=_TILE, resume=resume, progress=report)
     matrix: NDArray[Any] = np.load(path, mmap_mode="r")
     return matrix

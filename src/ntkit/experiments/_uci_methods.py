@@ -1,4 +1,4 @@
-"""What the UCI study compares: each method as the list of its settings, tried in order on the validation points alone."""
+"""What the UCI study compares: each method as a list of settings, tried in order only on the validation points."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["METHODS", "Grids", "Outcome", "evaluate", "relu_gram", "relu_net"]
 
 Index = NDArray[np.int64]
 Predictor = Callable[[Index, Index], NDArray[Any]]
-"""Trains on the points at the first index and gives the labels of those at the second."""
+"""Trains on the points at the first index and returns the labels of those at the second."""
 
 Candidates = Iterable[tuple[Mapping[str, float], Predictor]]
-"""Settings by name with the predictor they make, the simplest first."""
+"""Settings by name with their predictor, the simplest first."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Outcome:
     Attributes
     ----------
     choice
-        The settings with the highest accuracy on the validation points; the first of them where several tie.
+        The settings with the highest accuracy on the validation points; the first of them if several tie.
     validation
         That accuracy.
     test
@@ -96,7 +96,7 @@ def evaluate(candidates: Candidates, table: SplitTable) -> Outcome:
 
 
 def relu_net(features: int, depth: int, fixed: int) -> nn.Module:
-    """Give a ReLU network of so many weight layers without biases, the first of them not trained."""
+    """Return a ReLU network of so many weight layers without biases, the first of them not trained."""
     layers: list[nn.Module] = []
     # Layers draw their weights from the global generator, which is the user's.
     with torch.random.fork_rng(devices=[]):
@@ -108,7 +108,7 @@ def relu_net(features: int, depth: int, fixed: int) -> nn.Module:
 
 
 def relu_gram(X: NDArray[np.float64], depth: int, fixed: int) -> NDArray[np.float64]:
-    r"""Give the NTK of :func:`relu_net` between all points, in the scale of Arora et al. 2019c, shape (n, n).
+    r"""Return the NTK of :func:`relu_net` between all points, in the scale of Arora et al. 2019c, shape (n, n).
 
     There :math:`K = x \cdot x'` at the input, and an activation gives :math:`K' = E[\mathrm{relu}(u)\,\mathrm{relu}(v)]`
     with no factor 2. ntkit divides by the number of features at the input; a ReLU network is homogeneous, so inputs

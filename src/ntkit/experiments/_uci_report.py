@@ -19,7 +19,7 @@ Seconds = dict[str, float]
 
 
 def accuracies(outcomes: Outcomes) -> dict[str, dict[str, float]]:
-    """Give the mean accuracy over the folds, by method, then by data set."""
+    """Return the mean accuracy over the folds, by method, then by data set."""
     return {method: {data: float(np.mean(one.test)) for data, one in own.items()} for method, own in outcomes.items()}
 
 
@@ -29,7 +29,7 @@ def scores_of(outcomes: Outcomes) -> dict[str, Score]:
 
 
 def sections(outcomes: Outcomes, seconds: Seconds, grids: Grids, seed: int) -> list[Section]:
-    """Give the sections of the report."""
+    """Return the sections of the report."""
     comparison: list[str | Table | Picture] = [_score_table(outcomes, seconds)]
     if len(outcomes) > 1:
         comparison.append(_scatter(outcomes))

@@ -1,4 +1,4 @@
-"""What proxies of untrained networks say about their accuracy once trained, beside what counting layers says.
+"""What proxies of untrained networks say about their accuracy once trained, compared with counting layers.
 
 Chen et al. 2021 (TE-NAS), Arora et al. 2019 and Park et al. 2020; Golikov et al. 2022, section 6.1.2. Run it with
 ``python -m ntkit.experiments architecture_search --data cifar.npz``.
@@ -29,7 +29,7 @@ __all__ = ["EXPERIMENT", "Cell", "Settings", "Value", "main", "run"]
 
 ACCURACY, CONDITION, REGIONS, NTK, NNGP = "accuracy", "condition number", "linear regions", "NTK score", "NNGP score"
 PROXIES = (CONDITION, REGIONS, NTK, NNGP)
-_FEWEST = 8  # networks of a group: intervals of fewer mean nothing
+_FEWEST = 8  # networks per group: intervals of fewer mean nothing
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Settings:
     epochs, learning_rate
         Of Adam.
     seeds
-        Trainings of every network; accuracies are averaged.
+        Number of training runs per network; accuracies are averaged.
     condition_images, repeats
         For the condition number: inputs and draws.
     patches
@@ -62,7 +62,7 @@ class Settings:
     width: int = 32
     train: int = 8000
     test: int = 2000
-    epochs: int = 12
+    epochs: int = 4
     learning_rate: float = 2e-3
     seeds: int = 2
     condition_images: int = 32
@@ -78,7 +78,7 @@ class Settings:
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     quick = Settings(8, 8, 100, 100, 2, 2e-3, 1, 8, 1, 100, 40, 50)
     default = Settings() if from_file else Settings(train=1000, test=500)
     return {"quick": quick, "default": default, "full": Settings(networks=84, seeds=4) if from_file else default}[size]
@@ -91,7 +91,7 @@ class Cell:
     Attributes
     ----------
     network
-        Which.
+        The network.
     measure
         ``"accuracy"`` or a proxy.
     seed
@@ -105,12 +105,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Value:
-    """What was measured.
+    """The measurement.
 
     Attributes
     ----------
     value
-        The number; None where it is infinite.
+        The number; None if it is infinite.
     note
         A status.
     """
@@ -127,7 +127,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Cell]:
-    """Give the trainings and the proxies of every network."""
+    """Return the trainings and the proxies of every network."""
     found = []
     for network in draw_architectures(run.settings.networks, run.seed):
         found += [Cell(network, ACCURACY, seed) for seed in range(run.settings.seeds)]
@@ -153,11 +153,9 @@ def compute(shared: _Shared, cell: Cell) -> Value:
         net = build(cell.network, shape, shared.classes, settings.width, seed + cell.seed)
         return Value(train_accuracy(net, shared.data, settings.epochs, settings.learning_rate, seed + cell.seed), "")
     if cell.measure == REGIONS:
-        # Whole images have patterns of their own in every network; tiny patches and few channels tell networks apart.
+        # Whole images have distinct patterns in every network; tiny patches and few channels distinguish networks.
         small = build(cell.network, (1, 2, 2), shared.classes, 2, seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            draw_kaiming(small)
+        draw_kaiming(small, generator)
         regions = linear_regions(small, torch.randn(settings.patches, 1, 2, 2, generator=generator))
         return Value(float(regions.count), regions.status)
     net = build(cell.network, shape, shared.classes, settings.width, seed)
@@ -181,7 +179,7 @@ TRIVIAL: dict[str, Callable[[Architecture, int, int], float]] = {
 
 
 def tau(predictor: NDArray[np.float64], accuracy: NDArray[np.float64]) -> float:
-    """Give Kendall's tau-b; NaN where one of the two is constant."""
+    """Return Kendall's tau-b; NaN where one of the two is constant."""
     if len(predictor) < 2 or len(set(predictor)) < 2 or len(set(accuracy)) < 2:
         return math.nan
     return float(kendalltau(predictor, accuracy).statistic)
@@ -190,7 +188,7 @@ def tau(predictor: NDArray[np.float64], accuracy: NDArray[np.float64]) -> float:
 def interval(
     predictor: NDArray[np.float64], accuracy: NDArray[np.float64], resamples: int
 ) -> tuple[float, float, float]:
-    """Give tau and the ends of its 95 % bootstrap interval over networks."""
+    """Return tau and the ends of its 95 % bootstrap interval over networks."""
     random, drawn = np.random.default_rng(0), []
     for _ in range(resamples):
         rows = random.integers(len(accuracy), size=len(accuracy))
@@ -266,7 +264,7 @@ def report(results: Results[Settings, Cell, Value]) -> Report:
 def _columns(
     results: Results[Settings, Cell, Value], networks: list[Architecture], side: int
 ) -> dict[str, NDArray[np.float64]]:
-    """Give each predictor's values, oriented so that larger should be better."""
+    """Return each predictor's values, oriented so that larger should be better."""
     columns: dict[str, NDArray[np.float64]] = {}
     for proxy in PROXIES:
         by_network = {cell.network: one.value for cell, one in results.values.items() if cell.measure == proxy}
@@ -313,7 +311,7 @@ def _text(one: tuple[float, float, float]) -> str:
 
 EXPERIMENT = Experiment(
     name="architecture_search",
-    title="Kendall's tau between proxies of untrained networks and their accuracy, beside trivial predictors.",
+    title="Kendall's tau between proxies of untrained networks and their accuracy, compared with trivial predictors.",
     reproduces="Golikov et al. 2022, section 6.1.2",
     sizes=sizes,
     cells=cells,

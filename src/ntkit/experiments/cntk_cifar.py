@@ -1,6 +1,6 @@
 """Kernel regression with the exact kernels of convolutional networks of several depths, on all classes of images.
 
-Table 1 of Arora et al. 2019 at a size of your choice, with the paper's figures beside it. Run it with
+Table 1 of Arora et al. 2019 at a size of your choice, compared with the paper's figures. Run it with
 ``python -m ntkit.experiments cntk_cifar --data cifar.npz`` (arrays ``x_train`` and ``x_test`` of shape (n, 32, 32, 3), uint8, and
 ``y_train``, ``y_test``); without data it uses scikit-learn's 8x8 digits. Kernels are kept on disk as they are computed.
 """
@@ -67,7 +67,7 @@ QUICK = Settings(depths=(3, 4), train=50, test=50)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     return {"quick": QUICK, "default": Settings(), "full": Settings(train=50000, test=10000)}[size]
 
 
@@ -80,12 +80,12 @@ class Depth:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What the kernel of one depth gave.
+    """The result for the kernel of one depth.
 
     Attributes
     ----------
     accuracy
-        Share of the test images that kernel regression without ridge classifies correctly.
+        Fraction of the test images that kernel regression without ridge classifies correctly.
     """
 
     accuracy: float
@@ -98,7 +98,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Depth]:
-    """Give one cell per depth."""
+    """Return one cell per depth."""
     return [Depth(depth) for depth in run.settings.depths]
 
 
@@ -108,7 +108,7 @@ def prepare(run: Run[Settings]) -> _Shared:
 
 
 def network(depth: int, head: str, channels: int, side: int) -> nn.Module:
-    """Give the paper's network; a width of one serves, since the limit does not depend on it."""
+    """Return the paper's network; a width of one serves, since the limit does not depend on it."""
     return conv_network(depth - 1, 1, head == "average", channels, side)
 
 

@@ -1,4 +1,4 @@
-"""Two-layer networks in training beside what the theorems guarantee: rate, movement of weights, widths, risks.
+"""Two-layer networks in training, compared with what the theorems guarantee: rate, movement of weights, widths, risks.
 
 Theorem 3 and eqs. 117 to 143 of Golikov et al. 2022, measured. Run it with ``python -m ntkit.experiments convergence_bounds``.
 """
@@ -63,7 +63,7 @@ QUICK = Settings(widths=(64, 256), draws=2, points=8, steps=200, records=8, tabl
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     full = Settings(widths=(256, 1024, 4096, 16384), draws=5, steps=10_000)
     return {"quick": QUICK, "default": Settings(), "full": full}[size]
 
@@ -125,7 +125,7 @@ def _points(count: int) -> tuple[Tensor, Tensor]:
 
 
 def cells(run: Run[Settings]) -> list[Width]:
-    """Give one cell per width and draw."""
+    """Return one cell per width and draw."""
     return [Width(width, draw) for width in run.settings.widths for draw in range(run.settings.draws)]
 
 
@@ -135,7 +135,7 @@ def prepare(run: Run[Settings]) -> _Shared:
 
 
 def two_layer_network(dim: int, width: int, generator: torch.Generator) -> nn.Module:
-    """Give the network of eq. 121 in float64: normal weights that are trained, and fixed signs over sqrt(width)."""
+    """Return the network of eq. 121 in float64: normal weights that are trained, and fixed signs over sqrt(width)."""
     net = blank(
         lambda: nn.Sequential(nn.Linear(dim, width, bias=False), nn.ReLU(), nn.Linear(width, 1, bias=False)),
         torch.float64,
@@ -262,7 +262,7 @@ def _verdict(name: str, vacuous: bool) -> str:
 
 EXPERIMENT = Experiment(
     name="convergence_bounds",
-    title="Loss and weights of two-layer networks in training, beside the theorems' rates, widths and risks.",
+    title="Loss and weights of two-layer networks in training, compared with the theorems' rates, widths and risks.",
     reproduces="Golikov et al. 2022, section 6.3 (Du et al. 2019, Arora et al. 2019a)",
     sizes=sizes,
     cells=cells,

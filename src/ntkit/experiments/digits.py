@@ -62,7 +62,7 @@ QUICK = Settings(
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; there is no larger one."""
+    """Return the settings of a size; there is no larger one."""
     return QUICK if size == "quick" else Settings()
 
 
@@ -84,7 +84,7 @@ class _Shared:
         return torch.cat([self.pool.images, self.test.images])
 
     def columns_of(self, name: str) -> NDArray[Any]:
-        """Give a kernel between all images and those of the pool, shape (pool + test, pool)."""
+        """Return a kernel between all images and those of the pool, shape (pool + test, pool)."""
         with self.locks[name]:
             if name not in self.columns:
                 kernel, progress = self.kernels[name], partial(self.run.progress, name)
@@ -104,7 +104,7 @@ def kernel_columns(kernel: InfiniteWidthKernel, points: Tensor, columns: int, pr
     columns
         How many points to train on.
     progress
-        Called with the entries done and the entries there are.
+        Called with the number of entries done and their total.
 
     Returns
     -------
@@ -119,7 +119,7 @@ def kernel_columns(kernel: InfiniteWidthKernel, points: Tensor, columns: int, pr
 
 
 def cells(run: Run[Settings]) -> list[Cell]:
-    """Give the kernels first, the dearest of them before the others, then the networks, then the fits."""
+    """Return the kernels first, the dearest of them before the others, then the networks, then the fits."""
     settings = run.settings
     found: list[Cell] = [KernelView(name) for name in reversed(KERNELS)]
     found += [Limit(), *(Wide(width, draw) for width in reversed(settings.widths) for draw in range(settings.members))]
@@ -177,7 +177,7 @@ def _predict(shared: _Shared, method: str, index: Tensor, seed: int) -> NDArray[
 
 
 def _view(gram: NDArray[Any], labels: Tensor) -> KernelFound:
-    """Give what the report shows of a kernel: its spectrum, and the cosines of some images sorted by class."""
+    """Return what the report shows of a kernel: its spectrum, and the cosines of some images sorted by class."""
     values = np.linalg.eigvalsh(gram)[::-1]
     shares = values / values.sum()
     order = torch.cat([torch.nonzero(labels == label).squeeze(1)[:_VIEW] for label in range(10)]).numpy()
@@ -189,7 +189,7 @@ def _view(gram: NDArray[Any], labels: Tensor) -> KernelFound:
 
 EXPERIMENT = Experiment(
     name="digits",
-    title="The demo: exact kernels on small sets of digits, and wide networks in training beside their limit.",
+    title="The demo: exact kernels on small sets of digits, and wide networks in training compared with their limit.",
     reproduces="–",
     sizes=sizes,
     cells=cells,

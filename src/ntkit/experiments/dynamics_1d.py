@@ -48,9 +48,9 @@ class Settings:
     grid
         Points on the line where predictions are compared.
     steps
-        Gradient steps at which they are, increasing from 0.
+        Gradient steps at which they are compared, increasing from 0.
     share
-        The learning rate as a share of the largest at which the limit converges; small ones follow the flow.
+        The learning rate as a fraction of the largest at which the limit converges; small ones follow the flow.
     """
 
     members: int = 100
@@ -70,13 +70,13 @@ QUICK = Settings(members=8, width=64, points=4, grid=11, steps=(0, 5, 20))
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     return {"quick": QUICK, "default": Settings(), "full": Settings(members=400, width=4096)}[size]
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """The one cell: all networks train side by side."""
+    """The only cell: all networks train side by side."""
 
     members: int
 
@@ -106,7 +106,7 @@ class Training:
     eigenvalues
         Of the tangent kernel on the training points, shape (n,), decreasing.
     kernel_left, network_left
-        Share of each eigendirection still to be learnt, in the limit and by the mean of the networks, shape (m, n).
+        Fraction of each eigendirection not yet learnt, in the limit and by the mean of the networks, shape (m, n).
     """
 
     x: Row
@@ -125,7 +125,7 @@ class Training:
 
 
 def cells(run: Run[Settings]) -> list[Ensemble]:
-    """Give the one cell."""
+    """Return the one cell."""
     return [Ensemble(run.settings.members)]
 
 
@@ -288,7 +288,7 @@ def _predictions(found: Training) -> Figure:
 
 EXPERIMENT = Experiment(
     name="dynamics_1d",
-    title="Predictions, eigendirections and losses of an ensemble in training, beside its kernels.",
+    title="Predictions, eigendirections and losses of an ensemble in training, compared with its kernels.",
     reproduces="Golikov et al. 2022, sections 2 and 5: the dynamics, no figure of theirs",
     sizes=sizes,
     cells=cells,

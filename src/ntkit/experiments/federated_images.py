@@ -1,4 +1,4 @@
-"""Rounds of communication that federated learning by tangent kernels needs, beside averages of weights.
+"""Rounds of communication that federated learning by tangent kernels needs, compared with averages of weights.
 
 Yue et al. 2021 (Golikov et al. 2022, section 6.1.4) and Yu et al. 2022: images whose classes are spread unevenly over the
 workers. Run it with ``python -m ntkit.experiments federated_images --data fashion.npz``.
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ntkit.applications import FederatedAveraging, FederatedNTK, TrainConvexifyTrain, Worker
 from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
-from ntkit.plots import Picture, Section, Table, new_figure, plot_rounds
+from ntkit.plots import Picture, Section, Table, new_figure, plot_spread
 
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 
@@ -44,9 +44,9 @@ class Settings:
     images, test
         Training images over all workers, and test images.
     workers
-        How many.
+        Number of workers.
     concentration
-        Of the Dirichlet distribution of each class over the workers; small is uneven.
+        Concentration of the Dirichlet distribution of each class over the workers; small is uneven.
     width
         Of the hidden layer.
     partitions
@@ -74,7 +74,7 @@ class Settings:
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     quick = Settings(100, 100, 4, 0.3, 16, 1, 4, 2)
     default = Settings() if from_file else Settings(images=500, test=500, width=32)
     return {"quick": quick, "default": default, "full": default}[size]
@@ -97,7 +97,7 @@ class Course:
     accuracies
         On the test images before the first round and after every one.
     note
-        What else there is to say.
+        Further remarks.
     """
 
     accuracies: tuple[float, ...]
@@ -114,7 +114,7 @@ class _Shared:
 
 
 def load_flat(data: Path | None, train: int, test: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Give flattened images between 0 and 1 and their classes, training then test, equally many of each class."""
+    """Return flattened images between 0 and 1 and their classes, training then test, equally many of each class."""
     if data is None:
         digits = load_digits()
         first, second = balanced_split(digits.labels, [train, test], seed)
@@ -151,7 +151,7 @@ def partition(labels: NDArray[Any], workers: int, concentration: float, seed: in
 
 
 def cells(run: Run[Settings]) -> list[Cell]:
-    """Give one cell per method and partition."""
+    """Return one cell per method and partition."""
     return [Cell(method, number) for number in range(run.settings.partitions) for method in METHODS]
 
 
@@ -203,7 +203,7 @@ def compute(shared: _Shared, cell: Cell) -> Course:
 
 
 def rounds_to(accuracies: tuple[float, ...], target: float) -> float:
-    """Give the first round after which the accuracy is at least the target; infinity if there is none."""
+    """Return the first round after which the accuracy is at least the target; infinity if there is none."""
     return next((float(number) for number, one in enumerate(accuracies) if number and one >= target), math.inf)
 
 
@@ -226,11 +226,11 @@ def report(results: Results[Settings, Cell, Course]) -> Report:
         )
     median = float(np.median(needed))
     figure = new_figure(8.0, 4.5)
-    curves = {
-        method: [list(one.accuracies) for cell, one in results.values.items() if cell.method == method]
-        for method in METHODS
-    }
-    plot_rounds(figure.subplots(), curves)
+    ax = figure.subplots()
+    for method in METHODS:
+        drawn = [one.accuracies for cell, one in results.values.items() if cell.method == method]
+        percent = 100 * np.array(drawn, dtype=np.float64).T
+        plot_spread(ax, np.arange(len(percent)), {method: percent}, "rounds", "test accuracy (%)")
     header = [
         "partition",
         *(f"best of {name}" for name in AVERAGING),

@@ -36,7 +36,7 @@ class Settings:
     points
         Training points on the circle, a power of two; as many again between them are tested.
     powers
-        Amplitudes j^-power of the frequencies j of the embedding; a negative number keeps the first frequency alone.
+        Amplitudes j^-power of the frequencies j of the embedding; a negative number keeps only the first frequency.
     sine_gains
         Gains of the weights in front of the sine, which its frequency omega multiplies.
     bias_gains
@@ -69,7 +69,7 @@ QUICK = Settings(points=32, signals=3)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     return {"quick": QUICK, "default": Settings(), "full": Settings(points=512, signals=100, hidden=3)}[size]
 
 
@@ -100,7 +100,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What was found of one kernel.
+    """The result for one kernel.
 
     Attributes
     ----------
@@ -140,14 +140,14 @@ class _Sine(nn.Module):
 
 
 def cells(run: Run[Settings]) -> list[Kind]:
-    """Give one cell per embedding, and per gains of the sine."""
+    """Return one cell per embedding, and per gains of the sine."""
     settings = run.settings
     relu = [Kind("relu", power, math.sqrt(2), 0.1) for power in settings.powers]
     return relu + [Kind("sine", -1.0, w, b) for w in settings.sine_gains for b in settings.bias_gains]
 
 
 def compute(run: Run[Settings], cell: Kind) -> Spectrum:
-    """Give the spectrum of one kernel, and what it learns."""
+    """Return the spectrum of one kernel, and what it learns."""
     settings = run.settings
     n, kernel = settings.points, _kernel(cell, settings)
     x = torch.arange(2 * n, dtype=torch.float64)[:, None] / (2 * n)
@@ -244,7 +244,7 @@ def report(results: Results[Settings, Kind, Spectrum]) -> Report:
 EXPERIMENT = Experiment(
     name="fourier_features_1d",
     title="Spectra of tangent kernels on a circle by embedding, and of sine networks by gains; what each learns.",
-    reproduces="Tancik et al. 2020, Fig. 3, and Dupuis and Jacot 2021, in Golikov et al. 2022, section 6.2",
+    reproduces="Golikov et al. 2022, section 6.2, behind Figs 1 and 2 (Tancik et al. 2020, Fig. 3; Dupuis and Jacot 2021)",
     sizes=sizes,
     cells=cells,
     prepare=share_nothing,

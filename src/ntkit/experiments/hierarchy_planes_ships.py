@@ -1,4 +1,4 @@
-"""Does the tangent hierarchy do a higher-order regression? Its label-aware part within classes and between them.
+"""Does the tangent hierarchy perform a higher-order regression? Its label-aware part within classes and between them.
 
 The check in the text of section 2.3 of Chen, He and Su 2020 (5 planes, 5 ships: 98 on average within a class, 48 between
 them), on more draws and at larger sizes, and how much of the kernels sits at each level of Hoeffding's decomposition (Lemma
@@ -78,7 +78,7 @@ QUICK = Settings(sizes=(2, 3), draws=2, samples=64, level_samples=64)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; planes and ships of a file."""
+    """Return the settings of a size; planes and ships of a file."""
     found = {"quick": QUICK, "default": Settings(), "full": Settings(draws=20, samples=8192)}[size]
     return replace(found, classes=(0, 8)) if from_file else found
 
@@ -110,7 +110,7 @@ class Measured:
 
 
 def cells(run: Run[Settings]) -> list[Sample]:
-    """Give a cell per size and draw, and one for the levels."""
+    """Return a cell per size and draw, and one for the levels."""
     settings = run.settings
     means = [Sample("means", size, draw) for size in settings.sizes for draw in range(settings.draws)]
     return [*means, Sample("levels", settings.sizes[0], 0)]
@@ -168,7 +168,7 @@ def _levels(run: Run[Settings], x: Tensor, y: Tensor) -> dict[str, tuple[float, 
 
 
 def means_of(results: Results[Settings, Sample, Measured]) -> dict[str, NDArray[Any]]:
-    """Give the means by kind of pairs, shape (sizes, draws)."""
+    """Return the means by kind of pairs, shape (sizes, draws)."""
     settings = results.settings
     return {
         name: np.array(

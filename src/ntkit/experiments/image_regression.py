@@ -44,7 +44,7 @@ class Settings:
     hidden
         Hidden layers of the networks.
     bias_gains
-        Gains of their biases to choose from, by pixels held out of the known ones.
+        Gains of their biases to choose from, by pixels held out of the known ones; the library's default, 0, is one.
     features
         Gaussian frequencies.
     levels
@@ -63,7 +63,7 @@ class Settings:
     photographs: tuple[str, ...] = field(default_factory=default_photographs)
     side: int = 128
     hidden: int = 3
-    bias_gains: tuple[float, ...] = (0.1, 1.0)
+    bias_gains: tuple[float, ...] = (0.0, 0.1, 1.0)
     features: int = 256
     levels: int = 8
     gaussian_scales: tuple[float, ...] = (3.0, 5.0, 8.0)
@@ -90,7 +90,7 @@ QUICK = Settings(
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     full = Settings(network_width=512, network_steps=2000, network_rate=0.003)
     return {"quick": QUICK, "default": Settings(), "full": full}[size]
 
@@ -136,7 +136,7 @@ class Regressed:
 
 @dataclass(frozen=True)
 class _Choice:
-    """A mapping with its scale and the gain of the biases behind it."""
+    """A mapping with its scale and the gain of the biases after it."""
 
     name: str
     scale: float | None
@@ -154,7 +154,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Mapping]:
-    """Give one cell per mapping for kernels, and one per mapping for networks."""
+    """Return one cell per mapping for kernels, and one per mapping for networks."""
     finite = [Mapping(name, True) for name in MAPPINGS[:4]] if run.settings.network_steps else []
     return [Mapping(name, False) for name in MAPPINGS] + finite
 
@@ -270,7 +270,7 @@ def _embedding(shared: _Shared, choice: _Choice) -> tuple[nn.Module, int]:
 
 
 def _inputs(name: str, x: Tensor) -> Tensor:
-    """Give coordinates as the network takes them: without an embedding, from -1 to 1."""
+    """Return coordinates as the network takes them: without an embedding, from -1 to 1."""
     return 2 * x - 1 if name == "none" else x
 
 
@@ -305,7 +305,7 @@ def _kernel(shared: _Shared, choice: _Choice) -> Kernel:
 
 
 def _psnr(found: Tensor, expected: Tensor) -> tuple[float, ...]:
-    """Give -10 log10 of the mean squared error of each image, whose values lie between 0 and 1."""
+    """Return -10 log10 of the mean squared error of each image, whose values lie between 0 and 1."""
     return tuple((-10 * torch.log10((found - expected).square().mean(0))).tolist())
 
 
@@ -371,7 +371,7 @@ def report(results: Results[Settings, Mapping, Regressed]) -> Report:
 EXPERIMENT = Experiment(
     name="image_regression",
     title="PSNR of photographs regressed on pixel coordinates against training time, by Fourier features.",
-    reproduces="Tancik et al. 2020, in Golikov et al. 2022, Fig. 1: the experiment on other photographs",
+    reproduces="Golikov et al. 2022, Fig. 1 and image regression of Fig. 2 (Tancik et al. 2020), on other photographs",
     sizes=sizes,
     cells=cells,
     prepare=prepare,

@@ -1,4 +1,4 @@
-"""How far the tangent kernel moves in training, against width, in the NTK and in the standard parametrisation.
+"""How far the tangent kernel moves during training, against width, in the NTK and in the standard parametrisation.
 
 Golikov et al. 2022, section 7. Run it with ``python -m ntkit.experiments kernel_evolution``.
 """
@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ntkit.datasets import balanced_split, load_digits
@@ -26,6 +30,12 @@ __all__ = ["CURVES", "EXPERIMENT", "QUICK", "Movement", "Settings", "main", "net
 
 CURVES = ("NTK, tanh", "NTK, ReLU", "standard, tanh", "standard, ReLU")
 _ACTIVATIONS = {"tanh": nn.Tanh, "ReLU": nn.ReLU}
+_SWITCHING = (
+    "A smooth network of width n moves its kernel by the order of 1 / n. In a network of ReLUs pre-activations change by the "
+    "order of n^-1/2, so that n^1/2 units switch at an input; each changes the kernel by 1 / n with either sign, which adds "
+    "movement of the order n^-3/4, and that is the larger of the two at large widths. The share of units that switch should then "
+    "fall as n^-1/2:"
+)
 
 
 @dataclass(frozen=True)
@@ -48,8 +58,8 @@ class Settings:
         Learning rates, the same at every width.
     """
 
-    widths: tuple[int, ...] = (64, 128, 256, 512, 1024)
-    draws: int = 5
+    widths: tuple[int, ...] = (128, 256, 512, 1024, 2048)
+    draws: int = 12
     points: int = 60
     probes: int = 30
     steps: int = 20
@@ -68,11 +78,11 @@ QUICK = Settings(widths=(32, 64, 128), draws=2, points=20, probes=10, steps=5)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     return {
         "quick": QUICK,
         "default": Settings(),
-        "full": Settings(widths=(64, 128, 256, 512, 1024, 2048, 4096), draws=10),
+        "full": Settings(widths=(128, 256, 512, 1024, 2048, 4096), draws=20),
     }[size]
 
 
@@ -92,6 +102,8 @@ class Movement:
         On the training points, at the end.
     alignment
         With the labels, at the start and at the end.
+    switched
+        Share of hidden units and probe points whose pre-activation has another sign at the end.
     """
 
     movement: float
@@ -99,6 +111,7 @@ class Movement:
     limit_error: float | None
     accuracy: float
     alignment: tuple[float, float]
+    switched: float
 
 
 @dataclass(frozen=True)
@@ -110,7 +123,7 @@ class _Shared:
 
 
 def network(activation: str, width: int) -> nn.Module:
-    """Give a network with two hidden layers and no biases, its weights zero."""
+    """Return a network with two hidden layers and no biases, its weights zero."""
     act = _ACTIVATIONS[activation]
     return blank(
         lambda: nn.Sequential(
@@ -122,7 +135,7 @@ def network(activation: str, width: int) -> nn.Module:
 
 
 def cells(run: Run[Settings]) -> list[WidthCell]:
-    """Give one cell per curve, width and draw."""
+    """Return one cell per curve, width and draw."""
     return width_cells(CURVES, run.settings.widths, run.settings.draws)
 
 
@@ -150,6 +163,7 @@ def compute(shared: _Shared, cell: WidthCell) -> Movement:
     recorder = KernelRecorder(net, shared.x[probes], shared.y[probes], every=settings.steps)
     limit = shared.limits[activation]
     off = float((recorder.measure() / cell.width - limit).norm() / limit.norm()) if standard else None
+    signs = _signs(net, shared.x[probes])
     optimizer = torch.optim.SGD(net.parameters(), lr=settings.standard_rate if standard else settings.ntk_rate)
     for _ in range(settings.steps):
         optimizer.zero_grad()
@@ -160,7 +174,14 @@ def compute(shared: _Shared, cell: WidthCell) -> Movement:
     with torch.no_grad():
         accuracy = float(((net(shared.x)[:, 0] > 0) == (shared.y > 0)).double().mean())
     aligned = (float(history.alignment[0]), float(history.alignment[-1]))
-    return Movement(float(history.movement[-1]), float(history.distance[-1]), off, accuracy, aligned)
+    switched = float((_signs(net, shared.x[probes]) != signs).double().mean())
+    return Movement(float(history.movement[-1]), float(history.distance[-1]), off, accuracy, aligned, switched)
+
+
+def _signs(net: Any, x: Tensor) -> Tensor:
+    """Give which pre-activations of the two hidden layers are positive, shape (n, 2 width)."""
+    with torch.no_grad():
+        return torch.cat([net[:1](x), net[:3](x)], dim=1) > 0
 
 
 def report(results: Results[Settings, WidthCell, Movement]) -> Report:
@@ -168,12 +189,13 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
     settings = results.settings
     movement = by_width(results.values, settings.widths, settings.draws, lambda found: found.movement)
     distance = by_width(results.values, settings.widths, settings.draws, lambda found: found.distance)
-    laws = {name: fit_power_law(settings.widths, values) for name, values in movement.items()}
+    slopes = {name: fit_power_law(settings.widths, values).exponent for name, values in movement.items()}
+    spreads = {name: _spread_of_slope(settings.widths, values) for name, values in movement.items()}
     rows = [
         [
             name,
             *(f"{(row**2).mean() ** 0.5:.4f}" for row in values),
-            f"{laws[name].exponent:.2f} ± {laws[name].error:.2f}",
+            f"{slopes[name]:.2f} ± {spreads[name]:.2f}",
             f"{fit_power_law(settings.widths, distance[name]).exponent:.2f}",
         ]
         for name, values in movement.items()
@@ -181,6 +203,7 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
     figure = new_figure(7.5, 4.8)
     plot_width_errors(figure.subplots(), settings.widths, movement, "relative movement of the kernel")
     standard = {cell: found for cell, found in results.values.items() if found.limit_error is not None}
+    switched = by_width(results.values, settings.widths, settings.draws, lambda found: found.switched)
     errors = by_width(standard, settings.widths, settings.draws, lambda found: found.limit_error or 0.0)
     others = []
     for name in movement:
@@ -202,7 +225,21 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
                         ["network", *map(str, settings.widths), "slope", "slope of the distance"],
                         rows,
                         f"|H_t - H_0| / |H_0|, root mean square over {settings.draws} networks. The kernel distance "
-                        "is of second order in the movement. ReLUs that switch add movement of the order width^-3/4.",
+                        "is of second order in the movement. ± is the standard deviation over bootstrap samples of the networks.",
+                    ),
+                    _SWITCHING,
+                    Table(
+                        ["units that switch", *map(str, settings.widths), "slope"],
+                        [
+                            [
+                                name,
+                                *(f"{row.mean():.4f}" for row in values),
+                                f"{fit_power_law(settings.widths, values).exponent:.2f}",
+                            ]
+                            for name, values in switched.items()
+                            if name.endswith("ReLU")
+                        ],
+                        "Share of hidden units and probe points, mean over networks",
                     ),
                     Picture(
                         figure,
@@ -225,19 +262,31 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
         [
             Comparison(
                 f"{name}: slope of the movement",
-                (law.exponent,),
+                (slope,),
                 -1.0 if name.startswith("NTK") else None,
-                law.error if math.isfinite(law.error) else None,
+                spreads[name],
             )
-            for name, law in laws.items()
+            for name, slope in slopes.items()
         ],
     )
+
+
+def _spread_of_slope(widths: Sequence[int], values: NDArray[np.float64], resamples: int = 200) -> float:
+    """Give the standard deviation of a fitted slope over bootstrap samples of the draws, values of shape (widths, draws)."""
+    random = np.random.default_rng(0)
+    found = [
+        fit_power_law(
+            widths, np.take_along_axis(values, random.integers(values.shape[1], size=values.shape), 1)
+        ).exponent
+        for _ in range(resamples)
+    ]
+    return float(np.std(found))
 
 
 EXPERIMENT = Experiment(
     name="kernel_evolution",
     title="Movement of the tangent kernel in training against width, in two parametrisations.",
-    reproduces="Golikov et al. 2022, section 7",
+    reproduces="Golikov et al. 2022, section 7: the kernel that Fig. 3 follows, against width",
     sizes=sizes,
     cells=cells,
     prepare=prepare,

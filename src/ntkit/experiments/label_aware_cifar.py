@@ -1,13 +1,13 @@
 """Label-aware kernels against the kernel of their convolutional network, on pairs of classes and on all ten.
 
-Tables 1 and 2 of Chen, He and Su 2020, with the paper's figures beside them. Run it with
+Tables 1 and 2 of Chen, He and Su 2020, compared with the paper's figures. Run it with
 ``python -m ntkit.experiments label_aware_cifar --data cifar.npz`` (arrays ``x_train`` and ``x_test`` of shape (n, 32, 32, 3),
 uint8, and ``y_train``, ``y_test``), with ``--table 2`` for all classes; without data it uses scikit-learn's 8x8 digits.
 
 The paper has 10,000 training and 2,000 test images per pair, once. Here the images of a task are put together, and each draw
-splits them anew into training and test images, equally many of each class. Errors are standard errors over draws of the
-difference to the base kernel on the same images. Draws of a task share images, so the errors leave out a part of what another
-set of images would change.
+splits them differently into training and test images, equally many of each class. Errors are standard errors over draws of the
+difference to the base kernel on the same images. Draws of a task share images, so the errors do not include all of the variation
+that another set of images would cause.
 
 Strengths are chosen on training images left out of the fit: by five folds in Table 1, which then takes about 25 minutes of one
 core (``--validation 0.2``: about 15), on a fifth of the images in Table 2.
@@ -125,14 +125,14 @@ QUICK = Settings(train=(20,), test=20, draws=(2,), pairs=_DIGITS[:2], strengths=
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     quick = Settings(train=(20,), test=20, draws=(2,), pairs=_PAIRS[:2], strengths=(0.01, 1.0), validation=2)
     full = Settings(train=(10000,), test=2000)
     return {"quick": quick if from_file else QUICK, "default": Settings(), "full": full}[size]
 
 
 def tasks_of(settings: Settings, from_file: bool) -> list[Task]:
-    """Give the columns of the table."""
+    """Return the columns of the table."""
     usual = {(1, True): ((2000,), 400), (2, True): ((2000, 5000), 2000), (1, False): ((200,), 100)}
     train, test = usual.get((settings.table, from_file), ((200, 500), 500))
     train = train if settings.train is None else settings.train
@@ -177,7 +177,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Split]:
-    """Give one cell per task, draw and method; tasks of the same classes draw from as many images as the largest needs."""
+    """Return one cell per task, draw and method; tasks of the same classes draw from as many images as the largest needs."""
     tasks = tasks_of(run.settings, run.data is not None)
     found = []
     for task in tasks:
@@ -202,7 +202,7 @@ def prepare(run: Run[Settings]) -> _Shared:
 
 
 def network(channels: int, side: int) -> nn.Module:
-    """Give the paper's network (section D.2) without biases; a width of one serves, since the limit does not depend on it."""
+    """Return the paper's network (section D.2) without biases; a width of one serves, since the limit does not depend on it."""
 
     def make() -> nn.Module:
         layers: list[nn.Module] = []
@@ -266,7 +266,7 @@ def report(results: Results[Settings, Split, Scored]) -> Report:
 
 EXPERIMENT = Experiment(
     name="label_aware_cifar",
-    title="Accuracy of label-aware kernels beside the kernel of their network, on pairs of classes and on all.",
+    title="Accuracy of label-aware kernels and of the kernel of their network, on pairs of classes and on all.",
     reproduces="Chen, He, Su 2020, Tables 1 and 2",
     sizes=sizes,
     cells=cells,

@@ -1,6 +1,6 @@
 """Local elasticity of a two-layer network before and after training, of the exact NTK, and of the label-aware NTK.
 
-Table 3 of Chen, He and Su 2020 at a size of your choice, with the paper's figures beside it. Run it with
+Table 3 of Chen, He and Su 2020 at a size of your choice, compared with the paper's figures. Run it with
 ``python -m ntkit.experiments local_elasticity_cifar --data cifar.npz`` (arrays ``x_train``, ``x_test`` of shape (n, 32, 32, 3),
 uint8, and ``y_train``, ``y_test``); without data it uses scikit-learn's 8x8 digits, for which the paper has no figures.
 """
@@ -26,13 +26,15 @@ from ._images import FILES, Images, load_images, pair_name
 from ._networks import dense_network
 from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least, share_nothing
 
-__all__ = ["EXPERIMENT", "KINDS", "METHODS", "PAPER", "QUICK", "Pair", "Ratios", "Settings", "main", "run"]
+__all__ = [
+    "CIFAR_PAIRS", "DIGIT_PAIRS", "EXPERIMENT", "KINDS", "METHODS", "PAPER", "QUICK", "Pair", "Ratios", "Settings", "main", "run",
+]  # fmt: skip
 
 METHODS = ("NN-init", "NN-trained", "expected init", "NTK", "LANTK")
 KINDS = ("train-train", "test-train")
 _UNITS_PER_INPUT = 40960 / 3072  # of the paper's network
-_CIFAR = ((6, 8), (6, 9), (4, 8), (5, 9), (2, 9), (4, 9))
-_DIGITS = ((3, 8), (4, 9), (1, 7), (5, 6), (0, 1), (2, 3))
+CIFAR_PAIRS = ((6, 8), (6, 9), (4, 8), (5, 9), (2, 9), (4, 9))
+DIGIT_PAIRS = ((3, 8), (4, 9), (1, 7), (5, 6), (0, 1), (2, 3))
 
 PAPER: dict[str, dict[str, tuple[float, ...]]] = {
     "train-train": {
@@ -73,7 +75,7 @@ class Settings:
         Of LANTK-KR-V1, each measured; LANTK alone is the best of them in cross-validation on the training images.
     """
 
-    pairs: tuple[tuple[int, int], ...] = _DIGITS
+    pairs: tuple[tuple[int, int], ...] = DIGIT_PAIRS
     train: int = 200
     test: int = 100
     pool: int = 1
@@ -89,14 +91,16 @@ class Settings:
             raise InputError("pairs and strengths must not be empty, and a strength must be finite and not negative.")
 
 
-QUICK = Settings(pairs=_DIGITS[:2], train=12, test=8, width=16, steps=5, strengths=(0.1,))
+QUICK = Settings(pairs=DIGIT_PAIRS[:2], train=12, test=8, width=16, steps=5, strengths=(0.1,))
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
     """Give the settings of a size; the paper's pairs for a file."""
-    usual = Settings(pairs=_CIFAR, train=400, test=200, pool=4, width=2560) if from_file else Settings()
-    full = Settings(pairs=_CIFAR if from_file else _DIGITS, train=10000, test=2000, width=40960, steps=5000, rate=3e-4)
-    quick = replace(QUICK, pairs=_CIFAR[:2]) if from_file else QUICK
+    usual = Settings(pairs=CIFAR_PAIRS, train=400, test=200, pool=4, width=2560) if from_file else Settings()
+    full = Settings(
+        pairs=CIFAR_PAIRS if from_file else DIGIT_PAIRS, train=10000, test=2000, width=40960, steps=5000, rate=3e-4
+    )
+    quick = replace(QUICK, pairs=CIFAR_PAIRS[:2]) if from_file else QUICK
     return {"quick": quick, "default": usual, "full": full}[size]
 
 
@@ -121,7 +125,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Ratios:
-    """What was measured on a pair of classes.
+    """The measurements on a pair of classes.
 
     Attributes
     ----------
@@ -139,7 +143,7 @@ class Ratios:
 
 
 def cells(run: Run[Settings]) -> list[Pair]:
-    """Give two cells per pair of classes."""
+    """Return two cells per pair of classes."""
     return [Pair(n, pair, which) for n, pair in enumerate(run.settings.pairs) for which in ("network", "kernels")]
 
 
@@ -156,7 +160,7 @@ def compute(run: Run[Settings], cell: Pair) -> Ratios:
 
 
 def network(settings: Settings, inputs: int, seed: int) -> nn.Module:
-    """Give a two-layer network, its weights drawn from the seed."""
+    """Return a two-layer network, its weights drawn from the seed."""
     ntk = settings.parametrization == "ntk"
     net = nn.Sequential(nn.Flatten(), *dense_network(inputs, settings.width, bias=not ntk).children())
     generator = torch.Generator().manual_seed(seed)
@@ -227,7 +231,7 @@ Table3 = dict[str, dict[str, tuple[float | None, ...]]]
 
 
 def ratios_of(results: Results[Settings, Pair, Ratios]) -> Table3:
-    """Give RR by kind of pairs and method, one for each pair of classes; None where there is none."""
+    """Return RR by kind of pairs and method, one for each pair of classes; None where there is none."""
     named = [f"LANTK {strength:g}" for strength in results.settings.strengths]
     found: Table3 = {kind: {} for kind in KINDS}
     for method in (*METHODS, *named):
@@ -261,7 +265,9 @@ def report(results: Results[Settings, Pair, Ratios]) -> Report:
         "The relative ratio RR of Chen, He and Su 2020 (eq. 9, Table 3): how much more alike a kernel finds images of one class "
         "than images of two, for a two-layer network before and after training, the exact kernel, and the label-aware one.",
         [Section("Relative ratios", [*parts, picture])],
-        _comparisons(results, found, pairs) if results.from_file and settings.pairs == _CIFAR[: len(pairs)] else [],
+        _comparisons(results, found, pairs)
+        if results.from_file and settings.pairs == CIFAR_PAIRS[: len(pairs)]
+        else [],
     )
 
 

@@ -1,8 +1,8 @@
-"""Matrix completion with tangent kernels beside matrix factorisation, neighbours and imputers.
+"""Matrix completion with tangent kernels, compared with matrix factorisation, neighbours and imputers.
 
 Golikov et al. 2022, section 6.1.3, and Radhakrishnan et al. 2021. Run it with
 ``python -m ntkit.experiments matrix_completion --data u.data``; MovieLens-100k is at grouplens.org, under a licence that does
-not let it be shipped.
+not allow shipping it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Settings:
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     return {"quick": Settings(1, users=60, items=40), "default": Settings(), "full": Settings(10)}[size]
 
 
@@ -66,7 +66,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Score:
-    """What a method reached.
+    """The result of a method.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Cell]:
-    """Give one cell per method and split."""
+    """Return one cell per method and split."""
     return [Cell(method, split) for split in range(run.settings.splits) for method in run.settings.methods]
 
 
@@ -143,7 +143,7 @@ def report(results: Results[Settings, Cell, Score]) -> Report:
 
 EXPERIMENT = Experiment(
     name="matrix_completion",
-    title="Error on held-out ratings of kernel regression beside factorisation, neighbours and imputers.",
+    title="Error on held-out ratings of kernel regression, factorisation, neighbours and imputers.",
     reproduces="Golikov et al. 2022, section 6.1.3",
     sizes=sizes,
     cells=cells,

@@ -61,7 +61,7 @@ QUICK = Settings(dimensions=(2, 3), degrees=60, first=20)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     full = Settings(dimensions=(2, 3, 4, 5, 6), hidden=(1, 2, 3, 5), degrees=200)
     return {"quick": QUICK, "default": Settings(), "full": full}[size]
 
@@ -77,18 +77,18 @@ class Network:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What was found of one kernel.
+    """The result for one kernel.
 
     Attributes
     ----------
     eigenvalues
-        By degree from 0 on; zero where they are below their error.
+        Eigenvalues by degree from 0 on; zero if they are below their error.
     exponent
         q of the decay k^-q.
     drift
-        Between fits to the lower and to the upper half of the degrees: what lower orders do to the exponent.
+        Difference between fits to the lower and to the upper half of the degrees: the effect of lower orders on the exponent.
     vanishing
-        How many odd degrees above one have no eigenvalue.
+        Number of odd degrees above one without eigenvalue.
     error
         Largest error of an eigenvalue.
     """
@@ -101,7 +101,7 @@ class Spectrum:
 
 
 def cells(run: Run[Settings]) -> list[Network]:
-    """Give one cell per dimension, depth and bias."""
+    """Return one cell per dimension, depth and bias."""
     settings = run.settings
     return [Network(p, h, b) for p in settings.dimensions for h in settings.hidden for b in (True, False)]
 

@@ -56,7 +56,7 @@ QUICK = Settings(widths=(8, 16, 32), draws=3)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     full = Settings(widths=(32, 64, 128, 256, 512, 1024, 2048), draws=20, points=20)
     return {"quick": QUICK, "default": Settings(), "full": full}[size]
 
@@ -82,7 +82,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[WidthCell]:
-    """Give one cell per network, width and draw."""
+    """Return one cell per network, width and draw."""
     return width_cells(NETWORKS, run.settings.widths, run.settings.draws)
 
 
@@ -95,7 +95,7 @@ def prepare(run: Run[Settings]) -> _Shared:
 
 
 def network(name: str, width: int) -> nn.Module:
-    """Give a network by name, at one width, its weights zero."""
+    """Return a network by name, at one width, its weights zero."""
 
     def make() -> nn.Module:
         if name == "CNN, 2 convolutions":

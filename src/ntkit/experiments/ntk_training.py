@@ -45,7 +45,7 @@ class Settings:
     train, test, dimension
         Points on the unit sphere of this dimension.
     tolerance
-        Training ends when the loss has fallen to this share of half the sum of squared targets.
+        Training ends when the loss has fallen to this fraction of half the sum of squared targets.
     max_steps
         Of gradient descent with the rate 1 / (kappa^2 times the largest eigenvalue of the exact kernel).
     """
@@ -68,14 +68,14 @@ QUICK = Settings(widths=(64, 128), kappas=(1.0, 0.5), draws=2, train=4, test=10,
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     full = Settings(widths=(32, 64, 128, 256, 512, 1024, 2048, 4096), draws=10)
     return {"quick": QUICK, "default": Settings(), "full": full}[size]
 
 
 @dataclass(frozen=True)
 class Gap:
-    """One trained network beside kernel regression.
+    """One trained network compared with kernel regression.
 
     Attributes
     ----------
@@ -100,13 +100,13 @@ class _Shared:
 
 
 def multipliers(settings: Settings) -> dict[str, tuple[float, bool]]:
-    """Give by name the output multipliers, and whether the outputs at the start are subtracted."""
+    """Return by name the output multipliers, and whether the outputs at the start are subtracted."""
     found = {f"kappa {kappa:g}": (kappa, False) for kappa in settings.kappas}
     return found | {f"kappa {settings.kappas[0]:g}{_CENTRED}": (settings.kappas[0], True)}
 
 
 def cells(run: Run[Settings]) -> list[WidthCell]:
-    """Give one cell per multiplier, width and draw."""
+    """Return one cell per multiplier, width and draw."""
     return width_cells(list(multipliers(run.settings)), run.settings.widths, run.settings.draws)
 
 

@@ -1,7 +1,7 @@
 """Kernels of finite random networks (random features) against the exact convolutional kernels, on two classes of images.
 
-Section 5.2 and Table 2 of Arora et al. 2019 at a size of your choice: the tangent kernel of one random network of so many
-channels, against that of infinitely many. Run it with ``python -m ntkit.experiments random_features_cifar --data cifar.npz``
+Section 5.2 and Table 2 of Arora et al. 2019 at a size of your choice: the tangent kernel of one random network with finitely
+many channels, against that of infinitely many. Run it with ``python -m ntkit.experiments random_features_cifar --data cifar.npz``
 (arrays ``x_train`` and ``x_test`` of shape (n, 32, 32, 3), uint8, and ``y_train``, ``y_test``); without data it uses
 scikit-learn's 8x8 digits.
 """
@@ -74,7 +74,7 @@ QUICK = Settings(widths=(2, 4), draws=2, depth=2, train=10, test=20)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; the first two classes of a file, as in the paper."""
+    """Return the settings of a size; the first two classes of a file, as in the paper."""
     full = Settings(widths=(_PAPER_CHANNELS,), draws=10, train=_PAPER_TRAIN, test=2000)
     found = {"quick": QUICK, "default": Settings(train=200 if from_file else 60), "full": full}[size]
     return replace(found, classes=(0, 1)) if from_file else found
@@ -87,7 +87,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[WidthCell]:
-    """Give one cell per network, width and draw, after the exact kernels."""
+    """Return one cell per network, width and draw, after the exact kernels."""
     exact = [WidthCell(name, _EXACT, 0) for name in NETWORKS]
     return exact + width_cells(NETWORKS, run.settings.widths, run.settings.draws)
 
@@ -156,7 +156,7 @@ def report(results: Results[Settings, WidthCell, Accuracy]) -> Report:
 
 EXPERIMENT = Experiment(
     name="random_features_cifar",
-    title="Accuracy of kernels of finite random networks beside the exact kernel, on two classes.",
+    title="Accuracy of kernels of finite random networks and of the exact kernel, on two classes.",
     reproduces="Arora et al. 2019, Table 2",
     sizes=sizes,
     cells=cells,

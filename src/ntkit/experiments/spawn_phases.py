@@ -1,4 +1,4 @@
-"""Networks that part at one epoch or another: error barriers and kernels, and whether training has two phases.
+"""Networks that diverge at one epoch or another: error barriers and kernels, and whether training has two phases.
 
 After Fort et al. 2020, on a small network. Run it with ``python -m ntkit.experiments spawn_phases``.
 """
@@ -35,11 +35,11 @@ class Settings:
     Attributes
     ----------
     spawn
-        Epochs at which networks part.
+        Epochs at which networks diverge.
     epochs
         All are trained to this epoch.
     draws
-        Initial networks, each with orders of batches of its own.
+        Number of initial networks, each with its own orders of batches.
     train
         Digits to train on; the others are the test set.
     width
@@ -72,7 +72,7 @@ QUICK = Settings(spawn=(0, 1, 2), epochs=3, draws=2, train=200, width=16, probe=
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     full = Settings(spawn=(0, 1, 2, 3, 5, 8, 12, 18, 25, 35, 50), epochs=80, draws=10)
     return {"quick": QUICK, "default": Settings(), "full": full}[size]
 
@@ -86,7 +86,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Parted:
-    """One study; every tuple has one value per epoch of parting, but ``velocity``, one per epoch.
+    """One study; every tuple has one value per epoch of divergence, except ``velocity``, which has one per epoch.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Draw]:
-    """Give one cell per initial network."""
+    """Return one cell per initial network."""
     return [Draw(draw) for draw in range(run.settings.draws)]
 
 
@@ -242,7 +242,7 @@ def verdicts(spawn: list[int], curves: dict[str, NDArray[Any]], velocity: NDArra
 EXPERIMENT = Experiment(
     name="spawn_phases",
     title="Error barrier and kernel distance of networks that share their training to an epoch.",
-    reproduces="Fort et al. 2020, in Golikov et al. 2022, section 7: the study on a small network",
+    reproduces="Golikov et al. 2022, Fig. 3 (Fort et al. 2020), on a small network",
     sizes=sizes,
     cells=cells,
     prepare=prepare,

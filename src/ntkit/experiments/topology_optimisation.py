@@ -36,9 +36,9 @@ class Settings:
     nx, ny
         Elements of half the beam.
     volume
-        Share of the area that is filled.
+        Fraction of the area that is filled.
     steps
-        Of Adam.
+        Steps of Adam.
     rate
         Its learning rate.
     width
@@ -67,14 +67,14 @@ QUICK = Settings(nx=12, ny=4, steps=20, width=32, draws=1)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size."""
+    """Return the settings of a size."""
     full = Settings(nx=96, ny=32, steps=400, width=1024, draws=5)
     return {"quick": QUICK, "default": Settings(), "full": full}[size]
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """One cell: how the network sees a point; pixels are densities without a network."""
+    """One cell: how the network reads a point; pixels are densities without a network."""
 
     name: str
     draw: int
@@ -91,9 +91,9 @@ class Design:
     start
         Of the uniform density.
     course
-        Compliance along the way, at most 30 values, the last the end.
+        Compliance during the optimisation, at most 30 values, the last one at the end.
     grey
-        Mean of 4 y (1 - y): 0 for a shape of full and empty elements alone.
+        Mean of 4 y (1 - y): 0 for a shape of only full and empty elements.
     spread
         Standard deviation of the tangent kernel's diagonal over the grid, relative to its mean: 0 is translation invariant.
         None for pixels.
@@ -110,7 +110,7 @@ class Design:
 
 
 def cells(run: Run[Settings]) -> list[Embedding]:
-    """Give one cell per embedding and draw; pixels start from a uniform density and need no draws."""
+    """Return one cell per embedding and draw; pixels start from a uniform density and need no draws."""
     found = [Embedding(name, draw) for name in EMBEDDINGS[:-1] for draw in range(run.settings.draws)]
     return [*found, Embedding("pixels", 0)]
 
@@ -151,13 +151,13 @@ def compute(run: Run[Settings], cell: Embedding) -> Design:
 
 
 def _points(settings: Settings) -> Tensor:
-    """Give the middles of the elements in units of the beam's height, shape (elements, 2)."""
+    """Return the middles of the elements in units of the beam's height, shape (elements, 2)."""
     row, column = np.divmod(np.arange(settings.nx * settings.ny), settings.nx)
     return torch.tensor(np.stack([column + 0.5, row + 0.5], axis=1) / settings.ny)
 
 
 def _inputs(name: str, points: Tensor) -> Tensor:
-    """Give the points as the network takes them; on the torus the longer side goes half around, so that ends do not meet."""
+    """Return the points as the network takes them; on the torus the longer side goes half around, so that ends do not meet."""
     return points / (2 * points.max()) if name == "torus" else points
 
 

@@ -1,9 +1,9 @@
-"""Kernels of infinitely wide networks on small tables, beside an RBF support vector machine and a random forest.
+"""Kernels of infinitely wide networks on small tables, compared with an RBF support vector machine and a random forest.
 
 The protocol is that of Arora et al. 2019c, "Harnessing the power of infinitely wide deep nets on small-data tasks": depth,
 number of fixed layers and C (or ridge) are chosen on one split into training and validation points, and the accuracy is
 the mean over four folds. Run it with ``python -m ntkit.experiments uci --data FILE``; without data it runs on four tables
-that scikit-learn carries.
+that scikit-learn ships.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Settings(Grids):
     Attributes
     ----------
     only
-        These data sets alone; None is all.
+        Only these data sets; None: all.
     methods
-        Some of the methods; None is all.
+        Some of the methods; None: all.
     depth
         Most weight layers of the networks: 1 is the linear kernel.
     costs
@@ -60,7 +60,7 @@ QUICK = Settings(depth=2, costs=(0.1, 10.0), ridges=(0.1, 1e-3), gammas=(0.25, 1
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; the default is the study's own."""
+    """Return the settings of a size; the default is the study's own."""
     return QUICK if size == "quick" else Settings()
 
 
@@ -79,7 +79,7 @@ class _Shared:
 
 
 def cells(run: Run[Settings]) -> list[Study]:
-    """Give one cell per data set and method, the largest data sets first, so that no worker is left alone at the end."""
+    """Return one cell per data set and method, the largest data sets first, so that no worker is left alone at the end."""
     tables = sorted(_tables(run), key=len, reverse=True)
     methods = METHODS if run.settings.methods is None else dict.fromkeys(run.settings.methods)
     return [Study(table.name, method) for table in tables for method in methods]
@@ -107,7 +107,7 @@ def compute(shared: _Shared, cell: Study) -> Outcome:
 
 
 def outcomes_of(results: Results[Settings, Study, Outcome]) -> Outcomes:
-    """Give the outcomes by method, then by data set in the order of their names."""
+    """Return the outcomes by method, then by data set in the order of their names."""
     found: Outcomes = {}
     for cell, outcome in sorted(results.values.items(), key=lambda item: item[0].data):
         found.setdefault(cell.method, {})[cell.data] = outcome
@@ -131,7 +131,7 @@ def report(results: Results[Settings, Study, Outcome]) -> Report:
 
 EXPERIMENT = Experiment(
     name="uci",
-    title="Kernels of fully connected networks on small tables, beside an RBF SVM and a random forest.",
+    title="Kernels of fully connected networks on small tables, compared with an RBF SVM and a random forest.",
     reproduces="Arora et al. 2019c, the study on UCI tables",
     sizes=sizes,
     cells=cells,

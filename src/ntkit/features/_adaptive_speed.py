@@ -15,24 +15,24 @@ __all__ = ["AdaptiveSpeed"]
 class AdaptiveSpeed:
     r"""Give the layer with the least uncentred correlation the speed s, and all others the speed 1/s, before every step.
 
-    Adaptive Speed Limited Optimization (Beaglehole et al. 2024, appendix J, with s = 20). The readout, whose correlation is 1
-    always, has the speed 1/s throughout.
+    Adaptive Speed Limited Optimization (Beaglehole et al. 2024, appendix J, with s = 20). The readout, whose correlation is
+    always 1, has the speed 1/s throughout.
 
     Parameters
     ----------
     optimizer
-        A :class:`SpeedLimited` made of named parameters. Its speeds are overwritten; each group has the speed of its layer,
-        that of no measured layer 1/s.
+        A :class:`SpeedLimited` created from named parameters. Its speeds are overwritten: each group gets the speed of its layer,
+        and 1/s if that layer is not measured.
     recorder
-        A :class:`Recorder` of the module trained: whose layers, samples and kind of correlation are measured. A measurement
-        made by the recorder at the same step is used, not made again.
+        A :class:`Recorder` of the trained module, whose layers, samples and kind of correlation are used. A measurement
+        that the recorder made at the same step is reused.
     strength
         s, at least 1.
 
     Attributes
     ----------
     layer : str or None
-        The one that moved fastest at the last step.
+        The layer that moved fastest at the last step.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class AdaptiveSpeed:
         self.layer: str | None = None
 
     def step(self) -> None:
-        """Set the speeds by the module as it is, and take a step of the optimiser."""
+        """Set the speeds from the module's present state, and take a step of the optimiser."""
         measured = self.recorder.uncentred()
         known = {path: value for path, value in measured.items() if not math.isnan(value)}
         self.layer = min(known, key=known.__getitem__) if known else None

@@ -1,4 +1,4 @@
-"""How alike two matrices are, and matrices with the same spectrum but other eigenvectors."""
+"""The correlation of two matrices, and matrices with the same spectrum but other eigenvectors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = Literal["cosine", "pearson"]
 
 
 def correlation(a: Tensor, b: Tensor, kind: Kind = "cosine") -> float:
-    r"""Give the correlation of two matrices (or of their diagonals, or any two tensors of one shape).
+    r"""Return the correlation of two matrices (or of their diagonals, or any two tensors of the same shape).
 
     .. math:: \rho(A, B) = \frac{\operatorname{tr}(A^T B)}{|A| |B|}
 
@@ -27,14 +27,14 @@ def correlation(a: Tensor, b: Tensor, kind: Kind = "cosine") -> float:
     Parameters
     ----------
     a, b
-        Of one shape, dtype and device.
+        Tensors of the same shape, dtype and device.
     kind
         ``"cosine"`` or ``"pearson"``.
 
     Returns
     -------
     float
-        Between -1 and 1; **nan** where a matrix is zero (for ``"pearson"``: constant), which has no direction.
+        Between -1 and 1; **nan** if a matrix is zero (for ``"pearson"``: constant), which has no direction.
 
     See Also
     --------
@@ -57,36 +57,36 @@ def correlation(a: Tensor, b: Tensor, kind: Kind = "cosine") -> float:
         if not value.is_floating_point():
             raise InputTypeError(f"{name} must be floating point. Got {value.dtype}: write {name}.double().")
     if a.shape != b.shape:
-        raise InputError(f"a and b must have one shape. Got {tuple(a.shape)} and {tuple(b.shape)}.")
+        raise InputError(f"a and b must have the same shape. Got {tuple(a.shape)} and {tuple(b.shape)}.")
     if a.dtype != b.dtype or a.device != b.device:
         raise InputTypeError(
-            f"a and b must have one dtype and device. Got {a.dtype} on {a.device} and {b.dtype} on {b.device}."
+            f"a and b must have the same dtype and device. Got {a.dtype} on {a.device} and {b.dtype} on {b.device}."
         )
     cosine = float((_directed(a.detach(), kind) * _directed(b.detach(), kind)).sum()) if a.numel() else math.nan
     return cosine if math.isnan(cosine) else max(-1.0, min(1.0, cosine))
 
 
 def check_kind(kind: str) -> None:
-    """Refuse a kind of correlation that there is not."""
+    """Refuse an unknown kind of correlation."""
     if kind not in ("cosine", "pearson"):
         raise InputError(f'kind must be "cosine" or "pearson". Got {kind!r}.')
 
 
 def _directed(values: Tensor, kind: Kind) -> Tensor:
-    """Give the matrix divided by its norm; NaN for a zero one. Scaled first: squares of tiny entries would be lost."""
+    """Return the matrix divided by its norm; NaN for a zero one. Scaled first: squares of tiny entries underflow."""
     largest = values.abs().max() if values.numel() else values.new_zeros(())
     values = values / largest
     if kind == "pearson":
         mean = values.mean()
         values = values - mean
         if bool(values.abs().max() <= 8 * torch.finfo(values.dtype).eps * mean.abs()):
-            values = torch.zeros_like(values)  # a constant, but for rounding
+            values = torch.zeros_like(values)  # constant up to rounding
     directed: Tensor = values / torch.linalg.vector_norm(values)
     return directed
 
 
 def randomize_eigenvectors(matrix: Tensor, generator: torch.Generator) -> Tensor:
-    """Give a symmetric matrix with the same eigenvalues and eigenvectors drawn at random.
+    """Return a symmetric matrix with the same eigenvalues and eigenvectors drawn at random.
 
     In place of K in :math:`W^T K W` it shows what of the neural feature ansatz is due to the eigenvectors of K
     (Beaglehole et al. 2024, figures 1 and 13).
@@ -96,7 +96,7 @@ def randomize_eigenvectors(matrix: Tensor, generator: torch.Generator) -> Tensor
     matrix
         Symmetric, shape (d, d).
     generator
-        Decides the draw.
+        Generator of the draw.
 
     Examples
     --------

@@ -31,9 +31,9 @@ class EarlyAlignment:
         Of :math:`\bar W^T (nK) \bar W`: :math:`\dot W^T (n K) \dot W = X^T D \kappa^2 D X`, shape (in, in); n times that of the
         centred average gradient outer product.
     rho
-        Their correlation; nan where the gradient is zero.
+        Their correlation; nan if the gradient is zero.
     kind
-        Of the correlation.
+        Kind of the correlation.
     """
 
     P: Tensor
@@ -51,14 +51,14 @@ def early_alignment(
     layers: Sequence[str] | None = None,
     batch_size: int | None = None,
 ) -> dict[str, EarlyAlignment]:
-    r"""Predict, from the module as it is, the centred correlation that every layer has right after training starts.
+    r"""Predict, from the module's present state, the centred correlation of every layer right after training starts.
 
     At t = 0 the centred matrices :math:`\bar W^T \bar W`, :math:`\bar W^T K \bar W` and their first derivatives vanish. Their
     second derivatives are 2P and, with the sum over samples in place of the mean in K, 2Q:
 
     .. math:: P = X^T D \kappa D X, \qquad Q = X^T D \kappa^2 D X
 
-    with X what the layer reads, :math:`\kappa` its pre-activation tangent kernel (:func:`ptk`) and
+    with X the layer's input, :math:`\kappa` its pre-activation tangent kernel (:func:`ptk`) and
     :math:`D = \operatorname{diag}(\partial L / \partial f)`, the residuals for squared error (Beaglehole et al. 2024,
     Propositions 5 and 6, equation 4). Computed as :math:`P = \dot W^T \dot W` and :math:`Q = \dot W^T (nK) \dot W` with
     :math:`\dot W = -\partial L / \partial W`, which holds for every layer, several outputs and convolutions alike.
@@ -71,15 +71,15 @@ def early_alignment(
         Training samples, shape (n, ...), and targets: (n,) or the shape of the outputs; for ``"cross_entropy"`` classes.
     loss
         ``"mse"`` (half the squared error), ``"cross_entropy"``, ``"binary_cross_entropy"``, or a function of outputs and
-        targets, both of shape (n, c), that gives the sum over the samples.
+        targets, both of shape (n, c), that returns the sum over the samples.
     kind
-        Which correlation.
+        Kind of correlation.
 
     Returns
     -------
     dict
-        From a layer's path to its :class:`EarlyAlignment`. It is that of the weight the layer uses: where a parametrisation
-        multiplies what is trained by c, P and Q grow by c to the fourth power; the correlation does not change.
+        From a layer's path to its :class:`EarlyAlignment`, for the weight that the layer uses: if a parametrisation
+        multiplies the trained parameter by c, P and Q grow by c to the fourth power; the correlation does not change.
 
     See Also
     --------

@@ -29,7 +29,7 @@ def expected_ptk(
     overrides: Mapping[str, Mapping[str, float]] | None = None,
     layers: Sequence[str] | None = None,
 ) -> dict[str, Tensor]:
-    r"""Give the expected pre-activation tangent kernel of a network with infinitely wide hidden layers.
+    r"""Return the expected pre-activation tangent kernel of a network with infinitely wide hidden layers.
 
     :math:`E[\kappa(x, z)]`, the product of the derivative kernels after the layer: for two hidden layers and the first of them
     :math:`w_1^2 w_2^2\, E[\phi'(u_0) \phi'(v_0)]\, E[\phi'(u_1) \phi'(v_1)]` (Beaglehole et al. 2024, appendix C). It is what a
@@ -46,7 +46,7 @@ def expected_ptk(
         The variances, as for :func:`ntkit.infinite_width`: weights have variance ``w_std**2 / fan_in``. The paper's networks
         have ``w_std=1``.
     layers
-        Paths of the layers wanted; None is all of them.
+        Paths of the layers to compute; None: all.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def expected_ptk(
     Raises
     ------
     UnsupportedLayerError
-        Where the limit has no closed form.
+        If the limit has no closed form.
     InputError
         For layers that are applied at several positions, or several times.
 
@@ -81,7 +81,7 @@ def expected_ptk(
     program = tracer.program(x1.shape[1:])
     frozen = replace(program, nodes=tuple(_frozen(node) for node in program.nodes))
     if bool(_tangent(frozen, x1[:2], None).any()):
-        raise InputError("the module has trained parameters besides those of layers and norms. Freeze them first.")
+        raise InputError("the module has trained parameters other than those of layers and norms. Freeze them first.")
     with torch.no_grad():
         outputs = module(x1[:1].to(next(module.parameters()))).numel()
     result = {}
@@ -115,7 +115,7 @@ def _place(program: Program, path: str) -> int:
     if len(places) != 1 or program.nodes[places[0]].positions:
         why = "is applied at several positions" if len(places) == 1 else f"is used {len(places)} times"
         raise InputError(
-            f"the expected kernel is that of layers which read one vector for each sample. Layer {path!r} {why}. "
+            f"the expected kernel exists for layers that read one vector per sample. Layer {path!r} {why}. "
             "Name others in layers=..., or average ptk(...) over random networks."
         )
     return places[0]

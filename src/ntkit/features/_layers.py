@@ -1,4 +1,4 @@
-"""Which layers of a module are measured, and whether their samples can be told apart."""
+"""Which layers of a module to measure, and whether they keep samples separate."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["check_batch_size", "check_measurable", "find_layers", "row_bytes"]
 
 
 def find_layers(module: nn.Module, layers: Sequence[str] | None = None) -> dict[str, Layer]:
-    """Give the linear and convolutional layers by path, all of them or those named.
+    """Return the linear and convolutional layers by path, all of them or those named.
 
     Raises
     ------
     InputTypeError
-        If ``module`` is no module, or ``layers`` no sequence of names.
+        If ``module`` is not a module, or ``layers`` not a sequence of names.
     InputError
-        If the module has none, or none of a name.
+        If the module has no such layer, or none of a given name.
     """
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
-    # The weight of a transposed convolution is not a matrix from patches to channels as feature matrices need it.
+    # The weight of a transposed convolution is not a matrix from patches to channels, as feature matrices require.
     every = structured_layers(module)
     found: dict[str, Layer] = {path: layer for path, layer in every.items() if not isinstance(layer, TRANSPOSED)}
     if not found:
@@ -49,7 +49,7 @@ def find_layers(module: nn.Module, layers: Sequence[str] | None = None) -> dict[
 
 
 def check_batch_size(batch_size: int | None) -> None:
-    """Refuse a batch size that is no positive integer or None."""
+    """Refuse a batch size that is neither a positive integer nor None."""
     if batch_size is None:
         return
     if isinstance(batch_size, bool) or not isinstance(batch_size, int):
@@ -59,7 +59,7 @@ def check_batch_size(batch_size: int | None) -> None:
 
 
 def check_measurable(module: nn.Module, x: Tensor, layers: dict[str, Layer]) -> Pass:
-    """Refuse inputs and modules whose derivatives cannot be taken sample by sample; give the pass on the first rows.
+    """Refuse inputs and modules whose derivatives cannot be taken per sample; return the pass on the first rows.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def check_measurable(module: nn.Module, x: Tensor, layers: dict[str, Layer]) -> 
     rows, reached = len(look.values), set()
     for row in range(rows if look.calls and look.values.requires_grad else 0):
         slope = torch.zeros_like(look.values)
-        slope[row] = torch.linspace(1, 2, slope.shape[1])  # all outputs at once, and none cancels another
+        slope[row] = torch.linspace(1, 2, slope.shape[1])  # all outputs at once, without cancellation
         for path, gradients in look.gradients(slope, keep=True).items():
             for call, gradient in zip(look.calls[path], gradients, strict=True):
                 if gradient is None:
@@ -80,7 +80,7 @@ def check_measurable(module: nn.Module, x: Tensor, layers: dict[str, Layer]) -> 
                 reached.add(path)
                 if not _stays_apart(gradient, row, rows):
                     raise InputError(
-                        f"layer {path!r} must see each sample in rows of its own, the batch first, shape (n * copies, ...). "
+                        f"layer {path!r} must see each sample in separate rows, the batch first, shape (n * copies, ...). "
                         f"Got an output of shape {tuple(call.output_shape)} for {rows} samples, from which several samples "
                         f"are computed. Leave it out: layers={[other for other in layers if other != path]}."
                     )
@@ -95,7 +95,7 @@ def check_measurable(module: nn.Module, x: Tensor, layers: dict[str, Layer]) -> 
 
 
 def row_bytes(look: Pass, layers: dict[str, Layer]) -> int:
-    """Estimate what one sample holds in memory: what the layers read and write, the graph's copies, and a gradient."""
+    """Estimate the memory of one sample: inputs and outputs of the layers, the graph's copies, and a gradient."""
     entries = sum(call.features_entries + call.output_shape.numel() for path in layers for call in look.calls[path])
     return 4 * entries * look.values.element_size() // len(look.values) + 1
 

@@ -16,14 +16,14 @@ from ._passes import LayerCall, Pass, dense_weight, run
 __all__ = ["agop", "batches", "nfm", "ptk_covariance", "sandwich"]
 
 AUTOMATIC_BYTES = 1 << 27
-"""What the graph of one batch may hold, where the user names no batch size."""
+"""Bytes that the graph of one batch may hold if the user gives no batch size."""
 
 
 def nfm(module: nn.Module, layers: Sequence[str] | None = None) -> dict[str, Tensor]:
-    r"""Give the neural feature matrix :math:`F = W^T W` of every linear and convolutional layer.
+    r"""Return the neural feature matrix :math:`F = W^T W` of every linear and convolutional layer.
 
     W is the weight that the layer uses, parametrisations applied; that of a convolution has the shape
-    (out, in * window), flattened as (in, height, width), and is block diagonal where the channels are grouped
+    (out, in * window), flattened as (in, height, width), and is block diagonal if the channels are grouped
     (Radhakrishnan et al. 2022; Beaglehole et al. 2024, section 2).
 
     Parameters
@@ -40,7 +40,7 @@ def nfm(module: nn.Module, layers: Sequence[str] | None = None) -> dict[str, Ten
 
     See Also
     --------
-    agop : what F is proportional to, by the neural feature ansatz.
+    agop : the matrix that F is proportional to, by the neural feature ansatz.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def nfm(module: nn.Module, layers: Sequence[str] | None = None) -> dict[str, Ten
 def ptk_covariance(
     module: nn.Module, x: Tensor, layers: Sequence[str] | None = None, batch_size: int | None = None
 ) -> dict[str, Tensor]:
-    r"""Give :math:`K = \frac1n \sum_a J_a^T J_a`, with :math:`J = \partial f / \partial h` at a layer's pre-activation h.
+    r"""Return :math:`K = \frac1n \sum_a J_a^T J_a`, with :math:`J = \partial f / \partial h` at a layer's pre-activation h.
 
     Summed over the outputs, over the positions of a convolution, and over the calls of a layer that is used repeatedly. J
     follows the path through the layer alone (Beaglehole et al. 2024, Proposition 2, whose K lacks the 1/n).
@@ -66,13 +66,13 @@ def ptk_covariance(
     Parameters
     ----------
     module
-        Left as it is: mode, gradients, hooks. Frozen layers are measured too.
+        The module; its mode, gradients and hooks are left unchanged. Frozen layers are measured too.
     x
         Samples, shape (n, ...).
     layers
         Paths of the layers wanted; None is all of them.
     batch_size
-        Samples at a time, which bounds the memory; None fits the graph into about 128 MB.
+        Samples processed at a time, which bounds the memory; None fits the graph into about 128 MB.
 
     Returns
     -------
@@ -112,11 +112,11 @@ def agop(
     batch_size: int | None = None,
     total: bool = False,
 ) -> dict[str, Tensor]:
-    r"""Give the average gradient outer product of every linear and convolutional layer.
+    r"""Return the average gradient outer product of every linear and convolutional layer.
 
     .. math:: G = \frac1n \sum_a g_a g_a^T = W^T K W, \qquad g = \partial f / \partial x_l = W^T J
 
-    with :math:`x_l` what the layer reads: for a convolution its unfolded patches, flattened as (in, height, width) and summed
+    with :math:`x_l` the layer's input: for a convolution its unfolded patches, flattened as (in, height, width) and summed
     over positions. g follows the path through the layer alone, without which :math:`G = W^T K W` is false
     (Beaglehole et al. 2024, Proposition 2). Outputs are summed over.
 
@@ -125,8 +125,8 @@ def agop(
     module, x, layers, batch_size
         As for :func:`ptk_covariance`.
     total
-        The total derivative instead, which counts every use of what the layer reads: also the branch around a residual block.
-        For a convolution it is that of the input, unfolded as the input is.
+        Whether to use the total derivative instead, which counts every use of the layer's input, including the branch around a
+        residual block. For a convolution it is the derivative with respect to the input, unfolded like the input.
 
     Returns
     -------
@@ -171,14 +171,14 @@ def agop(
 
 
 def batches(module: nn.Module, x: Tensor, layers: dict[str, Layer], batch_size: int | None) -> Iterator[Tensor]:
-    """Check module and samples, and give the samples in batches that fit into memory."""
+    """Check module and samples, and split the samples into batches that fit into memory."""
     check_batch_size(batch_size)
     look = check_measurable(module, x, layers)
     return iter(x.split(batch_size or max(1, AUTOMATIC_BYTES // row_bytes(look, layers))))
 
 
 def add_products(sums: dict[str, Tensor], rows: dict[str, Tensor]) -> None:
-    """Add J^T J of each layer, J of shape (n, P, out), to the sum kept for it."""
+    """Add J^T J of each layer, J of shape (n, P, out), to the layer's sum."""
     for path, values in rows.items():
         flat = values.flatten(0, 1)
         if path in sums:
@@ -188,13 +188,13 @@ def add_products(sums: dict[str, Tensor], rows: dict[str, Tensor]) -> None:
 
 
 def sandwich(weight: Tensor, inner: Tensor) -> Tensor:
-    """Give W^T K W, symmetric to the bit."""
+    """Return W^T K W, symmetric to the bit."""
     product = weight.T @ (inner @ weight)
     return (product + product.T) / 2
 
 
 def _unfolded(look: Pass, call: LayerCall, gradient: Tensor | None) -> Tensor:
-    """Unfold the gradient of what a layer read as the layer unfolds what it reads, shape (n, P, in * window)."""
+    """Unfold the gradient with respect to a layer's input as the layer unfolds the input, shape (n, P, in * window)."""
     if gradient is None:
         gradient = torch.zeros_like(call.call.features)
     inner = call.call

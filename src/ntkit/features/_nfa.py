@@ -1,4 +1,4 @@
-"""The neural feature ansatz: correlations of what a layer's weights hold with what the network's outputs depend on."""
+"""The neural feature ansatz: correlations of a layer's weights with the gradients of the network's outputs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class NFA:
     r"""How well the neural feature ansatz holds at one layer.
 
     With W the weight and :math:`W_0` the initial one, :math:`\bar W = W - W_0`, K the covariance of the derivatives J
-    (:func:`ptk_covariance`), and :math:`\bar K = \frac1n \sum (J - J_0)^T (J - J_0)`. A number is **nan** where it has no
-    meaning: a correlation with a zero matrix (nothing has moved yet; or the derivatives never move, as those of a linear
-    readout), or the initial weights or derivatives were not given.
+    (:func:`ptk_covariance`), and :math:`\bar K = \frac1n \sum (J - J_0)^T (J - J_0)`. A number is **nan** if it is undefined:
+    a correlation with a zero matrix (nothing has moved yet, or the derivatives never move, like those of a linear
+    readout), or if the initial weights or derivatives were not given.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class NFA:
     movement
         :math:`|\bar W| / |W|`.
     kind
-        Of the correlations: "cosine" or "pearson". The ratios are of plain traces.
+        Kind of the correlations: "cosine" or "pearson". The ratios use plain traces.
     """
 
     uncentred: float
@@ -144,7 +144,7 @@ def nfa(
 
 
 def record(weight: Tensor, start: Tensor | None, K: Tensor, moved: Tensor | None, kind: Kind) -> NFA:
-    """Compute the measures of one layer from W, W_0, K and the covariance of J - J_0, where they are known."""
+    """Compute the measures of one layer from W, W_0, K and the covariance of J - J_0, as far as they are known."""
     F, G = weight.T @ weight, sandwich(weight, K)
     centred = double = ptk = ratio = double_ratio = movement = math.nan
     if start is not None:
@@ -161,7 +161,7 @@ def record(weight: Tensor, start: Tensor | None, K: Tensor, moved: Tensor | None
 
 
 def check_state(module: nn.Module, initial: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give the parameters and buffers of a state, or say how it differs from the module's."""
+    """Return the parameters and buffers of a state, or raise an error that says how it differs from the module's."""
     if not isinstance(initial, Mapping):
         raise InputTypeError(f"initial must be a state_dict of the module. Got {type(initial).__name__}.")
     own = module.state_dict()
@@ -176,11 +176,11 @@ def check_state(module: nn.Module, initial: Mapping[str, Tensor]) -> dict[str, T
     names |= {name for name, _ in module.named_buffers(remove_duplicate=False)}
     for name, value in own.items():
         given = initial[name]
-        if name not in names:  # what a module saves besides its tensors, such as the gain of a parametrisation
+        if name not in names:  # extra state, such as the gain of a parametrisation
             if isinstance(value, Tensor) and not (isinstance(given, Tensor) and torch.equal(value, given)):
                 raise InputError(
-                    f"initial must agree with the module in {name!r}, which is no parameter. Got {shown(given)}, "
-                    f"which differs from {shown(value)} of the module."
+                    f"initial must agree with the module in {name!r}, which is not a parameter. Got {shown(given)}, "
+                    f"which differs from the module's {shown(value)}."
                 )
             continue
         if not isinstance(given, Tensor) or given.shape != value.shape:

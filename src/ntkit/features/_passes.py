@@ -1,4 +1,4 @@
-"""A forward pass of a module that remembers the calls of its layers, and the derivatives of the outputs there."""
+"""A forward pass that records the calls of a module's layers, and the derivatives of the outputs there."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class LayerCall:
     Attributes
     ----------
     call
-        The layer, what it read (empty unless kept), and where the gradient of W x + b arrives.
+        The layer, its input (empty unless kept), and where the gradient of W x + b arrives.
     read
-        Where the gradient of what it read arrives: all uses of it, not only this layer's. None unless asked for.
+        Where the gradient of its input arrives, from all uses of it, not only this layer's. None unless requested.
     features_entries
-        Entries that it read.
+        Number of entries of its input.
     """
 
     call: Call
@@ -49,9 +49,9 @@ class Pass:
     values
         Shape (n, c).
     calls
-        By path, in order; only layers that were called.
+        Calls by path, in order; only of layers that were called.
     weights
-        By path, the weight in use as a matrix, shape (out, in * window): block diagonal for a grouped convolution.
+        The weight in use by path, as a matrix of shape (out, in * window): block diagonal for a grouped convolution.
     """
 
     values: Tensor
@@ -59,32 +59,32 @@ class Pass:
     weights: dict[str, Tensor]
 
     def gradients(self, slope: Tensor, keep: bool, read: bool = False) -> dict[str, list[Tensor | None]]:
-        """Pull a slope dL/df, shape (n, c), back to every call, to its output or what it ``read``; None where it is cut off.
+        """Pull a slope dL/df, shape (n, c), back to every call's output or input (``read``); None where it does not arrive.
 
-        The graph stays for more of them if ``keep``.
+        The graph is kept for further calls if ``keep``.
         """
         edges = [call.read if read else call.call.edge for calls in self.calls.values() for call in calls]
         found = iter(torch.autograd.grad(self.values, edges, slope, retain_graph=keep, allow_unused=True))  # type: ignore[arg-type]
         return {path: [next(found) for _ in calls] for path, calls in self.calls.items()}
 
     def jacobians(self, keep: bool = False) -> Iterator[dict[str, Tensor]]:
-        """Give J = df_o/dh for each output o in turn: by path, shape (n, P, out), calls one after the other along P."""
+        """Yield J = df_o/dh for each output o in turn: by path, shape (n, P, out), calls concatenated along P."""
         for output in range(self.values.shape[1]):
             last = output == self.values.shape[1] - 1 and not keep
             yield {path: self.join(path, found) for path, found in self.output_gradients(output, not last).items()}
 
     def output_gradients(self, output: int, keep: bool, read: bool = False) -> dict[str, list[Tensor | None]]:
-        """Give the derivative of one output of every sample at every call."""
+        """Return the derivative of one output of every sample at every call."""
         slope = torch.zeros_like(self.values)
         slope[:, output] = 1
         return self.gradients(slope, keep, read)
 
     def join(self, path: str, gradients: list[Tensor | None]) -> Tensor:
-        """Put the gradients of a layer's calls into one tensor, shape (n, P, out)."""
+        """Concatenate the gradients of a layer's calls into one tensor, shape (n, P, out)."""
         return _joined([part.flatten(1, 2).transpose(1, 2) for part in self.split(path, gradients)], 1)
 
     def split(self, path: str, gradients: list[Tensor | None]) -> list[Tensor]:
-        """Bring the gradients of a layer's calls to the shape (n, groups, out / groups, P)."""
+        """Reshape the gradients of a layer's calls to (n, groups, out / groups, P)."""
         n = len(self.values)
         parts = []
         for call, gradient in zip(self.calls[path], gradients, strict=True):
@@ -94,7 +94,7 @@ class Pass:
         return parts
 
     def patches(self, path: str) -> Tensor:
-        """Give what a layer's weight was applied to, shape (n, groups, P, in * window / groups)."""
+        """Return the patches that a layer's weight was applied to, shape (n, groups, P, in * window / groups)."""
         return _joined([read_patches(call.call, len(self.values)) for call in self.calls[path]], 2)
 
 
@@ -108,7 +108,7 @@ def run(
 ) -> Pass:
     """Run the module on samples x, shape (n, ...), with its own parameters and buffers or those of ``state``.
 
-    Frozen layers are differentiated all the same. ``features`` keeps what the layers read, ``total`` where gradients of that
+    Frozen layers are differentiated too. ``features`` keeps the layers' inputs, ``total`` where gradients of those
     arrive.
     """
     calls: dict[str, list[LayerCall]] = {}
@@ -128,7 +128,7 @@ def run(
         if not output.requires_grad:
             output = output.detach().requires_grad_()
         if output.is_leaf or output._is_view():
-            output = output.clone()  # else it could not be overwritten, or its edge would leave the graph
+            output = output.clone()  # otherwise it could not be overwritten, or its edge would leave the graph
         kept = given.detach().clone() if features else given.detach()[:0]
         call = Call(own, kept, given._version, get_gradient_edge(output), output.shape)
         calls.setdefault(path, []).append(LayerCall(call, get_gradient_edge(given) if total else None, given.numel()))
@@ -139,7 +139,7 @@ def run(
     handles = []
     try:
         for layer in layers.values():
-            # First of the forward hooks: the user's own may change what the layer computed.
+            # Runs before the user's forward hooks, which may change the layer's output.
             handles.append(layer.register_forward_hook(after, prepend=True, with_kwargs=True))
             if total:
                 handles.append(layer.register_forward_pre_hook(before, with_kwargs=True))
@@ -156,7 +156,7 @@ def run(
 
 
 def dense_weight(layer: Layer) -> Tensor:
-    """Give the weight that a layer applies to each patch as a matrix, shape (out, in * window), detached."""
+    """Return the weight that a layer applies to each patch as a matrix, shape (out, in * window), detached."""
     with torch.no_grad():
         weight = layer.weight.detach().flatten(1)
         groups = 1 if isinstance(layer, nn.Linear) else layer.groups

@@ -17,7 +17,7 @@ __all__ = ["AlignmentPrediction", "expected_derivatives", "limit_moments", "pred
 
 @dataclass(frozen=True)
 class AlignmentPrediction:
-    r"""What the theory of free random matrices says about P and Q of the first layer, up to one constant each.
+    r"""Predictions of free probability for P and Q of the first layer, up to one constant each.
 
     Attributes
     ----------
@@ -66,8 +66,8 @@ def predict_alignment(
 
     (Beaglehole et al. 2024, appendix E, equations 19, 21 and 27; the last term is misprinted there.) The assumptions are the
     paper's: (9) the traces are self-averaging over networks; (10) the data {X, Y} and the weights {W, a} are asymptotically
-    free; (11) expectation commutes with the ratio and the root. On data with one outlier in A and one in B the last fails: rho is
-    near 1 in every network, the ratio of expectations is not.
+    free; (11) expectation commutes with the ratio and the root. On data with one outlier in A and one in B the last one fails:
+    rho is near 1 in every network, but the ratio of expectations is not.
 
     Parameters
     ----------
@@ -79,9 +79,9 @@ def predict_alignment(
         ``"sampled"``: means over random networks. Or the four numbers themselves, such as ``prediction.moments`` of an earlier
         call.
     width
-        k; None is d, the paper's.
+        k; None: d, as in the paper.
     nets, generator
-        How many networks, and what draws them, for ``"sampled"``.
+        Number of networks and their generator, for ``"sampled"``.
 
     Returns
     -------
@@ -141,7 +141,7 @@ def predict_from_moments(A: Tensor, B: Tensor, r: tuple[float, float, float, flo
 
 
 def limit_moments(ratio: float) -> tuple[float, float, float, float]:
-    """Give tr R^p, p = 1 to 4, of infinitely wide networks with k / d = ratio: moments from free cumulants.
+    """Return tr R^p, p = 1 to 4, of infinitely wide networks with k / d = ratio: moments from free cumulants.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def limit_moments(ratio: float) -> tuple[float, float, float, float]:
 def sampled_moments(
     width: int, d: int, nets: int, generator: torch.Generator | None
 ) -> tuple[float, float, float, float]:
-    """Give the means of tr R^p, p = 1 to 4, over random networks."""
+    """Return the means of tr R^p, p = 1 to 4, over random networks."""
     if isinstance(nets, bool) or not isinstance(nets, int) or nets < 1:
         raise InputError(f"nets must be an integer of at least 1. Got {nets!r}.")
     if not isinstance(generator, torch.Generator):
@@ -181,7 +181,7 @@ def sampled_moments(
 
 
 def expected_derivatives(x: Tensor, y: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    r"""Give the expectations of P and Q of the quadratic network :math:`f = a^T (Wx)^2` over its random weights.
+    r"""Return the expectations of P and Q of the quadratic network :math:`f = a^T (Wx)^2` over its random weights.
 
     With :math:`a \sim N(0, 1)`, :math:`W_{ij} \sim N(0, 1/k)`, at zero output, and the factors 4 and 16 of the derivative of the
     square left out,
@@ -219,7 +219,7 @@ def expected_derivatives(x: Tensor, y: Tensor, width: int) -> tuple[Tensor, Tens
 
 
 def _products(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Give X^T Y X and X^T X."""
+    """Return X^T Y X and X^T X."""
     check_batches(x, None)
     if x.ndim != 2:
         raise InputError(f"x must have shape (n, d). Got {tuple(x.shape)}.")
@@ -247,7 +247,7 @@ def _check_width(width: int | None, d: int) -> int:
 
 
 def _trace(a: Tensor, b: Tensor) -> float:
-    """Give tr(a b) divided by the dimension."""
+    """Return tr(a b) divided by the dimension."""
     return _sum(a, b.T) / len(a)
 
 

@@ -29,7 +29,7 @@ def ptk(
     batch_size: int | None = None,
     positions: bool = False,
 ) -> dict[str, Tensor]:
-    r"""Give the pre-activation tangent kernel of every layer, :math:`\kappa(x, z) = J(x) \cdot J(z)`.
+    r"""Return the pre-activation tangent kernel of every layer, :math:`\kappa(x, z) = J(x) \cdot J(z)`.
 
     With :math:`J = \partial f / \partial h` at the layer's pre-activation h, summed over outputs and over the positions of a
     convolution. For a fully connected layer the layer's tangent kernel is :math:`\kappa(x, z)\, x_l \cdot z_l`
@@ -42,7 +42,7 @@ def ptk(
     x1, x2
         Samples, shape (n1, ...) and (n2, ...); ``x2=None`` means ``x2 = x1``.
     positions
-        Keep the positions apart: :math:`\kappa_{pq}(x, z) = J_p(x) \cdot J_q(z)`.
+        Whether to keep positions separate: :math:`\kappa_{pq}(x, z) = J_p(x) \cdot J_q(z)`.
 
     Returns
     -------
@@ -78,13 +78,13 @@ def layer_ntk(
     layers: Sequence[str] | None = None,
     batch_size: int | None = None,
 ) -> dict[str, Tensor]:
-    r"""Give what the weight of every layer adds to the empirical tangent kernel, summed over outputs.
+    r"""Return the contribution of every layer's weight to the empirical tangent kernel, summed over outputs.
 
     .. math:: \sum_{p, q} \bigl(J_p(x) \cdot J_q(z)\bigr) \bigl(x_{l,p} \cdot z_{l,q}\bigr)
 
-    over pairs of positions, with the patches :math:`x_{l,p}`; of a fully connected layer
-    :math:`\kappa(x, z)\, x_l \cdot z_l` (Beaglehole et al. 2024, Proposition 3). It is that of the weight the layer uses: a
-    parametrisation :math:`W = c\,\omega` multiplies it by :math:`c^2`.
+    over pairs of positions, with the patches :math:`x_{l,p}`; for a fully connected layer
+    :math:`\kappa(x, z)\, x_l \cdot z_l` (Beaglehole et al. 2024, Proposition 3). It refers to the weight that the layer uses:
+    a parametrisation :math:`W = c\,\omega` multiplies it by :math:`c^2`.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def layer_ntk(
         (j1, a1), (j2, a2) = first, second
         formed = (
             j1.shape[3] * a1.shape[3] <= a1.shape[2] * a2.shape[2]
-        )  # the gradient is smaller than pairs of positions
+        )  # the gradient has fewer entries than pairs of positions
         return layer_gram((a1, a2), (j1, j2), full=False, jacobian_first=formed, byte_budget=BYTE_BUDGET)
 
     return _pairwise(module, x1, x2, layers, batch_size, product)
@@ -156,7 +156,7 @@ def _check_positions(path: str, first: Side, second: Side) -> None:
     if first[0].shape[2:] != second[0].shape[2:]:
         raise InputError(
             f"layer {path!r} must be applied at the same positions for every sample. Got {first[0].shape[-1]} and "
-            f"{second[0].shape[-1]}: pass samples of one size."
+            f"{second[0].shape[-1]}: pass samples of the same size."
         )
 
 

@@ -27,7 +27,7 @@ Loss = float | Tensor | Callable[[], float | Tensor]
 
 @dataclass(frozen=True)
 class History:
-    """The measures of m moments of training.
+    """The measures at m moments of training.
 
     Attributes
     ----------
@@ -36,11 +36,11 @@ class History:
     layers
         Paths of the layers.
     measures
-        By layer and then by the name of a field of :class:`NFA`, shape (m,); nan where it has no meaning.
+        By layer and then by the name of a field of :class:`NFA`, shape (m,); nan where undefined.
     losses
         By name, shape (m,); nan where it was not given.
     kind
-        Of the correlations.
+        Kind of the correlations.
     """
 
     steps: NDArray[np.int64]
@@ -50,7 +50,7 @@ class History:
     kind: Kind
 
     def rows(self) -> list[dict[str, Any]]:
-        """Give the table, one row for each moment and layer: ``pandas.DataFrame(history.rows())``."""
+        """Return a table with one row per moment and layer: ``pandas.DataFrame(history.rows())``."""
         return [
             {"step": int(step), "layer": layer}
             | {name: float(values[index]) for name, values in self.measures[layer].items()}
@@ -60,7 +60,7 @@ class History:
         ]
 
     def scaled_losses(self) -> dict[str, NDArray[np.float64]]:
-        """Give each loss divided by its maximum, as the paper plots them."""
+        """Return each loss divided by its maximum, as the paper plots them."""
         return {
             name: values / np.nanmax(values) if np.nanmax(values, initial=0) > 0 else values
             for name, values in self.losses.items()
@@ -70,22 +70,22 @@ class History:
 class Recorder:
     """Measures the neural feature ansatz of a module every few steps of its training.
 
-    The start is recorded when the recorder is made. In a loop of one's own call :meth:`step` after every step; with
+    The start is recorded when the recorder is created. In your own training loop, call :meth:`step` after every step; with
     :func:`ntkit.train` pass ``observe={"nfa": recorder.observe}`` and then call :meth:`adopt`.
 
     Parameters
     ----------
     module
-        The module trained. Its weights now are W_0.
+        The module to train. Its present weights are W_0.
     x
-        Samples to measure on, shape (n, ...): the training data, usually.
+        Samples to measure on, shape (n, ...): usually the training data.
     every
-        Steps from one measurement to the next.
+        Number of steps between measurements.
     layers, batch_size, kind
         As for :func:`nfa`.
     derivatives
-        Also keep the initial derivatives J_0, n * c * P * out numbers for each layer, which the double-centred and PTK-centred
-        measures need; without them these are nan.
+        Whether to keep the initial derivatives J_0 too, n * c * P * out numbers per layer, which the double-centred and
+        PTK-centred measures need; without them these are nan.
 
     Examples
     --------
@@ -150,20 +150,20 @@ class Recorder:
         return tuple(self._layers)
 
     def step(self, **losses: Loss) -> None:
-        """Count a step, and measure if it is time: call it after the optimiser's.
+        """Count a step, and measure if it is time: call it after the optimiser's step.
 
         Parameters
         ----------
         **losses
-            To record with the measures, by name: numbers, tensors of one element, or functions without arguments, which are
-            called only when they are recorded: ``recorder.step(train=loss, test=lambda: mse(net(x_test), y_test))``.
+            Losses to record with the measures, by name: numbers, tensors of one element, or functions without arguments,
+            which are called only when recorded: ``recorder.step(train=loss, test=lambda: mse(net(x_test), y_test))``.
         """
         self._taken += 1
         if self._taken % self.every == 0:
             self._keep(self._taken, self.measure(), losses)
 
     def measure(self) -> dict[str, NFA]:
-        """Measure the module as it is, without recording it."""
+        """Measure the module's present state, without recording it."""
         covariance: dict[str, Tensor] = {}
         moved: dict[str, Tensor] = {}
         for number, part in enumerate(self._batches):
@@ -184,7 +184,7 @@ class Recorder:
         }
 
     def uncentred(self) -> dict[str, float]:
-        """Give the uncentred correlation of every layer now; what was recorded is not measured again while nothing changes."""
+        """Return the present uncentred correlation of every layer; a recorded measurement is reused while nothing changes."""
         if self._latest is not None and self._latest[0] == self._versions():
             return self._latest[1]
         covariance: dict[str, Tensor] = {}
@@ -206,22 +206,22 @@ class Recorder:
             Shape (layers, measures), float64, in the order of ``recorder.layers`` and of the fields of :class:`NFA`.
         """
         if module is not self.module:
-            raise InputError("the recorder must observe the module it was made for. Got another one.")
+            raise InputError("the recorder must observe the module it was created for. Got another one.")
         found = self.measure()
         rows = [[getattr(found[path], name) for name in MEASURES] for path in self._layers]
         return torch.tensor(rows, dtype=torch.float64)
 
     def adopt(self, run: Trajectory, name: str = "nfa") -> None:
-        """Take over the records of a run of :func:`ntkit.train` that :meth:`observe` watched, in place of one's own.
+        """Replace the records by those of a run of :func:`ntkit.train` that :meth:`observe` watched.
 
         Its loss is recorded as "train".
 
         Parameters
         ----------
         run
-            What ``train`` gave.
+            The result of ``train``.
         name
-            What the observation was called.
+            Name of the observation.
         """
         if name not in run.observations:
             raise InputError(
@@ -239,7 +239,7 @@ class Recorder:
 
     @property
     def history(self) -> History:
-        """All that was recorded so far."""
+        """Everything recorded so far."""
         names = list(dict.fromkeys(name for entry in self._losses for name in entry))
         return History(
             np.array(self._steps, dtype=np.int64),
@@ -262,7 +262,7 @@ class Recorder:
         self._latest = (self._versions(), {path: measured.uncentred for path, measured in found.items()})
 
     def _versions(self) -> tuple[int, ...]:
-        """Give numbers that change whenever a parameter or buffer is written to."""
+        """Return numbers that change whenever a parameter or buffer is written to."""
         return tuple(tensor._version for tensor in (*self.module.parameters(), *self.module.buffers()))
 
 

@@ -1,4 +1,4 @@
-"""Speed Limited Optimization: every weight matrix moves by steps of a length set in advance."""
+"""Speed Limited Optimization: every weight matrix moves in steps of limited length."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class SpeedLimited(Optimizer):
 
     .. math:: v \leftarrow \mu v + g, \qquad W \leftarrow W - \eta\, C\, \frac{v}{\epsilon + |v|}
 
-    for every parameter tensor on its own, with its gradient g, the Frobenius norm, and the speed C of its layer: no step is
+    for every parameter tensor separately, with its gradient g, the Frobenius norm, and the speed C of its layer: no step is
     longer than :math:`\eta C`. A layer whose speed is much larger than the others' must learn the features, and its neural
-    feature ansatz becomes strong (Speed Limited Optimization, Beaglehole et al. 2024, section 4; the sign printed there is a
-    misprint). With momentum the buffer is normalised, so the limit holds as well.
+    feature ansatz becomes strong (Speed Limited Optimization, Beaglehole et al. 2024, section 4; the sign printed there is
+    wrong). With momentum the buffer is normalised, so the limit still holds.
 
     Parameters
     ----------
     params
-        Parameters, dictionaries of parameter groups, or ``module.named_parameters()``. Named parameters are put into a group
-        for the weights of each layer and one for its biases, which carry the layer's path as ``group["layer"]``.
+        Parameters, dictionaries of parameter groups, or ``module.named_parameters()``. Named parameters form one group
+        for the weights of each layer and one for its biases, which hold the layer's path as ``group["layer"]``.
     lr
         :math:`\eta`, not negative.
     speed
         C: one number for all; or by layer, ``{"0": 500.0, "2": 0.002, "4": 0.002}``, with named parameters. A key names a
-        parameter or whatever contains it, the longest one counts: ``{"0": 500.0, "0.bias": 1.0}``. A group of parameters may
-        have a ``"speed"`` of its own. A bias has the speed of its layer unless it is named.
+        parameter or a module that contains it; the longest match counts: ``{"0": 500.0, "0.bias": 1.0}``. A parameter group may
+        have its own ``"speed"``. A bias has the speed of its layer unless it is named.
     eps
         :math:`\epsilon`, not negative; with 0 every step has the full length, and a zero gradient moves nothing.
     momentum
@@ -93,7 +93,7 @@ class SpeedLimited(Optimizer):
         super().__init__(given, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters with settings of their own; what is left out is as for the others."""
+        """Add parameters with their own settings; settings left out are as for the others."""
         _check_settings({**self.defaults, **param_group})
         super().add_param_group(param_group)
 
@@ -102,7 +102,7 @@ class SpeedLimited(Optimizer):
     @overload
     def step(self, closure: Callable[[], float]) -> float: ...
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Take one step; a closure is evaluated first and its loss given back."""
+        """Take one step; a closure is evaluated first and its loss returned."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -136,7 +136,7 @@ class SpeedLimited(Optimizer):
         )
 
     def _velocity(self, parameter: Tensor, group: dict[str, Any], gradient: Tensor) -> Tensor:
-        """Give v = mu v + g, which is kept for the next step."""
+        """Return v = mu v + g and keep it for the next step."""
         if not group["momentum"]:
             return gradient
         state = self.state[parameter]
@@ -146,10 +146,10 @@ class SpeedLimited(Optimizer):
         return velocity.mul_(group["momentum"]).add_(gradient)
 
     def _norms(self, moving: list[tuple[Tensor, dict[str, Any]]], vectors: list[Tensor]) -> list[float]:
-        """Give the norms, or name the first parameter with one that is not finite."""
+        """Return the norms, or raise an error that names the first parameter whose norm is not finite."""
         norms = [norm.item() for norm in torch._foreach_norm(vectors)] if vectors else []
         for index, norm in enumerate(norms):
-            if not math.isfinite(norm):  # squares may leave the range that the entries are in
+            if not math.isfinite(norm):  # squares may overflow although the entries are finite
                 norms[index] = float(torch.linalg.vector_norm(vectors[index].double()))
             if not math.isfinite(norms[index]):
                 raise InputError(
@@ -196,7 +196,7 @@ def _layer_groups(named: list[tuple[str, Tensor]], speed: float | Mapping[str, f
 
 
 def _prefixes(name: str) -> list[str]:
-    """Give a parameter's name and whatever contains it, the longest first, without the marks of a parametrisation."""
+    """Return a parameter's name and those of the modules that contain it, longest first, without parametrisation marks."""
     parts = _plain(name).split(".")
     return [name, *(".".join(parts[:count]) for count in range(len(parts), 0, -1)), ""]
 
@@ -207,7 +207,7 @@ def _owner(name: str) -> tuple[str, bool]:
 
 
 def _plain(name: str) -> str:
-    """Give ``0.weight`` for ``0.parametrizations.weight.original``."""
+    """Return ``0.weight`` for ``0.parametrizations.weight.original``."""
     head, marker, tail = name.partition("parametrizations.")
     return head + tail.split(".", 1)[0] if marker else name
 

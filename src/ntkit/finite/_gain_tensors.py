@@ -25,13 +25,13 @@ class GainTensor:
     Attributes
     ----------
     path
-        The layer's path in the module, by which ``overrides`` names it.
+        The layer's path in the module, as used in ``overrides``.
     layer
         The layer.
     name
         The tensor's name in the layer.
     fan_in
-        Inputs of each output: features, or channels of a group times positions of the window.
+        Number of inputs per output: features, or channels of a group times positions of the window.
     is_bias
         Whether it is a bias.
     """
@@ -57,18 +57,18 @@ class GainTensor:
 
     @property
     def parameter(self) -> nn.Parameter:
-        """The parameter itself: the raw one where it is scaled."""
+        """The parameter itself: the raw one if it is scaled."""
         parameter = self.source.parameter
         assert parameter is not None  # check_readable
         return parameter
 
     def gain(self, rule: GainRule) -> float:
-        """Give w_std or b_std of this tensor."""
+        """Return w_std or b_std of this tensor."""
         gains = rule(self.path, self.fan_in, True, True, True)
         return float(gains.b_std if self.is_bias else gains.w_std)
 
     def std(self, gain: float) -> float:
-        """Give the standard deviation for a gain: w_std / sqrt(fan_in), or b_std."""
+        """Return the standard deviation for a gain: w_std / sqrt(fan_in), or b_std."""
         return gain if self.is_bias else gain / self.fan_in**0.5
 
 
@@ -100,13 +100,13 @@ def check_readable(tensors: list[GainTensor], what: str) -> None:
         source = tensor.source
         if source.parameter is None:
             raise InputError(
-                f"layer {tensor.path!r} cannot be {what}: its {tensor.name} is computed by {source.computed_by}, of its own. "
+                f"layer {tensor.path!r} cannot be {what}: its {tensor.name} is computed by {source.computed_by}. "
                 f"Remove that first: {source.remedy}."
             )
 
 
 def check_overrides(overrides: object, tensors: list[GainTensor]) -> dict[str, Mapping[str, float | Tensor]]:
-    """Give the overrides as a dict, or say which of them name no layer."""
+    """Return the overrides as a dict, or raise an error that lists those that name no layer."""
     if overrides is None:
         return {}
     if not isinstance(overrides, Mapping):

@@ -1,4 +1,4 @@
-"""Fresh weights: of the NTK parametrisation, of the standard one, or by PyTorch's default."""
+"""Initialisation: in the NTK parametrisation, in the standard one, or by PyTorch's default."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def initialize(
     overrides: Mapping[str, Mapping[str, float | Tensor]] | None = None,
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    r"""Draw the weights of a module afresh, in place, from the distribution that :func:`ntkit.infinite_width` assumes.
+    r"""Redraw the weights of a module in place from the distribution that :func:`ntkit.infinite_width` assumes.
 
     ==============  ===============================  ==========================================
     scheme          weights of Linear, Conv layers   biases
@@ -39,20 +39,20 @@ def initialize(
 
     The projections of ``MultiheadAttention`` are drawn like linear layers. Every other layer with a ``reset_parameters``
     method (norms, with their running statistics; embeddings; PReLU; recurrent layers; your own) is reset by it. Parameters
-    of modules without such a method keep their values. Frozen parameters are drawn too: they are random, only not trained.
+    of modules without such a method keep their values. Frozen parameters are drawn too: they are random but not trained.
     Frozen affine parameters of norms and frozen slopes of ``PReLU`` are never random, so they keep their values.
 
     Parameters
     ----------
     module
-        Changed in place. ``"ntk"`` needs one that went through :func:`ntkit.parametrize_ntk`, where the gains are; the
-        other schemes need plain weights.
+        The module, changed in place. ``"ntk"`` needs one that went through :func:`ntkit.parametrize_ntk`, which holds the
+        gains; the other schemes need plain weights.
     scheme
-        Which distribution; the ``init`` of :func:`ntkit.infinite_width`.
+        The distribution; the ``init`` of :func:`ntkit.infinite_width`.
     w_std, b_std, overrides
         Gains for ``"standard"``; default sqrt(2) and 0.
     generator
-        On the CPU; None is torch's global one. The same seed gives the same weights.
+        Generator on the CPU; None: torch's global one. The same seed gives the same weights.
 
     Returns
     -------
@@ -96,7 +96,7 @@ def initialize(
 
 @contextmanager
 def seeded(generator: torch.Generator | None) -> Iterator[None]:
-    """Let torch's global generator follow another for a while, and give it back as it was; None leaves it alone."""
+    """Make torch's global generator follow another inside the context, then restore it; None leaves it alone."""
     if generator is None:
         yield
         return
@@ -111,7 +111,7 @@ def _reset(module: nn.Module) -> None:
     outputs = {layer.out_proj for layer in module.modules() if isinstance(layer, nn.MultiheadAttention)}
     for layer in module.modules():
         if parametrize.is_parametrized(layer):
-            continue  # a reset would write to computed weights; the raw parameters are drawn afterwards
+            continue  # a reset would write to computed weights; the raw parameters are drawn later
         reset = partial(_reset_attention, layer) if isinstance(layer, nn.MultiheadAttention) else None
         reset = reset or getattr(layer, "reset_parameters", None)
         if layer in outputs:

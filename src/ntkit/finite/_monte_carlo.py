@@ -1,4 +1,4 @@
-"""Kernels averaged over networks drawn at random: for what has no closed form, and to check what has."""
+"""Kernels averaged over random networks: for limits without a closed form, and to check those with one."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ __all__ = ["Estimate", "MonteCarlo", "MonteCarloKernel", "monte_carlo"]
 
 
 class MonteCarloKernel(Kernel):
-    """One of the two kernels of random networks, averaged over them: ``mc.ntk`` or ``mc.nngp``."""
+    """One of the two kernels averaged over random networks: ``mc.ntk`` or ``mc.nngp``."""
 
     def __init__(self, mc: MonteCarlo, which: Literal["ntk", "nngp"]) -> None:
         self.mc = mc
         self.which = which
 
     def __call__(self, x1: Batch, x2: Batch | None = None) -> Tensor:
-        """Give the mean kernel matrix, shape (n1, n2), in the dtype and on the device of the input.
+        """Return the mean kernel matrix, shape (n1, n2), in the dtype and on the device of the input.
 
         Inputs are what :func:`ntkit.empirical` takes: a tensor, a tuple of positional or a mapping of keyword arguments.
         """
         return self._moments(lambda emp: self._of(emp)(x1, x2), x1)[0]
 
     def diag(self, x: Batch) -> Tensor:
-        """Give the mean of K(x_i, x_i), shape (n,)."""
+        """Return the mean of K(x_i, x_i), shape (n,)."""
         return self._moments(lambda emp: self._of(emp).diag(x), x)[0]
 
     def estimate(self, x1: Batch, x2: Batch | None = None) -> Estimate:
-        """Give the mean and its standard error, std / sqrt(n_samples), both of shape (n1, n2)."""
+        """Return the mean and its standard error, std / sqrt(n_samples), both of shape (n1, n2)."""
         if self.mc.n_samples < 2:
             raise InputError("a standard error needs at least two networks. Got n_samples=1.")
         mean, squares = self._moments(lambda emp: self._of(emp)(x1, x2), x1)
@@ -49,14 +49,14 @@ class MonteCarloKernel(Kernel):
         return Estimate(mean, (squares / (m * (m - 1))).sqrt())
 
     def standard_error(self, x1: Batch, x2: Batch | None = None) -> Tensor:
-        """Give the standard error of the mean, shape (n1, n2)."""
+        """Return the standard error of the mean, shape (n1, n2)."""
         return self.estimate(x1, x2).error
 
     def _of(self, emp: Empirical) -> EmpiricalKernel:
         return emp.ntk if self.which == "ntk" else emp.nngp
 
     def _moments(self, values: Callable[[Empirical], Tensor], x: Batch) -> tuple[Tensor, Tensor]:
-        """Give the mean and the sum of squared deviations, one network at a time (Welford)."""
+        """Return the mean and the sum of squared deviations, one network at a time (Welford)."""
         mean = squares = torch.zeros(())
         for count, emp in enumerate(self.mc.networks(x), 1):
             value = values(emp)
@@ -73,7 +73,7 @@ class MonteCarloKernel(Kernel):
 
 
 class MonteCarlo:
-    """Kernels of random networks of finite width; made by :func:`monte_carlo`.
+    """Kernels of random networks of finite width, as :func:`monte_carlo` returns them.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class MonteCarlo:
     nngp
         The mean of the kernels of their last hidden features (see ``Empirical.nngp``), likewise.
     n_samples
-        How many networks.
+        Number of networks.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class MonteCarlo:
         self._guarded = False
         self._width_scale, self._init, self._gains = width_scale, init, gains
         self._rule = None if init == "ntk" else GainRule(init=init, **gains)  # type: ignore[arg-type]
-        # One seed for each network, drawn now: every call, whatever its batch, sees the same networks.
+        # One seed per network, drawn now, so that every call, whatever its batch, sees the same networks.
         self._seeds: list[int] = torch.randint(2**62, (n_samples,), generator=generator).tolist()
         self._network: nn.Module | None = None
         self._plain = self._module if width_scale == 1 else copy_module(self._module)
@@ -123,7 +123,7 @@ class MonteCarlo:
         return MonteCarloKernel(self, "nngp")
 
     def networks(self, x: Batch) -> Iterator[Empirical]:
-        """Draw the networks one after the other, for inputs like these; a network is gone when the next is drawn."""
+        """Draw the networks one after the other, for inputs like these; each replaces the one before."""
         inputs = as_inputs(x)
         if self._network is None:
             self._network = self._widened(inputs[:1])
@@ -138,7 +138,7 @@ class MonteCarlo:
         kept = self._kept(network)
         gains = self._gains if self._init == "standard" else {}
         for seed in self._seeds:
-            # Drawn in float64 whatever the input, so that float32 sees the same networks, rounded.
+            # Always drawn in float64, so that float32 inputs see the same networks, rounded.
             initialize(network, self._init, **gains, generator=torch.Generator().manual_seed(seed))  # type: ignore[arg-type]
             with torch.no_grad():
                 for name, value in kept.items():
@@ -153,10 +153,10 @@ class MonteCarlo:
             )
 
     def _parametrize(self, module: nn.Module) -> None:
-        """Put a module into the NTK parametrisation, unless it is in it or the networks are drawn in another one."""
+        """Put a module into the NTK parametrisation, unless it already is or the networks are drawn in another one."""
         if not self._scales:
             return
-        # What is deterministic keeps its values, so its gains only must not be zero.
+        # Deterministic parameters keep their values, so their gains just must not be zero.
         own = {t.path: {"w_std": 1.0, "b_std": 1.0} for t in gain_tensors(module) if fixed(t.path, self._deterministic)}
         overrides = {**self._gains.get("overrides", {}), **own}  # type: ignore[dict-item]
         gains = {"w_std": W_STD, "b_std": B_STD, **self._gains, "overrides": overrides}
@@ -168,13 +168,13 @@ class MonteCarlo:
                 f"a module of several arguments cannot be widened by width_scale={self._width_scale}. Build it wider by its own "
                 "constructor and write width_scale=1."
             )
-        # Widened before it is scaled: layers that share a parameter may scale it differently.
+        # Widen before scaling: layers that share a parameter may scale it differently.
         wide = widen(self._plain, self._width_scale, row.args[0], torch.Generator().manual_seed(0))
         self._parametrize(wide)
         return wide.double()
 
     def _kept(self, network: nn.Module) -> dict[str, Tensor]:
-        """Give the values of what is deterministic; no width of it may have changed."""
+        """Return the values of the deterministic parameters, whose widths must not have changed."""
         kept = {}
         for name, parameter in self._module.named_parameters():
             if fixed(name.replace("parametrizations.", "").removesuffix(".original"), self._deterministic):
@@ -203,33 +203,33 @@ def monte_carlo(
     deterministic: Sequence[str] = (),
     read: Callable[[Any], Tensor] | None = None,
 ) -> MonteCarlo:
-    r"""Average the kernels of networks drawn afresh: an estimate of the infinite-width limit where it has no closed form.
+    r"""Average the kernels of random networks: an estimate of the infinite-width limit if it has no closed form.
 
-    The mean of M independent networks of width w is off the limit by a bias of order 1/w and a random error of order
-    :math:`1/\sqrt{M w}`, which ``estimate`` gives. Max pooling, batch norm in evaluation mode, attention, shared weights:
-    whatever :func:`ntkit.empirical` takes. A parameter that several layers share is one standard normal that each scales in
-    its own way; an embedding uses it as it is.
+    The mean of M independent networks of width w differs from the limit by a bias of order 1/w and a random error of order
+    :math:`1/\sqrt{M w}`, which ``estimate`` returns. It supports whatever :func:`ntkit.empirical` does: max pooling, batch
+    norm in evaluation mode, attention, shared weights. A parameter that several layers share is one standard normal that each
+    layer scales in its own way; an embedding uses it unscaled.
 
     Parameters
     ----------
     module
-        Read as it is now, in evaluation mode; not changed. Its weights do not matter: every network is drawn by
+        The module, read in evaluation mode and not changed. Its weights do not matter: every network is drawn by
         :func:`ntkit.initialize`.
     n_samples
-        How many networks.
+        Number of networks.
     width_scale
         Every hidden width is multiplied by this first (:func:`ntkit.widen`).
     generator
-        Of the networks' seeds, drawn once: every call sees the same networks, so an entry does not depend on its batch.
+        Generator of the networks' seeds, drawn once: every call sees the same networks, so an entry does not depend on its batch.
     w_std, b_std, overrides
-        Gains, as in :func:`ntkit.infinite_width`; default sqrt(2), 0 and none, or those of a module that is in the NTK
-        parametrisation already.
+        Gains, as in :func:`ntkit.infinite_width`; default sqrt(2), 0 and none, or those of a module that is already in the
+        NTK parametrisation.
     init
-        ``"ntk"``, ``"standard"`` or ``"torch"``, as there.
+        ``"ntk"``, ``"standard"`` or ``"torch"``, as in :func:`ntkit.infinite_width`.
     deterministic
-        Paths of submodules or parameters, all frozen, that keep their values and are not drawn, as there.
+        Paths of submodules or parameters, all frozen, that keep their values and are not drawn.
     read
-        Takes what the module returns to the tensor that is meant, as in :func:`ntkit.empirical`. Default None.
+        Extracts the output tensor from what the module returns, as in :func:`ntkit.empirical`. Default None.
 
     Returns
     -------
@@ -259,7 +259,7 @@ def monte_carlo(
         )
     if gains and init == "ntk" and ntk_gains(module):
         raise InputError(
-            f"{', '.join(gains)} must be left out: the module is in the NTK parametrisation and has gains already. "
+            f"{', '.join(gains)} must be left out: the module is in the NTK parametrisation and already has gains. "
             "Write ntkit.remove_ntk(module) first."
         )
     return MonteCarlo(

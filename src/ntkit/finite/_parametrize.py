@@ -31,19 +31,19 @@ def parametrize_ntk(
     initialisation (Jacot et al. 2018; Arora et al. 2019, section 3). That is what :func:`ntkit.infinite_width` assumes with
     the same ``w_std``, ``b_std`` and ``overrides``: the empirical kernel of such a network tends to it as its width grows.
 
-    The projections of ``MultiheadAttention`` are scaled likewise. All other parameters (norms, embeddings, your own) stay as
-    they are. The function that the module computes does not change, except that what has gain zero is switched off;
+    The projections of ``MultiheadAttention`` are scaled likewise. All other parameters (norms, embeddings, your own) stay
+    unchanged. The function that the module computes does not change, except that tensors with gain zero are switched off;
     :func:`ntkit.initialize` draws standard normals. The raw parameters are ``layer.parametrizations.weight.original``.
 
     Parameters
     ----------
     module
-        Changed in place. It stays safe to deep-copy and to save by its ``state_dict``, which holds the gains as well; torch
-        does not pickle parametrised modules whole.
+        The module, changed in place. You can still deep-copy it and save its ``state_dict``, which also holds the gains; torch
+        cannot pickle a parametrised module as a whole.
     w_std, b_std
         Gains of weights and biases.
     overrides
-        The gains of single layers by path: ``{"4": {"w_std": 1.0}}``.
+        Gains of individual layers by path: ``{"4": {"w_std": 1.0}}``.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def parametrize_ntk(
     Raises
     ------
     InputError
-        If a layer is parametrised already, or shares its weight with a layer of another scale.
+        If a layer is already parametrised, or shares its weight with a layer of another scale.
 
     See Also
     --------
@@ -82,8 +82,8 @@ def register_scalings(
 ) -> nn.Module:
     """Put a module into the NTK parametrisation, in place.
 
-    Its function stays the same, unless its parameters are drawn afterwards: then layers may share a parameter that they scale
-    differently, or that one of them does not scale, as an embedding that is the output layer too.
+    Its function stays the same, unless its parameters are redrawn afterwards: then layers may share a parameter that they
+    scale differently, or that one of them does not scale, such as an embedding that is also the output layer.
     """
     tensors = gain_tensors(module)
     rule = GainRule(w_std, b_std, "ntk", check_overrides(overrides, tensors))
@@ -99,7 +99,7 @@ def register_scalings(
 
 
 def remove_ntk(module: nn.Module) -> nn.Module:
-    """Take the NTK parametrisation off a module, in place: plain weights that compute the same function.
+    """Remove the NTK parametrisation of a module in place, leaving plain weights that compute the same function.
 
     Examples
     --------
@@ -121,13 +121,13 @@ def _check_plain(tensors: list[GainTensor]) -> None:
     for tensor in tensors:
         if tensor.source.scaling is not None:
             raise InputError(
-                f"layer {tensor.path!r} is in the NTK parametrisation already. Write ntkit.remove_ntk(module) first."
+                f"layer {tensor.path!r} is already in the NTK parametrisation. Write ntkit.remove_ntk(module) first."
             )
     check_readable(tensors, "put into the NTK parametrisation")
 
 
 def _check_shared(module: nn.Module, tensors: list[GainTensor], scalings: dict[int, Scaled]) -> set[int]:
-    """Find the second and later owners of a tied parameter; all owners must scale it alike."""
+    """Find the second and later owners of a tied parameter; all owners must scale it equally."""
     first: dict[int, GainTensor] = {}
     shared: set[int] = set()
     for tensor in tensors:
@@ -139,7 +139,7 @@ def _check_shared(module: nn.Module, tensors: list[GainTensor], scalings: dict[i
         if abs(mine - its) > _DIGITS * its:
             raise InputError(
                 f"layers {other.path!r} and {tensor.path!r} share their {tensor.name}, but would scale it by {its:.6g} and "
-                f"{mine:.6g}. Give each a weight of its own, or gains that make the scales equal."
+                f"{mine:.6g}. Give each its own weight, or gains that make the scales equal."
             )
     scaled = {(id(tensor.layer), tensor.name) for tensor in tensors}
     for path, layer in module.named_modules():
@@ -147,6 +147,6 @@ def _check_shared(module: nn.Module, tensors: list[GainTensor], scalings: dict[i
             if id(parameter) in first and (id(layer), name) not in scaled:
                 raise InputError(
                     f"layer {first[id(parameter)].path!r} shares its {first[id(parameter)].name} with {path!r}, which is not "
-                    "scaled. Give it a weight of its own."
+                    "scaled. Give it its own weight."
                 )
     return shared

@@ -20,16 +20,16 @@ __all__ = ["Taylor", "linearize", "taylor"]
 
 
 class Taylor(nn.Module):
-    """A module's Taylor polynomial in its parameters, made by :func:`linearize` or :func:`taylor`.
+    """A module's Taylor polynomial in its parameters, as :func:`linearize` and :func:`taylor` return it.
 
     Attributes
     ----------
     module
-        Its parameters are those of the expansion: theta, which optimisers train. Its forward is never called with them.
+        The module whose parameters theta, which optimisers train, are those of the expansion; its forward never runs with them.
     origin
         The parameters theta_0 to expand around, as buffers, in the order of the trained parameters.
     order
-        Of the polynomial.
+        Order of the polynomial.
     """
 
     def __init__(self, module: nn.Module, order: int) -> None:
@@ -49,13 +49,13 @@ class Taylor(nn.Module):
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Give the polynomial at the current parameters."""
+        """Return the polynomial at the current parameters."""
         parameters = dict(self.module.named_parameters())
         origin = {name: self.origin.get_buffer(str(number)) for number, name in enumerate(self.names)}
-        # A difference of nothing: parameters that were frozen after the expansion stay where they are.
+        # Parameters that were frozen after the expansion stay in place: their difference is zero.
         direction = {name: parameters[name] - origin[name] for name in self.names}
         values = _function(self.module, args, kwargs)
-        # Fused attention has no derivatives forwards, nor second ones.
+        # Fused attention has neither forward-mode nor second derivatives.
         with self._guard, sdpa_kernel(SDPBackend.MATH), Elementary(), restored_tensors(self.module):
             terms = _derivatives(values, origin, direction, self.order)
         self._guard = nullcontext()  # once is enough
@@ -77,16 +77,17 @@ def taylor(module: nn.Module, order: int) -> nn.Module:
 
     .. math:: f_k(x; \theta) = \sum_{j=0}^{k} \frac{1}{j!} \frac{d^j}{ds^j} f(x; \theta_0 + s (\theta - \theta_0)) \Big|_{s=0}
 
-    by nested forward-mode derivatives: no Jacobian and no tensor of higher order is formed; time and memory are those of
-    about :math:`2^k` forward passes. Order 1 is the network whose training the neural tangent kernel describes exactly; orders 2
-    and 3 are the finite-width corrections (Golikov et al. 2022, section 3).
+    computed by nested forward-mode derivatives: no Jacobian and no tensor of higher order is formed; time and memory are those
+    of about :math:`2^k` forward passes. Order 1 is the network whose training the neural tangent kernel describes exactly; orders
+    2 and 3 are the finite-width corrections (Golikov et al. 2022, section 3).
 
     Parameters
     ----------
     module
-        Copied; in evaluation mode if it has dropout or batch norms. Its output is one tensor. Frozen parameters stay fixed.
+        The module, which is copied; in evaluation mode if it has dropout or batch norms. Its output must be one tensor. Frozen
+        parameters stay fixed.
     order
-        At least 1.
+        The order k, at least 1.
 
     Returns
     -------
@@ -160,7 +161,7 @@ def _function(module: nn.Module, args: Any, kwargs: Any) -> Callable[[dict[str, 
 def _derivatives(
     values: Callable[[dict[str, Tensor]], Tensor], origin: dict[str, Tensor], direction: dict[str, Tensor], order: int
 ) -> tuple[Tensor, ...]:
-    """Give f and its derivatives along a direction up to an order."""
+    """Return f and its derivatives along a direction up to an order."""
     if order == 1:
         return tuple(jvp(values, (origin,), (direction,)))
 

@@ -1,9 +1,10 @@
-"""Gram matrices of any size: a tile plan, executed here or on a cluster, into memory or a store that is resumed."""
+"""Gram matrices of any size: a tile plan, executed locally or on a cluster, into memory or a resumable store."""
 
 import sys
 from types import ModuleType
 from typing import Any
 
+from ._cluster_kernel import ClusterKernel
 from ._files import scratch_folder, write_atomically
 from ._fingerprint import Fingerprinted, fingerprint, kernel_fingerprint
 from ._gram import gram, open_gram
@@ -13,6 +14,7 @@ from ._progress import GramProgress
 from ._resources import available_memory, bytes_text, check_memory, free_disk, seconds_text
 
 __all__ = [
+    "ClusterKernel",
     "DenseGram",
     "Fingerprinted",
     "GramOperator",
@@ -36,7 +38,7 @@ __all__ = [
 
 
 class _Callable(ModuleType):
-    """``ntkit.gram`` is a function and this folder; who imports the folder by name again may bind it over the function."""
+    """``ntkit.gram`` is both a function and this folder: importing the folder by name again may replace the function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return gram(*args, **kwargs)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run_on_cluster"]
 
-_AHEAD = 3  # tiles that each thread of the cluster has in hand or waiting
-_ATTEMPTS = 5  # at one tile, before the loss of workers counts as a fault of the tile
+_AHEAD = 3  # tiles that each thread of the cluster is computing or has queued
+_ATTEMPTS = 5  # at one tile, before lost workers are blamed on the tile
 
 
 def run_on_cluster(
@@ -38,8 +38,8 @@ def run_on_cluster(
 ) -> None:
     """Compute tiles on a cluster and put them into a store, or into a tensor of shape (n1, n2).
 
-    A worker that sees the store writes its tiles there itself, otherwise it sends them back. A worker that is lost costs the
-    tiles that it had in hand.
+    A worker that sees the store writes its tiles there itself; otherwise it sends them back. Losing a worker costs the
+    tiles that it was computing.
     """
     from ._execute import writer
 
@@ -59,7 +59,7 @@ def run_on_cluster(
 def _results(
     client: Client, task: Task, tiles: Sequence[Tile], place: tuple[str, str] | None
 ) -> Iterator[tuple[Tile, Any]]:
-    """Give tiles as they are done, each with its checksum where a worker has stored it, else with its values."""
+    """Yield tiles as they are done, each with its checksum if a worker has stored it, otherwise with its values."""
     from distributed import as_completed
     from distributed.client import FutureCancelledError
     from distributed.scheduler import KilledWorker
@@ -93,17 +93,17 @@ def _results(
                     "memory? A smaller tile= takes less. What was computed is kept."
                 ) from error
             waiting.append(tile)
-            if isinstance(error, FutureCancelledError):  # the data went with the last worker that had them
+            if isinstance(error, FutureCancelledError):  # the data were lost with the last worker that had them
                 data = client.scatter(task, broadcast=True, hash=False)
         future.release()
         submit()
 
 
 def _tile(task: Task, tile: Tile, place: tuple[str, str] | None, version: str) -> Any:
-    """Run on a worker: compute one tile and store it, or give it back."""
-    if build_info().version != version:  # a worker that came later
+    """Run on a worker: compute one tile and store it, or return it."""
+    if build_info().version != version:  # a worker that joined later
         raise WorkerError(f"a worker has ntkit {build_info().version}, the client {version}. Install the same on both.")
-    # A worker runs as many tiles at a time as it has threads, so each takes one.
+    # A worker runs as many tiles at a time as it has threads, so each tile uses one thread.
     threads = torch.get_num_threads()
     if threads != 1:
         torch.set_num_threads(1)
@@ -118,7 +118,7 @@ def _tile(task: Task, tile: Tile, place: tuple[str, str] | None, version: str) -
 
 @contextlib.contextmanager
 def _token(target: TileStore | Tensor) -> Iterator[tuple[str, str] | None]:
-    """Put a word into the store, by which a worker knows that it sees the same one."""
+    """Put a token into the store, by which a worker recognises that it sees the same store."""
     if not isinstance(target, ZarrStore):
         yield None
         return

@@ -1,4 +1,4 @@
-"""Tiles computed here or on a cluster, and written while the next are computed."""
+"""Tiles computed locally or on a cluster, and written while the next ones are computed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Reporter", "run"]
 
 
 class Reporter:
-    """Tells a callback how far a run is: once before it begins, and after each tile."""
+    """Reports the progress of a run to a callback: once before it begins, and after each tile."""
 
     def __init__(self, progress: OnProgress | None, plan: TilePlan, missing: Sequence[Tile], itemsize: int) -> None:
         self._progress, self._plan = progress, plan
@@ -35,7 +35,7 @@ class Reporter:
         self._tell()
 
     def __call__(self, tile: Tile) -> None:
-        """Count a tile that is done."""
+        """Count a finished tile."""
         self._computed += self._plan.tile_entries(tile)
         self._tell()
 
@@ -74,7 +74,7 @@ def run(
 
 
 def writer(task: Task, target: TileStore | Tensor) -> Callable[[Tile, Tensor], None]:
-    """Give the function that puts a tile where it belongs."""
+    """Return the function that puts a tile where it belongs."""
     if isinstance(target, TileStore):
         return lambda tile, values: target.write(tile, as_array(values))
 
@@ -88,5 +88,5 @@ def writer(task: Task, target: TileStore | Tensor) -> Callable[[Tile, Tensor], N
 
 
 def as_array(values: Tensor) -> NDArray[Any]:
-    """Give a tile as an array, shape of the tile."""
+    """Return a tile as an array of the tile's shape."""
     return torch.Tensor.numpy(values.cpu())

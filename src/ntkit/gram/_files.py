@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and errors of the file system in plain words."""
+"""Atomic files, and file system errors in plain words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEMPORARY = ".ntkit-tmp"
 
 
 def write_atomically(path: Path, *parts: Any) -> None:
-    """Write buffers to a file of another name, sync it and rename it: at no moment is a part of it under this name."""
+    """Write buffers to a temporary file, sync it and rename it, so that this name never refers to a partial file."""
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
     try:
         with open(temporary, "wb") as file:
@@ -41,7 +41,7 @@ def write_atomically(path: Path, *parts: Any) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder survive a power failure."""
+    """Make the names in a folder survive a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -50,7 +50,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def scratch_folder(owner: object, within: Path) -> Path:
-    """Make a folder that is deleted with its owner."""
+    """Create a folder that is deleted with its owner."""
     folder = tempfile.mkdtemp(prefix="ntkit-scratch-", dir=within)
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
@@ -58,7 +58,7 @@ def scratch_folder(owner: object, within: Path) -> Path:
 
 @contextlib.contextmanager
 def plain_errors(path: Path, doing: str) -> Iterator[None]:
-    """Turn errors of the file system into a :class:`StoreError` that says what was lost (nothing) and what to do."""
+    """Turn file system errors into a :class:`StoreError` that says what was lost (nothing) and what to do."""
     try:
         yield
     except StoreError:
@@ -78,14 +78,16 @@ def plain_errors(path: Path, doing: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep a second run away from the same store; the lock goes with the process, however it ends."""
-    with plain_errors(path, "locking"), open(path, "ab") as file:
+    """Lock the store against a second run; the lock disappears with the process, however it ends."""
+    with plain_errors(path, "locking"):
+        file = open(path, "ab")  # noqa: SIM115  closed below: errors raised inside are not the lock's
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise StoreError(
                 f"another run is writing to the store of {path}. Wait for it, or name another path: out='...'."
             ) from error
-        except OSError:  # a file system without locks: equal runs write equal tiles, so no harm is done
+        except OSError:  # a file system without locks: identical runs write identical tiles, which is harmless
             pass
         yield

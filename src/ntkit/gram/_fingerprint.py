@@ -1,7 +1,7 @@
-"""Fingerprints: equal ones mean the same kernel of the same data, so that a stored Gram matrix may be used again.
+"""Fingerprints: equal ones mean the same kernel of the same data, so that a stored Gram matrix may be reused.
 
-Whatever decides a value takes part: the fields of dataclasses, tensors bit by bit, the code of functions with everything they
-refer to. What cannot be accounted for is refused; a kernel then needs a ``fingerprint()`` of its own.
+Everything that determines a value takes part: the fields of dataclasses, tensors bit by bit, the code of functions with all
+that they refer to. What cannot be accounted for is refused; such a kernel needs its own ``fingerprint()``.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 @runtime_checkable
 class Fingerprinted(Protocol):
-    """A kernel that says itself when it is the same: equal strings mean equal values for equal inputs."""
+    """A kernel that provides its own fingerprint: equal strings mean equal values for equal inputs."""
 
     def fingerprint(self) -> str:
-        """Give a string that changes whenever the kernel does."""
+        """Return a string that changes whenever the kernel does."""
         ...
 
 
 def kernel_fingerprint(kernel: Kernel, input_shape: Sequence[int]) -> dict[str, str]:
-    """Give the fingerprint of a kernel on inputs of one shape, part by part, so that a difference can be named.
+    """Return the fingerprint of a kernel on inputs of one shape, part by part, so that a difference can be named.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ def kernel_fingerprint(kernel: Kernel, input_shape: Sequence[int]) -> dict[str, 
     Raises
     ------
     InputError
-        When nothing reliable is known of the kernel.
+        If nothing reliable is known about the kernel.
     """
     if isinstance(kernel, Fingerprinted):
         own = kernel.fingerprint()
         if not isinstance(own, str) or not own:
             raise InputTypeError(
-                f"{type(kernel).__name__}.fingerprint() must give a string that is not empty. Got {own!r}."
+                f"{type(kernel).__name__}.fingerprint() must return a string that is not empty. Got {own!r}."
             )
         return {f"{type(kernel).__qualname__}.fingerprint()": hashlib.sha256(own.encode()).hexdigest()[:16]}
     if isinstance(kernel, InfiniteWidthKernel):
@@ -82,8 +82,8 @@ def kernel_fingerprint(kernel: Kernel, input_shape: Sequence[int]) -> dict[str, 
                 parts[field.name] = fingerprint(value, field.name)
         return parts | {"code": fingerprint(type(kernel), "the kernel's class")}
     raise InputError(
-        f"nothing tells whether a stored Gram matrix is that of this kernel, a {type(kernel).__name__}. Give its class a method "
-        "fingerprint(self) that returns a string, a new one whenever the kernel changes; or compute without out=."
+        f"ntkit cannot tell whether a stored Gram matrix is that of this kernel, a {type(kernel).__name__}. Give its class a "
+        "method fingerprint(self) that returns a string, a new one whenever the kernel changes; or compute without out=."
     )
 
 
@@ -100,7 +100,7 @@ def _infinite_width(kernel: InfiniteWidthKernel, input_shape: Sequence[int]) -> 
 
 
 def data_fingerprint(x: Tensor) -> str:
-    """Give the fingerprint of a batch, shape (n, ...): its dtype, shape and every bit, read in blocks of rows.
+    """Return the fingerprint of a batch, shape (n, ...): its dtype, shape and every bit, read in blocks of rows.
 
     Examples
     --------
@@ -116,19 +116,19 @@ def data_fingerprint(x: Tensor) -> str:
 
 
 def fingerprint(value: object, where: str = "the value") -> str:
-    """Give the fingerprint of any value that decides what a kernel is.
+    """Return the fingerprint of any value that determines a kernel.
 
     Parameters
     ----------
     value
         Numbers, strings, enums, tensors, arrays, containers, dataclasses, functions, modules and classes, nested at will.
     where
-        What the value is, for the message of a refusal.
+        A description of the value for error messages.
 
     Raises
     ------
     InputError
-        When something in it cannot be accounted for.
+        If something in it cannot be accounted for.
 
     Examples
     --------
@@ -142,19 +142,19 @@ def fingerprint(value: object, where: str = "the value") -> str:
 
 
 class _Walk:
-    """One walk through a value; a value inside itself is only named, so that cycles end."""
+    """One traversal of a value; a value inside itself is only named, so that cycles end."""
 
     def __init__(self, where: str) -> None:
         self.where = where
         self.inside: list[int] = []
         self.known: dict[int, str] = {}
-        self.alive: list[object] = []  # keeps ids from being used again
+        self.alive: list[object] = []  # keeps ids from being reused
 
     def digest(self, value: object) -> str:
         return _hash(self.parts(value))
 
     def parts(self, value: Any) -> Iterator[bytes]:
-        """Give bytes that decide the value; each kind of value begins with its own name."""
+        """Yield bytes that determine the value; each kind of value begins with its own name."""
         match value:
             case None | bool() | int() | str() | bytes() | complex() | types.EllipsisType() if not isinstance(
                 value, enum.Enum
@@ -251,7 +251,7 @@ class _Walk:
         for cell in value.__closure__ or ():
             try:
                 contents = cell.cell_contents
-            except ValueError:  # the name has no value yet
+            except ValueError:  # an unbound name
                 contents = "no value"
             yield self.digest(contents).encode()
         for name in sorted(_global_names(value.__code__)):
@@ -260,7 +260,7 @@ class _Walk:
                 yield self.digest(value.__globals__[name]).encode()
 
     def code(self, code: types.CodeType) -> Iterator[bytes]:
-        # Bytecode belongs to a version of Python; another one is another fingerprint.
+        # Bytecode depends on the Python version; another version means another fingerprint.
         yield f"code {sys.version_info[:2]} {code.co_argcount} {code.co_kwonlyargcount} {code.co_flags}".encode()
         yield code.co_code
         yield self.digest((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)).encode()
@@ -291,7 +291,7 @@ class _Walk:
                 yield self.digest(own).encode()
 
     def graph_module(self, value: fx.GraphModule) -> Iterator[bytes]:
-        # The code names what it reads; the class of a GraphModule is made anew each time and says nothing.
+        # The code names what it reads; the class of a GraphModule is recreated each time and says nothing.
         yield b"graph " + value.code.encode()
         yield from self.state(value)
         for node in value.graph.nodes:
@@ -320,7 +320,7 @@ class _Walk:
 
     def refusal(self, value: object) -> InputError:
         return InputError(
-            f"{self.where} depends on {value!r}, a {type(value).__name__}, and nothing tells reliably when that changes. Give "
+            f"{self.where} depends on {value!r}, a {type(value).__name__}, whose changes cannot be detected reliably. Give "
             "the kernel's class a method fingerprint(self) that returns a string, a new one whenever the kernel changes; or "
             "compute without out=."
         )
@@ -348,7 +348,7 @@ def _version(package: str) -> str:
 
 
 def _global_names(code: types.CodeType) -> set[str]:
-    """Give the names of globals that a function reads, functions inside it included."""
+    """Return the names of globals that a function reads, including those of functions inside it."""
     names = {one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -1,4 +1,4 @@
-"""Gram matrices of any size: in memory, or tile by tile on disk, where a run that was stopped is resumed."""
+"""Gram matrices of any size: in memory, or tile by tile on disk, where an interrupted run is resumed."""
 
 from __future__ import annotations
 
@@ -77,42 +77,42 @@ def gram(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor | StoredGram:
-    """Compute K(x1, x2), or K(x1, x1) where ``x2`` is None, tile by tile.
+    """Compute K(x1, x2), or K(x1, x1) if ``x2`` is None, tile by tile.
 
     Parameters
     ----------
     kernel : Kernel
-        Any kernel. To be stored it needs a fingerprint: those of ntkit have one, a kernel of your own gets it from a method
+        Any kernel. To be stored it needs a fingerprint: ntkit's kernels have one; your own kernel needs a method
         ``fingerprint(self)`` that returns a string, a new one whenever the kernel changes.
     x1, x2 : Tensor of shape (n1, ...) and (n2, ...)
         The inputs, float32 or float64. A tensor over a ``numpy.memmap`` stays on disk.
     out : str or Path, optional
-        Where to store the matrix: ``"name.zarr"``, one file per tile, of a symmetric matrix the upper ones alone; or
+        Where to store the matrix: ``"name.zarr"``, one file per tile, only the upper ones for a symmetric matrix; or
         ``"name.npy"``, both triangles in one file, to be mapped into memory. None (default): a tensor in memory.
     tile : int, optional
-        Rows and columns of a tile. None (default): that of the store to be resumed; else 4096 for vectors, 1024 for images.
+        Rows and columns of a tile. None (default): that of the store to be resumed, or else 4096 for vectors, 1024 for images.
     client : distributed.Client or "local", optional
         Compute the tiles on the workers of a Dask cluster; ``"local"`` starts one process per processor on this machine
-        for the time of the call. None (default): in this process, with torch's threads.
+        for the duration of the call. None (default): in this process, with torch's threads.
     resume : bool, default True
-        Compute only the tiles that a store at ``out`` lacks or that are damaged. False deletes such a store first.
+        Compute only the tiles of a store at ``out`` that are missing or damaged. False deletes such a store first.
     progress : callable, optional
-        Called with a :class:`GramProgress` before the first tile and after each; ``print`` will do.
+        Called with a :class:`GramProgress` before the first tile and after each; ``print`` works.
     dtype : torch.dtype, optional
-        What to store entries in: float32 or float64. None (default): the dtype of the inputs, which are computed with.
+        The dtype of stored entries: float32 or float64. None (default): the dtype of the inputs, in which they are computed.
 
     Returns
     -------
     Tensor of shape (n1, n2), or StoredGram
-        The tensor for ``out=None``, on the inputs' device unless ``client`` is given.
+        The tensor if ``out`` is None, on the inputs' device unless ``client`` is given.
 
     Raises
     ------
     StoreError
-        When ``out`` holds the matrix of other data or another kernel (the message says what differs), cannot be written
-        to, or has no space. What was computed is never lost: the same call goes on from it.
+        If ``out`` holds the matrix of other data or another kernel (the message says what differs), cannot be written
+        to, or has no space. What was computed is never lost: the same call resumes from it.
     MemoryLimitError
-        When a tensor of this size does not fit into memory.
+        If a tensor of this size does not fit into memory.
 
     See Also
     --------
@@ -121,8 +121,8 @@ def gram(
 
     Notes
     -----
-    A tile is written under another name, synced and renamed, and counts once its checksum is in the journal. So a run that is
-    killed at any moment leaves nothing wrong behind, and tiles of a resumed run have the bits of an uninterrupted one.
+    A tile is written under a temporary name, synced and renamed, and counts once its checksum is in the journal. So a run that is
+    killed at any moment leaves no wrong tile behind, and tiles of a resumed run have the bits of an uninterrupted one.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def gram(
         _check_space(store, missing)
         report = Reporter(progress, store.plan, missing, store.dtype.itemsize)
         run(Task(kernel, x1, x2, store.plan, stored), missing, store, client, report)
-        store.sweep()  # a worker that was lost may have left a part of a tile
+        store.sweep()  # a lost worker may have left a partial tile
         store.finish()
     return StoredGram(store)
 
@@ -176,19 +176,19 @@ def open_gram(path: str | Path) -> StoredGram:
     Parameters
     ----------
     path : str or Path
-        What was given as ``out``.
+        The ``out`` of :func:`gram`.
 
     Returns
     -------
     StoredGram
         Tiles are read when they are needed. ``gram @ v``, ``gram[rows, columns]``, ``gram.diagonal()``, ``gram.to_dense()``;
-        every solver takes it. A matrix whose computation was stopped can be opened too; reading a tile that is
-        missing is an error.
+        every solver accepts it. A matrix whose computation was interrupted can be opened too; reading a missing tile
+        is an error.
 
     Raises
     ------
     StoreError
-        When there is no stored Gram matrix.
+        If there is no stored Gram matrix.
 
     See Also
     --------
@@ -270,7 +270,7 @@ def _tile_bytes(plan: TilePlan, dtype: str) -> int:
 
 
 def _check_space(store: TileStore, missing: list[Tile]) -> None:
-    if isinstance(store, ZarrStore):  # other stores take their space when they are made
+    if isinstance(store, ZarrStore):  # other stores allocate their space when they are created
         _check_room(store.path, _tile_bytes(store.plan, store.manifest.dtype) * len(missing), store.manifest)
 
 

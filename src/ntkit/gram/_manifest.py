@@ -1,4 +1,4 @@
-"""What a stored Gram matrix is of: beside the array, so that it is never taken for another."""
+"""The identity of a stored Gram matrix, kept next to the array so that it is never mistaken for another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that decides the entries of a stored matrix.
+    """Everything that determines the entries of a stored matrix.
 
     Attributes
     ----------
@@ -27,11 +27,11 @@ class Manifest:
     symmetric
         Whether it is K(x1, x1), of which only tiles on and above the diagonal are stored.
     dtype
-        What entries are stored in: "float32" or "float64".
+        The dtype of stored entries: "float32" or "float64".
     kernel
         The fingerprint of the kernel, part by part (:func:`kernel_fingerprint`).
     x1, x2
-        Fingerprints of the data; ``x2`` is None where the matrix is symmetric.
+        Fingerprints of the data; ``x2`` is None if the matrix is symmetric.
     library
         The version of ntkit.
     format
@@ -49,12 +49,12 @@ class Manifest:
     format: int = _FORMAT
 
     def to_json(self) -> str:
-        """Give the text that is stored."""
+        """Return the manifest as text."""
         return json.dumps(asdict(self), indent=1)
 
     @staticmethod
     def from_json(text: str, path: object) -> Manifest:
-        """Read the text that is stored, or say that it is none."""
+        """Read a manifest from text, or raise an error if it is not one."""
         try:
             found = json.loads(text)
             if found["format"] != _FORMAT:
@@ -71,7 +71,7 @@ class Manifest:
             ) from error
 
     def differences(self, wanted: Manifest) -> list[str]:
-        """Say what is stored and what was asked for, wherever the two differ."""
+        """Return what is stored and what was requested, wherever the two differ."""
         found = []
         for field in fields(Manifest):
             stored, asked = getattr(self, field.name), getattr(wanted, field.name)
@@ -79,14 +79,14 @@ class Manifest:
                 continue
             if isinstance(stored, Mapping):
                 found += [
-                    f"{name}: {_shown(stored.get(name))} is stored, {_shown(asked.get(name))} asked for"
+                    f"{name}: {_shown(stored.get(name))} is stored, {_shown(asked.get(name))} requested"
                     for name in dict.fromkeys([*stored, *asked])
                     if stored.get(name) != asked.get(name)
                 ]
             elif field.name in ("x1", "x2"):
                 found.append(f"{field.name}: other data are stored (their bits, shape or dtype differ)")
             else:
-                found.append(f"{field.name}: {_shown(stored)} is stored, {_shown(asked)} asked for")
+                found.append(f"{field.name}: {_shown(stored)} is stored, {_shown(asked)} requested")
         return found
 
 

@@ -18,7 +18,7 @@ __all__ = ["NpyStore"]
 
 
 class NpyStore(TileStore):
-    """An ``.npy`` file of the whole matrix. It has the ending ``.partial`` until the last tile is written."""
+    """An ``.npy`` file of the whole matrix. Its name ends in ``.partial`` until the last tile is written."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         super().__init__(path, manifest)
@@ -37,7 +37,7 @@ class NpyStore(TileStore):
             del array
             try:
                 with open(partial, "r+b") as file:
-                    # All of it now: a map of a file with holes ends the program when the disk is full.
+                    # Allocate all of it now: writing to a mapped sparse file crashes the program when the disk is full.
                     os.posix_fallocate(file.fileno(), 0, partial.stat().st_size)
                     os.fsync(file.fileno())
             except OSError:
@@ -48,7 +48,7 @@ class NpyStore(TileStore):
 
     def remove(self) -> None:
         with plain_errors(self.path, "removing"):
-            self.manifest_path(self.path).unlink()  # first, so that half a store is none
+            self.manifest_path(self.path).unlink()  # first, so that a partial store does not count
             for file in (self.path, _partial(self.path), self._journal):
                 file.unlink(missing_ok=True)
 
@@ -79,7 +79,7 @@ class NpyStore(TileStore):
     def _read(self, tile: Tile) -> NDArray[Any] | None:
         try:
             matrix = self._matrix("r")
-        except (FileNotFoundError, ValueError):  # gone, cut off, or no .npy file
+        except (FileNotFoundError, ValueError):  # missing, truncated, or not an .npy file
             return None
         rows, columns = self.plan.rows(tile), self.plan.columns(tile)
         if (

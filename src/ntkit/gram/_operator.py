@@ -32,14 +32,14 @@ Index = int | slice | Tensor
 class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
     """A matrix K(x1, x2) of which one tile at a time is in memory, as a :mod:`linear_operator`.
 
-    ``gram @ v`` reads each tile once, for a symmetric matrix each stored tile. ``gram[rows, columns]`` gives a part as a tensor.
+    ``gram @ v`` reads each stored tile once. ``gram[rows, columns]`` returns a part as a tensor.
 
     Parameters
     ----------
     plan
         The tiles.
     dtype, device
-        Of the entries.
+        Dtype and device of the entries.
     """
 
     plan: TilePlan
@@ -49,7 +49,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
 
     @abstractmethod
     def tile(self, tile: Tile) -> Tensor:
-        """Give a tile of the plan, shape ``plan.tile_shape(tile)``."""
+        """Return a tile of the plan, shape ``plan.tile_shape(tile)``."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -58,7 +58,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
 
     @property
     def device(self) -> torch.device:
-        """Where tiles are given."""
+        """The device on which tiles are returned."""
         return self._device
 
     @property
@@ -67,7 +67,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return self.plan.symmetric
 
     def tiles(self) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Give rows, columns and values of every stored tile; the next is fetched while one is in use."""
+        """Yield rows, columns and values of every stored tile; the next is fetched while one is in use."""
         tiles = list(self.plan.tiles())
         with ThreadPoolExecutor(1) as reader:
             following = reader.submit(self.tile, tiles[0])
@@ -78,7 +78,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
                 yield self.plan.rows(tile), self.plan.columns(tile), values
 
     def product(self, v: Tensor) -> Tensor:
-        """Give K v for v of shape (n2, k), in v's dtype: float32 entries times a float64 v add up in float64."""
+        """Return K v for v of shape (n2, k), in v's dtype: float32 entries times a float64 v add up in float64."""
         total = v.new_zeros(self.plan.shape[0], v.shape[1])
         with torch.no_grad():
             for rows, columns, values in self.tiles():
@@ -89,7 +89,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return total
 
     def block(self, rows: Index | None = None, columns: Index | None = None) -> Tensor:
-        """Give the entries of some rows and columns as a tensor, shape (rows, columns); None means all of them."""
+        """Return the entries of some rows and columns as a tensor, shape (rows, columns); None means all of them."""
         return self._block(_positions(rows, self.plan.shape[0]), _positions(columns, self.plan.shape[1]))
 
     def _block(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -115,16 +115,16 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return part[0] if isinstance(rows, int) else part
 
     def restricted(self, rows: Tensor) -> GramOperator:
-        """Give K of some of the points, shape (m, m), for their positions of shape (m,); the matrix must be symmetric."""
+        """Return K of some of the points, shape (m, m), for their positions of shape (m,); the matrix must be symmetric."""
         return _Restricted(self, rows)
 
     def to_dense(self) -> Tensor:
-        """Give the whole matrix as a tensor, where it fits into memory.
+        """Return the whole matrix as a tensor, if it fits into memory.
 
         Raises
         ------
         MemoryLimitError
-            Where it does not.
+            If it does not.
         """
         n1, n2 = self.plan.shape
         check_memory(
@@ -140,7 +140,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Give the whole matrix to NumPy, and so to scikit-learn."""
+        """Return the whole matrix as an array, for NumPy and scikit-learn."""
         return np.asarray(self.to_dense().numpy(), dtype)
 
     def __len__(self) -> int:
@@ -168,10 +168,10 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
 
 
 class StoredGram(GramOperator):
-    """A Gram matrix on disk, made by :func:`ntkit.gram` and opened by :func:`ntkit.open_gram`.
+    """A Gram matrix on disk, stored by :func:`ntkit.gram` and opened by :func:`ntkit.open_gram`.
 
     Every solver, :class:`~ntkit.GradientFlow`, :func:`~ntkit.leave_one_out`, :class:`~ntkit.LabelAware` and the estimators
-    (``kernel="precomputed"``) take it for a Gram matrix. Tiles are checked against their checksums when they are first read.
+    (``kernel="precomputed"``) accept it as a Gram matrix. Tiles are checked against their checksums when they are first read.
     """
 
     def __init__(self, store: TileStore) -> None:
@@ -181,7 +181,7 @@ class StoredGram(GramOperator):
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The path of the store."""
         return str(self.store.path)
 
     @property
@@ -199,7 +199,7 @@ class StoredGram(GramOperator):
 
 
 class KernelGram(GramOperator):
-    """K(x1, x2), or K(x1, x1) where ``x2`` is None, computed anew whenever a part of it is needed.
+    """K(x1, x2), or K(x1, x1) if ``x2`` is None, recomputed whenever a part of it is needed.
 
     Parameters
     ----------
@@ -231,13 +231,13 @@ class KernelGram(GramOperator):
         return Task(self.kernel, self.x1, self.x2, self.plan, self.dtype).compute(tile)
 
     def tiles(self) -> Iterator[tuple[slice, slice, Tensor]]:
-        # The kernel has threads of its own, so nothing is gained by computing the next tile beside the work on this one.
+        # The kernel is multithreaded, so computing the next tile in parallel to the work on this one gains nothing.
         return ((self.plan.rows(tile), self.plan.columns(tile), self.tile(tile)) for tile in self.plan.tiles())
 
     def _block(self, rows: Tensor, columns: Tensor) -> Tensor:
         with torch.no_grad():
             other = self.x1 if self.x2 is None else self.x2
-            # No symmetry is used: x2 names the columns even where it is x1.
+            # Symmetry is not used: x2 holds the columns even if it is x1.
             return self.kernel(_rows(self.x1, rows), _rows(other, columns))
 
     def restricted(self, rows: Tensor) -> GramOperator:
@@ -270,7 +270,7 @@ class _Restricted(GramOperator):
 
 
 class DenseGram(GramOperator):
-    """A symmetric matrix in memory, shape (n, n), to be used like those that are not."""
+    """A symmetric matrix in memory, shape (n, n), with the interface of those that are not."""
 
     def __init__(self, matrix: Tensor) -> None:
         super().__init__(matrix)
@@ -293,7 +293,7 @@ class DenseGram(GramOperator):
 
 
 def _rows(x: Tensor, index: Tensor) -> Tensor:
-    """Give some rows of x: without a copy where they follow one another."""
+    """Return some rows of x, without a copy if they are consecutive."""
     first = int(index[0]) if len(index) else 0
     if bool((index == torch.arange(first, first + len(index))).all()):
         return x[first : first + len(index)]
@@ -301,7 +301,7 @@ def _rows(x: Tensor, index: Tensor) -> Tensor:
 
 
 def _positions(index: Index | None, n: int) -> Tensor:
-    """Give the positions that an index names, shape (m,)."""
+    """Return the positions that an index refers to, shape (m,)."""
     if index is None:
         return torch.arange(n)
     if isinstance(index, slice):

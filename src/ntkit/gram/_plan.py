@@ -17,7 +17,7 @@ _IMAGES, _VECTORS = 1024, 4096
 
 @dataclass(frozen=True, order=True)
 class Tile:
-    """One tile by its place in the grid: row ``i`` and column ``j`` of tiles."""
+    """One tile by its position in the grid: row ``i`` and column ``j`` of tiles."""
 
     i: int
     j: int
@@ -25,7 +25,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class TilePlan:
-    """A matrix cut into tiles of one size; those at the right and lower edge may be smaller.
+    """A matrix cut into tiles of equal size; those at the right and lower edge may be smaller.
 
     Attributes
     ----------
@@ -51,24 +51,24 @@ class TilePlan:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """How many tiles there are along each axis."""
+        """Number of tiles along each axis."""
         return -(-self.shape[0] // self.size), -(-self.shape[1] // self.size)
 
     def tiles(self) -> Iterator[Tile]:
-        """Give every tile that is computed, column by column: a column's inputs are read once."""
+        """Return every tile that is computed, column by column: a column's inputs are read once."""
         rows, columns = self.grid
         return (Tile(i, j) for j in range(columns) for i in range(min(rows, j + 1) if self.symmetric else rows))
 
     def rows(self, tile: Tile) -> slice:
-        """Give the rows of the matrix that a tile holds."""
+        """Return the rows of the matrix that a tile holds."""
         return slice(tile.i * self.size, min((tile.i + 1) * self.size, self.shape[0]))
 
     def columns(self, tile: Tile) -> slice:
-        """Give the columns of the matrix that a tile holds."""
+        """Return the columns of the matrix that a tile holds."""
         return slice(tile.j * self.size, min((tile.j + 1) * self.size, self.shape[1]))
 
     def tile_shape(self, tile: Tile) -> tuple[int, int]:
-        """Give the shape of a tile."""
+        """Return the shape of a tile."""
         rows, columns = self.rows(tile), self.columns(tile)
         return rows.stop - rows.start, columns.stop - columns.start
 
@@ -79,7 +79,7 @@ class TilePlan:
 
     @property
     def entries(self) -> int:
-        """How many entries are computed."""
+        """Number of entries that are computed."""
         return sum(self.tile_entries(tile) for tile in self.tiles())
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class TilePlan:
 
 
 def default_tile(x: Tensor, tile: int | None) -> int:
-    """Give the size of tiles: the one asked for, or one that takes about a second for the kernel of usual networks."""
+    """Return the tile size: the requested one, or one that takes about a second for the kernel of a typical network."""
     if tile is None:
         return _VECTORS if x.ndim == 2 else _IMAGES
     if isinstance(tile, bool) or not isinstance(tile, int):

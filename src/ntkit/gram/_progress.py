@@ -1,4 +1,4 @@
-"""How far the computation of a Gram matrix is."""
+"""The progress of computing a Gram matrix."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["GramProgress", "OnProgress"]
 
 @dataclass(frozen=True)
 class GramProgress:
-    """What a progress callback is called with, first before any tile is computed and then after each.
+    """The argument of a progress callback, which is called before the first tile and after each.
 
     Attributes
     ----------
     done, total
-        Entries that are there, those of earlier runs included, and entries there will be.
+        Entries computed so far, including those of earlier runs, and entries in total.
     computed
         Entries that this run computed.
     seconds
@@ -52,4 +52,4 @@ class GramProgress:
 
 
 OnProgress = Callable[[GramProgress], None]
-"""A callback that is told how far a Gram matrix is; ``print`` will do."""
+"""A callback for the progress of a Gram matrix; ``print`` works."""

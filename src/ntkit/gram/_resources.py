@@ -1,4 +1,4 @@
-"""What the machine has left, and how sizes and times are written in messages."""
+"""The free resources of the machine, and the formatting of sizes and times in messages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ntkit.errors import MemoryLimitError
 
 __all__ = ["available_memory", "bytes_text", "check_memory", "free_disk", "seconds_text"]
 
-_SHARE = 0.9  # of the available memory that one allocation may take: the rest is for what nobody counts
+_SHARE = 0.9  # share of the available memory that one allocation may take; the rest is for what is not counted
 
 
 def available_memory() -> int:
-    """Give the bytes that this process can still take; where the system does not say, more than any machine has.
+    """Return the bytes that this process can still allocate; if the system does not say, more than any machine has.
 
     Examples
     --------
@@ -27,14 +27,14 @@ def available_memory() -> int:
 
 
 def free_disk(path: Path) -> int:
-    """Give the free bytes of the file system that holds a path, which need not exist yet."""
+    """Return the free bytes of the file system that holds a path, which need not exist yet."""
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
 
 
 def check_memory(needed: int, what: str, instead: str, limit: int | None = None) -> None:
-    """Refuse what does not fit into ``limit`` bytes, or into nine tenths of the available memory where that is None."""
+    """Refuse what does not fit into ``limit`` bytes or, if that is None, into nine tenths of the available memory."""
     allowed = int(_SHARE * available_memory()) if limit is None else limit
     if needed > allowed:
         raise MemoryLimitError(
@@ -43,7 +43,7 @@ def check_memory(needed: int, what: str, instead: str, limit: int | None = None)
 
 
 def bytes_text(count: float) -> str:
-    """Write a number of bytes.
+    """Format a number of bytes.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def bytes_text(count: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Write a length of time.
+    """Format a duration.
 
     Examples
     --------

@@ -23,22 +23,22 @@ __all__ = ["TileStore", "checksum"]
 
 
 def checksum(values: NDArray[Any]) -> int:
-    """Give the CRC-32 of an array's bytes."""
+    """Return the CRC-32 of an array's bytes."""
     return zlib.crc32(np.ascontiguousarray(values).data.cast("B"))
 
 
 class TileStore(ABC):
     """The tiles of one matrix on disk.
 
-    A manifest says what the matrix is of, a journal has one line per finished tile: its place and checksum. Lines are only
-    ever added, so that a run that is killed leaves at worst half a line at the end, which is ignored.
+    A manifest identifies the matrix; a journal has one line per finished tile: its position and checksum. Lines are only
+    ever appended, so a killed run leaves at worst a partial line at the end, which is ignored.
 
     Parameters
     ----------
     path
         Where the user finds the matrix.
     manifest
-        What it is of.
+        The identity of the matrix.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -51,12 +51,12 @@ class TileStore(ABC):
     @staticmethod
     @abstractmethod
     def manifest_path(path: Path) -> Path:
-        """Give the file that holds the manifest of the store at a path."""
+        """Return the file that holds the manifest of the store at a path."""
 
     @classmethod
     @abstractmethod
     def create(cls, path: Path, manifest: Manifest) -> TileStore:
-        """Make a store without tiles; it is there whole or not at all."""
+        """Create a store without tiles, atomically."""
 
     @abstractmethod
     def remove(self) -> None:
@@ -64,17 +64,17 @@ class TileStore(ABC):
 
     @abstractmethod
     def _write(self, tile: Tile, values: NDArray[Any]) -> None:
-        """Have the tile on disk, synced."""
+        """Write the tile to disk and sync it."""
 
     @abstractmethod
     def _read(self, tile: Tile) -> NDArray[Any] | None:
-        """Give the tile as it is on disk, shape of the tile; None where there is none."""
+        """Return the tile as stored on disk, in the tile's shape; None if there is none."""
 
     def finish(self) -> None:  # noqa: B027
-        """Give the finished matrix its name, where it has another before."""
+        """Give the finished matrix its final name, if it had another before."""
 
     def sweep(self) -> None:  # noqa: B027
-        """Delete what a run that was killed left of a tile."""
+        """Delete partial tiles left by a killed run."""
 
     @classmethod
     def open(cls, path: Path) -> TileStore:
@@ -89,7 +89,7 @@ class TileStore(ABC):
         return [tile for tile in self.plan.tiles() if tile not in self._sums]
 
     def write(self, tile: Tile, values: NDArray[Any]) -> None:
-        """Store a tile, shape of the tile: first its bytes, then its line in the journal."""
+        """Store a tile, an array of the tile's shape: first its bytes, then its line in the journal."""
         values = np.ascontiguousarray(values, dtype=self.dtype)
         with plain_errors(self.path, "writing to"):
             self._write(tile, values)
@@ -100,7 +100,7 @@ class TileStore(ABC):
         line = json.dumps({"i": tile.i, "j": tile.j, "crc32": sum_}) + "\n"
         with plain_errors(self.path, "writing to"), open(self._journal, "ab") as file:
             if file.tell() and not self._ends_with_newline():
-                line = "\n" + line  # half a line of a run that was killed
+                line = "\n" + line  # after a partial line of a killed run
             file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
@@ -108,12 +108,12 @@ class TileStore(ABC):
         self._checked.discard(tile)
 
     def read(self, tile: Tile) -> NDArray[Any]:
-        """Give a tile, checked against its checksum when it is first read.
+        """Return a tile, checked against its checksum when it is first read.
 
         Raises
         ------
         StoreError
-            When it was never computed, or is not what was written.
+            If it was never computed, or differs from what was written.
         """
         if tile not in self._sums:
             raise StoreError(
@@ -127,12 +127,12 @@ class TileStore(ABC):
         if values is None or tile not in self._checked:
             raise StoreError(
                 f"tile ({tile.i}, {tile.j}) of {self.path} is {'gone' if values is None else 'damaged'}: its checksum is not "
-                "that of what was written. Run the same ntkit.gram(..., out=...) again: it computes damaged tiles anew."
+                "that of what was written. Run the same ntkit.gram(..., out=...) again: it recomputes damaged tiles."
             )
         return values
 
     def damaged(self) -> list[Tile]:
-        """Read every tile that is in the journal, and give those that are gone or not what was written."""
+        """Read every tile in the journal, and return those that are missing or damaged."""
         bad = []
         for tile in list(self._sums):
             values = self._read(tile)
@@ -143,7 +143,7 @@ class TileStore(ABC):
         return bad
 
     def forget(self, tiles: Iterable[Tile]) -> None:
-        """Take tiles out of the journal, which is written anew."""
+        """Remove tiles from the journal, which is rewritten."""
         for tile in tiles:
             self._sums.pop(tile, None)
         lines = [json.dumps({"i": tile.i, "j": tile.j, "crc32": sum_}) + "\n" for tile, sum_ in self._sums.items()]

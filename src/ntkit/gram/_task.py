@@ -1,4 +1,4 @@
-"""What is computed: one tile after another of one kernel on some inputs."""
+"""The computation: the tiles of one kernel on some inputs, one after another."""
 
 from __future__ import annotations
 

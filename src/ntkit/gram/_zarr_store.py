@@ -21,7 +21,7 @@ __all__ = ["ZarrStore", "write_chunk"]
 
 
 def write_chunk(path: Path, tile: Tile, size: int, values: NDArray[Any]) -> None:
-    """Write one chunk of an array whose chunks are stored as they are; those at the edges are filled up with NaN."""
+    """Write one chunk of an uncompressed array; chunks at the edges are padded with NaN."""
     if values.shape != (size, size):
         whole = np.full((size, size), np.nan, values.dtype)
         whole[: values.shape[0], : values.shape[1]] = values
@@ -34,10 +34,10 @@ def write_chunk(path: Path, tile: Tile, size: int, values: NDArray[Any]) -> None
 
 
 class ZarrStore(TileStore):
-    """A Zarr array in version 3 of the format, one chunk per tile, no compression; chunks that are not there read as NaN.
+    """A Zarr array in version 3 of the format, one chunk per tile, no compression; missing chunks read as NaN.
 
-    Of a symmetric matrix only the chunks on and above the diagonal are there. Zarr writes chunks without syncing them, so
-    they are written here; its own reader checks the result in the tests.
+    A symmetric matrix has only the chunks on and above the diagonal. Zarr writes chunks without syncing them, so ntkit
+    writes them itself; Zarr's own reader checks the result in the tests.
     """
 
     @staticmethod
@@ -49,7 +49,7 @@ class ZarrStore(TileStore):
         zarr = _zarr()
         making = path.with_name(path.name + TEMPORARY)
         with plain_errors(path, "creating"):
-            shutil.rmtree(making, ignore_errors=True)  # of a run that was killed
+            shutil.rmtree(making, ignore_errors=True)  # left by a killed run
             making.parent.mkdir(parents=True, exist_ok=True)
             zarr.create_array(
                 store=str(making),
@@ -70,7 +70,7 @@ class ZarrStore(TileStore):
 
     def remove(self) -> None:
         with plain_errors(self.path, "removing"):
-            self.manifest_path(self.path).unlink()  # first, so that half a store is none
+            self.manifest_path(self.path).unlink()  # first, so that a partial store does not count
             shutil.rmtree(self.path)
 
     def sweep(self) -> None:

@@ -27,7 +27,7 @@ def check_differentiable(program: Program) -> None:
 
 
 def _activation(op: Op) -> Activation | None:
-    """Give the activation whose derivative a tangent kernel needs."""
+    """Return the activation whose derivative the tangent kernel needs."""
     if isinstance(op, Elementwise):
         return op.phi
     return op.phi if isinstance(op, Attention) and op.scaling == "sqrt" else None

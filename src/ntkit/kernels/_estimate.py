@@ -19,14 +19,14 @@ _GROUPS = 32
 
 
 class Estimate(NamedTuple):
-    """A mean over independent draws and its standard error, of one shape."""
+    """A mean over independent draws and its standard error, both of the same shape."""
 
     mean: Tensor
     error: Tensor
 
 
 def logit_samples(count: int | None, generator: torch.Generator | None) -> LogitSamples | None:
-    """Give the samples that softmax attention draws; None where none are asked for."""
+    """Return the samples that softmax attention draws; None if none are requested."""
     check_generator(generator)
     if count is None:
         return None
@@ -36,10 +36,10 @@ def logit_samples(count: int | None, generator: torch.Generator | None) -> Logit
 
 
 def sampling_error(program: Program, x1: Tensor, x2: Tensor | None, ntk: bool) -> Tensor:
-    """Give the standard error of a kernel whose attention is sampled, shape (n1, n2); zero where nothing is.
+    """Return the standard error of a kernel whose attention is sampled, shape (n1, n2); zero where nothing is.
 
-    The samples are cut into groups of equal size, and each group gives a kernel; the kernel of all of them has the standard
-    deviation of these, divided by the square root of their number.
+    The samples are split into groups of equal size, and each group yields a kernel. The standard error is the standard
+    deviation of these kernels divided by the square root of their number.
     """
     drawn = [node.op.samples.count for node in program.nodes if isinstance(node.op, Attention) and node.op.samples]
     if not drawn:

@@ -16,13 +16,13 @@ class Row:
     Attributes
     ----------
     operation, path
-        What it is and where in the module it comes from.
+        What it is and which part of the module it comes from.
     positions
         Lengths of its position axes.
     cross, own
-        What is kept of the covariance between two inputs and of each input's own, axis by axis; None: nothing.
+        What is kept, axis by axis, of the covariance between two inputs and of each input's own covariance; None: nothing.
     entries_per_pair, bytes_per_pair
-        What K alone takes for one pair of inputs, in float64.
+        Size of K alone for one pair of inputs, in float64.
     engine
         Which engine runs it.
     """
@@ -39,13 +39,26 @@ class Row:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How the kernels of inputs of one shape are computed; printed as a table."""
+    """How the kernels of inputs of one shape are computed; printed as a table.
+
+    Attributes
+    ----------
+    rows
+        The operations.
+    reason
+        Why the reference engine runs them; None where the native engine does.
+    single_precision
+        Whether float32 inputs are computed in float32; in float64 otherwise, because float32 would lose their precision.
+    """
 
     rows: tuple[Row, ...]
+    reason: str | None = None
+    single_precision: bool = False
 
     @classmethod
-    def of(cls, program: Program, engine: str) -> Explanation:
-        """Explain a program that an engine runs."""
+    def of(cls, program: Program, reason: str | None, single_precision: bool) -> Explanation:
+        """Explain a program that the native engine runs, or the reference engine for a ``reason``."""
+        engine = "native" if reason is None else "reference"
         return cls(
             tuple(
                 Row(
@@ -59,7 +72,9 @@ class Explanation:
                     engine,
                 )
                 for node, cross, own in zip(program.nodes, program.cross_keeps, program.self_keeps, strict=True)
-            )
+            ),
+            reason,
+            single_precision,
         )
 
     def __str__(self) -> str:
@@ -88,13 +103,18 @@ class Explanation:
         ]
         widths = [max(len(line[column]) for line in table) for column in range(len(head))]
         right = {head.index("entries per pair"), head.index("bytes per pair")}
-        return "\n".join(
+        lines = [
             "  ".join(
                 cell.rjust(width) if column in right else cell.ljust(width)
                 for column, (cell, width) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
             for line in table
-        )
+        ]
+        if self.reason is not None:
+            lines.append(f"The reference engine computes it: {self.reason}.")
+        elif not self.single_precision:
+            lines.append("float32 inputs are computed in float64.")
+        return "\n".join(lines)
 
     __repr__ = __str__
 

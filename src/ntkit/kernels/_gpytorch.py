@@ -1,4 +1,4 @@
-"""Any ntkit kernel as a GPyTorch kernel, without importing GPyTorch before it is asked for."""
+"""Any ntkit kernel as a GPyTorch kernel; GPyTorch is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ def as_gpytorch_kernel(
     b_std_prior: Prior | None = None,
     b_std_constraint: Interval | None = None,
 ) -> GPyTorchKernel:
-    """Give an ntkit kernel to GPyTorch (``pip install ntkit[gp]``).
+    """Wrap an ntkit kernel for GPyTorch (``pip install ntkit[gp]``).
 
     The result is a ``gpytorch.kernels.Kernel`` for ``ExactGP`` models, alone or inside ``ScaleKernel`` and sums. With the NNGP
     kernel the posterior is that of the infinitely wide Bayesian network; with the NTK its mean is the infinitely wide
-    network trained by gradient descent [1]_ [2]_. Batch dimensions of the inputs are computed one batch after the other.
+    network trained by gradient descent [1]_ [2]_. Batch dimensions of the inputs are processed one batch at a time.
 
     The gains of ``ntkit.infinite_width`` are parameters, ``raw_w_std`` and ``raw_b_std``, that the marginal likelihood trains;
-    ``kernel.w_std`` and ``kernel.b_std`` read and set them. A gain of zero is no scale to train and stays zero, and kernels of
-    other kinds have no parameters. ``kernel.requires_grad_(False)`` keeps the gains as they are.
+    ``kernel.w_std`` and ``kernel.b_std`` read and set them. A gain of zero cannot be trained and stays zero, and kernels of
+    other kinds have no parameters. ``kernel.requires_grad_(False)`` freezes the gains.
 
     Parameters
     ----------
     kernel : Kernel
-        Such as ``ntkit.infinite_width(module, b_std=0.1).nngp``; its gains are where training starts.
+        The kernel, such as ``ntkit.infinite_width(module, b_std=0.1).nngp``; training starts from its gains.
     input_shape : tuple of int, optional
-        The shape of one input: GPyTorch holds images flattened, ``input_shape=(3, 32, 32)`` unfolds them. Default None.
+        The shape of one input: GPyTorch flattens images, ``input_shape=(3, 32, 32)`` unflattens them. Default None.
     w_std_prior, b_std_prior : gpytorch.priors.Prior, optional
-        Priors of the gains, in the marginal likelihood. Default None.
+        Priors on the gains, included in the marginal likelihood. Default None.
     w_std_constraint, b_std_constraint : gpytorch.constraints.Interval, optional
-        Constraints of the gains. Default ``Positive()``.
+        Constraints on the gains. Default ``Positive()``.
 
     Returns
     -------
     gpytorch.kernels.Kernel
-        For float64 data convert it with the rest of the model, ``model.double()``.
+        The wrapped kernel. For float64 data convert it with the rest of the model: ``model.double()``.
 
     See Also
     --------
     as_sklearn_kernel : the same for scikit-learn.
-    ntkit.evidence : chooses gains, ridge and depth without either.
+    ntkit.evidence : chooses gains, ridge and depth without either library.
 
     References
     ----------

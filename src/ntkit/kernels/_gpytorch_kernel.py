@@ -1,4 +1,4 @@
-"""The GPyTorch kernel class; a module of its own so that its instances pickle and GPyTorch stays optional."""
+"""The GPyTorch kernel class, in a separate module so that its instances pickle and GPyTorch stays optional."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["GPyTorchKernel"]
 
 
 class GPyTorchKernel(_GPyTorchBase):
-    """What :func:`ntkit.as_gpytorch_kernel` gives.
+    """The kernel that :func:`ntkit.as_gpytorch_kernel` returns.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class GPyTorchKernel(_GPyTorchBase):
         self.kernel = kernel
         self.input_shape = input_shape
         self._known: tuple[tuple[float, float], Kernel] | None = None
-        # GPyTorch asks a kernel for its dtype; where there are no parameters model.double() converts this empty buffer.
+        # GPyTorch asks a kernel for its dtype; without parameters, model.double() converts this empty buffer instead.
         self.register_buffer("_anchor", torch.empty(0), persistent=False)
         self._names = tuple(name for name in GAINS if gain(kernel, name) > 0)
         for name in GAINS:
@@ -54,7 +54,7 @@ class GPyTorchKernel(_GPyTorchBase):
                 self._register(name, prior, constraint)
             elif prior is not None or constraint is not None:
                 raise InputError(
-                    f"{name} is no parameter of this kernel, so it takes no prior and no constraint. Expected a kernel of "
+                    f"{name} is not a parameter of this kernel, so it takes no prior and no constraint. Expected a kernel of "
                     f"ntkit.infinite_width with {name} above zero."
                 )
 
@@ -96,13 +96,13 @@ class GPyTorchKernel(_GPyTorchBase):
 
     def _set_gain(self, name: str, value: float | Tensor) -> None:
         if name not in self._names:
-            raise InputError(f"{name} is no parameter of this kernel and cannot be set.")
+            raise InputError(f"{name} is not a parameter of this kernel and cannot be set.")
         raw = getattr(self, f"raw_{name}")
         number = torch.as_tensor(value).to(raw).reshape(())
         self.initialize(**{f"raw_{name}": getattr(self, f"raw_{name}_constraint").inverse_transform(number)})
 
     def _current(self) -> Kernel:
-        """Give the kernel with the gains as they are now; a graph to them where gradients are recorded."""
+        """Return the kernel with the current gains, connected to them by autograd if gradients are recorded."""
         if not self._names:
             return self.kernel
         w_std, b_std = self.w_std, self.b_std
@@ -122,7 +122,7 @@ class GPyTorchKernel(_GPyTorchBase):
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor:
-        """Give K(x1, x2), shape (..., n1, n2), or its diagonal, shape (..., n), for inputs (..., n, features)."""
+        """Return K(x1, x2), shape (..., n1, n2), or its diagonal, shape (..., n), for inputs (..., n, features)."""
         if last_dim_is_batch:
             raise InputError(
                 "last_dim_is_batch=True asks for one kernel per feature, and a network has no such kernel. Expected "

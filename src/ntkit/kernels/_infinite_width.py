@@ -19,7 +19,7 @@ from ntkit.common import (
     without_derivatives,
 )
 from ntkit.errors import InputTypeError
-from ntkit.native import NativeEngine, reason_against
+from ntkit.native import NativeEngine, reason_against, single_precision
 from ntkit.program import LogitSamples, Program
 from ntkit.rules import Kernels, gram
 from ntkit.trace import GainRule, Init, Tracer
@@ -41,7 +41,7 @@ class NtkAndNngp(NamedTuple):
 
 
 class InfiniteWidth:
-    """The limit of a module as its hidden layers become infinitely wide; made by :func:`infinite_width`.
+    """The limit of a module as its hidden layers become infinitely wide, as :func:`infinite_width` returns it.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class InfiniteWidth:
     def both(
         self, x1: Tensor, x2: Tensor | None = None, engine: Engine = "auto", progress: Progress | None = None
     ) -> NtkAndNngp:
-        """Give both kernels in one pass, each of shape (n1, n2)."""
+        """Return both kernels in one pass, each of shape (n1, n2)."""
         kernels = self._compute(x1, x2, engine, progress, ntk=True, nngp=True)
         assert kernels.ntk is not None
         assert kernels.nngp is not None
@@ -84,11 +84,11 @@ class InfiniteWidth:
 
     @property
     def gains(self) -> GainRule:
-        """The gains that the limit was made with."""
+        """The gains of the limit."""
         return self._tracer.gains
 
     def with_gains(self, w_std: float | Tensor, b_std: float | Tensor) -> InfiniteWidth:
-        """Give the limit of the same module with other gains; ``init`` and ``overrides`` stay."""
+        """Return the limit of the same module with other gains; ``init`` and ``overrides`` stay the same."""
         tracer, rule = self._tracer, self._tracer.gains
         gains = GainRule(w_std, b_std, rule.init, dict(rule.overrides))
         return InfiniteWidth(tracer.module, gains, tracer.check, tuple(tracer.deterministic), tracer.samples)
@@ -101,10 +101,10 @@ class InfiniteWidth:
         same: float | Tensor = 1 / 300,
         other: float | Tensor = 1 / 400,
     ) -> PriorLimit:
-        r"""Run the network from a covariance of its input instead of data.
+        r"""Propagate a covariance of the input through the network instead of data.
 
-        The input is one random image or sequence, the same for all networks, such as the noise that a network for
-        inpainting reads; the kernels are between positions of the output.
+        The input is one random image or sequence, the same for all networks, such as the noise that an inpainting
+        network reads; the kernels are between positions of the output.
 
         Parameters
         ----------
@@ -112,10 +112,10 @@ class InfiniteWidth:
             :math:`K_0[p, p']` of the input, shape (\*positions, \*positions), or ``"stationary"``: ``same`` where p = p'
             and ``other`` elsewhere.
         input_shape
-            Of the input without the batch, channels included. Default: the channels that the first layer reads with the
-            positions of ``covariance``.
+            Shape of the input without the batch, channels included. Default: the channels that the first layer reads with
+            the positions of ``covariance``.
         same, other
-            Of ``"stationary"``. Default 1/300 and 1/400, those of noise that is uniform on [0, 0.1].
+            Entries of ``"stationary"``. Default 1/300 and 1/400, the values for noise that is uniform on [0, 0.1].
 
         Returns
         -------
@@ -138,7 +138,9 @@ class InfiniteWidth:
         return PriorLimit(with_prior_input(self._program(shape, ntk=False, positions=True), prior), like)
 
     def explain(self, input_shape: Sequence[int]) -> Explanation:
-        """Tell how the kernels of inputs of one shape (without the batch) are computed: a table of the operations.
+        """Explain how the kernels of inputs of one shape (without the batch) are computed, in a table of operations.
+
+        Where the reference engine computes them, the last line says what the native engine lacks.
 
         Examples
         --------
@@ -154,10 +156,11 @@ class InfiniteWidth:
         linear     3     -          same              nothing                   1             8  native
         """
         program = self._program(check_input_size(input_shape), ntk=False)
-        return Explanation.of(program, "reference" if reason_against(program) else "native")
+        reason = reason_against(program)
+        return Explanation.of(program, reason, reason is None and single_precision(program))
 
     def _program(self, input_shape: Sequence[int], ntk: bool, positions: bool = False) -> Program:
-        with without_derivatives(), torch.enable_grad():  # the program of a module is the same whoever differentiates
+        with without_derivatives(), torch.enable_grad():  # the program does not depend on who differentiates
             program = self._tracer.program(input_shape, positions)
         if ntk:
             check_differentiable(program)
@@ -212,47 +215,47 @@ def infinite_width(
     attention_samples: int | None = None,
     generator: torch.Generator | None = None,
 ) -> InfiniteWidth:
-    r"""Take a module to its infinite-width limit, whose kernels are exact and deterministic.
+    r"""Compute the infinite-width limit of a module, whose kernels are exact and deterministic.
 
     With K the covariance of a layer's pre-activations and :math:`\Theta` its tangent kernel, a linear layer gives
     :math:`K' = w^2 K + b^2` and :math:`\Theta' = K' + w^2 \Theta`, an activation :math:`K' = E[\phi(u) \phi(v)]` and
     :math:`\Theta' = \Theta E[\phi'(u) \phi'(v)]` for :math:`(u, v)` Gaussian with covariance K (Jacot et al. 2018);
     convolutions and pooling average over positions (Arora et al. 2019).
 
-    The kernel is that of the module as it is, or there is none: before a kernel is given, the operations read from the module
-    are replayed as a finite network with the module's parameters, and must reproduce its output and the output's
+    The kernel is that of the module as it stands, or ntkit refuses: before it returns a kernel, it replays the operations read
+    from the module as a finite network with the module's parameters, which must reproduce the module's output and its
     derivatives to rounding. Hooks, overridden forwards, buffers and values of affine parameters are all part of the module.
 
     Parameters
     ----------
     module
-        Any ``nn.Module`` of one input made of supported layers. It is read as it is now and in evaluation mode, so dropout
-        is off; its widths set only the proportions of concatenated channels (and fan-ins, where ``init`` is not
-        ``"ntk"``). Parameters with ``requires_grad=False`` are random but not trained. A module whose output keeps
-        positions has the mean of its kernel over them, and ``limit.ntk.positions`` has all of it.
+        Any ``nn.Module`` with one input and supported layers. It is read in its present state and in evaluation mode, so
+        dropout is off; its widths only set the proportions of concatenated channels (and fan-ins, unless ``init`` is
+        ``"ntk"``). Parameters with ``requires_grad=False`` are random but not trained. If the module's output keeps
+        positions, a call averages its kernel over them, and ``limit.ntk.positions`` returns all of it.
     w_std, b_std
-        Gains of the weights and biases of every ``Linear`` and ``Conv`` layer; a layer without bias has none. Default
-        sqrt(2) and 0; a module that went through :func:`ntkit.parametrize_ntk` has gains of its own, and others are an
-        error. Tensors of one element, to differentiate in them.
+        Gains of the weights and biases of every ``Linear`` and ``Conv`` layer; a layer without bias has no ``b_std``.
+        Default sqrt(2) and 0. A module that went through :func:`ntkit.parametrize_ntk` already has gains, and different
+        ones are an error. Pass tensors of one element to differentiate with respect to them.
     init
-        ``"ntk"``, ``"standard"`` (weights trained as they are: their tangent kernel grows with the fan-in), or ``"torch"``
+        ``"ntk"``, ``"standard"`` (unscaled weights, whose tangent kernel grows with the fan-in), or ``"torch"``
         (standard, with the variances of PyTorch's default initialisation).
     overrides
-        The gains of single layers by path: ``{"4": {"w_std": 1.0}}``; default none.
+        Gains of individual layers by path: ``{"4": {"w_std": 1.0}}``; default none.
     deterministic
-        Paths of submodules or parameters, all frozen, whose present values are meant and not their distribution, such as a
+        Paths of submodules or parameters, all frozen, that keep their present values instead of being random, such as a
         fixed encoder in front of the network; default none. Buffers are always deterministic.
     check
-        Whether the replay is made, once for each input shape; default True. It costs a few passes forward and backward over
+        Whether to replay the program, once per input shape; default True. It costs a few forward and backward passes over
         two inputs. With ``False`` nothing proves that the kernel is that of the module.
     attention_samples
-        How many logits softmax attention at 1/sqrt(d) is averaged over (``nn.MultiheadAttention``,
-        ``nn.TransformerEncoderLayer``, :class:`ntkit.layers.SelfAttention`), which has no closed form; default None refuses it.
-        The same samples serve every pair of inputs and every call; ``limit.ntk.estimate`` gives the standard error, which
-        falls as samples^-1/2. Attention directly on the data is positive semidefinite by construction, attention on hidden
-        layers only up to that error.
+        Number of sampled logits over which softmax attention at 1/sqrt(d) is averaged (``nn.MultiheadAttention``,
+        ``nn.TransformerEncoderLayer``, :class:`ntkit.layers.SelfAttention`), as it has no closed form; the default None
+        refuses it. Every pair of inputs and every call use the same samples; ``limit.ntk.estimate`` returns the standard
+        error, which falls as samples^-1/2. The kernel of attention directly on the data is positive semidefinite by
+        construction, that of attention on hidden layers only up to that error.
     generator
-        Of the samples' seed, on the CPU; None is torch's global one. Equal seeds give equal bits.
+        Generator of the samples' seed, on the CPU; None: torch's global generator. Equal seeds give identical bits.
 
     Returns
     -------
@@ -262,7 +265,7 @@ def infinite_width(
     Raises
     ------
     UnsupportedLayerError
-        Naming every place in the module that has no closed-form limit, why, and what to use instead.
+        Names every place in the module that has no closed-form limit, why, and what to use instead.
     InputError
         For gains that contradict the module's own, and overrides of layers or biases that the module does not have.
 

@@ -37,7 +37,7 @@ class InfiniteWidthKernel(Kernel):
         engine: Engine = "auto",
         progress: Progress | None = None,
     ) -> Tensor:
-        """Give the kernel matrix, shape (n1, n2), in the dtype and on the device of the input.
+        """Return the kernel matrix, shape (n1, n2), in the dtype and on the device of the input.
 
         Parameters
         ----------
@@ -45,11 +45,11 @@ class InfiniteWidthKernel(Kernel):
             Inputs, shape (n1, ...) and (n2, ...), float32 or float64; ``x2=None`` means ``x2 = x1``, at half the cost.
         engine
             ``"reference"``: torch, any device, differentiable. ``"native"``: the C++ core, for CPU tensors that need no
-            gradient; an :class:`~ntkit.errors.EngineError` where it has no instruction for an operation. ``"auto"``:
-            native where it can. The reference engine computes in float64; the native one does so for float64 inputs, and
-            for float32 inputs in float32 where that keeps their digits.
+            gradient; raises :class:`~ntkit.errors.EngineError` if it lacks an instruction for an operation. ``"auto"``:
+            native where possible. The reference engine computes in float64; so does the native one for float64 inputs,
+            while it computes float32 inputs in float32 where that preserves their precision.
         progress
-            Called with the entries done and the entries there are, after each tile.
+            Called after each tile with the number of entries done and the total number of entries.
         """
         kernels = self.limit._compute(x1, x2, engine, progress, ntk=self.which == "ntk", nngp=self.which == "nngp")
         value = kernels.ntk if self.which == "ntk" else kernels.nngp
@@ -57,7 +57,7 @@ class InfiniteWidthKernel(Kernel):
         return value
 
     def diag(self, x: Tensor, engine: Engine = "auto") -> Tensor:
-        """Give K(x_i, x_i), shape (n,), with an ``engine`` as in a call."""
+        """Return K(x_i, x_i), shape (n,), with an ``engine`` as in a call."""
         self.limit._check_batches(x, None)
         ntk = self.which == "ntk"
         program = self.limit._program(x.shape[1:], ntk)
@@ -67,21 +67,21 @@ class InfiniteWidthKernel(Kernel):
         return values
 
     def positions(self, x1: Tensor, x2: Tensor | None = None, at: Positions | None = None) -> Tensor:
-        r"""Give the kernel between positions of the output, for networks whose output is an image or a sequence.
+        r"""Return the kernel between positions of the output, for networks whose output is an image or a sequence.
 
-        Where the module gives (n, channels, H, W), the result has the shape (n1, n2, H, W, H, W): entry
-        :math:`[i, j, p, p']` is the kernel between one channel of :math:`f(x_i)` at p and of :math:`f(x_j)` at p'; two
-        different channels have none. A call, ``limit.ntk(x1, x2)``, gives its mean over p = p'. Always computed by the
-        reference engine.
+        If the module returns (n, channels, H, W), the result has the shape (n1, n2, H, W, H, W): entry
+        :math:`[i, j, p, p']` is the kernel between one channel of :math:`f(x_i)` at p and the same channel of
+        :math:`f(x_j)` at p'; it is zero between different channels. A call, ``limit.ntk(x1, x2)``, returns its mean over
+        p = p'. The reference engine always computes it.
 
         Parameters
         ----------
         x1, x2
             As in a call.
         at
-            m positions of the output, integers where it has one axis of them and else tuples, or a tensor of shape
-            (m, axes): the result is (n1, n2, m, m), and rows and columns that hold none of them are not formed. Default:
-            all.
+            m positions of the output: integers if it has one position axis, otherwise tuples, or a tensor of shape
+            (m, axes). The result is (n1, n2, m, m), and rows and columns that hold none of them are not formed. Default:
+            all positions.
 
         Raises
         ------
@@ -111,13 +111,13 @@ class InfiniteWidthKernel(Kernel):
         return value
 
     def estimate(self, x1: Tensor, x2: Tensor | None = None) -> Estimate:
-        """Give the kernel and its standard error, both of shape (n1, n2); the error is zero where no attention is sampled."""
+        """Return the kernel and its standard error, both of shape (n1, n2); the error is zero without sampled attention."""
         value = self(x1, x2)
         program = self.limit._program(x1.shape[1:], self.which == "ntk")
         return Estimate(value, sampling_error(program, x1, x2, ntk=self.which == "ntk"))
 
     def standard_error(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the standard error that sampled attention leaves, shape (n1, n2)."""
+        """Return the standard error due to sampled attention, shape (n1, n2)."""
         return self.estimate(x1, x2).error
 
     def __repr__(self) -> str:
@@ -125,7 +125,7 @@ class InfiniteWidthKernel(Kernel):
 
 
 def chosen_native(engine: str, against: str | None) -> bool:
-    """Tell whether the native engine is chosen; ``against`` says why it cannot run."""
+    """Return whether to use the native engine; ``against`` says why it cannot run."""
     if engine not in ("auto", "reference", "native"):
         raise InputError(f'engine must be "auto", "reference" or "native". Got {engine!r}.')
     if engine == "native" and against is not None:

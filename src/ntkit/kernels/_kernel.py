@@ -36,14 +36,14 @@ class Kernel(ABC):
 
     @abstractmethod
     def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the matrix K(x1_i, x2_j), shape (n1, n2); ``x2=None`` means ``x2 = x1``."""
+        """Return the matrix K(x1_i, x2_j), shape (n1, n2); ``x2=None`` means ``x2 = x1``."""
 
     @abstractmethod
     def diag(self, x: Tensor) -> Tensor:
-        """Give the vector K(x_i, x_i), shape (n,)."""
+        """Return the vector K(x_i, x_i), shape (n,)."""
 
     def normalized(self) -> Kernel:
-        """Give the kernel K(x, x') / sqrt(K(x, x) K(x', x')), one on the diagonal."""
+        """Return the kernel K(x, x') / sqrt(K(x, x) K(x', x')), one on the diagonal."""
         return Normalized(self)
 
     def __add__(self, other: Kernel) -> Kernel:
@@ -52,7 +52,7 @@ class Kernel(ABC):
         return Sum(self, other)
 
     def __radd__(self, other: int) -> Kernel:
-        if isinstance(other, int) and other == 0:  # where sum([k1, k2]) begins
+        if isinstance(other, int) and other == 0:  # sum([k1, k2]) starts from 0
             return self
         return NotImplemented
 
@@ -121,7 +121,7 @@ class Normalized(Kernel):
     def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         inverse1 = _inverse_root(self.kernel.diag(x1))
         inverse2 = inverse1 if x2 is None else _inverse_root(self.kernel.diag(x2))
-        return self.kernel(x1, x2) * (inverse1[:, None] * inverse2[None, :])  # this order keeps the symmetry to the bit
+        return self.kernel(x1, x2) * (inverse1[:, None] * inverse2[None, :])  # this order keeps it symmetric to the bit
 
     def diag(self, x: Tensor) -> Tensor:
         values = self.kernel.diag(x)

@@ -15,7 +15,7 @@ GAINS = ("w_std", "b_std")
 
 
 def gain(kernel: Kernel, name: str) -> float:
-    """Give a gain of an infinite-width kernel; zero for kernels of other kinds, and where PyTorch's initialisation rules."""
+    """Return a gain of an infinite-width kernel; zero for other kernels and with PyTorch's initialisation."""
     if not isinstance(kernel, InfiniteWidthKernel) or kernel.limit.gains.init == "torch":
         return 0.0
     value = getattr(kernel.limit.gains, name)
@@ -25,6 +25,6 @@ def gain(kernel: Kernel, name: str) -> float:
 
 
 def with_gains(kernel: Kernel, w_std: float | Tensor, b_std: float | Tensor) -> Kernel:
-    """Give the same kernel of the same module with other gains."""
+    """Return the same kernel of the same module with other gains."""
     assert isinstance(kernel, InfiniteWidthKernel)
     return InfiniteWidthKernel(kernel.limit.with_gains(w_std, b_std), kernel.which)

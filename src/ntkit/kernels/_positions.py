@@ -1,4 +1,4 @@
-"""Which positions of an output a kernel is asked for, and whether the answer fits into memory."""
+"""The output positions requested of a kernel, and whether the result fits into memory."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Positions = Sequence[int] | Sequence[Sequence[int]] | Tensor
 
 @dataclass(frozen=True)
 class OutputPositions:
-    """A program that ends in the positions asked for, and how its result is read.
+    """A program that ends in the requested positions, and how to read its result.
 
     Attributes
     ----------
     program
-        Its last node has the rows and columns that the positions lie in, and no others; the nodes before it have only what
-        these read, where they are not computed whole.
+        Its last node has only the rows and columns that contain the positions; earlier nodes have only what these read,
+        unless they are computed in full.
     shape
-        Of the output's positions as the module gives them, ``(m,)`` where m of them were chosen.
+        Shape of the output's positions as the module returns them; ``(m,)`` if m of them were chosen.
     picked
-        Places of the chosen positions among all of the last node, shape (m,); None for all, in order.
+        Indices of the chosen positions among all positions of the last node, shape (m,); None for all, in order.
     """
 
     program: Program
@@ -40,7 +40,7 @@ class OutputPositions:
     picked: Tensor | None
 
     def read(self, kernel: Tensor) -> Tensor:
-        """Bring a kernel of shape (..., *axes, *axes) to (..., *shape, *shape)."""
+        """Reshape a kernel of shape (..., *axes, *axes) to (..., *shape, *shape)."""
         axes = self.program.nodes[self.program.output].positions
         rank = len(axes)
         order = [axis for group in self.program.layout for axis in group]
@@ -68,13 +68,13 @@ class OutputPositions:
         if free is not None and needed > free:
             raise MemoryLimitError(
                 f"the kernel between {math.prod(self.shape):,} positions of {pairs:,} pairs of inputs has {entries:,} entries; "
-                f"with what a pair takes on the way it needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free on "
+                f"with the intermediate results of a pair it needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free on "
                 f"{like.device}. Choose fewer positions (at=[...]), pass fewer inputs at a time, or smaller ones."
             )
 
 
 def output_positions(program: Program, at: Positions | None) -> OutputPositions:
-    """Make a program whose output keeps positions end in those asked for.
+    """Make a program whose output keeps positions end in the requested ones.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def output_positions(program: Program, at: Positions | None) -> OutputPositions:
     if at is None:
         return OutputPositions(program, shape, None)
     chosen = _chosen(at, shape)
-    places: dict[int, Tensor] = {}  # of each axis of the last node, at every chosen position
+    places: dict[int, Tensor] = {}  # along each axis of the last node, for every chosen position
     for column, group in enumerate(program.layout):
         left = chosen[:, column]
         for axis in reversed(group):
@@ -114,7 +114,7 @@ def _selection(nodes: list[Node], axis: int, index: list[int]) -> Node:
 
 
 def _chosen(at: Positions, shape: tuple[int, ...]) -> Tensor:
-    """Read the positions asked for, shape (m, axes)."""
+    """Read the requested positions, shape (m, axes)."""
     example = [0] if len(shape) == 1 else [tuple(0 for _ in shape)]
     if not shape:
         raise InputError(

@@ -45,7 +45,7 @@ class PriorKernel:
     like: Tensor
 
     def positions(self, at: Positions | None = None) -> Tensor:
-        r"""Give the kernel between positions of the output, shape (\*out, \*out), or (m, m) for m positions ``at``.
+        r"""Return the kernel between positions of the output, shape (\*out, \*out), or (m, m) for m positions ``at``.
 
         See Also
         --------
@@ -63,7 +63,7 @@ class PriorKernel:
 
 @dataclass(frozen=True)
 class PriorLimit:
-    """The limit of a network that reads one random input, the same for all networks; made by ``limit.with_prior``.
+    """The limit of a network that reads one random input, the same for all networks; see ``limit.with_prior``.
 
     Attributes
     ----------
@@ -92,9 +92,9 @@ def prior_of(
     same: float | Tensor,
     other: float | Tensor,
 ) -> tuple[Prior, tuple[int, ...], Tensor]:
-    """Check a prior; give it with the shape of the input it stands for and a tensor of its dtype and device.
+    """Check a prior; return it with the shape of the input it describes and a tensor of its dtype and device.
 
-    ``channels`` are the shapes to try where ``input_shape`` is not given.
+    ``channels`` are the shapes to try if ``input_shape`` is not given.
     """
     if isinstance(covariance, str):
         if covariance != "stationary":
@@ -152,12 +152,12 @@ def _check_covariance(matrix: Tensor) -> None:
 
 
 def with_prior_input(program: Program, prior: Prior) -> Program:
-    """Put a prior in the place of the data.
+    """Replace the data by a prior.
 
     Raises
     ------
     InputError
-        Where the network does more with its data than read them once, or its positions are not those of the prior.
+        If the network uses its data other than by reading them once, or its positions differ from those of the prior.
     """
     reads = [index for index, node in enumerate(program.nodes) if isinstance(node.op, (Input, DataMap))]
     if len(reads) != 1 or program.prefixes != (None,) or not _read_by_layers(program, reads[0]):
@@ -182,7 +182,7 @@ def with_prior_input(program: Program, prior: Prior) -> Program:
 
 
 def _read_by_layers(program: Program, index: int) -> bool:
-    """Tell whether only layers with weights read a node, positions moved or mixed before: they need its covariance alone."""
+    """Return whether only layers with weights read a node, perhaps after position maps: they need only its covariance."""
     for reader, node in enumerate(program.nodes):
         if index in node.inputs and not isinstance(node.op, (Dense, Conv)):
             moved = isinstance(node.op, (PositionMap, Arrange, Split, Contract))

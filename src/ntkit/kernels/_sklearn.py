@@ -27,7 +27,7 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class SklearnKernel(_SklearnBase):
-    """What :func:`as_sklearn_kernel` gives.
+    """The kernel that :func:`as_sklearn_kernel` returns.
 
     The gains of ``ntkit.infinite_width`` are hyperparameters, with bounds: ``theta`` holds their logarithms, and
     ``GaussianProcessRegressor`` tunes them. Kernels of other kinds have none.
@@ -69,13 +69,13 @@ class SklearnKernel(_SklearnBase):
         return self._hyperparameter("b_std", self.b_std, self.b_std_bounds)
 
     def _hyperparameter(self, name: str, value: float | None, bounds: Bounds) -> Hyperparameter:
-        # The logarithm of a gain of zero is no number: it stays zero.
+        # A gain of zero has no finite logarithm: it stays zero.
         return Hyperparameter(name, "numeric", bounds if value else "fixed")
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
-        """Give K(X, Y), shape (n, m), float64.
+        """Return K(X, Y), shape (n, m), float64.
 
-        With ``eval_gradient`` also dK/dtheta, shape (n, n, p), in the logarithms of the p gains that are not fixed.
+        With ``eval_gradient`` also dK/dtheta, shape (n, n, p), theta the logarithms of the p gains that are not fixed.
         """
         if eval_gradient and Y is not None:
             raise InputError("the gradient exists for K(X, X) only. Got Y too: leave Y or eval_gradient out.")
@@ -95,14 +95,14 @@ class SklearnKernel(_SklearnBase):
                 name: log.exp() for name, log in zip(free, logs, strict=True)
             }
             gram = with_gains(self.kernel, gains["w_std"], gains["b_std"])(x)
-            # The derivative along a weight U of all entries is linear in U, and its derivative by U is that of the entries.
+            # The gradient of <U, K> with respect to theta is linear in U; its derivative with respect to U is dK/dtheta.
             probe = torch.zeros_like(gram, requires_grad=True)
             slopes = torch.autograd.grad(gram, logs, probe, create_graph=True)
             each = [torch.autograd.grad(slope, probe, retain_graph=True)[0] for slope in slopes]
         return _array(gram), np.stack([_array(one) for one in each], axis=2)
 
     def _current(self) -> Kernel:
-        """Give the kernel with the gains as they are now."""
+        """Return the kernel with the current gains."""
         if self.w_std is None or self.b_std is None:
             return self.kernel
         if (self.w_std, self.b_std) == tuple(gain(self.kernel, name) for name in GAINS):
@@ -110,12 +110,12 @@ class SklearnKernel(_SklearnBase):
         return with_gains(self.kernel, float(self.w_std), float(self.b_std))
 
     def diag(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Give K(x_i, x_i), shape (n,), float64."""
+        """Return K(x_i, x_i), shape (n,), float64."""
         with torch.no_grad():
             return _array(self._current().diag(self._batch(X)))
 
     def is_stationary(self) -> bool:
-        """Say no: K(x, x') depends on more than x - x'."""
+        """Return False: K(x, x') depends on more than x - x'."""
         return False
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ class SklearnKernel(_SklearnBase):
         return f"SklearnKernel({type(self.kernel).__name__}{shape}{gains})"
 
     def _batch(self, X: ArrayLike) -> Tensor:
-        # order="C" and the requirement of writing are torch's: it warns about read-only memory, as joblib hands out.
+        # torch needs C order, and it warns about read-only memory, such as joblib's.
         rows = np.require(X, dtype=self.dtype, requirements=["C", "W"])
         if rows.ndim != 2:
             raise InputError(f"X must have shape (n, features). Got {rows.shape}: write x.reshape(len(x), -1).")
@@ -139,27 +139,27 @@ def as_sklearn_kernel(
     w_std_bounds: Bounds = (1e-2, 1e2),
     b_std_bounds: Bounds = (1e-4, 1e2),
 ) -> SklearnKernel:
-    """Give an ntkit kernel to scikit-learn.
+    """Wrap an ntkit kernel for scikit-learn.
 
     The result is a ``sklearn.gaussian_process.kernels.Kernel``: ``GaussianProcessRegressor(kernel=...)``,
     ``KernelRidge(kernel=...)``, ``SVC(kernel=...)``, and sums and products with scikit-learn's own kernels. With the
-    NNGP kernel, the posterior of the first is that of the infinitely wide Bayesian network; with the NTK, its mean is
+    NNGP kernel, the posterior of a Gaussian process is that of the infinitely wide Bayesian network; with the NTK, its mean is
     the infinitely wide network trained by gradient descent [1]_ [2]_.
 
-    The gains of ``ntkit.infinite_width`` are hyperparameters, so the first tunes them by marginal likelihood unless told
-    not to. A gain of zero stays zero.
+    The gains of ``ntkit.infinite_width`` are hyperparameters, so ``GaussianProcessRegressor`` tunes them by marginal
+    likelihood unless they are fixed. A gain of zero stays zero.
 
     Parameters
     ----------
     kernel : Kernel
-        Such as ``ntkit.infinite_width(module, b_std=0.1).ntk``; its gains are where the tuning starts.
+        The kernel, such as ``ntkit.infinite_width(module, b_std=0.1).ntk``; tuning starts from its gains.
     input_shape : tuple of int, optional
-        The shape of one input: scikit-learn holds images flattened, ``input_shape=(3, 32, 32)`` unfolds them. Default None.
+        The shape of one input: scikit-learn flattens images, ``input_shape=(3, 32, 32)`` unflattens them. Default None.
     dtype : {"float64", "float32"}
-        What the kernel computes in. scikit-learn always gets float64. Default ``"float64"``.
+        The dtype in which the kernel computes. scikit-learn always gets float64. Default ``"float64"``.
     w_std_bounds, b_std_bounds : pair of floats or "fixed"
-        Where the gains are searched, as in scikit-learn's own kernels; ``"fixed"`` keeps one as it is. Defaults (1e-2, 1e2) and
-        (1e-4, 1e2).
+        Bounds of the search for the gains, as in scikit-learn's own kernels; ``"fixed"`` keeps a gain constant. Defaults
+        (1e-2, 1e2) and (1e-4, 1e2).
 
     Returns
     -------
@@ -168,7 +168,7 @@ def as_sklearn_kernel(
     See Also
     --------
     as_gpytorch_kernel : the same for GPyTorch.
-    ntkit.evidence : chooses gains, ridge and depth without either.
+    ntkit.evidence : chooses gains, ridge and depth without either library.
 
     References
     ----------

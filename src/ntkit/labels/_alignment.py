@@ -1,4 +1,4 @@
-"""How well a kernel agrees with the labels: alignment with the kernel that they make."""
+"""How well a kernel agrees with the labels: its alignment with the kernel of the labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["alignment"]
 
 
 def alignment(gram: Tensor, y: Tensor, centred: bool = False) -> Tensor:
-    r"""Give the alignment of a kernel with the kernel of the labels, the cosine of the two matrices.
+    r"""Return the alignment of a kernel with the kernel of the labels, the cosine of the two matrices.
 
     .. math:: A(K, K^*) = \frac{\langle K, K^* \rangle}{\sqrt{\langle K, K \rangle \langle K^*, K^* \rangle}}, \qquad
               \langle K, K^* \rangle = \sum_{ij} K_{ij} K^*_{ij},
@@ -31,13 +31,13 @@ def alignment(gram: Tensor, y: Tensor, centred: bool = False) -> Tensor:
     y : Tensor of shape (n,)
         The classes, at least two.
     centred : bool, default False
-        Centre both kernels in feature space first, :math:`H K H` with :math:`H = I - 1 1^T / n` (Cortes et al. 2012 [3]_):
-        a constant added to the kernel, or classes of different sizes, then count for nothing.
+        Whether to centre both kernels in feature space first, :math:`H K H` with :math:`H = I - 1 1^T / n` (Cortes et al.
+        2012 [3]_): a constant added to the kernel, or classes of different sizes, then have no effect.
 
     Returns
     -------
     Tensor
-        One number, in the dtype of the kernel; it carries gradients where the kernel does.
+        One number, in the dtype of the kernel; it carries gradients if the kernel does.
 
     See Also
     --------
@@ -71,7 +71,7 @@ def alignment(gram: Tensor, y: Tensor, centred: bool = False) -> Tensor:
     if centred:
         kernel, target = _centre(kernel), _centre(target)
     norm: Tensor = torch.linalg.matrix_norm(kernel)
-    # Centring leaves rounding errors of a constant kernel, whose direction means nothing.
+    # Centring a constant kernel leaves only rounding errors, whose direction means nothing.
     if float(norm.detach()) <= 8 * torch.finfo(gram.dtype).eps * float(torch.linalg.matrix_norm(gram.detach())):
         kind = "constant" if centred and bool(gram.any()) else "zero"
         raise InputError(f"the Gram matrix must not be {kind}: it has no direction to compare.")

@@ -15,11 +15,11 @@ class Elementwise(nn.Module):
     Parameters
     ----------
     function
-        Torch in, torch out, the same function on every entry, differentiable.
+        The function: torch in, torch out, the same on every entry, differentiable.
     kinks
-        Where the function or one of its first two derivatives jumps, to all digits. Kinks at zero cost nothing, nor do
+        Points where the function or one of its first two derivatives jumps, to all digits. Kinks at zero cost nothing, nor do
         kinks between polynomials of degree at most three; others make the kernel slower, since its entries are then
-        integrated one by one. Where an expectation is less accurate than 1e-10, a
+        integrated one by one. If an expectation is less accurate than 1e-10, a
         :class:`~ntkit.errors.QuadratureWarning` says how large its error is.
 
     Examples

@@ -19,15 +19,15 @@ Kind = Literal["basic", "positional", "gaussian"]
 class FourierFeatures(nn.Module):
     r"""Embeds coordinates as :math:`z(x) = [\cos(2 \pi B x), \sin(2 \pi B x)]` with frequencies B that are never trained.
 
-    The embedding has one norm everywhere and :math:`z(x)^T z(x')` depends on :math:`x - x'` alone, so the kernel of a
-    fully connected network behind it is translation invariant, and B sets how fast its spectrum falls (Tancik et al. 2020
+    The embedding has constant norm and :math:`z(x)^T z(x')` depends only on :math:`x - x'`, so the kernel of a
+    fully connected network after it is translation invariant, and B sets how fast its spectrum decays (Tancik et al. 2020
     [1]_; Golikov et al. 2022 [2]_, section 6.2; in eq. 114 the cosine is of :math:`2 \pi k b (x - x')`). As the layer is fixed,
     it runs before any module: its kernels, finite or infinite, are those of the module at z(x).
 
     Parameters
     ----------
     dim : int
-        d, the coordinates of a point.
+        d, the number of coordinates of a point.
     kind : {"basic", "positional", "gaussian"}
         ``"basic"``: every coordinate once, B the identity. ``"positional"``: every coordinate at the frequencies
         :math:`\sigma^{j / M}`, j = 0, ..., M - 1. ``"gaussian"``: M rows of independent :math:`N(0, \sigma^2)`. Default
@@ -38,7 +38,7 @@ class FourierFeatures(nn.Module):
         :math:`\sigma`; at least 1 for ``"positional"``. Frequencies far above those that the training points resolve make the
         network predict noise between them: choose the scale on held-out points. Needed unless ``"basic"``. Default None.
     generator : torch.Generator, optional
-        Of the Gaussian frequencies. Default None: torch's global one.
+        Generator of the Gaussian frequencies. Default None: torch's global one.
 
     Attributes
     ----------
@@ -94,12 +94,12 @@ class FourierFeatures(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Embed points of shape (..., d) as (..., 2 M'), in the dtype of the points."""
-        angle = 2 * math.pi * x  # of a floating-point dtype, also for whole coordinates
+        angle = 2 * math.pi * x  # floating point, even for integer coordinates
         phase = angle @ self.frequencies.to(angle.dtype).T
         return torch.cat([torch.cos(phase), torch.sin(phase)], dim=-1)
 
     def extra_repr(self) -> str:
-        """Give the arguments."""
+        """Return the arguments."""
         rest = "" if self.kind == "basic" else f", size={self.size}, scale={self.scale}"
         return f"{self.dim}, {self.kind!r}{rest}"
 

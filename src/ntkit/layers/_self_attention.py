@@ -17,11 +17,11 @@ __all__ = ["SelfAttention", "WrongInput"]
 
 Mechanism = Literal["softmax", "identity", "relu", "abs"]
 _MECHANISMS = ("softmax", "identity", "relu", "abs")
-_DIGITS = 1e-8  # of the largest entry of a covariance: rounding
+_DIGITS = 1e-8  # rounding, relative to the largest entry of a covariance
 
 
 class WrongInput(InputError):
-    """An input that a layer does not take; ``layer`` is which."""
+    """Raised for an input that ``layer`` does not accept."""
 
     def __init__(self, message: str, layer: nn.Module) -> None:
         super().__init__(message)
@@ -53,13 +53,13 @@ class SelfAttention(nn.Module):
     scaling
         Logits are divided by ``"sqrt"``, :math:`\sqrt{d}`, or ``"linear"``, d.
     tied
-        Whether queries and keys share their weights, so that q is the square of one gain; with ``scaling="linear"`` only.
-        There the products of untied queries and keys vanish, and softmax is the mean over the tokens.
+        Whether queries and keys share their weights, so that q is the square of one gain; only with ``scaling="linear"``.
+        With that scaling the products of untied queries and keys vanish, and softmax is the mean over the tokens.
     bias
         Whether the output has a bias. Queries, keys and values have none.
     positions
         Covariance R of random positional embeddings, shape (tokens, tokens), symmetric and positive semidefinite, added to
-        what queries and keys read: ``r**2 * torch.eye(tokens)`` for an independent one at each token. They are trained. None:
+        the input of queries and keys: ``r**2 * torch.eye(tokens)`` for independent ones at each token. They are trained. None:
         no embeddings.
     position_values
         Whether the values read the embeddings too.
@@ -139,12 +139,12 @@ class SelfAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the positional embeddings anew, standard normals; the projections are layers of their own."""
+        """Redraw the positional embeddings as standard normals; the projections are separate layers."""
         if self.position is not None:
             nn.init.normal_(self.position)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give (n, tokens, channels) from (n, tokens, channels), or (n, channels, H, W) from (n, channels, H, W)."""
+        """Return (n, tokens, channels) from (n, tokens, channels), or (n, channels, H, W) from (n, channels, H, W)."""
         if x.ndim not in (3, 4) or x.shape[-1 if x.ndim == 3 else 1] != self.channels:
             raise WrongInput(
                 f"SelfAttention must have inputs of shape (n, tokens, {self.channels}) or (n, {self.channels}, H, W). "
@@ -168,7 +168,7 @@ class SelfAttention(nn.Module):
         return y.transpose(1, 2).unflatten(2, x.shape[2:]) if x.ndim == 4 else y
 
     def hidden(self, tokens: int) -> Tensor | None:
-        """Tell which keys are hidden from which queries, shape (tokens, tokens), boolean; None where none is."""
+        """Return which keys are hidden from which queries, shape (tokens, tokens), boolean; None if no key is hidden."""
         if self.causal:
             return torch.ones(tokens, tokens, dtype=torch.bool, device=self.out.weight.device).triu(1)
         if self.mask is None:
@@ -195,7 +195,7 @@ class SelfAttention(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """Show what was chosen."""
+        """Show the arguments."""
         parts = [f"{self.channels}, heads={self.heads}, key_channels={self.key_channels}, scaling={self.scaling!r}"]
         if isinstance(self.mechanism, str):
             parts.append(f"mechanism={self.mechanism!r}")
@@ -235,7 +235,7 @@ def _checked_mask(mask: object) -> Tensor | None:
 
 
 def _root(covariance: object) -> Tensor:
-    """Give L with L L^T = R, shape (tokens, tokens)."""
+    """Return L with L L^T = R, shape (tokens, tokens)."""
     if not isinstance(covariance, Tensor) or not covariance.is_floating_point():
         kind = str(covariance.dtype) if isinstance(covariance, Tensor) else type(covariance).__name__
         raise InputTypeError(

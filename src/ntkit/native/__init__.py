@@ -2,6 +2,7 @@
 
 from ._build_info import BuildInfo, SimdLevel, build_info, roofline
 from ._engine import NativeEngine, TapeKind, reason_against, tape_of
+from ._network import single_precision
 
 __all__ = [
     "BuildInfo",
@@ -11,5 +12,6 @@ __all__ = [
     "build_info",
     "reason_against",
     "roofline",
+    "single_precision",
     "tape_of",
 ]

@@ -1,4 +1,4 @@
-"""What the compiled core was built with, and what this machine offers it."""
+"""How the compiled core was built, and which instruction set this machine offers."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ SimdLevel: TypeAlias = Literal["avx512", "avx2", "neon", "baseline"]
 
 @dataclass(frozen=True)
 class BuildInfo:
-    """How the compiled core was built, and which instruction set this machine offers it.
+    """How the compiled core was built, and which instruction set this machine offers.
 
     Attributes
     ----------
     version : str
-        Version of ntkit that the core was built from. It differs from ``ntkit.__version__`` where the version changed after
-        an editable install; a change of the C++ sources alone does not show.
+        Version of ntkit that the core was built from. It differs from ``ntkit.__version__`` if the version changed after
+        an editable install; it does not show changes of the C++ sources alone.
     simd : {"avx512", "avx2", "neon", "baseline"}
-        Widest instruction set of this machine that the core asks about. On x86-64 the core has code of its own for
+        Widest instruction set of this machine that the core checks for. On x86-64 the core has separate code for
         ``"avx512"`` (F, BW, DQ and VL, in vectors of 256 bits), ``"avx2"`` (AVX2 and FMA) and ``"baseline"`` (SSE2). On ARM,
-        ``"neon"`` is part of the baseline: the same code as there, compiled with it.
+        ``"neon"`` is part of the baseline: it is the baseline code, compiled with NEON.
     compiler : str
         Compiler that built the core: ``"gcc"``, ``"clang"``, ``"apple-clang"``, ``"msvc"`` or ``"unknown"``.
     compiler_version : str
-        Version of that compiler, e.g. ``"12.2.0"``; empty where it does not tell.
+        Version of that compiler, e.g. ``"12.2.0"``; empty if unknown.
     """
 
     version: str
@@ -38,7 +38,7 @@ class BuildInfo:
 
 
 def build_info() -> BuildInfo:
-    """Tell how the compiled core was built and which instruction set this machine offers it.
+    """Return how the compiled core was built and which instruction set this machine offers.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def build_info() -> BuildInfo:
 
 
 def roofline(single: bool = True, seconds: float = 0.5) -> float:
-    """Measure how many covariance entries per second one thread updates when nothing but arithmetic takes time.
+    """Measure how many covariance entries per second one thread updates when only arithmetic takes time.
 
     It runs the arithmetic of a 3 x 3 convolution and a ReLU, with Theta, on data that stay in the first-level cache.
 

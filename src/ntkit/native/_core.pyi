@@ -23,29 +23,41 @@ class Kind(enum.IntEnum):
 
     NORMALIZE = 5
 
-    FILL = 6
+    MULTIPLY = 6
 
-    CLEAR = 7
+    FILL = 7
 
-    POOL = 8
+    CLEAR = 8
 
-    POOL_END = 9
+    POOL = 9
 
-    OWN_POOL = 10
+    POOL_END = 10
 
-    OWN_POOL_END = 11
+    OWN_POOL = 11
 
-    REDUCE = 12
+    OWN_POOL_END = 12
 
-    SETTLE = 13
+    SELECT = 13
 
-    COMBINE = 14
+    MAP = 14
 
-    CONVERT = 15
+    MAP_END = 15
 
-    STORE = 16
+    OWN_MAP = 16
 
-    OUTPUT = 17
+    OWN_MAP_END = 17
+
+    REDUCE = 18
+
+    SETTLE = 19
+
+    COMBINE = 20
+
+    CONVERT = 21
+
+    STORE = 22
+
+    OUTPUT = 23
 
 class Own(enum.IntEnum):
     DEVIATION = 0
@@ -203,23 +215,12 @@ class Smooth:
 
 class SeriesTable:
     def __init__(
-        self,
-        *,
-        first: int = ...,
-        step: int = ...,
-        terms: int = ...,
-        order: int = ...,
-        piece: float = ...,
-        coefficients: Sequence[float] = ...,
+        self, *, orders: Sequence[int] = ..., degree: int = ..., piece: float = ..., coefficients: Sequence[float] = ...
     ) -> None: ...
     @property
-    def first(self) -> int: ...
+    def orders(self) -> list[int]: ...
     @property
-    def step(self) -> int: ...
-    @property
-    def terms(self) -> int: ...
-    @property
-    def order(self) -> int: ...
+    def degree(self) -> int: ...
     @property
     def piece(self) -> float: ...
     @property
@@ -259,6 +260,16 @@ class Normalize:
     def weight_rate(self) -> float: ...
     @property
     def bias_rate(self) -> float: ...
+    def __repr__(self) -> str: ...
+
+class Product:
+    def __init__(self, *, size: Sequence[int] = ..., first_half_at: int = ..., second_half_at: int = ...) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def first_half_at(self) -> int: ...
+    @property
+    def second_half_at(self) -> int: ...
     def __repr__(self) -> str: ...
 
 class Fill:
@@ -309,6 +320,68 @@ class Pool:
     def mean_at(self) -> int: ...
     def __repr__(self) -> str: ...
 
+class Select:
+    def __init__(
+        self,
+        *,
+        in_size: Sequence[int] = ...,
+        out_size: Sequence[int] = ...,
+        in_stride: Sequence[int] = ...,
+        axis: int = ...,
+        index: Sequence[int] = ...,
+        half_in_at: int = ...,
+    ) -> None: ...
+    @property
+    def in_size(self) -> list[int]: ...
+    @property
+    def out_size(self) -> list[int]: ...
+    @property
+    def in_stride(self) -> list[int]: ...
+    @property
+    def axis(self) -> int: ...
+    @property
+    def index(self) -> list[int]: ...
+    @property
+    def half_in_at(self) -> int: ...
+    def __repr__(self) -> str: ...
+
+class Map:
+    def __init__(
+        self,
+        *,
+        in_size: Sequence[int] = ...,
+        out_size: Sequence[int] = ...,
+        axis: int = ...,
+        wide: bool = ...,
+        matrix: Sequence[float] = ...,
+        first: Sequence[int] = ...,
+        last: Sequence[int] = ...,
+        totals: Sequence[float] = ...,
+        inside_at: int = ...,
+        mean_at: int = ...,
+    ) -> None: ...
+    @property
+    def in_size(self) -> list[int]: ...
+    @property
+    def out_size(self) -> list[int]: ...
+    @property
+    def axis(self) -> int: ...
+    @property
+    def wide(self) -> bool: ...
+    @property
+    def matrix(self) -> list[float]: ...
+    @property
+    def first(self) -> list[int]: ...
+    @property
+    def last(self) -> list[int]: ...
+    @property
+    def totals(self) -> list[float]: ...
+    @property
+    def inside_at(self) -> int: ...
+    @property
+    def mean_at(self) -> int: ...
+    def __repr__(self) -> str: ...
+
 class Reduce:
     def __init__(
         self,
@@ -345,7 +418,7 @@ class Store:
         target_at: int = ...,
         factor: float = ...,
         eps: float = ...,
-        over_positions: bool = ...,
+        mean_over: Sequence[bool] = ...,
         table: SeriesTable | None = ...,
     ) -> None: ...
     @property
@@ -359,7 +432,7 @@ class Store:
     @property
     def eps(self) -> float: ...
     @property
-    def over_positions(self) -> bool: ...
+    def mean_over(self) -> list[bool]: ...
     @property
     def table(self) -> SeriesTable: ...
     def __repr__(self) -> str: ...
@@ -421,7 +494,21 @@ class Tape:
     def __init__(
         self,
         operations: Sequence[
-            Input | Layer | Rectified | Smooth | Series | Normalize | Fill | Pool | Reduce | Convert | Store | Plain
+            Input
+            | Layer
+            | Rectified
+            | Smooth
+            | Series
+            | Normalize
+            | Product
+            | Fill
+            | Pool
+            | Select
+            | Map
+            | Reduce
+            | Convert
+            | Store
+            | Plain
         ],
         instructions: Sequence[Instruction],
         batch: int,
@@ -435,7 +522,21 @@ class Tape:
     def operations(
         self,
     ) -> list[
-        Input | Layer | Rectified | Smooth | Series | Normalize | Fill | Pool | Reduce | Convert | Store | Plain
+        Input
+        | Layer
+        | Rectified
+        | Smooth
+        | Series
+        | Normalize
+        | Product
+        | Fill
+        | Pool
+        | Select
+        | Map
+        | Reduce
+        | Convert
+        | Store
+        | Plain
     ]: ...
     @property
     def instructions(self) -> list[Instruction]: ...
@@ -456,6 +557,8 @@ class Tape:
 NOTHING: int = -1
 
 AXES: int = 3
+
+MOST_GAPS: int = 32
 
 @overload
 def cross(

@@ -1,6 +1,6 @@
 """Which planes of a covariance each plane is computed from.
 
-The plane of offset d holds the entries (p, p + d) for all positions p. An operation that gives the plane d of its output reads
+The plane of offset d holds the entries (p, p + d) for all positions p. To compute plane d of its output, an operation reads
 a few planes of its input: an activation, a sum or a convolution of stride one the same plane; a convolution of stride s the plane
 s d; pooling with window k and stride s the planes s d + e, |e| < k; flatten the plane zero. So the output demands planes, these
 demand others, and no other plane is ever computed.
@@ -34,7 +34,7 @@ class Demand:
     alone
         Whether each input is paired with itself: then the plane of offset zero holds variances, and H is zero there.
     again
-        Nodes for which the planes they read are computed again for each offset along one axis, rather than kept; and that axis.
+        Nodes whose source planes are recomputed for each offset along one axis instead of kept, with that axis.
     """
 
     def __init__(self, network: Network, ntk: bool, alone: bool, again: Mapping[int, int] | None = None) -> None:
@@ -42,17 +42,17 @@ class Demand:
         self.nodes = network.program.nodes
 
     def own_plane(self, index: int) -> Plane:
-        """Give the plane that holds the variances of a node."""
+        """Return the plane that holds the variances of a node."""
         return Plane(index, (0,) * len(self.nodes[index].positions), True)
 
     def uses(self, roots: list[Plane]) -> Counter[Plane]:
-        """Count how often each plane is read on the way to some planes, themselves included."""
+        """Count how often each plane is read to compute some planes, including those planes themselves."""
         uses = Counter(roots)
         wanted: dict[int, dict[Plane, None]] = {}
         for plane in roots:
             wanted.setdefault(plane.node, {})[plane] = None
         for index in reversed(range(len(self.nodes))):
-            queue = list(wanted.get(index, ()))  # grows, because a node's K may be made of its H
+            queue = list(wanted.get(index, ()))  # grows, because a node's K may be computed from its H
             for plane in queue:
                 for part in self.parts(plane):
                     for read in part.planes:
@@ -65,19 +65,19 @@ class Demand:
         return uses
 
     def converts(self, plane: Plane) -> bool:
-        """Tell whether a plane is K made of H."""
+        """Return whether a plane is K computed from H."""
         return plane.covariance and not self.network.linear_after[plane.node] and not self.own(plane)
 
     def own(self, plane: Plane) -> bool:
-        """Tell whether a plane holds variances."""
+        """Return whether a plane holds variances."""
         return self.alone and plane.covariance and not any(plane.offset)
 
     def vanishes(self, plane: Plane) -> bool:
-        """Tell whether a plane is H of a value with itself, which is zero; its Theta is not."""
+        """Return whether a plane is H of a value with itself, which is zero; its Theta is not."""
         return self.alone and not plane.covariance and not any(plane.offset)
 
     def parts(self, plane: Plane) -> list[Part]:
-        """Give what each ordinary offset of a plane is computed from."""
+        """Return what each ordinary offset of a plane is computed from."""
         if self.converts(plane):
             h = plane._replace(covariance=False)
             return [Part(offset, [Read(h, offset, 0)]) for offset in self._ordinary(plane)]
@@ -97,7 +97,7 @@ class Demand:
         ]
 
     def _reads(self, node: Node, index: int, offset: Offset, own: bool, covariance: bool, copy: Offset) -> list[Read]:
-        """Give what an ordinary offset of ``node``, which is computed as part of node ``index``, is computed from."""
+        """Return what an ordinary offset of ``node``, which is computed as part of node ``index``, is computed from."""
         family: Family[Any] | None = family_of(node.op)
         assert family is not None
         reads = []
@@ -109,7 +109,7 @@ class Demand:
         return reads
 
     def _ordinary(self, plane: Plane) -> list[Offset]:
-        """Give the offsets that a plane stands for: two for each axis along which it wraps around."""
+        """Return the offsets that a plane represents: two for each axis along which it wraps around."""
         positions, cyclic = self.nodes[plane.node].positions, self.network.cyclic[plane.node]
         if not any(cyclic):
             return [plane.offset]
@@ -122,7 +122,7 @@ class Demand:
     def _request(
         self, index: int, offset: Offset, covariance: bool, copy: Offset, wrapped: tuple[int, ...]
     ) -> Plane | None:
-        """Give the plane that holds an ordinary offset of a node; None where it has no entries or is zero."""
+        """Return the plane that holds an ordinary offset of a node; None if it has no entries or is zero."""
         positions, cyclic = self.nodes[index].positions, self.network.cyclic[index]
         found = []
         for axis, (d, size) in enumerate(zip(offset, positions, strict=True)):
@@ -130,5 +130,5 @@ class Demand:
                 return None
             found.append(d % size if cyclic[axis] else d)
         if self.alone and not covariance and not any(found) and not wrapped and not self.ntk:
-            return None  # H of a value with itself is zero; windows that wrap around read it all the same
+            return None  # H of a value with itself is zero, although circular windows read it
         return Plane(index, tuple(found), covariance, copy)

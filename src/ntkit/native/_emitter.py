@@ -1,4 +1,4 @@
-"""From planes to instructions: each plane is computed once, kept while it is needed, and its memory used again."""
+"""From planes to instructions: each plane is computed once and kept while it is needed; then its memory is reused."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from .families import family_of
 
 __all__ = ["POSITION_BYTES", "Emitter", "TapePlan"]
 
-POSITION_BYTES = 2 * 64  # of a plane: kLanes numbers of K or H, and as many of Theta
+POSITION_BYTES = 2 * 64  # bytes of a plane per position: kLanes numbers of K or H, and as many of Theta
 
 _Operation = Any  # one of the operations of `_core`; the Tape checks which
 
 
 @dataclass(frozen=True)
 class TapePlan:
-    """A tape and what it must be given.
+    """A tape and the sizes of its inputs.
 
     Attributes
     ----------
     tape
         The instructions; ``print(tape)`` lists them.
     inputs
-        The operations whose data it reads, in order; each input's numbers are (channels, positions).
+        The operations whose data it reads, in order; the data of each input have shape (channels, positions).
     data_sizes
         How many numbers per input it reads of each of ``inputs``.
     own_size
-        How many own numbers there are per input.
+        How many numbers of own data there are per input.
     batch
-        How many blocks of pairs it runs at once: more than one where no value has positions.
+        How many blocks of pairs it runs at once: more than one if no value has positions.
     planes
         How many planes it computes, all nodes together.
     kept_bytes
@@ -54,7 +54,7 @@ class TapePlan:
 
     @property
     def data_size(self) -> int:
-        """How many numbers per input it reads of all data."""
+        """How many numbers of data it reads per input, in total."""
         return sum(self.data_sizes)
 
     @property
@@ -64,7 +64,7 @@ class TapePlan:
 
 
 class Emitter:
-    """Emits the instructions of planes, and of those they are computed from.
+    """Emits the instructions for planes and for the planes they are computed from.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Emitter:
         self.instructions: list[_core.Instruction] = []
         self.operations: list[_Operation] = []
         self._operation_of: dict[tuple[str, int, float], int] = {}
-        self._read_once: list[int] = []  # instructions whose output one other reads
+        self._read_once: list[int] = []  # instructions whose output only one other reads
         self._computed = 0
         self._slot: dict[Plane, int] = {}
         self._slot_positions: list[int] = []
@@ -95,11 +95,11 @@ class Emitter:
         self._free_sums: list[int] = []
 
     def count(self, roots: list[Plane]) -> None:
-        """Count how often each plane is read, so that its slot is free after the last time."""
+        """Count how often each plane is read, so that its slot is freed after the last read."""
         self._uses = self.demand.uses(roots)
 
     def compute(self, plane: Plane) -> None:
-        """Emit the instructions of a plane, after those of the planes it reads, unless they are there already."""
+        """Emit the instructions of a plane, after those of the planes it reads, unless they have been emitted."""
         if plane in self._slot:
             return
         parts, index = self.demand.parts(plane), plane.node
@@ -119,7 +119,7 @@ class Emitter:
             family.emit(self, plane, parts, op)
 
     def unary(self, kind: _core.Kind, operation: int, plane: Plane, parts: list[Part], factor: float = 1.0) -> None:
-        """Emit one instruction per part, each of which reads one plane at most."""
+        """Emit one instruction per part, each of which reads at most one plane."""
         for part in parts:
             for read in part.planes:
                 self.compute(read)
@@ -167,7 +167,7 @@ class Emitter:
             self._free_sums.append(total)
 
     def finish(self, plane: Plane) -> None:
-        """Compute a plane and hand it over as the result."""
+        """Compute a plane and emit it as the result."""
         self.compute(plane)
         trained = self.ntk and self.nodes[plane.node].trained
         self.instructions.append(
@@ -184,7 +184,7 @@ class Emitter:
         self.release(plane)
 
     def store(self, own: _core.Own, index: int, plane: Plane) -> None:
-        """Keep own data of each input, made of a plane of its variances."""
+        """Store own data of each input, computed from a plane of its variances."""
         op = self.nodes[index].op
         family = family_of(op)
         assert family is not None
@@ -218,13 +218,13 @@ class Emitter:
         kind, operation
             What it does.
         plane, offset
-            The plane it computes, and which ordinary offset of it.
+            The plane it computes, and the ordinary offset within it.
         read, source
-            The plane it reads, and the ordinary offset there; None: a convolution whose window sees only padding reads nothing.
+            The plane it reads, and the ordinary offset within it; None if a convolution's window sees only padding.
         factor
             See ``Instruction`` in ``core/tape.hpp``.
         out, start
-            A slot or accumulator to write, or to read, in the place of the planes' own.
+            A slot or accumulator to write, or to read, instead of the planes' own.
         """
         if read is None:
             into = _core.NOTHING if start is None else start
@@ -254,18 +254,18 @@ class Emitter:
         return (0,) * (_core.AXES - len(offset)) + offset
 
     def operation(self, role: str, index: int, make: Callable[[], _Operation], number: float = 0.0) -> int:
-        """Give the operation that plays a role for a node, made on the first request; ``number`` tells apart two of one role."""
+        """Return the operation with some role for a node, created on first use; ``number`` distinguishes two of one role."""
         key = (role, index, number)
         if key not in self._operation_of:
             self._operation_of[key] = self._add(make())
         return self._operation_of[key]
 
     def plain(self, index: int) -> int:
-        """Give the operation that knows only the positions of a node."""
+        """Return the operation that holds only the positions of a node."""
         return self.operation("plain", index, lambda: _core.Plain(size=self.network.size(index)))
 
     def fill(self, index: int, square: float) -> int:
-        """Give the operation that fills a plane of a node with the square of a constant."""
+        """Return the operation that fills a plane of a node with the square of a constant."""
         return self.operation(
             "fill", index, lambda: _core.Fill(size=self.network.size(index), square=square), number=square
         )
@@ -285,20 +285,20 @@ class Emitter:
         return self._slot[plane]
 
     def leave_slot(self, plane: Plane) -> None:
-        """Give the memory of a plane back."""
+        """Release the memory of a plane."""
         slot = self._slot.pop(plane)
         self._free[self._slot_positions[slot]].append(slot)
 
     def slot(self, plane: Plane) -> int:
-        """Give where a plane is."""
+        """Return the slot of a plane."""
         return self._slot[plane]
 
     def rename(self, old: Plane, new: Plane) -> None:
-        """Let a plane go on in the memory of another."""
+        """Let a plane take over the memory of another."""
         self._slot[new] = self._slot.pop(old)
 
     def release(self, plane: Plane) -> None:
-        """Note that a plane was read; after the last time its slot is free."""
+        """Record that a plane was read; its slot is freed after the last read."""
         self._uses[plane] -= 1
         if self._uses[plane] == 0:
             self.leave_slot(plane)
@@ -311,7 +311,7 @@ class Emitter:
         return self._free_sums.pop()
 
     def plan(self) -> TapePlan:
-        """Hand the tape to the core, which checks it."""
+        """Pass the tape to the core, which checks it."""
         for index in self._read_once:
             step, following = self.instructions[index], self.instructions[index + 1]
             step.chained = following.in_slot == step.out_slot and following.kind in (

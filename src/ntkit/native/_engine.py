@@ -1,4 +1,4 @@
-"""The native engine: the same contract as the reference engine's, on CPU tensors."""
+"""The native engine: the contract of the reference engine, on CPU tensors."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["NativeEngine", "TapeKind", "reason_against", "tape_of"]
 
 
 def reason_against(program: Program, *batches: Tensor | None) -> str | None:
-    """Say why the native engine cannot compute this; None where it can."""
+    """Return why the native engine cannot compute this; None if it can."""
     for batch in batches:
         if batch is not None and batch.device.type != "cpu":
             return f"the input is on {batch.device}, and the native engine runs on the CPU"
         if batch is not None and differentiated(batch):
-            return "the input needs gradients, which the native engine does not have"
+            return "the input needs gradients, which the native engine does not support"
     if any(_needs_gradient(node.op) for node in program.nodes):
-        return "a gain needs gradients, which the native engine does not have"
+        return "a gain needs gradients, which the native engine does not support"
     missing = unsupported(program)
     return None if missing is None else f"the native engine has no instruction for {missing}"
 
 
 def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
-    """Plan a program and give the tape: ``print`` shows each operation, and each instruction with its planes and flags.
+    """Plan a program and return its tape: ``print`` shows each operation, and each instruction with its planes and flags.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _
     Raises
     ------
     EngineError
-        Where the native engine has no instruction for an operation.
+        If the native engine has no instruction for an operation.
 
     Examples
     --------
@@ -73,15 +73,15 @@ def _needs_gradient(op: object) -> bool:
 class NativeEngine:
     """Computes kernels of one program; tapes are planned once.
 
-    It computes in float32 for float32 inputs if the network has only activations of the ReLU family and no normalisation, and in
-    float64 otherwise. Activations that are expanded in series have versions of more and more terms, for larger and larger
-    variances: the first that covers all inputs is used. Where none does, the reference engine computes; likewise where deviations
-    that a normalisation divides by differ by more than a factor of 65,536.
+    It computes in float32 for float32 inputs if the network has only activations of the ReLU family, no product of branches and
+    no normalisation, and in float64 otherwise. Activations that are expanded in series have versions of more and more Hermite
+    orders, for larger and larger variances: the first that covers all inputs is used. Where none does, the reference engine
+    computes; likewise where deviations that a normalisation divides by differ by more than a factor of 65,536.
 
     Parameters
     ----------
     program
-        A program for which :func:`reason_against` gives None.
+        A program for which :func:`reason_against` returns None.
 
     See Also
     --------
@@ -93,9 +93,9 @@ class NativeEngine:
         self._runners: dict[int, Runner] = {}
 
     def gram(self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None) -> Kernels:
-        """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None.
+        """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself if ``x2`` is None.
 
-        Inputs beyond the range of a version are found when they are read; all begins again with the next version.
+        Inputs beyond the range of a version are detected when they are read; the computation then restarts with the next one.
         """
         for tier in range(self.runner().network.tiers):
             with suppress(BeyondRange):
@@ -103,14 +103,14 @@ class NativeEngine:
         return reference_gram(self.program, x1, x2, ntk, nngp, progress=progress)
 
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
-        """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
+        """Compute Theta(x_i, x_i), or K(x_i, x_i) if ``ntk`` is False, shape (n,)."""
         for tier in range(self.runner().network.tiers):
             with suppress(BeyondRange):
                 return self.runner(tier).diag(x, ntk)
         return reference_diag(self.program, x, ntk)
 
     def tape(self, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
-        """Give one of the tapes that the engine runs; ``print`` lists its operations and instructions.
+        """Return one of the tapes that the engine runs; ``print`` lists its operations and instructions.
 
         Parameters
         ----------
@@ -118,12 +118,12 @@ class NativeEngine:
             ``"between"`` (default): the kernels of two inputs. ``"own"``: the own data of each input. ``"diag"``: the kernels
             of each input with itself.
         ntk
-            Whether the tape computes Theta beside K; default True. The tape of own data never does.
+            Whether the tape computes Theta in addition to K; default True. The tape of own data never does.
         """
         return self.runner().plan(kind, ntk and kind != "own").tape
 
     def runner(self, tier: int = 0) -> Runner:
-        """Give what runs one version of the network."""
+        """Return the runner of one version of the network."""
         if tier not in self._runners:
             self._runners[tier] = Runner(Network(self.program, tier))
         return self._runners[tier]

@@ -1,8 +1,8 @@
-"""A program as the native engine sees it: whether it can run, what planes hold, and which own data of each input it keeps.
+"""A program from the native engine's view: whether it can run, what planes hold, and which own data of each input it keeps.
 
 Planes hold H = (q + q') / 2 - K where a nonlinear operation follows, because H does not cancel for nearby inputs, and K in the
-linear layers at the end. Both are linear in K, so sums and convolutions treat them alike, except in the padding: there one of
-the two values is zero, and H is half the variance of the other.
+linear layers at the end. Both are linear in K, so sums and convolutions treat them the same, except in the padding: there one
+of the two values is zero, and H is half the variance of the other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BATCH = 32  # blocks of pairs that run at once in networks of vectors
 
 
 def unsupported(program: Program) -> str | None:
-    """Say which operation the native engine has no instruction for; None where it has all."""
+    """Return which operation the native engine has no instruction for; None if it has all."""
     if len(program.nodes) > _MOST_NODES:
         return f"more than {_MOST_NODES} operations"
     network = Network(program)
@@ -39,17 +39,17 @@ def unsupported(program: Program) -> str | None:
 
 
 def single_precision(program: Program) -> bool:
-    """Tell whether float32 inputs may be computed with in single precision.
+    """Return whether float32 inputs may be processed in single precision.
 
-    They may where every activation is of the ReLU family and nothing is normalised: there H carries small differences through
-    the whole network, and scaling an input scales every value, once the biases are scaled along.
+    They may where every activation is of the ReLU family and nothing is multiplied or normalised: there H carries small
+    differences through the whole network, and scaling an input scales every value, once the biases are scaled along.
     """
     return all(_family(node.op).single_precision for node in program.nodes)
 
 
 def _family(op: Op) -> Family[Any]:
     family = family_of(op)
-    assert family is not None  # `unsupported` was asked first
+    assert family is not None  # `unsupported` has been checked
     return family
 
 
@@ -70,7 +70,7 @@ class Network:
 
     @cached_property
     def tiers(self) -> int:
-        """How many versions there are; one where no activation has several."""
+        """Number of versions; one if no activation has several."""
         return max(_family(node.op).tiers(node.op) for node in self.program.nodes)
 
     @cached_property
@@ -116,7 +116,7 @@ class Network:
 
     @cached_property
     def normalises(self) -> bool:
-        """Whether it has normalisations: then inputs keep their sizes, and those that differ by a factor alone become equal."""
+        """Whether it has normalisations: then inputs are not scaled, and those that differ only by a factor become equal."""
         return any(isinstance(node.op, Normalize) for node in self.program.nodes)
 
     @cached_property
@@ -160,20 +160,20 @@ class Network:
             wanted |= dict.fromkeys(_family(node.op).own_data(self, index, node.op))
             readers = self.readers[index]
             if not self.linear_after[index] and any(self.linear_after[r] and not self.reads_h[r] for r in readers):
-                wanted[_core.Own.HALF, index] = None  # where planes of H end, K is made of them
-        starts, total = {}, 1  # the first number is the input's scale, what the value one becomes
+                wanted[_core.Own.HALF, index] = None  # where planes of H end, K is computed from them
+        starts, total = {}, 1  # the first number is the input's scale: what the value one becomes
         for own, index in wanted:
             starts[own, index] = total
             total += self._own_numbers(own, index)
         return starts
 
     def own_at(self, own: _core.Own, index: int) -> int:
-        """Give where own data begin; ``_core.NOTHING`` where they are not kept."""
+        """Return where own data begin; ``_core.NOTHING`` if they are not kept."""
         return self.own.get((own, index), _core.NOTHING)
 
     @cached_property
     def own_size(self) -> int:
-        """How many own numbers there are per input."""
+        """How many numbers of own data there are per input."""
         return 1 + sum(self._own_numbers(own, index) for own, index in self.own)
 
     def _own_numbers(self, own: _core.Own, index: int) -> int:
@@ -182,12 +182,12 @@ class Network:
 
     @cached_property
     def single_precision(self) -> bool:
-        """Whether inputs may be scaled to norm one, and computed with in single precision."""
+        """Whether inputs may be scaled to norm one and processed in single precision."""
         return single_precision(self.program)
 
     @property
     def bias(self) -> float:
-        """The largest variance of a bias, relative to that of the weights beside it."""
+        """The largest variance of a bias relative to that of the same layer's weights."""
         return max(_family(node.op).relative_bias(node.op) for node in self.program.nodes)
 
     @property
@@ -197,16 +197,16 @@ class Network:
 
     @cached_property
     def batch(self) -> int:
-        """How many blocks of pairs run at once: more than one where no value has positions."""
+        """How many blocks of pairs run at once: more than one if no value has positions."""
         return 1 if any(node.positions for node in self.program.nodes) else _BATCH
 
     def size(self, index: int) -> list[int]:
-        """Give the lengths of a node's axes as the core has them: three, the last contiguous; missing ones come first."""
+        """Return the lengths of a node's axes in the core: three, the last contiguous; missing ones come first."""
         if self.batch > 1:
             return [1, 1, self.batch]
         positions = self.program.nodes[index].positions
         return [*[1] * self.first_axis(index), *positions]
 
     def first_axis(self, index: int) -> int:
-        """Give which of the core's axes is a node's first."""
+        """Return the core's axis that corresponds to a node's first axis."""
         return _core.AXES - len(self.program.nodes[index].positions)

@@ -22,7 +22,7 @@ class Plane(NamedTuple):
     covariance
         Whether it holds K rather than H = (q + q') / 2 - K.
     copy
-        Tells the readers apart where a plane is computed again for each of them.
+        Distinguishes the readers of a plane that is recomputed for each of them.
     step
         Names an intermediate result that is a plane too; empty for the node's own.
     """
@@ -40,9 +40,9 @@ class Read(NamedTuple):
     Attributes
     ----------
     plane
-        The plane; None where it is zero or has no entries.
+        The plane; None if it is zero or has no entries.
     offset
-        The ordinary offset it is read at: of a plane that wraps around there are two per axis.
+        The ordinary offset at which it is read: a plane that wraps around has two per axis.
     which
         Which of the operation's inputs it belongs to.
     """

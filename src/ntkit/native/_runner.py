@@ -22,15 +22,16 @@ from ._tapes import tape_alone, tape_between
 
 __all__ = ["BeyondRange", "Runner", "TapeKind"]
 
-_CHUNK_BYTES = 48 << 20  # for the packed columns, the packed rows and a tile of the result, each
+_CHUNK_BYTES = 48 << 20  # each for the packed columns, the packed rows and a tile of the result
 # Large, because after each matrix product torch's threads spin for some milliseconds and take the processor from the layers that
 # follow. Below 32 MB, because glibc returns larger blocks to the system, and fetching them again takes as long as the layers.
 _PRODUCT_BYTES = 31 << 20
 _MOST_BYTES = 256 << 20  # of own data and data, where rows are long
-_PART_NUMBERS = 1 << 22  # numbers of inputs that are read at a time, so that copies of them take little memory
+_PART_NUMBERS = 1 << 22  # numbers read at a time, so that copies of inputs take little memory
 _PRODUCT_COLUMNS = 5120  # vectors at a time
+_PROBE = 8  # inputs of a batch that are read before the others: the lanes of double precision
 _TILE = 512  # side of every matrix product: libraries often round the edges of other shapes differently
-_NORM_RATIO = 2.0**16  # of deviations that are normalised: K / (s s') made of H has lost log2 of it of its 52 bits
+_NORM_RATIO = 2.0**16  # ratio of normalised deviations: K / (s s') computed from H loses log2 of it from its 52 bits
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 TapeKind = Literal["between", "own", "diag"]
@@ -38,12 +39,12 @@ TapeKind = Literal["between", "own", "diag"]
 
 
 class BeyondRange(Exception):
-    """Some input has variances beyond the range of this version of the activations, or of the normalisations."""
+    """Raised if some input has variances beyond the range of this version of the activations, or of the normalisations."""
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Inputs as the core reads them.
+    """Inputs in the form that the core reads.
 
     Attributes
     ----------
@@ -60,7 +61,7 @@ class _Batch:
     features: tuple[int, ...]
 
     def rows(self, start: int, stop: int) -> _Batch:
-        """Give some of the inputs; for vectors, the first must begin a tile."""
+        """Return some of the inputs; for vectors, the first must begin a tile."""
         end = stop if not self.features else start + _whole(stop - start)
         return _Batch(self.data[start:end], self.own[start:stop], self.features)
 
@@ -88,7 +89,7 @@ class Runner:
         plan = self.plan("between", ntk)
         dtype = self._dtype(x1)
         columns = x1 if x2 is None else x2
-        # Where the core computes in the dtype of the inputs, it writes into the result itself.
+        # If the core computes in the dtype of the inputs, it writes directly into the result.
         out = Kernels(*(_empty(len(x1), len(columns), dtype=x1.dtype) if wanted else None for wanted in (ntk, nngp)))
         total = len(x1) * len(columns) if x2 is not None else len(x1) * (len(x1) + 1) // 2
         done = 0
@@ -151,7 +152,7 @@ class Runner:
         return torch.float32 if x.dtype == torch.float32 and self.network.single_precision else torch.float64
 
     def plan(self, kind: TapeKind, ntk: bool) -> TapePlan:
-        """Give a tape and what it must be given, planned on the first request."""
+        """Return a tape with the sizes of its inputs, planned on first use."""
         if (kind, ntk) not in self._plans:
             between = kind == "between"
             self._plans[kind, ntk] = (
@@ -160,18 +161,23 @@ class Runner:
         return self._plans[kind, ntk]
 
     def _read(self, x: Tensor, dtype: torch.dtype) -> _Batch:
-        """Compute the own data of each input, and scale its numbers."""
+        """Compute the own data of each input, and scale the input."""
         plan = self.plan("own", False)
         own = np.empty((len(x), plan.own_size), _NUMPY[dtype])
         data = np.empty((_whole(len(x)) if plan.batch > 1 else len(x), plan.data_size), _NUMPY[dtype])
         data[len(x) :] = 0
-        for part in _ranges(len(x), max(64, _PART_NUMBERS // plan.data_size)):
+        # Most batches that are beyond the range of a version show it by their first inputs.
+        probed = _PROBE if self.network.tiers > 1 else 0
+        for part in (
+            *_ranges(min(probed, len(x)), _PROBE),
+            *_ranges(len(x), max(64, _PART_NUMBERS // plan.data_size), probed),
+        ):
             rows = slice(part.start, part.stop)
             self._alone(plan, x[rows], data[rows], own[rows])
         return _Batch(data, own, plan.data_sizes if plan.batch > 1 else ())
 
     def _check_scales(self, batch: _Batch, scales: dict[int, tuple[float, float]]) -> None:
-        """Refuse deviations of very different size before a normalisation: H, which their larger one dominates, has lost K."""
+        """Refuse deviations of very different size before a normalisation: the larger one dominates H, which has then lost K."""
         for (own, index), start in self.network.own.items():
             if own == _core.Own.SCALE:
                 count = prod(self.network.program.nodes[index].positions)
@@ -186,7 +192,7 @@ class Runner:
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Compute own data of each input into ``own``, and its Theta and K with itself if the tape has an output.
 
-        All of it in double precision, whatever the dtype of the rest. Scaled inputs go to ``data``. Both have shape (n, numbers).
+        All computations are in double precision, whatever the other dtypes. Scaled inputs go to ``data``. Both are (n, numbers).
         """
         numbers = self._numbers(plan, x)
         threads = torch.get_num_threads()
@@ -207,14 +213,14 @@ class Runner:
         if self.network.tiers > 1 and bool(np.isnan(own).any()):
             raise BeyondRange
         if own.dtype != np.float64 and self.network.windows:
-            # Sums inside a window are subtracted from sums between two windows, so both must round alike.
+            # Sums inside a window are subtracted from sums between two windows, so both must round in the same way.
             nothing = np.zeros(len(x), np.float32)
             products = np.zeros((0, 0, 0, 0, 0), np.float32)
             _core.self(plan.tape, numbers, scale, products, True, own, nothing, nothing.copy(), threads, None)
         return ntk, nngp
 
     def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
-        """Give the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
+        """Return the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
         with torch.no_grad():
             if all(self.network.program.prefixes[op.prefix] is None for op in plan.inputs):
                 values = [x.movedim(op.channel, 1) for op in plan.inputs]
@@ -236,8 +242,8 @@ class Runner:
 def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> None:
     """Write x . x' of vectors to ``products``, tile by tile.
 
-    All matrix products have one shape, because in another shape the same entry might have other bits. ``below`` is the number of
-    the first row less that of the first column; tiles below the diagonal are left as they are.
+    All matrix products have the same shape, because in another shape the same entry might have other bits. ``below`` is the index
+    of the first row minus that of the first column; tiles below the diagonal are left untouched.
     """
     for left, right, product in zip(first.vectors, second.vectors, products, strict=True):
         for rows, own in enumerate(left.unflatten(0, (-1, _TILE))):
@@ -247,13 +253,13 @@ def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> No
 
 
 def _rows_at_a_time(plan: TapePlan, size: int) -> int:
-    """Give how many inputs, of numbers of ``size`` bytes, are held at a time."""
+    """Return how many inputs are held at a time, for numbers of ``size`` bytes."""
     row_bytes = size * max(plan.row_numbers, 1)
     return max(16, min(128, _MOST_BYTES // row_bytes), _CHUNK_BYTES // row_bytes)
 
 
 def _empty(*shape: int, dtype: torch.dtype) -> Tensor:
-    # By numpy, which asks for large pages: page faults of small ones would take as long as the kernels of vectors.
+    # numpy requests large pages; page faults of small ones would take as long as the kernels of vectors.
     return torch.from_numpy(np.empty(shape, _NUMPY[dtype]))
 
 
@@ -261,8 +267,8 @@ def _whole(count: int) -> int:
     return -(-count // _TILE) * _TILE
 
 
-def _ranges(stop: int, step: int) -> Iterator[range]:
-    return (range(a, min(a + step, stop)) for a in range(0, stop, step))
+def _ranges(stop: int, step: int, start: int = 0) -> Iterator[range]:
+    return (range(a, min(a + step, stop)) for a in range(start, stop, step))
 
 
 def _entries(rows: range, columns: range) -> int:

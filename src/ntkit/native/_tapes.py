@@ -12,16 +12,16 @@ from .families import family_of, kept_positions, shared_pools
 
 __all__ = ["KEPT_BYTES", "tape_alone", "tape_between"]
 
-KEPT_BYTES = 48 << 20  # of planes that a thread keeps, as long as computing some of them again helps
+KEPT_BYTES = 48 << 20  # limit for the planes that a thread keeps, as long as recomputing some of them helps
 
 
 def tape_between(network: Network, ntk: bool) -> TapePlan:
     """Plan the kernels between two inputs whose own data are known.
 
-    Neighbouring offsets of a pool share planes. These are kept: to compute one again takes at least one layer, which is longer
-    than to fetch it even from memory (``benchmarks/planes.py`` measures both). Where they take more than ``KEPT_BYTES``, as for
-    large images, the pools that keep most compute theirs again; but not where windows overlap, because there each plane has many
-    readers.
+    Neighbouring offsets of a pool share planes. These are kept: recomputing one takes at least one layer, which is slower
+    than fetching it even from main memory (``benchmarks/planes.py`` measures both). If they take more than ``KEPT_BYTES``, as for
+    large images, the pools that would keep the most recompute theirs; but not where windows overlap, because each plane then has
+    many readers.
     """
     plan = tape_computing_again(network, ntk, {})
     over = plan.kept_bytes - KEPT_BYTES
@@ -38,7 +38,7 @@ def tape_between(network: Network, ntk: bool) -> TapePlan:
 
 
 def tape_computing_again(network: Network, ntk: bool, again: Mapping[int, int]) -> TapePlan:
-    """Plan the kernels between two inputs, where some pools, given with their axes, do not keep the planes they share."""
+    """Plan the kernels between two inputs; the given pools, with their axes, do not keep the planes they share."""
     emitter = Emitter(network, ntk, alone=False, again=again)
     output = Plane(network.program.output, (), True)
     emitter.count([output])
@@ -47,7 +47,7 @@ def tape_computing_again(network: Network, ntk: bool, again: Mapping[int, int]) 
 
 
 def tape_alone(network: Network, ntk: bool, output: bool) -> TapePlan:
-    """Plan the own data of each input and, where ``output``, its kernels with itself."""
+    """Plan the own data of each input and, if ``output``, its kernels with itself."""
     emitter = Emitter(network, ntk and output, alone=True)
     nodes = network.program.nodes
     stores = []
@@ -55,7 +55,7 @@ def tape_alone(network: Network, ntk: bool, output: bool) -> TapePlan:
         family = family_of(nodes[index].op)
         assert family is not None
         stores.append((nodes[index].inputs[-1] if family.made_before(own) else index, own, index))
-    stores.sort()  # the own data of a node are there before anything that follows the node needs them
+    stores.sort()  # own data of a node are stored before any later node needs them
     final = Plane(network.program.output, (), True)
     emitter.count([emitter.demand.own_plane(source) for source, _, _ in stores] + ([final] if output else []))
     for source, own, index in stores:

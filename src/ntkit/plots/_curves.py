@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 __all__ = ["CurveStyle", "plot_accuracy"]
 
-# Neighbouring curves are moved apart by this factor in n in all, so that their bars can be told apart.
+# Curves are spread over this factor in n, so that their error bars can be distinguished.
 _DODGE = 1.16
 
 
 @dataclass(frozen=True)
 class CurveStyle:
-    """How a curve looks.
+    """The style of a curve.
 
     Attributes
     ----------
     color
-        Any matplotlib colour; None takes the next one of the cycle.
+        Any matplotlib colour; None uses the next one in the cycle.
     line
         A matplotlib line style.
     marker
@@ -45,12 +45,12 @@ def plot_accuracy(
     accuracy: Mapping[str, ArrayLike],
     styles: Mapping[str, CurveStyle] | None = None,
 ) -> Axes:
-    """Draw the mean accuracy of each method against training size, and bars of one standard deviation over training sets.
+    """Draw the mean accuracy of each method against training size, with error bars of one standard deviation over training sets.
 
     Parameters
     ----------
     ax
-        Where to draw; the legend stands to its right.
+        Where to draw; the legend is placed to its right.
     sizes
         Numbers of training points, increasing.
     accuracy

@@ -1,4 +1,4 @@
-"""Figures of diagnostics: eigenvalues that fall as a power, and curves with their spread over draws."""
+"""Figures of diagnostics: eigenvalues that decay as a power, and curves with their spread over draws."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def plot_predictions(
     x
         Points, shape (m,), increasing.
     mean, std
-        Of the process there, shape (m,).
+        Mean and standard deviation of the process there, shape (m,).
     train
         Training points and targets, each of shape (n,). Default None.
     networks
@@ -94,24 +94,24 @@ def plot_posterior(
     output: int = 0,
     noisy: bool = False,
 ) -> Axes | Sequence[Axes] | NDArray[Any]:
-    """Draw what :func:`ntkit.posterior` gives on a line: the mean and the band of two standard deviations around it.
+    """Draw the result of :func:`ntkit.posterior` on a line: the mean and the band of two standard deviations around it.
 
     Parameters
     ----------
     axes
-        Where to draw: one, or one for each time of the posterior.
+        Where to draw: one, or one per time of the posterior.
     x
         The test points, shape (m,) or (m, 1), in any order.
     posterior
-        At these points, of one time or of several.
+        The posterior at these points, for one time or several.
     train
         Training points and targets, each of shape (n,) or (n, 1). Default None.
     networks
         Outputs of trained networks at x, shape (members, m); (times, members, m) for several times. Default None.
     output
-        Which column of the mean, where there are several. Default 0.
+        Which column of the mean, if there are several. Default 0.
     noisy
-        The band of new observations, with the observation noise, instead of that of the function. Default False.
+        Whether to draw the band of new observations, with the observation noise, instead of that of the function. Default False.
 
     Returns
     -------
@@ -162,7 +162,7 @@ def plot_learning_curves(
     left: ArrayLike,
     networks: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Axes:
-    """Draw what is left to learn along each eigenvector of the kernel against training time.
+    """Draw what remains to be learnt along each eigenvector of the kernel against training time.
 
     Parameters
     ----------
@@ -171,11 +171,11 @@ def plot_learning_curves(
     times
         Shape (m,), positive.
     eigenvalues
-        Of the directions to draw, shape (k,).
+        Eigenvalues of the directions to draw, shape (k,).
     left
-        The share (v^T y - u_t) / (v^T y - u_0) at each time, shape (m, k).
+        The fraction (v^T y - u_t) / (v^T y - u_0) at each time, shape (m, k).
     networks
-        Times of trained networks, shape (s,), and the same share for them, shape (s, k); drawn as marks. Default None.
+        Times of trained networks, shape (s,), and the same fraction for them, shape (s, k); drawn as markers. Default None.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Feature learning seen: correlations and losses along training, feature matrices as images."""
+"""Figures of feature learning: correlations and losses during training, feature matrices as images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["figure_history", "figure_matrices", "plot_against_steps"]
+__all__ = ["figure_history", "figure_matrices", "plot_against_steps", "plot_metric_diagonal"]
 
 _TITLES = {
     "uncentred": "uncentred NFA",
@@ -34,7 +34,7 @@ _TITLES = {
 def plot_against_steps(
     ax: Axes, steps: ArrayLike, curves: Mapping[str, ArrayLike], title: str, styles: Mapping[str, Any] | None = None
 ) -> Axes:
-    """Draw curves against training steps; where a value is nan, there is a gap.
+    """Draw curves against training steps, with gaps where a value is nan.
 
     Parameters
     ----------
@@ -71,6 +71,44 @@ def plot_against_steps(
     return ax
 
 
+def plot_metric_diagonal(ax: Axes, diagonal: ArrayLike, relevant: Sequence[int] = (), title: str = "") -> Axes:
+    """Draw the diagonal of a learned metric M as bars over the inputs.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    diagonal
+        Shape (d,), or (seeds, d): then the means, with the range over seeds as lines.
+    relevant
+        Inputs that the targets are known to depend on, drawn in another colour.
+    title
+        Written above.
+
+    Examples
+    --------
+    >>> from ntkit.plots import new_figure
+    >>> ax = plot_metric_diagonal(new_figure().subplots(), [1.0, 0.9, 0.1], relevant=[0, 1])
+    >>> len(ax.patches), ax.get_xlabel()
+    (3, 'input')
+    """
+    rows = np.atleast_2d(np.asarray(diagonal, dtype=np.float64))
+    if rows.ndim != 2 or rows.size == 0 or not np.isfinite(rows).all():
+        raise InputError(f"diagonal must be finite, of shape (d,) or (seeds, d). Got shape {rows.shape}.")
+    inputs = np.arange(rows.shape[1])
+    matters = np.isin(inputs, list(relevant))
+    if matters.sum() != len(set(relevant)):
+        raise InputError(f"relevant must name inputs from 0 to {len(inputs) - 1}. Got {list(relevant)}.")
+    mean = rows.mean(axis=0)
+    ax.bar(inputs, mean, width=0.9, color=np.where(matters, "C1", "C0").tolist())
+    if len(rows) > 1:
+        ax.vlines(inputs, rows.min(axis=0), rows.max(axis=0), color="0.2", linewidth=0.8)
+    ax.set_xlabel("input")
+    ax.set_ylabel("diagonal of M")
+    ax.set_title(title, fontsize="medium")
+    return ax
+
+
 def figure_history(
     history: History, measures: Sequence[str] = ("uncentred", "centred", "centred_ratio"), losses: bool = True
 ) -> Figure:
@@ -83,7 +121,7 @@ def figure_history(
     measures
         Fields of :class:`ntkit.features.NFA`.
     losses
-        Draw the losses too, each divided by its maximum, in a panel of their own.
+        Whether to draw the losses too, each divided by its maximum, in a separate panel.
 
     Examples
     --------
@@ -123,7 +161,7 @@ def figure_matrices(
     image_shape
         For inputs that are images, (channels, height, width): the diagonal as an image, each channel scaled to [0, 1] together.
     columns
-        Panels in a row; None is all of them.
+        Panels per row; None: all of them.
 
     Examples
     --------

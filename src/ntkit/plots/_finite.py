@@ -1,4 +1,4 @@
-"""Finite networks beside their infinite limit: errors that fall as a power of the width, and accuracies that rise to a line."""
+"""Finite networks and their infinite limit: errors that fall as a power of the width, and accuracies that approach a line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fit_power_law(x: Sequence[float], y: ArrayLike) -> PowerLaw:
     where = np.asarray(x, dtype=np.float64)
     if where.shape != values.shape or len(set(where.tolist())) < 2:
         raise InputError(
-            f"x and y must have one length and at least two different x. Got {where.shape}, {values.shape}."
+            f"x and y must have the same length and at least two different x. Got {where.shape}, {values.shape}."
         )
     if not (np.isfinite(values).all() and (values > 0).all() and (where > 0).all()):
         raise InputError("a power law needs positive, finite values.")
@@ -68,7 +68,7 @@ def plot_width_errors(
     fit: bool = True,
     styles: Mapping[str, CurveStyle] | None = None,
 ) -> Axes:
-    """Draw errors against width on logarithmic axes: root mean squares over draws, every draw faint, and fitted power laws.
+    """Draw errors against width on logarithmic axes: root mean squares over draws, each draw faintly, and fitted power laws.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def plot_width_errors(
     ylabel
         What the errors are.
     fit
-        Whether to fit and draw a power law for each, its exponent in the legend.
+        Whether to fit and draw a power law for each, with its exponent in the legend.
     styles
         How to draw some or all of them.
 
@@ -137,7 +137,7 @@ def plot_random_features(
     accuracy
         By name, shape (len(widths), draws), between 0 and 1: medians are joined, bars reach from the worst to the best.
     exact
-        By the same names.
+        Accuracies of the exact kernels, by the same names.
 
     Returns
     -------

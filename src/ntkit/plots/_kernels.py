@@ -1,4 +1,4 @@
-"""A kernel matrix seen: as a heat map with its classes side by side, and as a spectrum."""
+"""Figures of a kernel matrix: a heat map sorted by class, and its spectrum."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plot_heat_map(ax: Axes, gram: ArrayLike, labels: ArrayLike, title: str = "",
     Parameters
     ----------
     ax
-        Where to draw; a colour bar is put beside it.
+        Where to draw; a colour bar is placed next to it.
     gram
         Shape (n, n), a kernel of n points with themselves.
     labels
@@ -35,7 +35,7 @@ def plot_heat_map(ax: Axes, gram: ArrayLike, labels: ArrayLike, title: str = "",
     title
         Written above.
     normalize
-        Draw the cosine K(x, x') / sqrt(K(x, x) K(x', x')), which compares kernels of different scale.
+        Whether to draw the cosine K(x, x') / sqrt(K(x, x) K(x', x')), which makes kernels of different scale comparable.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def plot_heat_map(ax: Axes, gram: ArrayLike, labels: ArrayLike, title: str = "",
         matrix = matrix / np.outer(deviation, deviation)
     order = np.argsort(classes, kind="stable")
     names, starts, counts = np.unique(classes[order], return_index=True, return_counts=True)
-    # The diagonal, 1 for every kernel once normalised, and a few outliers would take the colours that the rest needs.
+    # The diagonal, 1 for every normalised kernel, and a few outliers would use up the colour range.
     low, high = np.percentile(matrix[~np.eye(len(matrix), dtype=bool)] if len(matrix) > 1 else matrix, _RANGE)
     image = ax.imshow(matrix[np.ix_(order, order)], cmap="cividis", vmin=low, vmax=high, interpolation="nearest")
     for start in starts[1:]:
@@ -112,7 +112,7 @@ def plot_spectrum(ax: Axes, grams: Mapping[str, ArrayLike], styles: Mapping[str,
 
 
 def plot_shares(ax: Axes, shares: Mapping[str, ArrayLike], styles: Mapping[str, CurveStyle] | None = None) -> Axes:
-    """Draw spectra that are already known, both axes logarithmic; what is not positive is left out.
+    """Draw known spectra, both axes logarithmic; values that are not positive are left out.
 
     Parameters
     ----------

@@ -42,16 +42,16 @@ def plot_elasticity(
     times
         Shape (m,); times, or steps.
     ratios
-        By name RR at each time, shape (m,), such as ``{"cat vs dog": course.train[0, 0]}``.
+        RR at each time by name, shape (m,), such as ``{"cat vs dog": course.train[0, 0]}``.
     styles
         How to draw some or all of them. Default None.
     xlabel
-        What the times are, default "training time t".
+        Label of the time axis, default "training time t".
 
     Returns
     -------
     Axes
-        ``ax``; a thin line at one half is a kernel that does not tell the classes apart.
+        ``ax``; a thin line at one half marks a kernel that does not distinguish the classes.
 
     Examples
     --------
@@ -80,15 +80,15 @@ def plot_elasticity(
 
 
 def plot_levels(ax: Axes, shares: Mapping[str, ArrayLike]) -> Axes:
-    """Draw how much of each kernel sits at each level of its Hoeffding decomposition.
+    """Draw the fraction of each kernel at each level of its Hoeffding decomposition.
 
     Parameters
     ----------
     ax
         Where to draw, one bar per kernel.
     shares
-        By name the shares of levels 0, 1, 2 and above, shape (4,): ``Hoeffding.shares``; or of levels 1, 2 and above, shape (3,):
-        ``Hoeffding.variance_shares``. All of one kind.
+        Fractions of levels 0, 1, 2 and above by name, shape (4,): ``Hoeffding.shares``; or of levels 1, 2 and above, shape (3,):
+        ``Hoeffding.variance_shares``. All of the same kind.
 
     Examples
     --------

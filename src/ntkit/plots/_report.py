@@ -1,4 +1,4 @@
-"""A report in one HTML file that loads nothing: text, tables, and figures as embedded PNG."""
+"""A report in one self-contained HTML file: text, tables, and figures as embedded PNG."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Link", "Picture", "Section", "Table", "html_report", "new_figure"]
 
-# Figures have a white ground of their own, so that their colours hold on a dark page too.
+# Figures have their own white background, so that their colours work on a dark page too.
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --ground: #ffffff; --line: #d1d9e0; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --soft: #9aa4ae; --ground: #15181c; --line: #3a424b; } }
@@ -54,7 +54,7 @@ class Table:
     caption: str = ""
 
     def html(self) -> str:
-        """Give the table as HTML."""
+        """Return the table as HTML."""
         head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in self.header)
         body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
         caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
@@ -73,7 +73,7 @@ class Picture:
     caption
         Written below.
     alt
-        What the figure shows, for readers who do not see it.
+        What the figure shows, for readers who cannot see it.
     """
 
     figure: Figure
@@ -81,7 +81,7 @@ class Picture:
     alt: str
 
     def html(self) -> str:
-        """Give the figure as HTML, its PNG embedded."""
+        """Return the figure as HTML, its PNG embedded."""
         buffer = io.BytesIO()
         self.figure.savefig(buffer, format="png", dpi=160)
         data = base64.b64encode(buffer.getvalue()).decode("ascii")
@@ -105,13 +105,13 @@ class Link:
     target: str
 
     def html(self) -> str:
-        """Give the link as a paragraph of HTML."""
+        """Return the link as a paragraph of HTML."""
         return f'<p><a href="{escape(self.target)}">{escape(self.text)}</a></p>'
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report under a title of its own.
+    """A part of a report under its own title.
 
     Attributes
     ----------
@@ -125,13 +125,13 @@ class Section:
     parts: Sequence[str | Table | Picture | Link]
 
     def html(self) -> str:
-        """Give the section as HTML."""
+        """Return the section as HTML."""
         parts = (f"<p>{escape(part)}</p>" if isinstance(part, str) else part.html() for part in self.parts)
         return "\n".join([f"<section><h2>{escape(self.title)}</h2>", *parts, "</section>"])
 
 
 def html_report(title: str, introduction: str, sections: Sequence[Section]) -> str:
-    """Put a report together: one HTML text with everything in it, so that it can be opened, mailed and kept as one file.
+    """Assemble a report: one HTML text with everything in it, so that it can be opened, mailed and kept as one file.
 
     Parameters
     ----------
@@ -160,12 +160,12 @@ def html_report(title: str, introduction: str, sections: Sequence[Section]) -> s
 
 
 def new_figure(width: float = 7.0, height: float = 4.2) -> Figure:
-    """Give an empty matplotlib figure that belongs to no backend, width and height in inches.
+    """Return an empty matplotlib figure without a backend, width and height in inches.
 
     Raises
     ------
     MissingDependencyError
-        Without matplotlib.
+        If matplotlib is missing.
     """
     try:
         from matplotlib.figure import Figure

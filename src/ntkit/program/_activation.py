@@ -20,14 +20,14 @@ class Activation:
     Attributes
     ----------
     name
-        Which rule gives its Gaussian expectations: ``"rectified"``, ``"erf"``, ``"gelu"``, ``"sin"``, ``"cos"``,
+        The rule for its Gaussian expectations: ``"rectified"``, ``"erf"``, ``"gelu"``, ``"sin"``, ``"cos"``,
         ``"polynomial"``, ``"exp"``, ``"sinh"``, ``"cosh"``, ``"expm1"``, ``"sign"``, ``"step"`` have closed forms;
         ``"quadrature"`` integrates ``function`` numerically.
     parameters
         The constants of the closed form: ``(a, b)`` of a min(z, 0) + b max(z, 0) for ``"rectified"``, the
         coefficients from the constant term up for ``"polynomial"``, the value at zero for ``"step"``.
     function
-        The function itself, for ``"quadrature"`` alone: torch in, torch out, elementwise, differentiable.
+        The function itself, only for ``"quadrature"``: torch in, torch out, elementwise, differentiable.
     kinks
         Where ``function`` or its first two derivatives jump.
     label

@@ -1,4 +1,4 @@
-"""Layers with weights of their own: linear and convolutional."""
+"""Layers with weights: linear and convolutional."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Gains:
     Attributes
     ----------
     w_std, b_std
-        Gains of the weights and of the bias (0 without bias); tensors to differentiate in them.
+        Gains of the weights and of the bias (0 without bias); tensors if derivatives with respect to them are needed.
     weight_rate, bias_rate
         w_std^2 and b_std^2 in the NTK parametrisation, the fan-in and 1 in the standard one, 0 for a frozen parameter.
     """
@@ -62,9 +62,9 @@ class Conv(Op):
     Attributes
     ----------
     axes
-        The position axes it moves along; one entry of each field below for each of them.
+        The position axes it moves along; each field below has one entry per axis.
     padding
-        Positions added before and after; zeros, or wrapped around where ``circular``.
+        Positions added before and after: zeros, or wrapped around if ``circular``.
     """
 
     gains: Gains
@@ -76,7 +76,7 @@ class Conv(Op):
     circular: bool
 
     def output_size(self, index: int, size: int) -> int:
-        """Give the length of axis ``axes[index]`` after the convolution."""
+        """Return the length of axis ``axes[index]`` after the convolution."""
         reach = self.dilation[index] * (self.kernel[index] - 1) + 1
         return (size + sum(self.padding[index]) - reach) // self.stride[index] + 1
 
@@ -112,7 +112,7 @@ class Conv(Op):
 
 
 def pad(x: Tensor, dim: int, before: int, after: int, circular: bool) -> Tensor:
-    """Add positions along a dimension: zeros, or those of the other end."""
+    """Pad along a dimension: with zeros, or with the positions at the other end."""
     if before == after == 0:
         return x
     if circular:

@@ -1,4 +1,4 @@
-"""Self-attention between its projections: every token reads the values of all tokens, weighted by logits."""
+"""Self-attention without its projections: every token reads the values of all tokens, weighted by logits."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _BLOCK = 16  # samples drawn from one seed
 
 @dataclass(frozen=True)
 class LogitSamples:
-    """Standard normals from which the logits of all pairs of inputs are made: the same ones for every pair.
+    """Standard normals from which the logits of all pairs of inputs are computed, the same for every pair.
 
     Attributes
     ----------
     seed
-        Of the first block.
+        Seed of the first block.
     count
-        How many samples.
+        Number of samples.
     start
-        Blocks left out before the first.
+        Number of blocks skipped before the first.
     """
 
     seed: int
@@ -38,7 +38,7 @@ class LogitSamples:
     start: int = 0
 
     def draws(self, rows: int, columns: int, like: Tensor) -> Iterator[Tensor]:
-        """Give all samples in blocks, shape (samples of the block, rows, columns)."""
+        """Yield all samples in blocks, shape (samples of the block, rows, columns)."""
         for block in range(-(-self.count // _BLOCK)):
             generator = torch.Generator().manual_seed((self.seed + self.start + block) % 2**63)
             size = min(_BLOCK, self.count - block * _BLOCK)
@@ -46,12 +46,12 @@ class LogitSamples:
             yield torch.randn(size, rows, columns, generator=generator, dtype=torch.float64).to(like)
 
     def groups(self, number: int) -> tuple[LogitSamples, ...]:
-        """Cut the samples into groups of equal size, whole blocks where there are enough of them."""
+        """Split the samples into groups of equal size, of whole blocks if there are enough of them."""
         blocks = self.count // _BLOCK
         if blocks >= number:
             each = blocks // number
             return tuple(LogitSamples(self.seed, each * _BLOCK, self.start + i * each) for i in range(number))
-        # Fewer samples than blocks: one block of its own, drawn from the same seed, for each group.
+        # Too few blocks for whole ones: each group draws its own block from the same seed.
         each = max(1, self.count // number)
         return tuple(LogitSamples(self.seed, each, self.start + i) for i in range(number))
 
@@ -60,7 +60,7 @@ class LogitSamples:
 class Attention(Op):
     r"""Values averaged over the tokens: y_a = sum_b z(G)_ab v_b in each head, G the products of queries and keys.
 
-    Its inputs are the queries, the keys and the values of all heads side by side; the position axes are the tokens.
+    Its inputs are the queries, the keys and the values of all heads, concatenated; the position axes are the tokens.
 
     Attributes
     ----------
@@ -74,12 +74,12 @@ class Attention(Op):
     tied
         Whether the keys are the queries; the covariance between them is zero otherwise.
     gain
-        What the logits are multiplied by besides.
+        An additional factor of the logits.
     mask
         Added to the logits, shape (tokens, tokens), queries first; -inf hides a key. None: nothing. After an
         elementwise mechanism the weight of a hidden key is zero.
     samples
-        For softmax with ``"sqrt"``: what the logits are drawn from.
+        For softmax with ``"sqrt"``: the samples from which the logits are computed.
     on_data
         Whether queries and keys are linear layers of raw data, so that all logits are functions of one draw.
     """
@@ -119,7 +119,7 @@ class Attention(Op):
         return (None,) * 3 if self.linear_in_logits else (same, same, None)
 
     def workspace(self, positions: tuple[int, ...], keeps: Keeps) -> int:
-        """Count the entries that the rule holds for one pair of inputs besides its inputs and its result."""
+        """Count the entries that the rule holds for one pair of inputs in addition to its inputs and its result."""
         tokens = math.prod(positions)
         if self.scaling == "linear" or self.linear_in_logits:
             return 4 * tokens**2
@@ -135,11 +135,11 @@ class Attention(Op):
             return f"attention {name}{drawn}"
         if self.tied:
             return f"attention {name} at 1/d"
-        # The products of independent queries and keys vanish next to d.
+        # Products of independent queries and keys vanish relative to d.
         return "attention at 1/d, logits vanish: " + ("mean of tokens" if self.phi is None else f"{name} of zero")
 
     def hidden(self) -> Tensor | None:
-        """Tell which keys are hidden from which queries, shape (tokens, tokens); None where none is."""
+        """Return which keys are hidden from which queries, shape (tokens, tokens); None if no key is hidden."""
         return None if self.mask is None else torch.isneginf(self.mask)
 
     def weights(self, logits: Tensor) -> Tensor:

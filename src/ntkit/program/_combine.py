@@ -23,7 +23,7 @@ class Sum(Op):
     coefficients
         One for each field.
     cross
-        What is added to K, shape (P, P), the position axes merged: the covariance that fixed values in two of the fields have
+        A term added to K, shape (P, P), the position axes merged: the covariance between fixed values in two of the fields,
         beyond the product of their means. None: nothing.
     """
 
@@ -53,7 +53,7 @@ class Product(Op):
 
 @dataclass(frozen=True)
 class Concat(Op):
-    """Channels of several fields side by side: the mean of their covariances weighted by ``fractions`` of the width."""
+    """Concatenated channels of several fields: the mean of their covariances weighted by ``fractions`` of the width."""
 
     fractions: tuple[float, ...]
 
@@ -80,5 +80,5 @@ class Constant(Op):
         return f"constant {self.value:g}"
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
-        """Give one number, which broadcasts."""
+        """Return one number, which broadcasts."""
         return torch.tensor(self.value, dtype=torch.float64)

@@ -23,11 +23,11 @@ from ._program import Node, Program
 __all__ = ["cropped"]
 
 Window = tuple[range, ...]
-"""Positions of a node, a range for each axis."""
+"""Positions of a node, one range per axis."""
 
 
 class _Whole(Exception):
-    """An operation that cannot be computed in a window alone."""
+    """Raised for an operation that cannot be computed in a window alone."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class _Cut:
 
 
 def cropped(program: Program, window: Sequence[range]) -> Program:
-    """Give a program whose output is that of ``program`` in a window, one range for each axis of the last node.
+    """Return a program whose output is that of ``program`` in a window, one range for each axis of the last node.
 
-    Convolutions that wrap around, normalisations over positions, split axes and matrices of each input read everything: a
-    program that has them on the way is computed whole, and the window taken from its output.
+    Circular convolutions, normalisations over positions, split axes and matrices computed from each input read everything: a
+    program that contains them is computed in full, and the window is taken from its output.
     """
     try:
         return _cropped(program, tuple(window))
@@ -145,7 +145,7 @@ def _cut_map(op: PositionMap, positions: tuple[int, ...], window: Window) -> _Cu
 
 
 def _selections(node: Node, index: int, known: Window, needed: Window, at: int | None = None) -> list[Node]:
-    """Give nodes that select a window of a node computed in a larger one; the first takes place ``at`` in the program."""
+    """Return nodes that select a window of a node computed in a larger window; the first gets index ``at``."""
     made: list[Node] = []
     place = index + 1 if at is None else at
     for axis, (have, want) in enumerate(zip(known, needed, strict=True)):

@@ -20,7 +20,7 @@ class Input(Op):
     prefix
         Index into ``Program.prefixes``.
     channel
-        Which dimension of the prefix's output holds the C channels; dimension 0 holds the batch, the others are positions.
+        The dimension of the prefix's output that holds the C channels; dimension 0 holds the batch, the others are positions.
     channels
         C.
     """

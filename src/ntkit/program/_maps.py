@@ -1,4 +1,4 @@
-"""Linear maps of positions: by a matrix of numbers (interpolation, fixed filters), or by one that each input brings (graphs)."""
+"""Linear maps of positions: by a constant matrix (interpolation, fixed filters), or by one computed from each input (graphs)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ConstantMap(PositionMap):
     Attributes
     ----------
     shape
-        Of A: positions after and before.
+        Shape of A: positions after and before.
     entries
-        The entries of A row by row, float64 as bytes, so that equal maps are equal and can be looked up.
+        The entries of A row by row, float64 as bytes, so that equal maps compare and hash equal.
     name
         How tables name it, such as ``"bilinear to 12"``.
     """
@@ -33,7 +33,7 @@ class ConstantMap(PositionMap):
 
     @classmethod
     def of(cls, axis: int, matrix: Tensor, name: str) -> ConstantMap:
-        """Make the map of a matrix, shape (positions after, positions before)."""
+        """Build the map from a matrix, shape (positions after, positions before)."""
         numbers = matrix.detach().to("cpu", torch.float64).contiguous()
         return cls(axis, (numbers.shape[0], numbers.shape[1]), numbers.numpy().tobytes(), name)
 
@@ -54,11 +54,11 @@ class DataMap(Op):
     axis
         The position axis.
     prefix
-        Index into ``Program.prefixes``, of what computes A(x), shape (n, ``size``, positions before).
+        Index into ``Program.prefixes`` of the function that computes A(x), shape (n, ``size``, positions before).
     size
         Positions after the map.
     transposed
-        Whether the prefix gives A(x)^T instead, shape (n, positions before, ``size``).
+        Whether the prefix returns A(x)^T instead, shape (n, positions before, ``size``).
     """
 
     axis: int

@@ -15,7 +15,7 @@ __all__ = ["Normalize"]
 class Normalize(Op):
     """LayerNorm, GroupNorm or RMSNorm: (x - m) / sqrt(v + eps), m and v the mean and variance over the channels and ``axes``.
 
-    Its inputs are the block to normalise and the field whose channels make up m and v (the same one unless the
+    Its inputs are the block to normalise and the field whose channels determine m and v (the same field unless the
     normalisation spans a concatenation).
 
     Attributes
@@ -27,7 +27,7 @@ class Normalize(Op):
     affine_axes
         Axes along which the affine parameters differ, so that they add to Theta[p, p] only there.
     groups
-        Groups of channels with statistics of their own, which all have the same limit.
+        Groups of channels with separate statistics, which all have the same limit.
     centres
         Whether m is subtracted; RMSNorm takes m = 0, so that v is the mean square.
     """

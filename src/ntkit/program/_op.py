@@ -1,7 +1,7 @@
-"""What every operation of a program says: what it needs kept of its inputs' covariance, and its finite form.
+"""What every operation of a program declares: what it reads of its inputs' covariance, and its finite form.
 
 A value of the network is a random field over positions (pixels, tokens; none for vectors) whose channels are
-exchangeable, so its distribution in the limit is given by a covariance K[p, p'] between the positions of two inputs.
+exchangeable, so in the limit its distribution is described by a covariance K[p, p'] between the positions of two inputs.
 Each op says, position axis by position axis, how much of its inputs' covariance it reads (:class:`Keep`), and what it
 computes in a network of finite width, of which its covariance rule (``ntkit.rules``) is the limit.
 """
@@ -17,20 +17,20 @@ __all__ = ["Keep", "Keeps", "Op", "Values", "Weights"]
 
 
 class Keep(IntEnum):
-    """What is kept of a covariance along one position axis: K[p, p] alone, or every K[p, p']; the value counts indices."""
+    """What is kept of a covariance along one position axis: only K[p, p], or every K[p, p']; the value counts indices."""
 
     SAME = 1
     ALL = 2
 
 
 Keeps = tuple[Keep, ...]
-"""One :class:`Keep` for each position axis. Where nothing is kept at all, None stands in its place."""
+"""One :class:`Keep` per position axis; None in place of all of them means that nothing is kept."""
 
 Values = tuple[Tensor, ...]
-"""Values of nodes in a finite network, shape (n, *positions, channels); a length of one stands for all."""
+"""Values of nodes in a finite network, shape (n, *positions, channels); a length of one broadcasts."""
 
 Weights = tuple[Tensor | None, ...]
-"""What an operation holds in a finite network: its weight and its bias; None where it has none."""
+"""Parameters of an operation in a finite network: its weight and its bias; None where it has none."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class Op:
     """Base of the operations."""
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
-        """Tell what must be kept of each input so that ``keeps`` of the output can be computed; None: the input is not read."""
+        """Return what must be kept of each input to compute ``keeps`` of the output; None: the input is not read."""
         return (keeps,)
 
     def needs_own(self, ranks: tuple[int, ...]) -> tuple[Keeps | None, ...]:
-        """Tell what the rule reads of K(x, x) of each input on its own, given how many position axes each input has."""
+        """Return what the rule reads of K(x, x) of each input, given how many position axes each input has."""
         return (None,) * len(ranks)
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
-        """Give the value in a finite network, shape (n, *positions, channels), from those of the inputs."""
+        """Return the value in a finite network, shape (n, *positions, channels), from those of the inputs."""
         raise NotImplementedError
 
     def label(self) -> str:

@@ -16,7 +16,7 @@ __all__ = ["AdaptiveAvgPool", "Arrange", "AvgPool", "Contract", "PositionMap", "
 class Contract(Op):
     """Positions merged into the channels (flatten): K' = mean over p of K[p, p] along ``axes``.
 
-    ``axes`` are removed, so the remaining ones keep their order and are numbered anew; ``name`` is for tables.
+    ``axes`` are removed; the remaining ones keep their order and are renumbered. ``name`` is for tables.
     """
 
     axes: tuple[int, ...]
@@ -44,11 +44,11 @@ class PositionMap(Op):
     axis: int
 
     def matrix(self, size: int) -> Tensor:
-        """Give A, shape (output size, ``size``), float64."""
+        """Return A, shape (output size, ``size``), float64."""
         raise NotImplementedError
 
     def selects(self) -> bool:
-        """Tell whether every row of A reads one position at most."""
+        """Return whether every row of A reads at most one position."""
         return False
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
@@ -72,8 +72,8 @@ class AvgPool(PositionMap):
     size
         Number of windows.
     divisor
-        What the sum over a window is divided by; None: by the number of positions in it, those of the padding included
-        where ``count_include_pad``.
+        What the sum over a window is divided by; None: by the number of positions in it, including padding
+        if ``count_include_pad``.
     """
 
     kernel: int
@@ -123,12 +123,12 @@ class AdaptiveAvgPool(PositionMap):
 
 @dataclass(frozen=True)
 class Reindex(PositionMap):
-    """Positions read from elsewhere along one axis (slices, flips, padding): x'[q] = x[index[q]], zero where index[q] < 0.
+    """Positions re-indexed along one axis (slices, flips, padding): x'[q] = x[index[q]], zero where index[q] < 0.
 
     Attributes
     ----------
     index
-        For each position after, the position before; negative for zero.
+        For each output position the input position; negative for zero.
     name
         How tables name it, such as ``"nearest to 12"``.
     """
@@ -152,14 +152,14 @@ class Reindex(PositionMap):
 
 @dataclass(frozen=True)
 class Split(Op):
-    """One position axis seen as several, the last varying fastest: K'[(a, b), (a', b')] = K[p, p'] with p = a B + b.
+    """One position axis split into several, the last varying fastest: K'[(a, b), (a', b')] = K[p, p'] with p = a B + b.
 
     Attributes
     ----------
     axis
-        Which.
+        The axis that is split.
     sizes
-        The lengths of the new axes, which take its place.
+        The lengths of the new axes, which replace it.
     """
 
     axis: int
@@ -176,12 +176,12 @@ class Split(Op):
 
 @dataclass(frozen=True)
 class Arrange(Op):
-    """Position axes put in another order, axes of length one dropped, and new ones added along which the field is constant.
+    """Position axes reordered, axes of length one dropped, and new axes added along which the field is constant.
 
     Attributes
     ----------
     axes
-        For each axis of the output the axis of the input, or None for a new one.
+        For each axis of the output, the axis of the input, or None for a new one.
     sizes
         The lengths of the output's axes.
     rank

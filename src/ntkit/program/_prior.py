@@ -1,4 +1,4 @@
-"""Covariances that stand in the place of data."""
+"""Covariances of the input that replace data."""
 
 from __future__ import annotations
 

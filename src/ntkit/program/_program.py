@@ -51,11 +51,11 @@ class Program:
     ----------
     nodes
         Each reads only nodes before it; the last is the output, without position axes unless the kernel between
-        positions of the output is asked for.
+        positions of the output is requested.
     prefixes
-        The deterministic parts that run on the data as they are; None where an input is read directly.
+        The deterministic parts that run directly on the data; None where an input is read without one.
     layout
-        For each dimension of the module's output but the batch and the channels, the position axes of the last node that
+        For each dimension of the module's output except the batch and the channels, the position axes of the last node that
         it enumerates, slowest first.
     """
 
@@ -65,7 +65,7 @@ class Program:
 
     @property
     def output(self) -> int:
-        """Index of the node whose value is the network's."""
+        """Index of the node that holds the network's output."""
         return len(self.nodes) - 1
 
     @cached_property
@@ -91,12 +91,12 @@ class Program:
 
     @cached_property
     def diag_keeps(self) -> tuple[Keeps | None, ...]:
-        """What is kept of K(x, x) of one input when the output's own variance is asked for as well."""
+        """What is kept of K(x, x) of one input if the output's own variance is requested too."""
         return tuple(_join(a, b) for a, b in zip(self.self_keeps, self.cross_keeps, strict=True))
 
     @cached_property
     def full_keeps(self) -> tuple[Keeps | None, ...]:
-        """Everything kept everywhere: the oracle of the cheaper representations."""
+        """Everything kept everywhere: the oracle for the cheaper representations."""
         return tuple((Keep.ALL,) * len(node.positions) for node in self.nodes)
 
     def requirements(self, demands: Mapping[int, Keeps]) -> tuple[Keeps | None, ...]:

@@ -19,11 +19,11 @@ class Table(Op):
     Attributes
     ----------
     covariance
-        Of its channels between its positions, shape (P, P), the position axes merged.
+        Covariance of its channels between its positions, shape (P, P), the position axes merged.
     mean
         The channels' mean, shape (P,); None where it is zero.
     tangent
-        Inner products of its derivatives in its own parameters, shape (P, P); None where none is trained.
+        Inner products of its derivatives with respect to its own parameters, shape (P, P); None if none is trained.
     """
 
     covariance: Tensor = field(compare=False)
@@ -34,7 +34,7 @@ class Table(Op):
         return ()
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
-        """Give the vectors, ``weight`` (*positions, channels), for one input, which stands for all."""
+        """Return the vectors, ``weight`` (*positions, channels), for one input; they broadcast to all."""
         weight, _ = weights
         assert weight is not None
         return weight[None]
@@ -47,13 +47,13 @@ class Lookup(Op):
     Attributes
     ----------
     prefix
-        Index into ``Program.prefixes``, which gives the integers, shape (n, *positions).
+        Index into ``Program.prefixes`` of the function that returns the integers, shape (n, *positions).
     rows
-        How many rows the table has.
+        Number of rows of the table.
     padding
-        The row that is zero and not trained; None: none is.
+        The row that is zero and not trained; None if there is none.
     trained
-        Whether the table is.
+        Whether the table is trained.
     """
 
     prefix: int
@@ -68,7 +68,7 @@ class Lookup(Op):
         return "embedding"
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
-        """Look up ``weight`` (rows, channels); the row of the padding is not trained."""
+        """Look up rows of ``weight`` (rows, channels); the padding row is not trained."""
         weight, _ = weights
         assert weight is not None
         index = inputs[0].round().long()
@@ -78,12 +78,12 @@ class Lookup(Op):
 
 @dataclass(frozen=True)
 class Join(Op):
-    """Independent fields one after the other along a position axis, such as a class token before the other tokens.
+    """Independent fields concatenated along a position axis, such as a class token before the other tokens.
 
     Attributes
     ----------
     axis
-        Which.
+        The position axis.
     sizes
         The length of each field along it.
     """
@@ -101,7 +101,7 @@ class Join(Op):
 
 @dataclass(frozen=True)
 class Merge(Op):
-    """Neighbouring position axes seen as one, the last varying fastest: the inverse of a split.
+    """Adjacent position axes merged into one, the last varying fastest: the inverse of a split.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ def conv(op: Conv, node: Node, x: Covariance, ends: Ends) -> Covariance:
 
 
 def pads_zeros(op: Conv) -> bool:
-    """Tell whether zeros are around the field: for two positions, p may be among them and p' not."""
+    """Return whether the field has zero padding: then p may lie in it while p' does not."""
     return not op.circular and any(any(sides) for sides in op.padding)
 
 
@@ -46,18 +46,19 @@ def _fresh_weights(gains: Gains, mean: Covariance) -> Covariance:
             ntk = ntk + weight * mean.ntk if isinstance(weight, Tensor) else torch.add(ntk, mean.ntk, alpha=weight)
     else:
         ntk = None if mean.ntk is None else weight * mean.ntk
-    return Covariance(nngp, ntk, mean.keeps, h=None if mean.h is None else weight * mean.h)  # a bias is no difference
+    h = None if mean.h is None else weight * mean.h  # a bias cancels in differences
+    return Covariance(nngp, ntk, mean.keeps, h=h)
 
 
 def _scaled(k: Tensor, factor: float | Tensor, shift: float | Tensor) -> Tensor:
-    """Give factor k + shift, in one pass where both are numbers."""
+    """Return factor k + shift, in one pass where both are numbers."""
     if isinstance(factor, Tensor) or isinstance(shift, Tensor):
         return factor * k + shift
     return torch.add(k.new_full((), shift), k, alpha=factor) if shift else factor * k
 
 
 def _uneven_mean(op: Conv, x: Covariance, h: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
-    """Give the window mean of H: where p alone is in the padding, K is zero and H half the variance at p'."""
+    """Return the window mean of H: where only p lies in the padding, K is zero and H half the variance at p'."""
     if variances is None:
         return None
 
@@ -76,7 +77,7 @@ def _uneven_mean(op: Conv, x: Covariance, h: Tensor, variances: tuple[Tensor, Te
 
 
 def _window_mean(op: Conv, x: Covariance, k: Tensor, padded: bool = False) -> Tensor:
-    # The window is a product of intervals, so the axes are averaged one after the other.
+    # The window is a product of intervals, so the mean is taken one axis at a time.
     for index, axis in enumerate(op.axes):
         dims = x.dims(axis)
         out = op.output_size(index, x.nngp.shape[dims[0]])

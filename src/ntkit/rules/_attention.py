@@ -1,7 +1,7 @@
 """Attention in the limit of infinitely many heads of infinite width (Hron et al. 2020; Golikov et al. 2022, section 4.4).
 
 With K_q, K_k, K_v the covariances of queries, keys and values between two inputs and T_q, T_k, T_v their tangent kernels,
-which already hold the terms of the projections' own weights:
+which already include the terms of the projections' own weights:
 
 - at 1/d the logits are constants of each input, so A(x) = z(g K_q(x, x)) and K' = A(x) K_v A(x')^T, T' = A(x) T_v A(x')^T;
 - at 1/sqrt(d) they are Gaussian with Cov[G_ab(x), G_a'b'(x')] = g^2 K_q[a, a'] K_k[b, b'], so
@@ -30,12 +30,12 @@ __all__ = ["Tokens", "attention", "own_tokens", "restored"]
 
 @dataclass(frozen=True)
 class Tokens:
-    """A covariance with all position axes as one axis of tokens.
+    """A covariance with all position axes merged into one axis of tokens.
 
     Attributes
     ----------
     nngp, ntk
-        K and Theta, shape (pairs, P, P'), or (pairs, P) where K[a, a] alone is kept; Theta may be None.
+        K and Theta, shape (pairs, P, P'), or (pairs, P) if only K[a, a] is kept; Theta may be None.
     """
 
     nngp: Tensor
@@ -49,7 +49,7 @@ class Tokens:
 
     @property
     def transposed(self) -> Tokens:
-        """The two inputs exchanged, where all pairs of tokens are kept."""
+        """The covariance with the two inputs exchanged; all pairs of tokens must be kept."""
         return Tokens(self.nngp.mT, None if self.ntk is None else self.ntk.mT)
 
 
@@ -68,7 +68,7 @@ def attention(op: Attention, node: Node, inputs: tuple[Covariance, ...], keeps: 
 
 
 def restored(nngp: Tensor, ntk: Tensor | None, positions: tuple[int, ...], keeps: Keeps, same: bool) -> Covariance:
-    """Give tokens their position axes back and drop what is not kept."""
+    """Restore the position axes of the tokens and drop what is not kept."""
     kept = (Keep.SAME if same else Keep.ALL,) * len(keeps)
     parts = [None if k is None else unmerged(k, positions, same) for k in (nngp, ntk)]
     assert parts[0] is not None
@@ -85,7 +85,7 @@ def _constant_logits(op: Attention, node: Node, v: Tokens, ends: Ends, same: boo
 
 
 def _weights(op: Attention, node: Node, side: Moments, like: Tensor) -> Tensor:
-    """Give A(x), shape (n, P, P), or (1, P, P) where the logits vanish."""
+    """Return A(x), shape (n, P, P), or (1, P, P) where the logits vanish."""
     if not op.tied:
         return op.weights(like.new_zeros(1, *like.shape[-2:]))
     return op.weights(op.gain * own_tokens(side, node.inputs[0]))
@@ -117,7 +117,7 @@ def _identity(op: Attention, q: Tokens, k: Tokens, v: Tokens, same: bool) -> tup
 def _elementwise(
     op: Attention, node: Node, q: Tokens, k: Tokens, v: Tokens, ends: Ends, same: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Integrate query by query: the expectations of one query a with all queries a' take P^3 entries a pair."""
+    """Integrate query by query: the expectations of one query a with all queries a' take P^3 entries per pair."""
     assert op.phi is not None
     q1, q2 = _spread(ends, *(_variances(side, node.inputs[0]) for side in (ends.first, ends.second)))
     k1, k2 = _spread(ends, *(_variances(side, node.inputs[1]) for side in (ends.first, ends.second)))
@@ -159,13 +159,13 @@ def _elementwise(
 
 
 def own_tokens(side: Moments, read: int) -> Tensor:
-    """Give K(x, x) of a node that keeps all pairs of positions, shape (n, P, P)."""
+    """Return K(x, x) of a node that keeps all pairs of positions, shape (n, P, P)."""
     own = side.own[read]
     return merged(own, (Keep.ALL,) * ((own.ndim - 1) // 2))
 
 
 def _spread(ends: Ends, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Let values of each input (n, ...) broadcast over pairs."""
+    """Reshape values of each input (n, ...) so that they broadcast over pairs."""
     return (first[:, None], second[None]) if ends.pair_dims == 2 else (first, second)
 
 

@@ -9,7 +9,7 @@ __all__ = ["both_sides"]
 
 
 def both_sides(first: Tensor, k: Tensor, second: Tensor, pair_dims: int, same: bool) -> Tensor:
-    """Give A(x) K A(x')^T, or its diagonal where ``same``.
+    """Return A(x) K A(x')^T, or its diagonal where ``same``.
 
     All pairs of one input are multiplied at once, so that these are few large products.
 

@@ -18,7 +18,7 @@ __all__ = ["combined_mean", "concat", "product", "total"]
 def total(op: Sum, node: Node, terms: tuple[Covariance, ...], ends: Ends) -> Covariance:
     """Add independent fields: K' = sum c_i^2 K_i + sum over i != j of c_i c_j m_i m_j', Theta' = sum c_i^2 Theta_i.
 
-    The second sum is there only when two terms have channels that are not centred, such as two ReLU branches.
+    The second sum is nonzero only if two terms have channels that are not centred, such as two ReLU branches.
     """
     keeps = terms[0].keeps
     affine = terms[0].affine if len(terms) == 1 else None  # a multiple of a field keeps its A: u and v are scaled
@@ -32,7 +32,7 @@ def total(op: Sum, node: Node, terms: tuple[Covariance, ...], ends: Ends) -> Cov
         for j, (_, second) in enumerate(present):
             if i != j:
                 nngp = nngp + first * second
-    if op.cross is not None:  # K alone decides: H would need the same term at both ends
+    if op.cross is not None:  # drop H, which would need the same term at both ends
         nngp = nngp + spread_tokens(op.cross.to(nngp), node.positions, keeps, ends.pair_dims).nngp
         return Covariance(nngp, ntk, keeps, affine)
     h = _weighted([c * c for c in op.coefficients], terms)
@@ -54,7 +54,7 @@ def product(first: Covariance, second: Covariance) -> Covariance:
 
 
 def concat(op: Concat, blocks: tuple[Covariance, ...]) -> Covariance:
-    """Put channels side by side: the mean of the covariances weighted by width."""
+    """Concatenate channels: the mean of the covariances weighted by width."""
     blocks = tuple(block.settled() for block in blocks)
     nngp = reduce(Tensor.add, (_scaled(block.nngp, f) for f, block in zip(op.fractions, blocks, strict=True)))
     ntk = _add(*(_times(block.ntk, f) for f, block in zip(op.fractions, blocks, strict=True)))
@@ -62,7 +62,7 @@ def concat(op: Concat, blocks: tuple[Covariance, ...]) -> Covariance:
 
 
 def combined_mean(node: Node, moments: Moments) -> Tensor | None:
-    """Give the channels' mean of a sum, product or concatenation; None where it is zero."""
+    """Return the channels' mean of a sum, product or concatenation; None if it is zero."""
     means = [moments.mean.get(read) for read in node.inputs]
     op = node.op
     if isinstance(op, Product):
@@ -73,7 +73,7 @@ def combined_mean(node: Node, moments: Moments) -> Tensor | None:
 
 
 def _weighted(weights: Sequence[float], parts: tuple[Covariance, ...]) -> Tensor | None:
-    """Add the H of independent parts; None where one has none."""
+    """Add the H of independent parts; None if any part has none."""
     hs = [part.h for part in parts if part.h is not None]
     return _add(*(_scaled(h, weight) for weight, h in zip(weights, hs, strict=True))) if len(hs) == len(parts) else None
 
@@ -83,7 +83,7 @@ def _times(value: Tensor | None, factor: float) -> Tensor | None:
 
 
 def _scaled(value: Tensor, factor: float) -> Tensor:
-    """Give factor times a value; a factor of one, that of every skip connection, costs nothing."""
+    """Return factor times a value; a factor of one, that of every skip connection, costs nothing."""
     return value if isinstance(factor, (int, float)) and factor == 1 else factor * value
 
 

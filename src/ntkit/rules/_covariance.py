@@ -20,21 +20,22 @@ class Covariance:
     Attributes
     ----------
     nngp
-        K. First the dimensions of the pairs: (n1, n2) between two batches, (n,) for each input with itself; then for
-        each position axis (P,) where K[p, p] is kept, (P, P) where every K[p, p'] is.
+        K. The dimensions of the pairs come first: (n1, n2) between two batches, (n,) for each input with itself; then for
+        each position axis (P,) if only K[p, p] is kept, (P, P) if every K[p, p'] is.
     ntk
-        Theta, of the same shape; None where it is zero (nothing trained yet) or not asked for.
+        Theta, of the same shape; None if it is zero (nothing trained yet) or not requested.
     keeps
         What is kept along each position axis.
     affine
         A, broadcastable to K, or None for zero: the tangent kernel of channel c is Theta + A u_c v_c, with u_c and v_c the
-        channel's own values. A trained affine weight of a normalisation gives this term, and it does not average out
+        channel's own values. A trained affine weight of a normalisation creates this term, which does not average out
         before an activation, whose derivative depends on the same u_c and v_c.
     h
-        H = (q + q') / 2 - K, half the mean squared difference, of the shape of K; None where K alone decides. K has lost the
-        difference of nearby inputs, on which the tangent kernel of a kink depends like its root, and H has not. The data, linear
-        layers, convolutions, rectifiers, normalisations of centred channels, sums, concatenations and what only moves
-        positions hand it on; every other operation may leave it out, as pooling does, where H is a difference itself.
+        H = (q + q') / 2 - K, half the mean squared difference, of the shape of K; None if only K is known. The tangent kernel
+        at a kink depends on the square root of the difference of nearby inputs; K has lost that difference to rounding, H has
+        not. The data, linear layers, convolutions, rectifiers, normalisations of centred channels, sums, concatenations and
+        operations that only move positions propagate H; any other operation may drop it, as pooling does, where H would itself
+        be a difference of sums.
     """
 
     nngp: Tensor
@@ -56,14 +57,14 @@ class Covariance:
         return self.nngp.ndim - sum(self.keeps)
 
     def dims(self, axis: int) -> tuple[int, ...]:
-        """Tell which dimensions of ``nngp`` belong to a position axis: one or two."""
+        """Return which dimensions of ``nngp`` belong to a position axis: one or two."""
         start = self.pair_dims + sum(self.keeps[:axis])
         return tuple(range(start, start + self.keeps[axis]))
 
     def map(self, function: Callable[[Tensor], Tensor], keeps: Keeps | None = None, moves: bool = False) -> Covariance:
-        """Apply a linear map of positions to K and Theta alike; A stays what it is where all positions share it.
+        """Apply a linear map of positions to K and Theta; A is unchanged if all positions share it.
 
-        ``moves`` tells that the map also holds for H: it takes means, or every new position is an old one.
+        ``moves`` says that the map also applies to H: it takes means, or every new position is an old one.
         """
         if self.affine is not None and self.affine.numel() > 1:
             return self.settled().map(function, keeps, moves)
@@ -77,7 +78,7 @@ class Covariance:
         )
 
     def restrict(self, keeps: Keeps) -> Covariance:
-        """Drop what ``keeps`` does not ask for: the diagonal of every axis that is to keep K[p, p] alone."""
+        """Drop what ``keeps`` does not need: take the diagonal of every axis along which only K[p, p] is kept."""
         covariance = self
         for axis, keep in enumerate(keeps):
             if keep < covariance.keeps[axis]:
@@ -97,13 +98,13 @@ class Covariance:
 
 @dataclass
 class Moments:
-    """What the rules read of each input on its own; filled while the covariance of each input with itself is computed.
+    """What the rules read of each single input; filled while the covariance of each input with itself is computed.
 
     Attributes
     ----------
     data
-        For each prefix and channel dimension its output, channels moved last, shape (n, *positions, C); with 0 in the
-        channel's place, a prefix that gives matrices over positions, shape (n, Q, P).
+        The output for each prefix and channel dimension, channels moved last, shape (n, *positions, C); under channel
+        dimension 0, the matrices over positions that a prefix computes, shape (n, Q, P).
     variance, mean
         For each node that some rule reads: K[p, p] and the channels' mean at p, shape (n, *positions). A node without
         a mean is centred.
@@ -117,7 +118,7 @@ class Moments:
     own: dict[int, Tensor] = field(default_factory=dict)
 
     def rows(self, start: int, stop: int) -> Moments:
-        """Give the moments of some of the inputs."""
+        """Return the moments of some of the inputs."""
         parts = (self.data, self.variance, self.mean, self.own)
         return Moments(*({key: value[start:stop] for key, value in part.items()} for part in parts))  # type: ignore[arg-type]
 
@@ -151,20 +152,20 @@ class Ends:
         return values.reshape(shape)
 
     def variances(self, node: int, keeps: Keeps) -> tuple[Tensor, Tensor] | None:
-        """Give a node's variances at both ends, spread; None where they were not kept."""
+        """Return a node's variances at both ends, reshaped by :meth:`spread`; None if they were not kept."""
         if node not in self.first.variance or node not in self.second.variance:
             return None
         return self.spread(self.first.variance[node], self.second.variance[node], keeps)
 
     def means(self, node: int, keeps: Keeps) -> tuple[Tensor, Tensor] | None:
-        """Give a node's channel means at both ends, spread; None where it is centred."""
+        """Return a node's channel means at both ends, reshaped by :meth:`spread`; None if it is centred."""
         if node not in self.first.mean:
             return None
         return self.spread(self.first.mean[node], self.second.mean[node], keeps)
 
 
 def diagonal_mask(covariance: Covariance, axes: tuple[int, ...]) -> Tensor:
-    """Give ones where p = p' along all of ``axes`` and zeros elsewhere, broadcastable against the covariance."""
+    """Return ones where p = p' along all of ``axes`` and zeros elsewhere, broadcastable against the covariance."""
     mask = covariance.nngp.new_ones((1,) * covariance.nngp.ndim)
     for axis in axes:
         if covariance.keeps[axis] is Keep.ALL:

@@ -1,7 +1,7 @@
 """The reference engine: a program executed in plain torch, in float64, on any device, differentiable.
 
-First each input is paired with itself (:func:`moments`), which gives the variances that activations and normalisations
-read; then the two batches are paired (:func:`covariance`). Both run the same rules.
+First each input is paired with itself (:func:`moments`), which yields the variances that activations and normalisations
+read; then the two batches are paired (:func:`covariance`). Both passes run the same rules.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _KEEP_H = (Arrange, Concat, Constant, Contract, Conv, Dense, Input, Normalize, P
 
 
 def compute_dtype(device: torch.device) -> torch.dtype:
-    """Give float64 wherever the device has it: near correlation one a kernel loses half of the digits it is computed in."""
+    """Return float64 if the device supports it: near correlation one, a kernel loses half of its digits."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -97,7 +97,7 @@ def read_data(program: Program, x: Tensor) -> Moments:
 
 
 def _integers(program: Program, op: Lookup, path: str, x: Tensor) -> Tensor:
-    """Run the prefix of an embedding and check what it gives."""
+    """Run the prefix of an embedding and check its result."""
     prefix = program.prefixes[op.prefix]
     index: Tensor = x if prefix is None else prefix(x.clone())
     if index.is_floating_point():
@@ -152,7 +152,9 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
             demand = program.own_demands.get(index)
             if index in values and (demand is not None or index in variances_read):
                 same = values[index].restrict(tuple(type(keep).SAME for keep in values[index].keeps))
-                ends.first.variance[index] = same.nngp.contiguous()  # not a view of all position pairs
+                ends.first.variance[index] = (
+                    same.nngp.contiguous()
+                )  # a copy: a view would keep all position pairs alive
                 if demand is not None and Keep.ALL in demand:
                     ends.first.own[index] = values[index].restrict(demand).nngp
             if program.means_needed and not node.centred:
@@ -178,7 +180,7 @@ def read_variance(program: Program) -> set[int]:
 
 
 def _carries_h(program: Program) -> list[bool]:
-    """Tell for each node whether H is computed: it can be had there, and an activation reads it or what follows from it."""
+    """Return for each node whether to compute H: its inputs allow it, and an activation depends on it."""
     gives: list[bool] = []
     for node in program.nodes:
         sources = node.inputs[:1] if isinstance(node.op, Normalize) else node.inputs
@@ -270,7 +272,7 @@ def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends, carry: b
 
 
 def _mean(node: Node, known: Moments) -> Tensor | None:
-    """Give the channels' mean of a node that is not centred, from those of its inputs."""
+    """Return the channels' mean of a node that is not centred, from those of its inputs."""
     match node.op:
         case Input() as op:
             return known.data[op.prefix, op.channel].mean(-1)

@@ -1,4 +1,4 @@
-"""The tangent kernel of a trained affine weight that an activation follows."""
+"""The tangent kernel of a trained affine weight followed by an activation."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["gain_dual"]
 
 
 def gain_dual(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor) -> Tensor:
-    """Give E[u phi'(u) v phi'(v)] for (u, v) ~ N(0, [[q1, k], [k, q2]]).
+    """Return E[u phi'(u) v phi'(v)] for (u, v) ~ N(0, [[q1, k], [k, q2]]).
 
     It is the covariance of d phi(g z) / dg at g = 1. With D(k, q1, q2) = E[phi(u) phi(v)] it equals
-    d/ds d/dt D(s t k, s^2 q1, t^2 q2) at s = t = 1; functions without a closed form are integrated anew.
+    d/ds d/dt D(s t k, s^2 q1, t^2 q2) at s = t = 1; functions without a closed form are integrated numerically.
     """
     if phi.name == "rectified":  # homogeneous: z phi'(z) = phi(z)
         return dual(phi, k, q1, q2, tangent=False)[0]

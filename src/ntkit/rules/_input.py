@@ -14,12 +14,12 @@ from ._covariance import Covariance, Ends
 __all__ = ["input_covariance"]
 
 _FEW_CHANNELS = 8  # a sum this short has the same rounding in K(x, x') as in K(x, x)
-_NEAR = 1e-6  # 1 - rho, and |x - x'|^2 / (|x|^2 + |x'|^2), below which x . x' is taken from a difference
+_NEAR = 1e-6  # threshold of 1 - rho and |x - x'|^2 / (|x|^2 + |x'|^2) below which x . x' is computed from a difference
 _BLOCK = 1 << 22  # entries gathered at once
 
 
 def input_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True) -> Covariance:
-    """Give the mean over the channels of x[p] x'[p'], exact to rounding also where x and x' nearly coincide.
+    """Return the mean over the channels of x[p] x'[p'], exact to rounding even where x and x' nearly coincide.
 
     H is left out unless ``carry``.
     """
@@ -33,7 +33,7 @@ def input_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True) ->
     channels = x1.shape[-1]
     k = torch.einsum(f"{sides[0]},{sides[1]}->{output}", x1, x2) / channels
     if ends.pair_dims == 1 and Keep.ALL not in keeps:
-        return Covariance(k, None, keeps)  # each value with itself: H is zero, and k = q tells that exactly
+        return Covariance(k, None, keeps)  # each value with itself: H is zero, which k = q expresses exactly
     if channels <= _FEW_CHANNELS:
         if not carry:
             return Covariance(k, None, keeps)
@@ -55,12 +55,12 @@ def _spread_indices(x1: Tensor, x2: Tensor, ends: Ends, keeps: Keeps) -> tuple[T
 def _refine(
     k: Tensor, q1: Tensor, q2: Tensor, rows1: Tensor, rows2: Tensor, x1: Tensor, x2: Tensor, carry: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Take x . x' from a difference where the points are nearly parallel, and give H if ``carry``.
+    """Compute x . x' from a difference where the points are nearly parallel, and return H if ``carry``.
 
     The correlation of two parallel points must be one: a matrix product that rounds differently from |x|^2 makes it 1 - eps,
     an angle of sqrt(2 eps), and the tangent kernel of a ReLU network is wrong in the eighth digit. Where x and x' nearly
-    coincide, H = |x - x'|^2 / 2 and K = (q + q') / 2 - H. Where only their directions do, the part r of x' across x gives
-    1 - rho^2 = |r|^2 / |x'|^2.
+    coincide, H = |x - x'|^2 / 2 and K = (q + q') / 2 - H. Where only their directions do, 1 - rho^2 = |r|^2 / |x'|^2 with r
+    the component of x' orthogonal to x.
     """
     s1, s2 = q1.sqrt(), q2.sqrt()
     where = (k > ((1 - _NEAR) * s1) * s2).nonzero(as_tuple=True)
@@ -69,7 +69,9 @@ def _refine(
         return k, h
     first, second = (rows.expand_as(k)[where] for rows in (rows1, rows2))
     square1, square2 = (q.expand_as(k)[where] for q in (q1, q2))
-    along = (k[where] / square1).detach()  # |r|^2 is least there, so its derivative by this factor is zero
+    along = (
+        k[where] / square1
+    ).detach()  # |r|^2 is minimal there, so its derivative with respect to this factor is zero
     step = max(1, _BLOCK // x1.shape[1])
     apart, across = [], []
     for a, b, factor in zip(first.split(step), second.split(step), along.split(step), strict=True):

@@ -1,4 +1,4 @@
-"""Linear maps of positions with a matrix that each input brings."""
+"""Linear maps of positions by a matrix computed from each input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["data_map", "data_map_values"]
 def data_map(op: DataMap, x: Covariance, keeps: Keeps, ends: Ends) -> Covariance:
     """Apply x'[q] = sum_p A(x)[q, p] x[p] along one axis: K' = A(x) K A(x')^T, Theta' likewise.
 
-    This is the aggregation of a graph network (Du et al. 2019, Graph neural tangent kernel) for any real matrix.
+    For a graph network this is the aggregation step (Du et al. 2019, Graph neural tangent kernel), here for any real matrix.
     """
     first, second = x.dims(op.axis)
     left, right = (_matrices(op, side) for side in (ends.first, ends.second))
@@ -36,6 +36,6 @@ def data_map_values(op: DataMap, values: Tensor, moments: Moments) -> Tensor:
 
 
 def _matrices(op: DataMap, moments: Moments) -> Tensor:
-    """Give A(x) of each input, shape (n, Q, P)."""
+    """Return A(x) of each input, shape (n, Q, P)."""
     matrices = moments.data[op.prefix, 0]
     return matrices.mT if op.transposed else matrices

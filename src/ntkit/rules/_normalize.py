@@ -37,7 +37,7 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
     mask = diagonal_mask(x, op.affine_axes)
     if op.bias_trained:
         ntk = mask.expand_as(k) if ntk is None else ntk + mask
-    affine = x.affine  # of a normalisation before this one; divided by s s', as u v are
+    affine = x.affine  # from an earlier normalisation; divided by s s', as u v are
     if op.weight_trained:
         affine = mask if affine is None else affine + mask
     return Covariance(k, ntk, x.keeps, affine, h)
@@ -46,7 +46,7 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
 def _normalized_h(h: Tensor, s1: Tensor, s2: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
     """H' = A / (s s') + (d / s - d' / s')^2 / 2 of centred channels, with deviations d and A = d d' - K = H - (d - d')^2 / 2.
 
-    Dividing A loses nothing; H' as a difference of H and terms of its size would.
+    Dividing A loses no digits; computing H' as a difference of H and terms of similar size would.
     """
     if variances is None:
         return None
@@ -56,7 +56,7 @@ def _normalized_h(h: Tensor, s1: Tensor, s2: Tensor, variances: tuple[Tensor, Te
 
 
 def normalized_mean(op: Normalize, node: Node, moments: Moments) -> Tensor:
-    """Give the channels' mean of the block after normalisation: zero unless it is part of a concatenation."""
+    """Return the channels' mean of the block after normalisation: zero unless the block is part of a concatenation."""
     block, total = node.inputs
     centre, scale = _statistics(op, total, moments)
     mean = moments.mean.get(block, 0.0 * moments.variance[total])

@@ -17,7 +17,7 @@ __all__ = ["position_gram", "prior_positions"]
 def position_gram(program: Program, x1: Tensor, x2: Tensor | None, ntk: bool, byte_budget: int = BYTE_BUDGET) -> Tensor:
     """Compute Theta or K between all positions of the outputs of two batches, shape (n1, n2, *axes, *axes).
 
-    The axes are those of the program's last node; a batch with itself (``x2`` None) is computed once for each pair.
+    The axes are those of the program's last node; for a batch with itself (``x2`` None) each pair is computed once.
     """
     own1 = moments(program, read_data(program, x1))
     own2 = own1 if x2 is None else moments(program, read_data(program, x2))
@@ -37,7 +37,7 @@ def position_gram(program: Program, x1: Tensor, x2: Tensor | None, ntk: bool, by
             out[i : i + 1, start:stop] = tile.to(out.dtype)
             if x2 is None:
                 other = tile[0].permute(0, *(1 + dim for dim in swap)).to(out.dtype)
-                first = 1 if start == i else 0  # the pair of an input with itself is written already
+                first = 1 if start == i else 0  # the pair of an input with itself is already written
                 out[start + first : stop, i] = other[first:]
     return out
 
@@ -52,7 +52,7 @@ def prior_positions(program: Program, ntk: bool, like: Tensor) -> Tensor:
 
 
 def _apart(value: Covariance, ntk: bool, shape: tuple[int, ...]) -> Tensor | None:
-    """Put the positions of x before those of x'; None for a tangent kernel of nothing trained."""
+    """Move the positions of x before those of x'; None if nothing is trained and there is no tangent kernel."""
     k = value.ntk if ntk else value.nngp
     if k is None:
         return None

@@ -12,13 +12,13 @@ __all__ = ["arrange", "arrange_values", "contract", "position_map", "position_ma
 
 
 def position_map(op: PositionMap, x: Covariance, keeps: Keeps) -> Covariance:
-    """Apply x'[q] = sum_p A[q, p] x[p] along one axis: K' = A K A^T, of which the diagonal alone may be kept."""
+    """Apply x'[q] = sum_p A[q, p] x[p] along one axis: K' = A K A^T, of which perhaps only the diagonal is kept."""
     dims = x.dims(op.axis)
     matrix = op.matrix(x.nngp.shape[dims[0]]).to(x.nngp)
-    if len(dims) == 1:  # every row of A reads one position at most, with weight one or zero
+    if len(dims) == 1:  # every row of A reads at most one position, with weight one or zero
         return x.map(lambda k: _apply(matrix, k, dims[0]), keeps, moves=True)
     if keeps[op.axis] is Keep.ALL:
-        # Sums over windows leave H out: it would be the difference of two of them.
+        # Sums over windows drop H: it would be the difference of two of them.
         selects = bool(((matrix == 0) | (matrix == 1)).all() and (matrix.sum(1) == 1).all())
         return x.map(lambda k: _apply(matrix, _apply(matrix, k, dims[1]), dims[0]), keeps, moves=selects)
 
@@ -48,7 +48,7 @@ def contract(op: Contract, x: Covariance, keeps: Keeps) -> Covariance:
 
 
 def split(op: Split, x: Covariance, keeps: Keeps) -> Covariance:
-    """See one axis as several; where only K[p, p] is wanted along one of them, its diagonal is taken."""
+    """Split one axis into several, and take the diagonal of those along which only K[p, p] is wanted."""
     kept = x.keeps[op.axis]
     stop = op.axis + len(op.sizes)
 
@@ -68,7 +68,7 @@ def split(op: Split, x: Covariance, keeps: Keeps) -> Covariance:
 
 
 def split_values(op: Split, values: Tensor) -> Tensor:
-    """See one axis of values of shape (n, *positions) as several."""
+    """Split one axis of values of shape (n, *positions) into several."""
     split: Tensor = values.unflatten(op.axis + 1, op.sizes)
     return split
 

@@ -1,4 +1,4 @@
-"""Covariances that stand in the place of data."""
+"""Covariances of the input that replace data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["prior_covariance"]
 
 
 def prior_covariance(op: Prior, keeps: Keeps, ends: Ends) -> Covariance:
-    """Give the covariance K[p, p'] of the one random input that all networks share."""
+    """Return the covariance K[p, p'] of the single random input that all networks share."""
     like = next(iter(ends.first.data.values()))
     if isinstance(op, StationaryPrior):
         k = op.other + (op.same - op.other) * _diagonal(op.positions, keeps, like)
@@ -26,7 +26,7 @@ def prior_covariance(op: Prior, keeps: Keeps, ends: Ends) -> Covariance:
 
 
 def _diagonal(positions: tuple[int, ...], keeps: Keeps, like: Tensor) -> Tensor:
-    """Give ones where p = p' and zeros elsewhere."""
+    """Return ones where p = p' and zeros elsewhere."""
     mask = like.new_ones(())
     for size, keep in zip(positions, keeps, strict=True):
         same = torch.eye(size, dtype=like.dtype, device=like.device) if keep is Keep.ALL else like.new_ones(size)

@@ -7,7 +7,7 @@ Jacobian W_a = diag(Z_a) - Z_a Z_a^T
 T'[a, a'] = mean (Z T_v Z'^T)[a, a'] + g^2 mean sum_ee' (W_a K_v W'_a')[e, e'] (T_q[a, a'] K_k[e, e'] + K_q[a, a'] T_k[e, e']).
 
 Where queries and keys are linear in the data, F is the data and E serves all inputs at once: the kernel is then positive
-semidefinite by construction. Elsewhere F is a Cholesky factor of each pair, and the kernel is so up to its error only.
+semidefinite by construction. Otherwise F is a Cholesky factor for each pair, and this holds only up to the sampling error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ._covariance import Covariance, Ends, Moments
 
 __all__ = ["sampled_attention"]
 
-_RANK = 1e-12  # of a token's variance: what is left of it below this is rounding
+_RANK = 1e-12  # fraction of a token's variance below which the remainder is rounding
 
 
 def sampled_attention(
@@ -42,7 +42,7 @@ def sampled_attention(
         return restored(*_mean(op, weights, q, k, v, same), node.positions, keeps, same)
     owns = [[own_tokens(side, read) for read in node.inputs[:2]] for side in (ends.first, ends.second)]
     first, second = [o[:, None] for o in owns[0]], [o[None] for o in owns[1]]
-    # The factor of a pair begins with its first input, so both orders are averaged: K(x, x') is K(x', x) transposed.
+    # The factor of a pair depends on which input comes first; averaging both orders makes K(x, x') = K(x', x)^T.
     there = _mean(op, _joint_weights(op, first, [q.nngp, k.nngp], second), q, k, v, same)
     tq, tk, tv = (part.transposed for part in (q, k, v))
     back = _mean(op, _joint_weights(op, second, [tq.nngp, tk.nngp], first), tq, tk, tv, same)
@@ -76,13 +76,13 @@ def _mean(
 
 
 def _bilinear(z1: Tensor, m: Tensor, z2: Tensor, same: bool) -> Tensor:
-    """Give Z m Z'^T, or its diagonal."""
+    """Return Z m Z'^T, or its diagonal."""
     half = z1 @ m
     return (half * z2).sum(-1) if same else half @ z2.mT
 
 
 def _jacobian(z1: Tensor, m: Tensor, v: Tensor, z2: Tensor, same: bool) -> Tensor:
-    """Give sum_ee' (W_a v W'_a')[e, e'] m[e, e'], the Jacobians of softmax multiplied out."""
+    """Return sum_ee' (W_a v W'_a')[e, e'] m[e, e'], with the Jacobians of softmax multiplied out."""
     left, right = (z1 @ m) * (z1 @ v), (m @ z2.mT) * (v @ z2.mT)
     cross = (left * z2 + z1 * right.mT).sum(-1) if same else left @ z2.mT + z1 @ right
     return _bilinear(z1, m * v, z2, same) + _bilinear(z1, m, z2, same) * _bilinear(z1, v, z2, same) - cross
@@ -99,7 +99,7 @@ def _data_weights(
 
 
 def _features(program: Program, read: int, side: Moments) -> Tensor:
-    """Give F with F F'^T = K of a linear layer of raw data, shape (n, P, C) or (n, P, C + 1) with a bias."""
+    """Return F with F F'^T = K of a linear layer of raw data, shape (n, P, C) or (n, P, C + 1) with a bias."""
     dense = program.nodes[read].op
     data = program.nodes[program.nodes[read].inputs[0]].op
     assert isinstance(dense, Dense)
@@ -138,9 +138,9 @@ def _joint_weights(
 
 
 def _factor(k: Tensor) -> Tensor:
-    """Give the lower triangular L with L L^T = K for positive semidefinite K, shape (..., P, P).
+    """Return the lower triangular L with L L^T = K for positive semidefinite K, shape (..., P, P).
 
-    A token that depends on those before it, such as a copy, gets a pivot of zero and no direction of its own.
+    A token that depends linearly on those before it, such as a copy, gets a pivot of zero and adds no new direction.
     """
     size = k.shape[-1]
     least = _RANK * k.diagonal(dim1=-2, dim2=-1)

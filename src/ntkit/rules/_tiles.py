@@ -19,13 +19,13 @@ from ._engine import covariance, moments, read_data, read_variance, self_covaria
 __all__ = ["BYTE_BUDGET", "Kernels", "diag", "gram", "pair_bytes"]
 
 BYTE_BUDGET = 1 << 30
-"""What the computation may hold besides its inputs and its result."""
+"""Bytes that the computation may hold in addition to its inputs and its result."""
 
 _TILE_BYTES = 8 << 20  # a tile that stays in the cache is several times faster than one that fills the budget
 
 
 class Kernels(NamedTuple):
-    """The two kernels of one pass; the one not asked for is None."""
+    """The two kernels of one pass; one that was not requested is None."""
 
     ntk: Tensor | None
     nngp: Tensor | None
@@ -40,7 +40,7 @@ def gram(
     byte_budget: int = BYTE_BUDGET,
     progress: Progress | None = None,
 ) -> Kernels:
-    """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None."""
+    """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself if ``x2`` is None."""
     n1, n2 = len(x1), len(x1 if x2 is None else x2)
     out = Kernels(*(x1.new_zeros(n1, n2, dtype=_result_dtype(x1)) if wanted else None for wanted in (ntk, nngp)))
     data1 = read_data(program, x1)
@@ -68,7 +68,7 @@ def gram(
 
 
 def diag(program: Program, x: Tensor, ntk: bool, byte_budget: int = BYTE_BUDGET) -> Tensor:
-    """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
+    """Compute Theta(x_i, x_i), or K(x_i, x_i) if ``ntk`` is False, shape (n,)."""
     out = x.new_zeros(len(x), dtype=_result_dtype(x))
     data = read_data(program, x)
     block = max(1, byte_budget // (pair_bytes(program, program.diag_keeps, ntk) + _stored_bytes(program)))
@@ -81,7 +81,7 @@ def diag(program: Program, x: Tensor, ntk: bool, byte_budget: int = BYTE_BUDGET)
 
 
 def _result_dtype(x: Tensor) -> torch.dtype:
-    """Give the input's dtype, and float64 for integers."""
+    """Return the input's dtype, or float64 for integers."""
     return x.dtype if x.is_floating_point() else torch.float64
 
 
@@ -93,7 +93,7 @@ def pair_bytes(program: Program, keeps: tuple[Keeps | None, ...], ntk: bool) -> 
     peak, live = 1, 0
     for index, node in enumerate(program.nodes):
         largest = max([counts[index], *(counts[read] for read in node.inputs)])
-        temporaries = 12 if isinstance(node.op, Elementwise) else 3  # counted in the rules
+        temporaries = 12 if isinstance(node.op, Elementwise) else 3  # as many as the rules allocate
         kept = keeps[index]
         extra = node.op.workspace(node.positions, kept) if isinstance(node.op, Attention) and kept is not None else 0
         peak = max(peak, kept_tensors * (live + counts[index]) + temporaries * largest + extra)
@@ -120,7 +120,7 @@ def _blockwise_moments(program: Program, data: Moments, rows: range, block: int)
 
 
 def _part(moments: Moments, inputs: range, some: range) -> Moments:
-    """Give the moments of some of the inputs that ``moments`` is of."""
+    """Return the moments of some of the inputs of ``moments``."""
     return moments.rows(some.start - inputs.start, some.stop - inputs.start)
 
 
@@ -154,7 +154,7 @@ def _write(out: Kernels, value: Covariance, rows: range, columns: range, symmetr
             continue
         part = tile.to(target.dtype).expand(len(rows), len(columns))
         if symmetric:
-            # Each entry is written from above the diagonal to both of its places, so that the matrix is symmetric to the bit.
+            # Each entry above the diagonal is written to both of its places, so that the matrix is symmetric to the bit.
             index1 = torch.arange(rows.start, rows.stop, device=part.device)[:, None]
             index2 = torch.arange(columns.start, columns.stop, device=part.device)[None, :]
             above = index1 <= index2

@@ -1,4 +1,4 @@
-"""Several position axes as one axis of tokens, and back."""
+"""Merging several position axes into one axis of tokens, and splitting it again."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def unmerged(k: Tensor, positions: tuple[int, ...], same: bool) -> Tensor:
 
 
 def spread_tokens(k: Tensor, positions: tuple[int, ...], keeps: Keeps, pair_dims: int) -> Covariance:
-    """Give a covariance (P, P) that all pairs of inputs share, with what ``keeps`` asks for."""
+    """Return a covariance (P, P) that all pairs of inputs share, reduced to ``keeps``."""
     k = unmerged(k, positions, same=False)[(None,) * pair_dims]
     return Covariance(k, None, (Keep.ALL,) * len(keeps)).restrict(keeps)

@@ -14,7 +14,7 @@ __all__ = ["join", "joined_mean", "lookup", "merge", "table", "table_mean"]
 
 
 def table(op: Table, node: Node, keeps: Keeps, ends: Ends) -> Covariance:
-    """K[p, p'] of a table is the same for every pair of inputs."""
+    """Return K[p, p'] of learned vectors, the same for every pair of inputs."""
     like = next(iter(ends.first.data.values()))
     pairs = (len(like), len(next(iter(ends.second.data.values()))))[: ends.pair_dims]
     parts = [
@@ -26,7 +26,7 @@ def table(op: Table, node: Node, keeps: Keeps, ends: Ends) -> Covariance:
 
 
 def lookup(op: Lookup, keeps: Keeps, ends: Ends) -> Covariance:
-    """K[p, p'] = 1 where both positions hold the same integer; Theta is the same where the table is trained."""
+    """Return K[p, p'] = 1 where both positions hold the same integer; Theta equals K if the table is trained."""
     x1, x2 = (side.data[op.prefix, 0] for side in (ends.first, ends.second))
     first, second = ends.spread(x1, x2, keeps)
     equal = first == second
@@ -37,7 +37,7 @@ def lookup(op: Lookup, keeps: Keeps, ends: Ends) -> Covariance:
 
 
 def join(op: Join, node: Node, parts: tuple[Covariance, ...], keeps: Keeps, ends: Ends) -> Covariance:
-    """Put fields one after the other: they are independent, so K between two of them is m m', zero where one is centred."""
+    """Concatenate independent fields along positions: K between two of them is m m', zero if one is centred."""
     parts = tuple(part.settled() for part in parts)
     means = [ends.means(read, keeps) for read in node.inputs]
     cross = keeps[op.axis] is Keep.ALL
@@ -72,7 +72,7 @@ def join(op: Join, node: Node, parts: tuple[Covariance, ...], keeps: Keeps, ends
 
 
 def merge(op: Merge, x: Covariance, keeps: Keeps) -> Covariance:
-    """See neighbouring axes as one."""
+    """Merge adjacent axes."""
     dims = [x.dims(axis) for axis in range(op.axis, op.axis + op.count)]
     start = dims[0][0]
 
@@ -87,7 +87,7 @@ def merge(op: Merge, x: Covariance, keeps: Keeps) -> Covariance:
 
 
 def table_mean(op: Table, node: Node, like: Tensor) -> Tensor | None:
-    """Give the channels' mean, shape (n, *positions)."""
+    """Return the channels' mean, shape (n, *positions)."""
     if op.mean is None:
         return None
     mean: Tensor = op.mean.to(like).reshape(node.positions)
@@ -95,7 +95,7 @@ def table_mean(op: Table, node: Node, like: Tensor) -> Tensor | None:
 
 
 def joined_mean(op: Join, node: Node, known: Moments, like: Tensor) -> Tensor:
-    """Give the channels' means one after the other, zero where a field is centred."""
+    """Return the concatenated channel means, zero where a field is centred."""
     parts = []
     for read, size in zip(node.inputs, op.sizes, strict=True):
         positions = (*node.positions[: op.axis], size, *node.positions[op.axis + 1 :])

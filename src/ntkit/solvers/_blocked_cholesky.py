@@ -1,4 +1,4 @@
-"""Cholesky factorisation in block columns: in place in one matrix, or on disk where memory is short."""
+"""Cholesky factorisation in block columns: in place in one matrix, or on disk if memory is short."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ __all__ = ["BlockedCholesky", "cholesky_bytes"]
 
 _WIDTH = 1024
 _LARGEST_JITTER = {torch.float32: 1e-3, torch.float64: 1e-6}
-_SHARE = 0.8  # of the available memory that the matrix may take
+_SHARE = 0.8  # share of the available memory that the matrix may take
 
 
 def cholesky_bytes(n: int, itemsize: int) -> int:
-    """Give the memory that the factorisation in place takes, the matrix included."""
+    """Return the memory that the in-place factorisation takes, including the matrix."""
     return n * n * itemsize + 3 * n * _WIDTH * itemsize
 
 
 @dataclass(frozen=True)
 class BlockedCholesky(Method):
-    """Exact solution by Cholesky factorisation, one matrix in memory or none.
+    """Exact solution by Cholesky factorisation with one matrix in memory, or none.
 
-    The factor takes the lower triangle of the one matrix that is held; the upper one keeps K. Where even that is too much,
-    block columns of the factor go to disk. The factor is in the dtype of the stored entries. It then preconditions conjugate
-    gradients in float64 on K itself (iterative refinement), so rounding of a float32 factorisation, and jitter that it may need,
-    do not change the solution.
+    The factor occupies the lower triangle of the only matrix in memory; the upper triangle keeps K. If even that does not fit,
+    block columns of the factor go to disk. The factor has the dtype of the stored entries. It then preconditions conjugate
+    gradients in float64 on K itself (iterative refinement), so neither the rounding of a float32 factorisation nor the jitter it
+    may need changes the solution.
 
     Parameters
     ----------
     in_memory : bool, optional
-        Whether the matrix is held in memory. None (default): where it fits.
+        Whether to hold the matrix in memory. None (default): if it fits.
     memory : int, optional
         Bytes that may be used. None (default): four fifths of what is available.
     scratch : str, optional
-        Folder for the factor on disk. None (default): beside the stored matrix, or the system's temporary folder.
+        Folder for the factor on disk. None (default): next to the stored matrix, or the system's temporary folder.
     rtol : float, default 1e-12
         The residual that refinement aims at.
     max_iterations : int, default 100
-        Of the refinement.
+        Maximum number of refinement steps.
     """
 
     in_memory: bool | None = None
@@ -102,33 +102,33 @@ class _Panels(ABC):
     bytes: int
 
     def columns(self, j: int) -> slice:
-        """Give the columns of block column j."""
+        """Return the columns of block column j."""
         return slice(j * self.width, min((j + 1) * self.width, self.n))
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of block columns."""
         return -(-self.n // self.width)
 
     @abstractmethod
     def kernel(self, j: int) -> Tensor:
-        """Give a copy of block column j of K from the diagonal down, shape (n - start, width)."""
+        """Return a copy of block column j of K from the diagonal down, shape (n - start, width)."""
 
     @abstractmethod
     def factor(self, j: int, start: int) -> Tensor:
-        """Give block column j of the factor from row ``start`` down."""
+        """Return block column j of the factor from row ``start`` down."""
 
     @abstractmethod
     def put(self, j: int, panel: Tensor) -> None:
-        """Keep block column j of the factor, from its diagonal down; above the diagonal it is not read."""
+        """Store block column j of the factor, from its diagonal down; entries above the diagonal are not read."""
 
     @abstractmethod
     def product(self, v: Tensor) -> Tensor:
-        """Give K v for v of shape (n, k), float64."""
+        """Return K v for v of shape (n, k), float64."""
 
 
 class _InPlace(_Panels):
-    """One matrix: K in its upper triangle, the factor in the lower one; the diagonal of K apart."""
+    """One matrix: K in its upper triangle, the factor in the lower one; the diagonal of K is stored separately."""
 
     def __init__(self, gram: GramOperator) -> None:
         self.n, self.width, self.dtype = gram.shape[0], _WIDTH, gram.dtype
@@ -170,12 +170,12 @@ class _InPlace(_Panels):
 
 
 class _OnDisk(_Panels):
-    """Block columns of the factor in files of a temporary folder; K is read from where it is."""
+    """Block columns of the factor in files of a temporary folder; K is read from its store."""
 
     def __init__(self, gram: GramOperator, limit: int, scratch: str | None) -> None:
         self.n, self.dtype, self.gram = gram.shape[0], gram.dtype, gram
         size = gram.dtype.itemsize
-        # Two panels and a product are in memory at a time, and a tile of K.
+        # Two panels, a product and a tile of K are in memory at a time.
         fitting = (limit - 2 * gram.plan.size**2 * size) // (4 * self.n * size)
         if fitting < 32:
             raise MemoryLimitError(
@@ -219,7 +219,7 @@ class _OnDisk(_Panels):
 
 
 def _factorise(panels: _Panels, shift: float, progress: OnNote | None) -> bool:
-    """Replace K + shift I by its factor, block column by block column from the left; False where it is singular."""
+    """Replace K + shift I by its factor, block column by block column from the left; False if it is singular."""
     start = time.perf_counter()
     eps = torch.finfo(panels.dtype).eps
     for j in range(panels.count):
@@ -232,7 +232,7 @@ def _factorise(panels: _Panels, shift: float, progress: OnNote | None) -> bool:
             left = panels.factor(k, own.start)
             panel.addmm_(left, left[:size].T, alpha=-1)
         lower, info = torch.linalg.cholesky_ex(panel[:size])
-        # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of it, it is only rounding.
+        # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of that, it is only rounding.
         if int(info) or not bool((lower.diagonal() ** 2 > 4 * eps * before).all()):
             return False
         panel[:size] = lower
@@ -248,7 +248,7 @@ def _factorise(panels: _Panels, shift: float, progress: OnNote | None) -> bool:
 
 
 def _substitute(panels: _Panels, y: Tensor) -> Tensor:
-    """Give (L L^T)^-1 y for y of shape (n, k)."""
+    """Return (L L^T)^-1 y for y of shape (n, k)."""
     value = y.to(panels.dtype, copy=True)
     for j in range(panels.count):
         own = panels.columns(j)
@@ -297,7 +297,7 @@ class _Factored(System):
             "seconds": time.perf_counter() - start,
             "bytes": float(self.panels.bytes),
         }
-        # Rounding ends refinement above any tolerance when the matrix is badly conditioned; what counts is that y is reproduced.
+        # For an ill-conditioned matrix, rounding stops refinement above any tolerance; what counts is that y is reproduced.
         good = found.residual <= max(self.settings.rtol, torch.finfo(torch.float64).eps ** 0.5)
         where = "in memory" if isinstance(self.panels, _InPlace) else "on disk"
         added = (

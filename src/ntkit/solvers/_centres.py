@@ -1,4 +1,4 @@
-"""Which rows become the centres of a Nystrom approximation."""
+"""The choice of centres of a Nystrom approximation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def choose_centres(
     ridge: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Choose centres among the rows of a Gram matrix; 10 M x M of its entries are read at most, 2,000 x M for small M.
+    r"""Choose centres among the rows of a Gram matrix; this reads at most 10 M x M of its entries, 2,000 x M for small M.
 
     Parameters
     ----------
@@ -38,17 +38,17 @@ def choose_centres(
         All but "uniform" look at 10 M rows, at least 2,000, drawn uniformly. "rpcholesky": pivots of the randomly pivoted
         Cholesky factorisation (Chen et al. 2023). "leverage": drawn in proportion to approximate ridge leverage scores
         :math:`\ell_i = k_{ii} - k_{iS} (K_{SS} + \mu I)^{-1} k_{Si}` from M rows S drawn uniformly (Musco and Musco 2017).
-        "kmeans++": each in proportion to the squared distance, in the kernel's feature space, from those before
+        "kmeans++": each drawn in proportion to its squared distance, in the kernel's feature space, from those drawn before
         (Arthur and Vassilvitskii 2007).
     ridge : float, default 0
-        For the leverage scores, relative to ``trace(K)/n``.
+        Ridge of the leverage scores, relative to ``trace(K)/n``.
     generator : torch.Generator, optional
         The source of randomness.
 
     Returns
     -------
     Tensor of shape (M,)
-        Row numbers, each once. Fewer where the kernel cannot tell that many rows apart.
+        Distinct row numbers; fewer if the kernel cannot tell that many rows apart.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def _draw(n: int, count: int, generator: torch.Generator | None) -> Tensor:
 
 
 def _spread(gram: GramOperator, count: int, generator: torch.Generator | None) -> Tensor:
-    """Draw rows in proportion to their squared distance from those drawn before, some at a time."""
+    """Draw rows in proportion to their squared distance from those already drawn, several at a time."""
     diagonal = gram.diagonal().double()
     chosen = torch.randint(len(diagonal), (1,), generator=generator)
     nearest = torch.full_like(diagonal, torch.inf)
@@ -106,7 +106,7 @@ def _leveraged(gram: GramOperator, count: int, ridge: float, generator: torch.Ge
     diagonal = gram.diagonal().double()
     sample = _draw(len(diagonal), count, generator)
     shift = max(ridge, 1e-8) * float(diagonal.mean())
-    # A sample of s of p rows stands for all of them, so its matrix meets the ridge s/p.
+    # A sample of s of p rows represents all of them, so the ridge of its matrix is scaled by s/p.
     square = gram.block(sample, sample).double()
     square.diagonal().add_(shift * count / len(diagonal))
     lower = torch.linalg.cholesky(square)

@@ -1,4 +1,4 @@
-"""Which method solves a system here: time and memory of each, from measured rates, before any of it is spent."""
+"""The choice of a method for a system: time and memory of each, estimated from measured rates before it starts."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = ["Estimate", "choose", "estimate", "estimates"]
 _SHARE = 0.8  # of the available memory
 _PATIENCE = 1800.0  # seconds after which an approximation is preferred to the exact solution
 _CG_ITERATIONS, _FALKON_ITERATIONS, _EIGENPRO_EPOCHS = 60, 20, 20
-_DISK_RATE = 5e8  # bytes per second that are read, unless measured
+_DISK_RATE = 5e8  # bytes read per second, unless measured
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a method would take.
+    """The estimated cost of a method.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Rates:
-    """What this machine does now.
+    """The current speed of this machine.
 
     Attributes
     ----------
@@ -81,12 +81,12 @@ class Rates:
 
 
 def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple[Estimate, str]:
-    """Choose a method that fits, exact where that takes no more than half an hour, and say why.
+    """Choose a method that fits, an exact one if that takes at most half an hour, and say why.
 
     Raises
     ------
     MemoryLimitError
-        When nothing fits; says what each method would need.
+        If nothing fits; the message says what each method would need.
     """
     limit = int(_SHARE * available_memory()) if memory is None else memory
     found = estimates(gram, outputs, limit)
@@ -115,7 +115,7 @@ def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple
 
 
 def estimates(gram: GramOperator, outputs: int, limit: int) -> list[Estimate]:
-    """Give what each method would take."""
+    """Return the estimated cost of each method."""
     n, rates = gram.shape[0], measure(gram)
     m = default_centres(n)
     methods: Sequence[Method] = (
@@ -129,7 +129,7 @@ def estimates(gram: GramOperator, outputs: int, limit: int) -> list[Estimate]:
 
 
 def estimate(method: Method, gram: GramOperator, outputs: int, limit: int, rates: Rates | None = None) -> Estimate:
-    """Give what one method would take."""
+    """Return the estimated cost of one method."""
     rates = measure(gram) if rates is None else rates
     n, size = gram.shape[0], gram.dtype.itemsize
     whole = n * n / 2 * rates.entry  # every entry once, by symmetry
@@ -164,7 +164,7 @@ def estimate(method: Method, gram: GramOperator, outputs: int, limit: int, rates
 
 
 def measure(gram: GramOperator) -> Rates:
-    """Measure how fast entries come and matrices multiply, in some tenths of a second."""
+    """Measure the speed of kernel entries and of matrix products, in a few tenths of a second."""
     rows = min(gram.shape[0], 128)
     seconds = 0.0
     while True:

@@ -1,4 +1,4 @@
-"""Cholesky factorisation of a Gram matrix, with jitter only where it is needed."""
+"""Cholesky factorisation of a Gram matrix, with jitter only if it is needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["CholeskyFactor", "best_factor", "factorize", "factorize_exactly", "s
 _LARGEST_JITTER = {torch.float32: 1e-4, torch.float64: 1e-6}
 _WORST_RESIDUAL = 0.1
 _REFINEMENTS = 3
-_EXACT, _LARGE = 1e-12, 1024  # from this size on a refinement costs more than digits beyond these are worth
+_EXACT, _LARGE = 1e-12, 1024  # from this size on, refining beyond this accuracy costs more than it is worth
 _BLOCK_ROWS = 1024
 
 
@@ -53,7 +53,7 @@ class CholeskyFactor:
         with torch.no_grad():
             value, residual, refinements = self._refined(columns)
         if torch.is_grad_enabled() and (self.gram.requires_grad or y.requires_grad):
-            # One more refinement step, recorded: its derivative A^-1 (dy - dA a) is that of the solution.
+            # One more refinement step, recorded by autograd: its derivative A^-1 (dy - dA a) is that of the solution.
             value = value + self._substitute(columns - self._apply(value))
         stats = {
             "residual": residual,
@@ -85,7 +85,7 @@ class CholeskyFactor:
         return value, residual, _REFINEMENTS
 
     def _substitute(self, columns: Tensor) -> Tensor:
-        # torch.cholesky_solve does the same and copies the factor first.
+        # torch.cholesky_solve does the same but copies the factor first.
         half = torch.linalg.solve_triangular(self.lower, columns, upper=False)
         value: Tensor = torch.linalg.solve_triangular(self.lower.mT, half, upper=True)
         return value
@@ -95,7 +95,7 @@ class CholeskyFactor:
         return self.gram @ value + (self.ridge + self.jitter) * scale * value
 
     def _remainder(self, columns: Tensor, value: Tensor) -> Tensor:
-        # A float32 remainder formed in float32 is mostly rounding; in float64 one step recovers the lost digits.
+        # A float32 residual formed in float32 is mostly rounding; in float64 one step recovers the lost digits.
         # Blocks of rows keep the float64 copy small.
         wide = value.double()
         shift = (self.ridge + self.jitter) * self.scale
@@ -140,7 +140,7 @@ def factorize(gram: Tensor, ridge: float = 0.0) -> CholeskyFactor:
 
 
 def factorize_exactly(gram: Tensor, ridge: float) -> CholeskyFactor | None:
-    """Factorise K + ridge trace(K)/n I, or give None where that needs jitter; the input is checked already."""
+    """Factorise K + ridge trace(K)/n I, or return None if that needs jitter; the input has been checked."""
     matrix = gram.detach()
     scale = float(matrix.diagonal().double().mean())
     lower = _lower(matrix, ridge * scale) if scale > 0 else None
@@ -148,13 +148,13 @@ def factorize_exactly(gram: Tensor, ridge: float) -> CholeskyFactor | None:
 
 
 def solve_cholesky(gram: Tensor, y: Tensor, ridge: float) -> Solution:
-    """Solve with the smallest jitter whose solution reproduces y; the input is checked already."""
+    """Solve with the smallest jitter whose solution reproduces y; the input has been checked."""
     return best_factor(gram, y, ridge, stacklevel=5)[1]
 
 
 def best_factor(gram: Tensor, y: Tensor, ridge: float, stacklevel: int = 3) -> tuple[CholeskyFactor, Solution]:
-    """Give the factor with the smallest jitter whose solution reproduces y, and that; the input is checked already."""
-    # What refinement leaves, rounding of size eps ||A|| ||a||, is also what a prediction K(x, X) a carries.
+    """Return the factor with the smallest jitter whose solution reproduces y, and that solution; the input has been checked."""
+    # The error after refinement, of size eps ||A|| ||a||, is as large as the rounding of a prediction K(x, X) a.
     good = torch.finfo(gram.dtype).eps ** (1 / 3)
     best: tuple[CholeskyFactor, Solution] | None = None
     for factor in _attempts(gram, ridge):
@@ -170,7 +170,7 @@ def best_factor(gram: Tensor, y: Tensor, ridge: float, stacklevel: int = 3) -> t
 
 
 def _attempts(gram: Tensor, ridge: float) -> Iterator[CholeskyFactor]:
-    """Every factorisation that succeeds, by growing jitter, none first."""
+    """Yield every factorisation that succeeds, by increasing jitter, starting without any."""
     matrix = gram.detach()
     scale = float(matrix.diagonal().double().mean())
     if not scale > 0:
@@ -188,9 +188,9 @@ def _attempts(gram: Tensor, ridge: float) -> Iterator[CholeskyFactor]:
 
 
 def _lower(matrix: Tensor, shift: float) -> Tensor | None:
-    """Give L with L L^T = K + shift I, or None where that is singular."""
+    """Return L with L L^T = K + shift I, or None if that is singular."""
     lower, exists = cholesky(matrix, shift)
-    # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of it, it is only rounding.
+    # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of that, it is only rounding.
     eps = torch.finfo(matrix.dtype).eps
     reliable = exists and bool((lower.diagonal() ** 2 > 4 * eps * (matrix.diagonal() + shift)).all())
     return lower if reliable else None

@@ -37,13 +37,13 @@ class CG(Method):
     rtol : float, default 1e-10
         Stop when the residual of every column is below this times the norm of the column.
     max_iterations : int, default 1000
-        Stop then in any case.
+        Stop after this many iterations in any case.
     rank : int, optional
         r; 0 for no preconditioner. None (default) is about 3 sqrt(n).
     pivoting : {"random", "greedy", "uniform"}, default "random"
         How the columns are chosen (:func:`~ntkit.solvers.pivoted_cholesky`).
     seed : int, default 0
-        Of the random choice.
+        Seed of the random choice.
 
     Examples
     --------
@@ -84,18 +84,18 @@ class CG(Method):
 
 
 def default_rank(n: int) -> int:
-    """Give the rank of a preconditioner that costs about as much as a few products with the matrix."""
+    """Return the rank of a preconditioner that costs about as much as a few products with the matrix."""
     return min(n, max(20, math.ceil(3 * math.sqrt(n))))
 
 
 def nystrom_preconditioner(factor: Tensor, shift: float) -> Linear:
-    """Give the map v -> P^-1 v for K near F F^T, F of shape (n, r), shifted by ``shift``."""
-    # U and Lambda from the small matrix F^T F; directions that are rounding are left out.
+    """Return the map v -> P^-1 v for K near F F^T, F of shape (n, r), shifted by ``shift``."""
+    # U and Lambda come from the small matrix F^T F, without the directions that are only rounding.
     values, vectors = torch.linalg.eigh(factor.T @ factor)
     kept = values > 1e-12 * values[-1]
     values, vectors = values[kept], vectors[:, kept]
     basis = (factor @ vectors) / values.sqrt()
-    # What is not seen of K is about as large as the least that is seen.
+    # The unseen part of K is about as large as the smallest part seen.
     gain = (values[0] + shift) / (values + shift) - 1
     return lambda v: v + basis @ (gain[:, None] * (basis.T @ v))
 
@@ -137,20 +137,20 @@ class _CGSystem(System):
 
 @dataclass(frozen=True)
 class Descended:
-    """Where conjugate gradients ended.
+    """The result of conjugate gradients.
 
     Attributes
     ----------
     value
         The solution, shape (n, k), float64.
     residual
-        ||A a - y|| / ||y||, the largest over the columns, computed anew from the solution.
+        ||A a - y|| / ||y||, the largest over the columns, recomputed from the solution.
     iterations
         Products with the matrix.
     converged
         Whether the tolerance was reached.
     needed
-        Iterations that the tolerance would take, going by the speed so far.
+        Iterations that the tolerance would take, extrapolated from the convergence so far.
     """
 
     value: Tensor
@@ -160,7 +160,7 @@ class Descended:
     needed: int
 
     def status(self, name: str) -> Status:
-        """Say how it ended."""
+        """Return how it ended."""
         if self.converged:
             return Status(
                 Outcome.SOLVED,
@@ -176,18 +176,18 @@ class Descended:
 def conjugate_gradients(
     apply: Linear, y: Tensor, precondition: Linear, rtol: float, max_iterations: int, progress: OnNote | None = None
 ) -> Descended:
-    """Solve A a = y for y of shape (n, k), every column on its own but with shared products.
+    """Solve A a = y for y of shape (n, k), each column separately but with shared products.
 
     Raises
     ------
     SingularKernelError
-        When A shows a direction along which it is not positive.
+        If A has a direction along which it is not positive.
     """
     norms = y.norm(dim=0)
     norms = torch.where(norms > 0, norms, 1)
     value, remainder, history = torch.zeros_like(y), y.clone(), [float((y.norm(dim=0) / norms).max())]
     used = 0
-    # The recurrence for the remainder drifts away from the truth by rounding: begin again from the truth, while that helps.
+    # The recurrence for the residual drifts by rounding: restart from the true residual while that helps.
     while used < max_iterations and history[-1] > rtol:
         before = history[-1]
         value, used = _descend(
@@ -209,7 +209,7 @@ def _descend(
     history: list[float],
     progress: OnNote | None,
 ) -> tuple[Tensor, int]:
-    """Go on from a value and its remainder until the recurrence says that the target is reached."""
+    """Continue from a value and its residual until the recurrence reaches the target."""
     value, remainder, used = start
     first, scale = history[-1], float((remainder.norm(dim=0) / target).max())
     direction = z = precondition(remainder)
@@ -240,7 +240,7 @@ def _descend(
 
 
 def _needed(history: list[float], rtol: float) -> int:
-    """Give the iterations that the tolerance takes at the mean speed of the latter half."""
+    """Return the iterations that the tolerance takes at the mean speed of the second half."""
     last, half = history[-1], history[len(history) // 2]
     steps = len(history) - 1 - len(history) // 2
     if last <= rtol or steps < 1:

@@ -24,7 +24,7 @@ _SMALL_BATCH, _POWER_STEPS = 256, 30
 
 
 def eigenpro_bytes(n: int, sample: int, rank: int, batch: int, outputs: int) -> int:
-    """Give the memory that the method holds: blocks of rows, never a matrix of n^2."""
+    """Return the memory that the method holds: blocks of rows, never a matrix of n^2."""
     return 8 * (sample * rank + 2 * n * batch + 3 * n * outputs + 2 * sample * batch)
 
 
@@ -36,12 +36,12 @@ class EigenPro(Method):
     :math:`a_S \leftarrow a_S + \eta V D V^T K_{Sb}\, g`, where S is a sample of rows, :math:`K_{SS} V = V \Sigma` its q leading
     eigenvectors and :math:`D = \Sigma^{-1} (I - \sigma_{q+1} \Sigma^{-1})`: the leading directions of the kernel, which
     limit the step, are slowed down to the speed of the next; :math:`\eta` is found for each batch. The ridge is part of
-    the kernel, K + rho I. Batches are rows in the order given, so shuffle sorted data first.
+    the kernel, K + rho I. Batches take rows in the given order, so shuffle sorted data first.
 
     Parameters
     ----------
     epochs : int, default 20
-        Passes over the rows at most; each reads or computes all of K.
+        Maximum number of passes over the rows; each reads or computes all of K.
     rtol : float, default 1e-6
         Stop when the relative residual, estimated over an epoch, is below this.
     sample : int, optional
@@ -49,9 +49,9 @@ class EigenPro(Method):
     rank : int, optional
         q. None (default): a tenth of the sample.
     batch : int, optional
-        Rows in a step. None (default): what fits into 256 MB, at most an eighth of the rows.
+        Rows per step. None (default): what fits into 256 MB, at most an eighth of the rows.
     seed : int, default 0
-        Of the random choices.
+        Seed of the random choices.
     """
 
     epochs: int = 20
@@ -143,16 +143,16 @@ class _EigenProSystem(System):
         return Solution(value.reshape(y.shape).to(y), self._status(history, residual), stats)
 
     def _cross(self, block: Tensor, rows: slice, rho: float) -> Tensor:
-        """Give V^T (K + rho I)_Sb, shape (q, m), from the rows of K, shape (m, n)."""
+        """Return V^T (K + rho I)_Sb, shape (q, m), from the rows of K, shape (m, n)."""
         cross = block[:, self.sample].T.clone()
         same = ((self.sample >= rows.start) & (self.sample < rows.stop)).nonzero()[:, 0]
         cross[same, self.sample[same] - rows.start] += rho
         return self.vectors.T @ cross
 
     def _step(self, square: Tensor, cross: Tensor, rho: float) -> float:
-        """Give the step of a batch: one over the largest eigenvalue of its preconditioned matrix.
+        """Return the step of a batch: one over the largest eigenvalue of its preconditioned matrix.
 
-        In the norm of the preconditioner's inverse every step below twice that brings a consistent system nearer to its
+        In the norm of the preconditioner's inverse, every step below twice that brings a consistent system closer to its
         solution, whatever the sample missed.
         """
         matrix = square - (self.damping[:, None] * cross).T @ cross

@@ -1,4 +1,4 @@
-"""Eigendecomposition of a Gram matrix: one of them serves every function of the matrix."""
+"""Eigendecomposition of a Gram matrix: one decomposition serves every function of the matrix."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Spectrum:
     scale
         trace(K)/n, the unit of every ridge.
     tolerance
-        Eigenvalues whose absolute value is not above this are rounding: ten times the machine epsilon of the largest, or
-        twice the most negative one where that is more but still within what rounding of the entries can do.
+        Eigenvalues whose absolute value is at most this are rounding: ten times the machine epsilon times the largest, or
+        twice the most negative one if that is more but still explained by rounding of the entries.
     """
 
     values: Tensor
@@ -42,12 +42,12 @@ class Spectrum:
 
     @property
     def rank(self) -> int:
-        """How many eigenvalues are more than rounding."""
+        """Number of eigenvalues above rounding."""
         return int((self.values > self.tolerance).sum())
 
     @property
     def status(self) -> str:
-        """One English sentence: what of the matrix could be told from rounding."""
+        """One English sentence: how many eigenvalues could be distinguished from rounding."""
         n, lost = len(self.values), len(self.values) - self.rank
         if not lost:
             return f"Eigendecomposition; all {n} eigenvalues are above rounding."
@@ -57,12 +57,12 @@ class Spectrum:
         )
 
     def shifted(self, ridge: float) -> Tensor:
-        """Give the eigenvalues of K + ridge trace(K)/n I, rounding set to zero, shape (n,).
+        """Return the eigenvalues of K + ridge trace(K)/n I, rounding set to zero, shape (n,).
 
         Raises
         ------
         SingularKernelError
-            When one of them is negative by more than rounding: the matrix is indefinite and the ridge too small for it.
+            If one of them is negative by more than rounding: the matrix is indefinite and the ridge too small for it.
         """
         lowest = float(self.values[0])
         if lowest < -self.tolerance and lowest + ridge * self.scale <= self.tolerance:
@@ -87,12 +87,12 @@ def decompose(gram: Tensor, overwrite: bool = False) -> Spectrum:
     gram : Tensor of shape (n, n)
         Symmetric, float32 or float64.
     overwrite : bool
-        The matrix is no longer needed: the eigenvectors may take its place in memory, which large ones on the CPU do.
+        Whether the eigenvectors may overwrite the matrix in memory, as large ones on the CPU do.
 
     Raises
     ------
     SingularKernelError
-        When the trace is not positive: there is nothing to learn from.
+        If the trace is not positive: there is nothing to learn from.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def _tolerance(values: Tensor) -> float:
     eps = torch.finfo(values.dtype).eps
     largest, lowest = float(values[-1]), float(values[0])
     rounding = _ROUNDING * eps * largest
-    # Entries rounded at random move eigenvalues by sqrt(n) eps max|K| at most; more than that is an indefinite matrix.
+    # Random rounding of the entries moves eigenvalues by at most sqrt(n) eps max|K|; more means an indefinite matrix.
     if rounding < -2 * lowest <= 2 * rounding * len(values) ** 0.5:
         return -2 * lowest
     return rounding

@@ -1,4 +1,4 @@
-"""Falkon: the Nystrom approximation by preconditioned conjugate gradients, for more centres than normal equations can have."""
+"""Falkon: the Nystrom approximation by preconditioned conjugate gradients, for more centres than normal equations allow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BLOCK_BYTES = 1 << 26
 
 
 def falkon_bytes(m: int, outputs: int) -> int:
-    """Give the memory that the method holds, whatever n is."""
+    """Return the memory that the method holds, whatever n is."""
     return 8 * (3 * m * m + 10 * m * outputs) + 3 * _BLOCK_BYTES
 
 
@@ -34,8 +34,9 @@ class Falkon(Method):
     r"""The minimiser of :class:`Nystrom` by conjugate gradients (Rudi, Carratino, Rosasco 2017).
 
     With :math:`K_{MM} = T^T T` and :math:`\frac{n}{M} T T^T + \rho I = A^T A`, the matrix
-    :math:`A^{-T} T^{-T} (K_{nM}^T K_{nM} + \rho K_{MM})\, T^{-1} A^{-1}` is near the identity, so some ten iterations do, each of
-    which computes K_nM anew in blocks. Nothing of size n M is kept and n M^2 operations are never needed.
+    :math:`A^{-T} T^{-T} (K_{nM}^T K_{nM} + \rho K_{MM})\, T^{-1} A^{-1}` is close to the identity, so about ten
+    iterations suffice, each of which recomputes K_nM in blocks. Nothing of size n M is stored, and
+    n M^2 operations are never needed.
 
     Parameters
     ----------
@@ -43,13 +44,13 @@ class Falkon(Method):
         M. None (default): about 10 sqrt(n), at most 4000.
     centres : {"uniform", "rpcholesky", "leverage", "kmeans++"} or Tensor of shape (M,), default "uniform"
         How they are chosen (:func:`~ntkit.solvers.choose_centres`), or their row numbers. The preconditioner assumes that
-        they stand for all rows alike, as those drawn uniformly do; with others it takes more iterations.
+        they represent all rows equally, as those drawn uniformly do; with others it takes more iterations.
     rtol : float, default 1e-10
-        The residual of the preconditioned system to stop at.
+        Stop at this residual of the preconditioned system.
     max_iterations : int, default 100
-        Passes over the data at most.
+        Maximum number of passes over the data.
     seed : int, default 0
-        Of the random choice.
+        Seed of the random choice.
     """
 
     n_centres: int | None = None

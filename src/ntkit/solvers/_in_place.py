@@ -1,4 +1,4 @@
-"""A large Gram matrix factorised where it lies: one triangle takes the factor, the other keeps the matrix."""
+"""In-place factorisation of a large Gram matrix: one triangle holds the factor, the other keeps the matrix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class InPlaceFactor:
     memory
         Shape (n, n): L^T on and above the diagonal, K below it.
     diagonal
-        That of K, shape (n,).
+        The diagonal of K, shape (n,).
     shift
         What was added to the diagonal.
     """
@@ -36,7 +36,7 @@ class InPlaceFactor:
     shift: float
 
     def solve(self, y: Tensor) -> tuple[Tensor, float]:
-        """Give A^-1 y for y of shape (n, k), with iterative refinement, and the relative residual."""
+        """Return A^-1 y for y of shape (n, k), with iterative refinement, and the relative residual."""
         value = self._substitute(y)
         remainder, residual = self._remainder(y, value)
         for _ in range(_REFINEMENTS):
@@ -48,7 +48,7 @@ class InPlaceFactor:
         return value, residual
 
     def inverse_diagonal(self) -> Tensor:
-        """Give the diagonal of A^-1, shape (n,). The factor is used up; K below the diagonal stays."""
+        """Return the diagonal of A^-1, shape (n,). This destroys the factor; K below the diagonal stays."""
         invert = lapack.dtrtri if self.memory.dtype == torch.float64 else lapack.strtri
         with threadpool_limits(torch.get_num_threads(), user_api="blas"):
             invert(self.memory.numpy().T, lower=1, overwrite_c=1)
@@ -60,7 +60,7 @@ class InPlaceFactor:
         return torch.cat(parts)
 
     def restore(self) -> Tensor:
-        """Give K back, in its memory; the factor is gone."""
+        """Restore K in its memory; this destroys the factor."""
         return _restore(self.memory, self.diagonal)
 
     def _substitute(self, columns: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class InPlaceFactor:
         return torch.from_numpy(found.copy(order="C"))
 
     def _remainder(self, y: Tensor, value: Tensor) -> tuple[Tensor, float]:
-        """Give y - A value, formed in float64, a block of rows at a time, and its norm relative to that of y."""
+        """Return y - A value, formed in float64, a block of rows at a time, and its norm relative to that of y."""
         wide, parts = value.double(), []
         for rows in row_blocks(len(self.memory), _BLOCK_ROWS):
             square = self.memory[rows, rows].tril(-1)
@@ -86,7 +86,7 @@ class InPlaceFactor:
 
 
 def factorize_in_place(gram: Tensor, ridge: float) -> InPlaceFactor | None:
-    """Factorise K + ridge trace(K)/n I in the memory of K, or give None, and K unharmed, where that needs jitter.
+    """Factorise K + ridge trace(K)/n I in the memory of K; return None and leave K intact if that needs jitter.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def factorize_in_place(gram: Tensor, ridge: float) -> InPlaceFactor | None:
     with threadpool_limits(torch.get_num_threads(), user_api="blas"):
         # What C calls the upper triangle is Fortran's lower one.
         _, info = factorise(gram.numpy().T, lower=1, clean=0, overwrite_a=1)
-    # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of it, it is only rounding.
+    # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of that, it is only rounding.
     eps = torch.finfo(gram.dtype).eps
     if info == 0 and bool((gram.diagonal() ** 2 > 4 * eps * (diagonal + shift)).all()):
         return InPlaceFactor(gram, diagonal, shift)

@@ -1,4 +1,4 @@
-"""LAPACK in place: large matrices on the CPU are factorised where they lie, which torch does only on copies."""
+"""In-place LAPACK: large matrices on the CPU are factorised in their own memory, whereas torch works on copies."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor
 
 __all__ = ["cholesky", "eigh"]
 
-# Below, torch's copies cost nothing, and it lets other Python threads run.
+# Below this size, torch's copies cost nothing, and it lets other Python threads run.
 _LARGE = 1024
 
 
 def cholesky(matrix: Tensor, shift: float) -> tuple[Tensor, bool]:
-    """Give L with L L^T = matrix + shift I, and whether it exists."""
+    """Return L with L L^T = matrix + shift I, and whether it exists."""
     if matrix.device.type != "cpu" or len(matrix) < _LARGE:
         shifted = matrix.clone()
         shifted.diagonal().add_(shift)
         lower, info = torch.linalg.cholesky_ex(shifted)
         return lower, int(info) == 0
-    # The whole matrix is copied: half of it, into fresh zeros, is slower to factorise by a third. What C calls the upper
+    # Copy the whole matrix: half of it, in fresh zeros, takes a third longer to factorise. What C calls the upper
     # triangle is Fortran's lower one.
     upper = matrix.clone(memory_format=torch.contiguous_format)
     upper.diagonal().add_(shift)
@@ -32,12 +32,12 @@ def cholesky(matrix: Tensor, shift: float) -> tuple[Tensor, bool]:
 
 
 def eigh(matrix: Tensor, overwrite: bool) -> tuple[Tensor, Tensor]:
-    """Give eigenvalues and eigenvectors; on the CPU the latter may take the place of the matrix."""
+    """Return eigenvalues and eigenvectors; on the CPU the latter may overwrite the matrix."""
     if matrix.device.type != "cpu" or len(matrix) < _LARGE:
         values, vectors = torch.linalg.eigh(matrix)
         return values, vectors
-    # The transpose of a symmetric matrix is Fortran's order of it. Divide and conquer: the leaner "evr" loses the
-    # orthogonality of the vectors by a factor of a thousand.
+    # The transpose of a symmetric matrix is in Fortran order. Divide and conquer is used because the leaner "evr" makes the
+    # # vectors a thousand times less orthogonal.
     memory = matrix if overwrite and matrix.is_contiguous() else matrix.clone(memory_format=torch.contiguous_format)
     with threadpool_limits(torch.get_num_threads(), user_api="blas"):
         found = scipy.linalg.eigh(memory.numpy().T, driver="evd", overwrite_a=True, check_finite=False)

@@ -1,4 +1,4 @@
-"""The form of a solver for large systems: settings, then a prepared system, then as many right-hand sides as wanted."""
+"""The interface of solvers for large systems: settings, then a prepared system, then any number of right-hand sides."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ._solution import Solution
 __all__ = ["Method", "OnNote", "System", "count", "generator", "relative_residual", "trace_mean"]
 
 OnNote = Callable[[str], None]
-"""Called with one sentence after another about a run; ``print`` will do."""
+"""Called with sentences about a run, one at a time; ``print`` works."""
 
 
 class System(ABC):
-    """A system that is set up: (K + ridge trace(K)/n I) a = y, exactly or in the span of some centres."""
+    """A prepared system: (K + ridge trace(K)/n I) a = y, exactly or in the span of some centres."""
 
     @abstractmethod
     def solve(self, y: Tensor) -> Solution:
@@ -44,25 +44,25 @@ class Method(ABC):
         ridge : float
             Relative to ``trace(K)/n``.
         y : Tensor of shape (n,) or (n, k), optional
-            The right-hand side that will be asked for first, for methods that read the matrix only once.
+            The first right-hand side to be solved for, for methods that read the matrix only once.
         progress : callable, optional
             Called with sentences about the run.
         """
 
 
 def trace_mean(gram: GramOperator) -> float:
-    """Give trace(K)/n."""
+    """Return trace(K)/n."""
     return float(gram.diagonal().double().mean())
 
 
 def relative_residual(remainder: Tensor, y: Tensor) -> float:
-    """Give the largest over the columns of ||remainder|| / ||y||, both of shape (n, k)."""
+    """Return the largest over the columns of ||remainder|| / ||y||, both of shape (n, k)."""
     norms = y.double().norm(dim=0)
     return float((remainder.double().norm(dim=0) / torch.where(norms > 0, norms, 1)).max())
 
 
 def count(value: int, name: str, least: int = 1) -> int:
-    """Give a whole number of at least ``least``, or say why it is none."""
+    """Return a whole number of at least ``least``, or raise an error that says what is wrong."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputTypeError(f"{name} must be a whole number. Got {shown(value)} of type {type(value).__name__}.")
     if value < least:
@@ -71,5 +71,5 @@ def count(value: int, name: str, least: int = 1) -> int:
 
 
 def generator(seed: int) -> torch.Generator:
-    """Give a generator of random numbers on the CPU."""
+    """Return a generator of random numbers on the CPU."""
     return torch.Generator().manual_seed(seed)

@@ -40,8 +40,8 @@ class Nystrom(Method):
     which is exact kernel ridge regression for M = n (Williams and Seeger 2001, Rudi et al. 2015). With
     :math:`K_{MM} = L L^T` and :math:`B = K_{nM} L^{-T}` the normal equations are
     :math:`(B^T B + \rho I)\, w = B^T y`, :math:`a = L^{-T} w`. K_nM is computed once, a block of rows at a time, and B^T B is
-    added up in float64 from entries in the dtype of the inputs. Forming K_nM^T K_nM instead squares the condition number of
-    K_MM as well and fails in float32.
+    added up in float64 from entries in the dtype of the inputs. Forming K_nM^T K_nM instead would square the condition number of
+    K_MM too, and fail in float32.
 
     Parameters
     ----------
@@ -50,12 +50,12 @@ class Nystrom(Method):
     centres : {"uniform", "rpcholesky", "leverage", "kmeans++"} or Tensor of shape (M,), default "rpcholesky"
         How they are chosen (:func:`~ntkit.solvers.choose_centres`), or their row numbers.
     keep : bool, optional
-        Whether K_nM is kept on disk for further right-hand sides. None (default): when set up without one, and where
+        Whether to keep K_nM on disk for further right-hand sides. None (default): if it is set up without one, and
         writing the first block took less time than computing it.
     scratch : str, optional
-        Folder for it. None (default): the system's temporary folder.
+        Folder for K_nM. None (default): the system's temporary folder.
     seed : int, default 0
-        Of the random choice.
+        Seed of the random choice.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class Nystrom(Method):
     def set_up(
         self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
     ) -> NystromSystem:
-        """Read K_nM once: add up B^T B, and B^T y where y is given."""
+        """Read K_nM once: accumulate B^T B, and B^T y if y is given."""
         start = time.perf_counter()
         scale = trace_mean(gram)
         centres = find_centres(self, gram, ridge)
@@ -97,7 +97,7 @@ class Nystrom(Method):
         moment = None if columns is None else torch.zeros(len(centres), columns.shape[1], dtype=torch.float64)
         for rows, block in blocks:
             part = torch.linalg.solve_triangular(lower, block.double().T, upper=False)  # B^T, shape (M, rows)
-            for first in range(0, len(part), _STRIP):  # only the upper triangle: BLAS has syrk for this, torch has not
+            for first in range(0, len(part), _STRIP):  # only the upper triangle: torch lacks BLAS's syrk
                 strip = slice(first, first + _STRIP)
                 normal[strip, first:].addmm_(part[strip], part[first:].T)
             if moment is not None and columns is not None:
@@ -139,7 +139,7 @@ class NystromSystem(System):
     _moment: Tensor | None
 
     def with_ridge(self, ridge: float) -> NystromSystem:
-        """Give the same system with another ridge, at the cost of one factorisation of M x M."""
+        """Return the same system with another ridge, at the cost of one factorisation of M x M."""
         return replace(self, ridge=ridge, seconds=0.0)
 
     def solve(self, y: Tensor) -> Solution:
@@ -182,7 +182,7 @@ class NystromSystem(System):
         return Solution(value.reshape(shape).to(y), Status(Outcome.APPROXIMATED, sentence), stats, self.centres)
 
     def _project(self, columns: Tensor) -> Tensor:
-        """Give B^T y in another pass over K_nM."""
+        """Return B^T y in another pass over K_nM."""
         moment = torch.zeros(len(self.centres), columns.shape[1], dtype=torch.float64)
         for rows, block in self._blocks:
             moment += block.double().T @ columns[rows]
@@ -191,7 +191,7 @@ class NystromSystem(System):
 
 
 class _Blocks:
-    """K_nM in blocks of rows: computed, or read from a file where they are kept."""
+    """K_nM in blocks of rows: computed, or read from a file if it is kept."""
 
     def __init__(self, gram: GramOperator, centres: Tensor, rows: int) -> None:
         self.gram, self.centres, self.rows = gram, centres, rows
@@ -249,12 +249,12 @@ class _Blocks:
 
 
 def default_centres(n: int) -> int:
-    """Give the number of centres where none is asked for: Nystrom needs of the order of sqrt(n) (Rudi et al. 2015)."""
+    """Return the default number of centres: Nystrom needs of the order of sqrt(n) (Rudi et al. 2015)."""
     return min(n, 4000, max(100, math.ceil(10 * math.sqrt(n))))
 
 
 def nystrom_bytes(m: int, outputs: int) -> int:
-    """Give the memory that the method holds, whatever n is."""
+    """Return the memory that the method holds, whatever n is."""
     return 8 * (4 * m * m + 2 * m * outputs) + 4 * _BLOCK_BYTES
 
 
@@ -263,7 +263,7 @@ def _rows_at_a_time(m: int) -> int:
 
 
 def find_centres(settings: Nystrom, gram: GramOperator, ridge: float) -> Tensor:
-    """Give the row numbers of the centres, shape (M,)."""
+    """Return the row numbers of the centres, shape (M,)."""
     n = gram.shape[0]
     if isinstance(settings.centres, Tensor):
         rows = settings.centres.cpu().long()
@@ -281,12 +281,12 @@ def find_centres(settings: Nystrom, gram: GramOperator, ridge: float) -> Tensor:
 
 
 def factorise_centres(gram: GramOperator, centres: Tensor, scale: float) -> tuple[Tensor, float]:
-    """Give L with L L^T = K_MM + jitter trace(K)/n I in float64, and the smallest jitter that works.
+    """Return L with L L^T = K_MM + jitter trace(K)/n I in float64, and the smallest jitter that works.
 
     Raises
     ------
     SingularKernelError
-        When none up to 1e-3 (float32) or 1e-6 (float64) does.
+        If none up to 1e-3 (float32) or 1e-6 (float64) does.
     """
     if not scale > 0:
         raise SingularKernelError(
@@ -295,7 +295,7 @@ def factorise_centres(gram: GramOperator, centres: Tensor, scale: float) -> tupl
     square = gram.block(centres, centres).cpu().double()
     square = (square + square.T) / 2
     eps, largest = torch.finfo(gram.dtype).eps, _LARGEST_JITTER[gram.dtype]
-    # Entries in float32 carry errors that only look like eigenvalues; they must not be divided by.
+    # Rounding of float32 entries looks like small eigenvalues, by which one must not divide.
     jitter = 0.0 if gram.dtype == torch.float64 else 4 * eps
     while jitter <= largest:
         shifted = square.clone()

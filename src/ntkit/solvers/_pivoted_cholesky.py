@@ -14,7 +14,7 @@ __all__ = ["PivotedCholesky", "Pivoting", "pivoted_cholesky", "weighted_draw"]
 
 Pivoting = Literal["random", "greedy", "uniform"]
 _BLOCK = 32
-_EXHAUSTED = 1e-14  # of the trace: what is left then is rounding
+_EXHAUSTED = 1e-14  # fraction of the trace: the remainder below it is rounding
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class PivotedCholesky:
     factor
         F, shape (n, r), float64.
     pivots
-        The r rows of K that it was made from, shape (r,), in the order in which they were chosen.
+        The r rows of K that it was computed from, shape (r,), in the order in which they were chosen.
     left
         trace(K - F F^T) / trace(K).
     """
@@ -39,19 +39,19 @@ class PivotedCholesky:
 def pivoted_cholesky(
     gram: GramOperator, rank: int, pivoting: Pivoting = "random", generator: torch.Generator | None = None
 ) -> PivotedCholesky:
-    """Approximate a positive semidefinite matrix from ``rank`` of its columns, which are all that is read besides the diagonal.
+    """Approximate a positive semidefinite matrix from ``rank`` of its columns; only these and the diagonal are read.
 
-    Columns are chosen in blocks by what is left of the diagonal, d = diag(K - F F^T): at random in proportion to it
-    (randomly pivoted Cholesky, Chen et al. 2023: near the best approximation of this rank in expectation), or the largest.
-    Inside a block a candidate is kept with the probability by which those kept before it leave d as it is (Epperly, Tropp,
-    Webber 2024), so that blocks choose as single columns would, and only the columns of those kept are read.
+    Columns are chosen in blocks by the remaining diagonal, d = diag(K - F F^T): at random in proportion to it (randomly
+    pivoted Cholesky, Chen et al. 2023: close to the best approximation of this rank in expectation), or the largest.
+    Inside a block, a candidate is kept with a probability equal to the fraction of its d that remains after those kept before
+    it (Epperly, Tropp, Webber 2024), so that blocks choose as single columns would, and only columns that are kept are read.
 
     Parameters
     ----------
     gram : GramOperator of shape (n, n)
         The matrix.
     rank : int
-        How many columns at most; fewer where the matrix is used up.
+        Maximum number of columns; fewer if nothing but rounding is left of the matrix.
     pivoting : {"random", "greedy", "uniform"}, default "random"
         How they are chosen.
     generator : torch.Generator, optional
@@ -71,7 +71,7 @@ def pivoted_cholesky(
         before = factor[:, :used]
         square = gram.block(chosen.cpu(), chosen.cpu()).double() - before[chosen] @ before[chosen].T
         lower, kept = _accept(square, pivoting, generator)
-        if not len(kept):  # what is left is rounding
+        if not len(kept):  # the remainder is rounding
             break
         chosen = chosen[kept]
         taken[chosen] = True
@@ -90,7 +90,7 @@ def pivoted_cholesky(
 def _choose(
     diagonal: Tensor, taken: Tensor, wanted: int, pivoting: Pivoting, generator: torch.Generator | None
 ) -> Tensor:
-    """Give up to ``wanted`` rows that were not taken, each once."""
+    """Return up to ``wanted`` rows that were not taken, each once."""
     weights = diagonal.clone()
     if pivoting == "uniform":
         weights = (~taken).double()
@@ -103,14 +103,14 @@ def _choose(
 
 
 def weighted_draw(weights: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-    """Draw rows in proportion to weights of shape (n,), each at most once; torch.multinomial ends at 2^24 rows."""
-    # Of exponential clocks with these rates the first to ring are such a draw.
+    """Draw rows in proportion to weights of shape (n,), each at most once; torch.multinomial is limited to 2^24 rows."""
+    # The first of exponential clocks with these rates to ring are such a draw.
     clocks = torch.empty(len(weights), dtype=torch.float64).exponential_(generator=generator).to(weights.device)
     return torch.topk(torch.where(weights > 0, clocks / weights, torch.inf), count, largest=False).indices
 
 
 def _accept(square: Tensor, pivoting: Pivoting, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-    """Factorise what is left of the candidates, dropping those that the others already span."""
+    """Factorise the remainder of the candidates, dropping those that the others already span."""
     kept: list[int] = []
     largest = float(square.diagonal().max())
     lower = torch.zeros_like(square)

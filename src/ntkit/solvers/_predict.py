@@ -15,7 +15,7 @@ _BLOCK_BYTES = 1 << 27
 
 
 def predict(kernel: Kernel, x: Tensor, x_train: Tensor, solution: Solution) -> Tensor:
-    """Give f(x) = K(x, Z) a, shape (m,) or (m, k), Z being the training points or their centres.
+    """Return f(x) = K(x, Z) a, shape (m,) or (m, k), Z being the training points or their centres.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def predict(kernel: Kernel, x: Tensor, x_train: Tensor, solution: Solution) -> T
     x_train : Tensor of shape (n, ...)
         The points that the system was solved for.
     solution : Solution
-        What :func:`ntkit.solve` gave.
+        The result of :func:`ntkit.solve`.
 
     Examples
     --------

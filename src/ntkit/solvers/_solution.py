@@ -24,7 +24,7 @@ class Solution:
         One English sentence: the method, what had to be added to the matrix, the residual. ``status.outcome``, an
         :class:`~ntkit.solvers.Outcome`, is for programs.
     stats
-        Numbers about the run. Every method gives ``residual``, the largest over the columns of
+        Numbers about the run. Every method reports ``residual``, the largest over the columns of
         ``||A a - y|| / ||y||`` for the system A a = y that it solves. Cholesky adds ``ridge`` and ``jitter`` (both as
         multiples of ``trace(K)/n``), ``scale`` (``trace(K)/n``) and ``refinements`` (steps of iterative refinement that
         were kept); methods for large n add ``iterations``, ``seconds`` and ``bytes`` (of memory that the method holds), those

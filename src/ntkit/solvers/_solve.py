@@ -1,4 +1,4 @@
-"""The one entry point to the solvers: checks the input, then hands over to the method."""
+"""The entry point to the solvers: checks the input, then calls the method."""
 
 from __future__ import annotations
 
@@ -53,40 +53,40 @@ def solve(
     Parameters
     ----------
     gram_or_kernel : Tensor of shape (n, n), LinearOperator or Kernel
-        The Gram matrix, symmetric and positive semidefinite: a tensor, or one that :func:`ntkit.gram` stored
-        (:func:`ntkit.open_gram`); or a kernel, and then ``x`` gives the points.
+        The Gram matrix, symmetric and positive semidefinite: a tensor, or one stored by :func:`ntkit.gram`
+        (:func:`ntkit.open_gram`); or a kernel, whose points are then ``x``.
     y : Tensor of shape (n,) or (n, k)
         The right-hand side, one or many columns, of the Gram matrix's dtype and device.
     method : {"auto", "cholesky", "cg", "nystrom", "falkon", "eigenpro"} or Method, default "auto"
-        ``"cholesky"`` adds a multiple of the identity (jitter) only where the factorisation needs it, and then gives a
+        ``"cholesky"`` adds a multiple of the identity (jitter) only if the factorisation needs it, and then issues a
         :class:`~ntkit.errors.JitterWarning`; for stored matrices and kernels it is
-        :class:`~ntkit.solvers.BlockedCholesky`. The others are classes of :mod:`ntkit.solvers` with settings of their own:
-        ``method=ntkit.solvers.Nystrom(2000)``. ``"auto"``: Cholesky for tensors and up to 8,192 rows; beyond, by rows,
-        measured seconds per entry, memory and disk, exact where that takes at most half an hour, else Nystrom.
-        ``progress`` is told which and why before anything starts.
+        :class:`~ntkit.solvers.BlockedCholesky`. The others are classes of :mod:`ntkit.solvers` with their own settings:
+        ``method=ntkit.solvers.Nystrom(2000)``. ``"auto"``: Cholesky for tensors and up to 8,192 rows; beyond that it decides
+        by rows, measured seconds per entry, memory and disk: exact if that takes at most half an hour, otherwise Nystrom.
+        It reports its choice and the reason to ``progress`` before it starts.
     ridge : float, default 0
         r, relative to ``trace(K)/n``, so that the scale of the kernel never changes the answer.
     x : Tensor of shape (n, ...), optional
-        The points, when a kernel is given.
+        The points, if a kernel is given.
     memory : int, optional
         Bytes that may be used. None (default): four fifths of what is available.
     progress : callable, optional
-        Called with sentences: first the method with its time and memory, then how far it is. ``print`` will do.
+        Called with sentences: first the method with its time and memory, then its progress. ``print`` works.
 
     Returns
     -------
     Solution
-        ``value`` is a, shaped like ``y``, or with one row per centre where ``centres`` is not None. For a tensor it
-        carries gradients (first order) where the Gram matrix or ``y`` does.
+        ``value`` is a, shaped like ``y``, or with one row per centre if ``centres`` is not None. For a tensor it
+        carries first-order gradients if the Gram matrix or ``y`` does.
 
     Raises
     ------
     InputError, InputTypeError
-        For shapes, dtypes, devices or values that make no linear system.
+        For shapes, dtypes, devices or values that do not form a linear system.
     SingularKernelError
-        When the matrix stays singular after the largest jitter.
+        If the matrix stays singular after the largest jitter.
     MemoryLimitError
-        When the method does not fit into memory; says what would.
+        If the method does not fit into memory; the message says what would.
 
     See Also
     --------
@@ -169,5 +169,5 @@ def _operand(gram_or_kernel: Tensor | LinearOperator | Kernel, x: Tensor | None)
 
 
 def _like(gram: GramOperator) -> Tensor:
-    """Give a tensor of the matrix's shape, dtype and device that takes no memory."""
+    """Return a tensor of the matrix's shape, dtype and device that takes no memory."""
     return torch.empty(1, 1, dtype=gram.dtype, device=gram.device).expand(*gram.shape)

@@ -1,4 +1,4 @@
-"""How a solver ended: a kind that a caller can branch on, and a sentence for people."""
+"""How a solver ended: an outcome that a caller can branch on, and a sentence for people."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Outcome(Enum):
     Attributes
     ----------
     SOLVED
-        The system was solved, to the accuracy asked for.
+        The system was solved to the requested accuracy.
     JITTERED
         The matrix is numerically singular: a multiple of the identity was added, and that system was solved.
     APPROXIMATED
         The solution in the span of some centres was found, not that of the whole system.
     NOT_CONVERGED
-        The iterations allowed were used up; the value is the best there was.
+        The allowed iterations were used up; the value is the best one found.
     """
 
     SOLVED = "solved"
@@ -50,7 +50,7 @@ class Status(str):
 
     @property
     def converged(self) -> bool:
-        """Whether the solver did what it was asked for."""
+        """Whether the solver achieved what was requested."""
         return self.outcome is not Outcome.NOT_CONVERGED
 
     def __getnewargs__(self) -> tuple[Outcome, str]:  # type: ignore[override]

@@ -14,11 +14,11 @@ class KernelConformance:
     """Tests of a new kernel: subclass it in a test file and write :meth:`kernels` and :meth:`inputs`."""
 
     def kernels(self) -> list[Kernel]:
-        """Give the kernels to test."""
+        """Return the kernels to test."""
         raise NotImplementedError
 
     def inputs(self) -> Tensor:
-        """Give at least four distinct inputs, shape (n, ...), float64."""
+        """Return at least four distinct inputs, shape (n, ...), float64."""
         raise NotImplementedError
 
     def test_symmetric(self) -> None:

@@ -28,7 +28,7 @@ _ACTIVATED = "it has passed through another activation"
 
 
 def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
-    """Apply phi to every channel; each block of a concatenation has a variance of its own."""
+    """Apply phi to every channel; each block of a concatenation has its own variance."""
     if phi.name == "rectified" and phi.parameters[0] == phi.parameters[1] == 1.0:
         return x
     odd = (
@@ -50,14 +50,14 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
         if not info.gaussian:
             raise Refused(
                 f"an activation of a value that is not Gaussian: {info.why_not}",
-                "put a layer with weights of its own (nn.Linear, nn.Conv) before it, or wrap a composed elementwise function "
+                "put a layer with its own weights (nn.Linear, nn.Conv) before it, or wrap a composed elementwise function "
                 "in ntkit.Elementwise",
                 x,
             )
         if info.affine == "part":
             raise Refused(
-                "an activation of a value of which a trained affine weight multiplies only a part, or a weight for each "
-                "position that was then averaged over; the tangent kernel of that weight has no rule",
+                "an activation of a value only part of which a trained affine weight multiplies, or whose weights per "
+                "position were then averaged over; the tangent kernel of such a weight has no rule",
                 "freeze the normalisation's weight (weight.requires_grad_(False)), or put a layer between",
                 x,
             )
@@ -76,7 +76,7 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
 
 
 def _skip_after_activation(builder: Builder, node: int) -> bool:
-    """Tell whether a node is a sum of Gaussian values and of values after an activation."""
+    """Return whether a node is a sum of Gaussian values and of values after an activation."""
     infos = [builder.info[term] for term in builder.nodes[node].inputs]
     activated = any(_ACTIVATED in info.why_not for info in infos)
     return isinstance(builder.nodes[node].op, Sum) and activated and any(info.gaussian for info in infos)
@@ -154,7 +154,7 @@ def prelu(builder: Builder, x: Field, weight: object) -> Field:
         )
     slope = tensor_number(weight)
     if slope is None:
-        raise Refused("PReLU with a slope for each channel, which are then not alike", "use one slope: nn.PReLU()", x)
+        raise Refused("PReLU with a slope per channel, so that channels differ", "use one slope: nn.PReLU()", x)
     return apply_activation(builder, x, Activation("rectified", (slope, 1.0), label="prelu"))
 
 
@@ -280,7 +280,7 @@ def elementwise(builder: Builder, x: Field, function: Callable[[Tensor], Tensor]
     """Any function."""
     if holds_parameters(function):
         raise Refused(
-            "its function holds trained parameters of its own, whose tangent kernel has no rule",
+            "its function holds trained parameters, whose tangent kernel has no rule",
             "freeze them with requires_grad_(False), or write the function with numbers",
             x,
         )
@@ -289,7 +289,7 @@ def elementwise(builder: Builder, x: Field, function: Callable[[Tensor], Tensor]
 
 
 def holds_parameters(function: object) -> bool:
-    """Tell whether a function closes over, is bound to or is called with trained parameters."""
+    """Return whether a function closes over, is bound to or is called with trained parameters."""
     held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _filled(cell)]
     held += [*(getattr(function, "__defaults__", None) or ()), getattr(function, "__self__", None), function]
     if isinstance(function, partial):
@@ -303,7 +303,7 @@ def holds_parameters(function: object) -> bool:
 def _filled(cell: Any) -> bool:
     try:
         return cell.cell_contents is not None
-    except ValueError:  # a name that is not bound yet
+    except ValueError:  # an unbound name
         return False
 
 
@@ -326,7 +326,7 @@ def _quadrature(
     matches(function, *keys, function.__name__, modules=modules, family=f"activation, {_QUADRATURE}")(build)
 
 
-# One Activation for each function and setting, so that equal layers share their tables.
+# One Activation per function and setting, so that equal layers share their tables.
 _unique: dict[Any, Activation] = {}
 
 

@@ -1,4 +1,4 @@
-"""The nearest module that has an infinite-width limit, and what was changed for it."""
+"""The nearest module that has an infinite-width limit, and the changes that lead to it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["Adapted", "Change", "adapt"]
 
 @dataclass(frozen=True, eq=False)
 class Adapted:
-    """A module changed so that it has an infinite-width limit; made by :func:`adapt`. ``print`` it for the list of changes.
+    """A module changed so that it has an infinite-width limit; see :func:`adapt`. ``print`` it for the list of changes.
 
     Attributes
     ----------
     module
-        The changed copy. Parameters that are left keep their names and values.
+        The changed copy. Remaining parameters keep their names and values.
     changes
-        What was changed, in the order of the module's layers; empty where nothing had to be.
+        The changes, in the order of the module's layers; empty if none were needed.
     obstacles
-        What still stands in the way of a limit; empty where ``ntkit.infinite_width(module)`` takes the module.
+        What still prevents a limit; empty if ``ntkit.infinite_width(module)`` accepts the module.
     """
 
     module: nn.Module
@@ -52,29 +52,29 @@ def adapt(module: nn.Module, input_shape: Sequence[int] | None = None, *, norm: 
     - Max pooling becomes average pooling over the same windows.
     - Batch norm is left out, or becomes a norm over channels and positions (``norm``).
     - A residual block that activates its sum becomes a pre-activation block (He et al. 2016, "Identity mappings in deep
-      residual networks"): the shortcut passes on the sum itself, the branch reads its activation. Sums are found in the
-      graph of the forward, whatever the blocks are called.
+      residual networks"): the shortcut carries the sum itself, the branch reads its activation. Sums are found in the
+      graph of the forward pass, whatever the blocks are called.
     - Dropout and stochastic depth are off, as in evaluation. A trained factor per channel (layer scale) is left out.
 
-    Everything else stays, depthwise convolutions on hidden channels included. What has neither a limit nor a near relative
-    (instance norm, softmax attention, which ``attention_samples`` gives a limit) is listed in ``obstacles`` with the reason.
-    The changed module is another network: use its kernel as that of a similar architecture, not of the module given.
+    Everything else stays, including depthwise convolutions on hidden channels. What has neither a limit nor a near relative
+    (instance norm; softmax attention without ``attention_samples``) is listed in ``obstacles`` with the reason.
+    The changed module is a different network: its kernel is that of a similar architecture, not of the original module.
 
     Parameters
     ----------
     module
-        The module, which is copied and not changed.
+        The module, which is copied, not changed.
     input_shape
-        Shape of one input, without the batch. Needed where the limit can only be checked for inputs of that shape; default
-        None, which tries a few usual shapes.
+        Shape of one input, without the batch. Needed if the limit can only be checked for inputs of that shape; the default
+        None tries a few common shapes.
     norm
-        What becomes of batch norm: ``"none"`` (default) leaves it out, ``"layer"`` normalises all channels together
+        What replaces batch norm: ``"none"`` (default) leaves it out, ``"layer"`` normalises all channels together
         (``nn.GroupNorm(1, channels)``), ``"group"`` up to 32 groups of at least two channels.
 
     Returns
     -------
     Adapted
-        The changed module, the changes and the obstacles left.
+        The changed module, the changes and the remaining obstacles.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def adapt(module: nn.Module, input_shape: Sequence[int] | None = None, *, norm: 
     See Also
     --------
     ntkit.infinite_width : the kernels of the adapted module.
-    ntkit.empirical, ntkit.monte_carlo : kernels of the module as it is.
+    ntkit.empirical, ntkit.monte_carlo : kernels of the unchanged module.
 
     Examples
     --------

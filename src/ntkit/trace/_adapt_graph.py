@@ -1,4 +1,4 @@
-"""Changes that need the graph of a forward: post-activation sums, functional pooling, layer scale."""
+"""Changes that need the graph of a forward pass: post-activation sums, functional pooling, layer scale."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class _Tracer(fx.Tracer):
 
 
 def rewrite_graph(module: nn.Module) -> tuple[nn.Module, list[Change]]:
-    """Give the module whose forward is the changed graph; the module itself where nothing changed or nothing can be read."""
+    """Return a module that runs the changed graph; the module itself if nothing changed or its forward cannot be read."""
     try:
         graph = _Tracer().trace(module)
-    except Exception:  # the module's own code runs under proxies and may raise anything; its refusals name it later
+    except Exception:  # user code runs under proxies and may raise anything; tracing reports it later
         return module, []
     traced = fx.GraphModule(module, graph, type(module).__name__)
     changes = [*_average_pools(traced), *_without_layer_scale(traced), *_pre_activation(traced)]
@@ -72,7 +72,7 @@ def _average_pools(traced: fx.GraphModule) -> list[Change]:
 
 
 def _without_layer_scale(traced: fx.GraphModule) -> list[Change]:
-    """Take out products with a trained factor per channel."""
+    """Remove products with a trained factor per channel."""
     changes = []
     for node in list(traced.graph.nodes):
         if not _is(node, _PRODUCTS):
@@ -102,7 +102,7 @@ def _per_channel(traced: fx.GraphModule, node: fx.Node) -> bool:
 
 
 def _pre_activation(traced: fx.GraphModule) -> list[Change]:
-    """Let sums that are activated add values that are not: the shortcut passes on the sum before it, not its activation."""
+    """Rewire activated sums to add values without activation: the shortcut carries the earlier sum, not its activation."""
     changes = []
     for node in list(traced.graph.nodes):
         if not _is(node, _SUMS) or not _activated(traced, node):
@@ -114,7 +114,7 @@ def _pre_activation(traced: fx.GraphModule) -> list[Change]:
                 arguments[index], names = _before_activation(traced, operand, node)
                 taken_out += names
         if taken_out:
-            if node.target in (operator.iadd, "add_"):  # in place it would overwrite what the activation reads
+            if node.target in (operator.iadd, "add_"):  # in place, it would overwrite the activation's input
                 node.op, node.target = "call_function", torch.add
             node.args = tuple(arguments)
             changes.append(
@@ -130,7 +130,7 @@ def _pre_activation(traced: fx.GraphModule) -> list[Change]:
 
 
 def _before_activation(traced: fx.GraphModule, operand: fx.Node, before: fx.Node) -> tuple[fx.Node, list[str]]:
-    """Give what an operand is without the last activation before it, and that activation's name."""
+    """Return an operand without its last activation, and that activation's name."""
     chain = []
     node = operand
     while _is_transparent(traced, node):
@@ -149,7 +149,7 @@ def _before_activation(traced: fx.GraphModule, operand: fx.Node, before: fx.Node
 
 
 def _has_layer_before(traced: fx.GraphModule, node: fx.Node) -> bool:
-    """Tell whether a value comes from some layer: without one, taking the activation out would leave raw data."""
+    """Return whether a value comes from some layer: without one, removing the activation would leave raw data."""
     seen, stack = set(), [node]
     while stack:
         current = stack.pop()
@@ -163,7 +163,7 @@ def _has_layer_before(traced: fx.GraphModule, node: fx.Node) -> bool:
 
 
 def _activated(traced: fx.GraphModule, node: fx.Node) -> bool:
-    """Tell whether a sum reaches an activation through nothing that would make it Gaussian."""
+    """Return whether a sum reaches an activation through nothing that would make it Gaussian."""
     seen, stack = set(), list(node.users)
     while stack:
         user = stack.pop()
@@ -182,7 +182,7 @@ def _is(node: fx.Node, targets: set[Any]) -> bool:
 
 
 def _family(traced: fx.GraphModule, node: fx.Node) -> str:
-    """Give the row of the table of supported layers that a node is in, empty where it is in none."""
+    """Return a node's family in the table of supported layers; empty if it has none."""
     if node.op == "call_module":
         known = find_module(traced.get_submodule(str(node.target)))
         return known.matcher.family if known is not None else ""
@@ -195,12 +195,12 @@ def _is_activation(traced: fx.GraphModule, node: fx.Node) -> bool:
 
 
 def _is_transparent(traced: fx.GraphModule, node: fx.Node) -> bool:
-    """Tell whether a node keeps a Gaussian value Gaussian and has no weights: an activation can be taken out from under it."""
+    """Return whether a node keeps Gaussian values Gaussian and has no weights, so that an activation below can be removed."""
     return _family(traced, node) in ("pooling", "no operation")
 
 
 def _out_of_place(traced: fx.GraphModule, node: fx.Node) -> None:
-    """Keep an activation from overwriting what the shortcut now reads."""
+    """Prevent an activation from overwriting what the shortcut now reads."""
     if node.op == "call_module":
         layer: Any = traced.get_submodule(str(node.target))
         if getattr(layer, "inplace", False):

@@ -1,4 +1,4 @@
-"""Layers without a limit and the layers that take their place."""
+"""Layers without a limit and their replacements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ADAPTIVE_MAX_POOLS: dict[type[nn.Module], type[nn.Module]] = {
     nn.AdaptiveMaxPool2d: nn.AdaptiveAvgPool2d,
     nn.AdaptiveMaxPool3d: nn.AdaptiveAvgPool3d,
 }
-# Stochastic depth is in no torch.nn: it is known by the names that torchvision and timm give it.
+# Stochastic depth is not in torch.nn: it is recognised by its names in torchvision and timm.
 _STOCHASTIC_DEPTH = ("StochasticDepth", "DropPath")
 
 
@@ -33,9 +33,9 @@ class Change:
     Attributes
     ----------
     path
-        Where: the path in the module.
+        Path of the layer in the module.
     before, after
-        The layer or operation, and what took its place.
+        The layer or operation, and its replacement.
     reason
         Why.
     """
@@ -50,7 +50,7 @@ class Change:
 
 
 def replace_layers(module: nn.Module, norm: Norm) -> tuple[nn.Module, list[Change]]:
-    """Replace submodules in place, the module itself included; a layer in several places is replaced in all of them."""
+    """Replace submodules in place, including the module itself; a layer in several places is replaced in all of them."""
     found: dict[nn.Module, nn.Module] = {}
     changes = []
     for path, layer in module.named_modules():
@@ -86,7 +86,7 @@ def _average_pool(layer: Any, average: type[nn.Module]) -> tuple[nn.Module, str]
     dilation = layer.dilation if isinstance(layer.dilation, tuple) else (layer.dilation,)
     if layer.return_indices or any(step != 1 for step in dilation):
         return None  # an average has no indices and no dilation: the refusal names the layer
-    # A maximum never picks the padding, so the average leaves it out.
+    # A maximum never picks the padding, so the average excludes it.
     pool = average(layer.kernel_size, layer.stride, layer.padding, layer.ceil_mode, count_include_pad=False)
     return pool, NO_MAXIMUM
 
@@ -97,7 +97,7 @@ def _norm(layer: nn.modules.batchnorm._BatchNorm, norm: Norm) -> tuple[nn.Module
         return nn.Identity(), reason
     channels = layer.num_features
     groups = 1
-    if norm == "group":  # one channel a group would be instance norm, which has no limit
+    if norm == "group":  # one channel per group would be instance norm, which has no limit
         groups = max(g for g in range(1, min(32, max(channels // 2, 1)) + 1) if channels % g == 0)
     # Without a trained weight and bias: a trained weight on one term of a residual sum has no rule.
     return nn.GroupNorm(

@@ -23,7 +23,7 @@ from ._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
 
 __all__: list[str] = []
 
-_DEPENDENT = "put a layer with weights of its own between them, or wrap an elementwise function in ntkit.Elementwise"
+_DEPENDENT = "put a layer with its own weights between them, or wrap an elementwise function in ntkit.Elementwise"
 
 
 @matches(operator.add, operator.iadd, torch.add, "add", "add_", family="arithmetic", note="of independent branches")
@@ -69,7 +69,7 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
         number = tensor_number(other)
         if number is not None:
             return scaled(builder, field, number)
-    # Data with one channel for all (a mask, a weight for each position) only scales: what is Gaussian stays so.
+    # Data with a single channel (a mask, a weight per position) only scales: Gaussian values stay Gaussian.
     scaling = any(isinstance(a, Data) and isinstance(b, Field) and _one_channel(a, b) for a, b in ((x, y), (y, x)))
     x, y = _as_fields(builder, x, y)
     gaussian = isinstance(x, Field) and all(builder.info[block.node].gaussian for block in x.blocks)
@@ -110,14 +110,14 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
     note="concatenation over channels, weighted by width, and of independent tokens",
 )
 def concatenate(builder: Builder, tensors: Sequence[Any], dim: int = 0, axis: int | None = None) -> Field:
-    """Put channels side by side."""
+    """Concatenate channels, or tokens."""
     dim = dim if axis is None else axis
     reference = next(t for t in tensors if isinstance(t, Field))
     dim %= len(reference.dims)
     learned = any(isinstance(t, (Weight, Computed)) for t in tensors)
     if learned and CHANNEL in reference.dims[dim]:
         raise Refused(
-            "it concatenates a parameter with the channels of random values, which are then not alike",
+            "it concatenates a parameter with the channels of random values, so that channels differ",
             f"concatenate along the tokens; or {EMPIRICAL}",
         )
     if not all(isinstance(t, (Field, Data, Weight, Computed)) for t in tensors):
@@ -246,7 +246,7 @@ def _check_independent(builder: Builder, nodes: Sequence[int], what: str, then: 
 
 
 def _function(builder: Builder, x: Field, base: int, phi: Activation) -> int:
-    """Add an elementwise function of a node, in the place of a combination of several functions of it."""
+    """Add an elementwise function of a node that replaces a combination of several functions of it."""
     whole = replace(x, blocks=(Block(base, x.channels),))
     return apply_activation(builder, whole, phi).blocks[0].node
 
@@ -272,7 +272,7 @@ def _as_fields(builder: Builder, x: Any, y: Any) -> tuple[Field, Field]:
 
 
 def _data_like(builder: Builder, data: Data, field: Field, cat_dim: int | None = None) -> Field:
-    """Read data as a field whose dimensions are those of ``field``; one channel stands for all."""
+    """Read data as a field with the dimensions of ``field``; a single channel broadcasts."""
     shape = tuple(data.value.shape)
     channel = field.channel_dim
     fits = len(shape) == len(field.dims) and all(
@@ -281,7 +281,7 @@ def _data_like(builder: Builder, data: Data, field: Field, cat_dim: int | None =
     if not fits or shape[0] != field.batch or any(len(field.core(d)) > 1 for d in range(len(field.dims))):
         raise Refused(
             f"raw data of shape {shape} meets a random value of shape {field.shape}",
-            "give both the same dimensions, channels and positions apart",
+            "give both the same dimensions, with channels and positions in separate ones",
         )
     result = builder.data_field(data, channel)
     if cat_dim is not None:
@@ -295,7 +295,7 @@ def _one_channel(data: Data, field: Field) -> bool:
 
 
 def _align(builder: Builder, x: Field, y: Field) -> tuple[Field, Field]:
-    """Give both fields the same dimensions and axes, repeating each along the axes that only the other has."""
+    """Give both fields the same dimensions and axes by repeating each along the axes that only the other has."""
     mismatch = Refused(
         f"its operands of shapes {x.shape} and {y.shape} do not have the same layout of channels and positions",
         "give both the same number of dimensions, with the channels in the same one",
@@ -334,7 +334,7 @@ def _align(builder: Builder, x: Field, y: Field) -> tuple[Field, Field]:
 
 
 def _flattened_apart(builder: Builder, field: Field, dim: int) -> Field:
-    """Give the field with the positions that were flattened into the channels marked as merged, block by block."""
+    """Return the field with the positions that were flattened into the channels marked as merged, block by block."""
     inside = [atom for atom in field.core(dim) if atom >= 0]
     outside = [atom for d in range(len(field.dims)) if d != dim for atom in field.core(d) if atom >= 0]
     if any(block.merged for block in field.blocks):
@@ -365,7 +365,7 @@ def _same_order(x: Field, y: Field) -> bool:
 
 
 def _blockwise(builder: Builder, x: Field, y: Field, function: Any) -> Field:
-    """Combine two fields block by block, cutting blocks where the other field's end."""
+    """Combine two fields block by block, splitting blocks where those of the other field end."""
     blocks: list[Block] = []
     first, second = list(x.blocks), list(y.blocks)
     if len(first) == len(second) == 1:

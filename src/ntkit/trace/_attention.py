@@ -27,16 +27,16 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Projection:
-    """A linear layer inside of attention: some rows of a weight and a bias.
+    """A linear layer inside attention: some rows of a weight and a bias.
 
     Attributes
     ----------
     weight, bias
         The parameters.
     rows
-        Which of their rows.
+        The rows that belong to the layer.
     gains
-        Of both.
+        Gains of both.
     """
 
     weight: Weight
@@ -45,7 +45,7 @@ class Projection:
     gains: Gains
 
     def held(self, numbers: Tensor) -> Held:
-        """Give the weight, its columns in the order of the finite form, and the bias."""
+        """Return the weight, its columns in the order of the finite form, and the bias."""
 
         def hold(read: Callable[[Weight], Tensor]) -> tuple[Tensor, Tensor | None]:
             bias = None if self.bias is None else read(self.bias)[self.rows]
@@ -55,7 +55,7 @@ class Projection:
 
 
 def as_tokens(builder: Builder, x: Field, batch: int, tokens: Sequence[int], channel: int) -> Field:
-    """Give the field with the tokens as its position axes, in their order."""
+    """Return the field with the tokens as its position axes, in order."""
     if x.core(batch) != (BATCH,) or x.core(channel) != (CHANNEL,):
         raise Refused(
             f"its input must hold the batch in dimension {batch} and the channels in dimension {channel}, each alone",
@@ -68,7 +68,7 @@ def as_tokens(builder: Builder, x: Field, batch: int, tokens: Sequence[int], cha
     axes = [atom for dim in tokens for atom in x.dims[dim] if atom >= 0]
     missing = [axis for axis, size in enumerate(x.positions) if axis not in axes and size > 1]
     if missing:
-        raise Refused("its input has positions besides the tokens", "give inputs of shape (n, tokens, channels)", x)
+        raise Refused("its input has positions other than the tokens", "give inputs of shape (n, tokens, channels)", x)
     dims: list[tuple[int, ...]] = [()] * len(x.dims)
     dims[batch], dims[channel] = (BATCH,), (CHANNEL,)
     for dim in tokens:
@@ -119,7 +119,7 @@ def _dense(builder: Builder, read: int, projection: Projection, numbers: Tensor)
 
 
 def logit_samples(builder: Builder) -> LogitSamples | None:
-    """Give each layer draws of its own."""
+    """Give each layer its own draws."""
     if builder.samples is None:
         return None
     before = sum(isinstance(node.op, Attention) for node in builder.nodes)
@@ -148,7 +148,7 @@ def check_limit(builder: Builder, op: Attention, result: Attended) -> Attended:
 
 
 def constant_mask(mask: Any, tokens: int, x: Field | None) -> Tensor | None:
-    """Give what is added to the logits, shape (tokens, tokens)."""
+    """Return the mask that is added to the logits, shape (tokens, tokens)."""
     if mask is None:
         return None
     if not isinstance(mask, Tensor) or isinstance(mask, (Weight, Computed)):
@@ -171,6 +171,6 @@ def constant_mask(mask: Any, tokens: int, x: Field | None) -> Tensor | None:
     blind = torch.isneginf(added).all(1).nonzero().flatten().tolist()
     if blind:
         raise Refused(
-            f"its attn_mask hides every token from the queries {blind}", "let every query see a token at least", x
+            f"its attn_mask hides every token from the queries {blind}", "let every query see at least one token", x
         )
     return added

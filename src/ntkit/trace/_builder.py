@@ -1,4 +1,4 @@
-"""Builds a program node by node and knows, of each node, what later operations may do with it."""
+"""Builds a program node by node and tracks what later operations may do with each node."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ from ._values import BATCH, CHANNEL, Block, Data, Field, Weight
 __all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains", "WrongShape"]
 
 Held = Callable[[Callable[[Weight], Tensor]], Weights]
-"""What a node holds in a finite network (its weight and bias in the layout of its finite form), from the values of parameters."""
+"""Computes a node's weight and bias in a finite network, in the layout of its finite form, from the values of parameters."""
 
 WeightGains = Callable[[str, int, bool, bool, bool, tuple[float, float] | None], Gains]
-"""The gains of a layer from its name, fan-in, whether it has a bias, whether weight and bias are trained, and PyTorch's gains."""
+"""Returns a layer's gains from its name, fan-in, whether it has a bias, whether weight and bias are trained, PyTorch's gains."""
 
 EMPIRICAL = (
     "take the mean kernel of finite networks, ntkit.monte_carlo(module, n_samples), or of one, ntkit.empirical(module)"
 )
-"""What to use where no limit has a closed form."""
+"""What to use if the limit has no closed form."""
 
 
 class WrongShape(InputError):
-    """Inputs of a shape that the module does not take."""
+    """Raised for inputs of a shape that the module does not take."""
 
 
 class Refused(Exception):
-    """An operation without a closed form; the analysis continues with ``then``, so that it finds every problem."""
+    """Raised for an operation without a closed form; the analysis continues with ``then``, so that it finds every problem."""
 
     def __init__(self, reason: str, instead: str, then: Any = None) -> None:
         super().__init__(reason)
@@ -67,26 +67,26 @@ class Builder:
     Parameters
     ----------
     gains
-        Gives the gains of each layer.
+        Returns the gains of each layer.
     prefix_of
         Turns the graph node of a :class:`Data` value into a callable of the input, or None for the input itself.
     batch
         Batch size of the traced example.
     samples
-        How softmax attention draws its logits; None where it is refused.
+        How softmax attention draws its logits; None refuses it.
 
     Attributes
     ----------
     nodes, info
-        The nodes, and what is known of each.
+        The nodes, and what is known about each.
     held
-        What each node holds in a finite network, where it holds anything.
+        The parameters of each node in a finite network, if it has any.
     parts
-        For a node that stands for a range of its input's channels, which in the limit are like all of them: the range.
+        For a node that stands for a range of its input's channels (which in the limit behave like all of them): the range.
     random
         The parameters of layers with fresh weights, each with its standard deviation.
     layers
-        For each such layer whether it has a bias.
+        For each such layer, whether it has a bias.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Builder:
     ) -> int:
         """Add a node; ``sources`` defaults to those of the inputs.
 
-        The same operation on the same nodes is added once, unless ``distinct`` tells them apart.
+        The same operation on the same nodes is added once, unless ``distinct`` differs.
         """
         key = (op, tuple(inputs), distinct)
         fresh = isinstance(op, (Dense, Conv))
@@ -155,7 +155,7 @@ class Builder:
         return index
 
     def linear_map(self, op: Op, read: int, positions: Sequence[int]) -> int:
-        """Add a node that maps positions linearly: what is Gaussian or centred stays so."""
+        """Add a node that maps positions linearly: Gaussian or centred values stay so."""
         info, node = self.info[read], self.nodes[read]
         per_position = isinstance(node.op, Normalize) and bool(node.op.affine_axes)
         return self.add(
@@ -169,7 +169,7 @@ class Builder:
         )
 
     def own_source(self) -> frozenset[int]:
-        """Give the source that stands for the node added next."""
+        """Return the source label of the node added next."""
         return frozenset({len(self.nodes)})
 
     def part(self, node: int, start: int, stop: int, width: int) -> int:
@@ -191,25 +191,25 @@ class Builder:
         return index
 
     def claim(self, what: str, *weights: Weight | None) -> None:
-        """Refuse parameters that another layer uses as well: the limit takes the parameters of layers as independent."""
+        """Refuse parameters that another layer uses too: the limit assumes independent parameters."""
         for weight in weights:
             if weight is None:
                 continue
             memory = weight.parameter.data_ptr()
             if memory in self._weights:
                 raise Refused(
-                    f"its {what} are those of {self._weights[memory]!r} as well (a layer called twice or tied parameters), so "
+                    f"its {what} are also those of {self._weights[memory]!r} (a layer called twice or tied parameters), so "
                     "its values are not independent of that layer's",
-                    "give each call a layer of its own",
+                    "give each call its own layer",
                 )
             self._weights[memory] = weight.layer
 
     def layer_gains(
         self, weight: Weight, bias: Weight | None, fan_in: int, torch_gains: tuple[float, float] | None = None
     ) -> Gains:
-        """Give a layer's gains, and refuse weights that another layer uses as well.
+        """Return a layer's gains, and refuse weights that another layer uses too.
 
-        ``torch_gains`` are those of PyTorch's own initialisation where it is not that of linear layers.
+        ``torch_gains`` are those of PyTorch's own initialisation if it differs from that of linear layers.
         """
         self.claim("weights", weight, bias)
         self.layers[weight.layer] = bias is not None
@@ -224,7 +224,7 @@ class Builder:
     # -- fields --------------------------------------------------------------------------------------------------------
 
     def prefix(self, data: Data) -> int:
-        """Give the number of the prefix that computes some data."""
+        """Return the index of the prefix that computes some data."""
         return self._prefixes.setdefault(data.node, len(self._prefixes))
 
     def data_field(self, data: Data, channel: int, dims: Any = None) -> Field:
@@ -239,7 +239,7 @@ class Builder:
             gaussian=False,
             why_not="raw data enters it, which is not Gaussian",
             centred=False,
-            sources=frozenset({-1}),  # every function of the data depends on every other
+            sources=frozenset({-1}),  # all functions of the data depend on each other
         )
         if dims is None:
             axes = iter(range(len(positions)))
@@ -249,17 +249,17 @@ class Builder:
     def each_block(
         self, field: Field, function: Callable[[Block], int], positions: Sequence[int] | None = None
     ) -> Field:
-        """Apply an operation to every block: ``function`` gives the node that takes a block's place."""
+        """Apply an operation to every block: ``function`` returns the node that replaces a block's node."""
         blocks = tuple(replace(block, node=function(block)) for block in field.blocks)
         return replace(field, blocks=blocks, positions=field.positions if positions is None else tuple(positions))
 
     def block_positions(self, field: Field, block: Block, positions: Sequence[int] | None = None) -> tuple[int, ...]:
-        """Give the lengths of a block's axes: the shared ones, then its merged ones."""
+        """Return the lengths of a block's axes: the shared ones, then its merged ones."""
         own = self.nodes[block.node].positions
         return tuple(field.positions if positions is None else positions) + tuple(own[axis] for axis in block.merged)
 
     def join(self, field: Field, axes: Sequence[int] = (), name: str = "flatten") -> int:
-        """Give the node of all channels together, with the positions along ``axes`` (and merged ones) made channels."""
+        """Return the node of all channels together, with the positions along ``axes`` (and merged ones) turned into channels."""
         nodes, weights = [], []
         for block in field.blocks:
             merged = tuple(sorted((*axes, *block.merged)))
@@ -283,7 +283,7 @@ class Builder:
         )
 
     def arrange(self, field: Field, axes: Sequence[int | None], sizes: Sequence[int], dims: Any) -> Field:
-        """Give the field with its shared axes in another order, and new ones where ``axes`` has None."""
+        """Return the field with its shared axes in another order, and new ones where ``axes`` has None."""
         if tuple(axes) == tuple(range(len(field.positions))):
             return field.with_dims(dims)
 
@@ -302,7 +302,7 @@ class Builder:
         return replace(arranged, blocks=blocks, dims=tuple(tuple(dim) for dim in dims))
 
     def axis_of(self, field: Field, dim: int) -> tuple[Field, int]:
-        """Give the position axis that a tensor dimension is, adding one of length one where it enumerates nothing."""
+        """Return the position axis of a tensor dimension; add an axis of length one if it enumerates nothing."""
         axis = field.axis(dim)
         if axis is not None:
             return field, axis
@@ -325,13 +325,13 @@ class Builder:
             (),
             positions,
             gaussian=False,
-            why_not="a constant is added to it, which shifts every channel alike",
+            why_not="a constant is added to it, which shifts every channel equally",
             centred=value == 0,
             sources=frozenset(),
         )
 
     def stand_in(self, shape: Sequence[int], channel: int) -> Field:
-        """Give a Gaussian field of a shape, in place of one that was refused; it is never part of a program."""
+        """Return a Gaussian field of a given shape in place of a refused one; it is never part of a program."""
         positions = tuple(size for dim, size in enumerate(shape) if dim not in (0, channel))
         source = self.constant(float(len(self.nodes)), positions)
         node = self.add(Dense(Gains(1.0, 0.0, 0.0, 0.0)), (source,), positions, gaussian=True, centred=True)
@@ -340,7 +340,7 @@ class Builder:
         return Field((Block(node, shape[channel]),), positions, tuple(dims), shape[channel], self.batch)
 
     def program(self, field: Field, positions: bool = False) -> Program:
-        """Finish with a field as the output, averaged over the positions that it still has unless ``positions`` are kept."""
+        """Finish with a field as the output, averaged over its remaining positions unless ``positions`` are kept."""
         groups = _output_axes(field)
         name = "mean over positions" if groups and not positions else "flatten"
         groups = groups if positions else ()
@@ -359,7 +359,7 @@ class Builder:
 
 
 def _output_axes(field: Field) -> tuple[tuple[int, ...], ...]:
-    """Give, for each dimension of an output but the batch and the channels, the position axes it enumerates.
+    """Return, for each dimension of an output except the batch and the channels, the position axes it enumerates.
 
     Positions that were flattened into the channels are part of them; a channel dimension of length one may be squeezed away.
     """
@@ -384,7 +384,7 @@ def _ancestors(nodes: Sequence[Node], output: int) -> set[int]:
 
 
 def tensor_number(value: object) -> float | None:
-    """Give the number that all entries of a constant are, or None where they differ."""
+    """Return the common value of all entries of a constant, or None if they differ."""
     if isinstance(value, Weight):
         value = None if value.trained else value.parameter
     if isinstance(value, Tensor):

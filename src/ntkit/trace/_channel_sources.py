@@ -1,4 +1,4 @@
-"""Which randomness a part of the channels carries: two parts without a common channel are independent."""
+"""Which sources of randomness a part of the channels carries: two parts without a common channel are independent."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ._info import Info
 
 __all__ = ["ChannelSources"]
 
-_FIRST = -1_000_000  # labels of ranges count down from here, apart from those of nodes and of the data
+_FIRST = -1_000_000  # labels of ranges count down from here, distinct from those of nodes and of the data
 
 
 @dataclass(frozen=True)
 class _Range:
-    """A range of the channels of a source: the source as it was before any cut, its width, and the range."""
+    """A range of the channels of a source: the uncut source, its width, and the range."""
 
     root: int
     width: int
@@ -23,27 +23,27 @@ class _Range:
 
 @dataclass
 class ChannelSources:
-    """Cuts sources where channels are cut.
+    """Splits sources where channels are split.
 
-    Channel i of a node carries channel i of each of its sources, since whatever mixes channels (a layer with weights) is a new
-    source. So where a node is cut, its sources are cut at the same channels, in every node that carries them.
+    Channel i of a node carries channel i of each of its sources, since anything that mixes channels (a layer with weights)
+    is a new source. So when a node is split, its sources are split at the same channels, in every node that carries them.
     """
 
     _ranges: dict[int, _Range] = field(default_factory=dict)
     _cuts: int = 0
 
     def part(self, info: list[Info], node: int, start: int, stop: int, width: int) -> frozenset[int]:
-        """Give the sources of a range of a node's channels; ``info`` is changed to name the cut sources everywhere."""
+        """Return the sources of a range of a node's channels; ``info`` is updated to name the split sources everywhere."""
         kept: set[int] = set()
         for root, labels in self._by_root(info[node].sources, width).items():
             ranges = [self._ranges[label] for label in labels if label in self._ranges]
             if root < 0 and not ranges:
-                kept |= labels  # the data: every part depends on every other
+                kept |= labels  # the data: all parts depend on each other
                 continue
             offset = min(piece.start for piece in ranges)
             covered = max(piece.stop for piece in ranges) - offset
             if sum(piece.stop - piece.start for piece in ranges) != width or covered != width:
-                kept |= labels  # parts of one source on top of each other: which channel is which is not known
+                kept |= labels  # overlapping parts of one source: it is unknown which channel is which
                 continue
             for boundary in (offset + start, offset + stop):
                 self._cut(info, root, boundary)
@@ -64,7 +64,7 @@ class ChannelSources:
         return found
 
     def _cut(self, info: list[Info], root: int, boundary: int) -> None:
-        """Put two labels in the place of the one whose range a boundary lies in."""
+        """Replace the label whose range contains a boundary by two labels."""
         for label, piece in list(self._ranges.items()):
             if piece.root != root or not piece.start < boundary < piece.stop:
                 continue

@@ -1,4 +1,4 @@
-"""Channels cut into parts: chunk, split and gated linear units. Different channels are independent fields."""
+"""Channels split into parts: chunk, split and gated linear units. Different channels are independent fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__: list[str] = []
 
 
 def split_channels(builder: Builder, x: Field, dim: int, sizes: Sequence[int]) -> tuple[Field, ...]:
-    """Cut the channels into parts of given sizes."""
+    """Split the channels into parts of given sizes."""
     if x.core(dim) != (CHANNEL,) or any(block.merged for block in x.blocks) or x.order is not None:
         raise Refused(
             "it cuts a dimension in which positions are merged with the channels",
@@ -58,7 +58,7 @@ def _parts(builder: Builder, x: Field, dim: int, sizes: Sequence[int]) -> tuple[
 
 @matches(torch.chunk, "chunk", family="shape", note="parts of the channels, which are independent, or of positions")
 def chunk(builder: Builder, x: Field, chunks: int, dim: int = 0) -> tuple[Field, ...]:
-    """Cut into so many parts of equal size."""
+    """Split into a given number of equal parts."""
     length = x.shape[dim]
     size = -(-length // chunks)
     return _parts(builder, x, dim, [min(size, length - start) for start in range(0, length, size)])
@@ -66,7 +66,7 @@ def chunk(builder: Builder, x: Field, chunks: int, dim: int = 0) -> tuple[Field,
 
 @matches(torch.split, "split", "split_with_sizes", torch.split_with_sizes, family="shape")
 def split(builder: Builder, x: Field, split_size_or_sections: Any, dim: int = 0) -> tuple[Field, ...]:
-    """Cut into parts of one size, or of given sizes."""
+    """Split into parts of one size, or of given sizes."""
     length = x.shape[dim]
     sizes = split_size_or_sections
     if not isinstance(sizes, (tuple, list)):

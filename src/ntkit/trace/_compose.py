@@ -1,4 +1,4 @@
-"""Sums and products of functions of one value, such as x**2 + x: one elementwise function of it."""
+"""Sums and products of functions of one value, such as x**2 + x, as one elementwise function of it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _JUMPS = ("sign", "step")
 
 
 def composed_sum(builder: Builder, terms: Mapping[int, float]) -> tuple[int, Activation] | None:
-    """Give the node u and the function phi with phi(u) = sum of coefficients times nodes; None where there is no such u."""
+    """Return a node u and a function phi with phi(u) = sum of coefficients times nodes; None if there is no such u."""
     return _latest(builder, _sums(builder, terms))
 
 
 def composed_product(builder: Builder, first: int, second: int) -> tuple[int, Activation] | None:
-    """Give the node u and the function phi with phi(u) = the product of two nodes; None where there is no such u."""
+    """Return a node u and a function phi with phi(u) = the product of two nodes; None if there is no such u."""
     return _latest(builder, _products(builder, first, second))
 
 
 def _latest(builder: Builder, found: dict[int, Activation]) -> tuple[int, Activation] | None:
-    """Choose the last Gaussian value that everything is a function of."""
+    """Choose the last Gaussian value of which everything is a function."""
     bases = [base for base in found if builder.info[base].gaussian]
     return (max(bases), found[max(bases)]) if bases else None
 
@@ -100,7 +100,7 @@ def _product(first: Activation, second: Activation) -> Activation:
 
 
 def _slopes(phi: Activation) -> tuple[float, float] | None:
-    """Give the slopes below and above zero of a function that is linear on either side."""
+    """Return the slopes below and above zero of a function that is linear on either side."""
     if phi.name == "rectified":
         return phi.parameters[0], phi.parameters[1]
     if phi.name == "polynomial" and not any(c for power, c in enumerate(phi.parameters) if power != 1):

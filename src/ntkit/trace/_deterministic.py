@@ -1,4 +1,4 @@
-"""Parameters that are numbers, not draws, because the user says so."""
+"""Parameters that the user declares to be fixed numbers, not random draws."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def check_deterministic(module: nn.Module, paths: Sequence[str]) -> frozenset[st
 
 
 def fixed(path: str, deterministic: frozenset[str]) -> bool:
-    """Tell whether a parameter or submodule is one of the deterministic ones, or inside one."""
+    """Return whether a parameter or submodule is deterministic, or inside a deterministic one."""
     return any(not name or path == name or path.startswith(f"{name}.") for name in deterministic)

@@ -1,4 +1,4 @@
-"""``F.scaled_dot_product_attention`` on heads that a forward cuts itself."""
+"""``F.scaled_dot_product_attention`` on heads that a forward splits itself."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def scaled_dot_product_attention(
     if len(set(taken)) < len(taken):
         raise Refused(
             "its queries, keys and values, or some of its heads, share channels, so they are not independent",
-            "give each a linear layer of its own; for queries that are the keys, ntkit.layers.SelfAttention(tied=True); or "
+            "give each its own linear layer; for queries that are the keys, ntkit.layers.SelfAttention(tied=True); or "
             + EMPIRICAL,
         )
     field = q.base
@@ -70,7 +70,7 @@ def scaled_dot_product_attention(
     on_data = all(isinstance(builder.nodes[read].op, Dense) for read in (q.layer, k.layer)) and isinstance(
         builder.nodes[builder.nodes[q.layer].inputs[0]].op, Input
     )
-    # What attention gives carries the randomness of all three; -1 keeps its channels, which share weights, dependent.
+    # The output of attention carries the randomness of all three; -1 marks its channels, which share weights, as dependent.
     sources = frozenset({-1}).union(*(builder.info[operand.layer].sources for operand in operands))
     node = builder.add(
         replace(op, samples=logit_samples(builder), on_data=on_data),
@@ -92,7 +92,7 @@ def scaled_dot_product_attention(
 
 
 class _Operand:
-    """The queries, keys or values: which channels of which layer they are.
+    """The queries, keys or values, as channels of a layer.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class _Operand:
     layer
         The node of the layer.
     channels
-        Which of the layer's channels each head has, shape (heads, d).
+        The layer's channels that belong to each head, shape (heads, d).
     leading
         The lengths of the tensor's dimensions before tokens and d.
     """
@@ -121,7 +121,7 @@ class _Operand:
         whole = len(field.blocks) == 1 and not block.merged and field.order is None
         if not whole or not isinstance(builder.nodes[self.layer].op, (Dense, Conv)):
             raise Refused(
-                f"its {name} does not come from a linear layer alone: something scales, shifts, normalises, rotates or cuts it",
+                f"its {name} is not the plain output of a linear layer: something scales, shifts, normalises, rotates or cuts it",
                 f"pass factors as scale=, and leave the rest out; {WRITE_ATTENTION}",
             )
         tokens = math.prod(field.positions)
@@ -145,7 +145,7 @@ class _Operand:
         self._every &= self.layer == block.node
 
     def node(self, builder: Builder) -> int:
-        """Give the layer's node, or one for the channels taken of it: their weights are rows of the layer's."""
+        """Return the layer's node, or one for the channels taken from it, whose weights are rows of the layer's."""
         if self._every:
             return self.layer
         own, before = builder.nodes[self.layer], builder.path
@@ -167,7 +167,7 @@ def _rows(held: Held, rows: Tensor) -> Held:
 
 
 def _as_added(mask: Any, is_causal: bool, tokens: int) -> Any:
-    """Give a mask as nn.MultiheadAttention takes it: (tokens, tokens), and True hides."""
+    """Return a mask in the convention of nn.MultiheadAttention: (tokens, tokens), where True hides."""
     if is_causal:
         return torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
     if not isinstance(mask, Tensor):

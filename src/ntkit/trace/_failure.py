@@ -1,4 +1,4 @@
-"""Says where a module fails on an input that it does not take."""
+"""Locates the operation that fails on an input that a module does not accept."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Calls(TorchFunctionMode):
 
 
 def takes(module: nn.Module, x: Tensor) -> bool:
-    """Tell whether the module runs on a batch."""
+    """Return whether the module runs on a batch."""
     try:
         with torch.no_grad():
             module(x)

@@ -29,14 +29,14 @@ class GainRule:
     Attributes
     ----------
     w_std, b_std
-        Weights have variance w_std^2 / fan_in, biases b_std^2; None: sqrt(2) and 0, or what the module's own
-        parametrisation says.
+        Weights have variance w_std^2 / fan_in, biases b_std^2; None: sqrt(2) and 0, or the gains of the module's own
+        parametrisation.
     init
-        ``"ntk"``: the factors w_std / sqrt(fan_in) and b_std stand in the forward pass and standard normals are
+        ``"ntk"``: the factors w_std / sqrt(fan_in) and b_std are part of the forward pass and standard normals are
         trained. ``"standard"``: the weights themselves are trained, so the tangent kernel grows with the fan-in.
         ``"torch"``: as standard, with the variances of PyTorch's default initialisation, 1 / (3 fan_in) for both.
     overrides
-        For a layer's path in the module its own ``w_std`` and ``b_std``.
+        Individual ``w_std`` and ``b_std`` of layers, by path in the module.
     parametrized
         The same for layers that are in the NTK parametrisation, whose gains are part of the module.
     """
@@ -68,12 +68,12 @@ class GainRule:
                 _check_gain(f"overrides[{layer!r}][{name!r}]", value)
 
     def for_module(self, parametrized: Mapping[str, Mapping[str, float]]) -> GainRule:
-        """Give the rule for a module some of whose layers have gains of their own, in the NTK parametrisation.
+        """Return the rule for a module some of whose layers are in the NTK parametrisation with their own gains.
 
         Raises
         ------
         InputError
-            If the gains given are not those of the module.
+            If the given gains differ from those of the module.
         """
         if parametrized and self.init != "ntk":
             raise InputError(
@@ -95,7 +95,7 @@ class GainRule:
         self, layer: str, fan_in: int, biased: bool, weight_trained: bool, bias_trained: bool,
         torch_gains: tuple[float, float] | None = None,
     ) -> Gains:  # fmt: skip
-        """Give one layer's gains; ``torch_gains`` are PyTorch's own where they are not those of linear layers."""
+        """Return one layer's gains; ``torch_gains`` are PyTorch's own if they differ from those of linear layers."""
         defaults = (W_STD, B_STD)
         if self.init == "torch":
             defaults = torch_gains or (3**-0.5, (3 * fan_in) ** -0.5)
@@ -120,12 +120,10 @@ def _check_gain(name: str, value: object) -> None:
                 f"{name} must be a number or a floating-point tensor of one element. "
                 f"Got a tensor of shape {tuple(value.shape)} and dtype {value.dtype}."
             )
-        if transformed(
-            value
-        ):  # tracing works with constants: what it computes of such a gain would lose the derivative
+        if transformed(value):  # tracing uses constants, so the derivative of such a gain would be lost
             raise InputError(
-                f"{name} is differentiated by a transform of torch.func, which gains do not support. Differentiate in a tensor "
-                "that requires_grad, or in a dual number of torch.autograd.forward_ad."
+                f"{name} is differentiated by a transform of torch.func, which gains do not support. Differentiate with respect "
+                "to a tensor that requires_grad, or to a dual number of torch.autograd.forward_ad."
             )
         value = float(value.detach())
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""A module's forward as a graph: traced with proxies that know their shapes, exported with an example where that fails."""
+"""A module's forward as a graph: traced with proxies that know their shapes or, if that fails, exported with an example."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["Prefix", "Untraceable", "export_graph", "prefix_module", "symbolic_g
 
 
 class Untraceable(Exception):
-    """A forward that cannot be read as a graph."""
+    """Raised for a forward that cannot be read as a graph."""
 
 
 def symbolic_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
-    """Trace with proxies, for inputs of the example's shape and any number of them."""
+    """Trace with proxies, for any number of inputs of the example's shape."""
     try:
         with lengths_of_proxies(module):
             graph = ShapeTracer(example).trace(module)
@@ -52,7 +52,7 @@ def export_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
 
 
 def _with_own_layers(graph: fx.GraphModule, module: nn.Module) -> fx.GraphModule:
-    """Put calls of this library's layers back in place of what the exporter saw inside them."""
+    """Restore calls of this library's layers in place of the operations that the exporter saw inside them."""
     for path, layer in module.named_modules():
         if not isinstance(layer, (Elementwise, SelfAttention)):
             continue
@@ -60,7 +60,7 @@ def _with_own_layers(graph: fx.GraphModule, module: nn.Module) -> fx.GraphModule
         for node in graph.graph.nodes:
             for key, entry in (node.meta.get("nn_module_stack") or {}).items():
                 if (entry[0] if isinstance(entry, tuple) else entry) == path:
-                    groups.setdefault(key, []).append(node)  # one key for each call
+                    groups.setdefault(key, []).append(node)  # one key per call
         for nodes in groups.values():
             inside = set(nodes)
             read = {n for node in nodes for n in node.all_input_nodes if n not in inside and n.op != "get_attr"}
@@ -79,12 +79,12 @@ def _with_own_layers(graph: fx.GraphModule, module: nn.Module) -> fx.GraphModule
 
 
 class Prefix(nn.Module):
-    """What is computed from the data before the first layer with weights.
+    """The computation on the data before the first layer with weights.
 
     Parameters
     ----------
     graph
-        Of one input; run node by node, since generated code would print itself when it fails.
+        Graph of one input; run node by node, since generated code would print itself when it fails.
     """
 
     def __init__(self, graph: fx.GraphModule) -> None:
@@ -92,13 +92,13 @@ class Prefix(nn.Module):
         self.graph = graph
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give the data that the layer reads."""
+        """Return the data that the layer reads."""
         value: Tensor = fx.Interpreter(self.graph).run(x)
         return value
 
 
 def prefix_module(graph: fx.GraphModule, node: fx.Node) -> Prefix | None:
-    """Cut out what computes one node from the input; None where the node is the input."""
+    """Extract the subgraph that computes one node from the input; None if the node is the input."""
     if node.op == "placeholder":
         return None
     needed: set[fx.Node] = set()

@@ -1,4 +1,4 @@
-"""Fields whose channels are cut into heads: every entry by its number, so that any rearrangement is followed as it is."""
+"""Fields whose channels are split into heads: entries are numbered, so that any rearrangement can be followed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._values import BATCH, CHANNEL, Field
 __all__ = ["WRITE_ATTENTION", "Heads", "feeds_attention", "rearranged_heads", "target_name"]
 
 WRITE_ATTENTION = (
-    "write q, k and v as linear(x).view(n, tokens, heads, d).transpose(1, 2), each with weights of its own, then "
+    "write q, k and v as linear(x).view(n, tokens, heads, d).transpose(1, 2), each with its own weights, then "
     "F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, tokens, channels); or use nn.MultiheadAttention or "
     f"ntkit.layers.SelfAttention; or {EMPIRICAL}"
 )
@@ -33,14 +33,14 @@ _ATTENTION = "scaled_dot_product_attention"
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """Entries of a field in an arrangement that cuts its channels.
+    """Entries of a field in an arrangement that splits its channels.
 
     Attributes
     ----------
     base
         The field.
     index
-        For each entry its number in the field seen as (n, *positions, channels).
+        For each entry, its index in the field viewed as (n, *positions, channels).
     """
 
     base: Field
@@ -48,7 +48,7 @@ class Heads:
 
     @classmethod
     def of(cls, field: Field) -> Heads:
-        """Give the entries of a field by their numbers."""
+        """Return the entries of a field by their indices."""
         sizes = (field.batch, *field.positions, field.channels)
         whole = torch.arange(math.prod(sizes)).reshape(sizes)
         places = {BATCH: 0, CHANNEL: whole.ndim - 1, **{axis: axis + 1 for axis in range(len(field.positions))}}
@@ -57,7 +57,7 @@ class Heads:
         return cls(field, whole.permute(*order, *unseen).reshape(field.shape))
 
     def settled(self) -> Heads | Field:
-        """Give the field itself where its entries are back in an arrangement that leaves the channels whole."""
+        """Return the field itself once its entries are back in an arrangement with whole channels."""
         for dims in _layouts(len(self.base.positions)):
             field = self.base.with_dims(dims)
             if field.shape == tuple(self.index.shape) and torch.equal(Heads.of(field).index, self.index):
@@ -66,7 +66,7 @@ class Heads:
 
 
 def _layouts(axes: int) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Give the ways to see a field: the tokens in one dimension, or each of their axes in its own."""
+    """Yield the views of a field: the tokens in one dimension, or each of their axes in a separate one."""
     yield from permutations(((BATCH,), tuple(range(axes)), (CHANNEL,)))
     if axes > 1:
         yield from permutations(((BATCH,), *((axis,) for axis in range(axes)), (CHANNEL,)))
@@ -82,7 +82,7 @@ def target_name(graph: fx.GraphModule, node: fx.Node) -> str:
 
 
 def feeds_attention(graph: fx.GraphModule) -> set[fx.Node]:
-    """Find the rearrangements between layers and an attention after them; they may cut channels into heads."""
+    """Find the rearrangements between layers and a later attention; they may split channels into heads."""
     found: set[fx.Node] = set()
     seen: set[fx.Node] = set()
     stack = [n for node in graph.graph.nodes if target_name(graph, node) == _ATTENTION for n in node.all_input_nodes]
@@ -99,17 +99,17 @@ def feeds_attention(graph: fx.GraphModule) -> set[fx.Node]:
 
 
 def rearranged_heads(name: str, leaves: list[Any], run: Any) -> Any:
-    """Follow one call on heads; ``run`` makes it on numbers of entries, given in place of the heads.
+    """Follow one call on heads; ``run`` makes the call on the entries' indices in place of the heads.
 
     Raises
     ------
     Refused
-        Where the call does more than rearrange.
+        If the call does more than rearrange.
     """
     read = [leaf for leaf in leaves if isinstance(leaf, (Heads, Field))]
     if name not in _REARRANGES | _KEEPS or len(read) != 1:
         raise Refused(
-            "its input has the channels cut into heads, or heads and tokens mixed; heads have a rule in attention alone",
+            "its input has the channels cut into heads, or heads and tokens mixed; only attention has a rule for heads",
             WRITE_ATTENTION,
         )
     base = read[0].base if isinstance(read[0], Heads) else read[0]

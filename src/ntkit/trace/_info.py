@@ -1,4 +1,4 @@
-"""What is known of a node while its program is built."""
+"""What is known about a node while its program is built."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ __all__ = ["Info"]
 
 @dataclass(frozen=True)
 class Info:
-    """What is known of a node's value.
+    """What is known about a node's value.
 
     Attributes
     ----------
     gaussian
         Whether its channels are Gaussian, so that an activation may follow.
     why_not
-        What made them something else.
+        Why they are not Gaussian.
     sources
-        The layers and activations whose own randomness it carries, not counting what passed through fresh weights
-        since: two values are independent when they share none.
+        The layers and activations whose randomness it carries, not counting what has since passed through fresh weights:
+        two values are independent if they share none.
     affine
         Whether it is a trained affine weight times something, channel by channel (``"whole"``), has a part that is
         (``"part"``), or neither (``""``).

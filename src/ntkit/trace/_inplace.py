@@ -1,4 +1,4 @@
-"""In-place operations: fine where nothing reads the old value afterwards, refused otherwise."""
+"""In-place operations: accepted if nothing reads the old value afterwards, refused otherwise."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _VIEWS = {
 
 
 def overwritten(node: fx.Node, module: nn.Module | None) -> None:
-    """Refuse an operation that overwrites a value which is read again later.
+    """Refuse an operation that overwrites a value that is read again later.
 
-    The graph knows values, not memory: after ``y = F.relu(x, inplace=True)`` a later ``x`` means the overwritten one, which
-    tracing does not show.
+    The graph records values, not memory: after ``y = F.relu(x, inplace=True)`` a later ``x`` is the overwritten value,
+    which tracing does not show.
     """
     if node.target is operator.setitem:
         raise Refused("it assigns to a part of a random value", "compute the parts and join them instead")
@@ -39,7 +39,7 @@ def overwritten(node: fx.Node, module: nn.Module | None) -> None:
 
 
 def writes(node: fx.Node, module: nn.Module | None) -> bool:
-    """Tell whether an operation overwrites its input."""
+    """Return whether an operation overwrites its input."""
     name = getattr(node.target, "__name__", str(node.target)).partition(".")[0]  # aten operators have an overload
     return (
         node.target is operator.setitem

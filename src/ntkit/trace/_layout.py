@@ -1,4 +1,4 @@
-"""Between the tensors of a module and the finite forms of a program: where each entry of a tensor is among the blocks."""
+"""Conversion between the tensors of a module and the finite forms of a program: where each entry is among the blocks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["entry_numbers", "rearranged", "tensor_of"]
 
 
 def entry_numbers(builder: Builder, field: Field, atoms: Sequence[int]) -> Tensor:
-    """Give, for the entries that some atoms enumerate in the tensor's order, their places in the finite form.
+    """Return, for the entries that some atoms enumerate in the tensor's order, their indices in the finite form.
 
-    There the blocks are side by side, and in each the channels vary slowest, then the position axes in order.
+    There the blocks are concatenated, and in each the channels vary slowest, then the position axes in order.
 
     Returns
     -------
@@ -41,14 +41,14 @@ def entry_numbers(builder: Builder, field: Field, atoms: Sequence[int]) -> Tenso
 
 
 def rearranged(tensor: Tensor, numbers: Tensor, dim: int) -> Tensor:
-    """Bring a dimension of a parameter from the tensor's order into that of the finite form."""
+    """Reorder a dimension of a parameter from the tensor's order to that of the finite form."""
     if bool((numbers == torch.arange(len(numbers))).all()):
         return tensor
     return tensor.index_select(dim, numbers.argsort().to(tensor.device))
 
 
 def tensor_of(builder: Builder, field: Field, values: Sequence[Tensor]) -> Tensor:
-    """Give the tensor that the module holds where the field is, from the values of all nodes in a finite network."""
+    """Return the module's tensor for a field, from the values of all nodes in a finite network."""
     parts = []
     for block in field.blocks:
         value = values[block.node].expand(field.batch, *builder.nodes[block.node].positions, block.width)

@@ -32,7 +32,7 @@ def layer_parameters(module: nn.Module, path: str) -> dict[str, Weight | None]:
 
 
 def check_plain(*weights: Weight | None, then: Field) -> None:
-    """Refuse weights that something computes; the analysis continues with ``then``, what plain weights would give."""
+    """Refuse weights that something computes; the analysis continues with ``then``, the result of plain weights."""
     for weight in weights:
         if weight is not None and weight.computed_by:
             name = weight.path.rpartition(".")[2]
@@ -44,10 +44,10 @@ def check_plain(*weights: Weight | None, then: Field) -> None:
 
 
 def checked_weights(weight: object, bias: object) -> tuple[Weight, Weight | None]:
-    """Refuse weights that are no parameters."""
+    """Refuse weights that are not parameters."""
     if not isinstance(weight, Weight) or not (bias is None or isinstance(bias, Weight)):
         raise Refused(
-            "its weights are computed, or fixed numbers, not parameters of their own, so their distribution is not known",
+            "its weights are computed, or fixed numbers, not parameters, so their distribution is not known",
             f"use nn.Linear or nn.Conv layers; or {EMPIRICAL}",
         )
     return weight, bias
@@ -155,7 +155,7 @@ def conv(
     for index, axis in enumerate(axes):
         positions[axis] = op.output_size(index, positions[axis])
     node = builder.add(op, (joined,), positions, gaussian=True, centred=True)
-    # Groups of channels are cut from the tensor's order, which is that of a single block.
+    # Groups are slices of the channels in the tensor's order, which is that of a single block.
     numbers = entry_numbers(builder, x, (CHANNEL,)) if groups == 1 else torch.arange(weight.parameter.shape[1])
     builder.held[node] = _held(weight, bias, numbers)
     width = weight.parameter.shape[0]
@@ -167,7 +167,7 @@ def conv(
 
 
 def check_groups(x: Field, groups: int, raw: bool, then: Field) -> None:
-    """Refuse groups whose channels are not alike."""
+    """Refuse groups whose channels have different distributions."""
     if raw:
         raise Refused(
             "a grouped convolution on raw channels: each group sees other inputs, so its channels are not exchangeable",
@@ -198,7 +198,7 @@ def _padding(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tu
 
 
 def expand(value: Any, ndim: int) -> tuple[int, ...]:
-    """Give one value for each axis from PyTorch's "one for all or one for each"."""
+    """Return one value per axis from PyTorch's convention of one value for all axes or one for each."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     return tuple(int(v) for v in (values * ndim if len(values) == 1 else values))
 

@@ -1,4 +1,4 @@
-"""Matrix products that mix positions: with a matrix of numbers, or with one that each input brings (a graph's adjacency)."""
+"""Matrix products that mix positions: by a constant matrix, or by one computed from each input (a graph's adjacency)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAMILY = "position maps"
 
 
 def _mapped(builder: Builder, x: Field, dim: int, matrix: Any, transposed: bool) -> Field:
-    """Give x'[..., q, ...] = sum_p A[q, p] x[..., p, ...] along a dimension; ``transposed``: ``matrix`` holds A^T."""
+    """Return x'[..., q, ...] = sum_p A[q, p] x[..., p, ...] along a dimension; ``transposed``: ``matrix`` holds A^T."""
     if BATCH in x.dims[dim]:
         raise Refused("it mixes the inputs of a batch", "map positions only", x)
     if CHANNEL in x.dims[dim]:
@@ -57,14 +57,14 @@ def _by_data(builder: Builder, x: Field, axis: int, data: Data, transposed: bool
 
 
 def _plain(builder: Builder, matrix: Any, x: Field) -> Any:
-    """Check the dimensions of a matrix: (Q, P), or with the batch in front where each input brings its own."""
+    """Check the dimensions of a matrix: (Q, P), or with the batch in front if each input has its own."""
     tensor = matrix.value if isinstance(matrix, (Data, Computed)) else matrix
     tensor = tensor.parameter if isinstance(tensor, Weight) else tensor
     if isinstance(matrix, Data):
         if tensor.ndim != 3 or tensor.shape[0] != x.batch:
-            # Not a refusal of the module: inputs of another shape may give matrices of the right one.
+            # This does not refuse the module: inputs of another shape may yield matrices of the right shape.
             raise WrongShape(
-                f"{builder.path}: matrices that inputs bring must have the shape (n, positions after, positions before). Got "
+                f"{builder.path}: matrices computed from inputs must have the shape (n, positions after, positions before). Got "
                 f"{tuple(tensor.shape)} for {x.batch} inputs. Give each input one matrix."
             )
         return matrix
@@ -126,7 +126,7 @@ def einsum(builder: Builder, equation: Any, *operands: Any, path: Any = None) ->
 
 
 def _einsum_map(builder: Builder, x: Field, read: str, matrix: Any, own: str, write: str) -> tuple[Field, str]:
-    """Apply a matrix operand along the one letter that it shares with the field; give the field and its new letters."""
+    """Apply a matrix operand along the letter that it shares with the field; return the field and its new letters."""
     batch = read[0] if isinstance(matrix, Data) and own[:1] == read[:1] else ""
     shared = [letter for letter in own[len(batch) :] if letter in read]
     new = [letter for letter in own[len(batch) :] if letter not in read]

@@ -46,7 +46,7 @@ def multi_head_attention(
     is_causal: bool = False,
     **own: Any,
 ) -> Any:
-    """Softmax attention at 1/sqrt(d); its value is a pair, of which the second, the mean weights, is not random in the limit."""
+    """Softmax attention at 1/sqrt(d); its value is a pair, whose second part, the mean weights, is not random in the limit."""
     if not (_one(query, key) and _one(query, value)):
         raise Refused(
             "cross-attention: its queries, keys and values come from different tensors, and there is a rule for "
@@ -86,7 +86,7 @@ def attend_torch(
         raise Refused("some of its weights are fixed numbers", "leave the attention out of deterministic=", x)
     if layer.bias_k is not None or layer.add_zero_attn:
         raise Refused(
-            "attention with add_bias_kv or add_zero_attn, which add a token of their own",
+            "attention with add_bias_kv or add_zero_attn, which add an extra token",
             "build it without them, or concatenate a class token",
             x,
         )
@@ -100,7 +100,7 @@ def attend_torch(
     x = as_tokens(builder, x, *((0, (1,), 2) if layer.batch_first else (1, (0,), 2)))
     mask = constant_mask(attn_mask, math.prod(x.positions), x)
     slices = [slice(i * embed, (i + 1) * embed) for i in range(3)]
-    # PyTorch draws the projections by Xavier's rule, of variance 2 / (fan_in + fan_out), and sets the biases to zero.
+    # PyTorch uses Xavier initialisation for the projections, of variance 2 / (fan_in + fan_out), and zero biases.
     if in_proj_weight is not None:
         gains = builder.layer_gains(in_proj_weight, in_proj_bias, embed, (0.5**0.5, 0.0))
         projections = [Projection(in_proj_weight, in_proj_bias, rows, gains) for rows in slices]
@@ -120,7 +120,7 @@ def attend_torch(
 
 
 class _Separate(Projection):
-    """A projection with a weight of its own whose bias is a part of the shared one."""
+    """Return a projection with its own weight whose bias is part of a shared one."""
 
     def held(self, numbers: Tensor) -> Held:
         def hold(read: Callable[[Weight], Tensor]) -> tuple[Tensor, Tensor | None]:
@@ -131,7 +131,7 @@ class _Separate(Projection):
 
 
 def _one(first: Any, second: Any) -> bool:
-    """Tell whether two arguments are the same tensor."""
+    """Return whether two arguments are the same tensor."""
     if isinstance(first, Data) and isinstance(second, Data):
         return first.node is second.node
     return isinstance(first, Field) and isinstance(second, Field) and first == second

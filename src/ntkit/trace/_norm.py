@@ -38,7 +38,7 @@ def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: 
     for name, value, number, start in (("weight", trained_weight, scale, 1.0), ("bias", trained_bias, shift, 0.0)):
         if value is not None and number != start:
             raise Refused(
-                f"its {name} is trained from values other than {start:g}, where its limit begins",
+                f"its {name} is trained from values other than {start:g}, which the limit assumes",
                 f"set it back with reset_parameters(), or freeze it: module.{name}.requires_grad_(False)",
                 x,
             )
@@ -66,7 +66,7 @@ def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: 
             node.positions,
             gaussian=info.gaussian,
             why_not=info.why_not,
-            # A single block is centred by its own mean unless that mean differs between the positions pooled over.
+            # A single block is centred by its own mean unless that mean differs between the positions normalised over.
             centred=node.centred if not (whole and op.centres) else (node.centred or not op.axes),
             affine=info.affine or ("whole" if op.weight_trained else ""),
             distinct=None if trained_weight is trained_bias is None else len(builder.nodes),
@@ -80,7 +80,7 @@ def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: 
 
 
 def _held(weight: Weight | None, bias: Weight | None, numbers: Tensor, start: int, shape: tuple[int, ...]) -> Held:
-    """Cut a block's affine parameters, shape (*positions or ones, channels)."""
+    """Slice a block's affine parameters, shape (*positions or ones, channels)."""
 
     def cut(read: Callable[[Weight], Tensor], parameter: Weight | None) -> Tensor | None:
         if parameter is None:
@@ -92,16 +92,16 @@ def _held(weight: Weight | None, bias: Weight | None, numbers: Tensor, start: in
 
 
 def _uniform(value: object, default: float, x: Field) -> float:
-    """Give the one number that all entries of an affine parameter are."""
+    """Return the common value of all entries of an affine parameter."""
     tensor = value.parameter if isinstance(value, Weight) else value
     if tensor is None:
         return default
     if not isinstance(tensor, Tensor):
-        raise Refused("its affine weight or bias is computed, not a parameter of its own", "use nn.LayerNorm", x)
+        raise Refused("its affine weight or bias is computed, not a parameter", "use nn.LayerNorm", x)
     first = float(tensor.detach().flatten()[0])
     if not bool((tensor == first).all()):
         raise Refused(
-            "its affine weight or bias differs between channels, which are then not alike",
+            "its affine weight or bias differs between channels, so that they have different distributions",
             "set it back with reset_parameters()",
             x,
         )
@@ -156,7 +156,7 @@ def rms_norm(
 
 
 def _last_dimensions(x: Field, normalized_shape: Any) -> tuple[list[int], tuple[int, ...]]:
-    """Give the atoms of the last dimensions in order, and the position axes among them."""
+    """Return the atoms of the last dimensions in order, and the position axes among them."""
     count = len(normalized_shape) if isinstance(normalized_shape, (tuple, list, torch.Size)) else 1
     atoms = [atom for dim in x.dims[-count:] for atom in dim]
     if CHANNEL not in atoms:
@@ -192,7 +192,7 @@ def group_norm(
         raise Refused("dimension 1 of its input is not the channels alone", "keep the channels in dimension 1", x)
     if num_groups == x.channels:
         raise Refused(
-            "one channel a group (InstanceNorm): its statistics run over one channel and stay random however wide it is",
+            "one channel per group (InstanceNorm): its statistics run over one channel and stay random however wide it is",
             "use fewer groups, such as nn.GroupNorm(1, channels)",
             x,
         )

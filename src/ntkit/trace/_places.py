@@ -12,11 +12,11 @@ from ._inplace import writes
 __all__ = ["ROOT", "live_nodes", "path_of", "taken_apart"]
 
 ROOT = "forward"
-"""The path of what the module's own forward does."""
+"""The path of operations in the module's own forward."""
 
 
 def live_nodes(graph: fx.GraphModule) -> set[fx.Node]:
-    """Find the nodes that the output depends on, those that overwrite something included."""
+    """Find the nodes that the output depends on, including those that overwrite something."""
     live: set[fx.Node] = set()
     stack = [
         node
@@ -33,14 +33,14 @@ def live_nodes(graph: fx.GraphModule) -> set[fx.Node]:
 
 
 def taken_apart(node: fx.Node) -> Problem | None:
-    """Say what to do about PyTorch's attention where the exporter left only the operations inside it."""
+    """Explain what to do about PyTorch's attention when the exporter left only the operations inside it."""
     for key, entry in (node.meta.get("nn_module_stack") or {}).items():
         path, kind = entry if isinstance(entry, tuple) else (key, entry)
         if node.op != "call_module" and "MultiheadAttention" in str(getattr(kind, "__name__", kind)):
             return Problem(
                 str(path),
                 "MultiheadAttention",
-                "the forward around it could be read by torch.export alone, which takes nn.MultiheadAttention apart into "
+                "only torch.export could read the forward around it, and it decomposes nn.MultiheadAttention into "
                 "operations that have no rule by themselves",
                 "use ntkit.layers.SelfAttention, which stays whole; or write the forward without what torch.fx cannot trace "
                 f"(branches on values, Python functions of tensors); or {EMPIRICAL}",
@@ -49,7 +49,7 @@ def taken_apart(node: fx.Node) -> Problem | None:
 
 
 def path_of(node: fx.Node) -> str:
-    """Give the path of the module in whose forward an operation is."""
+    """Return the path of the module in whose forward an operation is."""
     if node.op == "call_module":
         return str(node.target)
     stack = node.meta.get("nn_module_stack")

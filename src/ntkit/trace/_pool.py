@@ -70,7 +70,7 @@ def adaptive_avg_pool(ndim: int, builder: Builder, x: Field, output_size: Any) -
 
 
 def reduced(builder: Builder, x: Field, dim: Any, keepdim: bool, divide: bool) -> Field:
-    """Average over whole dimensions of positions, or sum over them where ``divide`` is False."""
+    """Average over whole dimensions of positions, or sum over them if ``divide`` is False."""
     if dim is None or dim == []:
         raise Refused("it reduces the batch as well", "name the position dimensions: x.mean((2, 3))")
     dims = sorted(int(d) % len(x.dims) for d in (dim if isinstance(dim, (tuple, list, torch.Size)) else (dim,)))

@@ -16,7 +16,7 @@ __all__ = ["checked_prefix"]
 
 
 def checked_prefix(graph: fx.GraphModule, node: fx.Node, example: Tensor, what: str) -> nn.Module | None:
-    """Give what computes a node from the input, in float64; None for the input itself.
+    """Return the module that computes a node from the input, in float64; None for the input itself.
 
     ``what`` names the operation. Refused: what draws random numbers or mixes the inputs of a batch.
     """

@@ -1,7 +1,7 @@
-"""Proxies that know their shapes: code that computes with sizes is ordinary code while it is traced.
+"""Proxies that know their shapes, so that code that computes with sizes can be traced.
 
-Every operation is also run on two examples with different numbers of inputs. A size that is the same in both is a plain
-number; one that differs depends on the batch and stays symbolic, so that the graph serves batches of any size.
+Every operation also runs on two examples with different numbers of inputs. A size that is the same in both is a plain
+number; one that differs depends on the batch and stays symbolic, so that the graph works for batches of any size.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Sizes(tuple[Any, ...]):
     """A shape: numbers, and a proxy for each size that depends on the batch."""
 
     def numel(self) -> Any:
-        """Give the number of entries."""
+        """Return the number of entries."""
         return math.prod(self)
 
     def __getitem__(self, index: Any) -> Any:
@@ -35,11 +35,11 @@ class Sizes(tuple[Any, ...]):
 
 
 class ShapeProxy(fx.Proxy):
-    """A value that is recorded, with what it is on the two examples."""
+    """A recorded value, with its values on the two examples."""
 
     @property
     def examples(self) -> tuple[Any, Any]:
-        """What it is on the examples."""
+        """Its values on the examples."""
         found: tuple[Any, Any] = self.tracer.values[self.node]  # type: ignore[attr-defined]
         return found
 
@@ -91,7 +91,7 @@ def _length(value: Any) -> Any:
 
 @contextmanager
 def lengths_of_proxies(module: nn.Module) -> Iterator[None]:
-    """Let ``len`` in the forwards of a module take proxies; Python's own gives nothing but integers."""
+    """Let ``len`` in the forwards of a module accept proxies; Python's own returns only integers."""
     forwards = [getattr(layer.forward, "__func__", layer.forward) for layer in module.modules()]
     spaces = {id(space): space for f in forwards if (space := getattr(f, "__globals__", None)) is not None}
     changed = [space for space in spaces.values() if "len" not in space]
@@ -122,15 +122,15 @@ class ShapeTracer(fx.Tracer):
         self._running = False
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
-        """Give the forward of one input; its further arguments keep their defaults."""
+        """Return the forward as a function of one input; its further arguments keep their defaults."""
         return (lambda root, x: root_fn(root, x)), [self.root, self.create_proxy("placeholder", "x", (), {})]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         if "forward" in vars(m):
-            return False  # a forward of this one module
+            return False  # an instance with its own forward
         known = find_module(m)
         if known is not None and type(m).forward is known.kind.forward:
-            return True  # a known layer, or a subclass that leaves its forward as it is
+            return True  # a known layer, or a subclass with the same forward
         return super().is_leaf_module(m, module_qualified_name)
 
     def proxy(self, node: fx.Node) -> ShapeProxy:

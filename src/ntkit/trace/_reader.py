@@ -53,10 +53,10 @@ class Reader:
         return {**found, None: self.value}
 
     def read(self, output: Any) -> None:
-        """Read the graph; ``output`` is what the module gave for the example."""
+        """Read the graph; ``output`` is the module's output for the example."""
         value = self._read()
         if isinstance(value, tuple) and len(value) == 1 and isinstance(output, Tensor):
-            value = value[0]  # an exported graph gives its outputs as a tuple
+            value = value[0]  # an exported graph returns a tuple
         self.value = value
         if not self.problems and isinstance(value, Heads):
             reason = "its output is heads of attention side by side, not channels"
@@ -68,17 +68,17 @@ class Reader:
                     ROOT,
                     type(self.graph).__name__,
                     f"its output is {kind}, not one tensor computed by layers with weights",
-                    "return one tensor that an nn.Linear or nn.Conv layer has part in",
+                    "return one tensor that depends on an nn.Linear or nn.Conv layer",
                 )
             )
 
     def refuse(self) -> None:
-        """Raise what was found."""
+        """Raise an error with all problems found."""
         if self.problems:
             raise UnsupportedLayerError(tuple(self.problems))
 
     def problem(self, module: nn.Module, difference: Difference) -> Problem:
-        """Say where the module is not what was read of it."""
+        """Report where the module differs from what was read."""
         path = ROOT if difference.node is None else path_of(difference.node)
         owner = module if path == ROOT else self.graph.get_submodule(path)
         what = type(module).__name__ if difference.node is None else self._what(difference.node)
@@ -153,9 +153,9 @@ class Reader:
         return self._run_on_constants(node, module, args, kwargs, leaves)
 
     def _stand_in(self, node: fx.Node, then: Any) -> Any:
-        """Give a value with which the analysis continues after a refusal, so that it finds every place.
+        """Return a value with which the analysis continues after a refusal, so that it finds every place.
 
-        It has the shape of the real one; Gaussian, as if a layer had given it, where ``then`` does not fit.
+        It has the shape of the real one; if ``then`` does not fit, it is Gaussian, as if it came from a layer.
         """
         shape = node.meta.get("ntkit_shape")
         if isinstance(then, (tuple, Heads)) or shape is None or (isinstance(then, Field) and then.shape == shape):
@@ -189,13 +189,13 @@ class Reader:
             )
         try:
             return matcher.build(self.builder, *args, **kwargs, **own)
-        except TypeError as error:  # an argument that the matcher does not know
+        except TypeError as error:  # an argument unknown to the matcher
             raise Refused(
                 f"called with arguments that have no rule ({error})", "call it with its usual arguments"
             ) from error
 
     def _run_on_data(self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any, leaves: list[Any]) -> Any:
-        """Run what comes before the first random layer as it is."""
+        """Run what comes before the first random layer unchanged."""
         overwritten(node, module)
         weights = [leaf for leaf in leaves if isinstance(leaf, Weight)]
         if module is not None:
@@ -212,7 +212,7 @@ class Reader:
             named = paths[0] if module is None else str(node.target)
             raise Refused(
                 f"the frozen parameters {paths} act on raw data before the first layer with weights; a frozen parameter is "
-                "random, only not trained, and there is no rule for what it does here",
+                "random but not trained, and there is no rule for what it does here",
                 f"if their present values are meant, say so: deterministic=({named!r},), or register them as buffers; or "
                 + EMPIRICAL,
             )
@@ -237,7 +237,7 @@ class Reader:
         return value
 
     def _computed(self, node: fx.Node, value: Any) -> Computed:
-        """Give what is computed from parameters alone, with the way it is computed."""
+        """Return a value computed from parameters alone, with its computation."""
         weights: dict[str, Weight] = {}
         kinds: set[bool] = set()
         for read in node.all_input_nodes:
@@ -255,13 +255,13 @@ class Reader:
             kinds.add(True)
         if len(kinds) > 1:
             raise Refused(
-                "it combines an embedding with a parameter that has values of its own",
+                "it combines an embedding with a parameter that has its own values",
                 "add them to the tokens one after the other",
             )
         return Computed(value, partial(self._recompute, node), tuple(weights.values()), kinds == {True})
 
     def _recompute(self, node: fx.Node, read: Callable[[Weight], Tensor]) -> Any:
-        """Compute a node of parameters alone anew, with other values of them."""
+        """Recompute a node that depends only on parameters with other values of them."""
         value = self._values[node]
         if isinstance(value, Weight):
             return read(value)
@@ -289,7 +289,7 @@ class Reader:
                     return getattr(args[0], str(node.target))(*args[1:], **kwargs)
                 assert callable(node.target)
                 return node.target(*args, **kwargs)
-        except Exception as error:  # of constants that stand for what the module has
+        except Exception as error:  # constants stand for the module's own
             raise Refused(
                 f"it cannot be run on constants ({error})", f"write it on tensors of layers; or {EMPIRICAL}"
             ) from error
@@ -300,7 +300,7 @@ class Reader:
         return self._settled(Weight(path, value)) if isinstance(value, nn.Parameter) else value
 
     def _settled(self, value: Any) -> Any:
-        """Give the number that a parameter is where it is said to be deterministic."""
+        """Return the value of a parameter that is declared deterministic."""
         return (
             value.parameter.detach() if isinstance(value, Weight) and fixed(value.path, self.deterministic) else value
         )

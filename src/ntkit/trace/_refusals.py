@@ -62,7 +62,7 @@ _refuse(
     modules=(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.LocalResponseNorm),
 )  # fmt: skip
 _refuse(
-    "attention between a decoder and an encoder: it reads two sequences, and there is a rule for self-attention alone",
+    "attention between a decoder and an encoder: it reads two sequences, and only self-attention has a rule",
     f"use nn.TransformerEncoder; or {EMPIRICAL}",
     modules=(nn.TransformerDecoderLayer, nn.TransformerDecoder, nn.Transformer),
 )
@@ -103,13 +103,13 @@ _refuse(
     modules=(nn.Bilinear,),
 )  # fmt: skip
 _refuse(
-    "it moves channels into positions, so neighbouring positions hold different channels and are not alike",
+    "it moves channels into positions, so neighbouring positions hold different channels with different distributions",
     "use nn.Upsample and a convolution, or nn.ConvTranspose; or " + EMPIRICAL,
     F.pixel_shuffle, torch.pixel_shuffle, "pixel_shuffle",
     modules=(nn.PixelShuffle,),
 )  # fmt: skip
 _refuse(
-    "it moves positions into channels, and a convolution after it reads them with weights of their own for each",
+    "it moves positions into channels, and a convolution after it reads each with separate weights",
     "use a convolution of stride 2, which is the same network; or " + EMPIRICAL,
     F.pixel_unshuffle, torch.pixel_unshuffle, "pixel_unshuffle",
     modules=(nn.PixelUnshuffle,),

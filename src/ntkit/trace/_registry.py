@@ -1,7 +1,7 @@
-"""The registry of matchers: which modules, functions and methods are understood, and by which function.
+"""The registry of matchers: which modules, functions and methods are supported, and by which function.
 
 A matcher is written once, in the form of the functional call: ``matcher(builder, x, ...)``. A module is turned into that
-call by a function of the module and its path that gives the remaining arguments.
+call by a function of the module and its path that returns the remaining arguments.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ ModuleArguments = Callable[[Any, str], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Matcher:
-    """How one family of operations is understood.
+    """The matcher of one family of operations.
 
     Attributes
     ----------
     build
         The matcher itself.
     fresh
-        Whether it brings weights of its own, so that it makes a random field even of raw data.
+        Whether it has its own weights, so that it turns even raw data into a random field.
     refuses
-        Whether it only says why there is no limit.
+        Whether it only explains why there is no limit.
     family, note
         Its row in the table of supported layers.
     modules, functions
-        What users call it.
+        The names under which users know it.
     """
 
     build: Callable[..., Any]
@@ -46,7 +46,7 @@ class Matcher:
 
 @dataclass(frozen=True)
 class KnownModule:
-    """A module class, its matcher, and what turns a module into the matcher's arguments."""
+    """A module class, its matcher, and the function that turns a module into the matcher's arguments."""
 
     kind: type[nn.Module]
     matcher: Matcher
@@ -85,7 +85,7 @@ def matches(
 
     def register(build: Callable[..., Any]) -> Callable[..., Any]:
         names = {str(getattr(function, "__name__", function)) for function in functions}
-        # In-place forms and operators of the exporter are understood but not advertised.
+        # In-place forms and the exporter's operators are supported but not listed.
         shown = sorted(name for name in names if not name.endswith("_") and not name.startswith(("_", "special_")))
         kinds = tuple(kind.__name__ for kind in modules or {})
         matcher = Matcher(build, fresh, refuses, family, note, kinds, tuple(shown))
@@ -117,7 +117,7 @@ def find_module(module: nn.Module) -> KnownModule | None:
 
 
 def supported_layers() -> str:
-    """Give the table of supported layers in Markdown, as the README shows it.
+    """Return the table of supported layers in Markdown, as the README shows it.
 
     Examples
     --------

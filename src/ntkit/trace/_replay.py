@@ -1,9 +1,9 @@
-"""The proof that a program is the module: replayed as a finite network, it must give the module's values and derivatives.
+"""The proof that a program equals the module: replayed as a finite network, it must give the module's values and derivatives.
 
-A kernel is that of the program, so whatever of the module the program does not have (hooks, overridden forwards, values of
-affine parameters, gradients cut off) would make it another network's. Replayed with the module's own parameters the
-program must reproduce every traced value of the module, its output, and the output's derivative in every trained
-parameter, all to rounding.
+The kernel is that of the program, so anything in the module that the program lacks (hooks, overridden forwards, values of
+affine parameters, detached gradients) would make it the kernel of another network. Replayed with the module's own
+parameters, the program must reproduce every traced value of the module, its output, and the output's derivative with
+respect to every trained parameter, all to rounding.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from ._values import Field, Weight
 
 __all__ = ["Difference", "FiniteNetwork", "replay"]
 
-_DIGITS = {torch.float64: 1e-9, torch.float32: 1e-3}  # rounding, as a part of the largest entry of each input's values
+_DIGITS = {torch.float64: 1e-9, torch.float32: 1e-3}  # rounding, relative to the largest entry of each input's values
 _COARSE = 0.05  # for lower precision
-_ROUNDINGS = 256  # of the largest derivative, in derivatives that are sums of many
-_SCALES = ((1.0, 8.0), (0.1, 2.0))  # of the two inputs of a probe, with the module's own parameters and with fresh ones
+_ROUNDINGS = 256  # rounding errors of the largest derivative allowed in derivatives that are sums of many terms
+_SCALES = (
+    (1.0, 8.0),
+    (0.1, 2.0),
+)  # scales of the two probe inputs, with the module's own parameters and with fresh ones
 
 
 class Difference(Exception):
-    """A value of the module that the program does not reproduce; ``node`` is where, None for the output as a whole."""
+    """Raised if the program does not reproduce a value of the module, at ``node``; None for the output as a whole."""
 
     def __init__(self, what: str, node: fx.Node | None = None) -> None:
         super().__init__(what)
@@ -43,7 +46,7 @@ class FiniteNetwork:
     Parameters
     ----------
     builder
-        With the nodes and what they hold.
+        The builder with the nodes and their parameters.
     prefixes
         The deterministic parts that run on the data; None for the input itself.
     """
@@ -52,7 +55,7 @@ class FiniteNetwork:
         self.builder, self.prefixes = builder, prefixes
 
     def values(self, x: Tensor, read: Callable[[Weight], Tensor]) -> list[Tensor]:
-        """Give the value of every node for inputs x with parameters as read, each (n, *positions, channels)."""
+        """Return the value of every node for inputs x with parameters as read, each (n, *positions, channels)."""
         data = [x if prefix is None else prefix(x.clone()) for prefix in self.prefixes]
         values: list[Tensor] = []
         for index, node in enumerate(self.builder.nodes):
@@ -78,38 +81,38 @@ def replay(
 ) -> None:
     """Compare a module with the program read from it, first with its own parameters and then with fresh ones.
 
-    Own parameters may be zero, and a constant taken from a random parameter shows only when that is drawn anew.
+    The module's own parameters may be zero, and a constant taken from a random parameter shows only when that is redrawn.
 
     Parameters
     ----------
     module
-        In evaluation mode; its random parameters are overwritten.
+        The module in evaluation mode; its random parameters are overwritten.
     graph
-        The traced graph, of the same parameters.
+        The traced graph, with the same parameters.
     network
         The program.
     fields
-        The values of the graph that are random fields; the output is one of them, with key None in its place.
+        The values of the graph that are random fields; the output is among them, under the key None.
     example
         A batch that the module takes.
     seed
-        Of the fresh parameters.
+        Seed of the fresh parameters.
 
     Raises
     ------
     Difference
-        At the first value that differs.
+        For the first value that differs.
     """
     for run, scales in enumerate(_SCALES):
         if run == 1:
             _draw(module, network.builder.random, seed)
         x = _probe(module, example, scales)
         if x is None and run == 0:
-            continue  # values of random parameters do not matter, not even infinite ones
+            continue  # the values of random parameters do not matter, not even infinite ones
         if x is None:
             raise InputError(
-                "the module's output is NaN or infinite for inputs of usual size, so nothing shows that a kernel is its own. "
-                "Check its buffers and operations; check=False leaves the check out."
+                "the module's output is NaN or infinite for inputs of usual size, so the kernel cannot be checked. "
+                "Check its buffers and operations; check=False skips the check."
             )
         state = {name: value.clone() for name, value in module.state_dict().items() if isinstance(value, Tensor)}
         values = network.values(x, partial(_own, dict(module.named_parameters(remove_duplicate=False))))
@@ -151,7 +154,7 @@ class _Comparison(fx.Interpreter):
 def _compare_output(
     module: nn.Module, builder: Builder, fields: Mapping[Any, Field], values: Sequence[Tensor], x: Tensor
 ) -> Tensor:
-    """Compare the output, in two calls, and give it."""
+    """Compare the output of two calls and return it."""
     output = module(x.clone())
     if not isinstance(output, Tensor):
         raise Difference(f"its output is a {type(output).__name__}")
@@ -162,7 +165,7 @@ def _compare_output(
 
 
 def _compare_derivatives(module: nn.Module, output: Tensor, program: Tensor) -> None:
-    """Compare the derivatives of a random sum of outputs in the trained parameters."""
+    """Compare the derivatives of a random sum of outputs with respect to the trained parameters."""
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not trained:
         return
@@ -176,7 +179,7 @@ def _compare_derivatives(module: nn.Module, output: Tensor, program: Tensor) -> 
         else:
             gradients.append((None,) * len(trained))
     known = [g.detach().nan_to_num(0.0, 0.0, 0.0) for both in gradients for g in both if g is not None and g.numel()]
-    # The derivative in the bias of keys is zero, for softmax does not see it, and comes out as rounding of the others.
+    # Softmax ignores the bias of the keys: its derivative is zero, computed as rounding errors of the others.
     rounding = _ROUNDINGS * torch.finfo(output.dtype).eps * max((float(g.abs().max()) for g in known), default=0.0)
     for name, own, its in zip(trained, *gradients, strict=True):
         zeros = torch.zeros_like(trained[name])
@@ -190,7 +193,7 @@ def _compare_derivatives(module: nn.Module, output: Tensor, program: Tensor) -> 
 
 
 def _check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | None, rounding: float = 0.0) -> None:
-    """Raise where two tensors differ by more than rounding, which is at least ``rounding``."""
+    """Raise an error if two tensors differ by more than rounding, which is at least ``rounding``."""
     if value.shape != expected.shape:
         raise Difference(f"they give {what} of shape {tuple(expected.shape)}, not {tuple(value.shape)}", node)
     if value.numel() == 0:
@@ -200,7 +203,7 @@ def _check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | Non
     error, size = (first - second).abs().amax(1), torch.maximum(first.abs().amax(1), second.abs().amax(1))
     if bool((error <= digits * size + rounding).all()):
         return
-    # NaN and infinite values must be at the same places.
+    # NaN and infinite values must be in the same places.
     usual = torch.isfinite(first) & torch.isfinite(second)
     first, second = (
         torch.where(usual, row, row.nan_to_num(nan=0.5, posinf=1.0, neginf=-1.0)) for row in (first, second)
@@ -211,7 +214,7 @@ def _check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | Non
 
 
 def _probe(module: nn.Module, example: Tensor, scales: Sequence[float]) -> Tensor | None:
-    """Give inputs of several scales and signs, positive ones where the module's output would not be finite; else None."""
+    """Return inputs of several scales and signs, or positive ones if the module's output would not be finite; else None."""
     if not example.is_floating_point():
         return example
     for positive in (False, True):
@@ -226,7 +229,7 @@ def _probe(module: nn.Module, example: Tensor, scales: Sequence[float]) -> Tenso
 
 
 def _draw(module: nn.Module, random: Sequence[tuple[Weight, float]], seed: int) -> None:
-    """Draw the parameters of the layers afresh, all of the size that keeps values as large as they are."""
+    """Redraw the parameters of the layers, scaled so that values keep their magnitude."""
     generator = torch.Generator().manual_seed(seed)
     parameters = dict(module.named_parameters(remove_duplicate=False))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Calls that only change how a tensor is seen: reshapes, permutations, slices, padding, dropout, sizes."""
+"""Calls that only rearrange a tensor or read its shape: reshapes, permutations, slices, padding, dropout, sizes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _reshape(builder: Builder, x: Field, shape: Any) -> Field:
 
 
 def _split_axes(builder: Builder, x: Field, shape: list[int]) -> Field:
-    """Split the position axes that a reshape cuts, where their lengths allow it."""
+    """Split the position axes that a reshape cuts, if their lengths allow it."""
     atoms = [atom for dim in x.dims for atom in dim]
     parts: dict[int, list[int]] = {}
     left = list(shape)
@@ -191,24 +191,24 @@ def _unsqueeze(x: Field, dim: int) -> Field:
 
 @matches("size", "sym_size")
 def size(builder: Builder, x: Field, dim: int | None = None) -> Any:
-    """Give the shape, or one length of it."""
+    """Return the shape, or one length of it."""
     return torch.Size(x.shape) if dim is None else x.shape[dim]
 
 
 @matches("dim", "ndimension")
 def rank(builder: Builder, x: Field) -> int:
-    """Give the number of dimensions."""
+    """Return the number of dimensions."""
     return len(x.dims)
 
 
 @matches("numel")
 def numel(builder: Builder, x: Field) -> int:
-    """Give the number of entries."""
+    """Return the number of entries."""
     return math.prod(x.shape)
 
 
 def _register_constant(value: float, *functions: object) -> None:
-    """Give a constant of the shape of a random value."""
+    """Return a constant of the shape of a random value."""
     matches(*functions)(lambda builder, x, **options: torch.tensor(value).expand(x.shape))
 
 

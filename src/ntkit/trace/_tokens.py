@@ -27,8 +27,8 @@ _DIGITS = 1e-9
 def table_like(builder: Builder, value: Weight | Computed, field: Field, cat_dim: int | None = None) -> Field:
     """Read parameters as a field with the dimensions of another, along ``cat_dim`` of any length.
 
-    What an ``nn.Embedding`` gives is random. A parameter of the user's own has no distribution but its present values: its
-    covariance is that of these, K[a, a'] = p_a . p_a' / C. Both have a term of their own in the tangent kernel.
+    The output of an ``nn.Embedding`` is random. A user's own parameter has no distribution, only its present values, so its
+    covariance is K[a, a'] = p_a . p_a' / C. Both add a term to the tangent kernel.
     """
     learned = value if isinstance(value, Computed) else _plain(value)
     tensor, channel = learned.value, field.channel_dim
@@ -56,7 +56,7 @@ def table_like(builder: Builder, value: Weight | Computed, field: Field, cat_dim
         positions += own
 
     def layout(t: Tensor) -> Tensor:
-        """Bring what is computed to (*positions, channels)."""
+        """Rearrange the computed tensor to (*positions, channels)."""
         rows = t.reshape(shape).movedim(channel, -1)
         rows = rows.select(batch if batch < channel else batch - 1, 0)
         return rows.reshape(*positions, field.channels)
@@ -87,7 +87,7 @@ def _plain(weight: Weight) -> Computed:
 
 
 def _table(learned: Computed, layout: Callable[[Tensor], Tensor], field: Field) -> tuple[Table, bool]:
-    """Give the operation, and whether all values are zero."""
+    """Return the operation, and whether all values are zero."""
     leaves = {weight.path: weight.parameter.detach().to(torch.float64) for weight in learned.weights}
     for leaf in leaves.values():
         leaf.requires_grad_()
@@ -99,7 +99,7 @@ def _table(learned: Computed, layout: Callable[[Tensor], Tensor], field: Field) 
     apart = rows.shape[1] == 1 or not bool((first @ last.T).any())
     if not (alike and apart):
         raise Refused(
-            "a parameter whose channels share entries or are not alike", "give every channel entries of its own", field
+            "a parameter whose channels share entries or differ in kind", "give every channel its own entries", field
         )
     rows = rows.detach()
     trained = tangent if any(weight.trained for weight in learned.weights) else None
@@ -113,14 +113,14 @@ def _table(learned: Computed, layout: Callable[[Tensor], Tensor], field: Field) 
 
 
 def _slopes(rows: Tensor, channels: Sequence[int], leaves: Sequence[Tensor]) -> list[Tensor]:
-    """Give the derivatives of each row's entry in some channels in all parameters that any of them reads, each (P, entries)."""
+    """Return the derivatives of each row's entry in some channels with respect to the parameters they read, each (P, entries)."""
     found: list[tuple[Tensor, Tensor]] = []
     for channel in channels:
         for row in rows[:, channel]:
             parts = torch.autograd.grad(row, leaves, retain_graph=True, allow_unused=True)
             filled = [torch.zeros_like(p) if g is None else g for g, p in zip(parts, leaves, strict=True)]
             slope = torch.cat([part.flatten() for part in filled])
-            places = slope.nonzero().flatten()  # few: a row of a table reads entries of its own
+            places = slope.nonzero().flatten()  # few: a row of a table reads only its own entries
             found.append((places, slope[places]))
     read, columns = torch.cat([places for places, _ in found]).unique(return_inverse=True)
     dense = rows.new_zeros(len(found), len(read))
@@ -130,7 +130,7 @@ def _slopes(rows: Tensor, channels: Sequence[int], leaves: Sequence[Tensor]) -> 
 
 
 def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
-    """Put fields one after the other along a dimension of positions."""
+    """Concatenate fields along a dimension of positions."""
     parts = [_one_axis(builder, field, dim) for field in fields]
     first = parts[0]
     axis = first.axis(dim)
@@ -180,10 +180,10 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
 def cross_moment(
     builder: Builder, nodes: tuple[int, int], coefficients: tuple[float, float], field: Field
 ) -> Tensor | None:
-    """Give the covariance that fixed values in two fields have with each other, beyond the product of their means.
+    """Return the covariance between fixed values in two fields, beyond the product of their means.
 
     Present values of two parameters, such as a class token and a table of positions, are not independent: the mean over the
-    channels of p_a p'_a' is a number. Shape (P, P) with both orders added up; None where one field has no such values.
+    channels of p_a p'_a' is a number. Shape (P, P) with both orders added up; None if one field has no such values.
     """
     _check_apart_from_data(builder, nodes, field)
     fixed = [_fixed_values(builder, node, field) for node in nodes]
@@ -199,14 +199,14 @@ def _check_apart_from_data(builder: Builder, nodes: Sequence[int], then: Field) 
     data = any(-1 in builder.info[node].sources for node in nodes)
     if data and any(_has_values(builder, node) for node in nodes):
         raise Refused(
-            "a parameter with values of its own meets raw data with no fresh weights between",
+            "a parameter with its own values meets raw data with no fresh weights between",
             "put an nn.Linear before it, or use nn.Embedding",
             then,
         )
 
 
 def _fixed_values(builder: Builder, node: int, field: Field) -> Tensor | None:
-    """Give the part of a node that does not depend on draws or inputs, shape (P, C); None where there is none."""
+    """Return the part of a node that does not depend on draws or inputs, shape (P, C); None if there is none."""
     if not _has_values(builder, node):
         return None
     value = _evaluate(builder, node, field)
@@ -214,7 +214,7 @@ def _fixed_values(builder: Builder, node: int, field: Field) -> Tensor | None:
 
 
 def _has_values(builder: Builder, node: int) -> bool:
-    """Tell whether present values of parameters reach a node with no fresh weights between."""
+    """Return whether present values of parameters reach a node with no fresh weights between."""
     op = builder.nodes[node].op
     if isinstance(op, Table):
         return op.mean is not None
@@ -232,7 +232,7 @@ def _evaluate(builder: Builder, node: int, field: Field) -> Tensor:
         return op.finite((), held)
     if not isinstance(op, (Sum, Join, Merge, Arrange, PositionMap, Split)):
         raise Refused(
-            "two parameters with values of their own are added up after a nonlinear operation on one of them",
+            "two parameters with their own values are added up after a nonlinear operation on one of them",
             "add both to the tokens before the first norm or activation, or use nn.Embedding",
             field,
         )
@@ -245,7 +245,7 @@ def _vanishes(builder: Builder, node: int) -> bool:
 
 
 def _one_axis(builder: Builder, field: Field, dim: int) -> Field:
-    """Give the field with one position axis in a dimension, and its axes in the order of the dimensions."""
+    """Return the field with one position axis in a dimension, and its axes in the order of the dimensions."""
     if not field.core(dim):
         field, _ = builder.axis_of(field, dim)
     dims: list[tuple[int, ...]] = []

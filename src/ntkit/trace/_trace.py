@@ -29,7 +29,7 @@ __all__ = ["Tracer"]
 
 _BATCH = 2
 _TOKENS = (4, 2, 16, 64)
-# torch.fx replaces methods of nn.Module while it traces, for every thread, so only one may trace or run a traced module.
+# While torch.fx traces, it replaces methods of nn.Module for every thread, so only one may trace or run a traced module.
 _TRACING = threading.RLock()
 _CONVOLUTIONS = {
     1: (nn.Conv1d, nn.ConvTranspose1d),
@@ -39,18 +39,18 @@ _CONVOLUTIONS = {
 
 
 class Tracer:
-    """A module as it was when the tracer was made, ready to be read for any input shape.
+    """A snapshot of a module, ready to be read for any input shape.
 
     Parameters
     ----------
     module
-        Copied, in evaluation mode; later changes to it have no effect.
+        The module, copied in evaluation mode; later changes to it have no effect.
     gains
         The variances of its layers.
     check
         Whether each program is replayed as a finite network and compared with the module.
     deterministic
-        Paths of submodules and parameters whose frozen parameters are numbers, not draws.
+        Paths of submodules and parameters whose frozen parameters are fixed numbers, not random draws.
     samples
         How softmax attention draws its logits; None refuses it.
     """
@@ -68,7 +68,7 @@ class Tracer:
         self.deterministic = check_deterministic(module, deterministic)
         self.gains = gains.for_module(ntk_gains(module))
         self.check = check
-        # The gains of the NTK parametrisation are read off; what is traced has plain weights.
+        # Read the gains of the NTK parametrisation, then trace the module with plain weights.
         self.module = strip_ntk(copy_module(module)).eval()
         self._programs: dict[tuple[tuple[int, ...], bool], Program] = {}
         self._guard: AbstractContextManager[Any] = OwnParameters(module)
@@ -79,7 +79,7 @@ class Tracer:
         return {**self.__dict__, "_guard": nullcontext()}  # the original is elsewhere
 
     def program(self, input_shape: Sequence[int], positions: bool = False) -> Program:
-        """Give the program for inputs of one shape, without the batch dimension.
+        """Return the program for inputs of one shape, without the batch dimension.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class Tracer:
         return self._programs[shape, positions]
 
     def finite_network(self, input_shape: Sequence[int]) -> tuple[Program, FiniteNetwork]:
-        """Read the program once more, with the finite network that it describes: the oracle of its covariances."""
+        """Read the program again, with the finite network that it describes: the oracle of its covariances."""
         with _TRACING, torch.enable_grad():
             return self._read(tuple(int(size) for size in input_shape))
 
@@ -115,7 +115,7 @@ class Tracer:
         return []
 
     def _probe(self) -> None:
-        """Look for problems right away, with the first guess of an input shape that the module takes.
+        """Look for problems right away, with the first guessed input shape that the module accepts.
 
         A refusal for vectors counts only if tokens of as many channels are refused too: the mean over the tokens of
         (n, tokens, channels) is a mean over the channels of (n, channels).
@@ -133,7 +133,7 @@ class Tracer:
             return
 
     def _readable(self, shape: tuple[int, ...]) -> bool:
-        """Tell whether torch.fx traces the module for inputs of a shape, and every operation has a rule."""
+        """Return whether torch.fx traces the module for inputs of a shape, and every operation has a rule."""
         try:
             module, example, output = self._run(shape)
             reader = Reader(symbolic_graph(module, example), example, self.gains, self.deterministic, self.samples)
@@ -189,7 +189,7 @@ class Tracer:
         raise UnsupportedLayerError((problem,))
 
     def _run(self, shape: tuple[int, ...]) -> tuple[nn.Module, Tensor, Any]:
-        """Run the module on an example, in float64 where its code allows that: a copy, the example and the output."""
+        """Run the module on an example, in float64 if its code allows that; return a copy, the example and the output."""
         parameter = next((p for p in self.module.parameters() if p.is_floating_point()), torch.empty(0))
         example = torch.randn((_BATCH, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         for dtype in (torch.float64, parameter.dtype):
@@ -249,13 +249,13 @@ class Tracer:
 def _check_entries(output: Any, batch: Tensor) -> None:
     if isinstance(output, Tensor) and output.numel() == 0:
         raise WrongShape(
-            f"the module gives an output without entries, of shape {tuple(output.shape)}, for inputs of shape "
-            f"{tuple(batch.shape)}. Give inputs of the shape that it is written for."
+            f"the module returns an empty output, of shape {tuple(output.shape)}, for inputs of shape "
+            f"{tuple(batch.shape)}. Pass inputs of the shape that it is written for."
         )
 
 
 def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Give the input shape with the channels of the first convolution in front, if they seem to be missing."""
+    """Return the input shape with the channels of the first convolution in front, if they seem to be missing."""
     for layer in module.modules():
         for ndim, kinds in _CONVOLUTIONS.items():
             if isinstance(layer, kinds):

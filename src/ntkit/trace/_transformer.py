@@ -87,7 +87,7 @@ def encoder(
         if known is None or type(layer).forward is not nn.TransformerEncoderLayer.forward:
             raise Refused(
                 f"its layer {name} is a {type(layer).__name__}, not an nn.TransformerEncoderLayer",
-                "call the layers one after the other in a module of your own",
+                "call the layers one after the other in your own module",
                 src if isinstance(src, Field) else None,
             )
         src = encoder_layer(builder, src, mask, layer=layer, path=f"{inside}layers.{name}")
@@ -96,7 +96,7 @@ def encoder(
 
 @contextmanager
 def _at(builder: Builder, path: str) -> Iterator[None]:
-    """Let nodes added meanwhile come from a path."""
+    """Attribute nodes added inside the context to a path."""
     before, builder.path = builder.path, path
     try:
         yield

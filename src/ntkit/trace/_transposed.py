@@ -1,7 +1,7 @@
 """Transposed convolutions: zeros between the positions, then a convolution of stride one.
 
 y[q] = sum over p, r with p s - pad + d r = q of W_r x[p] reads the input with s - 1 zeros between its positions, padded by
-d (k - 1) - pad, through the window turned around. In the limit the turn is invisible, so
+d (k - 1) - pad, through the reversed window. In the limit the reversal makes no difference, so
 K'[q, q'] = w^2 / k^n sum_r sum_{p, p'} K[p, p'] + c^2 with the same tap r on both sides. The divisor is the whole window k^n:
 where a stride leaves fewer taps to each q, the gain falls by as much.
 """
@@ -87,7 +87,7 @@ def _spread(builder: Builder, x: Field, axis: int, stride: int, pad: int, more: 
 
 
 def _held(weight: Weight, bias: Weight | None, groups: int, numbers: Tensor) -> Held:
-    """Give the weight (in, out of a group, *kernel) as that of the convolution (out, in of a group, *kernel), turned around."""
+    """Return the weight (in, out of a group, *kernel) as that of a convolution, (out, in of a group, *kernel), reversed."""
 
     def turned(tensor: Tensor) -> Tensor:
         split = tensor.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)

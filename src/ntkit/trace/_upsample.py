@@ -17,11 +17,11 @@ from ._values import CHANNEL, Field
 
 __all__ = ["map_axis", "position_op"]
 
-_OTHER = 2  # length of the axes that are not looked at
+_OTHER = 2  # length of the other axes
 
 
 def position_op(axis: int, matrix: Tensor, name: str) -> PositionMap | None:
-    """Give the operation x' = A x along an axis: a selection where every row reads one position; None where A is one.
+    """Return the operation x' = A x along an axis: a selection if every row reads one position; None if A is the identity.
 
     ``matrix`` is A, shape (positions after, positions before).
     """
@@ -45,9 +45,9 @@ def map_axis(builder: Builder, x: Field, axis: int, matrix: Tensor, name: str) -
 
 
 def _axis_matrix(function: Callable[[Tensor, int], Tensor], index: int, ndim: int, size: int) -> Tensor:
-    """Read the matrix of one axis from what a separable map does with unit vectors, constant along the other axes."""
+    """Read the matrix of one axis from a separable map of unit vectors that are constant along the other axes."""
     units = torch.eye(size, dtype=torch.float64).reshape(size, 1, *(size if i == index else 1 for i in range(ndim)))
-    # Not of length one: torch 2.13 then takes the tensor for one with its channels last, and smooths the wrong axis.
+    # Length one would not do: torch 2.13 then takes the tensor for channels-last and smooths the wrong axis.
     units = units.expand(-1, 1, *(size if i == index else _OTHER for i in range(ndim))).contiguous()
     mapped = function(units, index).movedim(2 + index, 1)
     return mapped.flatten(2)[:, :, 0].T
@@ -67,7 +67,7 @@ def interpolated(builder: Builder, x: Field, ndim: int, function: Callable[[Tens
 
 
 def _one(values: Any, index: int, ndim: int, other: float) -> tuple[Any, ...] | None:
-    """Give an option of one axis, ``other`` for the rest; ``values`` holds one for each axis, or one for all."""
+    """Return an option for one axis, ``other`` for the rest; ``values`` holds one per axis, or one for all."""
     if values is None:
         return None
     value = values[index] if isinstance(values, (tuple, list, torch.Size)) else values
@@ -120,14 +120,14 @@ def upsample_bilinear(builder: Builder, x: Field, size: Any = None, scale_factor
 
 
 def _exported(mode: str, name: str, aligned: bool, antialias: bool = False) -> None:
-    """Understand an operator of the exporter: (x, size, [align_corners], scale factors, one or one per axis)."""
+    """Match an operator of the exporter: (x, size, [align_corners], scale factors, one or one per axis)."""
 
     def build(builder: Builder, x: Field, output_size: Any = None, *rest: Any) -> Field:
         align = bool(rest[0]) if aligned and rest else None
         factors: Sequence[Any] = [factor for factor in rest[1 if aligned else 0 :] if factor is not None]
         if len(factors) == 1 and isinstance(factors[0], (tuple, list)):
             factors = factors[0]
-        # Where sizes and factors are both given, the sizes count and the factors say where the samples lie.
+        # If sizes and factors are both given, the sizes count and the factors determine where the samples lie.
         scale = [float(factor) for factor in factors] if factors else None
         if scale is not None and output_size is not None:
             sizes = [int(length * factor) for length, factor in zip(x.shape[2:], scale, strict=True)]

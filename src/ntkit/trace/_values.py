@@ -1,4 +1,4 @@
-"""Values met while a module is traced, and which tensor dimension of a field enumerates what."""
+"""Values that occur while a module is traced, and what each tensor dimension of a field enumerates."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Block:
     Attributes
     ----------
     node
-        The node of the program that gives their covariance.
+        The node of the program that holds their covariance.
     width
-        How many channels the module has here; only ratios of widths matter to the limit.
+        Number of channels in the module; only ratios of widths matter in the limit.
     merged
-        Position axes of the node that are part of this block's channel dimension alone (a flattened operand of
+        Position axes of the node that are part of only this block's channel dimension (a flattened operand of
         ``torch.cat``), after the axes that all blocks share.
     """
 
@@ -46,7 +46,7 @@ class Field:
     Attributes
     ----------
     blocks
-        Its channels, side by side.
+        Its channels, concatenated.
     positions
         Lengths of the position axes that all blocks share.
     dims
@@ -56,8 +56,8 @@ class Field:
     batch
         The batch size of the traced example.
     order
-        Where entry i of the channel atom is among the blocks side by side, each with its channels varying slowest and
-        its merged positions after; None for entry i itself.
+        Index of entry i of the channel atom among the concatenated blocks, each with its channels varying slowest and
+        its merged positions after them; None for entry i itself.
     """
 
     blocks: tuple[Block, ...]
@@ -68,7 +68,7 @@ class Field:
     order: Tensor | None = field(default=None, compare=False)
 
     def size(self, atom: int) -> int:
-        """Give the length of an atom."""
+        """Return the length of an atom."""
         return self.batch if atom == BATCH else self.channels if atom == CHANNEL else self.positions[atom]
 
     @property
@@ -77,7 +77,7 @@ class Field:
         return tuple(math.prod(self.size(atom) for atom in dim) for dim in self.dims)
 
     def core(self, dim: int) -> tuple[int, ...]:
-        """Give the atoms of a dimension without position axes of length one, which say nothing."""
+        """Return the atoms of a dimension without position axes of length one."""
         return tuple(atom for atom in self.dims[dim] if atom < 0 or self.positions[atom] > 1)
 
     @property
@@ -86,16 +86,16 @@ class Field:
         return next(i for i, dim in enumerate(self.dims) if CHANNEL in dim)
 
     def axis(self, dim: int) -> int | None:
-        """Give the position axis that a dimension is, or None where it is not exactly one."""
+        """Return the position axis of a dimension, or None if it is not exactly one."""
         atoms = self.core(dim) or self.dims[dim]
         return atoms[0] if len(atoms) == 1 and atoms[0] >= 0 else None
 
     def with_dims(self, dims: Sequence[Sequence[int]]) -> Field:
-        """Give the same field seen through other tensor dimensions."""
+        """Return the same field viewed with other tensor dimensions."""
         return replace(self, dims=tuple(tuple(dim) for dim in dims))
 
     def squeeze(self, dim: int) -> Field:
-        """Drop a dimension of length one; what it enumerates joins its neighbour."""
+        """Drop a dimension of length one; its atoms join its neighbour."""
         dims = list(self.dims)
         atoms = dims.pop(dim)
         target = max(dim - 1, 0)
@@ -103,7 +103,7 @@ class Field:
         return self.with_dims(dims)
 
     def reshape(self, shape: Sequence[int]) -> Field | None:
-        """Regroup the dimensions; None where a new dimension would cut an atom in two."""
+        """Regroup the dimensions; None if a new dimension would split an atom."""
         atoms = [atom for dim in self.dims for atom in dim]
         dims: list[tuple[int, ...]] = []
         for length in shape:
@@ -126,7 +126,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Data:
-    """What depends on the input alone, with its value on the traced example.
+    """A value that depends only on the input, with its value on the traced example.
 
     Attributes
     ----------
@@ -149,9 +149,9 @@ class Weight:
     path
         Its name in the module, such as ``"blocks.0.weight"``.
     parameter
-        The parameter; where something computes it (``computed_by``) the result.
+        The parameter, or the result if something computes it (``computed_by``).
     computed_by
-        What computes it from other parameters, so that its distribution is not known; empty for a plain parameter.
+        What computes it from other parameters, so that its distribution is unknown; empty for a plain parameter.
     remedy
         What makes it a plain parameter again.
     """
@@ -163,7 +163,7 @@ class Weight:
 
     @property
     def layer(self) -> str:
-        """The layer that it belongs to, by which ``overrides`` names it."""
+        """The path of the layer that it belongs to, as used in ``overrides``."""
         owner, _, name = self.path.rpartition(".")
         return owner if owner and name in _WEIGHTS else self.path
 
@@ -186,7 +186,7 @@ class Computed:
     weights
         The parameters.
     random
-        Whether they are tables of embeddings, drawn from N(0, 1), and not parameters with values of their own.
+        Whether they are embedding tables, drawn from N(0, 1), rather than parameters with their own values.
     """
 
     value: Any
@@ -197,4 +197,4 @@ class Computed:
 
 @dataclass(frozen=True)
 class Unknown:
-    """What comes out of an operation that was refused: nothing can be said of it."""
+    """The result of a refused operation, about which nothing is known."""

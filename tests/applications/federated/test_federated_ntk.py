@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 import torch
 from torch import nn
@@ -116,6 +119,49 @@ def test_dask_equals_in_process():
             there = FederatedNTK(network(), split(x, y, (6, 12)), steps=(3, 30), client=client, **options)
             there.fit(2)
             torch.testing.assert_close(weights(there.module), weights(here.module), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:Creating scratch directories")
+@pytest.mark.parametrize("moment", ["jacobian", "transposed_product", "loss"])
+def test_a_dask_process_killed_in_a_round_costs_that_round_at_most(moment, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    x, y = data()[0], data()[0][:, :3]
+    here = FederatedNTK(network(), split(x, y, (6, 12)), steps=(3, 30))
+    here.fit(1)
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        there = FederatedNTK(network(), split(x, y, (6, 12)), steps=(3, 30), client=client)
+        there.fit(1)
+        torch.testing.assert_close(weights(there.module), weights(here.module), rtol=1e-9, atol=1e-10)
+        held = there.places._held[1]
+        address = client.who_has([held])[held.key][0]
+        pid, each = client.run(os.getpid)[address], there.places.each
+
+        killed = []
+
+        def kill(method, *given, **options):
+            if method == moment and not killed:
+                killed.append(method)
+                os.kill(pid, signal.SIGKILL)
+            return each(method, *given, **options)
+
+        monkeypatch.setattr(there.places, "each", kill)
+        lost = ""
+        try:
+            there.round()
+        except WorkerError as error:
+            lost = str(error)
+        if lost:
+            assert "was lost in round 2" in lost and len(there.rounds) == 1
+            with pytest.raises(WorkerError, match="was lost in round 2"):
+                there.round()  # its data are gone: the process that came in its place has none
+        else:
+            here.round()  # Dask had a copy of its data in the other process
+        assert killed
+        torch.testing.assert_close(weights(there.module), weights(here.module), rtol=1e-9, atol=1e-10)
 
 
 def test_inputs_can_be_read_off_jacobians_but_not_off_what_units_are_off():

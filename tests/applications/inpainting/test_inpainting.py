@@ -11,34 +11,89 @@ from torch import nn
 
 import ntkit
 from ntkit.applications import InpaintingKernel, encoder_decoder, inpaint
+from ntkit.applications.inpainting._held_out import RIDGES
 from ntkit.applications.inpainting._sparse_system import solve_sparse
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 
 
-def direct(levels: int, upsampling: str, side: int) -> torch.Tensor:
-    limit = ntkit.infinite_width(encoder_decoder(levels, upsampling))
+def direct(levels: int, upsampling: str, side: int, last: bool = False) -> torch.Tensor:
+    limit = ntkit.infinite_width(encoder_decoder(levels, upsampling, last_convolution=last))
     return limit.with_prior("stationary", (1, side, side)).ntk.positions()
 
 
+def check_expansion(levels: int, upsampling: str, side: int, last: bool) -> None:
+    kernel = InpaintingKernel(levels=levels, upsampling=upsampling, last_convolution=last)
+    expected = direct(levels, upsampling, side, last)
+    torch.testing.assert_close(kernel.dense(side, side), expected, rtol=1e-12, atol=0)
+    rng = np.random.default_rng(0)
+    rows, columns = (rng.permutation(side * side)[:size] for size in (40, 30))
+    sparse = kernel.sparse(side, side, rows, columns)
+    own = expected.reshape(side * side, -1).numpy()[np.ix_(rows, columns)]
+    np.testing.assert_allclose(sparse.toarray() + kernel.constant, own, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
-    ("levels", "upsampling", "side"),
-    [(1, "nearest", 8), (2, "nearest", 16), (3, "nearest", 32), (1, "bilinear", 24)],
+    ("levels", "upsampling", "side", "last"),
+    [
+        (1, "nearest", 8, False),
+        (1, "nearest", 8, True),
+        (2, "nearest", 16, False),
+        (2, "nearest", 16, True),
+        (3, "nearest", 32, False),
+        (1, "bilinear", 24, False),
+    ],
 )
-def test_expansion_equals_the_kernel_of_a_larger_torus(levels, upsampling, side):
-    kernel = InpaintingKernel(levels=levels, upsampling=upsampling)
-    torch.testing.assert_close(kernel.dense(side, side), direct(levels, upsampling, side), rtol=1e-12, atol=0)
+def test_expansion_equals_the_kernel_of_a_larger_torus(levels, upsampling, side, last):
+    check_expansion(levels, upsampling, side, last)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("levels", "upsampling", "side"), [(4, "nearest", 64), (2, "bilinear", 48)])
-def test_expansion_equals_the_kernel_of_a_much_larger_torus(levels, upsampling, side):
-    kernel = InpaintingKernel(levels=levels, upsampling=upsampling)
-    torch.testing.assert_close(kernel.dense(side, side), direct(levels, upsampling, side), rtol=1e-12, atol=0)
+@pytest.mark.parametrize(
+    ("levels", "upsampling", "side", "last"),
+    [(3, "nearest", 32, True), (4, "nearest", 64, False), (2, "bilinear", 48, False)],
+)
+def test_expansion_equals_the_kernel_of_a_much_larger_torus(levels, upsampling, side, last):
+    check_expansion(levels, upsampling, side, last)
 
 
-def test_networks_whose_distant_pixels_differ_are_refused():
+@pytest.mark.parametrize("module", [None, "auto"])
+@pytest.mark.parametrize("prior", ["stationary", "meshgrid"])
+def test_choices_read_known_pixels_alone(module, prior):
+    picture, mask = image(16, 16, 1)
+    spoilt = torch.where(mask, math.nan, picture)
+    found = inpaint(spoilt, mask, module, prior, levels=1)
+    # The same choice by hand: the least error on a tenth of the known pixels, learnt from the others.
+    known = np.flatnonzero(~mask.numpy().ravel())
+    held = np.sort(np.random.default_rng(0).permutation(len(known))[: len(known) // 10])
+    smaller = mask.clone().view(-1)
+    smaller[torch.from_numpy(known[held])] = True
+    smaller = smaller.view(16, 16)
+    errors = {}
+    for last in (False, True) if module else (False,):
+        network = encoder_decoder(1, channels=2 if prior == "meshgrid" else 1, last_convolution=last)
+        for ridge in RIDGES:
+            filled = inpaint(spoilt, smaller, network, prior, levels=1, ridge=ridge).image.flatten()
+            errors[last, ridge] = float((filled - picture.flatten())[torch.from_numpy(known[held])].square().mean())
+    last, ridge = min(errors, key=errors.__getitem__)
+    assert found.ridge == ridge and f"Best of {len(errors)} on {len(held)}" in found.status
+    assert ("one convolution more" in found.status) == last
+    network = encoder_decoder(1, channels=2 if prior == "meshgrid" else 1, last_convolution=last)
+    torch.testing.assert_close(found.image, inpaint(spoilt, mask, network, prior, levels=1, ridge=ridge).image)
+
+
+def test_too_few_known_pixels_to_choose_by():
+    picture, mask = image(8, 8, 1)
+    mask[:] = True
+    mask[::3, ::3] = False
+    found = inpaint(picture, mask, "auto", levels=1)
+    assert found.ridge == 1e-4 and "Too few known pixels" in found.status
+
+
+@pytest.mark.parametrize(("levels", "last"), [(2, True), pytest.param(3, False, marks=pytest.mark.slow)])
+def test_networks_whose_distant_pixels_differ_are_refused(levels: int, last: bool):
+    network = encoder_decoder(levels, "bilinear", last_convolution=last)
     with pytest.raises(InputError, match="not one constant between distant pixels"):
-        InpaintingKernel(levels=3, upsampling="bilinear")
+        InpaintingKernel(network, levels, "bilinear")
 
 
 def test_tori_of_unequal_sides():
@@ -157,6 +212,8 @@ BAD = [
     ((PICTURE, MASK), {"upsampling": "cubic"}, InputError, "upsampling must be"),
     ((PICTURE, MASK), {"solver": "lu"}, InputError, "solver must be"),
     ((PICTURE, MASK), {"ridge": -1}, InputError, "ridge must be"),
+    ((PICTURE, MASK), {"ridge": "best"}, InputTypeError, "ridge must be"),
+    ((PICTURE, MASK), {"module": "best"}, InputError, "module must be"),
     ((PICTURE, MASK), {"clip": (1, 0)}, InputError, "clip must be"),
     ((PICTURE, MASK), {"prior": "noise"}, InputError, "prior must be"),
     ((PICTURE, MASK), {"prior": "meshgrid", "solver": "cg"}, InputError, "without structure"),

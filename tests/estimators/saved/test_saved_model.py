@@ -148,13 +148,13 @@ def short(entries):
 
 DAMAGE = {
     "no array": (lambda entries: entries.pop("a0.npy"), "lacks the array a0"),
-    "no content": (lambda entries: entries.pop("model.json"), "no model file of ntkit, or it is damaged"),
+    "no content": (lambda entries: entries.pop("model.json"), "not a model file of ntkit, or it is damaged"),
     "a pickle": (objects, "damaged: an array of objects"),
     "an array cut off": (short, "damaged"),
     "another format": (content(format=2), "has format 2, and this ntkit reads format 1"),
     "another ntkit": (content(versions={"ntkit": "99.0.0", "scikit-learn": "1.0"}), "was saved with ntkit 99.0.0"),
-    "another class": (content(model={"class": "Popen", "state": {}}), "no model that this version can read"),
-    "no estimator": (content(model=[1]), "no model that this version can read"),
+    "another class": (content(model={"class": "Popen", "state": {}}), "not a model that this version can read"),
+    "no estimator": (content(model=[1]), "not a model that this version can read"),
 }
 
 
@@ -172,7 +172,7 @@ def test_other_files(tmp_path: Path):
     with pytest.raises(InputError, match="there is no model file"):
         ntkit.load_model(tmp_path / "none")
     (tmp_path / "pickle").write_bytes(pickle.dumps(Executed()))
-    with pytest.raises(InputError, match="no model file of ntkit"):
+    with pytest.raises(InputError, match="not a model file of ntkit"):
         ntkit.load_model(tmp_path / "pickle")
     assert not Executed.happened
     with zipfile.ZipFile(tmp_path / "small", "w", zipfile.ZIP_DEFLATED) as file:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ntkit.errors import InputError
+from ntkit.experiments._by_seed import Seed
 from ntkit.experiments.feature_learning import (
     adaptive_speeds,
     alignment_prediction,
@@ -18,7 +19,6 @@ from ntkit.experiments.feature_learning import (
     initial_scales,
     speed_limits,
 )
-from ntkit.experiments.feature_learning._by_seed import Seed, mean_and_spread
 from ntkit.experiments.feature_learning._image_files import load_image_rows, standardize
 from ntkit.experiments.feature_learning._networks import build_mlp, weight_at
 from ntkit.experiments.skeleton import Verdict
@@ -126,7 +126,3 @@ def test_quadratic_alignment_is_that_of_the_network() -> None:
     found = alignment_prediction.quadratic_alignment((x.T * y) @ x, x.T @ x, 9, torch.Generator().manual_seed(3))
     # Targets f - y make the residuals y.
     assert found == pytest.approx(early_alignment(net, x, net(x).detach()[:, 0] - y)["first"].rho, rel=1e-10)
-
-
-def test_means_leave_gaps_out() -> None:
-    assert mean_and_spread([1.0, float("nan"), 3.0]) == "2.000 ± 1.000" and mean_and_spread([float("nan")]) == "nan"

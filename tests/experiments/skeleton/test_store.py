@@ -79,6 +79,6 @@ def test_a_damaged_line_between_others_is_left_aside(tmp_path, line):
 def test_another_file_is_not_written_to(tmp_path):
     path = tmp_path / "cells.jsonl"
     path.write_text("# Notes\n")
-    with pytest.raises(InputError, match=r"no store of results"):
+    with pytest.raises(InputError, match=r"not a store of results"):
         opened(path)
     assert path.read_text() == "# Notes\n"

@@ -214,5 +214,5 @@ def test_keywords_of_before_still_work():
     new = ntkit.train(network(), X, Y, schedule, record=Record([2], X_TEST))
     assert torch.equal(old.predictions, new.predictions) and torch.equal(old.test_predictions, new.test_predictions)
     assert [state.step for state in saved] == [2, 4]
-    with pytest.raises(InputError, match="holds learning_rate already"):
+    with pytest.raises(InputError, match="already holds learning_rate"):
         ntkit.train(network(), X, Y, schedule, lr=0.1)

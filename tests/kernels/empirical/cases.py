@@ -1,5 +1,7 @@
 """Networks of every kind that an empirical kernel must get right, and the brute-force kernel of each."""
 
+from functools import cache
+
 import torch
 from torch import nn
 from torch.func import functional_call, jacrev
@@ -214,7 +216,22 @@ def brute_jacobian(module, x):
 def brute_ntk(module, x1, x2, output="trace"):
     """Give the kernel by forming all derivatives of both batches."""
     j1, j2 = brute_jacobian(module, x1), brute_jacobian(module, x2)
-    full = sum(torch.einsum("iap,jbp->iajb", j1[name], j2[name]) for name in j1)
+    return _of_output(sum(torch.einsum("iap,jbp->iajb", j1[name], j2[name]) for name in j1), output)
+
+
+@cache
+def _brute_full(name, n):
+    module, x = make(name, n)
+    jacobian = brute_jacobian(module, x)
+    return sum(torch.einsum("iap,jbp->iajb", one, one) for one in jacobian.values())
+
+
+def brute_ntk_of_case(name, output="trace", rows=slice(None), columns=slice(None), n=4):
+    """Give the same for rows and columns of the n inputs of a case, which are differentiated once for all tests."""
+    return _of_output(_brute_full(name, n)[rows][:, :, columns], output)
+
+
+def _of_output(full, output):
     if output == "full":
         return full.flatten(2).flatten(0, 1)
     if output == "sum":

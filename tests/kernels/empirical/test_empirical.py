@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.kernels.empirical.cases import CASES, Function, brute_jacobian, brute_ntk, make
+from tests.kernels.empirical.cases import CASES, Function, brute_jacobian, brute_ntk, brute_ntk_of_case, make
 from torch import nn
 
 import ntkit
@@ -35,9 +35,9 @@ def test_equals_brute_force(name, method):
     module, x = make(name)
     for output in OUTPUTS:
         kernel = ntkit.empirical(module, output, method).ntk
-        close(kernel(x, x[:2]), brute_ntk(module, x, x[:2], output))
+        close(kernel(x, x[:2]), brute_ntk_of_case(name, output, columns=slice(2)))
         own = kernel(x)
-        close(own, brute_ntk(module, x, x, output))
+        close(own, brute_ntk_of_case(name, output))
         assert torch.equal(own, own.T)
         close(kernel.diag(x), own.diagonal())
 
@@ -49,9 +49,9 @@ def test_byte_budget_changes_nothing(name, method, byte_budget):
     module, x = make(name, n=3)
     for output in ("trace", "full"):
         small = ntkit.empirical(module, output, method, byte_budget=byte_budget).ntk
-        close(small(x), brute_ntk(module, x, x, output))
-        close(small(x[:2], x), brute_ntk(module, x[:2], x, output))
-        close(small.diag(x), brute_ntk(module, x, x, output).diagonal())
+        close(small(x), brute_ntk_of_case(name, output, n=3))
+        close(small(x[:2], x), brute_ntk_of_case(name, output, rows=slice(2), n=3))
+        close(small.diag(x), brute_ntk_of_case(name, output, n=3).diagonal())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -59,7 +59,7 @@ def test_operator(name):
     module, x = make(name)
     for output in OUTPUTS:
         emp = ntkit.empirical(module, output)
-        operator, dense = emp.ntk_operator(x), brute_ntk(module, x, x, output)
+        operator, dense = emp.ntk_operator(x), brute_ntk_of_case(name, output)
         vectors = torch.randn(len(dense), 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         assert operator.shape == dense.shape
         assert operator.dtype == torch.float64

@@ -82,7 +82,7 @@ def test_inputs(name):
 def test_pairs():
     kernel = ntkit.empirical(mlp()).ntk
     for x2, error, message in (
-        (X.double(), InputTypeError, "one dtype"),
+        (X.double(), InputTypeError, "same dtype"),
         (X[:, :2], InputError, "same shape"),
         (NAN, InputError, "x2 must be finite"),
         (X.long(), InputTypeError, "floating"),

@@ -18,7 +18,7 @@ from ntkit.kernels import Kernel
 from ntkit.labels import Accuracy
 from ntkit.testing import KernelConformance
 
-N, D = 8, 5
+N, D = 6, 5
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

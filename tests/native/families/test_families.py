@@ -11,14 +11,14 @@ from ntkit.native._network import unsupported
 from ntkit.native.families import ACTIVATIONS, FAMILIES, family_of
 from ntkit.native.families._normalize import gain_factor
 from ntkit.native.families._smooth import hermite_terms
-from ntkit.program import Activation, Arrange, Elementwise, Normalize, Product, Sum
+from ntkit.program import Activation, Elementwise, Normalize, Product, Sum
 
 
 def test_activations_are_told_apart_by_name():
     assert family_of(Elementwise(Activation("erf"))).function == _core.Function.ERF
     assert family_of(Elementwise(Activation("cos"))).function == _core.Function.COSINE
     assert family_of(Elementwise(Activation("step"))) is None
-    assert family_of(Product()) is None and family_of(Arrange((), (), 0)) is None
+    assert family_of(Product()) is FAMILIES[Product]
     assert family_of(Sum((1.0,))) is FAMILIES[Sum]
 
 

@@ -44,7 +44,31 @@ def _images(*layers: nn.Module) -> tuple[tuple[int, ...], nn.Module]:
     return (3, 6), nn.Sequential(nn.Conv1d(3, 8, 3, padding=1), *layers, nn.Flatten(), nn.Linear(48, 1))
 
 
+class Permuted(nn.Module):
+    """A normalisation of images with the axes in another order, (n, *order)."""
+
+    def __init__(self, norm: nn.Module, *order: int) -> None:
+        super().__init__()
+        self.norm, self.order = norm, (0, *order)
+
+    def forward(self, x: Tensor) -> Tensor:
+        back = [self.order.index(axis) for axis in range(4)]
+        return self.norm(x.permute(self.order)).permute(back)
+
+
+def _planes(*layers: nn.Module) -> tuple[tuple[int, ...], nn.Module]:
+    pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1)
+    return (2, 3, 4), nn.Sequential(
+        nn.Conv2d(2, 8, 3, padding=1), *layers, nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), *pooled
+    )
+
+
 NETWORKS = {
+    "LayerNorm over rows": _planes(Permuted(nn.LayerNorm((4, 8)), 2, 3, 1), nn.ReLU()),
+    "LayerNorm over columns": _planes(Permuted(nn.LayerNorm((3, 8), elementwise_affine=False), 3, 2, 1), nn.ReLU()),
+    "LayerNorm of channels": _planes(Permuted(nn.LayerNorm(8), 2, 3, 1), nn.ReLU()),
+    "RMSNorm over rows": _planes(nn.ReLU(), Permuted(nn.RMSNorm((4, 8), eps=0.1), 2, 3, 1)),
+    "RMSNorm": _planes(nn.ReLU(), Permuted(nn.RMSNorm(8, eps=1e-5), 2, 3, 1)),
     "LayerNorm": _vectors(nn.LayerNorm(8), nn.ReLU()),
     "LayerNorm, not trained": _vectors(nn.LayerNorm(8, elementwise_affine=False), nn.ReLU()),
     "LayerNorm, large eps": _vectors(nn.LayerNorm(8, eps=0.3), nn.ReLU()),

@@ -73,13 +73,11 @@ def nested(phi, q1, q2, rho):
     left = function_and_slope(phi, s1 * x)
     if not c:
         return [w @ (a * b) for a, b in zip(left, function_and_slope(phi, s2 * rho * x), strict=True)]
-    total = [0.0, 0.0]
-    for i in range(len(x)):
-        y, v = panels([(a - rho * x[i]) / c for a in (*(t / s2 for t in points), *scales)])
-        right = function_and_slope(phi, s2 * (rho * x[i] + c * y))
-        for j in (0, 1):
-            total[j] += w[i] * left[j][i] * (v @ right[j])
-    return total
+    rows = [panels([(a - rho * u) / c for a in (*(t / s2 for t in points), *scales)]) for u in x]
+    lengths = [len(y) for y, _ in rows]
+    y, v = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+    right = function_and_slope(phi, s2 * (rho * np.repeat(x, lengths) + c * y))
+    return [np.repeat(w * a, lengths) @ (v * b) for a, b in zip(left, right, strict=True)]
 
 
 @pytest.mark.parametrize("phi", ALL, ids=str)

@@ -1,4 +1,4 @@
-"""The feature prior of matrix completion: what each column is like, before any regression."""
+"""The feature prior of matrix completion: a description of each column before any regression."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["check_prior", "column_features"]
 
 
 def check_prior(prior: Any, columns: int) -> str:
-    """Give the kind of a prior, "observed", "identity", "array" or "imputer", or say why it is none."""
+    """Return the kind of a prior, "observed", "identity", "array" or "imputer", or raise an error."""
     if isinstance(prior, str):
         if prior in ("observed", "identity"):
             return prior
@@ -50,22 +50,22 @@ def check_prior(prior: Any, columns: int) -> str:
 def column_features(
     prior: Any, entries: Entries, offsets: Offsets, matrix: Any, transposed: bool, refit: bool
 ) -> Tensor:
-    """Give z, one row of features per column, shape (d, q), float64.
+    """Return z, one row of features per column, shape (d, q), float64.
 
     Parameters
     ----------
     prior
-        Checked.
+        The checked prior.
     entries
-        As they are, before offsets are removed.
+        The entries before offsets are removed.
     offsets
-        Of the entries.
+        Offsets of the entries.
     matrix
-        The entries as the user holds the matrix; what an imputer takes.
+        The user's matrix, as an imputer takes it.
     transposed
         Whether the entries are those of the transposed matrix.
     refit
-        Fit a clone of the imputer to the matrix; otherwise the fitted one is taken.
+        Whether to fit a clone of the imputer to the matrix; otherwise the fitted one is used.
     """
     k, d = entries.shape
     kind = check_prior(prior, d)
@@ -104,7 +104,7 @@ def _completed(imputer: Any, matrix: Any, refit: bool) -> NDArray[np.float64]:
 
 
 def _unit_columns(features: NDArray[np.float64]) -> Tensor:
-    """Give columns of norm one as rows; a column of zeros stays one."""
+    """Return columns scaled to norm one as rows; a column of zeros stays zero."""
     norms = np.linalg.norm(features, axis=0)
     return torch.from_numpy(np.ascontiguousarray((features / np.where(norms > 0, norms, 1)).T))
 

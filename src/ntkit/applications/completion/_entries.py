@@ -22,7 +22,7 @@ class Entries:
     Attributes
     ----------
     rows, columns
-        Where each entry is, shape (m,), sorted by row, then by column.
+        Position of each entry, shape (m,), sorted by row, then by column.
     values
         Shape (m,), float64.
     shape
@@ -44,20 +44,20 @@ class Entries:
         return Entries(self.columns[order], self.rows[order], self.values[order], self.shape[::-1])
 
     def where(self, kept: NDArray[np.bool_]) -> Entries:
-        """Give some of the entries, by a mask of shape (m,)."""
+        """Return some of the entries, by a mask of shape (m,)."""
         return Entries(self.rows[kept], self.columns[kept], self.values[kept], self.shape)
 
     def with_values(self, values: NDArray[np.float64]) -> Entries:
-        """Give the same places with other values, shape (m,)."""
+        """Return the same positions with other values, shape (m,)."""
         return Entries(self.rows, self.columns, values, self.shape)
 
     def row_slices(self) -> list[slice]:
-        """Give where the entries of each row are, k slices."""
+        """Return the slices of the entries of each row, k of them."""
         starts = np.searchsorted(self.rows, np.arange(self.shape[0] + 1))
         return [slice(int(a), int(b)) for a, b in pairwise(starts)]
 
     def patterns(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]:
-        """Give each set of observed columns (s,), the rows that have it (g,), and their values, shape (s, g).
+        """Yield each set of observed columns (s,), the rows that have it (g,), and their values, shape (s, g).
 
         Rows without entries have no pattern.
         """
@@ -71,7 +71,7 @@ class Entries:
             yield columns, np.array(rows), np.stack([self.values[slices[row]] for row in rows], 1)
 
     def matrix(self, missing_values: float, sparse: bool) -> Any:
-        """Give the matrix as a user would hold it: with gaps, or sparse."""
+        """Return the matrix in the user's form: with gaps, or sparse."""
         if sparse:
             return scipy.sparse.csr_array((self.values, (self.rows, self.columns)), shape=self.shape)
         dense = np.full(self.shape, float(missing_values))

@@ -1,4 +1,4 @@
-"""Matrix completion with a tangent kernel, in the manner of scikit-learn's imputers."""
+"""Matrix completion with a tangent kernel, with the interface of scikit-learn's imputers."""
 
 from __future__ import annotations
 
@@ -36,63 +36,63 @@ _HIDDEN_WIDTH = 16  # the limit does not depend on it
 class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Complete a matrix by kernel regression with the tangent kernel of a network (Radhakrishnan et al. 2021).
 
-    A network takes the features :math:`z_j` of column j to the k entries of that column. In the infinite-width limit the kernel
+    A network maps the features :math:`z_j` of column j to the k entries of that column. In the infinite-width limit the kernel
     between the entries (i, j) and (i', j') of the matrix is :math:`\kappa(z_j, z_{j'})\, 1\{i = i'\}` (Golikov et al. 2022, eq.
-    100 and below): entries of different rows do not speak to each other, and how much those of one row do is the similarity of
+    100 and below): entries of different rows do not interact, and those of the same row interact by the similarity of
     their columns. So one Gram matrix of the d columns serves all rows and all problems with these columns, and every row is a
-    small ridge regression on its own observed entries; rows with the same gaps share theirs.
+    small ridge regression on its own observed entries; rows with the same gaps share a factorisation.
 
     Parameters
     ----------
     kernel : Kernel, optional
         :math:`\kappa`, any kernel of ntkit, of inputs of shape (d, q). Default None: the NTK of a fully connected ReLU network.
     prior : {"observed", "identity"}, array of shape (d, q) or fitted imputer
-        The features of columns. ``"observed"``: the column's own entries after offsets are removed, zeros in the gaps, norm
-        one. ``"identity"``: all columns are equally similar. An array is taken as it is. A fitted imputer's completed matrix
+        The features of columns. ``"observed"``: the column's own entries after removing offsets, zeros in the gaps, norm
+        one. ``"identity"``: all columns are equally similar. An array is used unchanged. A fitted imputer's completed matrix
         supplies the columns, offsets removed, norm one: the joint method of Radhakrishnan et al. Default ``"observed"``.
     ridge : float, sequence of float or "auto"
         Relative to the mean of the kernel's diagonal over the observed entries at fit. ``"auto"``: the best of the half decades
-        from 1e-4 to 1e3, a sequence: the best of it, on a tenth of the observed entries, held out. With fewer than 20 entries
-        it is 0.1 (or the middle of the sequence). Default ``"auto"``.
+        from 1e-4 to 1e3; a sequence: the best of it; both on a held-out tenth of the observed entries. With fewer than 20
+        entries it is 0.1 (or the middle of the sequence). Default ``"auto"``.
     offsets : bool
-        Remove a mean, row effects and column effects first, by alternating ridge regressions whose strengths are estimated
-        from the data. Default True.
+        Whether to remove a mean, row effects and column effects first, by alternating ridge regressions whose strengths are
+        estimated from the data. Default True.
     axis : {"rows", "columns"}
-        What is regressed on its own: ``"rows"`` compares columns, ``"columns"`` compares rows, and then ``transform`` takes only
-        matrices of as many rows as at fit. Default ``"rows"``.
+        What is regressed separately: ``"rows"`` compares columns; ``"columns"`` compares rows, and then ``transform`` only takes
+        matrices with as many rows as at fit. Default ``"rows"``.
     hidden_layers : int
-        Of the default kernel's network. Default 1.
+        Number of hidden layers of the default kernel's network. Default 1.
     missing_values : float
-        What stands in the gaps. With 0, sparse matrices are taken too, and what they do not store is missing. Default NaN.
+        The value of gaps. With 0, sparse matrices are accepted too, and entries that they do not store are missing. Default NaN.
     random_state : int, RandomState or None
-        Which entries are held out. Default 0.
+        Seed of the choice of held-out entries. Default 0.
 
     Attributes
     ----------
     gram_ : ndarray of shape (d, d)
         The kernel of the columns.
     ridge_ : float
-        In use.
+        The ridge in use.
     errors_ : dict
-        The root mean square error of each candidate ridge on the entries held out; empty where none were.
+        The root mean square error of each candidate ridge on the held-out entries; empty if there were none.
     offsets_ : Offsets
-        Mean and column effects with their shrinkage; ``offsets_.of_rows`` gives row effects.
+        Mean and column effects with their shrinkage; ``offsets_.of_rows`` returns row effects.
     scale_ : float
         The mean of the kernel's diagonal over the entries at fit, the unit of the ridge.
     amplitude_ : float
-        The factor of the kernel that is most likely for the entries at fit; standard deviations use it.
+        The most likely factor of the kernel given the entries at fit; standard deviations use it.
     n_rows_, n_features_in_ : int
         The number of rows and of columns of X at fit.
 
     Notes
     -----
-    Rows without entries get mean and column effects, columns without entries what their features say, or the row's offset where
-    those are zero. Observed entries stay as they are. Fit learns columns, so ``transform`` completes new rows too.
+    Rows without entries get mean and column effects; columns without entries are predicted from their features, or by the row's
+    offset if those are zero. Observed entries are unchanged. Fit learns columns, so ``transform`` completes new rows too.
 
     See Also
     --------
     ntkit.applications.inpaint : the same for images, with a convolutional network.
-    ntkit.NTKRegressor : regression on inputs of your own.
+    ntkit.NTKRegressor : regression on your own inputs.
 
     Examples
     --------
@@ -148,15 +148,15 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Complete a matrix with the columns of that at fit, shape (k, d).
+        """Complete a matrix with the same columns as at fit, shape (k, d).
 
         Parameters
         ----------
         X
-            With gaps.
+            A matrix with gaps.
         return_std
-            Give also the standard deviation of each imputed value (zero for observed ones) under the Gaussian process with
-            covariance ``amplitude_`` times K and noise ``ridge_``, without that noise. Default False.
+            Whether to return the standard deviation of each imputed value too (zero for observed ones), under the Gaussian
+            process with covariance ``amplitude_`` times K and noise ``ridge_``, not including that noise. Default False.
         """
         check_is_fitted(self)
         matrix = self._validated(X, fitting=False)
@@ -180,7 +180,7 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return completed, np.ascontiguousarray(deviation.T) if self.axis == "columns" else deviation
 
     def _tuned(self, entries: Entries, matrix: Any, ridges: list[float]) -> float:
-        """Choose the ridge on entries held out; offsets, features and kernel are those of the others."""
+        """Choose the ridge on held-out entries; offsets, features and kernel come from the others."""
         if len(entries) < _FEW_ENTRIES:
             ridge = _RIDGE_OF_FEW if isinstance(self.ridge, str) else ridges[len(ridges) // 2]
             warnings.warn(
@@ -257,8 +257,8 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise InputError(f'axis must be "rows" or "columns". Got {self.axis!r}.')
         if scipy.sparse.issparse(X) and self.missing_values != 0:
             raise InputTypeError(
-                f"of a sparse X what is not stored is missing: write missing_values=0. Got {shown(self.missing_values)}; or pass "
-                "X.toarray()."
+                f"entries not stored in a sparse X are missing: write missing_values=0. Got {shown(self.missing_values)}; "
+                "or pass X.toarray()."
             )
         finite: bool | str = "allow-nan" if self._nan_is_missing() else True
         return validate_data(

@@ -1,4 +1,4 @@
-"""What a row and a column add to every entry of theirs."""
+"""Additive effects of rows and columns on their entries."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _RANGE = (1e-12, 1e12)
 
 @dataclass(frozen=True, eq=False)
 class Offsets:
-    """Row and column effects: an entry is mean + r_i + c_j and what is left.
+    """Row and column effects: an entry is mean + r_i + c_j plus a residual.
 
     Attributes
     ----------
     mean
-        Of all entries, when both effects are zero.
+        Mean of all entries, when both effects are zero.
     columns
         c, shape (d,); zero for columns without entries.
     row_shrinkage, column_shrinkage
-        How many entries the ridge counts for: r_i is the sum of n_i residuals over n_i plus this.
+        Number of entries that the ridge is worth: r_i is the sum of n_i residuals over n_i plus this.
     """
 
     mean: float
@@ -38,22 +38,22 @@ class Offsets:
     column_shrinkage: float
 
     def of_rows(self, entries: Entries) -> NDArray[np.float64]:
-        """Give r, shape (k,), of any matrix with these columns; zero for rows without entries."""
+        """Return r, shape (k,), of any matrix with these columns; zero for rows without entries."""
         left = entries.values - self.mean - self.columns[entries.columns]
         return _effects(entries.rows, left, entries.shape[0], self.row_shrinkage)
 
     def remove(self, entries: Entries) -> Entries:
-        """Give what is left of the entries."""
+        """Return the residuals of the entries."""
         rows = self.of_rows(entries)
         return entries.with_values(entries.values - self.mean - rows[entries.rows] - self.columns[entries.columns])
 
     def table(self, entries: Entries) -> NDArray[np.float64]:
-        """Give mean + r_i + c_j, shape (k, d), of the matrix that the entries are of."""
+        """Return mean + r_i + c_j, shape (k, d), for the matrix of the entries."""
         return self.mean + self.of_rows(entries)[:, None] + self.columns
 
 
 def no_offsets(entries: Entries) -> Offsets:
-    """Give offsets that are all zero."""
+    """Return offsets that are all zero."""
     return Offsets(0.0, np.zeros(entries.shape[1]), np.inf, np.inf)
 
 
@@ -61,7 +61,7 @@ def fit_offsets(entries: Entries) -> Offsets:
     r"""Fit row and column effects by alternating ridge regressions.
 
     For given columns :math:`r_i = \sum_j (y_{ij} - \mu - c_j) / (n_i + \lambda)`, and likewise for given rows. The ridge
-    :math:`\lambda = \sigma^2 / \tau^2` is the ratio of the variance of what is left to that of the effects, both estimated in
+    :math:`\lambda = \sigma^2 / \tau^2` is the ratio of the variance of the residuals to that of the effects, both estimated in
     the same iterations (variational EM), so there is nothing to tune.
     """
     k, d = entries.shape

@@ -1,4 +1,4 @@
-"""Kernel regression of every row on its own: one Gram matrix of columns, one small system per pattern of gaps."""
+"""Separate kernel regression of every row: one Gram matrix of columns, one small system per pattern of gaps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RowFits:
     Attributes
     ----------
     values
-        f, shape (k, d); zero for rows without entries. None where only ``fit`` was asked for.
+        f, shape (k, d); zero for rows without entries. None if only ``fit`` was requested.
     variances
         Posterior variances under covariance K, shape (k, d), or None.
     fit
@@ -40,7 +40,7 @@ class RowFits:
 
 
 def entry_scale(gram: Tensor, entries: Entries) -> float:
-    """Give trace/m of the kernel matrix of all m observed entries, of which only the diagonal is needed."""
+    """Return trace/m of the kernel matrix of all m observed entries, of which only the diagonal is needed."""
     return float(gram.diagonal()[torch.from_numpy(entries.columns)].mean()) if len(entries) else 0.0
 
 
@@ -55,11 +55,11 @@ def fit_rows(gram: Tensor, entries: Entries, shift: float, values: bool = True, 
     gram
         K of the columns, shape (d, d), float64.
     entries
-        What is regressed.
+        The entries to regress on.
     shift
         rho, at least 0.
     values, variances
-        Whether to give f, and posterior variances.
+        Whether to return f, and posterior variances.
     """
     k, d = entries.shape
     out = np.zeros((k, d)) if values else None
@@ -85,7 +85,7 @@ def fit_rows(gram: Tensor, entries: Entries, shift: float, values: bool = True, 
 
 
 def held_out_errors(gram: Tensor, entries: Entries, held_out: Entries, shifts: Sequence[float]) -> NDArray[np.float64]:
-    """Give the mean squared error on held-out entries for every shift, from one eigendecomposition per pattern."""
+    """Return the mean squared error on held-out entries for every shift, from one eigendecomposition per pattern."""
     errors = np.zeros(len(shifts))
     places = held_out.row_slices()
     known = np.zeros(entries.shape[0], bool)
@@ -120,14 +120,14 @@ class _Singular:
         self.rows, self.first, self.why, self.jitter = 0, 0, "", 0.0
 
     def add(self, system: Tensor, row: int, rows: int, jitter: float) -> None:
-        """Count rows of one pattern; the first is described."""
+        """Count the rows of one pattern, and describe the first."""
         if not self.rows:
             self.first, self.why = row, why_singular(system)
         self.rows += rows
         self.jitter = max(self.jitter, jitter)
 
     def warn(self) -> None:
-        """Say it once for all rows."""
+        """Warn once for all rows."""
         if self.rows:
             warnings.warn(
                 f"the systems of {self.rows} rows are numerically singular; in that of row {self.first}, counting its "
@@ -149,7 +149,7 @@ def _factorize(
         return factor
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", JitterWarning)  # said once for all rows
+            warnings.simplefilter("ignore", JitterWarning)  # reported once for all rows
             factor = best_factor(system, y, shift / scale)[0]
     except SingularKernelError as error:
         raise SingularKernelError(f"the system of row {row} cannot be solved: {error}") from error

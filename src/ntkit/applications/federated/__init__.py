@@ -1,4 +1,4 @@
-"""Federated learning: data stay with workers, and kernels, sketches or averages travel."""
+"""Federated learning: data stay with the workers; kernels, sketches or averages are sent."""
 
 from ._averaging import FederatedAveraging
 from ._coordinates import Coordinate

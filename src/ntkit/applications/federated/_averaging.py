@@ -21,33 +21,34 @@ __all__ = ["FederatedAveraging"]
 
 
 class FederatedAveraging:
-    r"""Train a network by averaging what workers make of it (FedAvg, McMahan et al. 2017).
+    r"""Train a network by averaging the weights that workers train (FedAvg, McMahan et al. 2017).
 
-    In every round each worker trains the present weights on its own data for some epochs; the server takes the mean of the
+    In every round each worker trains the current weights on its own data for some epochs; the server takes the mean of the
     results, weighted by the numbers of points: :math:`\theta \leftarrow \sum_w \frac{n_w}{n} \theta_w`.
 
     Parameters
     ----------
     module
-        Copied; ``module`` of this object holds the present weights. Buffers, such as running means, are averaged too.
+        The module, which is copied; ``module`` of this object holds the current weights. Buffers, such as running means, are
+        averaged too.
     workers : sequence of Worker
-        Who holds which data.
+        The workers with their data.
     loss : str or callable
         As in :class:`ntkit.GradientFlow`; steps use its mean over a batch. Default ``"cross_entropy"``.
     learning_rate : float
-        Of plain stochastic gradient descent. Default 0.1.
+        Learning rate of plain stochastic gradient descent. Default 0.1.
     epochs : int
-        Of local training in each round. Default 1.
+        Epochs of local training per round. Default 1.
     batch_size : int
-        Default 32.
+        Batch size of local training. Default 32.
     client : distributed.Client, optional
         Workers on a Dask cluster. Default None: in this process.
     seed : int
-        Of the order of batches. Default 0.
+        Seed of the order of batches. Default 0.
 
     See Also
     --------
-    ntkit.applications.FederatedNTK : few rounds whatever the data of the workers.
+    ntkit.applications.FederatedNTK : few rounds, however the data are distributed.
 
     Examples
     --------
@@ -89,7 +90,7 @@ class FederatedAveraging:
         self.done = 0
 
     def fit(self, rounds: int, progress: Progress | None = None) -> nn.Module:
-        """Run rounds and give the module; ``progress`` is called with the rounds done and the rounds there are."""
+        """Run rounds and return the module; ``progress`` is called with the number of rounds done and their total."""
         for number in range(rounds):
             self.round()
             if progress is not None:
@@ -97,7 +98,7 @@ class FederatedAveraging:
         return self.module
 
     def round(self) -> None:
-        """Run one round; where it fails, the weights are those before it."""
+        """Run one round; if it fails, the weights stay as before."""
         seeds = [1_000_003 * self.seed + 1009 * self.done + index for index in range(len(self.places.sizes))]
         states = self.places.each(
             "trained", self.module, self.loss, self.learning_rate, self.epochs, self.batch_size,

@@ -14,16 +14,16 @@ __all__ = ["Coordinate", "draw_coordinates"]
 
 @dataclass(frozen=True, order=True)
 class Coordinate:
-    """One derivative that serves as a feature.
+    """One derivative used as a feature.
 
     Attributes
     ----------
     parameter
-        Its name.
+        Name of the parameter.
     output
         Which output is differentiated.
     index
-        Which entry of the parameter, flattened.
+        Index of the entry in the flattened parameter.
     """
 
     parameter: str
@@ -32,7 +32,7 @@ class Coordinate:
 
 
 def draw_coordinates(module: nn.Module, outputs: int, count: int, seed: int) -> tuple[Coordinate, ...]:
-    """Draw pairs of an output and an entry of a trained parameter, without repetition, in their order."""
+    """Draw pairs of an output and an entry of a trained parameter, without repetition, sorted."""
     sizes = {name: parameter.numel() for name, parameter in module.named_parameters() if parameter.requires_grad}
     total = outputs * sum(sizes.values())
     if count > total:

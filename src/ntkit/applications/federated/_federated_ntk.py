@@ -38,22 +38,22 @@ Share = Literal["jacobian", "sketch", "gram"]
 
 @dataclass(frozen=True)
 class Round:
-    """What one round did.
+    """The record of one round.
 
     Attributes
     ----------
     number
-        From 1 on.
+        Number of the round, from 1 on.
     learning_rate
-        Of the descent that was integrated.
+        Learning rate of the integrated descent.
     steps
-        The number of its steps that was chosen; 0 where no candidate lowered the training loss, and the weights stayed.
+        The chosen number of steps; 0 if no candidate lowered the training loss, so that the weights did not change.
     losses
         The training loss, summed over all points, by candidate number of steps; 0 is before the round.
     gram_error
-        For a sketch the estimated relative error of the kernel in the Frobenius norm; zero for exact kernels.
+        For a sketch, the estimated relative error of the kernel in the Frobenius norm; zero for exact kernels.
     numbers_sent
-        How many floating-point numbers left each worker.
+        Number of floating-point numbers that each worker sent.
     """
 
     number: int
@@ -65,49 +65,52 @@ class Round:
 
 
 class FederatedNTK:
-    r"""Train a network on data of several workers, a whole stretch of gradient descent per round (Yue et al. 2021).
+    r"""Train a network on the data of several workers, with many steps of gradient descent per round (Yue et al. 2021).
 
-    In every round the workers send outputs, targets and derivatives at the present weights. The server puts the tangent kernel of
-    all data together, integrates gradient descent with it for several numbers of steps
-    (:math:`\theta_t = \theta_0 + \eta Z \sum_{s<t} (y - u_s)`, Golikov et al. 2022, eqs. 101-105), lets the workers say their
+    In every round the workers send outputs, targets and derivatives at the current weights. The server assembles the tangent
+    kernel of all data, integrates gradient descent with it for several numbers of steps
+    (:math:`\theta_t = \theta_0 + \eta Z \sum_{s<t} (y - u_s)`, Golikov et al. 2022, eqs. 101-105), collects the workers'
     loss for each, and broadcasts the weights of the best. Averages of weights (FedAvg) suffer from workers whose data differ;
-    here the result does not depend on how the data are shared out.
+    here the result does not depend on how the data are distributed.
 
     Parameters
     ----------
     module
-        Copied; ``module`` of this object holds the present weights.
+        The module, which is copied; ``module`` of this object holds the current weights.
     workers : sequence of Worker
-        Who holds which data.
+        The workers with their data.
     loss : str or callable
         As in :class:`ntkit.GradientFlow`. Default ``"mse"``.
     share : {"jacobian", "sketch", "gram"}
-        What the kernel is made of. ``"jacobian"``: the derivatives themselves, parameter by parameter, exact. ``"sketch"``:
+        What the kernel is computed from. ``"jacobian"``: the derivatives themselves, parameter by parameter, exact. ``"sketch"``:
         random projections of them to ``sketch_size`` numbers per output, with an estimate of the error. ``"gram"``: pairs of
         workers compute their block of the kernel, exact and smallest, but one of them sees the other's inputs; refused unless
         ``allow_pairs``. Default ``"jacobian"``.
     outputs : {"coupled", "separate"}
-        See :func:`ntkit.applications.integrate`. Default ``"separate"``, as Yue et al.
+        See :func:`ntkit.applications.integrate`. Default ``"separate"``, as in Yue et al.
     learning_rate : float, optional
-        Of the descent. At or beyond the largest stable one of a round: an error with the bound. Default None: half of it.
+        Learning rate of the descent. At or above the largest stable one of a round it is an error, which states the bound.
+        Default None: half of the bound.
     steps : sequence of int
-        Candidates. Default 1 to 1000 in half decades.
+        Candidate numbers of steps. Default 1 to 1000 in half decades.
     sketch_size : int
-        Numbers per output of a sketch, even. Default 2048.
+        Numbers per output of a sketch; must be even. Default 2048.
     allow_pairs : bool
         See ``share="gram"``. Default False.
     client : distributed.Client, optional
-        Workers on a Dask cluster. Default None: in this process.
+        Workers on a Dask cluster, which may copy the data of one to another of its processes. A process that dies with the only
+        copy ends the round with a :class:`ntkit.errors.WorkerError`; the weights stay those before it. Default None: in this
+        process.
     seed : int
-        Of the sketches. Default 0.
+        Seed of the sketches. Default 0.
 
     Notes
     -----
     What leaves a worker: outputs and targets (labels) of every point, in every round; its derivatives, or projections of them, or
     (``"gram"``) its inputs, to another worker; a vector of the size of the weights per candidate; its loss. **Unprojected
-    derivatives give the inputs away**: those of the weights of a first ``Linear`` layer are multiples of the input
-    (:func:`ntkit.applications.recover_inputs` reads it off). Projections with a seed known to the server are no protection in the
-    sense of differential privacy either.
+    derivatives reveal the inputs**: those of the weights of a first ``Linear`` layer are multiples of the input
+    (:func:`ntkit.applications.recover_inputs` recovers it). Projections with a seed known to the server are no protection in
+    the sense of differential privacy either.
 
     See Also
     --------
@@ -150,7 +153,7 @@ class FederatedNTK:
         if share == "gram" and not allow_pairs:
             raise InputError(
                 'share="gram" computes blocks of the kernel from the inputs of two workers, so one of them sees the inputs of '
-                'the other. Write allow_pairs=True if that may be, or share="sketch".'
+                'the other. Write allow_pairs=True if that is acceptable, or share="sketch".'
             )
         if outputs not in ("coupled", "separate"):
             raise InputError(f'outputs must be "coupled" or "separate". Got {outputs!r}.')
@@ -173,7 +176,7 @@ class FederatedNTK:
         self.rounds: list[Round] = []
 
     def fit(self, rounds: int, progress: Progress | None = None) -> list[Round]:
-        """Run rounds and give all of them so far; ``progress`` is called with the rounds done and the rounds there are."""
+        """Run rounds and return all of them so far; ``progress`` is called with the number of rounds done and their total."""
         if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
             raise InputError(f"rounds must be a positive whole number. Got {rounds!r}.")
         for number in range(rounds):
@@ -183,7 +186,7 @@ class FederatedNTK:
         return self.rounds
 
     def round(self) -> Round:
-        """Run one round; where it fails, the weights are those before it."""
+        """Run one round; if it fails, the weights stay as before."""
         what = f"in round {len(self.rounds) + 1}"
         module, places = self.module, self.places
         start = torch.cat(places.each("outputs", module, what=what))
@@ -238,7 +241,7 @@ class FederatedNTK:
         return Descent(self.learning_rate)
 
     def _gram(self, start: Tensor, what: str) -> tuple[Tensor, float, list[int]]:
-        """Give the kernel of all points in float64, its relative error, and how many numbers it took of each worker."""
+        """Return the kernel of all points in float64, its relative error, and how many numbers each worker sent for it."""
         k, sizes = start[0].numel(), self.places.sizes
         rows = start.numel() if self.outputs == "coupled" else len(start)
         check_gram_memory(rows, rows, torch.float64, start.device, matrices=4, what="the kernel of all workers' data")
@@ -261,7 +264,7 @@ class FederatedNTK:
         return gram, 0.0, sent
 
     def _product(self, rows: Tensor) -> Tensor:
-        """Give the kernel of derivatives, shape (n, k, p), in float64."""
+        """Return the kernel of derivatives, shape (n, k, p), in float64."""
         if self.outputs == "coupled":
             flat = rows.flatten(0, 1)
             return (flat @ flat.T).double()

@@ -1,4 +1,4 @@
-"""What a worker of federated averaging does by itself."""
+"""Local training by a worker of federated averaging."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["local_training"]
 def local_training(
     module: nn.Module, x: Tensor, y: Tensor, loss: Loss, learning_rate: float, epochs: int, batch_size: int, seed: int
 ) -> dict[str, Tensor]:
-    """Give the state of a copy of the module after epochs of stochastic gradient descent on the mean loss of batches."""
+    """Return the state of a copy of the module after epochs of stochastic gradient descent on the mean loss of batches."""
     own = copy_module(module)
     own.train()
     optimizer = torch.optim.SGD([p for p in own.parameters() if p.requires_grad], lr=learning_rate)

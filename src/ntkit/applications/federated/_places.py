@@ -1,4 +1,4 @@
-"""Where workers are: in this process, or on a Dask cluster. A method of every worker is called, and answers are gathered."""
+"""Where workers run: in this process, or on a Dask cluster. Calls a method of every worker and gathers the answers."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Places:
             self._held = [client.scatter(worker, hash=False) for worker in workers]
 
     def each(self, method: str, *shared: Any, own: Sequence[Any] | None = None, what: str = "") -> list[Any]:
-        """Call a method of every worker, and give the answers in the order of the workers.
+        """Call a method of every worker, and return the answers in the order of the workers.
 
         Parameters
         ----------
         method
-            Of :class:`Worker`.
+            Name of a method of :class:`Worker`.
         shared
-            Arguments that are the same for all.
+            Arguments that all workers share.
         own
             One more argument per worker.
         what
@@ -75,7 +75,7 @@ class Places:
         return [self._gathered(index, future, what) for index, future in enumerate(futures)]
 
     def pair(self, first: int, second: int, method: str, *arguments: Any, what: str = "") -> Any:
-        """Call a method of one worker with another worker (None where both are one) as second argument."""
+        """Call a method of one worker with another worker (None if both are the same) as second argument."""
         other = None if first == second else self._held[second]
         given = (arguments[0], other, *arguments[1:])
         if self.client is None:

@@ -1,4 +1,4 @@
-"""What derivatives give away: the inputs of a first linear layer."""
+"""What derivatives reveal: the inputs of a first linear layer."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["recover_inputs"]
 
 
 def recover_inputs(weight: Tensor, bias: Tensor) -> Tensor:
-    r"""Read inputs off the derivatives in the first ``Linear`` layer: why unprojected Jacobians are not private.
+    r"""Recover inputs from the derivatives of the first ``Linear`` layer: why unprojected Jacobians are not private.
 
     With :math:`z = W x + b` and :math:`\delta_o = \partial f_o / \partial z`, the derivatives are
     :math:`\partial f_o / \partial W = \delta_o x^T` and :math:`\partial f_o / \partial b = \delta_o`, so each row of the first is
-    a known multiple of x. The best multiple is taken by least squares over units and outputs.
+    a known multiple of x. The best estimate is found by least squares over units and outputs.
 
     Parameters
     ----------
     weight : Tensor of shape (n, k, units * features)
-        Derivatives of the outputs in the layer's weight, as a worker sends them.
+        Derivatives of the outputs with respect to the layer's weight, as a worker sends them.
     bias : Tensor of shape (n, k, units)
-        Those in its bias.
+        Derivatives with respect to its bias.
 
     Returns
     -------

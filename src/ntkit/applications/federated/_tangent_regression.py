@@ -1,4 +1,4 @@
-"""Train, convexify, train: averaged weights first, then linear regression on the tangent features of the network reached."""
+"""Train, convexify, train: averaged weights first, then linear regression on the tangent features of that network."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TrainConvexifyTrain:
     :class:`FederatedAveraging`; stage two linearises the network there, whose training is a convex problem: ridge regression on
     derivatives :math:`\phi(x) = (\partial f_o(x) / \partial \theta_p)_{(o, p) \in S}` of some outputs in some weights. Yu et al.
     solve it by further rounds; a linear regression needs only :math:`\sum_w \phi_w^T \phi_w` and :math:`\sum_w \phi_w^T y_w`, so
-    one round is exact here, and its result does not depend on how the data are shared out.
+    one round is exact here, and its result does not depend on how the data are distributed.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class TrainConvexifyTrain:
     coordinates_ : tuple of Coordinate
         The features.
     mean_, scale_ : Tensor of shape (features,)
-        By which features are centred and divided: means and deviations over all workers.
+        Means and standard deviations of the features over all workers, for centring and scaling.
     coefficients_ : Tensor of shape (features, k)
-        Of the regression.
+        Coefficients of the regression.
     intercept_ : Tensor of shape (k,)
         The mean of the targets.
 
@@ -109,14 +109,14 @@ class TrainConvexifyTrain:
         return self.averaging.module
 
     def fit(self, rounds: int = 10, progress: Progress | None = None) -> TrainConvexifyTrain:
-        """Run rounds of averaging (none to go on from the module as it is), then the regression."""
+        """Run rounds of averaging (zero to keep the current module), then the regression."""
         self.averaging.fit(rounds, progress)
         self.module.eval()
         self.regress()
         return self
 
     def regress(self) -> None:
-        """Run stage two at the present weights of the network."""
+        """Run stage two at the current weights of the network."""
         places, loss = self.averaging.places, self.averaging.loss
         start = torch.cat(places.each("outputs", self.module, what="in stage two"))
         self.coordinates_ = draw_coordinates(self.module, start[0].numel(), self.features, self.seed)
@@ -128,7 +128,9 @@ class TrainConvexifyTrain:
         centred = second - torch.outer(first, first) / n
         deviations = (centred.diagonal().clamp_min(0) / n).sqrt()
         rounding = 1e-10 * (second.diagonal() / n).sqrt()
-        self.scale_ = torch.where(deviations > rounding, deviations, torch.inf)  # a constant feature says nothing
+        self.scale_ = torch.where(
+            deviations > rounding, deviations, torch.inf
+        )  # a constant feature carries no information
         gram = centred / torch.outer(self.scale_, self.scale_)
         right = (mixed - torch.outer(first, self.intercept_)) / self.scale_[:, None]
         known = torch.isfinite(self.scale_)
@@ -138,7 +140,7 @@ class TrainConvexifyTrain:
         self.coefficients_ = coefficients
 
     def predict(self, x: Tensor) -> Tensor:
-        """Give the outputs, shape (n, k), in the dtype of the module."""
+        """Return the outputs, shape (n, k), in the dtype of the module."""
         if self.coefficients_ is None:
             raise NotFittedError("this TrainConvexifyTrain has no regression yet: call fit(rounds) first.")
         check_batches(x, None)

@@ -22,14 +22,14 @@ __all__ = ["Worker"]
 
 @dataclass(frozen=True, eq=False)
 class Worker:
-    """The data of one worker. Its methods run where the data are; what they return is what leaves the worker.
+    """The data of one worker. Its methods run where the data are; only what they return leaves the worker.
 
     Attributes
     ----------
     x
         Inputs, shape (n, ...).
     y
-        Targets, one row per input: of the shape of the outputs, or classes for cross-entropy.
+        Targets, one row per input: in the shape of the outputs, or classes for cross-entropy.
     """
 
     x: Tensor
@@ -50,29 +50,29 @@ class Worker:
         return len(self.x)
 
     def outputs(self, module: nn.Module) -> Tensor:
-        """Give the outputs, shape (n, ...)."""
+        """Return the outputs, shape (n, ...)."""
         return outputs_of(module, self.x)
 
     def targets(self, module: nn.Module, loss: Loss) -> Tensor:
-        """Give the targets as the loss takes them, classes as one-hot rows: labels leave the worker."""
+        """Return the targets as the loss takes them, classes as one-hot rows: labels leave the worker."""
         return read_output_targets(loss, self.y, outputs_of(module, self.x))
 
     def loss(self, module: nn.Module, loss: Loss) -> float:
-        """Give the loss, summed over the worker's points."""
+        """Return the loss, summed over the worker's points."""
         found = outputs_of(module, self.x)
         return float(loss.value(found, read_output_targets(loss, self.y, found)))
 
     def jacobian(self, module: nn.Module, name: str) -> Tensor:
-        """Give the derivatives of all outputs in one parameter, shape (n, k, entries)."""
+        """Return the derivatives of all outputs with respect to one parameter, shape (n, k, entries)."""
         network = Network(module, "full")
         k = outputs_of(module, self.x[:1]).numel()
         rows = jacobian_rows(network, [name], as_inputs(self.x), slice(0, k))[name]
         return rows.detach().reshape(len(self.x), k, -1)
 
     def sketch(self, module: nn.Module, size: int, seed: int) -> Tensor:
-        """Give random projections of the derivatives, shape (n, k, size), whose inner products estimate the kernel's.
+        """Return random projections of the derivatives, shape (n, k, size), whose inner products estimate the kernel's.
 
-        The directions depend on the seed alone, so those of all workers are the same.
+        The directions depend only on the seed, so all workers use the same ones.
         """
         total = torch.zeros(1)
         for number, (name, parameter) in enumerate(_trained(module)):
@@ -82,22 +82,22 @@ class Worker:
         return total
 
     def gram(self, module: nn.Module, other: Worker | None, outputs: Outputs) -> Tensor:
-        """Give the kernel with another worker's inputs, which that worker must show to this one; None: with its own."""
+        """Return the kernel with another worker's inputs, which that worker must disclose to this one; None: with its own."""
         kernel = empirical(module, output="full" if outputs == "coupled" else "trace").ntk
         return kernel(self.x, None if other is None else other.x)
 
     def transposed_product(self, module: nn.Module, weights: Tensor) -> dict[str, Tensor]:
-        """Give Z weights by parameter, for weights shaped like the outputs: as many numbers as there are parameters."""
+        """Return Z weights by parameter, for weights shaped like the outputs: as many numbers as there are parameters."""
         return transposed_product(module, self.x, weights)
 
     def trained(
         self, module: nn.Module, loss: Loss, learning_rate: float, epochs: int, batch_size: int, seed: int
     ) -> dict[str, Tensor]:
-        """Give the weights and buffers after training on the worker's own data."""
+        """Return the weights and buffers after training on the worker's own data."""
         return local_training(module, self.x, self.y, loss, learning_rate, epochs, batch_size, seed)
 
     def tangent_features(self, module: nn.Module, coordinates: Sequence[Coordinate]) -> Tensor:
-        """Give the derivatives named, shape (n, m); they do not leave the worker."""
+        """Return the named derivatives, shape (n, m); they do not leave the worker."""
         network, out = Network(module, "full"), self.x.new_empty(len(self.x), len(coordinates))
         groups: dict[tuple[str, int], list[int]] = {}
         for number, one in enumerate(coordinates):
@@ -113,7 +113,7 @@ class Worker:
     def feature_sums(
         self, module: nn.Module, coordinates: Sequence[Coordinate], loss: Loss
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Give sums over the points in float64: features (m,), their products (m, m), with targets (m, k), targets (k,)."""
+        """Return sums over the points in float64: features (m,), their products (m, m), with targets (m, k), targets (k,)."""
         features = self.tangent_features(module, coordinates).double()
         targets = self.targets(module, loss).flatten(1).double()
         return features.sum(0), features.T @ features, features.T @ targets, targets.sum(0)

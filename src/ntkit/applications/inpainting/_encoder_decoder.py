@@ -1,4 +1,4 @@
-"""The networks of inpainting: down by selections of every second pixel, up by interpolation, all on a torus."""
+"""The networks for inpainting: down-sampling by every second pixel, up-sampling by interpolation, all on a torus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EverySecond(nn.Module):
     """Keeps every second pixel of each axis."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Select them."""
+        """Select every second pixel."""
         return x[:, :, ::2, ::2]
 
 
@@ -31,26 +31,30 @@ class CircularBilinear(nn.Module):
         self.pad, self.up = nn.CircularPad2d(1), nn.Upsample(scale_factor=2, mode="bilinear")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Interpolate the padded image and cut the padding off."""
+        """Interpolate the padded image and remove the padding."""
         larger: Tensor = self.up(self.pad(x))
         return larger[:, :, 2:-2, 2:-2]
 
 
-def encoder_decoder(levels: int = 3, upsampling: Upsampling = "nearest", channels: int = 1) -> nn.Module:
+def encoder_decoder(
+    levels: int = 3, upsampling: Upsampling = "nearest", channels: int = 1, last_convolution: bool = False
+) -> nn.Module:
     """Build the encoder-decoder of Radhakrishnan et al. 2021 for inpainting, one output channel.
 
     (3x3 circular convolution, LeakyReLU, every second pixel) ``levels`` times; convolution, LeakyReLU; (up-sampling,
-    convolution, LeakyReLU) ``levels`` times. With nearest up-sampling a last convolution follows; with bilinear the last
-    LeakyReLU is left out instead, for after it the kernel of distant pixels would depend on where they are. No biases.
+    convolution, LeakyReLU) ``levels`` times, without the last LeakyReLU. No biases.
 
     Parameters
     ----------
     levels
-        How often the image is halved; at least 1. Radhakrishnan et al. also use 6. Default 3.
+        Number of times the image is halved; at least 1. Radhakrishnan et al. also use 6. Default 3.
     upsampling
         ``"nearest"`` or ``"bilinear"``, which wraps around like the convolutions. Default ``"nearest"``.
     channels
         Of the input. Default 1.
+    last_convolution
+        Whether the last LeakyReLU is kept and one more convolution follows it. Only with nearest up-sampling has the kernel an
+        expansion then: with bilinear that of distant pixels depends on where they are. Default False.
 
     Examples
     --------
@@ -70,7 +74,7 @@ def encoder_decoder(levels: int = 3, upsampling: Upsampling = "nearest", channel
         for _ in range(levels):
             layers.append(nn.Upsample(scale_factor=2) if upsampling == "nearest" else CircularBilinear())
             layers += [_convolution(_WIDTH, _WIDTH), nn.LeakyReLU()]
-        if upsampling == "nearest":
+        if last_convolution:
             layers.append(_convolution(_WIDTH, 1))
         else:
             layers[-2:] = [_convolution(_WIDTH, 1)]

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ntkit.common import Progress, check_gram_memory, check_ridge, check_tensor, shown
-from ntkit.errors import InputError, InputTypeError, SingularKernelError
+from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import infinite_width
-from ntkit.solvers import solve
 
 from ._encoder_decoder import Upsampling, encoder_decoder
+from ._held_out import RIDGES, choose
 from ._kernel import InpaintingKernel
-from ._sparse_system import solve_sparse
+from ._pixel_regression import DenseRegression, SparseRegression
 
 __all__ = ["Inpainting", "inpaint"]
-
-_DENSE_PIXELS = 1500
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,31 +30,34 @@ class Inpainting:
     Attributes
     ----------
     image
-        Shaped like the input; known pixels as they were.
+        Shaped like the input; known pixels are unchanged.
     status
         One sentence: the solver, its residual, whether the image was padded.
     iterations
-        Of conjugate gradients; 0 for a factorisation.
+        Iterations of conjugate gradients; 0 for a factorisation.
     residual
         The largest over channels of ||K a - y|| / ||y|| over the known pixels.
+    ridge
+        Given or chosen, relative to the mean of the kernel's diagonal.
     """
 
     image: Tensor
     status: str
     iterations: int
     residual: float
+    ridge: float
 
 
 def inpaint(
     image: Tensor,
     mask: Tensor,
-    module: nn.Module | InpaintingKernel | None = None,
+    module: nn.Module | InpaintingKernel | Literal["auto"] | None = None,
     prior: Tensor | Literal["stationary", "meshgrid"] = "stationary",
     solver: Literal["auto", "cg", "dense"] = "auto",
     *,
     levels: int = 3,
     upsampling: Upsampling = "nearest",
-    ridge: float = 1e-4,
+    ridge: float | Literal["auto"] = "auto",
     clip: tuple[float, float] | None = None,
     tolerance: float = 1e-6,
     max_iterations: int = 5000,
@@ -63,7 +65,7 @@ def inpaint(
 ) -> Inpainting:
     """Fill the gaps of an image by kernel regression over its pixels (Radhakrishnan et al. 2021).
 
-    A network that takes noise to an image, of infinite width and trained on the known pixels alone, gives the others by
+    An infinitely wide network that maps noise to an image and is trained only on the known pixels predicts the others by
     regression with its position-resolved tangent kernel (Golikov et al. 2022, section 6.1.3). The channels of the image are
     right-hand sides of one system. With the stationary prior the kernel is a constant plus a sparse matrix
     (:class:`InpaintingKernel`), and images of any size are solved by conjugate gradients.
@@ -71,30 +73,33 @@ def inpaint(
     Parameters
     ----------
     image : Tensor of shape (H, W) or (channels, H, W)
-        float32 or float64. What it holds at missing pixels is never read.
+        The image, float32 or float64. Its values at missing pixels are never read.
     mask : Tensor of shape (H, W)
         Boolean, True where a pixel is missing.
-    module : nn.Module or InpaintingKernel, optional
-        The network, or its kernel, which then serves many images. Default None: :func:`encoder_decoder`.
+    module : nn.Module, InpaintingKernel or "auto", optional
+        The network, or its kernel, which then serves many images. ``"auto"``: the better of :func:`encoder_decoder` without and
+        with a last convolution, on held-out pixels. Default None: the former.
     prior : {"stationary", "meshgrid"} or Tensor of shape (c, H, W)
-        What the network reads. ``"stationary"``: noise. ``"meshgrid"``: the two coordinates between -1 and 1. An array: itself.
-        The last two have no structure: the kernel between all pixels is held in memory, which is checked first. Default
+        The input of the network. ``"stationary"``: noise. ``"meshgrid"``: the two coordinates between -1 and 1. An array:
+        itself. The last two have no structure: the kernel between all pixels is held in memory, which is checked first. Default
         ``"stationary"``.
     solver : {"auto", "cg", "dense"}
         ``"cg"``: conjugate gradients and Sherman-Morrison, for the stationary prior. ``"dense"``: a Cholesky factorisation.
-        ``"auto"``: dense up to 1,500 known pixels or where there is no structure. Default ``"auto"``.
+        ``"auto"``: dense up to 1,500 known pixels, or some thousands where the network sees the whole image, or where there is no
+        structure. Default ``"auto"``.
     levels, upsampling
         See :class:`InpaintingKernel`. Defaults 3 and ``"nearest"``.
-    ridge : float
-        Relative to the mean of the kernel's diagonal. Default 1e-4: without one, the kernel of nearly all pixels of an image is
-        singular to rounding.
+    ridge : float or "auto"
+        Relative to the mean of the kernel's diagonal; without one, the kernel of nearly all pixels of an image is singular to
+        rounding. ``"auto"``: the best of 1e-2, 1e-3, 1e-4 and 1e-5 on held-out pixels, a tenth of the known ones drawn with a
+        fixed seed; 1e-4 below 20 known pixels. Default ``"auto"``.
     clip : pair of float, optional
-        Cut imputed values to this range. Default None: not at all.
+        Range to which imputed values are clipped. Default None: no clipping.
     tolerance, max_iterations
-        Of the relative residual, and after how many iterations conjugate gradients give up, which is an error. Defaults 1e-6 and
-        5000.
+        Tolerance of the relative residual, and the number of iterations after which conjugate gradients give up with an error.
+        Defaults 1e-6 and 5000.
     progress : callable, optional
-        Called with the iterations done and the most there may be.
+        Called with the number of iterations done and the maximum.
 
     Returns
     -------
@@ -103,11 +108,11 @@ def inpaint(
     Raises
     ------
     InputError
-        For masks of another shape, without a missing or without a known pixel, values that are not finite.
+        For masks of another shape, masks without a missing or without a known pixel, and values that are not finite.
     SingularKernelError
-        Where conjugate gradients do not converge; no image is returned then.
+        If conjugate gradients do not converge; then no image is returned.
     MemoryLimitError
-        Where a dense kernel does not fit.
+        If a dense kernel does not fit into memory.
 
     See Also
     --------
@@ -125,7 +130,7 @@ def inpaint(
     True
     """
     _check_image(image, mask)
-    ridge = check_ridge(ridge)
+    ridges = RIDGES if isinstance(ridge, str) and ridge == "auto" else (check_ridge(ridge),)
     if solver not in ("auto", "cg", "dense"):
         raise InputError(f'solver must be "auto", "cg" or "dense". Got {solver!r}.')
     if clip is not None and (len(clip) != 2 or not clip[0] < clip[1]):
@@ -133,105 +138,91 @@ def inpaint(
     channels = image[None] if image.ndim == 2 else image
     known, missing = (np.flatnonzero(part.cpu().numpy().ravel()) for part in (~mask, mask))
     y = channels.flatten(1)[:, torch.from_numpy(known)].T.double().cpu().numpy()
+    make: Callable[[nn.Module | InpaintingKernel | bool], SparseRegression | DenseRegression]
     if isinstance(prior, str) and prior == "stationary":
-        kernel = module if isinstance(module, InpaintingKernel) else InpaintingKernel(module, levels, upsampling)
-        dense = solver == "dense" or (solver == "auto" and len(known) <= _DENSE_PIXELS)
-        values, status, iterations, residual = _stationary(
-            kernel, (mask.shape[0], mask.shape[1]), known, missing, y, ridge, dense, tolerance, max_iterations, progress
-        )
+        dense = {"auto": None, "dense": True, "cg": False}[solver]
+        make = partial(_sparse_regression, levels, upsampling, (mask.shape[0], mask.shape[1]), dense, max_iterations)
     else:
         if solver == "cg" or isinstance(module, InpaintingKernel):
             raise InputError(
                 "a prior of data has a kernel without structure: leave solver out, and pass a network as module."
             )
-        values, status, residual = _from_data(module, prior, mask, known, missing, y, ridge, levels, upsampling)
-        iterations = 0
+        make = partial(_dense_regression, levels, upsampling, _given_prior(prior, mask.shape[0], mask.shape[1]))
+    choice = choose([(name, partial(make, one)) for name, one in _networks(module, upsampling)], ridges, known, y)
+    found = choice.regression.between(known, missing)(y, choice.ridge, tolerance, progress)
+    values = found.values
     if clip is not None:
         values = values.clip(*clip)
     flat = channels.flatten(1).clone()
     flat[:, torch.from_numpy(missing).to(flat.device)] = torch.from_numpy(values.T).to(flat)
-    return Inpainting(flat.reshape(image.shape), status, iterations, residual)
+    status = " ".join(filter(None, (choice.status, found.status)))
+    return Inpainting(flat.reshape(image.shape), status, found.iterations, found.residual, choice.ridge)
 
 
-def _stationary(
-    kernel: InpaintingKernel,
-    shape: tuple[int, int],
-    known: NDArray[np.int64],
-    missing: NDArray[np.int64],
-    y: NDArray[np.float64],
-    ridge: float,
-    dense: bool,
-    tolerance: float,
-    max_iterations: int,
-    progress: Progress | None,
-) -> tuple[NDArray[np.float64], str, int, float]:
-    height, width = shape
-    if min(shape) < kernel.period:
-        fits = min(shape).bit_length() - 1
-        raise InputError(
-            f"an image of {height} x {width} pixels cannot be halved {kernel.levels} times. Write levels={fits} or less."
-        )
-    least = 2 * kernel.reach
-    tall, wide = (max(least + -least % kernel.period, side + -side % kernel.period) for side in shape)
-    note = "" if (tall, wide) == shape else f" The image was padded to {tall} x {wide} and cut back."
-    known, missing = (index // width * wide + index % width for index in (known, missing))
-    system = kernel.sparse(tall, wide, known, known)
-    scale = float(system.diagonal().mean()) + kernel.constant
-    cross = kernel.sparse(tall, wide, missing, known)
-    if dense:
-        check_gram_memory(len(known), len(known), torch.float64, matrices=3, what="the kernel of the known pixels")
-        solution = solve(torch.from_numpy(system.toarray() + kernel.constant), torch.from_numpy(y), ridge=ridge)
-        weights, residual, iterations = solution.value.numpy(), solution.stats["residual"], 0
-        status = f"{solution.status}{note}"
-    else:
-        found = solve_sparse(system, kernel.constant, ridge * scale, y, tolerance, max_iterations, progress)
-        if not found.converged:
-            raise SingularKernelError(
-                f"conjugate gradients stopped after {found.iterations} iterations with a relative residual of "
-                f"{found.residual:.1e}, above {tolerance:.1e}. Raise max_iterations or tolerance, or pass a ridge such as 1e-4."
-            )
-        weights, residual, iterations = found.value, found.residual, found.iterations
-        status = f"Solved by {iterations} conjugate gradient iterations; relative residual {residual:.1e}.{note}"
-    return cross @ weights + kernel.constant * weights.sum(0), status, iterations, residual
+_NAMES = {False: "the encoder-decoder", True: "the encoder-decoder with one convolution more"}
 
 
-def _from_data(
-    module: nn.Module | None,
-    prior: Tensor | str,
-    mask: Tensor,
-    known: NDArray[np.int64],
-    missing: NDArray[np.int64],
-    y: NDArray[np.float64],
-    ridge: float,
+def _networks(
+    module: nn.Module | InpaintingKernel | Literal["auto"] | None, upsampling: Upsampling
+) -> list[tuple[str, nn.Module | InpaintingKernel | bool]]:
+    """Give the networks to choose among, with their names; a truth value says how an encoder-decoder ends."""
+    if module is None:
+        return [(_NAMES[False], False)]
+    if isinstance(module, str):
+        if module != "auto":
+            raise InputError(f'module must be a network, its kernel, "auto" or None. Got {module!r}.')
+        # With bilinear up-sampling the kernel of the second has no expansion.
+        return [(_NAMES[last], last) for last in ((False, True) if upsampling == "nearest" else (False,))]
+    return [("the network given", module)]
+
+
+def _sparse_regression(
     levels: int,
     upsampling: Upsampling,
-) -> tuple[NDArray[np.float64], str, float]:
-    height, width = mask.shape
+    shape: tuple[int, int],
+    dense: bool | None,
+    max_iterations: int,
+    network: nn.Module | InpaintingKernel | bool,
+) -> SparseRegression:
+    """Expand the kernel of a network."""
+    if isinstance(network, bool):
+        kernel = InpaintingKernel(None, levels, upsampling, last_convolution=network)
+    else:
+        kernel = network if isinstance(network, InpaintingKernel) else InpaintingKernel(network, levels, upsampling)
+    return SparseRegression(kernel, shape, dense, max_iterations)
+
+
+def _given_prior(prior: Tensor | str, height: int, width: int) -> Tensor:
+    """Give the network's input, shape (c, height, width), float64."""
     if isinstance(prior, str):
         if prior != "meshgrid":
             raise InputError(
                 f'prior must be "stationary", "meshgrid" or an array of shape (c, H, W). Got {shown(prior)}.'
             )
         axes = [torch.linspace(-1, 1, side, dtype=torch.float64) for side in (height, width)]
-        given = torch.stack(torch.meshgrid(*axes, indexing="ij"))
-    else:
-        check_tensor("prior", prior)
-        if prior.ndim != 3 or tuple(prior.shape[1:]) != (height, width):
-            raise InputError(f"prior must have the shape (c, {height}, {width}). Got {tuple(prior.shape)}.")
-        given = prior.detach().double().cpu()
-    if module is None:
+        return torch.stack(torch.meshgrid(*axes, indexing="ij"))
+    check_tensor("prior", prior)
+    if prior.ndim != 3 or tuple(prior.shape[1:]) != (height, width):
+        raise InputError(f"prior must have the shape (c, {height}, {width}). Got {tuple(prior.shape)}.")
+    return prior.detach().double().cpu()
+
+
+def _dense_regression(
+    levels: int, upsampling: Upsampling, given: Tensor, network: nn.Module | InpaintingKernel | bool
+) -> DenseRegression:
+    """Compute the kernel of a network between all pixels, for a prior of data."""
+    channels, height, width = given.shape
+    if isinstance(network, bool):
         if height % 2**levels or width % 2**levels:
             raise InputError(
                 f"with a prior of data the sides must be multiples of {2**levels} for levels={levels}. Got {height} x {width}: "
                 "pad image, mask (True) and prior, or take fewer levels."
             )
-        module = encoder_decoder(levels, upsampling, len(given))
+        network = encoder_decoder(levels, upsampling, channels, network)
+    assert isinstance(network, nn.Module)  # a kernel was refused before
     pixels = height * width
     check_gram_memory(pixels, pixels, torch.float64, matrices=3, what="the kernel between all pixels")
-    kernel = infinite_width(module).ntk.positions(given[None])[0, 0].reshape(pixels, pixels)
-    first, second = torch.from_numpy(known), torch.from_numpy(missing)
-    solution = solve(kernel[first][:, first].contiguous(), torch.from_numpy(y), ridge=ridge)
-    return (kernel[second][:, first] @ solution.value).numpy(), str(solution.status), solution.stats["residual"]
+    return DenseRegression(infinite_width(network).ntk.positions(given[None])[0, 0].reshape(pixels, pixels))
 
 
 def _check_image(image: Tensor, mask: Tensor) -> None:

@@ -10,20 +10,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ntkit.common import check_module
+from ntkit.common import check_gram_memory, check_module
 from ntkit.errors import InputError
 from ntkit.kernels import infinite_width
 
 from ._encoder_decoder import Upsampling, encoder_decoder
+from ._periodic_kernel import periodic_kernel
 
 __all__ = ["InpaintingKernel"]
 
 _SAME = 1e-13
+_CHUNK = 2**22  # entries looked up at a time
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class InpaintingKernel:
-    r"""The kernel between pixels of an image that a network makes of stationary noise, for images of any size.
+    r"""The kernel between pixels of an image that a network generates from stationary noise, for images of any size.
 
     With circular padding and a stationary prior, the position-resolved tangent kernel :math:`K[(i, j), (i', j')]` of a network
     that halves s times depends only on :math:`(i \bmod 2^s, j \bmod 2^s, i' - i, j' - j)`, and is one constant once
@@ -37,18 +39,20 @@ class InpaintingKernel:
         A network from images (n, channels, H, W) to (n, 1, H, W). Whether its kernel has this structure is checked on the torus,
         and up to three levels on one of twice the side. Default None: :func:`encoder_decoder`.
     levels : int
-        s, also of a module of your own. Default 3.
+        s, also for your own module. Default 3.
     upsampling : {"nearest", "bilinear"}
-        Also of a module of your own, for it sets the reach. Default ``"nearest"``.
+        Also for your own module, because it sets the reach. Default ``"nearest"``.
     same, other : float
         The prior: variance of a pixel and covariance of two. Default 1/300 and 1/400: noise that is uniform on [0, 0.1].
+    last_convolution : bool
+        Of :func:`encoder_decoder`, where no module is given. Default False.
 
     Attributes
     ----------
     period
         :math:`2^s`.
     reach
-        From which distance on the kernel is constant.
+        The distance from which on the kernel is constant.
     constant
         That constant.
     table
@@ -76,8 +80,9 @@ class InpaintingKernel:
         *,
         same: float = 1 / 300,
         other: float = 1 / 400,
+        last_convolution: bool = False,
     ) -> None:
-        network = encoder_decoder(levels, upsampling) if module is None else module
+        network = encoder_decoder(levels, upsampling, 1, last_convolution) if module is None else module
         check_module(network)
         period = 2**levels
         reach, side = (period, 2 * period) if upsampling == "nearest" else (3 * (period - 1) + 1, 6 * period)
@@ -93,14 +98,21 @@ class InpaintingKernel:
                 )
             return found
 
-        kernel = torus(side)
-        table, constant = _read_table(kernel, period, reach)
-        if not _constant_beyond(kernel, period, reach, constant):
-            raise InputError(
-                f"with levels={levels} and upsampling={upsampling!r} the kernel of this network is "
-                "not one constant between distant pixels, so it has no expansion: an activation follows where pixels have "
-                "different variances. Take nearest up-sampling, or at most two levels of bilinear."
+        tori = []
+        if module is None and upsampling == "nearest":
+            check_gram_memory(
+                period**2, (2 * period - 1) ** 2, torch.float64, matrices=5, what=f"the kernel of {levels} levels"
             )
+            table, constant = periodic_kernel(levels, last_convolution, same, other)
+        else:
+            tori = [torus(side)]
+            table, constant = _read_table(tori[0], period, reach)
+            if not _constant_beyond(tori[0], period, reach, constant):
+                raise InputError(
+                    f"with levels={levels} and upsampling={upsampling!r} the kernel of this network is "
+                    "not one constant between distant pixels, so it has no expansion: an activation follows where pixels have "
+                    "different variances. Take nearest up-sampling, or at most two levels of bilinear."
+                )
         values = {
             "levels": levels,
             "upsampling": upsampling,
@@ -112,7 +124,7 @@ class InpaintingKernel:
         for name, value in values.items():
             object.__setattr__(self, name, value)
         if module is not None:
-            tori = [kernel] if levels > 3 or side > 32 else [kernel, torus(2 * side)]
+            tori += [] if levels > 3 or side > 32 else [torus(2 * side)]
             if any(not self._explains(one) for one in tori):
                 raise InputError(
                     f"the kernel of this module has no expansion with levels={levels} and upsampling={upsampling!r}: circular "
@@ -121,15 +133,32 @@ class InpaintingKernel:
                 )
 
     def dense(self, height: int, width: int) -> Tensor:
-        """Give the kernel of a torus of these sides, shape (height, width, height, width); the sides are multiples of period."""
+        """Return the kernel of a torus of these sides, multiples of the period, shape (height, width, height, width)."""
         everywhere = np.arange(height * width)
-        constant, sparse = self.constant, self.sparse(height, width, everywhere, everywhere)
-        return torch.from_numpy(sparse.toarray() + constant).view(height, width, height, width)
+        return torch.from_numpy(self.block(height, width, everywhere, everywhere)).view(height, width, height, width)
+
+    def block(
+        self, height: int, width: int, rows: NDArray[np.int64], columns: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Give the kernel between pixels of a torus, as :meth:`sparse` does, as a full matrix of shape (m, n)."""
+        self._check_torus(height, width)
+        # Offsets between -side/2 and side/2; one beyond the reach reads the constant that the padding holds.
+        padded = np.pad(self.table.numpy(), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=self.constant)
+        full = np.empty((len(rows), len(columns)))
+        other = np.divmod(columns, width)
+        for number, pixel in enumerate(rows):
+            where = []
+            for own, others, side in zip(divmod(int(pixel), width), other, (height, width), strict=True):
+                offset = (others - own + side // 2) % side - side // 2
+                where.append(np.clip(offset, -self.reach, self.reach) + self.reach)
+            i, j = divmod(int(pixel), width)
+            full[number] = padded[i % self.period, j % self.period][tuple(where)]
+        return full
 
     def sparse(
         self, height: int, width: int, rows: NDArray[np.int64], columns: NDArray[np.int64]
     ) -> scipy.sparse.csr_array:
-        """Give the kernel minus its constant between pixels of a torus, by their flat numbers: a sparse matrix.
+        """Return the kernel minus its constant between pixels of a torus, by their flat indices: a sparse matrix.
 
         Parameters
         ----------
@@ -138,26 +167,36 @@ class InpaintingKernel:
         rows, columns
             Shape (m,) and (n,); the result has shape (m, n).
         """
+        self._check_torus(height, width)
+        near = min(1.0, (2 * self.reach - 1) ** 2 / (height * width))
+        # Values and column numbers, twice while the parts are joined: three floats per entry.
+        check_gram_memory(
+            len(rows), int(near * len(columns)) + 1, torch.float64, matrices=3, what="the kernel between near pixels"
+        )
+        flat = np.full(height * width, -1, np.int32)
+        flat[columns] = np.arange(len(columns), dtype=np.int32)
+        number = flat.reshape(height, width)
+        differences = (self.table - self.constant).numpy()
+        offsets = np.arange(1 - self.reach, self.reach)
+        blocks = []
+        for part in np.array_split(rows, -(-len(rows) * len(offsets) ** 2 // _CHUNK)):
+            i, j = np.divmod(part, width)
+            values = differences[i % self.period, j % self.period].reshape(len(part), -1)
+            near_rows, near_columns = (i[:, None] + offsets) % height, (j[:, None] + offsets) % width
+            other = number[near_rows[:, :, None], near_columns[:, None, :]].reshape(len(part), -1)
+            kept = (other >= 0) & (np.abs(values) > _SAME * self.constant)
+            starts = np.concatenate([[0], np.cumsum(kept.sum(1))])
+            blocks.append(scipy.sparse.csr_array((values[kept], other[kept], starts), shape=(len(part), len(columns))))
+        joined: scipy.sparse.csr_array = scipy.sparse.vstack(blocks, format="csr")
+        joined.sort_indices()
+        return joined
+
+    def _check_torus(self, height: int, width: int) -> None:
         least = 2 * self.reach - 1
         if height % self.period or width % self.period or min(height, width) < least:
             raise InputError(
                 f"the sides of the torus must be multiples of {self.period} and at least {least}. Got {height} x {width}."
             )
-        flat = np.full(height * width, -1, np.int64)
-        flat[columns] = np.arange(len(columns))
-        number = flat.reshape(height, width)
-        i, j = np.divmod(rows, width)
-        differences = (self.table - self.constant).numpy()
-        middle = self.reach - 1
-        parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = []
-        for di in range(-middle, middle + 1):
-            for dj in range(-middle, middle + 1):
-                values = differences[i % self.period, j % self.period, di + middle, dj + middle]
-                other = number[(i + di) % height, (j + dj) % width]
-                kept = np.flatnonzero((other >= 0) & (np.abs(values) > _SAME * self.constant))
-                parts.append((kept, other[kept], values[kept]))
-        where, other, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return scipy.sparse.csr_array((values, (where, other)), shape=(len(rows), len(columns)))
 
     def _explains(self, kernel: Tensor) -> bool:
         side = len(kernel)
@@ -172,7 +211,7 @@ def _channels(module: nn.Module) -> int:
 
 
 def _constant_beyond(kernel: Tensor, period: int, reach: int, constant: float) -> bool:
-    """Tell whether the kernel of every residue is the constant at offsets of at least ``reach``, or longer than the torus has."""
+    """Return whether the kernel of every residue is constant at all offsets of at least ``reach`` on the torus."""
     side = len(kernel)
     offsets = torch.arange(side)
     far = torch.minimum(offsets, side - offsets) >= reach

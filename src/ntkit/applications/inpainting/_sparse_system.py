@@ -1,4 +1,4 @@
-"""A constant plus a sparse matrix: conjugate gradients for the sparse part, one rank more in closed form."""
+"""A constant plus a sparse matrix: conjugate gradients for the sparse part, the rank-one part in closed form."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["SparseSolution", "solve_sparse"]
 
 @dataclass(frozen=True, eq=False)
 class SparseSolution:
-    """What the iteration found.
+    """The result of the iteration.
 
     Attributes
     ----------
     value
         a, shape (n, k).
     iterations
-        Of conjugate gradients.
+        Iterations of conjugate gradients.
     residual
         The largest over the columns of ||A a - y|| / ||y|| for the whole matrix A.
     converged
@@ -59,11 +59,11 @@ def solve_sparse(
     y
         Shape (n, k).
     tolerance
-        Of the relative residual of the whole system.
+        Tolerance of the relative residual of the whole system.
     max_iterations
-        After which it gives up.
+        Iterations after which it gives up.
     progress
-        Called with the iterations done and the most there may be.
+        Called with the number of iterations done and the maximum.
     """
     matrix = sparse + shift * scipy.sparse.eye_array(len(y), format="csr") if shift else sparse
     columns = np.concatenate([y, np.ones((len(y), 1))], 1)
@@ -80,7 +80,7 @@ def solve_sparse(
         image = matrix @ direction
         curvature = (direction * image).sum(0)
         if (curvature[product > 0] <= 0).any():
-            break  # not positive definite: no step leads down
+            break  # not positive definite: no descent step exists
         step = np.divide(product, curvature, out=np.zeros_like(product), where=curvature > 0)
         solution += step * direction
         rest -= step * image

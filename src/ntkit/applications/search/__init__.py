@@ -1,4 +1,4 @@
-"""Architecture search without training: proxies of how well a network will do."""
+"""Architecture search without training: proxies for a network's performance."""
 
 from ._condition_number import ConditionNumber, condition_number, draw_kaiming
 from ._kernel_score import KernelScore, kernel_score

@@ -1,4 +1,4 @@
-"""How well conditioned the tangent kernel of an untrained network is."""
+"""The condition number of the tangent kernel of an untrained network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from ntkit.common import check_batches, check_generator, check_module, copy_module
 from ntkit.errors import InputError
-from ntkit.finite import seeded
 from ntkit.kernels import empirical
 
 __all__ = ["ConditionNumber", "condition_number", "draw_kaiming"]
@@ -27,7 +26,7 @@ class ConditionNumber:
     value
         Their median.
     draws
-        One per draw; infinite where the smallest eigenvalue is below rounding.
+        One per draw; infinite if the smallest eigenvalue is below rounding.
     largest, smallest
         The extreme eigenvalues of every draw.
     status
@@ -49,7 +48,7 @@ def condition_number(
     parameters: Literal["weights", "all"] = "weights",
     generator: torch.Generator | None = None,
 ) -> ConditionNumber:
-    r"""Give the condition number :math:`\lambda_{max} / \lambda_{min}` of the empirical tangent kernel of fresh networks.
+    r"""Return the condition number :math:`\lambda_{max} / \lambda_{min}` of the empirical tangent kernel of random networks.
 
     TE-NAS (Chen et al. 2021) ranks architectures by it: gradient descent learns the slowest direction at a rate of at most
     :math:`2 \lambda_{min} / \lambda_{max}` per step (Golikov et al. 2022, section 6.1.2, whose condition number is the
@@ -62,11 +61,11 @@ def condition_number(
     x : Tensor of shape (n, ...)
         A few dozen inputs; at least two.
     repeats : int
-        Draws of the weights: Kaiming's normal distribution by fan-in, biases zero. Default 3.
+        Number of draws of the weights: Kaiming normal initialisation by fan-in, biases zero. Default 3.
     parameters : {"weights", "all"}
         Whose derivatives count: parameters with ``weight`` in their name, as in TE-NAS, or all. Default ``"weights"``.
     generator : torch.Generator, optional
-        Of the draws, on the CPU. Default None: torch's global one.
+        Generator of the draws, on the CPU. Default None: torch's global one.
 
     Returns
     -------
@@ -103,15 +102,14 @@ def condition_number(
         for name, parameter in own.named_parameters():
             parameter.requires_grad_(parameter.requires_grad and "weight" in name)
     largest, smallest, draws = [], [], []
-    with seeded(generator):
-        for _ in range(repeats):
-            draw_kaiming(own)
-            eigenvalues = torch.linalg.eigvalsh(empirical(own, output="sum").ntk(x.double()))
-            low, high = float(eigenvalues[0]), float(eigenvalues[-1])
-            rounding = 10 * len(x) * torch.finfo(torch.float64).eps * high
-            smallest.append(low)
-            largest.append(high)
-            draws.append(high / low if low > rounding else math.inf)
+    for _ in range(repeats):
+        draw_kaiming(own, generator)
+        eigenvalues = torch.linalg.eigvalsh(empirical(own, output="sum").ntk(x.double()))
+        low, high = float(eigenvalues[0]), float(eigenvalues[-1])
+        rounding = 10 * len(x) * torch.finfo(torch.float64).eps * high
+        smallest.append(low)
+        largest.append(high)
+        draws.append(high / low if low > rounding else math.inf)
     singular = sum(map(math.isinf, draws))
     status = (
         f"The smallest eigenvalue is below rounding in {singular} of {repeats} draws: the kernel is singular there."
@@ -121,11 +119,14 @@ def condition_number(
     return ConditionNumber(statistics.median(draws), tuple(draws), tuple(largest), tuple(smallest), status)
 
 
-def draw_kaiming(module: nn.Module) -> None:
+def draw_kaiming(module: nn.Module, generator: torch.Generator | None = None) -> None:
     """Draw the weights of linear and convolutional layers afresh, in place: Kaiming's normal by fan-in, biases zero."""
     for layer in module.modules():
         if isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd)):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_in", nonlinearity="relu")
+            fresh = torch.empty(layer.weight.shape, dtype=layer.weight.dtype)  # on the CPU, where the generator is
+            nn.init.kaiming_normal_(fresh, mode="fan_in", nonlinearity="relu", generator=generator)
+            with torch.no_grad():
+                layer.weight.copy_(fresh)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
         elif isinstance(layer, (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)):

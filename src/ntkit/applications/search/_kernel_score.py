@@ -1,4 +1,4 @@
-"""How accurate the kernel of an architecture is on a few points."""
+"""The accuracy of an architecture's kernel on a few points."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class KernelScore:
     Attributes
     ----------
     accuracy
-        On the validation points.
+        Accuracy on the validation points.
     kernel
-        ``"exact"``, or ``"Monte Carlo"`` where the network has no limit in closed form.
+        ``"exact"``, or ``"Monte Carlo"`` if the network has no limit in closed form.
     train, validation
-        How many points the regression learnt from and was judged on.
+        Number of training and of validation points.
     """
 
     accuracy: float
@@ -49,9 +49,9 @@ def kernel_score(
     n_samples: int = 8,
     generator: torch.Generator | None = None,
 ) -> KernelScore:
-    """Give the validation accuracy of kernel regression with an architecture's kernel, without training a network.
+    """Return the validation accuracy of kernel regression with an architecture's kernel, without training a network.
 
-    Arora et al. 2019 (section 6) propose kernel performance on a small subset of the data to judge architectures by; Park et al.
+    Arora et al. 2019 (section 6) propose to judge architectures by kernel performance on a small subset of the data; Park et al.
     2020 do so with the NNGP kernel.
 
     Parameters
@@ -63,15 +63,15 @@ def kernel_score(
     y : Tensor of shape (n,)
         Their classes, at least two.
     kernel : {"ntk", "nngp"}
-        Which kernel: exact where the network has a limit in closed form, else the mean over random networks. Default ``"ntk"``.
+        Which kernel: exact if the network has a limit in closed form, otherwise the mean over random networks. Default ``"ntk"``.
     ridge : float
         Relative to trace(K)/n. Default 1e-4.
     validation : float
-        The share of the points to judge on. Default 0.5.
+        The fraction of the points used for validation. Default 0.5.
     n_samples : int
-        Networks of the Monte-Carlo mean. Default 8.
+        Number of networks of the Monte Carlo mean. Default 8.
     generator : torch.Generator, optional
-        Of the split, and of those networks, on the CPU. Default None: torch's global one.
+        Generator of the split and of those networks, on the CPU. Default None: torch's global one.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def kernel_score(
 def _kernel(
     module: nn.Module, which: str, x: Tensor, n_samples: int, generator: torch.Generator | None
 ) -> tuple[Kernel, str]:
-    """Give the exact kernel, or the mean over random networks."""
+    """Return the exact kernel, or the mean over random networks."""
     try:
         limit = infinite_width(module)
         exact = limit.ntk if which == "ntk" else limit.nngp

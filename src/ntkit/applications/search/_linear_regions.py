@@ -1,4 +1,4 @@
-"""Into how many linear pieces a rectifier network cuts some inputs."""
+"""The number of linear regions of a ReLU network among some inputs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["LinearRegions", "linear_regions"]
 
 @dataclass(frozen=True)
 class LinearRegions:
-    """Linear regions of a rectifier network.
+    """Linear regions of a ReLU network.
 
     Attributes
     ----------
     count
         Distinct patterns of units above and below zero among the inputs.
     inputs
-        How many inputs there were.
+        Number of inputs.
     status
         One sentence: whether the count is saturated, as large as the number of inputs.
     """
@@ -40,21 +40,21 @@ class LinearRegions:
 
     @property
     def saturated(self) -> bool:
-        """Whether every input has a region of its own, so that the count says nothing."""
+        """Whether every input has its own region, so that the count carries no information."""
         return self.count == self.inputs
 
 
 def linear_regions(module: nn.Module, x: Tensor) -> LinearRegions:
     """Count the distinct patterns of ReLU units among some inputs: the expressivity of TE-NAS (Chen et al. 2021).
 
-    Inputs with the same pattern lie in one piece on which the network is linear (but for max pooling, whose choices are not
-    counted). Whole images almost always have patterns of their own, and the count is then the number of inputs: take many small
+    Inputs with the same pattern lie in a region on which the network is linear (except for max pooling, whose choices are not
+    counted). Whole images almost always have distinct patterns, and the count is then the number of inputs: use many small
     patches and few channels.
 
     Parameters
     ----------
     module
-        With ``ReLU``, ``LeakyReLU`` or ``PReLU`` activations, as modules or functions; in evaluation mode.
+        A module with ``ReLU``, ``LeakyReLU`` or ``PReLU`` activations, as modules or functions; in evaluation mode.
     x : Tensor of shape (n, ...)
         Inputs.
 
@@ -108,7 +108,7 @@ _RECTIFIERS: set[Callable[..., Any]] = {
 
 
 class _Signs(TorchFunctionMode):
-    """Watches rectifiers and hashes, row by row, which of their inputs are positive."""
+    """Watches ReLUs and hashes, row by row, which of their inputs are positive."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
@@ -129,5 +129,5 @@ class _Signs(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def digests(self) -> list[bytes]:
-        """Give one text per row; equal where all patterns are."""
+        """Return one string per row; two are equal if all their patterns are."""
         return [one.digest() for one in self._hashes]

@@ -1,4 +1,4 @@
-"""Architectures in the order of two proxies."""
+"""Architectures ranked by two proxies."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["Ranked", "rank"]
 
 @dataclass(frozen=True)
 class Ranked:
-    """One architecture and its place.
+    """One architecture and its rank.
 
     Attributes
     ----------
     name
-        As given, or its number.
+        The given name, or the architecture's index.
     score
-        The sum of both ranks, small is good; equal values share the mean of their ranks.
+        The sum of both ranks, smaller is better; equal values share the mean of their ranks.
     condition, regions
-        What was measured.
+        The measurements.
     """
 
     name: str
@@ -48,28 +48,28 @@ def rank(
     generator: torch.Generator | None = None,
     progress: Progress | None = None,
 ) -> list[Ranked]:
-    """Rank untrained networks as TE-NAS does (Chen et al. 2021), the best first.
+    """Rank untrained networks as TE-NAS does (Chen et al. 2021), best first.
 
-    The score is the rank of the condition number, ascending, plus the rank of the number of linear regions, descending. In
-    ``docs/applications.md`` is a study of what such ranks are worth beside counting parameters.
+    The score is the rank of the condition number, ascending, plus the rank of the number of linear regions, descending.
+    ``docs/applications.md`` has a study of what such ranks are worth compared with counting parameters.
 
     Parameters
     ----------
     modules
-        At least two, by name or in order.
+        At least two modules, by name or in order.
     x : Tensor of shape (n, ...)
         Inputs for the condition number.
     patches : Tensor of shape (m, ...), optional
-        Inputs for the regions. Whole images saturate the count, so take small ones. Default None: ``x``.
+        Inputs for the regions. Whole images saturate the count, so use small ones. Default None: ``x``.
     small
         Networks of the same architectures for those patches, with fewer channels, by the same names or in the same order.
         Default None: ``modules``.
     repeats
-        Draws of each condition number. Default 3.
+        Number of draws of each condition number. Default 3.
     generator : torch.Generator, optional
-        Of these draws. Default None: torch's global one.
+        Generator of these draws. Default None: torch's global one.
     progress : callable, optional
-        Called with the networks done and the networks there are.
+        Called with the number of networks done and their total.
 
     Returns
     -------

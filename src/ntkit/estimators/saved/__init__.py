@@ -1,4 +1,4 @@
-"""Fitted estimators as files that hold numbers and text, so that nothing is executed when one is loaded."""
+"""Fitted estimators as files of numbers and text, so that loading one executes nothing."""
 
 from __future__ import annotations
 

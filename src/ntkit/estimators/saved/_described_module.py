@@ -22,15 +22,15 @@ def build_described(layers: Sequence[Mapping[str, Any]], where: str = "the descr
     Parameters
     ----------
     layers
-        For each layer a mapping with ``layer``, the name of a class of ``torch.nn``, and its arguments by name. ``frozen = true``
-        makes its parameters untrained; ``Sequential`` takes ``layers`` again.
+        Per layer a mapping with ``layer``, the name of a class of ``torch.nn``, and its arguments by name. ``frozen = true``
+        freezes its parameters; ``Sequential`` takes a nested list ``layers``.
     where
-        What the description is, for messages.
+        Name of the description, for messages.
 
     Raises
     ------
     InputError
-        If a layer has no such name, or does not take such arguments.
+        If a layer does not exist, or does not take the given arguments.
 
     See Also
     --------
@@ -55,13 +55,13 @@ def build_described(layers: Sequence[Mapping[str, Any]], where: str = "the descr
 
 
 def describe_module(module: nn.Module) -> list[dict[str, Any]] | None:
-    """Describe a network as a list of layers with their arguments; None where that cannot describe it.
+    """Describe a network as a list of layers with their arguments; None if that is not possible.
 
     Parameters
     ----------
     module
-        Any module. A ``Sequential`` of layers of ``torch.nn``, nested at will, can be described. The values of parameters
-        are no part of the description, only whether they are trained.
+        Any module. A ``Sequential`` of layers of ``torch.nn``, possibly nested, can be described. The description does not
+        contain the values of parameters, only whether they are trained.
     """
     if type(module) is not nn.Sequential:
         return None
@@ -136,7 +136,7 @@ def _plain(value: object) -> bool:
 
 
 def _tuples(value: Any) -> Any:
-    """Give arrays of JSON and TOML as the tuples that torch's layers take."""
+    """Return arrays of JSON and TOML as the tuples that torch's layers take."""
     if isinstance(value, list) and not any(isinstance(one, Mapping) for one in value):
         return tuple(_tuples(one) for one in value)
     return value

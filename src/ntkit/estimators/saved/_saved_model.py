@@ -37,14 +37,14 @@ _PROBES = 4
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What a model file holds.
+    """The content of a model file.
 
     Attributes
     ----------
     estimator
         The fitted estimator.
     notes
-        What was stored with it.
+        The notes stored with it.
     """
 
     estimator: BaseEstimator
@@ -52,27 +52,27 @@ class SavedModel:
 
 
 def save_model(estimator: BaseEstimator, path: str | Path, *, notes: Mapping[str, Any] | None = None) -> None:
-    """Write a fitted estimator to a file, whole or not at all.
+    """Write a fitted estimator to a file, atomically.
 
     The file holds JSON and arrays in an uncompressed zip archive; loading it executes nothing. The network is stored as the
-    list of its layers where it is a ``Sequential`` of layers of ``torch.nn``. Any other network is left out, and
-    :func:`load_model` asks for it. What the tuning tried (``tuning_``) is left out too.
+    list of its layers if it is a ``Sequential`` of layers of ``torch.nn``. Any other network is left out and must be passed
+    to :func:`load_model`. The record of the tuning (``tuning_``) is left out too.
 
     Parameters
     ----------
     estimator : NTKClassifier, NTKRegressor, or a pipeline of :func:`ntkit.tabular_pipeline` with one of them
-        Fitted.
+        The fitted estimator.
     path : str or Path
-        The file; one that exists is replaced.
+        The file; an existing one is replaced.
     notes : mapping, optional
-        JSON values to store beside, such as the name of the target. Default None: nothing.
+        JSON values to store with it, such as the name of the target. Default None: nothing.
 
     Raises
     ------
     NotFittedError
         If the estimator is not fitted.
     InputError
-        If it holds something that a file cannot, such as a kernel of your own.
+        If it holds something that a file cannot, such as your own kernel.
     OSError
         If the file cannot be written. Nothing is left behind.
 
@@ -122,21 +122,21 @@ def save_model(estimator: BaseEstimator, path: str | Path, *, notes: Mapping[str
 
 
 def load_model(path: str | Path, *, module: nn.Module | None = None) -> BaseEstimator:
-    """Read a fitted estimator from a file that :func:`save_model` wrote; nothing in the file is executed.
+    """Read a fitted estimator from a file written by :func:`save_model`; nothing in the file is executed.
 
     Parameters
     ----------
     path : str or Path
         The file.
     module : nn.Module, optional
-        The network, for a file that does not hold it. Its kernel must be the one of the model: a few of its values are
-        compared. Default None: the network of the file.
+        The network, for a file that does not hold it. Its kernel must be that of the model: a few of its values are
+        compared. Default None: the network in the file.
 
     Raises
     ------
     InputError
-        If there is no such file, it is damaged, incomplete or of another version of ntkit or scikit-learn, or the network
-        is missing or another one.
+        If there is no such file; if it is damaged, incomplete or of another version of ntkit or scikit-learn; or if the network
+        is missing or a different one.
 
     See Also
     --------
@@ -159,7 +159,7 @@ def read_model(path: str | Path, *, module: nn.Module | None = None) -> SavedMod
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise InputError(f"{path} is no model that this version can read: {error!r}. Fit it again.") from error
+        raise InputError(f"{path} is not a model that this version can read: {error!r}. Fit it again.") from error
     tolerance = 1e-4 if str(last.dtype).endswith("float32") else 1e-9
     if found.shape != expected.shape or not np.allclose(found, expected, rtol=tolerance, atol=0.0):
         raise InputError(
@@ -186,7 +186,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     except InputError:
         raise
     except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, NotImplementedError, EOFError) as error:
-        raise InputError(f"{path} is no model file of ntkit, or it is damaged: {error}") from error
+        raise InputError(f"{path} is not a model file of ntkit, or it is damaged: {error}") from error
 
 
 def _check_versions(path: Path, content: Mapping[str, Any]) -> None:
@@ -197,7 +197,7 @@ def _check_versions(path: Path, content: Mapping[str, Any]) -> None:
         )
     for name in _PACKAGES:
         there, here = str(content["versions"][name]), version(name)
-        # A minor version may keep the state of an estimator under other names.
+        # Another minor version may store the state of an estimator under other names.
         if there.split(".")[:2] != here.split(".")[:2]:
             raise InputError(
                 f"{path} was saved with {name} {there}, and {here} is installed. Fit it again, or install {there}."
@@ -222,7 +222,7 @@ def _array(content: bytes) -> NDArray[Any]:
 
 
 def _write(file: zipfile.ZipFile, name: str, content: bytes) -> None:
-    # A fixed date: the same model gives the same bytes.
+    # A fixed date, so that the same model gives the same bytes.
     file.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
 
 
@@ -231,14 +231,14 @@ def _last_step(estimator: Any) -> Any:
 
 
 def _probe_rows(model: KernelEstimator) -> Tensor | None:
-    """Give the first training rows as the kernel takes them; None for a precomputed kernel."""
+    """Return the first training rows in the form that the kernel takes; None for a precomputed kernel."""
     if not isinstance(model.kernel_, InfiniteWidthKernel) or model.X_fit_ is None:
         return None
     return as_batch(model, np.asarray(model.X_fit_[:_PROBES]), read_device(model.device))
 
 
 def _probe(model: KernelEstimator) -> NDArray[np.float64]:
-    """Give K of the first training rows, which tells kernels apart; nothing for a precomputed one."""
+    """Return K of the first training rows, which identifies the kernel; nothing for a precomputed one."""
     rows = _probe_rows(model)
     if rows is None or not isinstance(model.kernel_, InfiniteWidthKernel):
         return np.empty((0, 0))

@@ -1,4 +1,4 @@
-"""Fitted objects as trees of plain values, with arrays aside; only the classes and functions listed here come back."""
+"""Fitted objects as trees of plain values, with separate arrays; only the classes and functions listed here are restored."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 OF_THE_KERNEL: Any = "of the kernel"
 """What an estimator's ``module`` is decoded as: the network of its kernel."""
 
-# What the tuning tried is no part of the fitted model.
+# The record of the tuning is not part of the fitted model.
 _LEFT_OUT = ("tuning_",)
 
 
 class Encoder:
     """Turns a fitted object into a tree of JSON values; arrays are collected in ``arrays``.
 
-    A list and a plain value stand for themselves, anything else is an object whose first key says what it is.
+    Lists and plain values are stored as such; anything else becomes an object whose first key says what it is.
 
     Parameters
     ----------
     rows
-        A few inputs as the kernel takes them, shape (m, ...): a network is described only where the kernel of the network
-        built from the description has the same values there. None where there is no kernel.
+        A few inputs in the form that the kernel takes, shape (m, ...): a network is described only if the kernel of the network
+        built from the description has the same values there. None if there is no kernel.
 
     Raises
     ------
     InputError
-        For what no file can hold: kernels, functions and classes of the user's own.
+        For what no file can hold: the user's own kernels, functions and classes.
     """
 
     def __init__(self, rows: Tensor | None) -> None:
@@ -78,7 +78,7 @@ class Encoder:
             case None | bool() | int():
                 return value
             case str():
-                return str(value)  # a plain string also where it is of a subclass
+                return str(value)  # a plain string, even if it is of a subclass
             case float():
                 return float(value) if math.isfinite(value) else {"float": str(value)}
             case list():
@@ -124,14 +124,14 @@ class Encoder:
         if array.dtype == object or array.dtype.kind == "T":
             return {"objects": [self(one) for one in array.ravel().tolist()], "shape": list(array.shape)}
         name = f"a{len(self.arrays)}"
-        # Order is part of the value for BLAS, not for the numbers; one order makes equal models equal files.
+        # Memory order does not change the numbers; a fixed order makes equal models equal files.
         self.arrays[name] = np.array(array, order="C", subok=False)
         return {"scalar" if isinstance(value, np.generic) else "array": name}
 
     def _kernel(self, kernel: InfiniteWidthKernel) -> dict[str, Any]:
         module, gains = kernel.limit._tracer.module, kernel.limit.gains
         if gains.overrides:
-            raise InputError("a model file holds no overrides of single gains. Fit without them.")
+            raise InputError("a model file cannot hold overrides of individual gains. Fit without them.")
         numbers = [None if one is None else float(one) for one in (gains.w_std, gains.b_std)]
         entry = {"kernel": kernel.which, "gains": numbers, "init": gains.init, "name": type(module).__name__}
         layers = describe_module(module)
@@ -154,14 +154,14 @@ class Decoder:
     Parameters
     ----------
     arrays
-        By name.
+        The arrays by name.
     module
-        The network, where a file could not describe it.
+        The network, if the file could not describe it.
 
     Raises
     ------
     ValueError, KeyError, TypeError
-        If the tree is none that :class:`Encoder` makes.
+        If the tree was not made by :class:`Encoder`.
     InputError
         If the network must be given and is not.
     """

@@ -34,7 +34,7 @@ class ImageRows:
     shape: tuple[int, int, int]
 
     def balanced(self, n: int, seed: int, classes: tuple[int, ...] | None = None) -> ImageRows:
-        """Draw n images, equally many of every class (or of those named, numbered anew), at random."""
+        """Draw n images at random, equally many of every class (or of the named classes, renumbered)."""
         names = classes or tuple(int(label) for label in self.labels.unique())
         generator = torch.Generator().manual_seed(seed)
         chosen, numbers = [], []
@@ -63,7 +63,7 @@ def load_image_rows(path: Path | None) -> ImageRows:
 
 
 def standardize(x: Tensor) -> Tensor:
-    """Give every pixel mean zero and standard deviation one; constant pixels stay zero."""
+    """Scale every pixel to mean zero and standard deviation one; constant pixels stay zero."""
     centred = x - x.mean(0)
     spread = centred.std(0, correction=0)
     scaled: Tensor = centred / torch.where(spread > 0, spread, 1)

@@ -46,7 +46,7 @@ def draw_split(n: int, d: int, r: int, seed: int, alpha: float | None = None, n_
 def build_mlp(
     widths: Sequence[int], scales: Sequence[float], seed: int, activation: Callable[[], nn.Module] = nn.ReLU
 ) -> nn.Sequential:
-    """Give a network without biases; widths from the inputs to the outputs, one scale s for each weight matrix."""
+    """Return a network without biases; widths from the inputs to the outputs, one scale s for each weight matrix."""
     generator = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []
     linear: list[nn.Linear] = []
@@ -61,19 +61,19 @@ def build_mlp(
 
 
 def weight_at(net: nn.Sequential, path: str) -> Tensor:
-    """Give the weight matrix at a path, shape (out, in)."""
+    """Return the weight matrix at a path, shape (out, in)."""
     layer = net.get_submodule(path)
     assert isinstance(layer, nn.Linear)
     return layer.weight.detach()
 
 
 def layer_paths(net: nn.Sequential) -> list[str]:
-    """Give the paths of the weight matrices, from the first layer to the readout."""
+    """Return the paths of the weight matrices, from the first layer to the readout."""
     return [str(index) for index in range(0, len(net), 2)]
 
 
 def mean_squared_error(net: nn.Module, x: Tensor, y: Tensor) -> float:
-    """Give the mean squared error, without gradients."""
+    """Return the mean squared error, without gradients."""
     with torch.no_grad():
         return float((net(x) - y).square().mean())
 

@@ -16,8 +16,8 @@ import torch
 from ntkit.features import AdaptiveSpeed, Recorder, SpeedLimited
 from ntkit.plots import new_figure, plot_against_steps
 
+from .._by_seed import Seed, by_seed, mean_and_spread
 from ..skeleton import Claim, Run, Size
-from ._by_seed import Seed, by_seed, mean_and_spread
 from ._networks import build_mlp, draw_split, layer_paths, train
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def claims(settings: Settings, records: list[Record]) -> list[Claim]:
     """Compare with the figure and appendix J."""
 
     def hidden(record: Record, method: str) -> np.ndarray:
-        """Give the correlations of the last steps, shape (layers, last)."""
+        """Return the correlations of the last steps, shape (layers, last)."""
         return np.array([curve[-settings.last :] for key, curve in record.curves.items() if key.startswith(method)])
 
     worst = [float(np.median(hidden(record, "SLO").min(axis=0))) for record in records]
@@ -163,7 +163,7 @@ _QUICK = Settings(n=48, d=8, width=16, steps=40, last=10, seeds=2)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; the default has the paper's."""
+    """Return the settings of a size; the default has the paper's."""
     return _QUICK if size == "quick" else Settings()
 
 

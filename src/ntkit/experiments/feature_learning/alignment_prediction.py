@@ -1,8 +1,8 @@
 """The early correlation, predicted from the data and observed: figure 3 of Beaglehole et al. 2024, and Gaussian inputs.
 
-For the quadratic network f = a^T (Wx)^2 and the alignment-reversing data, over the balance gamma: the ratio of expectations that
-the theory of free random matrices gives, the correlation in one network, and the plain average of the correlation over a few
-networks. Where A and B have one outlier each, the correlation is near 1 in every network while the ratio of expectations is not.
+For the quadratic network f = a^T (Wx)^2 and the alignment-reversing data, over the balance gamma: the ratio of expectations from
+free probability, the correlation in one network, and the plain average of the correlation over a few
+networks. If A and B have one outlier each, the correlation is near 1 in every network while the ratio of expectations is not.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ntkit.datasets import alignment_reversing, chain_monomial
 from ntkit.features import correlation, predict_alignment
 from ntkit.plots import new_figure
 
+from .._by_seed import Seed, by_seed
 from ..skeleton import Claim, Run, Size
-from ._by_seed import Seed, by_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +70,7 @@ class Record:
     predicted, observed, average
         By gamma: the ratio of expectations, the correlation in one network, its average over several.
     gaussian
-        By decay the prediction and the observed correlations; empty but for the first seed.
+        The prediction and the observed correlations by decay; empty except for the first seed.
     """
 
     predicted: list[float]
@@ -80,7 +80,7 @@ class Record:
 
 
 def quadratic_alignment(C: Tensor, B: Tensor, width: int, generator: torch.Generator) -> float:
-    """Give rho(P, Q) of a random quadratic network, P = C R C and Q = C R B R C; C = X^T Y X and B = X^T X, shape (d, d)."""
+    """Return rho(P, Q) of a random quadratic network, P = C R C and Q = C R B R C; C = X^T Y X and B = X^T X, shape (d, d)."""
     W = torch.randn(width, len(C), generator=generator, dtype=torch.float64) / width**0.5
     a = torch.randn(width, generator=generator, dtype=torch.float64)
     scaled = W * a[:, None]
@@ -106,7 +106,7 @@ def measure(run: Run[Settings], cell: Seed) -> Record:
 
 @cache
 def _moments(size: int, nets: int) -> tuple[float, float, float, float]:
-    """Give the moments of R averaged over networks, the same ones for all data."""
+    """Return the moments of R averaged over networks, the same ones for all data."""
     point = torch.ones(1, size, dtype=torch.float64)
     generator = torch.Generator().manual_seed(9)
     return predict_alignment(point, point[0, :1], "sampled", nets=nets, generator=generator).moments
@@ -184,7 +184,7 @@ _QUICK = Settings(size=48, gammas=(0.2, 0.6, 1.0), averaged=2, sampled=3, networ
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; the default has the paper's."""
+    """Return the settings of a size; the default has the paper's."""
     return _QUICK if size == "quick" else Settings()
 
 

@@ -16,8 +16,8 @@ import torch
 from ntkit.features import correlation, ptk_covariance, randomize_eigenvectors
 from ntkit.plots import figure_matrices
 
+from .._by_seed import Seed, by_seed, mean_and_spread
 from ..skeleton import Claim, Comparison, Run, Size
-from ._by_seed import Seed, by_seed, mean_and_spread
 from ._networks import build_mlp, draw_split, train, weight_at
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Record:
     spread
         Standard deviation over mean of K's eigenvalues.
     matrices
-        EGOP, F, G and W^T Q W; empty but for the first seed.
+        EGOP, F, G and W^T Q W; empty except for the first seed.
     """
 
     aligned: float
@@ -93,7 +93,7 @@ def measure(run: Run[Settings], cell: Seed) -> Record:
 
 
 def comparisons(settings: Settings, records: list[Record]) -> list[Comparison]:
-    """Set the numbers of the figure's caption beside ours; its steps and learning rate are ours."""
+    """Compare the numbers of the figure's caption with ours; steps and learning rate are ours."""
     return [
         Comparison("rho(F, G)", tuple(record.aligned for record in records), 0.93),
         Comparison("rho(F, W^T Q W)", tuple(record.corrupted for record in records), 0.53),
@@ -118,7 +118,7 @@ _QUICK = Settings(n=64, d=8, width=16, steps=40, seeds=2)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; the default has the paper's."""
+    """Return the settings of a size; the default has the paper's."""
     return _QUICK if size == "quick" else Settings()
 
 

@@ -1,8 +1,8 @@
 """The early correlation of deeper networks from the expected kernel: figure 8 of Beaglehole et al. 2024.
 
 Two hidden layers, quadratic or ReLU, on the low-rank and the high-rank task with inputs of decaying covariance: rho(P, Q) of the
-first layer with the kernel kappa of a finite network, and with its expectation at infinite width in place of it (appendix C, to
-first order: kappa^2 becomes E[kappa]^2). Labels stand for the residuals: the network's own output is taken as zero.
+first layer with the kernel kappa of a finite network, and with its expectation at infinite width instead (appendix C, to
+first order: kappa^2 becomes E[kappa]^2). Labels replace the residuals: the network's own output is taken as zero.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ntkit.features import correlation, expected_ptk, ptk
 from ntkit.layers import Elementwise
 from ntkit.plots import new_figure
 
+from .._by_seed import Seed, by_seed
 from ..skeleton import Claim, Run, Size
-from ._by_seed import Seed, by_seed
 from ._networks import build_mlp
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def measure(run: Run[Settings], cell: Seed) -> Record:
 
 
 def _correlation(x: Tensor, y: Tensor, kappa: Tensor) -> float:
-    """Give rho(P, Q) with P = X^T D kappa D X and Q = X^T D kappa^2 D X."""
+    """Return rho(P, Q) with P = X^T D kappa D X and Q = X^T D kappa^2 D X."""
     DX = y[:, None] * x
     inner = kappa @ DX
     return correlation(DX.T @ inner, inner.T @ inner)
@@ -147,7 +147,7 @@ _QUICK = Settings(size=24, widths=(16, 64), alphas=(0.0, 2.0), seeds=2)
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; the default has the paper's."""
+    """Return the settings of a size; the default has the paper's."""
     return _QUICK if size == "quick" else Settings()
 
 

@@ -1,4 +1,4 @@
-"""Feature learning on images: figures 13 and 14 of Beaglehole et al. 2024, on handwritten digits unless told otherwise.
+"""Feature learning on images: figures 13 and 14 of Beaglehole et al. 2024, on handwritten digits by default.
 
 Figure 14: a network of four hidden layers, standard training against Speed Limited Optimization. Figure 13: two classes, Adam;
 the Pearson correlation of the diagonals of F and G, and with the eigenvectors of K replaced by random ones. The paper uses SVHN
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from ntkit.features import Recorder, SpeedLimited, correlation, ptk_covariance, randomize_eigenvectors
 from ntkit.plots import figure_matrices, new_figure, plot_against_steps
 
+from .._by_seed import Seed, by_seed, mean_and_spread
 from .._images import FILES
 from ..skeleton import Claim, Run, Size
-from ._by_seed import Seed, by_seed, mean_and_spread
 from ._image_files import ImageRows, load_image_rows, standardize
 from ._networks import build_mlp, layer_paths, weight_at
 
@@ -179,7 +179,7 @@ def _first_layer(net: nn.Sequential, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _diagonal(W: Tensor, K: Tensor | None) -> Tensor:
-    """Give the diagonal of W^T K W, K None for the identity."""
+    """Return the diagonal of W^T K W, K None for the identity."""
     return (W * (W if K is None else K @ W)).sum(0)
 
 
@@ -234,7 +234,7 @@ _QUICK = Settings(
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; scikit-learn has 174 digits of the class 8."""
+    """Return the settings of a size; scikit-learn has 174 digits of the class 8."""
     if size == "quick":
         return _QUICK
     if size == "full":

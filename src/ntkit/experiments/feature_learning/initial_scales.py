@@ -17,8 +17,8 @@ import torch
 from ntkit.features import Recorder
 from ntkit.plots import new_figure, plot_against_steps
 
+from .._by_seed import Seed, by_seed, mean_and_spread
 from ..skeleton import Claim, Run, Size
-from ._by_seed import Seed, by_seed, mean_and_spread
 from ._networks import build_mlp, draw_split, train
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Settings:
     every
         Steps between measurements.
     half
-        Train on half the squared error, which avoids that the loss spikes at s_0 = 1.
+        Whether to train on half the squared error, which avoids spikes of the loss at s_0 = 1.
     seeds
         How many draws of data and weights.
     """
@@ -216,7 +216,7 @@ _QUICK = Settings(n=48, d=8, width=16, steps=20, scales=(1.0, 0.01), alphas=(-1.
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; the default has the paper's."""
+    """Return the settings of a size; the default has the paper's."""
     return _QUICK if size == "quick" else Settings()
 
 

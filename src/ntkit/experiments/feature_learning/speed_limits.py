@@ -17,8 +17,8 @@ import torch
 from ntkit.features import Recorder, SpeedLimited, agop, correlation, nfm
 from ntkit.plots import figure_matrices, new_figure, plot_against_steps
 
+from .._by_seed import Seed, by_seed, mean_and_spread
 from ..skeleton import Claim, Run, Size
-from ._by_seed import Seed, by_seed, mean_and_spread
 from ._networks import build_mlp, draw_split, layer_paths, train, weight_at
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ _QUICK = Settings(n=48, d=8, width=16, steps=40, scales=(1.0, 0.01), rates=(0.03
 
 
 def sizes(size: Size, from_file: bool) -> Settings:
-    """Give the settings of a size; the default has the paper's."""
+    """Return the settings of a size; the default has the paper's."""
     return _QUICK if size == "quick" else Settings()
 
 

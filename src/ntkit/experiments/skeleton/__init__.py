@@ -1,4 +1,4 @@
-"""What every experiment is made of: its parts, its store, its verdicts, its report and its command line."""
+"""The components of every experiment: its parts, its store, its verdicts, its report and its command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a paper says in words or draws, beside what was found, and whether it holds: decided by a rule in code."""
+"""What a paper states in words or figures, what was found, and whether it holds: decided by a rule in code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Claim", "claims_table"]
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper that is no single number.
+    """A statement of a paper that is not a single number.
 
     Attributes
     ----------
@@ -23,7 +23,7 @@ class Claim:
     found
         What was found here, with the spread over seeds.
     holds
-        Whether what is asked of this reproduction holds; None where nothing is asked.
+        Whether the requirement on this reproduction holds; None if there is none.
     """
 
     what: str

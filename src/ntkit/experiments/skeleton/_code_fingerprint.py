@@ -1,4 +1,4 @@
-"""A hash of the code that computes a result, so that an edited experiment does not take its old results for new ones."""
+"""A hash of the code that computes a result, so that an edited experiment does not reuse outdated results."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _PACKAGE = __name__.rpartition(".skeleton")[0]
 
 
 def code_fingerprint(*functions: Callable[..., Any]) -> str:
-    """Hash functions and what they use of the experiments' own functions, classes and constants.
+    """Hash functions and the experiments' own functions, classes and constants that they use.
 
-    The library below is left out: its version stands for it. Comments and formatting do not count.
+    The library below is left out: its version stands for it. Comments and formatting do not count, but docstrings do.
 
     Parameters
     ----------
@@ -32,14 +32,14 @@ def code_fingerprint(*functions: Callable[..., Any]) -> str:
 
 
 class _Reader:
-    """Gives texts that change with a value; functions and classes from elsewhere give none."""
+    """Yields texts that change with a value; functions and classes from elsewhere yield none."""
 
     def __init__(self, modules: set[str]) -> None:
         self._modules = modules
         self._seen: set[int] = set()
 
     def parts(self, value: Any) -> Iterator[str]:
-        """Give the texts of a value, of each function and class once."""
+        """Yield the texts of a value, of each function and class once."""
         match value:
             case partial():
                 yield from self.parts((value.func, value.args, tuple(sorted(value.keywords.items()))))

@@ -27,7 +27,7 @@ __all__ = ["Progress", "main", "print_table", "progress_bars"]
 
 
 def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | None) -> int:
-    """Run an experiment and write its report; give the exit status."""
+    """Run an experiment and write its report; return the exit status."""
     options = _options(experiment)
     chosen = _read(options, arguments)
     data, output = getattr(chosen, "data", None), chosen.output
@@ -51,7 +51,7 @@ def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | 
         else:
             written = [output / "results.json", *write_report(report, results, output)]
     except KeyboardInterrupt:
-        print("Stopped. " + ("" if alone else "The same command resumes with what is left."), file=sys.stderr)
+        print("Interrupted. " + ("" if alone else "The same command resumes the run."), file=sys.stderr)
         return 130
     except (NtkitError, OSError) as error:
         options.error(" ".join(str(error).split()))
@@ -67,10 +67,10 @@ def _options(experiment: Experiment[Any, Any, Any, Any]) -> argparse.ArgumentPar
     description = f"{experiment.title} Reproduces: {experiment.reproduces}."
     options = argparse.ArgumentParser(prog=f"ntkit run {experiment.name}", description=description)
     default = experiment.output or f"ntkit-results/{experiment.name}"
-    text = "a folder, where a stopped run resumes; or an .html file, for the report alone (%(default)s)"
+    text = "a folder, where an interrupted run resumes; or an .html file, for only the report (%(default)s)"
     options.add_argument("--output", type=Path, default=Path(default), help=text)
-    options.add_argument("--seed", type=int, default=0, help="decides all that is random (%(default)s)")
-    options.add_argument("--threads", type=int, help="of each operation (torch's choice)")
+    options.add_argument("--seed", type=int, default=0, help="seed of everything random (%(default)s)")
+    options.add_argument("--threads", type=int, help="threads per operation (torch's choice)")
     size = options.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="a few seconds, too small to mean anything")
     size.add_argument("--full", action="store_true", help="the paper's own sizes: hours or days")
@@ -110,7 +110,7 @@ def _check_file(path: Path) -> None:
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """Show a bar for each thing computed, on the standard error stream."""
+    """Show a progress bar for each computation, on the standard error stream."""
     from rich import progress
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""The one form of every experiment: settings, cells, how a cell is computed, and how results become a report."""
+"""The common form of all experiments: settings, cells, how a cell is computed, and how results become a report."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class Experiment(Generic[S, C, P, R]):
     title
         One line that says what is measured.
     reproduces
-        Paper and table or figure, such as ``"Arora et al. 2019, Table 1"``; ``"–"`` where it is ours.
+        Paper and table or figure, such as ``"Arora et al. 2019, Table 1"``; ``"–"`` if it is ours.
     sizes
-        Gives the settings of a size, for data from a file (True) or for those that the package embeds.
+        Returns the settings of a size, for data from a file (True) or for those that the package embeds.
     cells
-        Gives what to compute, in order. What is computed together is one cell.
+        Returns what to compute, in order. What is computed together is one cell.
     prepare
-        Computes what all cells share; not called where nothing is left to compute.
+        Computes what all cells share; not called if nothing is left to compute.
     compute
         Computes one cell. Its annotations say what cells and results are. The result must depend only on the settings, the
         seed, the data and the cell.
@@ -65,13 +65,13 @@ class Experiment(Generic[S, C, P, R]):
     embedded
         The data used without a file.
     files
-        What ``--data`` takes; empty where the experiment reads no file.
+        What ``--data`` takes; empty if the experiment reads no file.
     selects
-        Names of settings that only decide which cells there are: a later run may change them and keeps its results.
+        Names of settings that only determine which cells exist: a later run may change them and keep its results.
     parallel
-        Whether cells are shared out to Python threads, each with one thread per operation.
+        Whether cells are distributed to Python threads, each with one thread per operation.
     output
-        Where the command line writes by default: a folder, or an ``.html`` file for the report alone.
+        Where the command line writes by default: a folder, or an ``.html`` file for only the report.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Experiment(Generic[S, C, P, R]):
 
     @cached_property
     def kinds(self) -> tuple[Any, Any]:
-        """Give the classes of cells and of results, or unions of classes."""
+        """Return the classes of cells and of results, or unions of classes."""
         _, cell, result = get_type_hints(self.compute).values()
         return cell, result
 
@@ -103,23 +103,23 @@ class Experiment(Generic[S, C, P, R]):
         progress: Progress | None = None,
         workers: int | None = None,
     ) -> Results[S, C, R]:
-        """Compute what is left to compute and give all results.
+        """Compute what is left to compute and return all results.
 
         Parameters
         ----------
         settings
-            How large; None is the default size.
+            The settings; None: those of the default size.
         seed
-            Decides all that is random.
+            Seed of everything random.
         data
-            A file of data; None takes what the package embeds.
+            A file of data; None uses what the package embeds.
         folder
-            Where results are kept as they come, and those of earlier runs with the same settings, seed, data, code and
-            versions are taken from; None keeps nothing.
+            Where results are stored as they arrive, and from which those of earlier runs with the same settings, seed, data,
+            code and versions are reused; None stores nothing.
         progress
-            Called as the computation goes on.
+            Called as the computation proceeds.
         workers
-            Cells computed at a time, where the experiment shares them out; None is the number of cores.
+            Cells computed at a time, if the experiment is parallel; None: the number of cores.
         """
         started, start = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
         settings = self.sizes("default", data is not None) if settings is None else settings
@@ -146,19 +146,19 @@ class Experiment(Generic[S, C, P, R]):
         return read_results(folder, type(self.sizes("default", False)), *self.kinds)
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
-        """Run the experiment from the command line and give the exit status.
+        """Run the experiment from the command line and return the exit status.
 
         Parameters
         ----------
         arguments
-            Those of the command line; None takes the program's own.
+            Arguments of the command line; None: the program's own.
         """
         from ._command_line import main
 
         return main(self, arguments)
 
     def _key(self, run: Run[S], source: Data | None) -> str:
-        """Give a text for everything that a cell's result depends on besides the cell."""
+        """Return a text for everything except the cell that its result depends on."""
         settings = {name: one for name, one in encode(run.settings).items() if name not in self.selects}
         code = code_fingerprint(self.prepare, self.compute)
         parts = [self.name, settings, run.seed, "" if source is None else source.sha256, versions(), code]
@@ -184,7 +184,7 @@ class Experiment(Generic[S, C, P, R]):
     def _computed(
         self, prepared: P, cells: Sequence[C], workers: int | None
     ) -> Iterator[Iterator[tuple[C, Stored[R]]]]:
-        """Give cells with their results, as they come."""
+        """Provide cells with their results, as they arrive."""
 
         def job(cell: C) -> tuple[C, Stored[R]]:
             start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Files written atomically."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["check_folder", "write_whole"]
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a new file and put it in the old one's place: a run stopped here leaves one of them whole."""
+    """Write a new file and replace the old one by it, so that an interruption leaves one of them intact."""
     fresh = path.with_name(path.name + ".part")
     try:
         with fresh.open("w", encoding="utf-8", newline="") as file:
@@ -23,12 +23,12 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Make the folder and a file in it, so that a place nobody can write to is an error before the computation.
+    """Create the folder and a file in it, so that an unwritable path is an error before the computation.
 
     Raises
     ------
     OSError
-        The folder cannot be made, or nothing can be written there.
+        If the folder cannot be created or written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
     probe = folder / ".writable"

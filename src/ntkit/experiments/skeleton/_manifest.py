@@ -1,4 +1,4 @@
-"""How results came to be: versions, machine, seeds, settings, data and durations, kept beside every result."""
+"""The provenance of results: versions, machine, seeds, settings, data and durations, stored with every result."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Data:
     Attributes
     ----------
     name
-        Of the file, or of what the package embeds.
+        Name of the file, or of what the package embeds.
     sha256
-        Of its bytes.
+        Hash of its bytes.
     embedded
         Whether it came with the package instead of from a file.
     """
@@ -55,14 +55,14 @@ class Machine:
 
 @dataclass(frozen=True)
 class Manifest:
-    """How results came to be.
+    """The provenance of results.
 
     Attributes
     ----------
     experiment
-        Its name.
+        Name of the experiment.
     versions
-        Of Python and of the packages that computed.
+        Versions of Python and of the packages used.
     machine
         Where it ran.
     started
@@ -82,7 +82,7 @@ class Manifest:
 
 
 def versions() -> dict[str, str]:
-    """Give the versions of Python and of the packages that compute."""
+    """Return the versions of Python and of the packages that compute."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -107,7 +107,7 @@ def _processor() -> str:
 
 
 def data_of(path: Path | None, embedded: Embedded) -> Data | None:
-    """Describe the data of a run by its hash; None where an experiment draws its own points.
+    """Describe the data of a run by its hash; None if an experiment draws its own points.
 
     Raises
     ------

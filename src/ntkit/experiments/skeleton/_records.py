@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON and back: what is read has the types that the fields declare, or is refused."""
+"""Frozen dataclasses as JSON and back: values that do not have the declared types are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> Any:
-    """Give plain JSON values: dataclasses as objects, tuples as arrays, lists as arrays where NaN is a gap, None.
+    """Return plain JSON values: dataclasses as objects, tuples as arrays, lists as arrays where NaN is a gap, None.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def decode(kind: type[T] | types.UnionType, value: object) -> T:
 
 
 def canonical(value: object) -> str:
-    """Give one text for equal values: the key under which a record is found."""
+    """Return one text for equal values: the key under which a record is found."""
     return json.dumps(encode(value), sort_keys=True, separators=(",", ":"))
 
 

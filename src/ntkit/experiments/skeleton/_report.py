@@ -23,7 +23,7 @@ __all__ = ["Report", "html", "tables", "write_report"]
 
 @dataclass(frozen=True)
 class Report:
-    """What an experiment shows.
+    """The report of an experiment.
 
     Attributes
     ----------
@@ -32,9 +32,9 @@ class Report:
     sections
         In the order of reading.
     comparisons
-        Numbers beside the paper's; they become the first section, and ``results.csv``.
+        Comparisons of our numbers with the paper's; they become the first section, and ``results.csv``.
     claims
-        What the paper says in words; they follow the comparisons.
+        Statements of the paper in words; they follow the comparisons.
     """
 
     title: str
@@ -45,14 +45,14 @@ class Report:
 
 
 def write_report(report: Report, results: Results[Any, Any, Any], folder: Path) -> list[Path]:
-    """Write ``results.csv`` and ``report.html`` and give their paths."""
+    """Write ``results.csv`` and ``report.html`` and return their paths."""
     write_whole(folder / "results.csv", _csv(report))
     write_whole(folder / "report.html", html(report, results))
     return [folder / "results.csv", folder / "report.html"]
 
 
 def html(report: Report, results: Results[Any, Any, Any]) -> str:
-    """Give the report as one self-contained HTML text."""
+    """Return the report as one self-contained HTML text."""
     sections = list(report.sections)
     beside = _beside(report)
     if beside:
@@ -63,7 +63,7 @@ def html(report: Report, results: Results[Any, Any, Any]) -> str:
 
 
 def tables(report: Report) -> list[Table]:
-    """Give the tables to print in a terminal."""
+    """Return the tables to print in a terminal."""
     own = [part for section in report.sections for part in section.parts if isinstance(part, Table)]
     return [*_beside(report), *own]
 

@@ -1,4 +1,4 @@
-"""What a run was asked, and what it found."""
+"""The request and the results of a run."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ C = TypeVar("C")
 R = TypeVar("R")
 
 Size = Literal["quick", "default", "full"]
-"""How large: a few seconds and too small to mean anything; some minutes; the paper's own sizes."""
+"""The size of a run: a few seconds and too small to mean anything; some minutes; the paper's own sizes."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being computed, how much of it is done and how much there is."""
+"""Called with what is being computed, how much of it is done and the total."""
 
 
 @dataclass(frozen=True)
 class Run(Generic[S]):
-    """What one run was asked.
+    """The request of one run.
 
     Attributes
     ----------
     settings
         The experiment's own.
     seed
-        Decides all that is random.
+        Seed of everything random.
     data
-        A file of the user's; None is what the package embeds.
+        The user's file; None: what the package embeds.
     folder
         Where large intermediate results, such as kernels, are kept.
     progress
-        Called as the computation goes on.
+        Called as the computation proceeds.
     """
 
     settings: S
@@ -54,22 +54,22 @@ class Run(Generic[S]):
 
 
 def share_nothing(run: Run[S]) -> Run[S]:
-    """Give the run itself: the ``prepare`` of an experiment whose cells share nothing else."""
+    """Return the run itself: the ``prepare`` of an experiment whose cells share nothing else."""
     return run
 
 
 @dataclass(frozen=True)
 class Results(Generic[S, C, R]):
-    """What a run found: enough to write its report again without computing anything.
+    """The results of a run: enough to rewrite its report without computing anything.
 
     Attributes
     ----------
     settings, seed, data
-        What was asked.
+        The request.
     values
-        By cell, in the order of the cells.
+        Results by cell, in the order of the cells.
     manifest
-        How they came to be.
+        Their provenance.
     """
 
     settings: S
@@ -80,7 +80,7 @@ class Results(Generic[S, C, R]):
 
     @property
     def from_file(self) -> bool:
-        """Whether the data came from a file of the user's."""
+        """Whether the data came from the user's file."""
         return self.data is not None and not self.data.embedded
 
     @property
@@ -90,7 +90,7 @@ class Results(Generic[S, C, R]):
 
 
 def write_results(results: Results[Any, Any, Any], folder: Path) -> None:
-    """Write ``results.json``, whose bytes depend only on what was asked, and ``manifest.json``."""
+    """Write ``results.json``, whose bytes depend only on the request, and ``manifest.json``."""
     content = {
         "experiment": results.manifest.experiment,
         "settings": encode(results.settings),

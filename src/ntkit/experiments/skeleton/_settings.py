@@ -32,14 +32,14 @@ def add_options(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
 
 
 def changed(base: S, chosen: Mapping[str, Any]) -> S:
-    """Give settings with the values that the command line has."""
+    """Return settings with the values of the command line."""
     names = [field.name for field in fields(base)]  # type: ignore[arg-type]
     given = {name: chosen[name] for name in names if chosen.get(name) is not None}
     return replace(base, **{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})  # type: ignore[type-var]
 
 
 def read_toml(base: S, path: Path) -> S:
-    """Give settings with the values of a TOML file.
+    """Return settings with the values of a TOML file.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def check_at_least(settings: object, least: int, *names: str) -> None:
 
 
 def settings_rows(settings: object) -> list[tuple[str, str]]:
-    """Give names and values, as text."""
+    """Return names and values, as text."""
     rows = []
     for name, value in encode(settings).items():
         rows.append((name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)))
@@ -83,7 +83,7 @@ def settings_rows(settings: object) -> list[tuple[str, str]]:
 
 
 def _how(hint: Any) -> dict[str, Any] | None:
-    """Tell argparse how to read a type, or None where a command line cannot hold it."""
+    """Return how argparse reads a type, or None if a command line cannot hold it."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         kinds = [part for part in parts if part is not types.NoneType]

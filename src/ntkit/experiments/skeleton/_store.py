@@ -1,4 +1,4 @@
-"""The results of an experiment's cells on disk, one line of JSON each, so that a stopped run resumes where it was."""
+"""The results of an experiment's cells on disk, one line of JSON each, so that an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Stored(Generic[R]):
-    """What is known of one cell.
+    """The stored result of one cell.
 
     Attributes
     ----------
     result
-        What its computation gave.
+        The result of its computation.
     seconds
-        Time on the clock that it took.
+        Its wall-clock time.
     """
 
     result: R
@@ -36,28 +36,28 @@ class Stored(Generic[R]):
 
 
 class CellStore(Generic[C, R]):
-    """A file of results that only ever grows.
+    """An append-only file of results.
 
     A result is found by its cell and by a key, a text that stands for everything else it depends on: results of other
-    settings, data or versions stay in the file and are not taken. A line that cannot be read, such as the last one of a
-    run that was killed, stays too, and its result is computed again. Of two lines for one result the last counts.
+    settings, data or versions stay in the file but are not used. A line that cannot be read, such as the last one of a
+    killed run, stays too, and its result is recomputed. Of two lines for the same result the last counts.
 
     Parameters
     ----------
     path
-        Made when the first result is added.
+        Path of the file, which is created when the first result is added.
     cell, result
         The frozen dataclasses that a line holds, or unions of them.
 
     Attributes
     ----------
     unreadable
-        How many lines could not be read.
+        Number of lines that could not be read.
 
     Raises
     ------
     InputError
-        If the file exists and is no such store.
+        If the file exists and is not such a store.
     """
 
     def __init__(self, path: Path, cell: type[C] | UnionType, result: type[R] | UnionType) -> None:
@@ -66,8 +66,8 @@ class CellStore(Generic[C, R]):
         self.unreadable = 0
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         if text.strip() and not text.lstrip().startswith("{"):
-            raise InputError(f"{path} is no store of results. Move it away, or name another folder with --output.")
-        # A file whose last line is cut off: the next line must not be glued to it.
+            raise InputError(f"{path} is not a store of results. Move it away, or name another folder with --output.")
+        # If the last line is incomplete, the next one must not be appended to it.
         self._cut_off = bool(text) and not text.endswith("\n")
         for line in filter(str.strip, text.split("\n")):
             try:
@@ -78,11 +78,11 @@ class CellStore(Generic[C, R]):
                 self.unreadable += 1
 
     def get(self, key: str, cell: C) -> Stored[R] | None:
-        """Give what is known of a cell under a key, or None."""
+        """Return the stored result of a cell under a key, or None."""
         return self._known.get((key, canonical(cell)))
 
     def add(self, key: str, cell: C, stored: Stored[R]) -> None:
-        """Write a result, through to the disk."""
+        """Write a result and sync it to disk."""
         content = {"key": key, "cell": encode(cell), "result": encode(stored.result), "seconds": stored.seconds}
         line = json.dumps(content) + "\n"
         with self._path.open("a", encoding="utf-8") as file:

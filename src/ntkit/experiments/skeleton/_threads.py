@@ -1,4 +1,4 @@
-"""Threads of experiments that share their cells out to Python threads."""
+"""Threads of experiments that distribute their cells to Python threads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["one_thread_per_operation"]
 
 @contextmanager
 def one_thread_per_operation() -> Iterator[None]:
-    """Keep torch and BLAS from using threads of their own.
+    """Keep torch and BLAS from using their own threads.
 
-    Cells are shared out to Python threads. Threads inside each operation would wait for one another at its end, which
-    costs more than the operation itself wherever another program keeps one of the cores.
+    Cells are distributed to Python threads. Threads inside each operation would wait for one another at its end, which
+    costs more than the operation itself if another program occupies one of the cores.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

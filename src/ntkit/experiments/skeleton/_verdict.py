@@ -1,4 +1,4 @@
-"""Our number beside the paper's, and whether they agree: decided by one rule, never by hand."""
+"""Our number and the paper's, and whether they agree: decided by one rule, never by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEVEL = 0.95
 
 
 class Verdict(Enum):
-    """How our number stands to the paper's; the value is the sentence that tables show."""
+    """How our number compares with the paper's; the value is the sentence that tables show."""
 
     INSIDE = "inside the spread"
     ABOVE = "ours is higher, outside the spread"
@@ -39,9 +39,9 @@ class Comparison:
     ours
         Our values, one per draw; at least one.
     paper
-        The paper's value; None where it has none.
+        The paper's value; None if it has none.
     error
-        Standard error of ours where there is a single value, such as that of a fit or of a finite test set; else None.
+        Standard error of ours if there is a single value, such as that of a fit or of a finite test set; otherwise None.
     comparable
         Whether ours was computed with the paper's data and settings.
     """
@@ -64,7 +64,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """How the two stand to each other."""
+        """How the two compare."""
         return verdict(self.ours, self.paper, self.error, self.comparable)
 
 
@@ -80,9 +80,9 @@ def verdict(ours: Sequence[float], paper: float | None, error: float | None = No
     ours
         One value per draw.
     paper
-        The published number; None where there is none.
+        The published number; None if there is none.
     error
-        Standard error of a single value; not used where there are several.
+        Standard error of a single value; not used if there are several.
     comparable
         Whether ours was computed with the paper's data and settings.
 
@@ -107,7 +107,7 @@ def verdict(ours: Sequence[float], paper: float | None, error: float | None = No
 
 
 def half_width(ours: Sequence[float], error: float | None = None) -> float | None:
-    """Give half the width of the interval of :func:`verdict`, or None for a single value without an error."""
+    """Return half the width of the interval of :func:`verdict`, or None for a single value without an error."""
     n = len(ours)
     if n > 1:
         quantile = float(student.ppf((1 + _LEVEL) / 2, n - 1))

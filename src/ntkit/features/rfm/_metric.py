@@ -1,4 +1,4 @@
-"""The metric M of a recursive feature machine, made of an average gradient outer product."""
+"""The metric M of a recursive feature machine, computed from an average gradient outer product."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Metric:
 
     @classmethod
     def identity(cls, d: int, diagonal: bool, like: Tensor) -> Metric:
-        """Give M = I."""
+        """Return M = I."""
         one = torch.ones(d).to(like) if diagonal else torch.eye(d).to(like)
         return cls(one, one)
 
     def transform(self, x: Tensor) -> Tensor:
-        """Give M^1/2 x for the rows of x, shape (n, d)."""
+        """Return M^1/2 x for the rows of x, shape (n, d)."""
         return x * self.root if self.root.ndim == 1 else x @ self.root
 
 
 def metric_from(agop: Tensor, power: float, scale: Scale) -> Metric | None:
-    """Give M = AGOP^power, scaled so that its largest entry is 1, or its trace d; None where the AGOP is zero."""
+    """Return M = AGOP^power, scaled so that its largest entry is 1, or its trace d; None if the AGOP is zero."""
     if not bool((agop > 0).any()):
         return None
     top = agop.max()
-    agop = agop / top  # so that no power leaves the range of the dtype
+    agop = agop / top  # so that no power overflows
     if agop.ndim == 1:
         matrix, root = agop**power, agop ** (power / 2)
     else:

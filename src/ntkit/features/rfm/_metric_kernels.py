@@ -1,4 +1,4 @@
-"""Kernels k(M^1/2 x, M^1/2 z) and the gradients of the predictors made of them."""
+"""Kernels k(M^1/2 x, M^1/2 z) and the gradients of predictors built from them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _BLOCK_ENTRIES = 1 << 22  # of a block of rows, with the graph of a differentiat
 
 
 class MetricKernel(ABC):
-    """A kernel of transformed points u = M^1/2 x, and the gradients in u of f(u) = sum_j k(u, u_j) a_j."""
+    """A kernel of transformed points u = M^1/2 x, and the gradients of f(u) = sum_j k(u, u_j) a_j with respect to u."""
 
     @abstractmethod
     def gram(self, u1: Tensor, u2: Tensor | None = None) -> Tensor:
-        """Give k(u1_i, u2_j), shape (n1, n2)."""
+        """Return k(u1_i, u2_j), shape (n1, n2)."""
 
     @abstractmethod
     def gradients(self, u: Tensor, gram: Tensor, coefficients: Tensor) -> Tensor:
-        """Give the gradients of f at its own points, each point's own term left out, shape (n, c, d).
+        """Return the gradients of f at its own points, without each point's own term, shape (n, c, d).
 
         Parameters
         ----------
@@ -40,22 +40,22 @@ class MetricKernel(ABC):
         """
 
     def fit(self, u: Tensor) -> tuple[MetricKernel, Tensor]:
-        """Give the kernel with everything set that depends on the points, such as a median bandwidth, and k(u, u)."""
+        """Return the kernel with all settings that depend on the points, such as a median bandwidth, and k(u, u)."""
         return self, self.gram(u)
 
 
 @dataclass(frozen=True)
 class DistanceKernel(MetricKernel):
-    r"""A function of the distance r: Laplace's :math:`e^{-r/L}` or Gauss's :math:`e^{-r^2 / 2L^2}`.
+    r"""A function of the distance r: Laplace :math:`e^{-r/L}` or Gaussian :math:`e^{-r^2 / 2L^2}`.
 
     Attributes
     ----------
     shape
-        Which.
+        Which of the two.
     bandwidth
-        L; None is the median distance of the points, times ``factor``.
+        L; None: the median distance of the points times ``factor``.
     factor
-        Of the median.
+        Factor of the median.
     """
 
     shape: Literal["laplace", "gaussian"]
@@ -63,7 +63,7 @@ class DistanceKernel(MetricKernel):
     factor: float = 1.0
 
     def gram(self, u1: Tensor, u2: Tensor | None = None) -> Tensor:
-        """Give k(u1_i, u2_j), shape (n1, n2)."""
+        """Return k(u1_i, u2_j), shape (n1, n2)."""
         return self._values(squared_distances(u1, u2))
 
     def _values(self, squares: Tensor) -> Tensor:
@@ -74,10 +74,10 @@ class DistanceKernel(MetricKernel):
         return squares.mul_(-0.5 / self.bandwidth**2).exp_()
 
     def gradients(self, u: Tensor, gram: Tensor, coefficients: Tensor) -> Tensor:
-        """Give the gradients of f at its own points; coincident points, where Laplace's kernel has its cusp, count nothing."""
+        """Return the gradients of f at its own points; coincident points, where the Laplace kernel has its cusp, do not count."""
         assert self.bandwidth is not None
         if self.shape == "laplace":
-            # The slope -k / (L r), with r = -L log k; infinite at coincident points, which count nothing.
+            # The slope -k / (L r), with r = -L log k; infinite at coincident points, which do not count.
             slopes = gram.log()
             torch.div(gram, slopes, out=slopes)
             slopes.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
@@ -91,7 +91,7 @@ class DistanceKernel(MetricKernel):
         return sums.mul_(sign / self.bandwidth**2)
 
     def fit(self, u: Tensor) -> tuple[DistanceKernel, Tensor]:
-        """Give the kernel with its bandwidth set, and k(u, u)."""
+        """Return the kernel with its bandwidth set, and k(u, u)."""
         squares, kernel = squared_distances(u), self
         if self.bandwidth is None:
             middle = _median_distance(squares)
@@ -106,20 +106,20 @@ class DifferentiableKernel(MetricKernel):
     Attributes
     ----------
     kernel
-        Of inputs of shape (n, *input_shape).
+        The kernel of inputs of shape (n, *input_shape).
     input_shape
-        What a row is folded into; None leaves it.
+        Shape into which a row is folded; None leaves it unchanged.
     """
 
     kernel: Kernel
     input_shape: tuple[int, ...] | None = None
 
     def fit(self, u: Tensor) -> tuple[MetricKernel, Tensor]:
-        """Give the kernel and k(u, u), which must be a Gram matrix."""
+        """Return the kernel and k(u, u), which must be a Gram matrix."""
         return self, check_gram(self.gram(u))
 
     def gram(self, u1: Tensor, u2: Tensor | None = None) -> Tensor:
-        """Give k(u1_i, u2_j), shape (n1, n2)."""
+        """Return k(u1_i, u2_j), shape (n1, n2)."""
         with torch.no_grad():
             return self.kernel(self._fold(u1), None if u2 is None else self._fold(u2))
 
@@ -135,7 +135,7 @@ class DifferentiableKernel(MetricKernel):
                 values = self.kernel(self._fold(block), self._fold(u.detach()))
                 if not values.requires_grad:
                     raise InputError(
-                        f"the kernel must be differentiable in its first argument by torch. {type(self.kernel).__name__} gives "
+                        f"the kernel must be differentiable in its first argument by torch. {type(self.kernel).__name__} returns "
                         "values without a gradient: compute them with torch operations on the inputs."
                     )
                 outputs = torch.where(apart[start : start + size], values, 0) @ coefficients
@@ -154,9 +154,9 @@ class DifferentiableKernel(MetricKernel):
 
 
 def squared_distances(u1: Tensor, u2: Tensor | None = None) -> Tensor:
-    """Give |u1_i - u2_j|^2, shape (n1, n2), exactly zero where the points agree."""
+    """Return |u1_i - u2_j|^2, shape (n1, n2), exactly zero where the points agree."""
     other = u1 if u2 is None else u2
-    center = other.mean(0)  # near zero fewer digits cancel
+    center = other.mean(0)  # centring reduces cancellation
     a = u1 - center
     b = a if u2 is None else u2 - center
     na, nb = a.square().sum(1), b.square().sum(1)
@@ -164,7 +164,7 @@ def squared_distances(u1: Tensor, u2: Tensor | None = None) -> Tensor:
     squares.mul_(-2).add_(na[:, None]).add_(nb)
     if u2 is None:
         squares.fill_diagonal_(torch.inf)
-    # What the norms' rounding may have made of a small distance is computed again, without cancellation.
+    # Small distances, which rounding of the norms may have spoilt, are recomputed without cancellation.
     noise = 1e4 * torch.finfo(u1.dtype).eps * (float(na.max()) + float(nb.max()))
     if bool(squares.min() <= noise):
         rows, columns = torch.nonzero(squares <= noise, as_tuple=True)
@@ -175,7 +175,7 @@ def squared_distances(u1: Tensor, u2: Tensor | None = None) -> Tensor:
 
 
 def _median_distance(squares: Tensor, most: int = 2000) -> float:
-    """Give the median distance of different points, of the first ``most`` where there are more."""
+    """Return the median distance between distinct points, among the first ``most`` if there are more."""
     n = min(len(squares), most)
     if n < 2:
         return 0.0

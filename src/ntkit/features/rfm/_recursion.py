@@ -1,4 +1,4 @@
-"""The recursion: regress, take the predictor's gradients, make the metric of them, regress again."""
+"""The recursion: regress, take the predictor's gradients, compute the metric from them, regress again."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["RFMSettings", "RFMState", "recursion"]
 
 @dataclass(frozen=True)
 class RFMSettings:
-    """What a recursion is run with.
+    """The settings of a recursion.
 
     Attributes
     ----------
     kernel
-        Of transformed points.
+        Kernel of transformed points.
     iterations
-        How often the metric is updated.
+        Number of updates of the metric.
     ridge
         Relative to trace(K)/n.
     power
@@ -35,7 +35,7 @@ class RFMSettings:
     center_gradients
         Whether the mean gradient is subtracted first.
     scale
-        What of M is made 1.
+        Which quantity of M is scaled to 1.
     """
 
     kernel: MetricKernel
@@ -56,9 +56,9 @@ class RFMState:
     metric
         M.
     kernel
-        With its bandwidth set.
+        The kernel with its bandwidth set.
     points
-        The training points transformed, shape (n, d).
+        The transformed training points, shape (n, d).
     solution
         ``value`` is a, shape (n, c).
     residual
@@ -72,12 +72,12 @@ class RFMState:
     residual: float
 
     def predict(self, x: Tensor) -> Tensor:
-        """Give f(x) = k(M^1/2 x, M^1/2 X) a, shape (m, c)."""
+        """Return f(x) = k(M^1/2 x, M^1/2 X) a, shape (m, c)."""
         return self.kernel.gram(self.metric.transform(x), self.points) @ self.solution.value
 
 
 def recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFMState]:
-    """Give the predictor for M = I, and after each update of the metric.
+    """Yield the predictor for M = I, and after each update of the metric.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFMState]
     y
         Shape (n, c).
     settings
-        How.
+        The settings.
     """
     metric = Metric.identity(x.shape[1], settings.diagonal, x)
     for iteration in range(settings.iterations + 1):
@@ -101,7 +101,7 @@ def recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFMState]
 
 
 def _agop(gradients: Tensor, metric: Metric, settings: RFMSettings) -> Tensor:
-    """Give the average gradient outer product in x of gradients in u = M^1/2 x, shape (n, c, d), or its diagonal."""
+    """Return the average gradient outer product in x of gradients in u = M^1/2 x, shape (n, c, d), or its diagonal."""
     if settings.center_gradients:
         gradients = gradients - gradients.mean(0)
     flat = gradients.reshape(-1, gradients.shape[2])

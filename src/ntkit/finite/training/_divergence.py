@@ -1,4 +1,4 @@
-"""When training has diverged, and the learning rate that would have been stable."""
+"""Detection of diverged training, and the learning rate that would have been stable."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _GROWTH = 1e6
 
 
 def has_diverged(value: float, first: float, n: int) -> bool:
-    """Tell whether a loss is not finite, or beyond a million times the larger of the first loss and 1 per point."""
+    """Return whether a loss is not finite, or beyond a million times the larger of the first loss and 1 per point."""
     return not value <= _GROWTH * max(first, float(n))
 
 
 def stable_learning_rate(function: TrainedFunction) -> float | None:
-    r"""Give the learning rate below which gradient descent is stable at the start, None where no bound is known.
+    r"""Return the learning rate below which gradient descent is stable at the start, None if no bound is known.
 
-    It is :math:`2 (1 + m) / (c\, \kappa^2 \lambda_{max}(\Theta))` with momentum m, the loss's curvature c in the outputs and
-    the empirical tangent kernel :math:`\Theta` of the training points (Golikov et al. 2022, section 6.1.2), by Lanczos'
-    method on products with :math:`\Theta`: a matrix of its size is never formed.
+    It is :math:`2 (1 + m) / (c\, \kappa^2 \lambda_{max}(\Theta))` with momentum m, the curvature c of the loss with respect to
+    the outputs, and the empirical tangent kernel :math:`\Theta` of the training points (Golikov et al. 2022, section 6.1.2), by
+    the Lanczos method on products with :math:`\Theta`, which is never formed.
     """
     schedule, curvature = function.schedule, function.loss.curvature
     if curvature is None or schedule.method == "adam":
@@ -41,7 +41,7 @@ def stable_learning_rate(function: TrainedFunction) -> float | None:
             point = theta.clone().requires_grad_()
             outputs = function.outputs(point)
             probe = torch.zeros_like(outputs, requires_grad=True)
-            # The gradient is linear in the probe, so differentiating it by the probe is a product with the Jacobian.
+            # The gradient is linear in the probe, so its derivative with respect to the probe is a product with the Jacobian.
             (pulled,) = torch.autograd.grad(outputs, point, probe, create_graph=True)
             (along,) = torch.autograd.grad(outputs, point, vector.view_as(outputs), retain_graph=True)
             (pushed,) = torch.autograd.grad(pulled, probe, along)
@@ -53,7 +53,7 @@ def stable_learning_rate(function: TrainedFunction) -> float | None:
 
 
 def warn_diverged(function: TrainedFunction, step: int, first: float, value: float) -> str:
-    """Warn that training diverged and say at which learning rate it would not have; give the status."""
+    """Warn that training diverged, name a learning rate that would have been stable, and return the status."""
     schedule = function.schedule
     status = f"Training diverged and was stopped after {step} steps: L went from {first:.3g} to {value:.3g}"
     rate = stable_learning_rate(function)

@@ -1,4 +1,4 @@
-"""What is recorded of a training run, and how often its state is saved."""
+"""What to record of a training run, and how often to save its state."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class Record:
     Attributes
     ----------
     at
-        Steps (times, for the flow) to record, besides the start and the end. Default: only those two.
+        Steps (times, for the flow) to record in addition to the start and the end. Default: only those two.
     x_test
-        More inputs to record predictions of, shape (n_test, ...). Default None.
+        Additional inputs whose predictions to record, shape (n_test, ...). Default None.
     observe
         Functions of the module, by name, such as ``{"ntk": lambda net: ntkit.empirical(net).ntk(x)}``. Default: none.
     observe_at
-        The records at which they are evaluated, a part of ``at``. Default None: all.
+        The records at which they are evaluated, a subset of ``at``. Default None: all.
 
     See Also
     --------
     ntkit.train : takes a record.
-    ntkit.Trajectory : what comes of it.
+    ntkit.Trajectory : the result.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Record:
     observe_at: Sequence[float] | None = None
 
     def moments(self, schedule: Schedule) -> tuple[float, ...]:
-        """Give the recorded moments in order, without the end, or say why they do not suit the schedule."""
+        """Return the recorded moments in order, without the end, or raise an error if they do not fit the schedule."""
         moments = [0.0, *(check_number("record", moment, 0.0) for moment in self.at)]
         if not schedule.is_flow and any(moment != int(moment) for moment in moments):
             raise InputError(f"record must be whole numbers of steps. Got {list(self.at)}.")
@@ -60,7 +60,7 @@ class Record:
         if not observed <= {*moments, schedule.end}:
             raise InputError(
                 "observe_at must be moments that are recorded. "
-                f"Got {sorted(observed - {*moments, schedule.end})} besides. Write them in at too."
+                f"Got {sorted(observed - {*moments, schedule.end})} too. Add them to at."
             )
         return tuple(sorted(set(moments)))
 
@@ -78,7 +78,7 @@ class Checkpoint:
     save
         Called with the :class:`ntkit.TrainState`, such as ``lambda state: state.save(path)``.
     every
-        After every so many steps. Default 100.
+        Number of steps between calls. Default 100.
 
     See Also
     --------

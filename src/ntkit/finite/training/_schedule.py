@@ -30,15 +30,15 @@ class Schedule:
         scaled by n / batch size; ``"adam"``; ``"flow"``: gradient flow by an embedded Runge-Kutta pair of orders 5 and 4
         (Dormand and Prince 1980) with controlled error. Default ``"gd"``.
     learning_rate, steps
-        The step size and the number of steps of every method but the flow. Default None.
+        The step size and the number of steps of every method except the flow. Default None.
     time
         How long the flow runs. Default None.
     momentum
-        Of ``"momentum"``, at least 0 and below 1. Default None.
+        For ``"momentum"``: at least 0 and below 1. Default None.
     batch_size, generator
-        Of ``"sgd"``: the points of a minibatch, and the generator, on the CPU, that draws them. Default None.
+        For ``"sgd"``: the number of points in a minibatch, and the generator, on the CPU, that draws them. Default None.
     rtol, atol
-        Of ``"flow"``: the norm of a step's error is at most ``rtol`` times the norm of theta - theta_0, plus ``atol``.
+        For ``"flow"``: the norm of a step's error is at most ``rtol`` times the norm of theta - theta_0, plus ``atol``.
         Defaults 1e-6 and 1e-9.
 
     See Also
@@ -99,7 +99,7 @@ class Schedule:
 
     @property
     def is_flow(self) -> bool:
-        """Whether this is gradient flow, whose progress is counted in time; that of the others is counted in steps."""
+        """Whether this is gradient flow, whose progress is measured in time; that of the others is measured in steps."""
         return self.method == "flow"
 
     @property
@@ -108,13 +108,13 @@ class Schedule:
         return float((self.time if self.is_flow else self.steps) or 0)
 
     def shared(self) -> dict[str, Any]:
-        """Give what a resumed run must have in common with the interrupted one."""
+        """Return the settings that a resumed run must share with the interrupted one."""
         names = ("method", "learning_rate", "momentum", "batch_size", "rtol", "atol")
         return {name: getattr(self, name) for name in names}
 
 
 def check_number(name: str, value: object, least: float, positive: bool = False) -> float:
-    """Give a finite number that is at least ``least``, or say why it is none."""
+    """Return a finite number that is at least ``least``, or raise an error that says what is wrong."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputTypeError(f"{name} must be a number. Got {type(value).__name__}.")
     if not math.isfinite(value) or value < least or (positive and value == 0):
@@ -123,7 +123,7 @@ def check_number(name: str, value: object, least: float, positive: bool = False)
 
 
 def check_integer(name: str, value: object, least: int) -> None:
-    """Say why a value is no integer from ``least`` on, if so."""
+    """Raise an error unless a value is an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputTypeError(f"{name} must be an integer. Got {type(value).__name__}.")
     if value < least:

@@ -1,4 +1,4 @@
-"""One step of each method, on the parameters as one vector."""
+"""One step of each method, on the parameters as a single vector."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def runge_kutta_step(
         ratio = math.inf if overflowed else error / allowed if allowed > 0 else 0.0
         if ratio <= 1:
             grown = taken * min(_GROW, _SAFETY * ratio**-0.2 if ratio > 0 else _GROW)
-            # A step cut short by a record says little about longer ones.
+            # A step shortened by a record says little about longer ones.
             return new, taken, max(grown, wanted) if taken < wanted else grown
         wanted = taken * (max(_SHRINK, _SAFETY * ratio**-0.2) if ratio < float("inf") else _SHRINK)
         if not wanted > torch.finfo(theta.dtype).tiny or bool((theta + wanted * start == theta).all()):

@@ -46,7 +46,7 @@ def train(
     resume: TrainState | None = None,
     **old: Any,
 ) -> Trajectory:
-    r"""Train a module the way the theory of wide networks does, and record what the theory speaks of.
+    r"""Train a module as the theory of wide networks does, and record the quantities of that theory.
 
     The function trained is :math:`u(x) = \kappa (f(x; \theta) - f(x; \theta_0))`, the second term only if centred, on
     :math:`L = \sum_i \ell(u(x_i), y_i)`: a **sum** over the training points, not a mean, with :math:`\ell = \frac12 |u - y|^2`
@@ -59,33 +59,33 @@ def train(
     Parameters
     ----------
     module : nn.Module
-        Trained in place; in evaluation mode if it has dropout or batch norms. Parameters with ``requires_grad=False`` stay.
+        The module, trained in place; in evaluation mode if it has dropout or batch norms. Frozen parameters stay fixed.
     x : Tensor of shape (n, ...)
         Training inputs.
     y : Tensor of shape (n, ...)
         Targets, in the shape of the outputs; for ``"cross_entropy"`` classes, int64 of shape (n,), or probabilities.
     schedule : Schedule
-        The method, its step size and how long, such as ``Schedule(learning_rate=0.1, steps=100)`` or
+        The method, its step size and duration, such as ``Schedule(learning_rate=0.1, steps=100)`` or
         ``Schedule("flow", time=10.0)``. No default.
     loss : {"mse", "cross_entropy", "binary_cross_entropy"} or callable
-        Cross-entropies take logits. A function takes outputs and targets and gives the sum over the rows. Default ``"mse"``.
+        Cross-entropies take logits. A function takes outputs and targets and returns the sum over the rows. Default ``"mse"``.
     kappa : float
         The output multiplier. Default 1.
     centre : bool
-        Subtract the function at the start. Default False.
+        Whether to subtract the function at the start. Default False.
     stop_below : float, optional
-        End once L is smaller. Default None: train to the end of the schedule.
+        Stop once L is smaller. Default None: train to the end of the schedule.
     record : Record or sequence of float, optional
         The steps (times, for the flow) to record, or a :class:`ntkit.Record`, which also holds test points and functions to
         observe. Default: the start and the end.
     progress : callable, optional
-        Called after each step with the steps (time, for the flow) done and those there are. Default None.
+        Called after each step with the number of steps (time, for the flow) done and the total. Default None.
     checkpoint : Checkpoint or callable, optional
-        A function of the state, called after every 100 steps; :class:`ntkit.Checkpoint` sets another number. Default None.
+        A function of the state, called every 100 steps; :class:`ntkit.Checkpoint` sets another interval. Default None.
     resume : TrainState, optional
         A state to resume from, of a run with the same arguments; the schedule may be longer. The result has the same bits as
-        that of a run without interruption, and all its records; for the flow, whose steps end at records, if the state is of
-        a recorded time or was saved by ``checkpoint``. Default None: start from the module's parameters.
+        that of an uninterrupted run, and all its records; for the flow, whose steps end at records, this holds if the state
+        is of a recorded time or was saved by ``checkpoint``. Default None: start from the module's parameters.
 
     Returns
     -------
@@ -94,13 +94,13 @@ def train(
     Warns
     -----
     DivergenceWarning
-        When the loss grows without bound: training stops, and the warning names the learning rate that is stable at the
+        If the loss grows without bound: training stops, and the warning names the learning rate that is stable at the
         start.
 
     Raises
     ------
     InputError, InputTypeError
-        For arguments that do not go together, shapes and values.
+        For incompatible arguments, and wrong shapes or values.
 
     See Also
     --------
@@ -144,7 +144,7 @@ def train(
 def _read_old(
     old: dict[str, Any], schedule: Schedule | None, record: Record, checkpoint: Checkpoint | None
 ) -> tuple[Schedule | None, Record, Checkpoint | None]:
-    """Read the keywords of before, which :class:`Schedule`, :class:`Record` and :class:`Checkpoint` hold now."""
+    """Read the deprecated keywords that :class:`Schedule`, :class:`Record` and :class:`Checkpoint` replace."""
     unknown = sorted(set(old) - {*_OF_SCHEDULE, *_OF_RECORD, "checkpoint_every"})
     if unknown:
         raise InputTypeError(f"train got unexpected arguments: {', '.join(unknown)}.")
@@ -152,7 +152,7 @@ def _read_old(
     of_record = {name: old[name] for name in _OF_RECORD if name in old}
     if of_schedule:
         if schedule is not None:
-            raise InputError(f"a schedule holds {', '.join(of_schedule)} already. Got both: leave the keywords out.")
+            raise InputError(f"the schedule already holds {', '.join(of_schedule)}. Got both: leave the keywords out.")
         written = ", ".join(f"{name}=..." for name in of_schedule)
         warn_renamed(", ".join(sorted(set(old) & set(_OF_SCHEDULE))), f"Schedule({written})", stacklevel=4)
         schedule = Schedule(**of_schedule)
@@ -182,7 +182,7 @@ class _Run:
         self.diverged = False
 
     def descend(self) -> str:
-        """Take the steps of every method but the flow, and give the status."""
+        """Take the steps of every method except the flow, and return the status."""
         function, schedule = self.function, self.function.schedule
         end, rate = int(schedule.end), schedule.learning_rate
         assert rate is not None
@@ -212,7 +212,7 @@ class _Run:
             self._report(step)
 
     def flow(self) -> str:
-        """Integrate the gradient flow, and give the status."""
+        """Integrate the gradient flow, and return the status."""
         function, schedule = self.function, self.function.schedule
 
         def slope(theta: Tensor) -> Tensor:
@@ -236,7 +236,7 @@ class _Run:
             self._report(reached)
 
     def _ends(self, value: Tensor, outputs: Tensor, when: float) -> bool:
-        """Record the moment where that is due, and tell whether training ends before its schedule does."""
+        """Record the moment if it is due, and return why training ends early, if it does."""
         self.diverged = self._grew(value)
         below = self.stop_below is not None and float(value) < self.stop_below
         if self.function.records(when) or below or self.diverged:
@@ -263,6 +263,6 @@ class _Run:
 
 
 def _first_step(theta: Tensor, gradient: Tensor, limit: float) -> float:
-    """Give a step on which the parameters move by a thousandth of their norm; the error control does the rest."""
+    """Return a step in which the parameters move by a thousandth of their norm; the error control does the rest."""
     speed = float(torch.linalg.vector_norm(gradient))
     return min(limit, 1e-3 * (float(torch.linalg.vector_norm(theta)) or 1.0) / speed) if speed > 0 else limit

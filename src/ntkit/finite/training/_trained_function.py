@@ -1,4 +1,4 @@
-"""The function that is trained, of one parameter vector, and what is recorded of it."""
+"""The trained function of one parameter vector, and what is recorded of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["TrainedFunction"]
 
 
 class TrainedFunction:
-    r"""The function :math:`u = \kappa (f_\theta - f_{\theta_0})` that is trained, of one parameter vector.
+    r"""The trained function :math:`u = \kappa (f_\theta - f_{\theta_0})` of one parameter vector.
 
     Parameters
     ----------
@@ -48,7 +48,9 @@ class TrainedFunction:
         self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         kinds = {(p.dtype, p.device) for p in self.parameters.values()}
         if len(kinds) > 1:
-            raise InputError(f"the trained parameters must have one dtype and device. Got {sorted(map(str, kinds))}.")
+            raise InputError(
+                f"the trained parameters must have the same dtype and device. Got {sorted(map(str, kinds))}."
+            )
         self.sizes = [p.numel() for p in self.parameters.values()]
         self.theta0 = self.read() if resume is None else resume.theta0
         if len(self.theta0) != sum(self.sizes):
@@ -64,23 +66,23 @@ class TrainedFunction:
         self.value(outputs, self.y)
 
     def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Give L of outputs and targets, a scalar."""
+        """Return L of outputs and targets, a scalar."""
         value = self.loss.value(outputs, targets)
         if not isinstance(value, Tensor) or value.numel() != 1:
-            raise InputError("loss must give one number: the sum of the losses of the rows. Got something else.")
+            raise InputError("loss must return one number: the sum of the losses of the rows. Got something else.")
         return value.reshape(())
 
     def records(self, when: float) -> bool:
-        """Tell whether a moment is recorded."""
+        """Return whether a moment is recorded."""
         return when in self.moments or when == self.schedule.end
 
     def next_record(self, when: float) -> float:
-        """Give the next moment at which the flow must stop."""
+        """Return the next moment at which the flow must stop."""
         later = bisect_right(self.moments, when)
         return min(self.schedule.end, self.moments[later]) if later < len(self.moments) else self.schedule.end
 
     def next_rows(self, memory: Memory) -> tuple[Tensor, Memory]:
-        """Give the rows of the next minibatch; a new order of all rows is drawn at the start of every epoch."""
+        """Return the rows of the next minibatch; a new order of all rows is drawn at the start of every epoch."""
         order, position = memory.get("order"), int(memory.get("position", 0))
         if order is None or position >= len(self.x):
             order, position = torch.randperm(len(self.x), generator=self.schedule.generator), 0
@@ -88,11 +90,11 @@ class TrainedFunction:
         return rows, {**memory, "order": order, "position": torch.tensor(position + len(rows))}
 
     def read(self) -> Tensor:
-        """Give the module's parameters as one vector."""
+        """Return the module's parameters as one vector."""
         return torch.cat([p.detach().reshape(-1) for p in self.parameters.values()])
 
     def write_back(self, theta: Tensor) -> None:
-        """Give the module the parameters of a vector."""
+        """Set the module's parameters from a vector."""
         with torch.no_grad():
             for parameter, value in zip(self.parameters.values(), theta.split(self.sizes), strict=True):
                 parameter.copy_(value.view_as(parameter))
@@ -103,18 +105,18 @@ class TrainedFunction:
         return values
 
     def outputs(self, theta: Tensor) -> Tensor:
-        """Give u of the training points."""
+        """Return u of the training points."""
         f = self._raw(theta, self.x)
         return self.kappa * (f if self.f0 is None else f - self.f0)
 
     def test_outputs(self, theta: Tensor) -> Tensor:
-        """Give u of the test points."""
+        """Return u of the test points."""
         assert self.x_test is not None
         f = self._raw(theta, self.x_test)
         return self.kappa * (f if self.f0_test is None else f - self.f0_test)
 
     def loss_and_gradient(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Give L, its gradient, and the outputs."""
+        """Return L, its gradient, and the outputs."""
         theta = theta.detach().requires_grad_()
         with torch.enable_grad():
             outputs = self.outputs(theta)
@@ -123,7 +125,7 @@ class TrainedFunction:
         return value.detach(), gradient, outputs.detach()
 
     def batch_loss_and_gradient(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the loss of some rows, scaled to all, and its gradient."""
+        """Return the loss of some rows, scaled to all, and its gradient."""
         theta, rows = theta.detach().requires_grad_(), rows.to(self.x.device)
         with torch.enable_grad():
             f = self._raw(theta, self.x[rows])
@@ -133,7 +135,7 @@ class TrainedFunction:
         return value.detach(), gradient
 
     def start(self, resume: TrainState | None) -> TrainState:
-        """Give the state to begin with."""
+        """Return the initial state."""
         settings: dict[str, Any] = {
             **self.schedule.shared(),
             "kappa": self.kappa,
@@ -158,11 +160,11 @@ class TrainedFunction:
             )
         records = {name: list(values) for name, values in resume.records.items()}
         if int(records["steps"][-1]) == resume.step and not self.records(resume.time if flow else resume.step):
-            _forget_last(records)  # the record of the end that the interrupted run had
+            _forget_last(records)  # the interrupted run recorded its end
         return replace(resume, records=records)
 
     def remember(self, state: TrainState, value: Tensor, outputs: Tensor) -> None:
-        """Record the state, unless it is the record that a resumed run begins with."""
+        """Record the state, unless a resumed run already has that record."""
         records = state.records
         if records.get("steps") and int(records["steps"][-1]) == state.step:
             return
@@ -188,7 +190,7 @@ class TrainedFunction:
             records.setdefault(name, []).append(recorded)
 
     def trajectory(self, state: TrainState, status: str, diverged: bool) -> Trajectory:
-        """Give the records as a trajectory."""
+        """Return the records as a trajectory."""
         stacked = {name: torch.stack(values) for name, values in state.records.items()}
         return Trajectory(
             stacked["steps"],

@@ -1,4 +1,4 @@
-"""What training gives back: records along the way, and the state from which it can be resumed."""
+"""The result of training: records along the way, and the state from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["TrainState", "Trajectory"]
 
 @dataclass(frozen=True)
 class TrainState:
-    """Where training stands: everything that resuming needs, and the records so far.
+    """The state of training: everything that resuming needs, and the records so far.
 
     Attributes
     ----------
     settings
-        What must stay the same when training is resumed.
+        The settings that must stay the same when training is resumed.
     step
         Steps taken.
     time
@@ -29,11 +29,11 @@ class TrainState:
     theta, theta0
         The trained parameters now and at the start, one vector each, shape (p,).
     memory
-        What the method remembers: momentum, Adam's moments, the next step size, the order of the minibatches.
+        The memory of the method: momentum, Adam's moments, the next step size, the order of the minibatches.
     generator
         State of the generator of the minibatches.
     records
-        By name the values recorded so far.
+        The values recorded so far, by name.
 
     See Also
     --------
@@ -60,14 +60,14 @@ class TrainState:
         if not isinstance(content, dict) or set(content) != {entry.name for entry in fields(cls)}:
             raise InputError(f"{path} must be a file written by TrainState.save. Got something else.")
         settings = content["settings"]
-        if "lr" in settings:  # as it was called before
+        if "lr" in settings:  # its former name
             settings["learning_rate"] = settings.pop("lr")
         return cls(**content)
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A training run, seen at m recorded moments.
+    """A training run at m recorded moments.
 
     Attributes
     ----------
@@ -85,9 +85,9 @@ class Trajectory:
     movement
         The norm of theta - theta_0 over that of theta_0, shape (m,), float64.
     layer_movement
-        The same for each trained parameter by name; infinite for one that left zero.
+        The same for each trained parameter by name; infinite for one that started at zero and moved.
     observations
-        By name what was observed, such as kernels, shape (number of observations, ...).
+        Observations by name, such as kernels, shape (number of observations, ...).
     observed
         Indices of the records at which it was observed.
     status
@@ -95,11 +95,11 @@ class Trajectory:
     diverged
         Whether training was stopped because the loss grew without bound.
     state
-        To resume from: ``train(..., resume=state)``.
+        The state to resume from: ``train(..., resume=state)``.
 
     See Also
     --------
-    ntkit.train : makes one.
+    ntkit.train : returns one.
     """
 
     steps: Tensor

@@ -1,4 +1,4 @@
-"""What is learned where sizes meet: which widths must be equal, which must stay, and which free parameters follow them."""
+"""Constraints learnt where sizes meet: which widths must be equal, which must stay, and which free parameters follow them."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ._resize import resizes
 
 __all__ = ["Meeting", "Restart", "Widths", "decode", "free_tensors", "meet"]
 
-_TRIES = 50  # an operation fails once for each of its inputs that does not fit
+_TRIES = 50  # an operation fails once per input that does not fit
 
 
 class Restart(Exception):
-    """Something was learned about the widths; run again."""
+    """Raised when something new was learnt about the widths, to run again."""
 
 
 @dataclass
 class Widths:
-    """What must be multiplied together.
+    """Widths that must be multiplied together.
 
     Attributes
     ----------
     parent
-        For each owner of a width (a layer's path, or path and dimension of a free parameter) another one that must be
-        widened with it; itself where there is none.
+        For each owner of a width (a layer's path, or path and dimension of a free parameter), another one that must be
+        widened with it, or itself if there is none.
     fixed
         Owners whose width must stay.
     free
-        For a parameter or buffer that belongs to no known layer, by dimension the owner that it follows.
+        For a parameter or buffer that belongs to no known layer: by dimension, the owner that it follows.
     learned
-        Counts what was joined, fixed or made to follow.
+        Number of joins, fixes and follows so far.
     """
 
     parent: dict[str, str] = field(default_factory=dict)
@@ -45,13 +45,13 @@ class Widths:
     learned: int = 0
 
     def root(self, owner: str) -> str:
-        """Give the one that stands for all that are widened together."""
+        """Return the representative of all owners that are widened together."""
         while self.parent.setdefault(owner, owner) != owner:
             owner = self.parent[owner]
         return owner
 
     def join(self, first: str, second: str) -> None:
-        """Widen two together from now on."""
+        """Widen two owners together from now on."""
         a, b = self.root(first), self.root(second)
         self.parent[b] = a
         self.learned += 1
@@ -59,7 +59,7 @@ class Widths:
             self.fixed.add(a)
 
     def fix(self, owner: str) -> None:
-        """Let a width stay as it is."""
+        """Keep a width constant."""
         self.fixed.add(self.root(owner))
         self.learned += 1
 
@@ -69,13 +69,13 @@ class Widths:
 
 
 class Meeting(TorchFunctionMode):
-    """Watches every operation, and learns from those that fail because sizes differ."""
+    """Watches every operation and learns from those that fail because sizes differ."""
 
     def __init__(self, widths: Widths, marks: Mapping[str, int], module: nn.Module) -> None:
         super().__init__()
         self.widths, self.marks = widths, marks
         self.sizes = {name: tuple(tensor.shape) for name, tensor in free_tensors(module)}
-        # Free parameters and what is made of one alone, such as a class token repeated for the batch.
+        # Free parameters and tensors computed from a single one, such as a class token repeated for the batch.
         self.free = {id(tensor): (name, tensor) for name, tensor in free_tensors(module)}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -94,7 +94,7 @@ class Meeting(TorchFunctionMode):
         return result
 
     def _learn(self, func: Any, inputs: Any, error: Exception) -> Any:
-        """Learn from an operation that failed, and give inputs for which it succeeds, so that one run learns much."""
+        """Learn from a failed operation, and return inputs for which it succeeds, so that one run learns as much as possible."""
         for a, i, b, j in _meetings(func, _tensors(inputs)):
             first, second = a.shape[i], b.shape[j]
             if self._follow(a, first, second):
@@ -103,12 +103,12 @@ class Meeting(TorchFunctionMode):
                 return _replaced(inputs, b, j, first)
             marked = bool(decode(second, self.marks)[1])
             if meet(first, second, self.widths, self.marks):
-                # Whatever was fixed keeps its fixed size, which is that of the one without a mark.
+                # A fixed size stays: it is that of the tensor without a mark.
                 return _replaced(inputs, b, j, first) if marked else _replaced(inputs, a, i, second)
         raise error
 
     def _follow(self, tensor: Tensor, size: int, other: int) -> bool:
-        """Let a free parameter follow the width that it meets, and tell whether it does."""
+        """Let a free parameter follow the width that it meets, and return whether it does."""
         name, _ = self.free.get(id(tensor), (None, None))
         base, owners = decode(other, self.marks)
         if name is None or len(owners) != 1 or base != size:
@@ -122,7 +122,7 @@ class Meeting(TorchFunctionMode):
 
 
 def _replaced(inputs: Any, old: Tensor, dim: int, size: int) -> Any:
-    """Give the inputs with one tensor of another size along a dimension."""
+    """Return the inputs with one tensor resized along a dimension."""
     shape = list(old.shape)
     shape[dim] = size
     new = torch.empty(shape, dtype=old.dtype, device="meta")
@@ -134,7 +134,7 @@ def _tensors(inputs: Any) -> list[Tensor]:
 
 
 def _meetings(func: object, tensors: Sequence[Tensor]) -> Iterator[tuple[Tensor, int, Tensor, int]]:
-    """Give pairs of dimensions that should be equal and are not: as in a matrix product, or as in broadcasting."""
+    """Yield pairs of dimensions that should be equal but are not: as in a matrix product, or as in broadcasting."""
     product = getattr(func, "__name__", "") in ("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm")
     for number, a in enumerate(tensors):
         for b in tensors[number + 1 :]:
@@ -161,7 +161,7 @@ def meet(first: int, second: int, widths: Widths, marks: Mapping[str, int]) -> b
 
 
 def decode(size: int, marks: Mapping[str, int]) -> tuple[int, list[str]]:
-    """Take a size apart: what it would be in the original network, and whose marks it carries."""
+    """Factor a size: what it would be in the original network, and whose marks it carries."""
     owners = []
     for owner, mark in marks.items():
         while size and size % mark == 0:
@@ -171,7 +171,7 @@ def decode(size: int, marks: Mapping[str, int]) -> tuple[int, list[str]]:
 
 
 def free_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Give parameters and buffers of modules that do not resize themselves."""
+    """Yield parameters and buffers of modules that do not resize themselves."""
     for path, layer in module.named_modules():
         if not resizes(layer):
             for name, tensor in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)):

@@ -1,7 +1,7 @@
-"""Which widths of a module are hidden: found by running it on tensors without values, with layers that resize themselves.
+"""Which widths of a module are hidden, found by running it on meta tensors with layers that resize themselves.
 
-Every layer that makes channels is given an output of its own size, the old one times a prime that marks it. Layers take
-whatever arrives. Where two marked sizes meet in one operation (a residual sum) their owners must be widened together; where
+Every layer that creates channels gets an output of its own size, the old one times a prime that marks it. Layers accept
+whatever arrives. If two marked sizes meet in one operation (a residual sum), their owners must be widened together; if
 a marked size meets a fixed one, or reaches the output, its owner keeps its width. Then the module runs again.
 """
 
@@ -30,16 +30,16 @@ _FIRST_MARK = 101
 
 
 class Conflict(Exception):
-    """A layer whose input is not one that a wider network could have."""
+    """Raised for a layer whose input no wider network could have."""
 
 
 Shapes = dict[str, list[tuple[tuple[int, ...], ...]]]
-"""By layer, for each call the shapes of the tensors it received."""
+"""By layer and call, the shapes of the tensors it received."""
 
 
 @dataclass(frozen=True)
 class Settling:
-    """What a run that learns about widths needs: shapes in the original network, and the marks in use by owner."""
+    """The context of a run that learns about widths: shapes in the original network, and the marks in use by owner."""
 
     original: Shapes
     marks: dict[str, int]
@@ -51,7 +51,7 @@ def find_widths(module: nn.Module, examples: Sequence[Tensor]) -> Widths:
     Parameters
     ----------
     module
-        With plain weights, on the meta device.
+        The module with plain weights, on the meta device.
     examples
         The arguments of one call, on the meta device.
     """
@@ -91,7 +91,7 @@ def run(
     multiplier: Callable[[str], float] | None,
     settling: Settling | None = None,
 ) -> tuple[list[tuple[int, ...]], Shapes]:
-    """Run a copy whose layers resize themselves, without values; with no multiplier they stay as they are.
+    """Run a copy on meta tensors whose layers resize themselves; without a multiplier they keep their sizes.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def run(
     Raises
     ------
     Restart
-        Only while settling: something was learned.
+        Only while settling: something was learnt.
     InputError
         If the module cannot run.
     """
@@ -124,7 +124,7 @@ def run(
             torch.device("meta"),
             Meeting(widths, settling.marks, probe) if settling else nullcontext(),
         ):
-            warnings.simplefilter("ignore")  # they are about the forward, and come again when it runs in earnest
+            warnings.simplefilter("ignore")  # warnings of the forward, which reappear in a real run
             output = probe(*examples)
     except (Restart, Conflict, InputError):
         raise
@@ -167,9 +167,9 @@ def _before(
 
 
 def _check_positions(path: str, layer: nn.Module, before: Sequence[Shape], now: Sequence[Shape]) -> None:
-    """Whatever is no channel must arrive as in the original network: else a reshape with fixed sizes has moved it."""
+    """Check that all but the channels arrives as in the original network; otherwise a reshape with fixed sizes moved it."""
     if [len(shape) for shape in before] != [len(shape) for shape in now]:
-        raise Conflict(f"layer {path!r} is called with other arguments once the layers before it are wider")
+        raise Conflict(f"layer {path!r} is called with different arguments once the layers before it are wider")
     for old, new in zip(before, now, strict=True):
         for dim, (a, b) in enumerate(zip(old, new, strict=True)):
             if a != b and (dim == 0 or (isinstance(layer, CHANNELS_FIRST) and dim != 1)):
@@ -195,7 +195,7 @@ def _fix_outputs(
             if a != b:
                 base, owners = decode(b, marks)
                 reaching.update(owners if base == a else [])
-    if not reaching:  # sizes were added up, as by torch.cat: mark one owner at a time
+    if not reaching:  # sizes were summed, as by torch.cat: mark one owner at a time
         for owner, mark in marks.items():
             alone = partial(_alone, widths, owner, mark)
             if widths.root(owner) == owner and widths.is_hidden(owner) and list(run_with(alone)) != list(outputs):
@@ -226,7 +226,7 @@ def stretch(module: nn.Module, name: str, factors: Sequence[tuple[int, float]]) 
 
 
 def _marks(module: nn.Module, examples: Sequence[Tensor], shapes: Shapes) -> Iterator[int]:
-    """Give primes that divide no size of the original network, so that marked sizes can be taken apart again."""
+    """Yield primes that divide no size of the original network, so that marked sizes can be factored again."""
     known = {size for tensor in (*module.parameters(), *module.buffers(), *examples) for size in tensor.shape}
     known |= {size for calls in shapes.values() for call in calls for shape in call for size in shape}
     candidate = _FIRST_MARK

@@ -1,4 +1,4 @@
-"""Layers that take on the channels that arrive: what each kind must change when networks get wider."""
+"""Layers that adapt to the channels that arrive: what each kind must change when networks get wider."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def resizes(layer: nn.Module) -> bool:
 
 
 def resizing_layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Give the layers that can be resized, by path; the projections inside of attention follow it."""
+    """Yield the layers that can be resized, by path; the projections inside attention follow it."""
     inside: list[str] = []
     for path, layer in module.named_modules():
         if isinstance(layer, SelfAttention):
@@ -51,9 +51,9 @@ def resizing_layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def resize_input(layer: nn.Module, arriving: Sequence[Shape], multiplier: float) -> None:
-    """Make a layer take inputs of these shapes, and multiply its own width, if it has one.
+    """Make a layer accept inputs of these shapes, and multiply its own width, if it has one.
 
-    The parameters whose shape changes are replaced by tensors without values, on the device and of the dtype they had.
+    Parameters whose shape changes are replaced by uninitialised tensors of the same device and dtype.
     """
     if isinstance(layer, nn.Linear):
         layer.in_features, layer.out_features = arriving[0][-1], times(layer.out_features, multiplier)
@@ -105,7 +105,7 @@ def times(width: int, multiplier: float) -> int:
 
 def _resize_conv(layer: _ConvNd, arriving: Shape, multiplier: float) -> None:
     depthwise = layer.groups == layer.in_channels and layer.groups > 1
-    # Each channel of a depthwise convolution stays on its own, so its outputs follow its inputs.
+    # Each channel of a depthwise convolution stays separate, so its outputs follow its inputs.
     own = arriving[1] / layer.in_channels if depthwise else multiplier
     layer.out_channels, layer.in_channels = times(layer.out_channels, own), arriving[1]
     layer.groups = layer.in_channels if depthwise else layer.groups
@@ -121,10 +121,10 @@ def _resize_conv(layer: _ConvNd, arriving: Shape, multiplier: float) -> None:
 
 
 def _resize_attention(layer: nn.MultiheadAttention, arriving: Sequence[Shape]) -> None:
-    """Query, key and value arrive; the output has the size of the query. Heads and their width grow alike."""
+    """Resize attention: the output has the size of the query. Heads and their width grow equally."""
     embed, key, value = (shape[-1] for shape in arriving[:3])
     if layer._qkv_same_embed_dim and not embed == key == value:
-        raise InputError("MultiheadAttention without kdim and vdim must have query, key and value of one size.")
+        raise InputError("MultiheadAttention without kdim and vdim must have query, key and value of the same size.")
     layer.num_heads = wider_heads(layer.num_heads, embed / layer.embed_dim, embed)
     layer.embed_dim, layer.kdim, layer.vdim, layer.head_dim = embed, key, value, embed // layer.num_heads
     vector = (1, 1, embed)
@@ -144,7 +144,7 @@ def _resize_attention(layer: nn.MultiheadAttention, arriving: Sequence[Shape]) -
 
 
 def _resize_self_attention(layer: SelfAttention, arriving: Shape, multiplier: float) -> None:
-    """Take the channels that arrive, and multiply the width of all heads together."""
+    """Accept the channels that arrive, and multiply the total width of all heads."""
     layer.channels = arriving[-1] if len(arriving) == 3 else arriving[1]
     width = times(layer.heads * layer.key_channels, multiplier)
     layer.heads = wider_heads(layer.heads, multiplier, width)
@@ -160,9 +160,9 @@ def _resize_self_attention(layer: SelfAttention, arriving: Shape, multiplier: fl
 
 
 def wider_heads(heads: int, factor: float, width: int) -> int:
-    """Give the number of heads of a wider layer: the divisor of its width nearest to heads times the root of the factor.
+    """Return the number of heads of a wider layer: the divisor of its width nearest to heads times the root of the factor.
 
-    Heads and the width of each must grow together. A single head stays one: it has no limit of many heads.
+    Heads and the width of each must grow together. A single head stays single: it has no limit of many heads.
     """
     if heads == 1:
         return 1

@@ -32,32 +32,32 @@ def widen(
     example: Tensor | Sequence[Tensor] | None = None,
     generator: torch.Generator | None = None,
 ) -> nn.Module:
-    """Give the same architecture with every hidden width multiplied.
+    """Return the same architecture with every hidden width multiplied.
 
-    Inputs and outputs keep their sizes. Widths that a residual sum adds up grow together; one that is added to the input
-    itself stays. Heads of attention and their width grow alike, each by about the root of the factor. Groups, depths and
-    kernels stay. Widths are found by running the module on tensors without values, so any code will do whose reshapes take
+    Inputs and outputs keep their sizes. Widths that meet in a residual sum grow together; one that is added to the input
+    itself stays. Attention heads and their width grow equally, each by about the root of the factor. Groups, depths and
+    kernels stay. Widths are found by running the module on meta tensors, so any code works whose reshapes take
     their sizes from the tensor (``x.flatten(1)``, not ``x.view(-1, 4096)``).
 
     Parameters
     ----------
     module
         Made of ``Linear``, ``Conv*``, ``ConvTranspose*``, ``Bilinear``, ``Embedding``, norms, ``PReLU``, ``MultiheadAttention``,
-        ``SelfAttention`` and code of your own around them. Parameters of your own (a class token, a scale for each channel)
-        follow the widths that they meet, by repetition; widths that only such parameters define stay. Not changed.
+        ``SelfAttention`` and your own code around them. Your own parameters (a class token, a scale per channel)
+        follow the widths that they meet, by repetition; widths that only such parameters define stay. It is not changed.
     factor
         Positive; every hidden width times the factor must be a whole number.
     example
-        A batch of inputs, or one tensor for each argument of the forward; only shapes matter. None guesses from the
+        A batch of inputs, or one tensor per argument of the forward; only shapes matter. None guesses from the
         first layer.
     generator
-        For new weights; None is torch's global one.
+        Generator of new weights; None: torch's global one.
 
     Returns
     -------
     nn.Module
-        A new module of the same class, dtype, device and mode. Layers whose shape changes are drawn anew as PyTorch does (as
-        standard normals where the module is in the NTK parametrisation, which the new one is then too); others keep their
+        A new module of the same class, dtype, device and mode. Layers whose shape changes are redrawn as PyTorch does (as
+        standard normals if the module is in the NTK parametrisation, which the new one then is too); others keep their
         values.
 
     Raises
@@ -104,7 +104,7 @@ def widen(
 
 
 def _settle(probe: nn.Module, candidates: Sequence[Sequence[Tensor]], factor: float) -> tuple[Widths, Shapes]:
-    """Find the widths with the first example that the module takes, and the shapes that arrive in the wider network."""
+    """Find the widths with the first example that the module accepts, and the shapes that arrive in the wider network."""
     failure = "it has no layer from which its input could be guessed"
     for examples in candidates:
         try:
@@ -123,7 +123,7 @@ def _settle(probe: nn.Module, candidates: Sequence[Sequence[Tensor]], factor: fl
         return widths, shapes
     raise InputError(
         f"the module could not be run on an example without values ({failure}). "
-        "Give one that it takes: ntkit.widen(module, factor, example=x)."
+        "Give one that it accepts: ntkit.widen(module, factor, example=x)."
     )
 
 
@@ -132,7 +132,7 @@ def _multiplier(widths: Widths, factor: float, owner: str) -> float:
 
 
 def _resize(wide: nn.Module, widths: Widths, shapes: Shapes, factor: float) -> list[str]:
-    """Resize every layer and give the paths of those whose tensors changed their shape."""
+    """Resize every layer and return the paths of those whose tensors changed shape."""
     changed = []
     for path, layer in resizing_layers(wide):
         if path in shapes:
@@ -160,7 +160,7 @@ def _draw(layer: nn.Module) -> None:
 
 
 def _tie_again(module: nn.Module, wide: nn.Module) -> None:
-    """Let parameters that are one in the original be one again."""
+    """Tie parameters that are tied in the original."""
     first: dict[int, str] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         name = name.replace("parametrizations.", "").removesuffix(".original")
@@ -194,7 +194,7 @@ def _check_layers(module: nn.Module) -> None:
             )
         if parametrize.is_parametrized(layer):
             raise InputError(
-                f"layer {path!r} cannot be widened: it has a parametrisation of its own. Remove it first: "
+                f"layer {path!r} cannot be widened: it has its own parametrisation. Remove it first: "
                 "torch.nn.utils.parametrize.remove_parametrizations(layer, name)."
             )
 

@@ -1,4 +1,4 @@
-"""Kernels of a finite network as it is, by the cheapest of several exact methods."""
+"""Kernels of a finite network with its present parameters, by the cheapest of several exact methods."""
 
 from ._empirical import BYTE_BUDGET, Empirical, EmpiricalKernel, empirical
 from ._inputs import Batch, Inputs, as_inputs

@@ -1,4 +1,4 @@
-"""Which method is cheapest: multiplications counted from the sizes of the layers."""
+"""The cost of each method in multiplications, counted from the sizes of the layers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ._survey import Survey
 
 __all__ = ["costs"]
 
-# Relative to a multiplication in a large matrix product, measured:
-_VMAP = 3.0  # one in vmap's derivatives, which are many small products and grouped convolutions
-_PASS = 8.0  # reading or writing a parameter's derivative, which products with vectors do for each column
-_TRANSFORMS = 10.0  # a call under vmap and jacrev, in plain calls
-_CALL = 4e5  # calling one module, forward and its share of the way back: some 20 microseconds, whatever the sizes
+# Measured costs relative to one multiplication in a large matrix product:
+_VMAP = 3.0  # a multiplication in vmap's derivatives, which consist of many small products and grouped convolutions
+_PASS = 8.0  # reading or writing one entry of a derivative, which products with vectors do for each column
+_TRANSFORMS = 10.0  # a call under vmap and jacrev, relative to a plain call
+_CALL = 4e5  # calling one module, forward and backward: some 20 microseconds, whatever the sizes
 
 
 def costs(survey: Survey, n1: int, n2: int | None) -> dict[str, float]:
-    """Estimate the multiplications of each method, for n1 x n2 entries; None is the symmetric case.
+    """Estimate the multiplications of each method for n1 x n2 entries; ``n2=None`` is the symmetric case.
 
     With N rows, c outputs, p parameters and F multiplications per row in the forward pass: derivatives cost 2 N F c, repeated
-    for every tile of rows that the budget forces, and p c for each pair (p c^2 where outputs stay apart). Products with
-    vectors cost 4 F c per pair, and p c per column. Structure costs N F (1 + c) and what its layers' products cost, and the
-    rest of the parameters as derivatives. Each pass through the network costs something per module on top, which decides for
-    small networks: products make a pass per column and output, structure one per tile and output.
+    for every tile of rows that the budget forces, plus p c per pair (p c^2 if outputs are kept separate). Products with
+    vectors cost 4 F c per pair and p c per column. The structured method costs N F (1 + c), plus its layers' products, plus
+    derivatives for the remaining parameters. In addition, each pass through the network has a cost per module, which decides
+    for small networks: products make one pass per column and output, the structured method one per tile and output.
     """
     network, c, full = survey.network, survey.outputs, survey.network.full
     sizes = {name: parameter.numel() for name, parameter in network.trained.items()}
@@ -57,12 +57,12 @@ def costs(survey: Survey, n1: int, n2: int | None) -> dict[str, float]:
 
 
 def _forward(survey: Survey, sizes: dict[str, int]) -> int:
-    """Count the multiplications of a row's forward pass: of the rest only the parameters are known, at least one each."""
+    """Count the multiplications of one row's forward pass; parameters outside the structured layers count one each."""
     tables = {
         id(layer.weight)
         for layer in survey.network.module.modules()
         if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))
-    }  # read, not multiplied
+    }  # embeddings look rows up and multiply nothing
     trained = survey.network.trained
     rest = sum(sizes[name] for name in survey.rest if id(trained[name]) not in tables)
     return rest + sum(

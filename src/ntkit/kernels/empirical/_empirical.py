@@ -1,4 +1,4 @@
-"""The kernels of a finite network as it is: of any module that autograd can differentiate."""
+"""The kernels of a finite network with its present parameters: any module that autograd can differentiate."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class EmpiricalKernel(Kernel):
         self.which = which
 
     def __call__(self, x1: Batch, x2: Batch | None = None) -> Tensor:
-        """Give the kernel matrix, shape (n1, n2), or (n1 k, n2 k) with ``output="full"``; row i k + o is input i, output o.
+        """Return the kernel matrix: (n1, n2), or (n1 k, n2 k) with ``output="full"``; row i k + o is input i, output o.
 
         Parameters
         ----------
         x1, x2
             Inputs, shape (n1, ...) and (n2, ...), in the dtype and on the device of the module's parameters, or integers
-            where the module takes them; a tuple of positional or a mapping of keyword arguments for a module that takes
-            several. ``x2=None`` means ``x2 = x1``, at half the cost.
+            if the module takes them; a tuple of positional or a mapping of keyword arguments for a module with several
+            inputs. ``x2=None`` means ``x2 = x1``, at half the cost.
         """
         if self.which == "nngp":
             first, second = as_inputs(x1), None if x2 is None else as_inputs(x2)
@@ -57,7 +57,7 @@ class EmpiricalKernel(Kernel):
         return self.emp._compute(x1, x2, by_layer=False)[""]
 
     def diag(self, x: Batch) -> Tensor:
-        """Give K(x_i, x_i), shape (n,), or (n k,) with ``output="full"``."""
+        """Return K(x_i, x_i), shape (n,), or (n k,) with ``output="full"``."""
         inputs = as_inputs(x)
         found = self.emp._features(inputs, None) if self.which == "nngp" else self.emp._survey(inputs, None)
         diagonal = Diagonal(found, len(inputs))
@@ -74,14 +74,14 @@ class EmpiricalKernel(Kernel):
 
 
 class Empirical:
-    """The kernels of a finite network; made by :func:`empirical`.
+    """The kernels of a finite network, as :func:`empirical` returns them.
 
     Attributes
     ----------
     ntk
         Theta(x, x') = sum over trained parameters of df(x)/dw df(x')/dw, a :class:`Kernel`.
     nngp
-        What the outputs' covariance is over draws of the last layer alone, a :class:`Kernel`.
+        The covariance of the outputs over draws of the last layer alone, a :class:`Kernel`.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Empirical:
         gains: GainRule | None = None,
         read: Callable[[Any], Tensor] | None = None,
     ) -> None:
-        """Take the arguments of :func:`empirical`, and the rule from which a plain module's weights were drawn, if any."""
+        """Take the arguments of :func:`empirical`, and the rule by which a plain module's weights were drawn, if any."""
         self._gains, self._read = gains, read
         self.module = module
         self.output = output
@@ -109,15 +109,16 @@ class Empirical:
     def nngp(self) -> EmpiricalKernel:
         r"""The kernel of the last hidden features.
 
-        :math:`K(x, x') = \frac{w^2}{q} \phi(x) \cdot \phi(x') + b^2` with :math:`\phi` what the last ``Linear`` (or ``Conv``)
-        layer reads, q entries, and w, b the gains of the layer's NTK parametrisation (:func:`ntkit.parametrize_ntk`); 1
-        and 0 where it has none. It is the covariance of the outputs if that layer were drawn afresh, and tends to the
-        NNGP kernel as the width grows. Whatever follows the layer (pooling, a sum of logits) is followed through.
+        :math:`K(x, x') = \frac{w^2}{q} \phi(x) \cdot \phi(x') + b^2`, where :math:`\phi` is the input of the last ``Linear``
+        (or ``Conv``) layer, q its number of entries, and w, b are the gains of the layer's NTK parametrisation
+        (:func:`ntkit.parametrize_ntk`), or 1 and 0 without one. It is the covariance of the outputs over fresh draws of
+        that layer, and tends to the NNGP kernel as the width grows. It accounts for whatever follows the layer (pooling,
+        a sum of logits).
         """
         return EmpiricalKernel(self, "nngp")
 
     def ntk_by_layer(self, x1: Batch, x2: Batch | None = None) -> dict[str, Tensor]:
-        """Give what each layer's parameters add to the NTK, by the layer's path; parameters of the module itself by name.
+        """Return each layer's contribution to the NTK by the layer's path, and that of the module's own parameters by name.
 
         The matrices sum to ``ntk(x1, x2)``.
 
@@ -133,10 +134,10 @@ class Empirical:
         return self._compute(x1, x2, by_layer=True)
 
     def ntk_operator(self, x: Batch) -> LinearOperator:
-        """Give the NTK of some inputs as a linear operator that is never formed, shape (n, n) or (n k, n k).
+        """Return the NTK of some inputs as a linear operator, shape (n, n) or (n k, n k), without forming the matrix.
 
-        A product with a vector goes backward through the network and forward again (J J^T v), once for each output where
-        outputs are averaged over.
+        A product with a vector takes one backward and one forward pass (J J^T v), for each output if the kernel
+        averages over outputs.
 
         Examples
         --------
@@ -152,7 +153,7 @@ class Empirical:
         return TangentOperator(*inputs.tensors.values(), inputs=inputs, survey=self._survey(inputs, None))
 
     def method_for(self, x1: Batch, x2: Batch | None = None) -> str:
-        """Give the method that computes the NTK of some inputs: the cheapest by a count of multiplications if ``"auto"``."""
+        """Return the method that computes the NTK of some inputs; for ``"auto"``, the one with the fewest multiplications."""
         first, second = as_inputs(x1), None if x2 is None else as_inputs(x2)
         return self._method(self._survey(first, second), first, second)
 
@@ -205,11 +206,11 @@ def empirical(
     read: Callable[[Any], Tensor] | None = None,
     byte_budget: int = BYTE_BUDGET,
 ) -> Empirical:
-    r"""Take a finite module as it is to its kernels, which are exact for its present parameters.
+    r"""Return the kernels of a finite module, exact for its present parameters.
 
     The tangent kernel is :math:`\Theta(x, x') = \sum_w \frac{\partial f(x)}{\partial w} \frac{\partial f(x')}{\partial w}^T`
-    over every parameter that requires gradients, a k x k block for k outputs. Parameters count as they are: in the NTK
-    parametrisation (:func:`ntkit.parametrize_ntk`) the kernel tends to that of :func:`ntkit.infinite_width`, in PyTorch's own
+    over every parameter that requires gradients, a k x k block for k outputs. The parametrisation matters: in the NTK
+    parametrisation (:func:`ntkit.parametrize_ntk`) the kernel tends to that of :func:`ntkit.infinite_width`; in PyTorch's own
     it grows with the width.
 
     Parameters
@@ -218,23 +219,23 @@ def empirical(
         Any module that maps a batch (n, ...) to a tensor (n, ...), row by row, and that autograd can differentiate: batch
         norm in evaluation mode, max pooling, attention, embeddings, tied weights. It may take several arguments: the
         kernels then take a tuple of positional arguments or a mapping of keyword arguments, whose tensors all have n rows,
-        such as ``{"input_ids": ids, "attention_mask": mask}``. It is kept, not copied: the kernels follow its training.
+        such as ``{"input_ids": ids, "attention_mask": mask}``. It is not copied: the kernels follow its training.
     output
-        ``"trace"``, the default: the mean of the k diagonal blocks' entries. ``"sum"``: the kernel of the sum of the outputs.
-        ``"full"``: all outputs, a matrix of (n k) x (n k). An integer: one output. Outputs of several axes count flattened.
-        A function: short for ``read=function`` with ``"trace"``.
+        ``"trace"``, the default: the mean over the k outputs of each output's kernel. ``"sum"``: the kernel of the sum of the
+        outputs. ``"full"``: all outputs, a matrix of (n k) x (n k). An integer: one output. Outputs with several axes are
+        flattened. A function: short for ``read=function`` with ``"trace"``.
     method
-        ``"structured"``: a ``Linear`` or ``Conv`` layer's kernel is the product of the Gram matrix of what it reads and that
-        of what is backpropagated to it (Beaglehole et al. 2024, Proposition 3), summed over pairs of positions; other
-        parameters as in ``"jacobian"``: derivatives of each row, contracted in blocks. ``"ntk-vp"``: column by column,
-        backward and forward through the network. ``"auto"``: the cheapest by a count of multiplications.
-        All give the same matrix. Default ``"auto"``.
+        ``"structured"``: a ``Linear`` or ``Conv`` layer's kernel is the product of the Gram matrix of its inputs and that
+        of the gradients backpropagated to it (Beaglehole et al. 2024, Proposition 3), summed over pairs of positions; other
+        parameters are handled as in ``"jacobian"``, which contracts the derivatives of each row in blocks. ``"ntk-vp"``:
+        column by column, backward and forward through the network. ``"auto"``: the one with the fewest multiplications.
+        All compute the same matrix. Default ``"auto"``.
     read
-        Takes what the module returns to the tensor (n, ...) that is meant, where it returns a tuple, a dict or an object:
+        Extracts the output tensor (n, ...) from what the module returns, if it returns a tuple, a dict or an object:
         ``lambda out: out.logits``. Default None: the module returns that tensor.
     byte_budget
-        Bytes that a method may hold at a time, beyond the result, a row of one output's derivative and torch's own needs.
-        Default 512 MiB.
+        Bytes that a method may hold at a time, not counting the result, one row of one output's derivative, and torch's own
+        needs. Default 512 MiB.
 
     Returns
     -------
@@ -294,7 +295,7 @@ def empirical(
 
 
 def _keys(found: Survey, by_layer: bool) -> dict[str, str]:
-    """Give the key of every trained parameter: its layer's path, or one for all of them."""
+    """Return the key of every trained parameter: its layer's path, or one for all of them."""
     return {name: _layer_path(name) if by_layer else "" for name in found.network.trained}
 
 

@@ -1,4 +1,4 @@
-"""The inputs of a module: one tensor, several, or keyword arguments, cut by rows together."""
+"""The inputs of a module: one tensor, several, or keyword arguments, sliced together by rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Batch = Tensor | Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """A batch as the module is called with it: ``module(*args, **kwargs)``.
+    """A batch in the form of the module's call, ``module(*args, **kwargs)``.
 
     Attributes
     ----------
     args, kwargs
-        Tensors of shape (n, ...), all with the same n; anything else is passed on as it is.
+        Tensors of shape (n, ...), all with the same n; anything else is passed on unchanged.
     """
 
     args: tuple[Any, ...]
@@ -32,14 +32,14 @@ class Inputs:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors by the name that messages call them."""
+        """The tensors by the names that messages use for them."""
         alone = len(self.args) == 1 and not self.kwargs
         named = {"x" if alone else f"x[{index}]": value for index, value in enumerate(self.args)}
         named |= {f"x[{name!r}]": value for name, value in self.kwargs.items()}
         return {name: value for name, value in named.items() if isinstance(value, Tensor)}
 
     def like(self, tensors: Sequence[Tensor]) -> Inputs:
-        """Give the same call with other tensors in place of :attr:`tensors`."""
+        """Return the same call with other tensors in place of :attr:`tensors`."""
         rest = iter(tensors)
 
         def replaced(value: Any) -> Any:
@@ -68,9 +68,9 @@ def as_inputs(x: Batch | Inputs) -> Inputs:
     Raises
     ------
     InputTypeError
-        Neither a tensor nor a tuple or mapping with a tensor in it.
+        If x is neither a tensor nor a tuple or mapping that contains one.
     InputError
-        Tensors with different numbers of rows, or none.
+        If tensors have different numbers of rows, or there are none.
     """
     if isinstance(x, Inputs):
         return x

@@ -19,7 +19,7 @@ __all__ = ["jacobian_diag", "jacobian_gram", "jacobian_rows"]
 
 
 def jacobian_rows(network: Network, names: Sequence[str], x: Inputs, outputs: slice) -> dict[str, Tensor]:
-    """Give the derivatives of each row's outputs in the parameters named, each of shape (n, s, *shape)."""
+    """Return the derivatives of each row's outputs with respect to the named parameters, each (n, s, *shape)."""
     parameters = {name: network.trained[name] for name in names}
 
     def of_row(values: dict[str, Tensor], row: tuple[Tensor, ...]) -> Tensor:
@@ -31,7 +31,7 @@ def jacobian_rows(network: Network, names: Sequence[str], x: Inputs, outputs: sl
             found: dict[str, Tensor] = vmap(jacrev(of_row), (None, 0))(
                 {name: parameter.detach() for name, parameter in parameters.items()}, tuple(x.tensors.values())
             )
-    except (RuntimeError, ValueError, TypeError, NotImplementedError):  # vmap does not know all that autograd knows
+    except (RuntimeError, ValueError, TypeError, NotImplementedError):  # vmap lacks some of autograd
         return _row_by_row(network, parameters, x, outputs)
     return found if _agrees(network, found, x, outputs) else _row_by_row(network, parameters, x, outputs)
 
@@ -39,8 +39,8 @@ def jacobian_rows(network: Network, names: Sequence[str], x: Inputs, outputs: sl
 def _agrees(network: Network, found: dict[str, Tensor], x: Inputs, outputs: slice) -> bool:
     """Compare a random combination of all derivatives with plain autograd's, in one backward pass.
 
-    Batching rules of vmap can be wrong without an error: PReLU's is in torch 2.13, where there are as many rows as outputs.
-    And a module may compute otherwise when it sees that its weights are no parameters.
+    Batching rules of vmap can be silently wrong: PReLU's is in torch 2.13 when there are as many rows as outputs. And a
+    module may compute something else when it notices that its weights are not parameters.
     """
     parameters = [network.trained[name] for name in found]
     with torch.enable_grad():
@@ -75,7 +75,7 @@ def _row_by_row(
 
 
 def jacobian_gram(survey: Survey, names: Sequence[str], x1: Inputs, x2: Inputs | None, total: Total) -> None:
-    """Add the kernel of the parameters named: derivatives of tiles of rows, in blocks of parameters and outputs."""
+    """Add the kernel of the named parameters: derivatives of tiles of rows, in blocks of parameters and outputs."""
     network = survey.network
     for block, s, rows in _plan(survey, names):
         for outputs1 in slices(survey.outputs, s):
@@ -92,7 +92,7 @@ def jacobian_gram(survey: Survey, names: Sequence[str], x1: Inputs, x2: Inputs |
 
 
 def jacobian_diag(survey: Survey, names: Sequence[str], x: Inputs, diagonal: Diagonal) -> None:
-    """Add the squared norms of the derivatives in the parameters named."""
+    """Add the squared norms of the derivatives with respect to the named parameters."""
     for block, s, rows in _plan(survey, names):
         for outputs in slices(survey.outputs, s):
             for chunk in slices(len(x), rows):
@@ -101,7 +101,7 @@ def jacobian_diag(survey: Survey, names: Sequence[str], x: Inputs, diagonal: Dia
 
 
 def _plan(survey: Survey, names: Sequence[str]) -> Iterator[tuple[list[str], int, int]]:
-    """Give blocks of parameters, and how many outputs and rows of their derivatives to form at a time.
+    """Yield blocks of parameters, and how many outputs and rows of their derivatives to form at a time.
 
     Blocks are as large as a few rows allow: smaller ones would only repeat the forward pass more often.
     """
@@ -116,5 +116,5 @@ def _plan(survey: Survey, names: Sequence[str]) -> Iterator[tuple[list[str], int
     for block in blocks:
         size = sum(sizes[name] for name in block)
         s = min(survey.outputs, max(1, share // size))
-        # vmap keeps the activations of every output while it goes backward.
+        # vmap keeps the activations of every output during the backward pass.
         yield block, s, max(1, survey.byte_budget // (3 * s * (size + survey.row_bytes)))

@@ -1,4 +1,4 @@
-"""Linear and convolutional layers: what a call reads and where its gradient arrives, and the layer's kernel from both."""
+"""Linear and convolutional layers: the input and the output gradient of a call, and the layer's kernel from both."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Call:
     Attributes
     ----------
     layer
-        Which.
+        The layer called.
     features
-        Its input, as it came: (n * copies, ..., d) of a linear, (n * copies, channels, ...) of a convolutional layer.
+        Its unmodified input: (n * copies, ..., d) for a linear, (n * copies, channels, ...) for a convolutional layer.
     version
-        The input's version when it was read: a later one means that it was overwritten.
+        The input's version when it was read: a later version means that it was overwritten.
     edge
-        Where the gradient of its output arrives; that of the tensor itself would move if it were overwritten.
+        The edge of the graph where the gradient of its output arrives; the tensor's own edge moves if it is overwritten.
     output_shape
         Shape of the output.
     """
@@ -52,9 +52,9 @@ class Sizes:
     Attributes
     ----------
     positions
-        Places P where the weight is applied.
+        Number P of positions where the weight is applied.
     fan_in, fan_out
-        Entries q read and entries d written at each, by one group.
+        Entries q read and d written at each position by one group.
     groups
         Groups of channels, 1 for a linear layer.
     """
@@ -76,20 +76,18 @@ class Sizes:
         return cls(entries // weight.shape[0], weight[0].numel(), weight.shape[0] // groups, groups)
 
     def formed_cost(self, rows: int, pairs: float, outputs: int, full: bool) -> float:
-        """Count the multiplications of forming each input's derivative: P q d c for each row and q d c for each pair."""
+        """Count the multiplications of forming each input's derivative: P q d c per row and q d c per pair."""
         weights = self.groups * self.fan_in * self.fan_out * outputs
         return rows * self.positions * weights + pairs * weights * (outputs if full else 1)
 
     def paired_cost(self, pairs: float, outputs: int, full: bool) -> float:
-        """Count those of pairing positions: P^2 (q + d c) for each pair, and P^2 that no matrix product hides."""
+        """Count those of pairing positions: P^2 (q + d c) per pair, and P^2 outside any matrix product."""
         blocks = outputs**2 if full else outputs
         products = self.fan_in + self.fan_out * blocks + _ELEMENTWISE * (blocks if full else 1)
         return pairs * self.groups * self.positions**2 * products
 
 
-_ELEMENTWISE = (
-    8  # an entry of a product of two matrices in memory takes as long as so many multiplications inside a GEMM
-)
+_ELEMENTWISE = 8  # multiplying two matrices entrywise costs this many GEMM multiplications per entry
 
 
 def structured_layers(module: nn.Module) -> dict[str, Layer]:
@@ -103,7 +101,7 @@ def structured_layers(module: nn.Module) -> dict[str, Layer]:
 
 @contextmanager
 def captured(layers: Sequence[Layer], differentiate: bool = False) -> Iterator[list[Call]]:
-    """Record the calls of layers made inside; ``differentiate`` gives even a frozen layer's output a gradient."""
+    """Record calls of the layers; with ``differentiate`` even the output of a frozen layer gets a gradient."""
     calls: list[Call] = []
 
     def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Tensor:
@@ -113,13 +111,13 @@ def captured(layers: Sequence[Layer], differentiate: bool = False) -> Iterator[l
             output = output.detach().requires_grad_().clone()
         if output.requires_grad:
             if output._is_view():
-                output = output.clone()  # overwriting a view would take this edge out of the graph
+                output = output.clone()  # overwriting a view would remove this edge from the graph
             calls.append(
                 Call(layer, features.detach(), features._version, get_gradient_edge(output), output.shape)
             )  # fmt: skip
         return output
 
-    # First of all hooks: those of the user see, and may change, what the layer itself gave.
+    # Runs before the user's hooks, which see, and may change, the layer's own output.
     handles = [layer.register_forward_hook(hook, with_kwargs=True, prepend=True) for layer in layers]
     try:
         yield calls
@@ -129,7 +127,7 @@ def captured(layers: Sequence[Layer], differentiate: bool = False) -> Iterator[l
 
 
 def read_patches(call: Call, n: int) -> Tensor:
-    """Give what the weight is applied to, shape (n, groups, P, q): sum over P of g a^T is the weight's gradient."""
+    """Return the patches a that the weight is applied to, (n, groups, P, q): its gradient is the sum over P of g a^T."""
     layer, features = call.layer, call.features
     if isinstance(layer, nn.Linear):
         return features.reshape(n, 1, -1, features.shape[-1])
@@ -152,7 +150,7 @@ def read_patches(call: Call, n: int) -> Tensor:
 
 
 def _spread(call: Call, layer: nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d) -> Tensor:
-    """Give what a transposed convolution reads, zeros between and around, so that one of stride one reads the same."""
+    """Return a transposed convolution's input, zeros inserted between and around, as a stride-one convolution reads it."""
     features = call.features
     for axis, (size, stride, dilation) in enumerate(zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)):
         dim, reach, padding = 2 + axis, dilation * (size - 1), int(layer.padding[axis])
@@ -167,7 +165,7 @@ def _spread(call: Call, layer: nn.ConvTranspose1d | nn.ConvTranspose2d | nn.Conv
 
 
 def read_gradients(call: Call, gradients: Tensor, n: int) -> Tensor:
-    """Bring gradients of s outputs, shape (n * copies, s, ...), to (n, s, groups, d, P)."""
+    """Rearrange gradients of s outputs from (n * copies, s, ...) to (n, s, groups, d, P)."""
     s, layer = gradients.shape[1], call.layer
     gradients = gradients.unflatten(0, (n, -1)).transpose(1, 2)  # (n, s, copies, ...)
     if isinstance(layer, nn.Linear):
@@ -179,9 +177,9 @@ def read_gradients(call: Call, gradients: Tensor, n: int) -> Tensor:
 def layer_gram(
     patches: tuple[Tensor, Tensor], gradients: tuple[Tensor, Tensor], full: bool, jacobian_first: bool, byte_budget: int
 ) -> Tensor:
-    """Give a weight's kernel from a = (n, groups, P, q) and g = (n, s, groups, d, P) of both sides.
+    """Return a weight's kernel from a = (n, groups, P, q) and g = (n, s, groups, d, P) of both sides.
 
-    The derivative of output o in the weight is sum_P g_o(P) a(P)^T, so the kernel is
+    The derivative of output o with respect to the weight is sum_P g_o(P) a(P)^T, so the kernel is
     sum_{P, P'} <a(P), a'(P')> <g_o(P), g'_o'(P')> (Beaglehole et al. 2024, Proposition 3, where P = 1).
 
     Returns
@@ -223,18 +221,18 @@ def _formed_gram(a: tuple[Tensor, Tensor], g: tuple[Tensor, Tensor], full: bool,
 
 
 def _form(a: Tensor, g: Tensor) -> Tensor:
-    """Give the derivatives (n, s, d, q) from a = (n, P, q) and g = (n, s, d, P)."""
+    """Return the derivatives (n, s, d, q) from a = (n, P, q) and g = (n, s, d, P)."""
     return (g.flatten(1, 2) @ a).view(*g.shape[:3], a.shape[2])
 
 
 def _paired_gram(a: tuple[Tensor, Tensor], g: tuple[Tensor, Tensor], full: bool, byte_budget: int) -> Tensor:
-    """Multiply the Gram matrix of what the layer reads with that of what arrives at its output, position by position."""
+    """Multiply the Gram matrix of the layer's inputs with that of its output gradients, position by position."""
     (a1, a2), (g1, g2) = a, g
     n1, n2, p1, p2 = len(a1), len(a2), a1.shape[1], a2.shape[1]
     s1, s2 = (g1.shape[1], g2.shape[1]) if full else (1, 1)
     rows = max(1, byte_budget // (3 * p1 * p2 * s1 * s2 * n2 * a1.element_size()))
     columns = n2 if rows > 1 else max(1, byte_budget // (3 * p1 * p2 * s1 * s2 * a1.element_size()))
-    # (n, s, d, P) to (n, s, P, d) where outputs stay apart, to (n, 1, P, s d) where they are summed over.
+    # (n, s, d, P) becomes (n, s, P, d) if outputs are kept separate, (n, 1, P, s d) if they are summed.
     e1, e2 = (
         gi.transpose(2, 3) if full else gi.permute(0, 3, 1, 2).flatten(2)[:, None] for gi in (g1, g2)
     )  # fmt: skip
@@ -250,7 +248,7 @@ def _paired_gram(a: tuple[Tensor, Tensor], g: tuple[Tensor, Tensor], full: bool,
 
 
 def layer_diag(patches: Tensor, gradients: Tensor, byte_budget: int) -> Tensor:
-    """Give the squared norm of each output's derivative in the weight, shape (n, s)."""
+    """Return the squared norm of each output's derivative with respect to the weight, shape (n, s)."""
     result = patches.new_zeros(gradients.shape[:2])
     for group in range(patches.shape[1]):
         a, g = patches[:, group], gradients[:, :, group]

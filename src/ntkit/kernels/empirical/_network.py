@@ -1,4 +1,4 @@
-"""A finite module as a function of its trained parameters: its outputs, and what of it no tangent kernel can be taken."""
+"""A finite module as a function of its trained parameters: its outputs, and the modules that have no tangent kernel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Output = Literal["trace", "sum", "full"] | int
 
 @dataclass(frozen=True)
 class Network:
-    """A module and the outputs asked for.
+    """A module and the requested outputs.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Network:
     output
         Which outputs: see :func:`ntkit.empirical`.
     read
-        Takes what the module returns to the tensor of its outputs, shape (n, ...); None: the module returns that tensor.
+        Extracts the output tensor, shape (n, ...), from what the module returns; None: the module returns that tensor.
     """
 
     module: nn.Module
@@ -40,16 +40,16 @@ class Network:
 
     @property
     def trained(self) -> dict[str, nn.Parameter]:
-        """The parameters that require gradients, by name; a parameter with several names has the first."""
+        """The parameters that require gradients, by name; a parameter with several names goes by the first."""
         return {name: parameter for name, parameter in self.module.named_parameters() if parameter.requires_grad}
 
     @property
     def full(self) -> bool:
-        """Whether the kernel keeps the outputs apart."""
+        """Whether the kernel keeps the outputs separate."""
         return self.output == "full"
 
     def values(self, x: Batch | Inputs, parameters: Mapping[str, Tensor] | None = None) -> Any:
-        """Give what the module returns, read by ``read``, with the module's parameters or those given in their place."""
+        """Run the module with its own or the given parameters; return its output, extracted by ``read``."""
         inputs = as_inputs(x)
         if parameters is None:
             returned = self.module(*inputs.args, **inputs.kwargs)
@@ -59,7 +59,7 @@ class Network:
         return returned if self.read is None else self.read(returned)
 
     def __call__(self, x: Batch | Inputs, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Give the outputs asked for, shape (n, c), with the module's parameters or those given in their place."""
+        """Return the requested outputs, shape (n, c), with the module's own or the given parameters."""
         values: Tensor = self.values(x, parameters)
         values = values.flatten(1) if values.ndim > 1 else values[:, None]
         if self.output == "sum":
@@ -123,7 +123,7 @@ class Network:
             )
         check_finite_output(values)
         if not torch.equal(before, _random_state(x.device)):
-            raise InputError("the module draws random numbers, so it has no one kernel. Write module.eval().")
+            raise InputError("the module draws random numbers, so its kernel is not unique. Write module.eval().")
         scale = float(values.abs().max())
         if not torch.allclose(values[:1], alone, rtol=0, atol=torch.finfo(values.dtype).eps ** 0.5 * scale):
             raise InputError(
@@ -136,12 +136,12 @@ class Network:
 
 
 def larger(x1: Inputs, x2: Inputs | None) -> Inputs:
-    """Give the batch of more rows: one row does not show where a module keeps its batch, or whether it mixes rows."""
+    """Return the batch with more rows: one row does not show where a module keeps its batch, or whether it mixes rows."""
     return x1 if x2 is None or len(x1) >= len(x2) else x2
 
 
 def _check_tensors(name: str, pair: tuple[Tensor, Tensor | None], parameter: nn.Parameter) -> None:
-    """Refuse one argument of the module, of both batches."""
+    """Refuse one unsuitable argument of the module, in both batches."""
     x1, x2 = pair
     names = (f"{name}1", f"{name}2") if name == "x" else (f"{name} of x1", f"{name} of x2")
     batches = {name: x1} if x2 is None else dict(zip(names, (x1, x2), strict=True))

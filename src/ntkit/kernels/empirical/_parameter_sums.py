@@ -1,4 +1,4 @@
-"""What a method adds the parts of a kernel to: a matrix, or its diagonal."""
+"""The sums to which a method adds the parts of a kernel: a matrix, or its diagonal."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Block = tuple[slice, slice]  # rows, outputs
 
 
 class Total:
-    """A kernel as the sum of what single parameters add to blocks of rows and outputs.
+    """A kernel as the sum of the contributions of single parameters to blocks of rows and outputs.
 
     Attributes
     ----------
     keys
         The key of each parameter.
     values
-        The sums by key: (n1, c, n2, c) where the outputs stay apart, else (n1, n2).
+        The sums by key: (n1, c, n2, c) if the outputs are kept separate, otherwise (n1, n2).
     """
 
     def __init__(self, survey: Survey, n1: int, n2: int, keys: Mapping[str, str]) -> None:
@@ -35,7 +35,7 @@ class Total:
         self.values = {key: like.new_zeros(size) for key in dict.fromkeys(keys.values())}
 
     def add(self, name: str, value: Tensor, first: Block, second: Block) -> None:
-        """Add a parameter's kernel between two blocks: of each pair of outputs, or its sum over outputs."""
+        """Add a parameter's kernel between two blocks: for each pair of outputs, or summed over outputs."""
         target = self.values[self.keys[name]]
         if self._full:
             target[first[0], first[1], second[0], second[1]] += value
@@ -43,7 +43,7 @@ class Total:
             target[first[0], second[0]] += value / self._outputs
 
     def finish(self, symmetric: bool) -> dict[str, Tensor]:
-        """Give the matrices; of a symmetric one only the lower triangle needs to have been added."""
+        """Return the matrices; for a symmetric one, only the lower triangle needs to have been added."""
         matrices = {key: value.flatten(2).flatten(0, 1) if self._full else value for key, value in self.values.items()}
         if symmetric:
             return {key: mirror_upper(matrix.mT).mT for key, matrix in matrices.items()}
@@ -51,7 +51,7 @@ class Total:
 
 
 class Diagonal:
-    """The diagonal of a kernel, summed likewise; ``value`` is (n, c) where the outputs stay apart, else (n,)."""
+    """The diagonal of a kernel, summed likewise; ``value`` is (n, c) if the outputs are kept separate, otherwise (n,)."""
 
     def __init__(self, survey: Survey, n: int) -> None:
         self._outputs, self._full = survey.outputs, survey.network.full
@@ -66,5 +66,5 @@ class Diagonal:
 
 
 def slices(n: int, step: int, stop: int | None = None) -> list[slice]:
-    """Cut range(n), or the part of it whose slices start before ``stop``, into slices."""
+    """Split range(n), or the part of it whose slices start before ``stop``, into slices."""
     return [slice(i, min(i + step, n)) for i in range(0, n if stop is None else stop, step)]

@@ -1,4 +1,4 @@
-"""Products of the tangent kernel with vectors, backward then forward through the network: nothing of its size is formed."""
+"""Products of the tangent kernel with vectors, by a backward and a forward pass: the kernel is never formed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["TangentOperator", "product_gram"]
 
 
 def backward(survey: Survey, names: Sequence[str], x: Inputs, weights: Tensor) -> dict[str, Tensor]:
-    """Give J(x)^T weights for weights (n, c), by parameter."""
+    """Return J(x)^T weights for weights (n, c), by parameter."""
     trained = survey.network.trained
     parameters = [trained[name] for name in names]
     totals = [torch.zeros_like(parameter) for parameter in parameters]
@@ -36,7 +36,7 @@ def backward(survey: Survey, names: Sequence[str], x: Inputs, weights: Tensor) -
 
 
 def forward(survey: Survey, x: Inputs, tangents: dict[str, Tensor]) -> Tensor:
-    """Give J(x) tangents, shape (n, c)."""
+    """Return J(x) tangents, shape (n, c)."""
     trained = survey.network.trained
     parameters = {name: trained[name].detach() for name in tangents}
     results = []
@@ -48,7 +48,7 @@ def forward(survey: Survey, x: Inputs, tangents: dict[str, Tensor]) -> Tensor:
         try:
             with torch.no_grad(), _plain_attention():
                 results.append(jvp(outputs, (parameters,), (tangents,))[1])
-        except NotImplementedError:  # a few operations of torch have no forward mode
+        except NotImplementedError:  # a few torch operations have no forward mode
             results.append(_forward_by_backward(outputs, parameters, tangents))
     return torch.cat(results)
 
@@ -56,7 +56,7 @@ def forward(survey: Survey, x: Inputs, tangents: dict[str, Tensor]) -> Tensor:
 def _forward_by_backward(
     outputs: Callable[[dict[str, Tensor]], Tensor], parameters: dict[str, Tensor], tangents: dict[str, Tensor]
 ) -> Tensor:
-    """Give J tangents as the derivative in v of <J^T v, tangents>, which is linear in v."""
+    """Return J tangents as the derivative of <J^T v, tangents> with respect to v, in which it is linear."""
     leaves = {name: parameter.clone().requires_grad_() for name, parameter in parameters.items()}
     with torch.enable_grad(), _plain_attention():
         values = outputs(leaves)
@@ -71,7 +71,7 @@ def _forward_by_backward(
 
 @contextmanager
 def _plain_attention() -> Iterator[None]:
-    """Let attention be made of operations that have every derivative."""
+    """Make attention use operations that have all derivatives."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -82,7 +82,7 @@ def _plain_attention() -> Iterator[None]:
 
 
 def product_gram(survey: Survey, names: Sequence[str], x1: Inputs, x2: Inputs | None, total: Total) -> None:
-    """Add the kernel of the parameters named, column by column; under one name, for a product does not tell them apart."""
+    """Add the kernel of the named parameters, column by column; under one key, as a product does not separate them."""
     c, full = survey.outputs, survey.network.full
     other = x1 if x2 is None else x2
     for j in range(len(other)):
@@ -97,9 +97,9 @@ def product_gram(survey: Survey, names: Sequence[str], x1: Inputs, x2: Inputs | 
 
 
 class TangentOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
-    """The tangent kernel of some inputs as a linear operator: a product costs a pass backward and one forward.
+    """The tangent kernel of some inputs as a linear operator: a product costs one backward and one forward pass.
 
-    With the outputs averaged over, a product is (1/c) sum_o J_o (J_o^T v): a pair of passes for each output.
+    When it averages over outputs, a product is (1/c) sum_o J_o (J_o^T v): a pair of passes for each output.
     """
 
     def __init__(self, *tensors: Tensor, inputs: Inputs, survey: Survey) -> None:

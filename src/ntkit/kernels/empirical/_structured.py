@@ -1,4 +1,4 @@
-"""Tangent kernels layer by layer, from what each layer reads and what is backpropagated to it: no derivative is formed."""
+"""Tangent kernels layer by layer, from each layer's inputs and backpropagated gradients, without forming Jacobians."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Side:
         rows = [len(x) * layer.copies for layer in survey.layers]
         if len(calls) != len(rows) or any(len(call.features) != n for call, n in zip(ordered, rows, strict=True)):
             raise InputError(
-                "the module computes differently on other batches: it calls other layers, or lays the batch out otherwise. "
-                'Write method="jacobian", which goes row by row.'
+                "the module computes differently on other batches: it calls other layers, or arranges the batch differently. "
+                'Write method="jacobian", which works row by row.'
             )
         return cls(values, ordered)
 
     def gradients(self, outputs: slice) -> list[Tensor]:
-        """Give the gradients of some outputs at each layer's output, each of shape (n, s, groups, d, P)."""
+        """Return the gradients of some outputs at each layer's output, each of shape (n, s, groups, d, P)."""
         edges = [call.edge for call in self.calls]
         n, found = len(self.values), []
         for o in range(outputs.start, outputs.stop):
             direction = torch.zeros_like(self.values)
-            direction[:, o] = 1  # rows do not mix, so one backward pass serves all of them
+            direction[:, o] = 1  # rows do not interact, so one backward pass serves all of them
             found.append(
                 torch.autograd.grad(
                     self.values, edges, direction, retain_graph=True, allow_unused=True, materialize_grads=True
@@ -107,7 +107,7 @@ def _add_layer(
 
 
 def structured_diag(survey: Survey, x: Inputs, diagonal: Diagonal) -> None:
-    """Add the squared norms of the derivatives in the structured layers' parameters."""
+    """Add the squared norms of the derivatives with respect to the structured layers' parameters."""
     if not survey.layers:
         return
     rows, s = row_plan(survey, len(x))
@@ -123,10 +123,10 @@ def structured_diag(survey: Survey, x: Inputs, diagonal: Diagonal) -> None:
 
 
 def row_plan(survey: Survey, n: int) -> tuple[int, int]:
-    """Choose how many rows of a side, and how many outputs at a time, the byte budget allows, for n rows on both sides.
+    """Choose how many rows per side, and how many outputs at a time, the byte budget allows, for n rows on both sides.
 
-    All rows at once with few outputs at a time costs nothing more than all outputs at once; a second tile of rows repeats
-    the work of the first side's. So outputs are cut first, where they may be: unless every pair of outputs is wanted.
+    Taking all rows with few outputs at a time costs no more than taking all outputs at once, but a second tile of rows
+    repeats the work of the first side. So outputs are split first, unless every pair of outputs is wanted.
     """
     size = survey.like.element_size()
     fixed = survey.row_bytes + 2 * size * max(layer.patch_entries for layer in survey.layers)

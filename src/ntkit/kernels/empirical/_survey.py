@@ -1,4 +1,4 @@
-"""A look at how a module computes its outputs: which layers the structured method serves, and what a row costs in memory."""
+"""How a module computes its outputs: the layers that the structured method supports, and the memory of one row."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["Scaled", "Structured", "Survey", "survey", "survey_features"]
 
 @dataclass(frozen=True)
 class Scaled:
-    """A trained parameter that a layer uses times a number.
+    """A trained parameter that a layer uses times a scale.
 
     Attributes
     ----------
     name
         The parameter's name in the module.
     scale
-        The number: 1, or that of the NTK parametrisation.
+        The factor: 1, or that of the NTK parametrisation.
     """
 
     name: str
@@ -39,18 +39,18 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Structured:
-    """A layer whose kernel follows from what it reads and what arrives at its output.
+    """A layer whose kernel follows from its input and its output gradient.
 
     Attributes
     ----------
     layer
-        Which.
+        The layer.
     copies
         Rows that the layer sees for each input: positions may be folded into the batch.
     weight, bias
-        What of it is trained.
+        Its trained parameters.
     sizes
-        Of its one call.
+        The sizes of its only call.
     """
 
     layer: Layer
@@ -66,28 +66,28 @@ class Structured:
 
     @property
     def patch_entries(self) -> int:
-        """Entries of what its weight is applied to, for one input."""
+        """Entries of the patches that its weight is applied to, for one input."""
         return self.sizes.positions * self.sizes.groups * self.sizes.fan_in
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a method needs to know of a network before it computes.
+    """What a method needs to know about a network before it computes.
 
     Attributes
     ----------
     network
-        Which.
+        The network.
     outputs
-        Outputs c whose kernel is asked for.
+        Number c of outputs whose kernel is requested.
     like
         A tensor of the outputs' dtype and device.
     row_bytes
         Bytes that the graph of one input holds.
     byte_budget
-        Bytes that a method may hold at a time, beyond the result and one unit of its work.
+        Bytes that a method may hold at a time, not counting the result and one unit of its work.
     layers
-        Those that the structured method serves.
+        The layers that the structured method supports.
     rest
         The names of all other trained parameters that the outputs depend on.
     """
@@ -108,10 +108,10 @@ class Survey:
 
 
 def survey(network: Network, x: Inputs, byte_budget: int) -> Survey:
-    """Run the network forward and backward on up to three rows, and see what happens.
+    """Run the network forward and backward on up to three rows and observe what it does.
 
-    A layer is structured if its weight is used once, by its one call; if nothing overwrites what it reads; and if each
-    input's outputs depend on its own rows of the layer's output alone. Three rows are needed to see that: a module that
+    A layer is structured if its weight is used once, by its only call; if nothing overwrites its input; and if the outputs
+    for each input depend only on that input's rows of the layer's output. Checking this takes three rows: a module that
     moves the batch to another axis can look right on one.
     """
     look = _look(network, x[:3], differentiate=False)
@@ -133,7 +133,7 @@ def survey(network: Network, x: Inputs, byte_budget: int) -> Survey:
 
 
 def survey_features(network: Network, x: Inputs, byte_budget: int, gains: GainRule | None = None) -> Survey:
-    """Survey the last layer alone, trained or not, its weight and bias scaled as if they were standard normals.
+    """Survey only the last layer, trained or not, with its weight and bias scaled as if they were standard normal.
 
     A plain layer has gains 1 and 0, or those of the rule from which it was drawn.
     """
@@ -163,18 +163,18 @@ def survey_features(network: Network, x: Inputs, byte_budget: int, gains: GainRu
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen of one run on a few rows.
+    """Observations from one run on a few rows.
 
     Attributes
     ----------
     values
         The outputs, shape (rows, c), with their graph.
     calls
-        Of every linear and convolutional layer.
+        The calls of every linear and convolutional layer.
     local
-        For each call whether row i of the outputs depends on the i-th part of its output alone.
+        For each call, whether row i of the outputs depends only on the i-th part of the call's output.
     uses
-        How often each leaf is used on the way to the outputs, by id.
+        How often the outputs use each leaf, by id.
     nodes
         The nodes of the graph.
     row_bytes
@@ -194,7 +194,7 @@ class Look:
         return len(self.values)
 
     def serves(self, call: Call) -> bool:
-        """Whether what a call read and what arrives at its output tell the derivative in its layer's parameters."""
+        """Whether a call's input and output gradient determine the derivative with respect to its layer's parameters."""
         return (
             self.local[self.calls.index(call)]
             and sum(other.layer is call.layer for other in self.calls) == 1
@@ -227,7 +227,7 @@ def _look(network: Network, x: Inputs, differentiate: bool) -> Look:
 
 
 def _plain_call(layer: nn.Module) -> bool:
-    """Whether a call of a layer is its class's forward and nothing else: no hooks, no forward of its own."""
+    """Whether calling a layer runs its class's forward and nothing else: no hooks, no overridden forward."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
     return not any(hooks) and "forward" not in vars(layer)
 
@@ -243,7 +243,7 @@ def _walk(values: Tensor) -> tuple[Counter[int], set[Node]]:
         for node, _ in waiting.pop().next_functions:
             if node is None:
                 continue
-            variable: Any = getattr(node, "variable", None)  # only the nodes of leaves have one
+            variable: Any = getattr(node, "variable", None)  # only leaf nodes have one
             if variable is not None:
                 uses[id(variable)] += 1
             if node not in nodes:
@@ -276,7 +276,7 @@ def _locality(calls: list[Call], values: Tensor) -> list[bool]:
 
 
 def _part(layer: Layer, name: str, names: dict[int, str], uses: Counter[int]) -> Scaled | None:
-    """Give a layer's weight or bias if it is trained, used once, and used as it is or times a number."""
+    """Return a layer's weight or bias if it is trained and used once, either raw or times a number."""
     source = parameter_source(layer, name)
     if source is None or source.scale is None or uses[id(source.parameter)] != 1 or id(source.parameter) not in names:
         return None
@@ -284,6 +284,6 @@ def _part(layer: Layer, name: str, names: dict[int, str], uses: Counter[int]) ->
 
 
 def _own_scale(layer: Layer, name: str) -> float | None:
-    """Give the number by which the NTK parametrisation multiplies a layer's weight or bias, None where it does not."""
+    """Return the factor by which the NTK parametrisation multiplies a layer's weight or bias; None without one."""
     source = parameter_source(layer, name)
     return None if source is None or source.scaling is None else source.scale

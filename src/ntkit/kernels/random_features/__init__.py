@@ -1,4 +1,4 @@
-"""Random features of tangent kernels: vectors whose inner products estimate the kernel, for more rows than a Gram matrix has."""
+"""Random features of tangent kernels: vectors whose inner products estimate the kernel, for very many rows."""
 
 from ._features import RandomFeatures, jacobian_features, sketched_features
 

@@ -25,42 +25,42 @@ _BLOCK_BYTES = 1 << 27
 
 
 class RandomFeatures(ABC):
-    """A random map z with z(x) . z(x') near a kernel: in expectation, or up to a small bias of nested expectations.
+    """A random map z whose products z(x) . z(x') estimate a kernel, without bias or with a small one from nesting.
 
     Attributes
     ----------
     n_components
-        How many features there are.
+        The number of features.
     """
 
     n_components: int
 
     @abstractmethod
     def __call__(self, x: Tensor) -> Tensor:
-        """Give the features of x of shape (n, ...), shape (n, n_components)."""
+        """Return the features of x of shape (n, ...), shape (n, n_components)."""
 
 
 def sketched_features(
     kernel: InfiniteWidthKernel, n_components: int, input_shape: Sequence[int], seed: int = 0, width: int | None = None
 ) -> RandomFeatures:
-    r"""Give random features of an infinitely wide network, layer by layer, without a finite network.
+    r"""Return random features of an infinitely wide network, layer by layer, without a finite network.
 
     Parameters
     ----------
     kernel
         ``limit.ntk`` or ``limit.nngp``.
     n_components
-        How many features.
+        The number of features.
     input_shape
         The shape of one input.
     seed
-        Of the draws.
+        Seed of the draws.
     width
-        Random neurons of each activation. None: half of the features.
+        Random neurons per activation. None: half the number of features.
 
     Notes
     -----
-    Each activation's expectation becomes a mean over ``width`` random neurons, so entries have an error of the order of
+    Each activation's expectation becomes a mean over ``width`` random neurons, so entries have an error of order
     :math:`1/\sqrt{width}` per layer.
     """
     if not isinstance(kernel, InfiniteWidthKernel):
@@ -71,18 +71,16 @@ def sketched_features(
 
 
 def jacobian_features(empirical: Empirical, n_components: int, seed: int = 0) -> RandomFeatures:
-    r"""Give random features of the tangent kernel of any finite module: its derivatives, projected.
+    r"""Return random features of the tangent kernel of any finite module: its derivatives, projected.
 
     With s standard normal over the parameters and r random signs over the c outputs, feature j is
-    :math:`r_j^T J(x)\, s_j / \sqrt{c\, m}`: a derivative along s_j, one pass forward. Its products have the mean
+    :math:`r_j^T J(x)\, s_j / \sqrt{c\, m}`: a derivative along s_j, by one forward pass. The mean of its products is
     :math:`\frac{1}{c} \sum_o J_o(x) J_o(x')^T`, the empirical tangent kernel (output="trace").
     """
     if not isinstance(empirical, Empirical):
         raise InputTypeError(f"empirical must come from ntkit.empirical(module). Got {type(empirical).__name__}.")
     if empirical.output != "trace":
-        raise InputError(
-            f'random features are those of the mean over outputs, output="trace". Got {empirical.output!r}.'
-        )
+        raise InputError(f'random features exist for the mean over outputs, output="trace". Got {empirical.output!r}.')
     return _Projected(empirical, _count(n_components), seed)
 
 
@@ -101,7 +99,7 @@ class _Sketched(RandomFeatures):
         check_sketchable(program)
         generator = torch.Generator().manual_seed(seed)
         own = max(1, n_components // 2) if width is None else width
-        # The last layer's tangent kernel has three parts: its inputs' features, its bias, and psi.
+        # The last layer's tangent kernel has three parts: the features of its inputs, its bias, and psi.
         self._propagation = Propagation(program, own, max(1, n_components - own - 1), generator)
         self._positions = max(math.prod(node.positions) for node in program.nodes)
         self._last: CountSketch | None = None
@@ -135,7 +133,7 @@ class _Projected(RandomFeatures):
         c, generator = survey.outputs, torch.Generator().manual_seed(self.seed)
         columns = []
         for _ in range(self.n_components):
-            # Drawn anew for each batch, in the same order: nothing of the parameters' size times the features is kept.
+            # Redrawn in the same order for each batch, so that no matrix of size (features, parameters) is stored.
             tangents = {
                 name: torch.randn(survey.network.trained[name].shape, generator=generator, dtype=torch.float64).to(
                     survey.network.trained[name]

@@ -40,7 +40,7 @@ __all__ = ["Propagation", "check_sketchable"]
 
 @dataclass(frozen=True)
 class Features:
-    """What is known of a node.
+    """The features of a node.
 
     Attributes
     ----------
@@ -58,8 +58,8 @@ class Features:
 class Propagation:
     r"""Features of a program for one set of random draws (Zandieh et al. 2021, Han et al. 2022).
 
-    A linear layer puts vectors side by side, an activation becomes :math:`\phi' = \sigma(W \phi) / \sqrt{m}` with W standard
-    normal (for a ReLU arc-cosine features), since :math:`W \phi` is Gaussian with covariance :math:`\phi \cdot \phi'`, and the
+    A linear layer concatenates vectors. An activation becomes :math:`\phi' = \sigma(W \phi) / \sqrt{m}` with W standard
+    normal (arc-cosine features for a ReLU), since :math:`W \phi` is Gaussian with covariance :math:`\phi \cdot \phi'`. The
     tangent kernel's product :math:`\Theta\, E[\sigma' \sigma']` becomes a sketch of :math:`\sigma'(W \phi) \otimes \psi`.
 
     Attributes
@@ -67,11 +67,11 @@ class Propagation:
     program
         The network.
     width
-        m, the random neurons of an activation.
+        Number m of random neurons per activation.
     sketch
         The size of sketches of psi.
     generator
-        The source of the draws, each made when first needed and then kept.
+        Generator of the draws; each is made when first needed and then kept.
     """
 
     program: Program
@@ -81,7 +81,7 @@ class Propagation:
     _drawn: dict[tuple[int, str], Gaussian | CountSketch | TensorSketch] = field(default_factory=dict)
 
     def run(self, x: Tensor, ntk: bool) -> Tensor:
-        """Give the features of a batch, shape (n, d)."""
+        """Return the features of a batch, shape (n, d)."""
         check_sketchable(self.program)
         data = read_data(self.program, x).data
         values: list[Features] = []
@@ -177,7 +177,7 @@ class Propagation:
 
 
 def check_sketchable(program: Program) -> None:
-    """Refuse operations that have no features here, all at once."""
+    """Refuse operations without random features, naming all of them."""
     problems = tuple(
         Problem(
             node.path,
@@ -213,7 +213,7 @@ def _both(x: Features, function: Callable[[Tensor], Tensor]) -> Features:
 
 
 def _affine(x: Features, gains: Gains) -> Features:
-    """K' = w^2 K + b^2 and Theta' = weight_rate K + bias_rate + w^2 Theta as vectors side by side."""
+    """K' = w^2 K + b^2 and Theta' = weight_rate K + bias_rate + w^2 Theta as concatenated vectors."""
     w, b, weight_rate, bias_rate = (float(gain) for gain in vars(gains).values())
     one = x.phi.new_ones(*x.phi.shape[:-1], 1)
     phi = torch.cat([w * x.phi, b * one], -1) if b else w * x.phi
@@ -224,7 +224,7 @@ def _affine(x: Features, gains: Gains) -> Features:
 
 
 def _windows(op: Conv, v: Tensor) -> Tensor:
-    """Put the positions of a window side by side, over the root of their number; v of shape (n, *positions, d)."""
+    """Concatenate the positions of a window and divide by the root of their number; v of shape (n, *positions, d)."""
     parts = [v]
     for index, axis in enumerate(op.axes):
         low, high = op.padding[index]
@@ -244,7 +244,7 @@ def _windows(op: Conv, v: Tensor) -> Tensor:
 
 
 def _merged(v: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Put positions along some axes side by side, over the root of their number."""
+    """Concatenate the positions along some axes and divide by the root of their number."""
     count = math.prod(v.shape[axis + 1] for axis in axes)
     moved = v.movedim([axis + 1 for axis in axes], list(range(-1 - len(axes), -1)))
     return moved.flatten(-1 - len(axes)) / math.sqrt(count)

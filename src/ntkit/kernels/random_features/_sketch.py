@@ -1,4 +1,4 @@
-"""Random linear maps that keep inner products in expectation."""
+"""Random linear maps that preserve inner products in expectation."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Gaussian:
         return Gaussian(torch.randn(size, inputs, generator=generator, dtype=torch.float64).to(like))
 
     def __call__(self, v: Tensor) -> Tensor:
-        """Give W v for v of shape (..., inputs)."""
+        """Return W v for v of shape (..., inputs)."""
         return v @ self.weights.T
 
 
 @dataclass(frozen=True)
 class CountSketch:
-    """Each coordinate with a random sign, added to a random one of ``size`` (Charikar et al. 2002).
+    """A count sketch: each coordinate, with a random sign, is added to one of ``size`` bins (Charikar et al. 2002).
 
     Attributes
     ----------
     places, signs
-        For each coordinate, shape (inputs,).
+        Bin and sign of each coordinate, shape (inputs,).
     size
         Coordinates of the result.
     """
@@ -44,14 +44,14 @@ class CountSketch:
 
     @staticmethod
     def draw(inputs: int, size: int, like: Tensor, generator: torch.Generator) -> CountSketch:
-        """Draw places, as evenly as can be, and signs."""
-        # Every place gets the same number of coordinates: what is drawn at random is only which.
+        """Draw bins, as evenly filled as possible, and signs."""
+        # Every bin gets the same number of coordinates; only which ones is random.
         places = (torch.randperm(inputs, generator=generator) % size).to(like.device)
         signs = (2 * torch.randint(2, (inputs,), generator=generator) - 1).to(like)
         return CountSketch(places, signs, size)
 
     def __call__(self, v: Tensor) -> Tensor:
-        """Give the sketch of v of shape (..., inputs), shape (..., size)."""
+        """Return the sketch of v of shape (..., inputs), shape (..., size)."""
         out = v.new_zeros(*v.shape[:-1], self.size)
         return out.index_add_(-1, self.places, v * self.signs)
 
@@ -66,7 +66,7 @@ class TensorSketch:
     @staticmethod
     def draw(inputs: tuple[int, int], size: int, like: Tensor, generator: torch.Generator) -> TensorSketch:
         """Draw both sketches."""
-        # Independent hash functions, so that collisions in one are none in the other.
+        # Independent hash functions, so that coordinates that collide in one rarely collide in the other.
         drawn = []
         for count in inputs:
             places = torch.randint(size, (count,), generator=generator).to(like.device)
@@ -75,7 +75,7 @@ class TensorSketch:
         return TensorSketch(*drawn)
 
     def __call__(self, u: Tensor, v: Tensor) -> Tensor:
-        """Give the sketch of u of shape (..., inputs1) and v of shape (..., inputs2), shape (..., size)."""
+        """Return the sketch of u of shape (..., inputs1) and v of shape (..., inputs2), shape (..., size)."""
         size = self.first.size
         product = torch.fft.rfft(self.first(u)) * torch.fft.rfft(self.second(v))
         result: Tensor = torch.fft.irfft(product, n=size)

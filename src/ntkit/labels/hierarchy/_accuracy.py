@@ -1,4 +1,4 @@
-"""How many random neurons an accuracy takes: they are drawn until the standard error is small enough."""
+"""The number of random neurons for an accuracy: they are drawn until the standard error is small enough."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FIRST = 2048
 """Neurons of the first attempt."""
 
 PROBES = 32
-"""Most training points that the error is measured at."""
+"""Maximum number of training points at which the error is measured."""
 
 MARGIN = 1.2
-"""The error is expected to fall with the square root of the number of neurons; so many times more than that takes are drawn."""
+"""Safety factor on the number of neurons, which assumes that the error falls with its square root."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Accuracy:
     n_samples
         The number of random neurons.
     rtol
-        The error asked for; None where the number of neurons was given instead.
+        The requested error; None if the number of neurons was given instead.
     """
 
     error: float
@@ -41,7 +41,7 @@ class Accuracy:
 
     @property
     def reached(self) -> bool:
-        """Whether the error is what was asked for."""
+        """Whether the requested error was reached."""
         return self.rtol is None or self.error <= self.rtol
 
     def __str__(self) -> str:
@@ -65,6 +65,6 @@ def draw_until(source: TwoLayerHierarchy, u: Tensor, v: Tensor, rtol: float, mos
         found = measure(source, u, v, rtol)
         if found.reached or source.n_samples >= most:
             return found
-        # At least doubled, at most 16 times as many: an error measured on few neurons says little of how it falls.
+        # Between 2 and 16 times as many: an error measured on few neurons says little about how it falls.
         factor = min(16.0, max(2.0, MARGIN * (found.error / rtol) ** 2))
         source.n_samples = min(most, 2 ** math.ceil(math.log2(source.n_samples * factor)))

@@ -34,25 +34,25 @@ def tangent_hierarchy(
     derivative of the tangent kernel along :math:`g_u = \sum_i u_i \nabla f(x_i)`, of that along :math:`g_v`, where
     :math:`g_u` moves too, and so on. From r = 4 on the order of the vectors matters. Unit vectors give entries.
 
-    Derivatives are nested forwards along parameter vectors, and taken backwards once; no tensor of order 3 is formed. By
-    Leibniz' rule the kernel is a sum of :math:`2^{r-2}` products of derivatives of Jacobians, computed in tiles.
+    Derivatives are nested in forward mode along parameter vectors, with one reverse-mode pass; no tensor of order 3 is formed.
+    By the Leibniz rule the kernel is a sum of :math:`2^{r-2}` products of derivatives of Jacobians, computed in tiles.
 
     Parameters
     ----------
     module
-        As it is now, in evaluation mode; any module that :func:`ntkit.empirical` takes and whose operations have
-        derivatives forwards. Derivatives are autograd's: at kinks, as of ReLU, what the second derivative has there
-        (a delta function) is missing, so K3 and K4 of a ReLU network of finite width miss the motion of its kinks.
+        The module with its present parameters, in evaluation mode; any module that :func:`ntkit.empirical` accepts and whose
+        operations have forward-mode derivatives. Derivatives are autograd's: at kinks, as of ReLU, the delta function of the
+        second derivative is missing, so K3 and K4 of a ReLU network of finite width miss the motion of its kinks.
     x1, x2
         Inputs, shape (n1, ...) and (n2, ...); ``x2=None``, the default, means ``x2 = x1``.
     vectors
         r - 2 vectors of shape (n,); none, the default, gives the tangent kernel.
     x
-        The inputs that the vectors weigh, shape (n, ...): the training points. Default None, if there are no vectors.
+        The inputs that the vectors weight, shape (n, ...): the training points. Default None, if there are no vectors.
     output
-        Which output of a module with several. Default None: there is one.
+        Index of the output, for a module with several. Default None: there is only one.
     byte_budget
-        About how many bytes may be held at a time beyond the result and one row's derivatives, default
+        About how many bytes may be held at a time, not counting the result and one row's derivatives, default
         ``ntkit.kernels.BYTE_BUDGET``.
 
     Returns

@@ -1,4 +1,4 @@
-"""Predictions of a network of finite width while it trains, to first order in one over the width."""
+"""Predictions of a network of finite width during training, to first order in 1/width."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class FiniteWidthCorrection:
-    """Predictions to first order in one over the width, by order; made by :func:`finite_width_correction`.
+    """Predictions to first order in 1/width, by order, as :func:`finite_width_correction` returns them.
 
     Attributes
     ----------
     leading
-        f^(0): those of the constant kernel, shape (n,), or (m, n) for m times.
+        f^(0): the predictions of the constant kernel, shape (n,), or (m, n) for m times.
     correction
-        f^(1): what the first motion of the kernel adds, of the same shape.
+        f^(1): the contribution of the kernel's first-order motion, of the same shape.
     """
 
     leading: Tensor
@@ -50,7 +50,7 @@ class FiniteWidthCorrection:
 
 
 def _accepts_network(function: Callable[P, R]) -> Callable[P, R]:
-    """Take the argument ``module`` under its old name, ``network``, with a warning."""
+    """Accept the argument ``module`` under its old name, ``network``, with a warning."""
 
     @wraps(function)
     def accepting(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -78,7 +78,7 @@ def finite_width_correction(
     byte_budget: int = BYTE_BUDGET,
     progress: Progress | None = None,
 ) -> FiniteWidthCorrection:
-    r"""Predict a network of finite width during gradient flow, from its tangent hierarchy at the start.
+    r"""Predict a network of finite width during gradient flow from its tangent hierarchy at the start.
 
     With :math:`H = K_2(X, X)`, :math:`r_s = e^{-Hs} (f_0(X) - y)` and :math:`a_s = \int_0^s r = H^{-1}(I - e^{-Hs}) r_0`, the
     kernel moves by
@@ -91,33 +91,34 @@ def finite_width_correction(
 
     (Golikov et al. 2022, eqs 39-51; here the leading order is each network's own kernel and start instead of their
     limits, from which they differ by order width^-1/2, so that the error is of order width^-2 for each network too). K3
-    and K4 enter only contracted with r and a, once for each time of a quadrature; what H does in between is integrated exactly.
+    and K4 enter only contracted with r and a, once per quadrature time; the action of H in between is integrated exactly.
 
     Parameters
     ----------
     module
         A module, as in :func:`ntkit.tangent_hierarchy`; or a source of the hierarchy bound to ``x``, such as
-        :class:`ntkit.labels.ModuleHierarchy`, which is taken as that of a network that starts at zero.
+        :class:`ntkit.labels.ModuleHierarchy`, which is assumed to be that of a network that starts at zero.
     x, y
         Training inputs, shape (n, ...), and targets, shape (n,).
     x_test
         Inputs to predict, shape (n_test, ...). Default None: the training inputs.
     t
         Times of gradient flow on :math:`\frac12 \sum (f - y)^2`, a **sum** over points as in :func:`ntkit.train`; infinity is
-        training to the end, the default. The correction is small, and of use, while :math:`K^{(1)}_t` is small beside K2.
+        training to the end, the default. The correction is useful as long as :math:`K^{(1)}_t` is small compared with K2.
     n_samples, generator
-        The mean over so many networks, drawn as by :func:`ntkit.monte_carlo`, each corrected by its own hierarchy and
+        Average over this many networks, drawn as by :func:`ntkit.monte_carlo`, each corrected by its own hierarchy and
         start, so that every correlation among them is kept. Default 0 and None: the module with its present parameters.
     centre
-        Train f - f_0, which starts at zero, as ``ntkit.train(centre=True)`` does. Default False.
+        Whether to train f - f_0, which starts at zero, as ``ntkit.train(centre=True)`` does. Default False.
     output
-        Which output of a module with several. Default None: there is one.
+        Index of the output, for a module with several. Default None: there is only one.
     nodes
-        Times for each doubling of t from one over H's largest eigenvalue on, default 8; 8 give about ten digits, 6 eight.
+        Quadrature times per doubling of t, starting from 1 / (largest eigenvalue of H), default 8; 8 give about ten digits,
+        6 about eight.
     byte_budget
         About how many bytes may be held at a time, default ``ntkit.kernels.BYTE_BUDGET``.
     progress
-        Called with the times done and the times there are. Default None.
+        Called with the number of times done and their total. Default None.
 
     Returns
     -------
@@ -125,7 +126,7 @@ def finite_width_correction(
 
     See Also
     --------
-    ntkit.GradientFlow : The predictions of the constant kernel, of any time.
+    ntkit.GradientFlow : The predictions of the constant kernel at any time.
     ntkit.train : Trains the network itself.
     ntkit.tangent_hierarchy : The kernels that move the tangent kernel.
 
@@ -187,7 +188,7 @@ def _corrected(
     nodes: int,
     progress: Progress | None,
 ) -> FiniteWidthCorrection:
-    """Give the prediction of one hierarchy and start, zero if None."""
+    """Return the prediction of one hierarchy and start, zero if None."""
     gram = source.second(x)
     if not isinstance(y, Tensor) or y.shape != (len(gram),):
         got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__

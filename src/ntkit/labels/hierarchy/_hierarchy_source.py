@@ -1,4 +1,4 @@
-"""What the tangent hierarchy needs to know of a network: contractions of its second- to fourth-order kernels."""
+"""What the tangent hierarchy needs to know about a network: contractions of its second- to fourth-order kernels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["HierarchySource"]
 
 
 class HierarchySource(Protocol):
-    r"""Expected kernels of the hierarchy (Chen, He and Su 2020, eq. 3), bound to the n training inputs x_i when it is made.
+    r"""Expected kernels of the hierarchy (Chen, He and Su 2020, eq. 3), bound to the n training inputs x_i at creation.
 
-    With g(x) the gradient of f(x) in the parameters,
+    With g(x) the gradient of f(x) with respect to the parameters,
 
     * K2(x, x') = g(x) . g(x'),
     * K3(x, x', x_i) is the derivative of K2(x, x') along g(x_i),
@@ -26,19 +26,19 @@ class HierarchySource(Protocol):
     """
 
     def second(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give E K2(x1_a, x2_b), shape (n1, n2); ``x2=None`` means ``x2 = x1``."""
+        """Return E K2(x1_a, x2_b), shape (n1, n2); ``x2=None`` means ``x2 = x1``."""
 
     def second_diag(self, x: Tensor) -> Tensor:
-        """Give E K2(x_a, x_a), shape (n1,)."""
+        """Return E K2(x_a, x_a), shape (n1,)."""
 
     def third(self, x1: Tensor, x2: Tensor | None, u: Tensor) -> Tensor:
-        """Give sum_i u_i E K3(x1_a, x2_b, x_i), shape (n1, n2), for u of shape (n,)."""
+        """Return sum_i u_i E K3(x1_a, x2_b, x_i), shape (n1, n2), for u of shape (n,)."""
 
     def third_diag(self, x: Tensor, u: Tensor) -> Tensor:
-        """Give sum_i u_i E K3(x_a, x_a, x_i), shape (n1,)."""
+        """Return sum_i u_i E K3(x_a, x_a, x_i), shape (n1,)."""
 
     def fourth(self, x1: Tensor, x2: Tensor | None, u: Tensor, v: Tensor) -> Tensor:
-        """Give sum_q sum_ij u_qi v_qj E K4(x1_a, x2_b, x_i, x_j), shape (n1, n2), for u and v of shape (Q, n)."""
+        """Return sum_q sum_ij u_qi v_qj E K4(x1_a, x2_b, x_i, x_j), shape (n1, n2), for u and v of shape (Q, n)."""
 
     def fourth_diag(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        """Give sum_q sum_ij u_qi v_qj E K4(x_a, x_a, x_i, x_j), shape (n1,)."""
+        """Return sum_q sum_ij u_qi v_qj E K4(x_a, x_a, x_i, x_j), shape (n1,)."""

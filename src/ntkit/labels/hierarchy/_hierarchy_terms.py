@@ -29,19 +29,19 @@ class HierarchyTerm:
     r"""A product of r factors :math:`\nabla^k f_p`, one for each point, summed over r - 1 weights that two factors share.
 
     Points are vertices and shared weights are edges of a tree: each weight enters with a new point, whose factor shares
-    it with the factor that was raised.
+    it with the factor whose derivative order was raised.
 
     Attributes
     ----------
     raised
-        The factor raised when each point after the first came in, shape (r - 1,): ``raised[j] <= j``, from 0.
+        The factor raised when each point after the first was added, shape (r - 1,): ``raised[j] <= j``, from 0.
     """
 
     raised: tuple[int, ...]
 
     @property
     def factors(self) -> tuple[tuple[int, ...], ...]:
-        """The weights of each point's factor, numbered from 0 in the order in which they came in."""
+        """The weights of each point's factor, numbered from 0 in the order in which they were added."""
         weights: list[list[int]] = [[] for _ in range(len(self.raised) + 1)]
         for edge, owner in enumerate(self.raised):
             weights[owner].append(edge)
@@ -64,7 +64,7 @@ class HierarchyTerm:
 
 @dataclass(frozen=True)
 class HierarchyTerms:
-    r"""The (r - 1)! terms of :math:`K^{(r)}`, made one after the other as they are asked for; by :func:`hierarchy_terms`.
+    r"""The (r - 1)! terms of :math:`K^{(r)}`, generated on demand; see :func:`hierarchy_terms`.
 
     Attributes
     ----------
@@ -78,16 +78,16 @@ class HierarchyTerms:
         return math.factorial(self.order - 1)
 
     def __iter__(self) -> Iterator[HierarchyTerm]:
-        # Raising each factor of each term in turn is to choose, for every new point, one of the points before it.
+        # Raising each factor of each term in turn means choosing, for every new point, one of the points before it.
         for raised in itertools.product(*(range(point) for point in range(1, self.order))):
             yield HierarchyTerm(raised)
 
     def counts(self) -> dict[int, int]:
-        """Give how many terms have which highest order of derivative."""
+        """Return the number of terms by highest order of derivative."""
         return dict(sorted(Counter(term.highest for term in self).items()))
 
     def evaluate(self, module: nn.Module, points: Tensor, output: int | None = None) -> Tensor:
-        r"""Give the value of each term on a network, shape (len(self),); their sum is :math:`K^{(r)}` at the points.
+        r"""Return the value of each term on a network, shape (len(self),); their sum is :math:`K^{(r)}` at the points.
 
         Each term is contracted from its leaves to its root by nested derivatives along parameter vectors.
 
@@ -98,7 +98,7 @@ class HierarchyTerms:
         points
             The r inputs, shape (r, ...).
         output
-            Which output of a module with several. Default None: there is one.
+            Index of the output, for a module with several. Default None: there is only one.
         """
         network: Network = scalar_network(module, output, points)
         if len(points) != self.order:
@@ -122,8 +122,8 @@ def hierarchy_terms(r: int) -> HierarchyTerms:
 
     The program of Chen et al. 2020, section B.1: :math:`K^{(2)} = (\nabla f_\alpha)_a (\nabla f_\beta)_a`, and
     :math:`K^{(r+1)}` follows from :math:`K^{(r)}` by a new point and a new weight: each term is repeated r times, in each copy
-    another one of its r factors is raised by a derivative in the new weight, and the new point's gradient in that weight is
-    appended. So there are (r - 1)! terms. A weight here is one index into all parameters, the paper's :math:`\ell jk`.
+    a different one of its r factors is differentiated with respect to the new weight, and the new point's gradient in that
+    weight is appended. So there are (r - 1)! terms. A weight is one index into all parameters, the paper's :math:`\ell jk`.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _contract(tangents: Tangents, points: Tensor, term: HierarchyTerm) -> Tensor
 
 
 def _straight(theta: Tensor, directions: list[Tensor]) -> list[Tensor]:
-    """Give the frame of directions that do not move."""
+    """Return the frame of directions that do not move."""
     frame = [theta, *(torch.zeros_like(theta) for _ in range(2 ** len(directions) - 1))]
     for number, direction in enumerate(directions):
         frame[2**number] = direction

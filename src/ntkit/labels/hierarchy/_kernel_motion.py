@@ -1,4 +1,4 @@
-"""The first-order motion of a network's kernel and what it does to the predictions, integrated over time."""
+"""The first-order motion of a network's kernel and its effect on the predictions, integrated over time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class State:
 
 
 class KernelMotion:
-    """The integral over time: in panels that double in length, a polynomial of the time in each."""
+    """The integral over time, in panels of doubling length with a polynomial of the time in each."""
 
     def __init__(
         self, source: HierarchySource, x: Tensor, x_test: Tensor | None, spectrum: Spectrum, start: Tensor, nodes: int
@@ -64,7 +64,7 @@ class KernelMotion:
         self.partial = torch.cat([1 + points[:, None], partial], 1) @ self.transform
 
     def at(self, times: list[float], progress: Progress | None) -> dict[float, State]:
-        """Give the state at each of the times."""
+        """Return the state at each of the times."""
         smallest, largest = float(self.values[0]), float(self.values[-1])
         settled = (5 - math.log(torch.finfo(self.values.dtype).eps)) / smallest if smallest > 0 else math.inf
         finite = [settled if math.isinf(time) else time for time in times]
@@ -83,7 +83,7 @@ class KernelMotion:
                 progress(number, len(breaks))
         found = {time: states[end] for time, end in zip(times, finite, strict=True)}
         if math.inf in found:
-            # From there on nothing drives the correction, and what is left of it decays.
+            # From there on nothing drives the correction, and the remainder decays.
             last = found[math.inf]
             summed = last.summed + last.outputs / self.values
             found[math.inf] = State(math.inf, torch.zeros_like(self.start), summed, last.driven, last.fourth)
@@ -115,7 +115,7 @@ class KernelMotion:
         )
 
     def _kernels(self, h: float) -> tuple[Tensor, Tensor]:
-        r"""Give the weights of a panel's nodes in the integrals of :math:`e^{-\lambda (h - s)}` and of its own integral.
+        r"""Return the weights of a panel's nodes in the integrals of :math:`e^{-\lambda (h - s)}` and of its own integral.
 
         Both of shape (n, nodes), exact for polynomials however large :math:`\lambda h` is:
         :math:`\int_{-1}^1 e^{-z(1-x)} P_l = 2 \sqrt{\pi / 2z}\, e^{-z} I_{l+1/2}(z)`.
@@ -127,14 +127,14 @@ class KernelMotion:
         once = (h / 2) * moments @ self.transform
         plain = (h / 2) * self.weights
         left = (1 - self.nodes) * (h / 2)
-        # The difference cancels where lambda h is small; there the nodes resolve the function itself.
+        # The difference cancels if lambda h is small; then the nodes resolve the function itself.
         smooth = plain * torch.stack([flow_filter(self.values, float(s)) for s in left], 1)
         far = (self.values * h > 1)[:, None]
         return once, torch.where(far, (plain - once) / torch.where(far, self.values[:, None], 1), smooth)
 
 
 def _breaks(times: list[float], first: float) -> list[float]:
-    """Give the ends of the panels: the times, and a sequence that doubles."""
+    """Return the ends of the panels: the times, and a sequence that doubles."""
     last, ends = max(times), set(times)
     while first < last:
         ends.add(first)

@@ -1,4 +1,4 @@
-"""The tangent hierarchy of any module at finite width, of its present parameters or averaged over fresh ones."""
+"""The tangent hierarchy of any module at finite width, with its present parameters or averaged over random ones."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ class ModuleHierarchy:
     r"""K2, K3 and K4 of a module of finite width, contracted over the training points.
 
     The kernels are those of :func:`ntkit.tangent_hierarchy`: exact for each network, and averaged over ``n_samples`` networks
-    drawn like those of :func:`ntkit.monte_carlo`, each contraction on the same networks. This is what
-    ``ntkit.TangentHierarchy(module=...)`` and :func:`ntkit.finite_width_correction` are computed from.
+    drawn like those of :func:`ntkit.monte_carlo`, each contraction on the same networks.
+    ``ntkit.TangentHierarchy(module=...)`` and :func:`ntkit.finite_width_correction` are computed from it.
 
     Parameters
     ----------
     module
-        Any module of one output that :func:`ntkit.tangent_hierarchy` takes; copied. Drawn afresh, it is put into the NTK
-        parametrisation with the default gains unless it has one (:func:`ntkit.parametrize_ntk`), and in evaluation mode.
+        Any module with one output that :func:`ntkit.tangent_hierarchy` accepts; it is copied. If it is redrawn, it is put into
+        the NTK parametrisation with the default gains unless it already is (:func:`ntkit.parametrize_ntk`), and into
+        evaluation mode.
     x_train
         The n training inputs, shape (n, ...).
     n_samples
-        How many networks. Default 0: the module with its present parameters.
+        Number of networks. Default 0: the module with its present parameters.
     generator
-        Of the networks' seeds, on the CPU. Default None, torch's global one.
+        Generator of the networks' seeds, on the CPU. Default None, torch's global one.
     output
-        Which output of a module with several. Default None: there is one.
+        Index of the output, for a module with several. Default None: there is only one.
     byte_budget
         About how many bytes may be held at a time, default ``ntkit.kernels.BYTE_BUDGET``.
 
     See Also
     --------
-    TwoLayerHierarchy : The same of two-layer networks, in expectation.
+    TwoLayerHierarchy : The same for two-layer networks, in expectation.
 
     Examples
     --------
@@ -80,7 +81,7 @@ class ModuleHierarchy:
         self._tangents = Tangents(next(self.networks()), x_train, byte_budget)
 
     def networks(self) -> Iterator[Network]:
-        """Give the networks one after the other; each overwrites the one before."""
+        """Yield the networks one after the other; each overwrites the one before."""
         if self._drawn is None:
             yield scalar_network(self._module, self.output, self.x_train)
             return
@@ -88,27 +89,27 @@ class ModuleHierarchy:
             yield scalar_network(drawn.module, self.output, self.x_train)
 
     def second(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give K2(x1_a, x2_b), shape (n1, n2)."""
+        """Return K2(x1_a, x2_b), shape (n1, n2)."""
         return self._mean(lambda network: self._empirical(network).ntk(x1, x2))
 
     def second_diag(self, x: Tensor) -> Tensor:
-        """Give K2(x_a, x_a), shape (n,)."""
+        """Return K2(x_a, x_a), shape (n,)."""
         return self._mean(lambda network: self._empirical(network).ntk.diag(x))
 
     def third(self, x1: Tensor, x2: Tensor | None, u: Tensor) -> Tensor:
-        """Give sum_i u_i K3(x1_a, x2_b, x_i) over the training points, for u of shape (n,), shape (n1, n2)."""
+        """Return sum_i u_i K3(x1_a, x2_b, x_i) over the training points, for u of shape (n,), shape (n1, n2)."""
         return self._contracted(x1, x2, {"u": u[None] if isinstance(u, Tensor) else u})
 
     def third_diag(self, x: Tensor, u: Tensor) -> Tensor:
-        """Give the diagonal of ``third(x, x, u)``, shape (n,)."""
+        """Return the diagonal of ``third(x, x, u)``, shape (n,)."""
         return self._contracted(x, None, {"u": u[None] if isinstance(u, Tensor) else u}, diag=True)
 
     def fourth(self, x1: Tensor, x2: Tensor | None, u: Tensor, v: Tensor) -> Tensor:
-        """Give sum_q sum_ij u_qi v_qj K4(x1_a, x2_b, x_i, x_j), for u and v of shape (Q, n), shape (n1, n2)."""
+        """Return sum_q sum_ij u_qi v_qj K4(x1_a, x2_b, x_i, x_j), for u and v of shape (Q, n), shape (n1, n2)."""
         return self._contracted(x1, x2, {"u": u, "v": v})
 
     def fourth_diag(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        """Give the diagonal of ``fourth(x, x, u, v)``, shape (n,)."""
+        """Return the diagonal of ``fourth(x, x, u, v)``, shape (n,)."""
         return self._contracted(x, None, {"u": u, "v": v}, diag=True)
 
     def _contracted(self, x1: Tensor, x2: Tensor | None, weights: dict[str, Tensor], diag: bool = False) -> Tensor:

@@ -9,14 +9,14 @@ from torch.quasirandom import SobolEngine
 __all__ = ["Neurons"]
 
 DIRECTIONS = 64
-"""Most principal directions with quasi-random weights: the integrand hardly varies along later ones."""
+"""Maximum number of principal directions with quasi-random weights: the integrand hardly varies along later ones."""
 
 BITS = 30
 """Binary digits of a Sobol point."""
 
 
 class Neurons:
-    r"""Draws weights w ~ N(0, I_d): each neuron is exactly Gaussian, many of them cover the space more evenly than chance.
+    r"""Draws weights w ~ N(0, I_d): each neuron is exactly Gaussian, and many cover the space more evenly than random ones.
 
     K4 depends on w through its inner products with the inputs. Along the first principal directions of the training inputs,
     the columns of V, the weights are normal quantiles z of a scrambled Sobol sequence; along all others they are
@@ -28,7 +28,7 @@ class Neurons:
     x
         Training inputs, shape (n, d), float64.
     seed
-        Of the first batch; every batch is scrambled anew, so that batches are independent.
+        Seed of the first batch; every batch is scrambled separately, so that batches are independent.
     """
 
     def __init__(self, x: Tensor, seed: int) -> None:

@@ -14,14 +14,14 @@ from ntkit.errors import InputError, SingularKernelError
 __all__ = ["Residuals", "check_time", "double_integral", "single_integral"]
 
 RANK_TOLERANCE = 1e-13
-"""Singular values of the weights below this multiple of the largest are left out."""
+"""Singular values of the weights below this fraction of the largest are left out."""
 
 SERIES_TERMS = 24
 """Terms of the Taylor series in a + b <= 1: the next is below 1e-26."""
 
 
 def single_integral(d: Tensor, t: float) -> Tensor:
-    """Give int_0^t e^(-s d) ds = (1 - e^(-t d)) / d for d >= 0, elementwise; 1 / d at t = infinity."""
+    """Return int_0^t e^(-s d) ds = (1 - e^(-t d)) / d for d >= 0, elementwise; 1 / d at t = infinity."""
     if math.isinf(t):
         return 1 / d
     x = t * d
@@ -30,11 +30,11 @@ def single_integral(d: Tensor, t: float) -> Tensor:
 
 
 def double_integral(d1: Tensor, d2: Tensor, t: float) -> Tensor:
-    r"""Give int_0^t e^(-s d1) int_0^s e^(-r d2) dr ds, elementwise, to rounding.
+    r"""Return int_0^t e^(-s d1) int_0^s e^(-r d2) dr ds, elementwise, to rounding.
 
     The integral is a divided difference of the exponential function: with a = t d1, b = t d2 and phi(x) = (1 - e^(-x)) / x it is
-    t^2 (phi(a) - e^(-a) phi(b)) / (a + b), and 1 / (d1 (d1 + d2)) at t = infinity. Where a + b is small, the Taylor series
-    t^2 sum_k (-1)^k h_k(a, a + b) / (k + 2)! of complete homogeneous polynomials h_k has no cancellation of the first terms.
+    t^2 (phi(a) - e^(-a) phi(b)) / (a + b), and 1 / (d1 (d1 + d2)) at t = infinity. If a + b is small, the Taylor series
+    t^2 sum_k (-1)^k h_k(a, a + b) / (k + 2)! of complete homogeneous polynomials h_k avoids the cancellation.
     """
     if math.isinf(t):
         return 1 / (d1 * (d1 + d2))
@@ -79,7 +79,7 @@ class Residuals:
         Raises
         ------
         SingularKernelError
-            An eigenvalue is zero to rounding, or negative.
+            If an eigenvalue is zero to rounding, or negative.
         """
         values, vectors = torch.linalg.eigh(gram.double())
         values = values + ridge * float(gram.double().diagonal().mean())
@@ -93,11 +93,11 @@ class Residuals:
         return cls(values, vectors, vectors.T @ y.double())
 
     def first(self, t: float) -> Tensor:
-        """Give u of the K3 term of Proposition A.2, H^-1 (1 - e^(-t H)) y, shape (n,)."""
+        """Return u of the K3 term of Proposition A.2, H^-1 (1 - e^(-t H)) y, shape (n,)."""
         return self.vectors @ (single_integral(self.values, t) * self.y)
 
     def second(self, t: float) -> tuple[Tensor, Tensor]:
-        r"""Give u and v, shape (Q, n), with the K4 term of Proposition A.2 equal to sum_q sum_ij u_qi v_qj K4(x, x', x_i, x_j).
+        r"""Return u and v, shape (Q, n), with the K4 term of Proposition A.2 equal to sum_q sum_ij u_qi v_qj K4(x, x', x_i, x_j).
 
         The term is the integral over v <= u <= t of (y - h_u)_i K4_ij (y - h_v)_j, so in eigenvectors its weights are
         y_k y_l ``double_integral(d_k, d_l, t)``, the second and third line of the proposition in one, without their
@@ -111,7 +111,7 @@ class Residuals:
 
 
 def check_time(t: float) -> float:
-    """Give a training time, from 0 to infinity."""
+    """Return a training time, from 0 to infinity."""
     if isinstance(t, bool) or not isinstance(t, int | float) or not t >= 0:
         raise InputError(f"the time must be a number from 0 on (infinity is training to the end). Got {shown(t)}.")
     return float(t)

@@ -23,7 +23,7 @@ __all__ = ["TangentHierarchy"]
 
 
 class TangentHierarchy(Kernel):
-    r"""The kernel of a network while it trains on labelled data, to first order in 1 / width.
+    r"""The kernel of a network during training on labelled data, to first order in 1 / width.
 
     This is LANTK-NTH of Chen, He and Su (2020, eq. 5 and Prop. A.2). In gradient flow of the summed loss
     :math:`\frac12 \sum_i (f(x_i) - y_i)^2` the tangent kernel K2 moves by K3, and K3 by K4 (their eq. 3). With K4 held, and the
@@ -34,7 +34,7 @@ class TangentHierarchy(Kernel):
 
     quadratic in the labels. At t = infinity it is their eq. (5). In the eigenvectors of H, with eigenvalues d, the weights of
     E K4 are then :math:`y_k y_l / (d_k (d_k + d_l))`. As a matrix they have a numerical rank of ten or twenty, so E K4 is
-    only ever contracted with as many pairs of vectors.
+    only ever contracted with that many pairs of vectors.
 
     The expectations are either those of a two-layer network f(x) = a . sigma(W x) / sqrt(width), a and W standard normal,
     over random neurons (``activation``), or means over random networks of any architecture (``module``). For the ReLU E K4
@@ -47,43 +47,44 @@ class TangentHierarchy(Kernel):
     ----------
     activation
         ``"relu"``, ``"erf"``, ``"gelu"``, ``"sigmoid"``, ``"silu"``, ``"sin"``, ``"softplus"``, ``"tanh"``, or a smooth
-        elementwise function. Default None: a ``module`` is given instead.
+        elementwise function. Default None: pass a ``module`` instead.
     module
-        Any module of one output, in place of the two-layer network. Default None.
+        Any module with one output, instead of the two-layer network. Default None.
     width
-        The width of the two-layer network, default 1024. The label part is in proportion to 1 / width.
+        The width of the two-layer network, default 1024. The label part is proportional to 1 / width.
     rtol
         Default 0.02. Random neurons of a two-layer network are drawn until the largest standard error of the label part on the
         training points is at most this fraction of its largest entry. Labels along small eigenvalues of H take the most:
-        for inputs of condition number 4,000 a few hundred thousand neurons. Not used where ``n_samples`` or a module is given.
+        for inputs of condition number 4,000 a few hundred thousand neurons. Ignored if ``n_samples`` or a module is given.
     max_samples
-        Most neurons to draw for ``rtol``, default 2^19. An :class:`~ntkit.errors.AccuracyWarning` tells if they do not suffice.
+        Maximum number of neurons for ``rtol``, default 2^19. An :class:`~ntkit.errors.AccuracyWarning` says if they do not
+        suffice.
     n_samples
-        The number of random neurons, whatever their error; default None, which means as many as ``rtol`` takes. With a
-        module the number of random networks, default 8; 0 for the module's own parameters.
+        The number of random neurons, regardless of the error; default None: as many as ``rtol`` takes. With a
+        module, the number of random networks, default 8; 0 for the module's own parameters.
     time
         The training time t, default infinity, which is training to the end. The unit of time is that of gradient flow of the
         summed loss, as in :class:`ntkit.GradientFlow` and :func:`ntkit.train`.
     ridge
         Added to H, relative to its mean diagonal, in the residuals. Default 0.
     linear_term
-        Add the K3 term of Proposition A.2, linear in the labels. Default False: its expectation is zero. A given network's
-        (``n_samples=0``) is not.
+        Whether to add the K3 term of Proposition A.2, linear in the labels. Default False: its expectation is zero. That of a
+        given network (``n_samples=0``) is not.
     generator
-        Of the random neurons or networks, on the CPU. Default None, torch's global one.
+        Generator of the random neurons or networks, on the CPU. Default None, torch's global one.
 
     Attributes
     ----------
     source_
         The :class:`~ntkit.labels.HierarchySource` of the expectations, once fitted.
     accuracy_
-        The error reached and the number of neurons, a :class:`~ntkit.labels.Accuracy`; of a two-layer network, once fitted.
+        The error reached and the number of neurons, a :class:`~ntkit.labels.Accuracy`; for a two-layer network, once fitted.
     rank_
         The number of pairs of vectors that E K4 is contracted with.
 
     See Also
     --------
-    ntkit.LabelAware : The label-aware kernel by pairwise regression, of any base kernel.
+    ntkit.LabelAware : The label-aware kernel by pairwise regression, for any base kernel.
     ntkit.tangent_hierarchy : The kernels K2, K3, K4, ... of a given network.
     ntkit.finite_width_correction : The predictions that follow from the moving kernel.
     ntkit.GradientFlow : Training with a constant kernel, in the same unit of time.
@@ -164,12 +165,12 @@ class TangentHierarchy(Kernel):
         Raises
         ------
         SingularKernelError
-            The Gram matrix of E K2 has an eigenvalue that is zero to rounding; repeated inputs, for one.
+            If the Gram matrix of E K2 has an eigenvalue that is zero to rounding, as with repeated inputs.
 
         Warns
         -----
         AccuracyWarning
-            ``max_samples`` neurons do not reach ``rtol``.
+            If ``max_samples`` neurons do not reach ``rtol``.
         """
         check_batches(x, None)
         y = _check_targets(y, x)
@@ -180,7 +181,7 @@ class TangentHierarchy(Kernel):
             assert self.activation is not None
             count = self.max_samples if self.n_samples is None else self.n_samples
             self.source_ = TwoLayerHierarchy(self.activation, x, self.width, count, self.generator)
-        # A module's dtype is its own; the two-layer expectations are computed in float64 whatever the inputs'.
+        # A module has its own dtype; two-layer expectations are computed in float64 whatever the dtype of the inputs.
         self._dtype = x.dtype if self.module is not None else torch.float64
         self._x, self._residuals = x, Residuals.of(self.source_.second(x.to(self._dtype)), y, self.ridge)
         self._set_time(self.time)
@@ -196,18 +197,18 @@ class TangentHierarchy(Kernel):
         return self
 
     def at(self, t: float) -> TangentHierarchy:
-        """Give the kernel at another training time, of the same data and the same random neurons or networks."""
+        """Return the kernel at another training time, for the same data and the same random neurons or networks."""
         self._check_fitted()
         other = copy.copy(self)
         other._set_time(check_time(t))
         return other
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the kernel matrix at the time ``self.time``, shape (n1, n2)."""
+        """Return the kernel matrix at the time ``self.time``, shape (n1, n2)."""
         return self.label_free(x1, x2) + self.label_part(x1, x2)
 
     def diag(self, x: Tensor) -> Tensor:
-        """Give K_t(x_a, x_a), shape (n1,)."""
+        """Return K_t(x_a, x_a), shape (n1,)."""
         self._check(x, None)
         total = self.source_.second_diag(x)
         if self.time == 0:
@@ -217,12 +218,12 @@ class TangentHierarchy(Kernel):
         return total + self.source_.fourth_diag(x, *self._second)
 
     def label_free(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give E K2, the part that does not know the labels, shape (n1, n2)."""
+        """Return E K2, the part that does not depend on the labels, shape (n1, n2)."""
         self._check(x1, x2)
         return self.source_.second(x1, x2)
 
     def label_part(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the part of the kernel that depends on the labels, shape (n1, n2)."""
+        """Return the part of the kernel that depends on the labels, shape (n1, n2)."""
         self._check(x1, x2)
         if self.time == 0:
             return x1.new_zeros(len(x1), len(x1 if x2 is None else x2))
@@ -230,7 +231,7 @@ class TangentHierarchy(Kernel):
         return total + self.source_.third(x1, x2, self._first) if self.linear_term else total
 
     def standard_error(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the standard error of :meth:`label_part` over the random neurons of a two-layer network, shape (n1, n2)."""
+        """Return the standard error of :meth:`label_part` over the random neurons of a two-layer network, shape (n1, n2)."""
         self._check(x1, x2)
         return self._sampled.estimate_fourth(x1, x2, *self._second).error
 
@@ -259,7 +260,7 @@ class TangentHierarchy(Kernel):
     def _set_time(self, t: float) -> None:
         assert self._residuals is not None
         self.time = t
-        self._accuracy = None  # of other weights than before; measured when asked for
+        self._accuracy = None  # the weights changed; measured again on request
         self._first = self._residuals.first(t).to(self._dtype)
         u, v = self._residuals.second(t)
         self._second = (u.to(self._dtype), v.to(self._dtype))
@@ -279,7 +280,7 @@ class TangentHierarchy(Kernel):
 
 
 def _check_targets(y: Tensor, x: Tensor) -> Tensor:
-    """Give real targets as a vector, shape (n,)."""
+    """Return real targets as a vector, shape (n,)."""
     if not isinstance(y, Tensor):
         raise InputTypeError(f"y must be a torch.Tensor. Got {type(y).__name__}. Write torch.as_tensor(y).")
     if y.ndim == 2 and y.shape[1] == 1:

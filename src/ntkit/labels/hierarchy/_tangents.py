@@ -29,7 +29,7 @@ the entries are constants, so only the network itself is differentiated more tha
 
 
 def scalar_network(module: nn.Module, output: int | None, x1: Tensor, x2: Tensor | None = None) -> Network:
-    """Give one output of a module as a network, and refuse what has no kernel."""
+    """Return one output of a module as a network, and refuse modules without a kernel."""
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
     if output is not None and (isinstance(output, bool) or not isinstance(output, int)):
@@ -45,7 +45,7 @@ def scalar_network(module: nn.Module, output: int | None, x1: Tensor, x2: Tensor
             )
     kinds = {(p.dtype, p.device) for p in network.trained.values()}
     if len(kinds) > 1:
-        raise InputError(f"the trained parameters must have one dtype and device. Got {sorted(map(str, kinds))}.")
+        raise InputError(f"the trained parameters must have the same dtype and device. Got {sorted(map(str, kinds))}.")
     return network
 
 
@@ -67,14 +67,14 @@ def check_weights(name: str, value: object, shape: tuple[int, ...], like: Tensor
 
 
 class Tangents:
-    """A network of one output as a function of one parameter vector, and its gradients' derivatives along vector fields.
+    """A network with one output as a function of one parameter vector, and its gradients' derivatives along vector fields.
 
     Attributes
     ----------
     theta
         The trained parameters, shape (P,).
     x
-        The inputs whose gradients make the vector fields, shape (n, ...).
+        The inputs whose gradients form the vector fields, shape (n, ...).
     """
 
     def __init__(self, network: Network, x: Tensor, byte_budget: int = BYTE_BUDGET) -> None:
@@ -87,14 +87,14 @@ class Tangents:
         self._compared: set[tuple[int, int]] = set()
 
     def of(self, network: Network) -> Tangents:
-        """Give the same for other parameters of the same architecture."""
+        """Return the same for other parameters of the same architecture."""
         other = copy.copy(self)
         other._network = network
         other.theta = _vector(network)
         return other
 
     def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Give f(x; theta), shape (n,)."""
+        """Return f(x; theta), shape (n,)."""
         pieces = theta.split([shape.numel() for shape in self._shapes.values()])
         parameters = {
             name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
@@ -102,7 +102,7 @@ class Tangents:
         return self._network(x, parameters)[:, 0]
 
     def frame(self, vectors: Sequence[Tensor]) -> list[Tensor]:
-        """Give the frame of the fields of some vectors, each of shape (n,): 2^k parameter vectors."""
+        """Return the frame of the fields of some vectors, each of shape (n,): 2^k parameter vectors."""
         frame = [self.theta]
         for mask in range(1, 2 ** len(vectors)):
             rest = mask & (mask - 1)
@@ -111,7 +111,7 @@ class Tangents:
         return frame
 
     def pull(self, u: Tensor, x: Tensor, frame: Frame) -> Tensor:
-        r"""Give :math:`\sum_i u_i V_k \cdots V_1 \nabla f(x_i)`, shape (P,)."""
+        r"""Return :math:`\sum_i u_i V_k \cdots V_1 \nabla f(x_i)`, shape (P,)."""
         total = torch.zeros_like(self.theta)
         for rows in _slices(len(x), self._rows_at_once(0, len(frame))):
             with _differentiable():
@@ -120,7 +120,7 @@ class Tangents:
         return total
 
     def rows(self, x: Tensor, frame: Frame) -> list[Tensor]:
-        r"""Give V_S J(x) for every set S of the frame's vectors, each of shape (n, P): the gradients' derivatives."""
+        r"""Return V_S J(x) for every set S of the frame's vectors, each of shape (n, P): the gradients' derivatives."""
         if self._batched:
             try:
                 with _differentiable():
@@ -128,14 +128,14 @@ class Tangents:
                 if self._agrees(found[-1], x, frame):
                     return found
             except (RuntimeError, ValueError, TypeError, NotImplementedError):
-                pass  # vmap does not know all that autograd knows
+                pass  # vmap does not support all that autograd supports
             self._batched = False
         with _differentiable():
             each = [_derivatives(partial(self._gradient, row=row), frame) for row in x]
         return [torch.stack(parts) for parts in zip(*each, strict=True)]
 
     def gram(self, x1: Tensor, x2: Tensor | None, fields: Sequence[Sequence[Tensor]]) -> Tensor:
-        """Give the kernel contracted with the vectors of each of some fields, k vectors each, summed, shape (n1, n2)."""
+        """Return the kernel contracted with the vectors of each of some fields, k vectors each, summed, shape (n1, n2)."""
         total = self.theta.new_zeros(len(x1), len(x1 if x2 is None else x2))
         for frames in self._frames(fields):
             few = self._rows_at_once(16 * len(frames[0]), len(frames[0]))
@@ -145,9 +145,9 @@ class Tangents:
         return total if x2 is not None else mirror_upper(total.mT).mT
 
     def _add(self, total: Tensor, x1: Tensor, rows1: slice, x2: Tensor | None, frame: Frame, few: int) -> None:
-        """Add some rows of the kernel, or what of them is not above the diagonal's blocks.
+        """Add some rows of the kernel, or the part of them that is not above the diagonal's blocks.
 
-        Many rows are held while few others at a time pass by: so each is computed the fewest times.
+        Many rows are held while the others pass by a few at a time, so that each is computed as few times as possible.
         """
         held = self._held(x1[rows1], frame, few)
         other = x1 if x2 is None else x2
@@ -157,7 +157,7 @@ class Tangents:
             _add_products(total[rows1, rows1], held, held)
 
     def diag(self, x: Tensor, fields: Sequence[Sequence[Tensor]]) -> Tensor:
-        """Give the diagonal of ``gram(x, None, fields)``, shape (n,)."""
+        """Return the diagonal of ``gram(x, None, fields)``, shape (n,)."""
         total = self.theta.new_zeros(len(x))
         for frames in self._frames(fields):
             for rows in _slices(len(x), self._rows_at_once(4 * len(frames[0]), len(frames[0]))):
@@ -167,7 +167,7 @@ class Tangents:
         return total
 
     def _held(self, x: Tensor, frame: Frame, few: int) -> Tensor:
-        """Give ``rows(x, frame)`` in one tensor, shape (2^k, n, P), computed a few rows at a time."""
+        """Return ``rows(x, frame)`` in one tensor, shape (2^k, n, P), computed a few rows at a time."""
         held = self.theta.new_empty(len(frame), len(x), len(self.theta))
         for rows in _slices(len(x), few):
             for part, found in zip(held, self.rows(x[rows], frame), strict=True):
@@ -175,7 +175,7 @@ class Tangents:
         return held
 
     def _frames(self, fields: Sequence[Sequence[Tensor]]) -> Iterator[list[list[Tensor]]]:
-        """Give the frames of the fields, as many at a time as a quarter of the budget holds."""
+        """Yield the frames of the fields, as many at a time as a quarter of the budget holds."""
         size = 2 ** len(fields[0]) * self.theta.numel() * self.theta.element_size()
         for part in _slices(len(fields), max(1, self.byte_budget // (4 * size))):
             yield [self.frame(vectors) for vectors in fields[part]]
@@ -187,7 +187,7 @@ class Tangents:
     def _agrees(self, found: Tensor, x: Tensor, frame: Frame) -> bool:
         """Compare a random combination with derivatives without vmap, once for each number of rows and derivatives.
 
-        Batching rules of vmap can be wrong without an error, for some numbers of rows.
+        Batching rules of vmap can be silently wrong for some numbers of rows.
         """
         key = (len(x), len(frame))
         if key in self._compared:
@@ -200,15 +200,15 @@ class Tangents:
         return True
 
     def _rows_at_once(self, derivatives: int, frame: int) -> int:
-        """Give how many rows to take at a time, with so many derivatives held of each and a frame of so many entries."""
+        """Return how many rows to take at a time, given the derivatives held per row and the entries of a frame."""
         if self._row_bytes is None:
             self._row_bytes = self._activations(2) - self._activations(1)
         row = self.theta.numel() * self.theta.element_size()
-        # Each jvp doubles what is kept to go backward.
+        # Each jvp doubles what is kept for the backward pass.
         return max(1, self.byte_budget // (derivatives * row + 3 * frame * self._row_bytes + 1))
 
     def _activations(self, rows: int) -> int:
-        """Give the bytes that one backward pass keeps for some rows."""
+        """Return the bytes that one backward pass keeps for some rows."""
         held = 0
 
         def pack(tensor: Tensor) -> Tensor:
@@ -233,7 +233,7 @@ def _vector(network: Network) -> Tensor:
 
 
 def _derivatives(function: Callable[[Tensor], Tensor], frame: Frame) -> list[Tensor]:
-    """Give the derivatives along every set of the frame's vectors: half of the frame is how the other half moves."""
+    """Return the derivatives along every set of the frame's vectors: one half of the frame says how the other half moves."""
     if len(frame) == 1:
         return [function(frame[0])]
     half = len(frame) // 2
@@ -242,7 +242,7 @@ def _derivatives(function: Callable[[Tensor], Tensor], frame: Frame) -> list[Ten
 
 
 def _within(frame: Frame, mask: int) -> list[Tensor]:
-    """Give the entries whose masks lie within one, which are the frame of its vectors alone."""
+    """Return the entries whose masks are subsets of a given one: the frame of its vectors alone."""
     return [frame[part] for part in range(mask + 1) if part & mask == part]
 
 
@@ -252,8 +252,8 @@ def _slices(n: int, step: int) -> Iterator[slice]:
 
 @contextmanager
 def _differentiable() -> Iterator[None]:
-    """Let operations be those whose derivatives of every order are right."""
-    # Fused attention has no derivatives forwards.
+    """Make torch use operations whose derivatives of every order are right."""
+    # Fused attention has no forward-mode derivatives.
     with torch.no_grad(), warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), Elementary():
         warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
         yield

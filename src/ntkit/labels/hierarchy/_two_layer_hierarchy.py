@@ -36,21 +36,21 @@ BATCHES = 16
 """Independent batches of neurons. Their spread gives the standard error, itself known to about a fifth."""
 
 CHUNK = 2**24
-"""About the number of entries of the largest array."""
+"""Approximate number of entries of the largest array."""
 
 
 class TwoLayerHierarchy:
     r"""E K2, E K3 and E K4 of f(x) = a . sigma(W x) / sqrt(width), a and W standard normal (Chen, He and Su 2020, B.2 and B.3).
 
-    E K2 is exact: it is the infinite-width tangent kernel. E K3 is zero, as every expectation of odd order. width E K4 is the
-    mean over ``n_samples`` random neurons of the terms of eq. (15), the outer weight integrated out; for the ReLU, whose
-    sigma'' is a delta function, of neurons conditioned on hyperplanes. The same neurons serve every call, so that the values are
-    those of one function; :meth:`estimate_fourth` gives their standard error too.
+    E K2 is exact: it is the infinite-width tangent kernel. E K3 is zero, like every expectation of odd order. width E K4 is the
+    mean over ``n_samples`` random neurons of the terms of eq. (15), with the outer weight integrated out; for the ReLU, whose
+    sigma'' is a delta function, over neurons conditioned on hyperplanes. Every call uses the same neurons, so that the values are
+    those of one function; :meth:`estimate_fourth` also returns their standard error.
 
     The expected K4(x, x', x_i, x_j) of the ReLU is finite unless x_j is parallel to x or to x'. There it is infinite: that of
     ReLUs smoothed over a width h |x| is c / h + k + O(h), where for x_j parallel to x alone
     c = -3 |x_j| / (sqrt(8) pi |x|) x . x' x . x_i E[sigma'(z_i) sigma'(z')] over the neurons orthogonal to x. So at a
-    training point the expansion in 1 / width itself breaks down. The finite part k is taken there. Smooth activations have
+    training point the expansion in 1 / width itself breaks down, and only the finite part k is used. Smooth activations have
     no such points.
 
     Parameters
@@ -64,11 +64,11 @@ class TwoLayerHierarchy:
     n_samples
         The number of random neurons, at least 64, default 2048.
     generator
-        Of the neurons, on the CPU. Default None, torch's global one.
+        Generator of the neurons, on the CPU. Default None, torch's global one.
 
     See Also
     --------
-    ModuleHierarchy : The same of any module of finite width.
+    ModuleHierarchy : The same for any module of finite width.
     """
 
     def __init__(
@@ -91,33 +91,33 @@ class TwoLayerHierarchy:
         self._ntk = _tangent_kernel(self.function, isinstance(activation, str), x_train.shape[1])
 
     def second(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give E K2(x1_a, x2_b), shape (n1, n2)."""
+        """Return E K2(x1_a, x2_b), shape (n1, n2)."""
         scale = x1.shape[1] ** 0.5  # ntkit's first layer divides x . x' by the number of features
         return self._ntk(scale * x1, None if x2 is None else scale * x2)
 
     def second_diag(self, x: Tensor) -> Tensor:
-        """Give E K2(x_a, x_a), shape (n1,)."""
+        """Return E K2(x_a, x_a), shape (n1,)."""
         return self._ntk.diag(x.shape[1] ** 0.5 * x)
 
     def third(self, x1: Tensor, x2: Tensor | None, u: Tensor) -> Tensor:
-        """Give zeros, shape (n1, n2): K3 is odd in the outer weights."""
+        """Return zeros, shape (n1, n2): K3 is odd in the outer weights."""
         return x1.new_zeros(len(x1), len(x1 if x2 is None else x2))
 
     def third_diag(self, x: Tensor, u: Tensor) -> Tensor:
-        """Give zeros, shape (n1,)."""
+        """Return zeros, shape (n1,)."""
         return x.new_zeros(len(x))
 
     def fourth(self, x1: Tensor, x2: Tensor | None, u: Tensor, v: Tensor) -> Tensor:
-        """Give sum_q sum_ij u_qi v_qj E K4(x1_a, x2_b, x_i, x_j), shape (n1, n2)."""
+        """Return sum_q sum_ij u_qi v_qj E K4(x1_a, x2_b, x_i, x_j), shape (n1, n2)."""
         return self.estimate_fourth(x1, x2, u, v).mean
 
     def fourth_diag(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        """Give the diagonal of ``fourth(x, x, u, v)``, shape (n1,)."""
-        # A block of few columns costs little beside the work on the training points.
+        """Return the diagonal of ``fourth(x, x, u, v)``, shape (n1,)."""
+        # A block of few columns costs little compared with the work on the training points.
         return torch.cat([self.fourth(block, None, u, v).diagonal() for block in x.split(16)])
 
     def estimate_fourth(self, x1: Tensor, x2: Tensor | None, u: Tensor, v: Tensor) -> Estimate:
-        """Give the value of :meth:`fourth` and its standard error over independent batches of neurons."""
+        """Return the value of :meth:`fourth` and its standard error over independent batches of neurons."""
         same = x2 is None or x2 is x1
         one = x1.double()
         two = one if same or x2 is None else x2.double()
@@ -129,12 +129,12 @@ class TwoLayerHierarchy:
         return Estimate(mean.to(x1.dtype), error.to(x1.dtype))
 
     def _expected_smooth(self, c: Contraction, x1: Tensor, x2: Tensor) -> Tensor:
-        """Give width E K4, contracted, of every batch of neurons, shape (BATCHES, n1, n2), float64."""
+        """Return width E K4, contracted, for every batch of neurons, shape (BATCHES, n1, n2), float64."""
         neurons = Neurons(c.x, self._seed)
         return torch.stack([self._plain(c, x1, x2, neurons.draw(self._each)[0].to(x1.device)) for _ in range(BATCHES)])
 
     def _expected_relu(self, c: Contraction, x1: Tensor, x2: Tensor) -> Tensor:
-        """Give the same of ReLUs: the terms that are functions of a neuron and its opposite, and those with delta functions."""
+        """Return the same for ReLUs: the terms that are functions of a neuron and its opposite, and those with deltas."""
 
         def both(terms: Callable[..., Tensor], *neurons: Tensor) -> Tensor:
             first = terms(c, x1, x2, *neurons)
@@ -167,7 +167,7 @@ class TwoLayerHierarchy:
         return -(-self.n_samples // BATCHES)
 
     def _plain(self, c: Contraction, x1: Tensor, x2: Tensor, w: Tensor) -> Tensor:
-        """Give the mean over neurons of what is a function of them, in parts that fit into memory."""
+        """Return the mean over neurons of the terms that are functions of them, in parts that fit into memory."""
         ones = torch.ones(w.shape[1], dtype=w.dtype, device=w.device)  # E a^2 = 1, E a^4 = 3
         rows = max(len(c.x), 2 * len(c.u) * (len(x1) + len(x2)))
         total = torch.zeros(len(x1), len(x2), dtype=w.dtype, device=w.device)
@@ -180,7 +180,7 @@ class TwoLayerHierarchy:
 
 
 def check_activation(activation: str | Function) -> Function:
-    """Give the function that an activation names or is."""
+    """Return the function of an activation given by name or as a function."""
     if isinstance(activation, str):
         if activation not in ACTIVATIONS:
             raise InputError(
@@ -198,7 +198,7 @@ def check_activation(activation: str | Function) -> Function:
 
 
 class _TwoLayer(nn.Module):
-    """sigma between two layers, for the infinite-width limit, in which the widths do not count."""
+    """sigma between two layers, for the infinite-width limit, in which the widths do not matter."""
 
     def __init__(self, function: Function, known: bool, d: int) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class _TwoLayer(nn.Module):
         self.sigma = function if known else Elementwise(function)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give a . sigma(W x)."""
+        """Return a . sigma(W x)."""
         result: Tensor = self.last(self.sigma(self.first(x)))
         return result
 

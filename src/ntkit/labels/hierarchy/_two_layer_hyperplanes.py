@@ -12,30 +12,30 @@ from ._two_layer_terms import Contraction
 __all__ = ["PARALLEL", "input_terms", "normal_cdf", "reciprocal", "train_terms"]
 
 PARALLEL = 1e-10
-"""Two inputs count as parallel where the squared sine of their angle is at most this: rounding leaves about 1e-15."""
+"""Two inputs count as parallel if the squared sine of their angle is at most this: rounding leaves about 1e-15."""
 
 SLICES = 8
-"""The neurons of a batch are dealt to the training points in this many hands, since a sum over those averages anyway."""
+"""The training points share the neurons of a batch in this many groups, since the sum over the points averages anyway."""
 
 ENTRIES = 2**18
-"""Entries of the largest array, about: it stays in the cache."""
+"""Approximate number of entries of the largest array, so that it stays in the cache."""
 
 
 def normal_cdf(t: Tensor) -> Tensor:
-    """Give the standard normal distribution function."""
+    """Return the standard normal distribution function."""
     result: Tensor = torch.special.ndtr(t)
     return result
 
 
 def reciprocal(values: Tensor) -> Tensor:
-    """Give 1 / values, and 0 at 0: an input that is zero has no hyperplane, and no gradient either."""
+    """Return 1 / values, and 0 at 0: an input that is zero has no hyperplane, and no gradient either."""
     return torch.where(values > 0, 1 / torch.where(values > 0, values, 1), 0)
 
 
 def _on_hyperplane(
     z: Tensor, pivot: Tensor, cross: Tensor, norms: Tensor, pivot_norms: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Move neurons onto the hyperplanes w . x = 0 of g inputs x; give w . p and 2 sigma'(w . p) - 1 there, of N points p.
+    """Move neurons onto the hyperplanes w . x = 0 of g inputs x; return w . p and 2 sigma'(w . p) - 1 there, for N points p.
 
     A point parallel to x has w . p = 0 on all of the hyperplane. There delta(z) sigma'(z)^k = (d/dz) sigma'(z)^(k+1) / (k+1), so
     that sigma' has the law of a uniform variable, or of one minus the same variable for a point opposite to x: this is the limit
@@ -66,7 +66,7 @@ def _on_hyperplane(
 
 
 def input_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tensor) -> Tensor:
-    r"""Give the terms with delta(w . x) alone, for the rows x and the columns x' = other, shape (n1, n2).
+    r"""Return the terms with only delta(w . x), for the rows x and the columns x' = other, shape (n1, n2).
 
     .. math:: E \delta(z) [\alpha_u \alpha_v \sigma(z') + x \cdot x' (2 s_u \alpha_v + 6 s_v \alpha_u) \sigma'(z')],
         \qquad E \delta(z) F(w) = \frac{E[F(w) \mid w \cdot x = 0]}{\sqrt{2 \pi} |x|}
@@ -84,7 +84,7 @@ def input_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tens
         some = slice(start, start + chunk)
         cross, pivot = crosses[some], pivots[some]
         moved, sign = _on_hyperplane(z[None], pivot, cross, norms, x_norms[some], noise)
-        # alpha_u and alpha_v side by side, shape (g, S, 2 Q), and s_u and s_v: the halves that -w shares, and those it turns.
+        # alpha_u and alpha_v concatenated, shape (g, S, 2 Q), and s_u and s_v: the halves even in w, and those odd in w.
         even_alpha, odd_alpha = (cross @ uv)[:, None], _times(sign.mul_(cross[:, None]), uv)
         on_plane = (cross * reciprocal(x_norms[some])[:, None]) @ uv
         even_sums = _times(moved.abs_(), uv)
@@ -102,23 +102,23 @@ def input_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tens
 
 
 def _weights(alpha: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
-    """Give sum_q alpha_u alpha_v and sum_q (2 s_u alpha_v + 6 s_v alpha_u) of each neuron, shape (g, S)."""
+    """Return sum_q alpha_u alpha_v and sum_q (2 s_u alpha_v + 6 s_v alpha_u) of each neuron, shape (g, S)."""
     (au, av), (su, sv) = alpha.chunk(2, -1), sums.chunk(2, -1)
     return (au * av).sum(-1), (2 * su * av + 6 * sv * au).sum(-1)
 
 
 def _times(values: Tensor, weights: Tensor) -> Tensor:
-    """Give sum_i values[g, s, i] weights[i, q] as one matrix product, much faster than a batch of them."""
+    """Return sum_i values[g, s, i] weights[i, q] as one matrix product, much faster than a batch of them."""
     return (values.flatten(0, 1) @ weights).reshape(*values.shape[:2], -1)
 
 
 def _over_neurons(weights: Tensor, values: Tensor) -> Tensor:
-    """Give sum_s weights[g, s] values[g, s, p], shape (g, N)."""
+    """Return sum_s weights[g, s] values[g, s, p], shape (g, N)."""
     return torch.stack([one @ other for one, other in zip(weights, values, strict=True)])
 
 
 def train_terms(c: Contraction, x1: Tensor, x2: Tensor, w: Tensor, noise: Tensor) -> Tensor:
-    r"""Give the terms with delta(w . x_i), x_i a training point, shape (n1, n2).
+    r"""Return the terms with delta(w . x_i), x_i a training point, shape (n1, n2).
 
     .. math:: E \sum_i \delta(z_i) (x_i \cdot p_{v,i}) [x \cdot x_i \sigma'(z) \sigma(z') + x' \cdot x_i \sigma(z) \sigma'(z')],
         \qquad p_{v,i} = \sum_j \sum_q u_{qi} v_{qj} \sigma'(z_j) x_j

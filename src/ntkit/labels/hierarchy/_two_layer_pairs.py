@@ -18,7 +18,7 @@ TRIPLE = 1 / (4 * math.pi * math.sqrt(6 * math.pi))
 
 
 def pair_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tensor) -> Tensor:
-    r"""Give the terms of expected K4 with two delta functions, for the rows x and the columns x' = other, shape (n1, n2).
+    r"""Return the terms of expected K4 with two delta functions, for the rows x and the columns x' = other, shape (n1, n2).
 
     The a^4 terms of eq. (15), with sigma''' = delta' and products of two sigma'', are the derivative along p_v of
     3 x . x' alpha_u delta(z) sigma'(z') and the same with x and x' exchanged. Integrated by parts with the Gaussian density of w
@@ -30,8 +30,8 @@ def pair_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tenso
     expectation of alpha_u sigma'(z') over the neurons orthogonal to x and x_j. That is the expectation over those orthogonal
     to x, known in closed form, and a difference, sampled, which is small in many dimensions.
 
-    Where x_j is parallel to x the density is infinite, and so is the expectation of K4: of a ReLU smoothed over a width h it
-    grows as 1 / h. What is given is the finite part: the limit for h to 0 once that multiple of 1 / h is taken off, of ReLUs
+    Where x_j is parallel to x the density is infinite, and so is the expectation of K4: for a ReLU smoothed over a width h it
+    grows as 1 / h. The result is the finite part: the limit for h to 0 once that multiple of 1 / h is subtracted, for ReLUs
     smoothed by Gaussians of width h |x|.
 
     Parameters
@@ -59,7 +59,7 @@ def pair_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tenso
 
 @dataclass(frozen=True)
 class _Plane:
-    """The training points and the others, N in all, seen on the hyperplane orthogonal to one input x.
+    """The training points and the others, N in total, projected onto the hyperplane orthogonal to one input x.
 
     Attributes
     ----------
@@ -70,11 +70,11 @@ class _Plane:
     weights
         |x_j|^2 b_ij x . x_i times the density of z and z_j at zero, shape (n, n) for j and i.
     parallel, side
-        Which points are parallel to x, and on which side they are, shape (N,).
+        Which points are parallel to x, and on which side they lie, shape (N,).
     tied
         The pairs j and p where p lies in the span of x and x_j, and there the shares of the noise of x and x_j in that of p.
     expected
-        What is known in closed form, shape (n2,).
+        The part known in closed form, shape (n2,).
     """
 
     along: Tensor
@@ -87,9 +87,9 @@ class _Plane:
 
     @classmethod
     def of(cls, c: Contraction, cross: Tensor, norm: float, gram: Tensor, norms: Tensor) -> _Plane:
-        """See the points from one input of squared length ``norm``; ``cross`` is x . p, ``gram`` x_j . p, ``norms`` p . p."""
+        """Project the points for one input of squared length ``norm``; ``cross`` is x . p, ``gram`` x_j . p, ``norms`` p . p."""
         n = len(c.x)
-        norm = norm or math.inf  # an input that is zero has no kernels; so every term of it vanishes
+        norm = norm or math.inf  # a zero input has zero kernels, so all its terms vanish
         along = cross / norm
         covariance = torch.addr(gram, cross[:n], along, alpha=-1)  # of w . p given w . x = 0, shape (n, N)
         left = norms - cross * along
@@ -114,7 +114,7 @@ class _Plane:
         return cls(along, slopes, weights, parallel, side, (j, p, by_x, by_j), expected)
 
     def sampled(self, z: tuple[Tensor, Tensor], pivot: Tensor, noise: Tensor) -> Tensor:
-        """Give the mean difference between neurons orthogonal to x and x_j and the same orthogonal to x only, shape (n2,).
+        """Return the mean difference between neurons orthogonal to x and x_j and the same orthogonal to x only, shape (n2,).
 
         In signs, since E sigma' sigma' = 1/4 + E sign sign / 4 over a neuron and its opposite.
 
@@ -134,7 +134,7 @@ class _Plane:
         return (self._product(twice, twice_other) - self._product(once, once_other)) / (4 * count)
 
     def _signs(self, z: Tensor, points: slice, own: Tensor, pivot: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the signs of some points for neurons orthogonal to x, and to x and x_j, each of z's shape."""
+        """Return the signs of some points for neurons orthogonal to x, and to x and x_j, each of z's shape."""
         moved = torch.addcmul(z, pivot[..., None], self.along[points], value=-1)
         once = moved.sign()
         parallel, (j, p, by_x, by_j) = self.parallel[points], self.tied
@@ -146,7 +146,7 @@ class _Plane:
         return once, twice
 
     def _product(self, signs: Tensor, other: Tensor) -> Tensor:
-        """Give sum_js (sum_i weights_ji signs_jsi) other_jsp."""
+        """Return sum_js (sum_i weights_ji signs_jsi) other_jsp."""
         sums = (signs * self.weights[:, None]).sum(-1)
         return sums.flatten() @ other.flatten(0, 1)
 
@@ -154,12 +154,12 @@ class _Plane:
 def _finite_part(
     c: Contraction, cross: Tensor, norm: float, norms: Tensor, left: Tensor, correlation: Tensor, side: Tensor
 ) -> Tensor:
-    r"""Give what the training points x_j parallel to x add: the finite part for h to 0 of the expectations of smoothed ReLUs.
+    r"""Return the contribution of training points x_j parallel to x: the finite part for h to 0 of smoothed ReLUs' expectations.
 
     There the joint density of z and z_j at zero is 1 / (sqrt(8) pi h |x| |x_j|), and t = w . x / |x| is left with a variance
     h^2 / 2. The expectation of sigma'(z_i) sigma'(z') has a part of the order of h in two cases: if one of the two points is
     parallel to x, as its sigma' depends on t / h and the other's probability on t; and if the two are parallel to each other
-    but for a multiple of x, as the smoothed steps of the two, with correlation 1 - h^2 k^2 / 2, then agree but for a
+    up to a multiple of x, as the smoothed steps of the two, with correlation 1 - h^2 k^2 / 2, then agree except with
     probability h k / (2 pi).
     """
     n = len(c.x)
@@ -176,5 +176,5 @@ def _finite_part(
 
 
 def _sign(t: Tensor) -> Tensor:
-    """Give 2 sigma' - 1 of a point whose distance from the hyperplane is t times the width of a Gaussian approximation."""
+    """Return 2 sigma' - 1 of a point whose distance from the hyperplane is t times the width of a Gaussian approximation."""
     return (t / math.sqrt(2)).erf()

@@ -38,12 +38,12 @@ class Contraction:
 
     @classmethod
     def of(cls, x: Tensor, u: Tensor, v: Tensor) -> Contraction:
-        """Collect what all terms need."""
+        """Collect what all terms share."""
         return cls(x, x @ x.T, u, v, u.T @ v)
 
 
 def derivatives(function: Function, z: Tensor, order: int) -> tuple[Tensor, ...]:
-    """Give the function and its first ``order`` derivatives at every entry of z, each of z's shape."""
+    """Return the function and its first ``order`` derivatives at every entry of z, each of z's shape."""
     if order == 0:
         return (function(z),)
     lower = jvp(lambda z: derivatives(function, z, order - 1), (z,), (torch.ones_like(z),))
@@ -52,7 +52,7 @@ def derivatives(function: Function, z: Tensor, order: int) -> tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class _Side:
-    """What the terms need of one batch of inputs x, each of shape (inputs, S).
+    """What the terms need for one batch of inputs x, each of shape (inputs, S).
 
     Attributes
     ----------
@@ -74,14 +74,14 @@ class _Side:
     r: Tensor
 
     def with_value(self, a2: Tensor) -> Tensor:
-        """Give what sigma(z') of the other input is multiplied by."""
+        """Return the factor of sigma(z') of the other input."""
         total = self.s[1] * (self.svau + a2 * self.r)
         if len(self.s) > 2:
             total = total + a2 * self.s[2] * (self.au * self.av).sum(0)
         return total
 
     def with_slope(self, a2: Tensor, a4: Tensor) -> Tensor:
-        """Give what x . x' sigma'(z') of the other input is multiplied by, but for the terms that both inputs share."""
+        """Return the factor of x . x' sigma'(z') of the other input, without the terms that both inputs share."""
         both = (self.au * self.av).sum(0)
         return a2 * self.s[2] * (2 * self.suav + 3 * self.svau) + a4 * (self.s[3] * both + self.s[2] * self.r)
 
@@ -89,7 +89,7 @@ class _Side:
 def fourth_of_neurons(
     function: Function, smooth: bool, w: Tensor, a2: Tensor, a4: Tensor, c: Contraction, x1: Tensor, x2: Tensor
 ) -> Tensor:
-    r"""Give the sum over neurons of eq. (15), contracted: m^2 sum_q sum_ij u_qi v_qj K4(x1_a, x2_b, x_i, x_j).
+    r"""Return the sum over neurons of eq. (15), contracted: m^2 sum_q sum_ij u_qi v_qj K4(x1_a, x2_b, x_i, x_j).
 
     With z = w . x, s_u = sum_i u_i sigma(z_i), p_u = sum_i u_i sigma'(z_i) x_i and alpha_u = x . p_u, gradient flow along
     grad f(x_i), weighted by u, moves a neuron by (s_u, a p_u), and the derivative of
@@ -105,7 +105,7 @@ def fourth_of_neurons(
     function
         sigma, elementwise.
     smooth
-        Whether to take the terms with sigma'' and sigma''' too. Without: those of a function with a kink that are functions.
+        Whether to include the terms with sigma'' and sigma'''. If not: only the regular terms of a function with a kink.
     w
         Weights of the S neurons, shape (d, S).
     a2, a4

@@ -1,4 +1,4 @@
-"""Hoeffding's decomposition of a label-aware kernel: what of it depends on no label, on one, on two."""
+"""Hoeffding's decomposition of a label-aware kernel into parts that depend on no label, on one, on two."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Method = Literal["auto", "enumerate", "quadratic", "monte-carlo"]
 
 @dataclass(frozen=True, eq=False)
 class Hoeffding:
-    r"""A function of independent labels as a sum of orthogonal parts; made by :func:`hoeffding`.
+    r"""A function of independent labels as a sum of orthogonal parts, as :func:`hoeffding` returns it.
 
     S stands for the shape of the function's values (a kernel matrix, or its entries at chosen pairs), n for the number of
     labels, c for the number of classes. Everything is float64.
@@ -40,15 +40,15 @@ class Hoeffding:
         Coefficients of level 2, shape (n, n, c - 1, c - 1, \*S), zero for i = j: :math:`K_{ij}(y_i, y_j) = \sum_{\alpha\beta}`
         ``second[i, j, alpha, beta]`` :math:`\varphi_{i\alpha}(y_i) \varphi_{j\beta}(y_j)`, the same part for (i, j) and (j, i).
     levels
-        Squared norms :math:`\mathrm{E} P^2` of levels 0, 1, 2 and of all the levels above together, shape (4, \*S). They
-        add up to :math:`\mathrm{E} K^2`. Estimates have no bias, and so may be slightly negative.
+        Squared norms :math:`\mathrm{E} P^2` of levels 0, 1, 2 and of all higher levels together, shape (4, \*S). They
+        add up to :math:`\mathrm{E} K^2`. Estimates are unbiased, and so may be slightly negative.
     law
         The labels: ``law.probabilities`` of shape (n, c), and ``law.functions``, the orthonormal :math:`\varphi`. For two
         classes :math:`\varphi_{i1}(y) = (y - \mathrm{E} y_i) / \mathrm{std}\, y_i`.
     method
         ``"enumerate"``, ``"quadratic"`` or ``"monte-carlo"``.
     evaluations
-        How often the function was called.
+        Number of calls of the function.
     errors
         Standard errors of an estimate: ``"mean"``, ``"first"``, ``"second"``, ``"levels"``, shaped like those. Empty if exact.
     inner_products
@@ -68,7 +68,7 @@ class Hoeffding:
 
     @property
     def shares(self) -> Tensor:
-        """The share of E K^2, summed over S, of levels 0, 1, 2 and above, shape (4,)."""
+        """The fractions of E K^2, summed over S, in levels 0, 1, 2 and above, shape (4,)."""
         sums = self.levels.reshape(4, -1).sum(1)
         if not float(sums.sum()) > 0:
             raise InputError("the function is zero for all labels: no level has a share of it.")
@@ -76,22 +76,22 @@ class Hoeffding:
 
     @property
     def variance_shares(self) -> Tensor:
-        """The share of the variance over labels, summed over S, of levels 1, 2 and above, shape (3,)."""
+        """The fractions of the variance over labels, summed over S, in levels 1, 2 and above, shape (3,)."""
         sums = self.levels.reshape(4, -1).sum(1)
-        # A label-agnostic kernel varies by rounding only.
+        # A label-agnostic kernel varies only by rounding.
         if not float(sums[1:].sum()) > 1e-24 * float(sums.sum()):
             raise InputError("the function does not depend on the labels: there is no variance to share out.")
         return sums[1:] / sums[1:].sum()
 
     def part(self, level: Literal[0, 1, 2], labels: Tensor) -> Tensor:
-        r"""Give the part of one level at one label vector, shape (n,) to S, or at many, (m, n) to (m, \*S).
+        r"""Return the part of one level at one label vector, shape (n,) to S, or at many, (m, n) to (m, \*S).
 
         Parameters
         ----------
         level
-            0, 1 or 2. What the function has besides is its part of higher levels.
+            0, 1 or 2. The remainder of the function is its part of higher levels.
         labels
-            -1 and +1, or class numbers, as the function was given them.
+            -1 and +1, or class numbers, as passed to the function.
         """
         if level not in (0, 1, 2):
             raise InputError(f"level must be 0, 1 or 2. Got {level!r}.")
@@ -106,11 +106,11 @@ class Hoeffding:
         return values.reshape((*labels.shape[:-1], *self.mean.shape))
 
     def first_order(self, i: int) -> Tensor:
-        r"""Give K_i(y_i) for every class of label i, shape (c, \*S), ascending classes."""
+        r"""Return K_i(y_i) for every class of label i, shape (c, \*S), ascending classes."""
         return torch.einsum("ka,k...->a...", self.law.functions[i, 1:], self.first[i])
 
     def second_order(self, i: int, j: int) -> Tensor:
-        r"""Give K_ij(y_i, y_j) for every pair of classes, shape (c, c, \*S)."""
+        r"""Return K_ij(y_i, y_j) for every pair of classes, shape (c, c, \*S)."""
         functions = self.law.functions[:, 1:]
         return torch.einsum("ka,lb,kl...->ab...", functions[i], functions[j], self.second[i, j])
 
@@ -144,10 +144,10 @@ def hoeffding(
     Parameters
     ----------
     values : callable
-        Labels, shape (n,), to kernel values of any one shape S. Labels are float64 -1 and +1, or int64 0, ..., c - 1 when
-        ``eta`` has c columns. It must give the same values for the same labels, random numbers included. Of a label-aware
-        kernel take ``ntkit.labels.function_of_labels(LabelAware(base).fit(x, y), x, x1, x2)``, which is quadratic in the
-        labels. ``lambda y: LabelAware(base).fit(x, y)(x1, x2)`` is not: each fit chooses :math:`\lambda` by the size of Z.
+        Maps labels, shape (n,), to kernel values of any fixed shape S. Labels are float64 -1 and +1, or int64 0, ..., c - 1 if
+        ``eta`` has c columns. It must return the same values for the same labels, even if it uses random numbers. For a
+        label-aware kernel use ``ntkit.labels.function_of_labels(LabelAware(base).fit(x, y), x, x1, x2)``, which is quadratic
+        in the labels. ``lambda y: LabelAware(base).fit(x, y)(x1, x2)`` is not: each fit chooses :math:`\lambda` by the size of Z.
     n : int
         The number of labels.
     eta : float or Tensor, optional
@@ -159,14 +159,14 @@ def hoeffding(
         test it). ``"monte-carlo"``: unbiased, with standard errors, for any function. ``"auto"``: ``"enumerate"`` up to 16,384
         label vectors, beyond that ``"monte-carlo"``.
     n_samples, generator
-        Of Monte Carlo: how many label vectors, at least 4 (default 1024), and what draws them, on the CPU (default None,
+        For Monte Carlo: the number of label vectors, at least 4 (default 1024), and their generator, on the CPU (default None,
         an error for Monte Carlo). The error of level 2 falls as
         n / n_samples, so take many more samples than labels.
     tolerance : float, optional
         For ``"quadratic"``: how far, relative to the largest value, the function may be from its quadratic part. None
-        (default) allows for rounding only.
+        (default) allows only for rounding.
     progress : callable, optional
-        Called after each evaluation with how many there were and will be. Default None.
+        Called after each evaluation with the number done and the total. Default None.
 
     Returns
     -------
@@ -192,7 +192,7 @@ def hoeffding(
     >>> found.part(1, torch.tensor([-1.0, 1.0, 1.0]))
     tensor(-2., dtype=torch.float64)
 
-    A label-aware kernel on four points, with its :math:`\lambda` held and fitted anew to each label vector:
+    A label-aware kernel on four points, with fixed :math:`\lambda` and refitted to each label vector:
 
     >>> from torch import nn
     >>> x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -225,7 +225,7 @@ def hoeffding(
 
 
 def _choose(method: str, law: LabelLaw, n_samples: int, generator: torch.Generator | None) -> tuple[str, int]:
-    """Give the method and its number of evaluations."""
+    """Return the method and its number of evaluations."""
     if method not in ("auto", "enumerate", "quadratic", "monte-carlo"):
         raise InputError(f'method must be "auto", "enumerate", "quadratic" or "monte-carlo". Got {method!r}.')
     vectors = number_of_vectors(law)

@@ -1,4 +1,4 @@
-"""Independent labels: their law, the functions of one label that are orthonormal under it, and the parts made of them."""
+"""Independent labels: their distribution, the orthonormal functions of one label, and the parts built from them."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class LabelLaw:
 
     @property
     def size(self) -> int:
-        """How many labels there are."""
+        """Number of labels."""
         return len(self.probabilities)
 
     @property
     def classes(self) -> int:
-        """How many classes a label can be of."""
+        """Number of classes."""
         return self.probabilities.shape[1]
 
     def labels(self, numbers: Tensor) -> Tensor:
-        """Give numbers of classes, any shape, as labels: -1.0 and +1.0, or the numbers themselves."""
+        """Return numbers of classes, any shape, as labels: -1.0 and +1.0, or the numbers themselves."""
         return (2 * numbers - 1).to(self.probabilities.dtype) if self.binary else numbers
 
     def numbers(self, labels: Tensor) -> Tensor:
-        """Give labels, shape (..., n), as numbers of classes."""
+        """Return labels, shape (..., n), as numbers of classes."""
         if not isinstance(labels, Tensor) or labels.shape[-1:] != (self.size,):
             raise InputError(f"labels must be a tensor of shape (..., {self.size}).")
         numbers = (labels + 1) / 2 if self.binary else labels.double()
@@ -57,11 +57,11 @@ class LabelLaw:
         return numbers.to(device=self.probabilities.device, dtype=torch.int64)
 
     def every(self) -> Tensor:
-        """Give all c^n vectors of class numbers, shape (c^n, n), the last label the fastest to change."""
+        """Return all c^n vectors of class numbers, shape (c^n, n), the last label varying fastest."""
         return torch.tensor(list(product(range(self.classes), repeat=self.size)), device=self.probabilities.device)
 
     def weights(self, numbers: Tensor) -> Tensor:
-        """Give the probability of each vector of class numbers, shape (m, n) to (m,)."""
+        """Return the probability of each vector of class numbers, shape (m, n) to (m,)."""
         return self.probabilities.log().expand(len(numbers), -1, -1).gather(2, numbers[:, :, None]).sum((1, 2)).exp()
 
     def draw(self, n_samples: int, generator: torch.Generator) -> Tensor:
@@ -71,11 +71,11 @@ class LabelLaw:
         return (uniform > steps).sum(2).to(self.probabilities.device)
 
     def design(self, numbers: Tensor) -> Tensor:
-        r"""Give :math:`\varphi_{i\alpha}(y_i)`, alpha > 0, shape (m, n) to (m, n, c - 1)."""
+        r"""Return :math:`\varphi_{i\alpha}(y_i)`, alpha > 0, shape (m, n) to (m, n, c - 1)."""
         return self.functions[:, 1:, :].permute(0, 2, 1)[torch.arange(self.size), numbers]
 
     def analysis(self) -> Tensor:
-        """Give P(y_i = a) phi_i,alpha(a), shape (n, c, c): a table of values times its transpose gives coefficients."""
+        """Return P(y_i = a) phi_i,alpha(a), shape (n, c, c): a table of values times its transpose gives coefficients."""
         return self.functions * self.probabilities[:, None, :]
 
 
@@ -94,10 +94,10 @@ def label_law(n: int, eta: float | Tensor | None) -> LabelLaw:
     table = torch.stack([1 - given.expand(n), given.expand(n)], 1) if binary else given
     if not bool(((table > 0) & (table < 1)).all()):
         raise InputError(
-            "eta must lie strictly between 0 and 1. A label that is known is no variable: fix it inside the function, and "
+            "eta must lie strictly between 0 and 1. A known label is not a variable: fix it inside the function, and "
             "leave it out of n."
         )
-    if not binary and float((table.sum(1) - 1).abs().max()) > 1e-6:  # single precision may have given them
+    if not binary and float((table.sum(1) - 1).abs().max()) > 1e-6:  # they may come from single precision
         raise InputError("the class probabilities of every label, the rows of eta, must sum to one.")
     table = table / table.sum(1, keepdim=True)
     return LabelLaw(table, _orthonormal(table), binary)
@@ -106,7 +106,7 @@ def label_law(n: int, eta: float | Tensor | None) -> LabelLaw:
 def _orthonormal(table: Tensor) -> Tensor:
     """Orthogonalise 1 and the indicators of all classes but the first, for the weights of each row."""
     n, c = table.shape
-    if c == 2:  # to the bit for fair coins
+    if c == 2:  # exact for fair coins
         rise = torch.stack([-(table[:, 1] / table[:, 0]).sqrt(), (table[:, 0] / table[:, 1]).sqrt()], 1)
         return torch.stack([torch.ones_like(rise), rise], 1)
     start = torch.eye(c, dtype=table.dtype, device=table.device)
@@ -115,13 +115,13 @@ def _orthonormal(table: Tensor) -> Tensor:
     q, r = torch.linalg.qr(root[:, :, None] * start.expand(n, c, c))
     signed = (
         q * r.diagonal(dim1=1, dim2=2).sign()[:, None, :]
-    )  # so that phi_0 is 1, and the next one rises with the class
+    )  # so that phi_0 is 1, and the next one increases with the class
     functions: Tensor = (signed / root[:, :, None]).transpose(1, 2).contiguous()
     functions[:, 0, :] = 1
     return functions
 
 
 def number_of_vectors(law: LabelLaw) -> float:
-    """Give c^n, as a float that may be infinite."""
+    """Return c^n, as a float that may be infinite."""
     power = law.size * math.log2(law.classes)
     return float(law.classes) ** law.size if power < 1000 else math.inf

@@ -1,4 +1,4 @@
-"""The three ways to a Hoeffding decomposition: every label vector, pairs of labels alone, and random label vectors."""
+"""The three methods of a Hoeffding decomposition: all label vectors, only pairs of labels, and random label vectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Found", "Values", "by_enumeration", "by_pairs", "by_sampling", "seco
 
 Values = Callable[[Tensor], Tensor]
 Found = dict[str, Tensor]
-"""mean (s,), first (n, c-1, s), second (n, n, c-1, c-1, s), levels (4, s), and what else a method knows."""
+"""mean (s,), first (n, c-1, s), second (n, n, c-1, c-1, s), levels (4, s), and what else a method provides."""
 
 
 class Evaluator:
@@ -37,7 +37,7 @@ class Evaluator:
             value = self._values(self._law.labels(numbers))
         if not isinstance(value, Tensor) or not value.is_floating_point():
             raise InputTypeError(
-                f"values must give a floating-point tensor of kernel values. Got {type(value).__name__}"
+                f"values must return a floating-point tensor of kernel values. Got {type(value).__name__}"
                 f"{f' of {value.dtype}' if isinstance(value, Tensor) else ''}."
             )
         if self.shape is None:
@@ -45,12 +45,12 @@ class Evaluator:
             self.eps = torch.finfo(value.dtype).eps
         if value.shape != self.shape or value.numel() == 0:
             raise InputError(
-                f"values must give one shape for all labels, with at least one entry. Got {tuple(self.shape)} and then "
+                f"values must return the same shape for all labels, with at least one entry. Got {tuple(self.shape)} and then "
                 f"{tuple(value.shape)}."
             )
         if not bool(torch.isfinite(value).all()):
             raise InputError(
-                f"values gave NaN or infinite numbers for the labels {self._law.labels(numbers).tolist()}."
+                f"values returned NaN or infinite numbers for the labels {self._law.labels(numbers).tolist()}."
             )
         self.evaluations += 1
         if self._progress is not None:
@@ -68,9 +68,7 @@ def by_enumeration(evaluate: Evaluator, law: LabelLaw) -> Found:
         axes = coefficients.reshape(c**i, c, -1)
         coefficients = torch.einsum("ka,pas->pks", matrix, axes)
     coefficients = coefficients.reshape(-1, s)
-    level = (numbers > 0).sum(
-        1
-    )  # a coefficient's index, digit by digit, is a function of each label; 0 is the constant
+    level = (numbers > 0).sum(1)  # each digit of a coefficient's index is a function of one label; 0 is the constant
     place = c ** torch.arange(n - 1, -1, -1, device=numbers.device)
     alphas = torch.arange(1, c, device=numbers.device)
     first = coefficients[place[:, None] * alphas]
@@ -81,7 +79,7 @@ def by_enumeration(evaluate: Evaluator, law: LabelLaw) -> Found:
             second[i, j], second[j, i] = block, block.transpose(0, 1)
     norms = [coefficients[level == r].square().sum(0) for r in range(3)] + [coefficients[level > 2].square().sum(0)]
     mean = coefficients[0]
-    # Orthogonality, measured on the parts as functions of the labels, not on their coefficients.
+    # Orthogonality is measured on the parts as functions of the labels, not on their coefficients.
     design = law.design(numbers)
     parts = [mean.expand_as(values), torch.einsum("mia,ias->ms", design, first), second_part(design, second)]
     stacked = torch.stack([*parts, values - parts[0] - parts[1] - parts[2]])
@@ -90,13 +88,13 @@ def by_enumeration(evaluate: Evaluator, law: LabelLaw) -> Found:
 
 
 def by_pairs(evaluate: Evaluator, law: LabelLaw, checks: int, tolerance: float | None) -> Found:
-    """Take the function apart around one label vector: exact for sums of functions of at most two labels each.
+    """Expand the function around one label vector: exact for sums of functions of at most two labels each.
 
-    K(y) = K(e) + sum_i D_i(y_i) + sum_{i<j} D_ij(y_i, y_j), with D the differences that changing one label of e, and then
-    another, makes. Each D is then projected on its own.
+    K(y) = K(e) + sum_i D_i(y_i) + sum_{i<j} D_ij(y_i, y_j), with D the differences caused by changing one label of e, and then
+    another. Each D is then projected separately.
     """
     n, c = law.size, law.classes
-    anchor = torch.arange(n, device=law.probabilities.device) % c  # with every class in it, as far as n allows
+    anchor = torch.arange(n, device=law.probabilities.device) % c  # contains every class, as far as n allows
     base = evaluate(anchor[None])[0]
     s = len(base)
     single = base.new_zeros(n, c, s)
@@ -141,7 +139,7 @@ def _check_pairs(
     checks: int,
     tolerance: float | None,
 ) -> None:
-    # The vectors only test the claim, they enter no number: a fixed seed will do.
+    # These vectors only test the assumption and enter no result: a fixed seed suffices.
     numbers = law.draw(checks, torch.Generator().manual_seed(law.size))
     values, design = evaluate(numbers), law.design(numbers)
     rest = values - mean - torch.einsum("mia,ias->ms", design, first) - second_part(design, second)
@@ -161,8 +159,8 @@ def by_sampling(evaluate: Evaluator, law: LabelLaw, n_samples: int, generator: t
 
     The squared norm of level r is :math:`\mathrm{E}\, K(y) K(y') W_r(y, y')` over two independent label vectors, with
     :math:`W_r = \sum_{|A| = r} \prod_{i \in A} \kappa_i` and :math:`\kappa_i = 1\{y_i = y_i'\} / P(y_i) - 1`: a U-statistic,
-    whose error the jackknife gives. For r > 0 the mean of the draws is subtracted from K first, which leaves the
-    expectation but for the factor 1 - 2/N + 2/N^2 and takes away the noise of the level below.
+    whose error comes from the jackknife. For r > 0 the mean of the draws is subtracted from K first, which preserves the
+    expectation up to the factor 1 - 2/N + 2/N^2 and removes the noise of the level below.
     """
     count = n_samples
     numbers = law.draw(count, generator)
@@ -199,7 +197,7 @@ def by_sampling(evaluate: Evaluator, law: LabelLaw, n_samples: int, generator: t
 
 
 def _weights(law: LabelLaw, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Give W_0, W_1 and W_2 of all pairs of draws, zero on the diagonal."""
+    """Return W_0, W_1 and W_2 of all pairs of draws, zero on the diagonal."""
     inverse = 1 / law.probabilities
     one_hot = torch.nn.functional.one_hot(numbers, law.classes).to(inverse)
     hits = one_hot.flatten(1)
@@ -213,7 +211,7 @@ def _weights(law: LabelLaw, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _moments(design: Tensor, values: Tensor) -> Tensor:
-    """Give the sums over draws of phi_i phi_j K for i != j, shape (n, n, c - 1, c - 1, s)."""
+    """Return the sums over draws of phi_i phi_j K for i != j, shape (n, n, c - 1, c - 1, s)."""
     n, functions = design.shape[1:]
     flat = design.flatten(1)
     sums = torch.stack([flat.T @ (flat * column[:, None]) for column in values.T], -1)
@@ -223,7 +221,7 @@ def _moments(design: Tensor, values: Tensor) -> Tensor:
 
 
 def second_part(design: Tensor, second: Tensor) -> Tensor:
-    """Give the sum over pairs i < j of second-order parts, shape (m, s), from phi of (m, n, c - 1) labels."""
+    """Return the sum over pairs i < j of second-order parts, shape (m, s), from phi of (m, n, c - 1) labels."""
     return 0.5 * torch.einsum("mia,mjb,ijabs->ms", design, design, second)
 
 

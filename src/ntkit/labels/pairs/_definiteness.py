@@ -1,4 +1,4 @@
-"""How far a symmetric matrix is from positive semidefinite, and what makes it so."""
+"""How far a symmetric matrix is from being positive semidefinite, and what would make it so."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Definiteness", "definiteness", "shift_needed"]
 
 @dataclass(frozen=True)
 class Definiteness:
-    """What of a Gram matrix is negative.
+    """The negative part of a Gram matrix.
 
     Attributes
     ----------
     smallest
         The smallest eigenvalue.
     shift
-        What to add to the diagonal where that is negative: twice its absolute value, so that the smallest eigenvalue
-        changes its sign. Zero where nothing is needed.
+        What to add to the diagonal if that is negative: twice its absolute value, so that the smallest eigenvalue
+        changes sign. Zero if nothing is needed.
     ridge
-        The same relative to trace(K)/n; infinite where the trace is not positive, and no ridge can be in proportion to it.
+        The same relative to trace(K)/n; infinite if the trace is not positive, since no ridge can be proportional to it.
     """
 
     smallest: float
@@ -36,8 +36,8 @@ class Definiteness:
 def definiteness(gram: Tensor) -> Definiteness:
     """Find the smallest eigenvalue of a Gram matrix, shape (n, n), in float64, and what it needs to be definite.
 
-    All eigenvalues are computed, which costs as much as some four factorisations. Iterations that find the smallest alone take
-    as long: the low end of a kernel's spectrum is crowded.
+    All eigenvalues are computed, which costs as much as about four factorisations. Iterations that find only the smallest
+    take as long, because the low end of a kernel's spectrum is crowded.
 
     Examples
     --------
@@ -52,8 +52,8 @@ def definiteness(gram: Tensor) -> Definiteness:
 
 
 def shift_needed(gram: Tensor, ridge: float) -> float:
-    """Give the shift of :func:`definiteness` for a regression with a ridge, looking for no eigenvalues where it is not needed.
+    """Return the shift of :func:`definiteness` for a regression with a ridge, without computing eigenvalues if not needed.
 
-    Where K + r/2 trace(K)/n I has a Cholesky factor, no eigenvalue of K takes away more than half of the ridge: zero.
+    If K + r/2 trace(K)/n I has a Cholesky factor, no eigenvalue of K offsets more than half of the ridge: the shift is zero.
     """
     return 0.0 if factorize_exactly(gram, ridge / 2) is not None else definiteness(gram).shift

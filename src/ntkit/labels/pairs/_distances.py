@@ -14,14 +14,14 @@ _TILE_ROWS = 256
 
 
 def l1_distances(x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    r"""Give :math:`\|x_i - x'_j\|_1`, shape (n1, n2); ``x2=None`` means ``x2 = x1``, at half the work, symmetric to the bit.
+    r"""Return :math:`\|x_i - x'_j\|_1`, shape (n1, n2); ``x2=None`` means ``x2 = x1``, at half the work, symmetric to the bit.
 
-    Summed in float64. On the CPU by SciPy, 1.9e9 entries per second and core where :func:`torch.cdist` reaches 1.0e9.
+    Sums are in float64. On the CPU SciPy computes 1.9e9 entries per second and core, whereas :func:`torch.cdist` reaches 1.0e9.
 
     Parameters
     ----------
     x1, x2 : Tensor of shape (n1, d) and (n2, d)
-        In one dtype on one device.
+        Both in the same dtype and on the same device.
 
     Examples
     --------

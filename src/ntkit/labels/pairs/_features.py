@@ -1,4 +1,4 @@
-"""The pair features of Chen, He and Su: how alike two inputs are, in ten ways."""
+"""The pair features of Chen, He and Su: ten measures of the similarity of two inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._products import PairProducts, common_mean, row_moments
 __all__ = ["GEOMETRY", "PairFeatures", "Tile", "fit_features", "geometry", "tiles"]
 
 GEOMETRY = ("cosine", "inner", "norms", "squared distance", "L1 distance", "angle", "sine", "RBF", "correlation")
-"""The features that come from the vectors alone, in the order of :func:`geometry`."""
+"""The features that depend only on the vectors, in the order of :func:`geometry`."""
 
 Tile = tuple[slice, slice]
 """Rows and columns."""
@@ -32,15 +32,15 @@ _ROUNDING = 4.0
 
 @dataclass(frozen=True)
 class PairFeatures:
-    r"""The features of section D.3 of [1]_, with what they take from the training inputs.
+    r"""The features of section D.3 of [1]_, with the statistics of the training inputs that they use.
 
     Of a pair x, x' (flattened): the base kernel; the cosine of the angle; :math:`x^T x'`; :math:`\|x\|\|x'\|`;
     :math:`\|x - x'\|_2^2`; :math:`\|x - x'\|_1`; the angle; its sine; the RBF :math:`e^{-\|x - x'\|^2/m}`, m the mean of
     :math:`\|x - x'\|^2` over all ordered training pairs; the Pearson correlation of the coordinates.
 
     A zero vector is orthogonal to everything: cosine 0, angle pi/2, sine 1. A constant vector correlates with nothing: 0.
-    Where m is zero the RBF is 1. Cosines within :math:`4 \sqrt d` roundings of 1 or -1 count as these: the angle, the
-    square root of what is left, would be nothing but rounding.
+    If m is zero the RBF is 1. Cosines within :math:`4 \sqrt d` rounding errors of 1 or -1 are set to these: the angle, the
+    square root of the difference, would be pure rounding.
 
     Attributes
     ----------
@@ -48,8 +48,8 @@ class PairFeatures:
         m.
     center, axes
         With principal components: the mean of the training inputs, shape (d,), and the directions, shape (d, 5) or narrower
-        where d or n is smaller. The features of the projected inputs then follow, all but the base kernel, which
-        is defined on whole inputs only. The largest entry of each direction is positive.
+        if d or n is smaller. The features of the projected inputs then follow, all except the base kernel, which
+        is defined only on whole inputs. The largest entry of each direction is positive.
     component_mean_square
         m of the projected inputs.
 
@@ -70,7 +70,7 @@ class PairFeatures:
         return ("kernel", *GEOMETRY, *further)
 
     def of(self, pairs: Pairs) -> Callable[[Tile], list[Tensor]]:
-        """Give the function from a tile of the pairs to its features, each of the shape of the tile."""
+        """Return the function from a tile of the pairs to its features, each of the shape of the tile."""
         whole, components = pairs.products, self._components(pairs)
 
         def features(tile: Tile) -> list[Tensor]:
@@ -82,7 +82,7 @@ class PairFeatures:
         return features
 
     def _components(self, pairs: Pairs) -> Callable[[Tile], PairProducts] | None:
-        """Give the function from a tile to the products of the projected inputs: short vectors, whose products are not kept."""
+        """Return the function from a tile to the products of the projected inputs, which are short and not stored."""
         if self.axes is None or self.center is None:
             return None
         center, axes = self.center.to(pairs.k.device), self.axes.to(pairs.k.device)
@@ -102,9 +102,9 @@ class PairFeatures:
 
 
 def tiles(pairs: Pairs, entries: int) -> list[Tile]:
-    """Cut the pairs into tiles of some entries, one row at least.
+    """Cut the pairs into tiles of a given number of entries, at least one row each.
 
-    Where ``pairs.x2`` is None only what is on and right of the diagonal: rows i to j with columns i to the end.
+    If ``pairs.x2`` is None, only the part on and right of the diagonal: rows i to j with columns i to the end.
     """
     n1, n2 = pairs.k.shape
     found, start = [], 0
@@ -117,7 +117,7 @@ def tiles(pairs: Pairs, entries: int) -> list[Tile]:
 
 
 def fit_features(x: Tensor, components: bool) -> PairFeatures:
-    """Take from the training inputs, shape (n, ...), what the features need; with principal components or without."""
+    """Compute the training statistics, inputs of shape (n, ...), that the features need, with or without principal components."""
     rows = x.flatten(1).double()
     center = rows.mean(0)
     centered = rows - center
@@ -131,7 +131,7 @@ def fit_features(x: Tensor, components: bool) -> PairFeatures:
 
 
 def geometry(products: PairProducts, mean_square: float) -> list[Tensor]:
-    """Give the nine features of :data:`GEOMETRY`, each of the shape of the products."""
+    """Return the nine features of :data:`GEOMETRY`, each of the shape of the products."""
     d, s, rows, columns = products.dimension, products.shift, products.rows, products.columns
     sums = rows.shifted_sum[:, None] + columns.shifted_sum
     inner = products.inner + (s * sums + d * s * s)
@@ -150,7 +150,7 @@ def geometry(products: PairProducts, mean_square: float) -> list[Tensor]:
 
 
 def _principal_axes(centered: Tensor) -> Tensor:
-    """Give the directions of largest variance, shape (d, 5) at most; the largest entry of each is positive."""
+    """Return the directions of largest variance, shape (d, 5) at most; the largest entry of each is positive."""
     count = min(_COMPONENTS, *centered.shape)
     if min(centered.shape) <= _SMALL:
         axes = torch.linalg.svd(centered, full_matrices=False).Vh[:count]

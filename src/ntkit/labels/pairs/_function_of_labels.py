@@ -19,22 +19,22 @@ __all__ = ["function_of_labels"]
 def function_of_labels(
     kernel: LabelAware, x: Tensor, x1: Tensor, x2: Tensor | None = None, label_part: bool = False
 ) -> Callable[[Tensor], Tensor]:
-    r"""Give :math:`y \mapsto K(x_1, x_2) + \lambda Z_y(x_1, x_2)`, all but the labels held fixed, for :func:`ntkit.hoeffding`.
+    r"""Return :math:`y \mapsto K(x_1, x_2) + \lambda Z_y(x_1, x_2)`, all but the labels held fixed, for :func:`ntkit.hoeffding`.
 
-    The factor :math:`\lambda` stays that of the fit, although fitting anew would choose it by the size of Z. With it Z of the
+    The factor :math:`\lambda` stays that of the fit, although refitting would choose it by the size of Z. With it, Z of the
     estimators ``"kr-v1"``, ``"kr-v2"``, ``"fjlt-v1"`` and ``"fjlt-v2"`` is a quadratic form in the labels (Chen, He, Su 2020,
     sections 2.1 and 2.3). The base kernel is computed once.
 
     Parameters
     ----------
     kernel : LabelAware
-        Fitted to x and any labels.
+        A kernel fitted to x and any labels.
     x : Tensor of shape (n, ...)
         The training points.
     x1, x2 : Tensor
-        The points whose kernel matrix the function gives; ``x2=None``, the default, means ``x2 = x1``.
+        The points whose kernel matrix the function returns; ``x2=None``, the default, means ``x2 = x1``.
     label_part : bool, default False
-        Give :math:`\lambda Z` alone.
+        Whether to return only :math:`\lambda Z`.
 
     See Also
     --------

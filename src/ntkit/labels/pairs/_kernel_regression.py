@@ -28,30 +28,30 @@ class KernelRegression:
     .. math:: Z = \frac{S_0 (1 - u^2) + 2 u S_1 - S_2}{n^2 (1 - u^2 + 2 u \mu_1 - \mu_2)}, \qquad
               S_k = \sum_{i,j} w_{ij} c_{ij}^k, \quad \mu_k = \frac{1}{n^2} \sum_{i,j} c_{ij}^k,
 
-    so it takes O(1) per pair, and nothing large cancels: :math:`\mu_1` is what rounding left of zero, and
-    :math:`\sigma^2 = \mu_2` the variance.
+    so it takes O(1) per pair, and nothing large cancels: :math:`\mu_1` is zero up to rounding, and
+    :math:`\sigma^2 = \mu_2` is the variance.
 
     On the range of the training pairs, :math:`\min K \le \varphi \le \max K`, every weight :math:`\psi` is nonnegative and they
     sum to one: V1 is a weighted mean of targets. The denominator is at least
     :math:`n^2 \min(\max K - \bar K, \bar K - \min K)/\sqrt B > 0` there, because
     :math:`\sigma^2 B \le (\max K - \bar K)(\bar K - \min K)`. Beyond, weights turn negative, and at
-    :math:`|\varphi - \bar K| = \sqrt{B (1 - \sigma^2)}` Z has a pole, hardly outside the range where only the diagonal is far
-    from the mean. A test pair can fall there, if only by a longer input, so :math:`\varphi` is moved to the nearest end of the
+    :math:`|\varphi - \bar K| = \sqrt{B (1 - \sigma^2)}` Z has a pole, just outside the range if only the diagonal is far
+    from the mean. A test pair can fall there, if only because an input is longer, so :math:`\varphi` is clipped to the
     range.
 
-    Where K is one number for all training pairs, none is more similar than another: Z is the mean weight.
+    If K is the same for all training pairs, none is more similar than another: Z is the mean weight.
 
     Parameters
     ----------
     inverse : bool
         V2.
     ridge : float
-        Of the inverse in V2, relative to trace(K)/n.
+        Ridge of the inverse in V2, relative to trace(K)/n.
 
     Attributes
     ----------
     low, high, mean
-        Of K over the training pairs.
+        Minimum, maximum and mean of K over the training pairs.
     sums
         S_0, S_1, S_2.
     offset, variance
@@ -101,7 +101,7 @@ class KernelRegression:
         return self.high - self.low if self.high > self.low else 1.0
 
     def __call__(self, pairs: Pairs) -> Tensor:
-        """Give Z, shape (n1, n2), of the dtype of the base kernel; differentiable in it."""
+        """Return Z, shape (n1, n2), of the dtype of the base kernel; differentiable in it."""
         size = max(1, _BLOCK_ENTRIES // pairs.k.shape[1])
         return torch.cat([self._values(rows) for rows in pairs.k.split(size)])
 

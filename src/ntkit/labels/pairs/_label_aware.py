@@ -32,7 +32,7 @@ _DIAGONAL_ROWS = 16
 
 @dataclass(frozen=True)
 class _Fit:
-    """What a fit found: the estimator Z, the strength, lambda over the strength, the search, the training inputs."""
+    """The result of a fit: the estimator Z, the strength, lambda over the strength, the search, the training inputs."""
 
     estimator: PairEstimator
     strength: float
@@ -47,12 +47,12 @@ class LabelAware(Kernel):
     .. math:: K^{(HR)}(x, x') = K(x, x') + \lambda\, Z(x, x'), \qquad
               \lambda = \text{strength} \cdot \frac{\operatorname{mean} |K|}{\operatorname{mean} |Z|}
 
-    Z, fitted to the training pairs, estimates whether two inputs have one class: :math:`y_i y_j` with labels -1 and 1 for two
-    classes, :math:`1\{y_i = y_j\}` for more. The means are over all ordered training pairs. Every entry, of training and of
-    test points and the diagonal, comes from the same Z(x, x'); true labels are nowhere put in place of it.
+    Z, fitted to the training pairs, estimates whether two inputs have the same class: :math:`y_i y_j` with labels -1 and 1 for
+    two classes, :math:`1\{y_i = y_j\}` for more. The means are over all ordered training pairs. Every entry, for training and
+    test points and on the diagonal, comes from the same Z(x, x'); true labels never replace it.
 
-    Z is symmetric and need not be positive semidefinite, nor is the sum then: :meth:`definiteness` says by how much, and
-    what must be added to its diagonal. Pair features are those of flattened inputs.
+    Z is symmetric but need not be positive semidefinite, nor need the sum: :meth:`definiteness` returns its smallest eigenvalue
+    and what must be added to its diagonal. Pair features are those of flattened inputs.
 
     Parameters
     ----------
@@ -64,24 +64,24 @@ class LabelAware(Kernel):
         components. Or your own estimator, an object with the two methods of :class:`ntkit.labels.PairEstimator`; it is copied
         before each fit.
     strength : float or sequence of floats, default 0.1
-        The size of the label-aware part relative to the base kernel. Of several, the one is chosen that best predicts
-        training points left out of the fit; test data play no part.
+        The size of the label-aware part relative to the base kernel. Of several, :meth:`fit` chooses the one that best predicts
+        training points left out of the fit; test data play no role.
     solver : {"exact", "fjlt"}, default "exact"
-        Of the linear regression: over all pairs, streamed; or the sketch of the paper.
+        Solver of the linear regression: over all pairs, streamed; or the sketch of the paper.
     eps : float, default 0.1
         The relative accuracy of the sketch.
     ridge : float, default 0
         Relative to trace(K)/n: of K^-1 in ``"kr-v2"``, and of the kernel regressions that choose a strength.
     validation : int or float, default 5
         How several strengths are compared: the number of folds of a cross-validation, or the fraction of the training points
-        in a single validation set. Either way classes are shared out alike.
+        in a single validation set. Either way the splits are stratified by class.
     generator : torch.Generator, optional
-        Of splits and sketches, on the CPU. Default None, torch's global one.
+        Generator of splits and sketches, on the CPU. Default None, torch's global one.
 
     See Also
     --------
     ntkit.LabelAwareClassifier : The same as a scikit-learn estimator.
-    ntkit.TangentHierarchy : The label-aware kernel of a network that trains.
+    ntkit.TangentHierarchy : The label-aware kernel of a network during training.
     ntkit.alignment : How well a kernel agrees with labels.
 
     References
@@ -99,7 +99,7 @@ class LabelAware(Kernel):
     >>> kernel(x[30:], x[:30]).shape
     torch.Size([10, 30])
 
-    The base kernel is paid for once where it is passed in:
+    Pass the base kernel to compute it only once:
 
     >>> gram = base(x[:30])
     >>> aware = ntkit.LabelAware(base, pairs="kr-v1").fit_gram(x[:30], y[:30], gram=gram)
@@ -146,22 +146,22 @@ class LabelAware(Kernel):
         self._fit: _Fit | None = None
 
     def fit(self, x: Tensor, y: Tensor, gram: Tensor | LinearOperator | None = None) -> LabelAware:
-        """Fit the estimator of "same class?" to all pairs of training points, and choose the strength where there are several.
+        """Fit the estimator of "same class?" to all pairs of training points, and choose the strength if there are several.
 
         Parameters
         ----------
         x : Tensor of shape (n, ...)
             The training inputs, float32 or float64; kept by reference.
         y : Tensor of shape (n,)
-            Their classes: any numbers. Two of them, or more; with one alone every pair is of one class, and Z says just that.
+            Their classes: any numbers, usually at least two; with only one, every pair has the same class, and Z says just that.
         gram : Tensor of shape (n, n), optional
-            The base Gram matrix of x, where it is known already.
+            The base Gram matrix of x, if it is already known.
         """
         self.fit_gram(x, y, gram)
         return self
 
     def fit_gram(self, x: Tensor, y: Tensor, gram: Tensor | LinearOperator | None = None) -> Tensor:
-        """Fit, and give the label-aware Gram matrix of the training points, shape (n, n), which the fit has at hand.
+        """Fit, and return the label-aware Gram matrix of the training points, shape (n, n), which the fit computes anyway.
 
         The parameters are those of :meth:`fit`.
         """
@@ -220,51 +220,51 @@ class LabelAware(Kernel):
 
     @property
     def search(self) -> StrengthSearch | None:
-        """How the candidates for the strength did; None where only one was given."""
+        """The scores of the candidate strengths; None if only one was given."""
         return self._fitted.search
 
     def with_strength(self, strength: float) -> LabelAware:
-        """Give this fitted kernel with another strength; nothing is fitted again."""
+        """Return this fitted kernel with another strength, without refitting."""
         (value,) = _check_strengths(strength)
         other = copy.copy(self)
         other._strengths, other._fit = (value,), replace(self._fitted, strength=value, search=None)
         return other
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give K(x1_i, x2_j) + lambda Z(x1_i, x2_j), shape (n1, n2)."""
+        """Return K(x1_i, x2_j) + lambda Z(x1_i, x2_j), shape (n1, n2)."""
         self._check_inputs(x1, x2)
         return self.from_base(self._base(x1, x2), x1, x2)
 
     def from_base(self, k: Tensor, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the label-aware kernel, shape (n1, n2), from the base kernel k of the same shape.
+        """Return the label-aware kernel, shape (n1, n2), from the base kernel k of the same shape.
 
         Without x2, k is the Gram matrix of x1.
         """
         return k + self._label_part(k, x1, x2)
 
     def label_part(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Give the label-aware part alone, lambda Z(x1_i, x2_j), shape (n1, n2)."""
+        """Return only the label-aware part, lambda Z(x1_i, x2_j), shape (n1, n2)."""
         self._check_inputs(x1, x2)
         return self._label_part(self._base(x1, x2), x1, x2)
 
     def diag(self, x: Tensor) -> Tensor:
-        """Give K(x_i, x_i) + lambda Z(x_i, x_i), shape (n,)."""
+        """Return K(x_i, x_i) + lambda Z(x_i, x_i), shape (n,)."""
         self._check_inputs(x, None)
         k = self._base.diag(x)
         parts = []
         for rows, values in zip(x.split(_DIAGONAL_ROWS), k.split(_DIAGONAL_ROWS), strict=True):
-            # Each entry comes from its own pair alone, so those off the diagonal may be given any base kernel.
+            # Each entry depends only on its own pair, so off-diagonal entries may have any base kernel.
             block = values[:, None].expand(len(rows), len(rows))
             parts.append(self.estimator(Pairs(rows, rows, block)).diagonal())
         return k + self.weight * torch.cat(parts)
 
     def definiteness(self, gram: Tensor | None = None) -> Definiteness:
-        """Give the smallest eigenvalue of the training Gram matrix, and what must be added to its diagonal.
+        """Return the smallest eigenvalue of the training Gram matrix, and what must be added to its diagonal.
 
         Parameters
         ----------
         gram : Tensor of shape (n, n), optional
-            What :meth:`fit_gram` gave; None computes it again.
+            The result of :meth:`fit_gram`; None recomputes it.
         """
         with torch.no_grad():
             return definiteness(self(self._fitted.x) if gram is None else gram)
@@ -280,7 +280,7 @@ class LabelAware(Kernel):
         check_batches(x1, x2)
         if x1.shape[1:] != known.shape[1:]:
             raise InputError(
-                f"inputs must have the shape of the training inputs but for the batch, {tuple(known.shape[1:])}. "
+                f"inputs must have the shape of the training inputs except for the batch, {tuple(known.shape[1:])}. "
                 f"Got {tuple(x1.shape[1:])}."
             )
 
@@ -291,7 +291,7 @@ class LabelAware(Kernel):
 
 
 def _labels(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the numbers of the classes, shape (n,), and the matrix whose products are the targets of pairs, float64."""
+    """Return the numbers of the classes, shape (n,), and the matrix whose products are the targets of pairs, float64."""
     check_labels("y", y, len(x), x.device)
     codes, _, count = class_numbers(y)
     if y.is_floating_point() and count > 2 and not torch.equal(y, y.round()):
@@ -299,7 +299,7 @@ def _labels(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
             f"y must hold classes, two numbers of any kind or more of them that are whole. Got {count} different fractions: "
             "is this a regression target?"
         )
-    if count <= 2:  # of one class the product of any two labels is 1, whatever its sign
+    if count <= 2:  # with one class the product of any two labels is 1, whatever their sign
         return codes, (2.0 * codes.double() - 1)[:, None]
     return codes, torch.nn.functional.one_hot(codes, count).double()
 
@@ -331,10 +331,10 @@ def _check_values(z: Tensor, k: Tensor) -> Tensor:
     if not isinstance(z, Tensor) or z.shape != k.shape or z.dtype != k.dtype or z.device != k.device:
         got = f"{z.dtype} of shape {tuple(z.shape)} on {z.device}" if isinstance(z, Tensor) else type(z).__name__
         raise InputError(
-            f"the estimator of pairs must give {k.dtype} of shape {tuple(k.shape)} on {k.device}, as pairs.k is. Got {got}."
+            f"the estimator of pairs must return {k.dtype} of shape {tuple(k.shape)} on {k.device}, like pairs.k. Got {got}."
         )
     if not bool(torch.isfinite(z.detach()).all()):
         raise InputError(
-            "the estimator of pairs gave NaN or infinite values; check the inputs, and the estimator if it is yours."
+            "the estimator of pairs returned NaN or infinite values; check the inputs, and the estimator if it is yours."
         )
     return z

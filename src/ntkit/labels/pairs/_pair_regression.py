@@ -19,7 +19,7 @@ from ._sketch import Sketch, sketch_size
 __all__ = ["PairRegression", "Triangle"]
 
 _TILE_ENTRIES = SERIAL_ENTRIES
-# Triangularised at once; taller blocks leave the cache.
+# Rows triangularised at once; taller blocks do not fit into the cache.
 _BLOCK_ROWS = SERIAL_ENTRIES // 4
 
 
@@ -29,20 +29,20 @@ class PairRegression:
     .. math:: Z(x, x') = \bar T + \sum_f \beta_f \bigl(f(x, x') - \bar f\bigr), \qquad
               \beta = \arg\min \sum_{i,j} \bigl(T_{ij} - Z(x_i, x_j)\bigr)^2
 
-    over all ordered training pairs, i = j included; bars are means over them. The paper does not mention the constant. It
+    over all ordered training pairs, i = j included; bars are means over them. The paper does not mention the constant, which
     makes Z independent of the origins of the features and costs nothing.
 
-    ``solver="exact"`` streams the pairs through a QR decomposition, whose triangle holds what the normal equations
-    do without squaring the condition number: the features nearly depend on one another
+    ``solver="exact"`` streams the pairs through a QR decomposition, whose triangle holds the same information as the normal
+    equations without squaring the condition number: the features are nearly dependent
     (:math:`\|x - x'\|^2 = \|x\|^2 + \|x'\|^2 - 2 x^T x'`, cosine and angle). Directions in which they vary, over their size,
-    by less than :math:`\varepsilon^{2/3}` (:math:`\varepsilon` the machine epsilon of the inputs) are not used: of the
-    solutions left, the one with the smallest coefficients is taken. ``solver="fjlt"`` is the sketch of the paper
+    by less than :math:`\varepsilon^{2/3}` (:math:`\varepsilon` the machine epsilon of the inputs) are not used: among the
+    remaining solutions, the one with the smallest coefficients is taken. ``solver="fjlt"`` is the sketch of the paper
     (:class:`~ntkit.labels._sketch.Sketch`), with a relative error of about eps.
 
     Parameters
     ----------
     components : bool
-        Also the features of the first five principal components (FJLT-V2).
+        Whether to add the features of the first five principal components (FJLT-V2).
     solver : {"exact", "fjlt"}
     eps : float
         Of the sketch.
@@ -52,15 +52,15 @@ class PairRegression:
     Attributes
     ----------
     features
-        The features and what they took from the training inputs.
+        The features, with the statistics of the training inputs that they use.
     means, coefficients
-        Of each feature, shape (p,), float64.
+        Mean and coefficient of each feature, shape (p,), float64.
     target_mean
         The mean target.
     r_squared
-        The fraction of the targets' variance that is explained; of the sketched system with ``solver="fjlt"``.
+        The fraction of the targets' variance that is explained; with ``solver="fjlt"``, that of the sketched system.
     rank
-        How many directions of the features are in use, at most p.
+        Number of directions of the features in use, at most p.
 
     References
     ----------
@@ -114,7 +114,7 @@ class PairRegression:
 
     def _solve(self, triangle: Tensor, tolerance: float) -> None:
         """Read least squares off the triangle of the columns (1, features, target)."""
-        # The first column being constant, the rows below the first are the triangle of the centred columns.
+        # As the first column is constant, the rows below the first are the triangle of the centred columns.
         sizes = triangle[:, 1:-1].norm(dim=0)
         sizes = torch.where(sizes > 0, sizes, 1)
         centered, target = triangle[1:, 1:-1] / sizes, triangle[1:, -1]
@@ -129,7 +129,7 @@ class PairRegression:
         self.r_squared = float((along[used] ** 2).sum()) / whole if whole > 0 else 0.0
 
     def __call__(self, pairs: Pairs) -> Tensor:
-        """Give Z, shape (n1, n2), of the dtype of the base kernel."""
+        """Return Z, shape (n1, n2), of the dtype of the base kernel."""
         _check_gradients(pairs)
         means, slopes = self.means.tolist(), self.coefficients.tolist()
         with torch.no_grad():
@@ -173,9 +173,9 @@ class Triangle:
 
 
 def _orthogonalise(columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give R of A = Q R by the modified Gram-Schmidt method, A given by its columns as rows, which it overwrites with those of Q.
+    """Return R of A = Q R by modified Gram-Schmidt; A is given by its columns as rows and overwritten with those of Q.
 
-    Its R is as accurate as Householder's. LAPACK would start threads of its own for each block.
+    Its R is as accurate as Householder's. LAPACK would start its own threads for each block.
     """
     triangle = np.zeros((len(columns), len(columns)))
     for index, column in enumerate(columns):
@@ -190,9 +190,9 @@ def _orthogonalise(columns: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _design(features: list[Tensor], targets: Tensor) -> Tensor:
-    """Give the columns (1, features, target) of a tile as rows, shape (p + 2, pairs), float64 on the CPU.
+    """Return the columns (1, features, target) of a tile as rows, shape (p + 2, pairs), float64 on the CPU.
 
-    Pairs right of the square on the diagonal stand for their mirror images too.
+    Pairs right of the square on the diagonal also represent their mirror images.
     """
     design = np.empty((len(features) + 2, *targets.shape))
     design[0] = 1

@@ -1,4 +1,4 @@
-"""Pairs of inputs with their base kernel: what an estimator of "same class?" is fitted on and asked about."""
+"""Pairs of inputs with their base kernel: the input of an estimator of "same class?"."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Pairs:
     x1
         Shape (n1, ...).
     x2
-        Shape (n2, ...), or None where the pairs are those of x1 with itself.
+        Shape (n2, ...), or None if the pairs are those of x1 with itself.
     k
-        The base kernel K(x1_i, x2_j), shape (n1, n2); symmetric where ``x2`` is None.
+        The base kernel K(x1_i, x2_j), shape (n1, n2); symmetric if ``x2`` is None.
     """
 
     x1: Tensor
@@ -33,11 +33,11 @@ class Pairs:
 
     @cached_property
     def products(self) -> PairProducts:
-        """Inner products and L1 distances of the flattened inputs; computed once, when first asked for."""
+        """Inner products and L1 distances of the flattened inputs; computed once, on first use."""
         return pair_products(self.x1.flatten(1), None if self.x2 is None else self.x2.flatten(1))
 
     def take(self, rows: Tensor, columns: Tensor | None = None) -> Pairs:
-        """Give the pairs of some rows and columns; without columns those of the rows with themselves.
+        """Return the pairs of some rows and columns; without columns those of the rows with themselves.
 
         Parameters
         ----------
@@ -51,7 +51,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class _Part(Pairs):
-    """Some of the pairs of a whole, which share its products."""
+    """A subset of some pairs, which shares their products."""
 
     whole: Pairs
     rows: Tensor
@@ -86,7 +86,7 @@ class PairEstimator(Protocol):
     """
 
     def fit(self, pairs: Pairs, labels: Tensor) -> object:
-        r"""Learn from all ordered training pairs; what it returns is not used.
+        r"""Learn from all ordered training pairs; the return value is not used.
 
         Parameters
         ----------
@@ -98,5 +98,5 @@ class PairEstimator(Protocol):
         """
 
     def __call__(self, pairs: Pairs) -> Tensor:
-        """Give Z, of the shape, dtype and device of ``pairs.k``; each entry from its own pair alone, symmetric in the pair."""
+        """Return Z, of the shape, dtype and device of ``pairs.k``; each entry depends only on its own pair, symmetrically."""
         ...

@@ -1,4 +1,4 @@
-"""Inner products and L1 distances of all pairs of rows, and the norms that go with them."""
+"""Inner products and L1 distances of all pairs of rows, and the norms of the rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLOCK_ROWS = 512
 
 @dataclass(frozen=True)
 class RowMoments:
-    """What the features of a pair need of each of its vectors; every field has shape (n,), computed in float64.
+    """What the features of a pair need to know about each vector; every field has shape (n,), computed in float64.
 
     Attributes
     ----------
@@ -36,13 +36,13 @@ class RowMoments:
     shifted_sum: Tensor
 
     def take(self, rows: Tensor | slice) -> RowMoments:
-        """Give the moments of some rows."""
+        """Return the moments of some rows."""
         return RowMoments(self.norm[rows], self.spread[rows], self.shifted_square[rows], self.shifted_sum[rows])
 
 
 @dataclass(frozen=True)
 class PairProducts:
-    """What costs O(d) per pair; every pair feature follows from it at O(1).
+    """The quantities that cost O(d) per pair; every pair feature follows from them in O(1).
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class PairProducts:
         ||x1_i - x2_j||_1, shape (n1, n2).
     shift
         s, the mean of all coordinates. Distances and correlations do not depend on it and lose no digits to it; the inner
-        product itself is found by adding what the shift took.
+        product itself is recovered by undoing the shift.
     dimension
         d, the length of a vector.
     rows, columns
@@ -67,13 +67,13 @@ class PairProducts:
     columns: RowMoments
 
     def take(self, rows: Tensor, columns: Tensor | None) -> PairProducts:
-        """Give a copy for some rows and columns; without columns, for the rows with themselves."""
+        """Return a copy for some rows and columns; without columns, for the rows with themselves."""
         both = rows if columns is None else columns
         inner, l1 = self.inner[rows][:, both], self.l1[rows][:, both]
         return PairProducts(inner, l1, self.shift, self.dimension, self.rows.take(rows), self.columns.take(both))
 
     def tile(self, rows: slice, columns: slice) -> PairProducts:
-        """Give a view of a tile."""
+        """Return a view of a tile."""
         inner, l1 = self.inner[rows, columns], self.l1[rows, columns]
         return PairProducts(inner, l1, self.shift, self.dimension, self.rows.take(rows), self.columns.take(columns))
 
@@ -105,13 +105,13 @@ def pair_products(x1: Tensor, x2: Tensor | None = None) -> PairProducts:
 
 
 def common_mean(x1: Tensor, x2: Tensor | None) -> float:
-    """Give the mean coordinate of the rows of one batch, or the mean of those of two."""
+    """Return the mean coordinate of the rows of one batch, or the mean of those of two."""
     means = [float(x.mean(dtype=torch.float64)) for x in (x1, x2) if x is not None]
     return sum(means) / len(means)
 
 
 def row_moments(x: Tensor, shift: float) -> tuple[Tensor, RowMoments]:
-    """Give x - s 1 and the moments, in blocks: a float64 copy of all rows is never held."""
+    """Return x - s 1 and the moments, in blocks: a float64 copy of all rows is never held."""
     shifted = x - shift
     blocks = zip(x.split(_BLOCK_ROWS), shifted.split(_BLOCK_ROWS), strict=True)
     parts = [_moments_of_block(own, moved) for own, moved in blocks]
@@ -122,6 +122,6 @@ def _moments_of_block(x: Tensor, shifted: Tensor) -> tuple[Tensor, Tensor, Tenso
     wide, moved = x.double(), shifted.double()
     spread = (wide - wide.mean(1, keepdim=True)).norm(dim=1)
     norm = wide.norm(dim=1)
-    # The mean of equal numbers is off by rounding: what is left of them is none of their spread.
+    # The mean of equal numbers is off by rounding: their remainder does not count as spread.
     spread = torch.where(spread > 8 * torch.finfo(wide.dtype).eps * norm, spread, 0)
     return norm, spread, (moved * moved).sum(1), moved.sum(1)

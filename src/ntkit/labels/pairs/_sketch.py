@@ -1,4 +1,4 @@
-"""The fast Johnson-Lindenstrauss transform of a matrix with very many rows, which is never held."""
+"""The fast Johnson-Lindenstrauss transform of a matrix with very many rows, which is never stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_BLOCK = 2**14
 def walsh_hadamard(x: Tensor) -> Tensor:
     r"""Multiply the last dimension by the orthogonal Walsh-Hadamard matrix :math:`H_{ij} = (-1)^{\langle i, j \rangle}/\sqrt m`.
 
-    In m log m additions; i and j are taken by their bits.
+    This takes m log m additions; :math:`\langle i, j \rangle` is the inner product of the bits of i and j.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def walsh_hadamard(x: Tensor) -> Tensor:
 
 
 def sketch_size(columns: int, eps: float) -> int:
-    r"""Give the rows :math:`\lceil p \log p / \epsilon^2 \rceil` that keep norms in a space of p dimensions to about 1 + eps."""
+    r"""Return the rows, :math:`\lceil p \log p / \epsilon^2 \rceil`, that preserves norms in p dimensions to 1 + eps."""
     return max(columns + 1, math.ceil(columns * math.log(max(columns, 2)) / eps**2))
 
 
@@ -57,17 +57,17 @@ class Sketch:
     :math:`1/(q k)`, so that :math:`E\, \|P H D v\|^2 = \|v\|^2`. Least squares with the k rows of P H D A instead of the N
     rows of A has a residual at most about 1 + eps times the smallest for :func:`sketch_size` rows.
 
-    H is block-diagonal, with blocks of at most 16384 rows, since A is never held: rows of A that outweigh all others are
-    spread over their block only. The places of the entries of P are drawn with replacement.
+    H is block-diagonal, with blocks of at most 16384 rows, since A is never stored: rows of A that dominate all others are
+    spread only over their block. The positions of the entries of P are drawn with replacement.
 
     Parameters
     ----------
     rows, columns : int
-        k, and the columns of A.
+        k, and the number of columns of A.
     total : int
-        N, the rows of A, which set the density q.
+        N, the number of rows of A, which sets the density q.
     generator : torch.Generator, optional
-        On the CPU; None is torch's global one.
+        Generator on the CPU; None: torch's global one.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""The strength of the label-aware part, chosen by how well the kernel predicts points that it was not fitted to."""
+"""The strength of the label-aware part, chosen by how well the kernel predicts points outside the fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["StrengthSearch", "choose_strength", "mean_ratio", "splits"]
 
 @dataclass(frozen=True)
 class StrengthSearch:
-    """How each candidate did on points left out of the fit.
+    """The scores of each candidate on points left out of the fit.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class StrengthSearch:
     errors
         The mean squared error of the scores of left-out points, for each candidate.
     best
-        Index of the candidate with the highest accuracy; of equal ones that with the smallest error.
+        Index of the candidate with the highest accuracy; among equal ones, with the smallest error.
     """
 
     strengths: tuple[float, ...]
@@ -47,7 +47,7 @@ class StrengthSearch:
 
 
 def mean_ratio(k: Tensor, z: Tensor) -> float:
-    """Give mean|K| / mean|Z| over all entries, in float64; zero where Z is zero, since there is then nothing to scale."""
+    """Return mean|K| / mean|Z| over all entries, in float64; zero if Z is zero, since there is nothing to scale."""
     # Sums of the whole matrices' absolute values would need copies of them.
     blocks = zip(k.split(256), z.split(256), strict=True)
     sums = [(float(a.abs().sum(dtype=torch.float64)), float(b.abs().sum(dtype=torch.float64))) for a, b in blocks]
@@ -56,7 +56,7 @@ def mean_ratio(k: Tensor, z: Tensor) -> float:
 
 
 def splits(codes: Tensor, validation: float | int, generator: torch.Generator | None) -> list[tuple[Tensor, Tensor]]:
-    """Give training and validation rows, each class shared out alike: as many splits as folds, one for a fraction.
+    """Return training and validation rows, stratified by class: as many splits as folds, one for a fraction.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def splits(codes: Tensor, validation: float | int, generator: torch.Generator | 
         numbers = place % min(validation, n)
         masks = [numbers == fold for fold in range(min(validation, n))]
     else:
-        # Points r with a whole number between r f and (r + 1) f: a fraction f of them, spread evenly.
+        # The points r with an integer between r f and (r + 1) f: a fraction f of them, spread evenly.
         masks = [torch.floor((place + 1) * validation + 1e-9) > torch.floor(place * validation + 1e-9)]
     found = [(ranked[~mask].sort().values, ranked[mask].sort().values) for mask in masks]
     if any(len(part) == 0 for split in found for part in split):
@@ -106,19 +106,19 @@ def choose_strength(
 ) -> StrengthSearch:
     """Fit on a part of the training points, predict the others by kernel regression, and compare strengths.
 
-    The estimator of "same class?" is fitted anew on each part, so that no label of a validation point reaches its prediction;
-    the base kernel and the products of pairs are those of the whole, computed once.
+    The estimator of "same class?" is refitted on each part, so that no label of a validation point reaches its prediction;
+    the base kernel and the products of pairs are computed once for all.
 
     Parameters
     ----------
     pairs : Pairs
         The training pairs.
     labels : Tensor of shape (n, c), float64
-        Whose products are the targets of pairs.
+        Labels whose products are the targets of pairs.
     codes : Tensor of shape (n,)
         The numbers of the classes.
     estimator
-        Makes an estimator that is not fitted.
+        Creates an unfitted estimator.
     strengths
         Candidates.
     ridge, validation, generator

@@ -6,7 +6,7 @@
 // x = 2. The map to t, with 0 < c < 1 / 2, moves it further away from the interval, so that a polynomial in t needs fewer terms
 // than one in x: 5 and 5 instead of 7 and 6 (float), 14 and 13 instead of 18 and 17 (double).
 //
-// Minimax polynomials, from the constant up. Relative to acos and to the function beside it (double): 6e-17 and 8e-17.
+// Minimax polynomials, from the constant up. Errors relative to acos and to the other function (double): 6e-17 and 8e-17.
 // Relative to 1 / 2 - acos / (2 pi) and to E[relu relu] for rho >= 0 (float): 8.5e-8 and 9.5e-8, and relative to the functions
 // themselves less than three times as much.
 

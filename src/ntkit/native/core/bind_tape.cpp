@@ -1,4 +1,4 @@
-// Binds the tape: every operation with the fields that it lists itself, the instruction, the enums, and the tape they make up.
+// Binds the tape: every operation with the fields in its `fields()`, the instruction, the enums, and the tape itself.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
@@ -25,6 +25,7 @@ const char* python_type(bool) { return "bool"; }
 const char* python_type(const ntkit::Axes&) { return "collections.abc.Sequence[int]"; }
 const char* python_type(const std::array<bool, ntkit::kAxes>&) { return "collections.abc.Sequence[bool]"; }
 const char* python_type(const std::vector<double>&) { return "collections.abc.Sequence[float]"; }
+const char* python_type(const std::vector<std::int32_t>&) { return "collections.abc.Sequence[int]"; }
 const char* python_type(ntkit::Own) { return "Own"; }
 const char* python_type(ntkit::Function) { return "Function"; }
 const char* python_type(const ntkit::Rectifier&) { return "Rectifier"; }
@@ -32,7 +33,7 @@ const char* python_type(const std::optional<ntkit::Rectifier>&) { return "Rectif
 
 const char* python_type(const std::shared_ptr<const ntkit::SeriesTable>&) { return "SeriesTable | None"; }
 
-// Binds a struct with a constructor that takes its fields by name; those left out keep their defaults.
+// Binds a struct with a constructor that takes its fields by name; omitted ones keep their defaults.
 template <class Struct>
 void bind_struct(nb::module_& m, const char* doc) {
     static const std::string signature = [] {
@@ -122,10 +123,13 @@ void ntkit::bind_tape(nb::module_& m) {
     bind_operation<Rectified>(m, "A rectifier that stands alone.");
     bind_operation<Smooth>(m, "An activation that is smooth at rho = 1.");
     bind_struct<SeriesTable>(m, "Hermite coefficients of an activation, as functions of the standard deviation.");
-    bind_operation<Series>(m, "An activation without kinks, by its Hermite coefficients.");
+    bind_operation<Series>(m, "An activation by its Hermite coefficients.");
     bind_operation<Normalize>(m, "A normalisation.");
+    bind_operation<Product>(m, "The product of two independent values.");
     bind_operation<Fill>(m, "A constant.");
     bind_operation<Pool>(m, "Average pooling along one axis.");
+    bind_operation<Select>(m, "Positions read from elsewhere.");
+    bind_operation<Map>(m, "A linear map of the positions along one axis.");
     bind_operation<Reduce>(m, "A sum over some axes.");
     bind_operation<Convert>(m, "K from H.");
     bind_operation<Store>(m, "Own data to keep.");
@@ -151,4 +155,5 @@ void ntkit::bind_tape(nb::module_& m) {
         .def("__str__", [](const Tape& self) { return text_of(self); });
     m.attr("NOTHING") = kNothing;
     m.attr("AXES") = kAxes;
+    m.attr("MOST_GAPS") = kMostGaps;
 }

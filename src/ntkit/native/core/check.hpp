@@ -1,4 +1,4 @@
-// What the two halves of the checker of tapes share.
+// Shared by the two halves of the tape checker.
 
 #pragma once
 
@@ -14,7 +14,7 @@ struct Wrong : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// A macro, so that a message is put together only where it is needed.
+// A macro, so that a message is built only when it is needed.
 #define NTKIT_REQUIRE(condition, message)       \
     do {                                        \
         if (!(condition)) throw Wrong(message); \

@@ -1,5 +1,8 @@
 // Checks the operations of a tape: sizes, windows, and that own data and data end where they should.
 
+#include <algorithm>
+#include <set>
+
 #include "check.hpp"
 
 namespace ntkit {
@@ -71,20 +74,30 @@ struct OperationChecker {
     }
     void check_table(const std::shared_ptr<const SeriesTable>& table) const {
         NTKIT_REQUIRE(table != nullptr, "table is needed and not set");
-        NTKIT_REQUIRE(table->terms >= 1 && table->order >= 1 && table->piece > 0, "terms, order and piece of a table must be positive");
-        NTKIT_REQUIRE((table->first == 1 || table->first == 2) && (table->step == 1 || table->step == 2),
-                      "first and step of a table must be 1 or 2");
-        const std::int64_t each = static_cast<std::int64_t>(table->order) * (1 + table->terms);
+        NTKIT_REQUIRE(table->terms() >= 1 && table->degree >= 1 && table->piece > 0, "orders, degree and piece of a table must be positive");
+        std::set<std::int32_t> gaps;
+        std::int32_t before = 0;
+        for (const std::int32_t order : table->orders) {
+            NTKIT_REQUIRE(order > before, "the orders of a table must be positive and ascend");
+            gaps.insert(order - std::max(before, 1));
+            before = order;
+        }
+        NTKIT_REQUIRE(gaps.size() <= kMostGaps, "the orders of a table may have " + text(kMostGaps) + " different distances. Got " + text(std::ssize(gaps)));
+        const std::int64_t each = table->degree * (1 + table->terms());
         NTKIT_REQUIRE(table->pieces() >= 1 && table->pieces() * each == std::ssize(table->coefficients),
                       "a table must have " + text(each) + " coefficients for each piece. Got " + text(std::ssize(table->coefficients)));
     }
     void check(const Series& op) const {
         check_table(op.table);
-        check_own("series_at", op.series_at, op.size, true, 1 + op.table->terms);
+        check_own("series_at", op.series_at, op.size, true, 1 + op.table->terms());
         check_own("deviation_at", op.deviation_at, op.size, true);
         check_own("half_at", op.half_at, op.size);
     }
     void check(const Normalize& op) const { check_own("scale_at", op.scale_at, op.size, true, 2); }
+    void check(const Product& op) const {
+        check_own("first_half_at", op.first_half_at, op.size);
+        check_own("second_half_at", op.second_half_at, op.size);
+    }
     void check(const Fill&) const {}
     void check(const Pool& op) const {
         NTKIT_REQUIRE(op.axis >= 0 && op.axis < kAxes, "there is no axis " + text(op.axis));
@@ -94,6 +107,39 @@ struct OperationChecker {
         const std::int64_t windows = op.out_size[op.axis];
         NTKIT_REQUIRE(std::ssize(op.weights) == windows && std::ssize(op.totals) == windows,
                 "there must be one weight and one total for each of the " + text(windows) + " windows");
+        check_own("inside_at", op.inside_at, op.out_size);
+        check_own("mean_at", op.mean_at, op.out_size);
+    }
+    void check_one_axis(std::int32_t changed, const Axes& in, const Axes& out) const {
+        NTKIT_REQUIRE(changed >= 0 && changed < kAxes, "there is no axis " + text(changed));
+        for (int axis = 0; axis < kAxes; ++axis)
+            NTKIT_REQUIRE(axis == changed || in[axis] == out[axis], "only the length of the mapped axis may change");
+    }
+    void check(const Select& op) const {
+        NTKIT_REQUIRE(op.axis >= kNothing && op.axis < kAxes, "there is no axis " + text(op.axis));
+        const std::int64_t count = op.axis == kNothing ? 0 : op.out_size[op.axis];
+        NTKIT_REQUIRE(std::ssize(op.index) == count, "the index must have " + text(count) + " numbers. Got " + text(std::ssize(op.index)));
+        std::int64_t last = 0;
+        for (int axis = 0; axis < kAxes; ++axis) {
+            NTKIT_REQUIRE(op.in_stride[axis] >= 0, "in_stride must not be negative");
+            std::int64_t highest = op.out_size[axis] - 1;
+            if (axis == op.axis) highest = std::max<std::int64_t>(0, *std::max_element(op.index.begin(), op.index.end()));
+            last += highest * op.in_stride[axis];
+        }
+        NTKIT_REQUIRE(last < positions_of(op.in_size), "it reads position " + text(last) + ", behind the " +
+                                                     text(positions_of(op.in_size)) + " positions of the input");
+        check_own("half_in_at", op.half_in_at, op.in_size);
+    }
+    void check(const Map& op) const {
+        check_one_axis(op.axis, op.in_size, op.out_size);
+        const std::int64_t rows = op.out_size[op.axis], columns = op.in_size[op.axis];
+        NTKIT_REQUIRE(std::ssize(op.matrix) == rows * columns, "the matrix must have " + text(rows) + " times " + text(columns) +
+                                                               " numbers. Got " + text(std::ssize(op.matrix)));
+        NTKIT_REQUIRE(std::ssize(op.first) == rows && std::ssize(op.last) == rows && std::ssize(op.totals) == rows,
+                      "there must be a first, a last and a total for each of the " + text(rows) + " rows");
+        for (std::int64_t row = 0; row < rows; ++row)
+            NTKIT_REQUIRE(op.first[row] >= 0 && op.first[row] <= op.last[row] && op.last[row] <= columns,
+                          "first and last of row " + text(row) + " must lie between 0 and " + text(columns));
         check_own("inside_at", op.inside_at, op.out_size);
         check_own("mean_at", op.mean_at, op.out_size);
     }
@@ -109,7 +155,7 @@ struct OperationChecker {
     void check(const Convert& op) const { check_own("half_at", op.half_at, op.size, true); }
     void check(const Store& op) const {
         if (op.what == Own::series) check_table(op.table);
-        const int copies = op.what == Own::scale ? 2 : op.what == Own::series ? 1 + op.table->terms : 1;
+        const std::int64_t copies = op.what == Own::scale ? 2 : op.what == Own::series ? 1 + op.table->terms() : 1;
         check_own("target_at", op.target_at, op.size, true, copies);
     }
     void check(const Plain&) const {}

@@ -1,4 +1,4 @@
-// Says what is wrong with a tape before anything runs it: which operation or instruction, why, and what was expected.
+// Reports what is wrong with a tape before it runs: which operation or instruction, why, and what was expected.
 
 #include <algorithm>
 #include <cstdlib>
@@ -73,7 +73,7 @@ private:
         NTKIT_REQUIRE(sum_written_[step.out_slot], "nothing has cleared accumulator " + text(step.out_slot));
         check_offset(step.out_offset, size);
     }
-    // An offset outside leaves no entry in the plane.
+    // An offset out of range would leave no entry in the plane.
     void check_offset(const Axes& offset, const Axes& size) const {
         for (int axis = 0; axis < kAxes; ++axis)
             NTKIT_REQUIRE(std::abs(offset[axis]) < size[axis] || (offset[axis] == 0 && size[axis] == 1),
@@ -116,6 +116,14 @@ private:
                 return unary(step, op.size);
             }
             case Kind::normalize: return unary(step, as<Normalize>(operation).size);
+            case Kind::multiply: {
+                const Product& op = as<Product>(operation);
+                const bool halves = op.first_half_at != kNothing && op.second_half_at != kNothing;
+                NTKIT_REQUIRE(step.covariance_out || halves, "first_half_at and second_half_at are needed to multiply H");
+                NTKIT_REQUIRE(step.covariance_in == step.covariance_out, "both planes of a product must hold K, or both H");
+                read_slot(step, op.size);
+                return rewrite_slot(step, op.size);
+            }
             case Kind::fill: {
                 const Fill& op = as<Fill>(operation);
                 if (step.theta_in) read_slot(step, op.size);
@@ -132,9 +140,7 @@ private:
             }
             case Kind::pool_end: {
                 const Pool& op = as<Pool>(operation);
-                NTKIT_REQUIRE(op.inside_at != kNothing, "inside_at is needed and not set");
-                const bool even = std::equal(op.totals.begin() + 1, op.totals.end(), op.totals.begin());
-                NTKIT_REQUIRE(even || op.mean_at != kNothing, "mean_at is needed where the totals of windows differ");
+                check_ends(op);
                 return rewrite_slot(step, op.out_size);
             }
             case Kind::own_pool: {
@@ -144,6 +150,36 @@ private:
             }
             case Kind::own_pool_end: {
                 const Pool& op = as<Pool>(operation);
+                read_slot(step, op.out_size);
+                return rewrite_slot(step, op.out_size);
+            }
+            case Kind::select: {
+                const Select& op = as<Select>(operation);
+                if (step.in_slot != kNothing) {
+                    read_slot(step, op.in_size);
+                } else {
+                    const bool zeros = std::any_of(op.index.begin(), op.index.end(), [](std::int32_t p) { return p < 0; });
+                    NTKIT_REQUIRE(step.covariance_out || !zeros || op.half_in_at != kNothing, "half_in_at is needed for the H of zeros");
+                }
+                return write_slot(step, op.out_size);
+            }
+            case Kind::map: {
+                const Map& op = as<Map>(operation);
+                read_slot(step, op.in_size);
+                return op.wide ? add_to_sum(step, op.out_size) : rewrite_slot(step, op.out_size);
+            }
+            case Kind::map_end: {
+                const Map& op = as<Map>(operation);
+                check_ends(op);
+                return rewrite_slot(step, op.out_size);
+            }
+            case Kind::own_map: {
+                const Map& op = as<Map>(operation);
+                read_slot(step, op.in_size);
+                return write_slot(step, op.out_size);
+            }
+            case Kind::own_map_end: {
+                const Map& op = as<Map>(operation);
                 read_slot(step, op.out_size);
                 return rewrite_slot(step, op.out_size);
             }
@@ -172,6 +208,13 @@ private:
             }
         }
         throw Wrong("there is no such kind of instruction");
+    }
+
+    template <class Op>
+    static void check_ends(const Op& op) {
+        NTKIT_REQUIRE(op.inside_at != kNothing, "inside_at is needed and not set");
+        const bool even = std::equal(op.totals.begin() + 1, op.totals.end(), op.totals.begin());
+        NTKIT_REQUIRE(even || op.mean_at != kNothing, "mean_at is needed where the totals of windows differ");
     }
 
     void check_chained(const Instruction& step) const {

@@ -13,10 +13,10 @@ namespace ntkit {
 namespace {
 
 constexpr std::int64_t kSegment = 64;  // most rows in one task
-constexpr std::int64_t kTasks = 128;   // tasks per thread, where there are enough rows: at the end, threads wait for the last task
-constexpr std::int64_t kPart = 64;     // numbers of each input in a block that are moved at a time, so that they stay in the cache
+constexpr std::int64_t kTasks = 128;   // tasks per thread, if there are enough rows: at the end, threads wait for the last task
+constexpr std::int64_t kPart = 64;     // numbers of each input in a block moved at a time, so that they stay in the cache
 
-// Interleaves the rows of `width` inputs, after `change`; the last input fills the places that are left.
+// Interleaves the rows of `width` inputs, after `change`; the last input fills the remaining places.
 template <class From, class To, class Change>
 void interleave(const From* from, std::int64_t size, std::int64_t first, std::int64_t count, int width, To* to, Change change) {
     for (std::int64_t begin = 0; begin < size; begin += kPart)
@@ -33,7 +33,7 @@ void interleave(const From* from, std::int64_t size, std::int64_t first, std::in
     interleave(from, size, first, count, width, to, [](From number, std::int64_t) { return number; });
 }
 
-// Eight sums at a time: each addition waits for the one before.
+// Eight sums at a time, because each addition depends on the previous one.
 template <class From>
 double sum_of_squares(const From* numbers, std::int64_t count) {
     double sums[8] = {};
@@ -82,7 +82,7 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
         const std::int64_t first = index / segments * width, end = std::min(first + width, columns.count);
         const std::int64_t from = index % segments * length, to = std::min(rows.count, from + length);
         for (std::int64_t row = from; row < to && !stop; ++row) {
-            // The first column that is wanted.
+            // The first column needed.
             const std::int64_t begin = upper ? std::max(first, first_row + row - first_column) : first;
             if (begin >= end) break;
             // Whole blocks go straight to the result.
@@ -150,7 +150,7 @@ bool self(const Tape& tape, const Inputs<F>& inputs, const double* scale, const 
         if (own_known) interleave(own, tape.own_size, first, count, width, workspace.own.get());
         for (int place = 0; place < width; ++place)
             workspace.own[place] = static_cast<T>(scale[std::min(first + place, count - 1)]);
-        std::fill_n(workspace.nngp.get(), width, T(0));  // a tape without output leaves them as they are
+        std::fill_n(workspace.nngp.get(), width, T(0));  // a tape without output does not write them
         std::fill_n(workspace.ntk.get(), width, T(0));
         execute(tape, {nullptr, workspace.data.get(), products.at(0, first), products.data_stride,
                        nullptr, workspace.own.get(), workspace.slots.get(), workspace.rows.get(), workspace.rings.get(),

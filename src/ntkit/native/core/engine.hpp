@@ -18,7 +18,7 @@ struct Batch {
     std::int64_t count;
 };
 
-// Inputs as the caller has them, one contiguous row per input: (count, size).
+// Inputs as the caller passes them, one contiguous row per input: (count, size).
 template <class F>
 struct Inputs {
     const F* numbers;
@@ -40,7 +40,7 @@ struct Products {
     }
 };
 
-// Row-major results; null: not wanted.
+// Row-major results; null: not requested.
 template <class T>
 struct Result {
     T* nngp;
@@ -51,20 +51,20 @@ struct Result {
 // Called several times a second, from the calling thread, with the number of finished pairs; returns false to stop.
 using Poll = std::function<bool(std::int64_t)>;
 
-// Computes K and Theta for all pairs of rows and columns; where `upper`, only those with first_row + row <= first_column +
+// Computes K and Theta for all pairs of rows and columns; if `upper`, only those with first_row + row <= first_column +
 // column. Returns false if it was stopped.
 template <class T>
 bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, const Products<T>& products, const Result<T>& result,
            bool upper, std::int64_t first_row, std::int64_t first_column, int threads, const Poll& poll);
 
-// Finds the scale of each input: one, or, where `scalable`, the factor that makes the mean of its squares plus `bias` one. Writes the
-// scaled numbers to `data` (null: not wanted), and the sum of their squares over each of the network's inputs, whose sizes are given.
+// Finds the scale of each input: one or, if `scalable`, the factor that makes the mean of its squares plus `bias` one. Writes the
+// // scaled numbers to `data` (null: not requested), and the sum of their squares over each of the network's inputs, whose sizes are given.
 template <class F, class T>
 bool read(const Inputs<F>& inputs, const std::vector<std::int64_t>& sizes, bool scalable, double bias, T* data, double* squares,
           std::int64_t squares_stride, double* scale, int threads, const Poll& poll);
 
-// Computes the own data of each scaled input (count, own_size), and its K and Theta with itself. Where `own_known`, own data are there
-// already, from a run in higher precision, and only those that must match the arithmetic of `cross` to the bit are computed again.
+// Computes the own data of each scaled input (count, own_size), and its K and Theta with itself. If `own_known`, own data are known
+// // from a run in higher precision, and only those that must match the arithmetic of `cross` to the bit are recomputed.
 // O: the type in which own data are kept.
 template <class F, class T, class O>
 bool self(const Tape& tape, const Inputs<F>& inputs, const double* scale, const Products<T>& products, bool own_known, O* own,

@@ -8,10 +8,10 @@
 
 namespace ntkit {
 
-constexpr int kRingPositions = 1024;   // of the rows that a chain of layers keeps: an eighth of a second-level cache
+constexpr int kRingPositions = 1024;   // positions of the rows that a chain of layers keeps: an eighth of a second-level cache
 constexpr int kPlanePositions = 1024;  // planes up to this size run without chains: two of them fit into a second-level cache
 
-// One block: one input x against batch * kLanes<T> inputs x'; or, where own1 is null, that many inputs, each with itself. Arrays of
+// One block: one input x against batch * kLanes<T> inputs x'; or, if own1 is null, that many inputs, each with itself. Arrays of
 // the second side have the lanes innermost, and the batch before them.
 template <class T>
 struct Block {
@@ -41,7 +41,7 @@ template <class T>
 Execute<T> choose_execute();
 
 // Covariance entries per second that one thread updates by a 3 x 3 window and a ReLU when all data are in the first-level cache and
-// no plane has a border: the bound that the arithmetic alone sets.
+// no plane has a border: the bound set by arithmetic alone.
 template <class T>
 double roofline(double seconds);
 

@@ -9,7 +9,7 @@ namespace nb = nanobind;
 
 namespace {
 
-// Clang defines __GNUC__ too, so it is asked first.
+// Clang defines __GNUC__ too, so it is checked first.
 constexpr const char* compiler_name() {
 #if defined(__apple_build_version__)
     return "apple-clang";
@@ -42,14 +42,14 @@ constexpr const char* compiler_version() {
 }  // namespace
 
 NB_MODULE(_core, m) {
-    // Tapes that caches still hold when the interpreter ends are no leak.
+    // Tapes that caches still hold when the interpreter exits are not leaks.
     nb::set_leak_warnings(false);
     m.doc() = "The compiled core of ntkit. Use it through ntkit.native.";
-    m.def("version", [] { return NTKIT_VERSION; }, "Give the version of ntkit that this module was built from.");
-    m.def("simd_level", &ntkit::simd_level, "Give the widest usable instruction set: avx512, avx2, neon or baseline.",
+    m.def("version", [] { return NTKIT_VERSION; }, "Return the version of ntkit that this module was built from.");
+    m.def("simd_level", &ntkit::simd_level, "Return the widest usable instruction set: avx512, avx2, neon or baseline.",
           nb::sig("def simd_level() -> typing.Literal['avx512', 'avx2', 'neon', 'baseline']"));
-    m.def("compiler", &compiler_name, "Give the name of the compiler that built this module.");
-    m.def("compiler_version", &compiler_version, "Give the version of the compiler that built this module.");
+    m.def("compiler", &compiler_name, "Return the name of the compiler that built this module.");
+    m.def("compiler_version", &compiler_version, "Return the version of the compiler that built this module.");
     ntkit::bind_tape(m);
     ntkit::bind_engine(m);
 }

@@ -35,14 +35,14 @@ enum class Own : std::int32_t {
 
 enum class Function : std::int32_t { erf, gelu, sine, cosine, exponential, polynomial };
 
-// The operations. Fields that end in `_at` say where own data begin, counted in numbers per input; kNothing where there are none.
+// The operations. Fields that end in `_at` say where own data begin, counted in numbers per input; kNothing if there are none.
 
 struct Input {
     Axes size{};
     std::int32_t data = 0;  // which of the network's inputs
     std::int32_t channels = 0;
     std::int32_t half_at = kNothing;
-    bool sizes_matter = false;  // vectors: H of parallel inputs of different size must be exact, too
+    bool sizes_matter = false;  // vectors: H of parallel inputs of different norm must be exact too
 
     static constexpr const char* name = "Input";
     static constexpr auto fields() {
@@ -81,7 +81,7 @@ struct Rectifier {
 struct Layer {
     Axes in_size{}, out_size{};
     Axes kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1};
-    Axes padding{};  // before the first position; negative where the first positions are skipped
+    Axes padding{};  // before the first position; negative if the first positions are skipped
     std::array<bool, kAxes> circular{};
     double weight = 1, bias = 0, weight_rate = 0, bias_rate = 0;
     std::int32_t half_in_at = kNothing;   // of the input, for windows that reach into the padding
@@ -115,7 +115,7 @@ struct Smooth {
     // polynomial: c[m] C(m, j) (m - j - 1)!! at [j, m] for coefficients c, zero where m - j is odd or negative
     std::vector<double> hermite_terms;
     std::int32_t deviation_at = kNothing, half_at = kNothing;
-    bool rounded = false;  // whether an activation or a normalisation before has computed H as a difference
+    bool rounded = false;  // whether an earlier activation or normalisation has computed H as a difference
 
     static constexpr const char* name = "Smooth";
     static constexpr auto fields() {
@@ -125,29 +125,31 @@ struct Smooth {
     }
 };
 
-// phi(s x) = a_0(s) + s sum_j alpha_j(s) He_n(x) / sqrt(n!) with n = first + j step, for Gaussian x: an activation without kinks. The
-// coefficients a_0, alpha_0, alpha_1, ... are Chebyshev series in s on pieces of equal length.
-struct SeriesTable {
-    std::int32_t first = 1, step = 1;  // odd and even functions have every other term only
-    std::int32_t terms = 0;            // how many alpha
-    std::int32_t order = 0;            // Chebyshev coefficients per piece
-    double piece = 1;                  // length of a piece; the first begins at zero
-    std::vector<double> coefficients;  // (pieces, order, 1 + terms)
+constexpr std::int64_t kMostGaps = 32;  // different distances between the orders of a table
 
+// phi(s x) = a_0(s) + s sum_n alpha_n(s) He_n(x) / sqrt(n!) for Gaussian x: an activation by some of its Hermite coefficients, each
+// times the root of a weight that makes up for those left out. The coefficients a_0, alpha, alpha, ... are Chebyshev series in s
+// on pieces of equal length.
+struct SeriesTable {
+    std::vector<std::int32_t> orders;  // n of each alpha, ascending
+    std::int32_t degree = 0;           // Chebyshev coefficients per piece
+    double piece = 1;                  // length of a piece; the first begins at zero
+    std::vector<double> coefficients;  // (pieces, degree, 1 + terms)
+
+    std::int64_t terms() const { return static_cast<std::int64_t>(orders.size()); }
     std::int64_t pieces() const {
-        const std::int64_t each = static_cast<std::int64_t>(order) * (1 + terms);
+        const std::int64_t each = degree * (1 + terms());
         return each > 0 ? static_cast<std::int64_t>(coefficients.size()) / each : 0;
     }
 
     static constexpr const char* name = "SeriesTable";
     static constexpr auto fields() {
-        return std::tuple{Field{"first", &SeriesTable::first}, Field{"step", &SeriesTable::step}, Field{"terms", &SeriesTable::terms},
-                          Field{"order", &SeriesTable::order}, Field{"piece", &SeriesTable::piece},
-                          Field{"coefficients", &SeriesTable::coefficients}};
+        return std::tuple{Field{"orders", &SeriesTable::orders}, Field{"degree", &SeriesTable::degree},
+                          Field{"piece", &SeriesTable::piece}, Field{"coefficients", &SeriesTable::coefficients}};
     }
 };
 
-// With rho the correlation, E[phi phi] = a_0 a_0' + s s' sum_j alpha_j alpha_j' rho^n (Mehler 1866), whose derivative in K is
+// With rho the correlation, E[phi phi] = a_0 a_0' + s s' sum_n alpha_n alpha_n' rho^n (Mehler 1866), whose derivative in K is
 // E[phi' phi'].
 struct Series {
     Axes size{};
@@ -171,6 +173,18 @@ struct Normalize {
     static constexpr auto fields() {
         return std::tuple{Field{"size", &Normalize::size}, Field{"scale_at", &Normalize::scale_at},
                           Field{"weight_rate", &Normalize::weight_rate}, Field{"bias_rate", &Normalize::bias_rate}};
+    }
+};
+
+// The product of two independent values: K' = K1 K2, Theta' = Theta1 K2 + K1 Theta2.
+struct Product {
+    Axes size{};
+    std::int32_t first_half_at = kNothing, second_half_at = kNothing;
+
+    static constexpr const char* name = "Product";
+    static constexpr auto fields() {
+        return std::tuple{Field{"size", &Product::size}, Field{"first_half_at", &Product::first_half_at},
+                          Field{"second_half_at", &Product::second_half_at}};
     }
 };
 
@@ -200,6 +214,40 @@ struct Pool {
     }
 };
 
+// Positions read from elsewhere: the output's q is the input's sum over the axes of in_stride * q, where q along `axis` stands for
+// index[q].
+struct Select {
+    Axes in_size{}, out_size{};
+    Axes in_stride{};                  // how far the input moves, in positions, for a step along each output axis
+    std::int32_t axis = kNothing;      // kNothing: the positions along every axis are read in order
+    std::vector<std::int32_t> index;   // for each position along `axis`, which one is read; negative: zero
+    std::int32_t half_in_at = kNothing;  // of the input, for the H of a value and a zero
+
+    static constexpr const char* name = "Select";
+    static constexpr auto fields() {
+        return std::tuple{Field{"in_size", &Select::in_size}, Field{"out_size", &Select::out_size}, Field{"in_stride", &Select::in_stride},
+                          Field{"axis", &Select::axis}, Field{"index", &Select::index}, Field{"half_in_at", &Select::half_in_at}};
+    }
+};
+
+// A linear map of the positions along one axis: x'[q] = sum_p A[q, p] x[p].
+struct Map {
+    Axes in_size{}, out_size{};
+    std::int32_t axis = 0;
+    bool wide = false;                      // sums are long enough for an accumulator in double precision
+    std::vector<double> matrix;             // A, row by row
+    std::vector<std::int32_t> first, last;  // of each row: the columns before `first`, and those from `last` on, are zero
+    std::vector<double> totals;             // the sum of each row
+    std::int32_t inside_at = kNothing, mean_at = kNothing;
+
+    static constexpr const char* name = "Map";
+    static constexpr auto fields() {
+        return std::tuple{Field{"in_size", &Map::in_size}, Field{"out_size", &Map::out_size}, Field{"axis", &Map::axis},
+                          Field{"wide", &Map::wide}, Field{"matrix", &Map::matrix}, Field{"first", &Map::first}, Field{"last", &Map::last},
+                          Field{"totals", &Map::totals}, Field{"inside_at", &Map::inside_at}, Field{"mean_at", &Map::mean_at}};
+    }
+};
+
 struct Reduce {
     Axes in_size{}, out_size{};
     Axes out_stride{};  // how far the output moves, in positions, for a step along each input axis; 0: summed over
@@ -226,18 +274,18 @@ struct Store {
     std::int32_t target_at = kNothing;
     double factor = 1;            // deviation: multiplies the variance before the root
     double eps = 0;               // scale: s^2 = q + eps
-    bool over_positions = false;  // scale: q is the mean over the positions
+    std::array<bool, kAxes> mean_over{};  // scale: the axes over which q is averaged
     std::shared_ptr<const SeriesTable> table;  // series
 
     static constexpr const char* name = "Store";
     static constexpr auto fields() {
         return std::tuple{Field{"size", &Store::size}, Field{"what", &Store::what}, Field{"target_at", &Store::target_at},
-                          Field{"factor", &Store::factor}, Field{"eps", &Store::eps}, Field{"over_positions", &Store::over_positions},
+                          Field{"factor", &Store::factor}, Field{"eps", &Store::eps}, Field{"mean_over", &Store::mean_over},
                           Field{"table", &Store::table}};
     }
 };
 
-// Instructions that need to know nothing but the positions of a plane.
+// For instructions that need only the positions of a plane.
 struct Plain {
     Axes size{};
 
@@ -245,6 +293,6 @@ struct Plain {
     static constexpr auto fields() { return std::tuple{Field{"size", &Plain::size}}; }
 };
 
-using Operation = std::variant<Input, Layer, Rectified, Smooth, Series, Normalize, Fill, Pool, Reduce, Convert, Store, Plain>;
+using Operation = std::variant<Input, Layer, Rectified, Smooth, Series, Normalize, Product, Fill, Pool, Select, Map, Reduce, Convert, Store, Plain>;
 
 }  // namespace ntkit

@@ -1,4 +1,4 @@
-// A tape as text, for people: print(tape) in Python, and the messages of check_tape.cpp.
+// A tape as readable text, for print(tape) in Python and the messages of check_tape.cpp.
 
 #include <cstdio>
 #include <type_traits>
@@ -28,11 +28,14 @@ std::string joined(const Values& values, const char* between) {
 
 std::string text(const Axes& value) { return joined(value, "x"); }
 std::string text(const std::array<bool, kAxes>& value) { return joined(value, "x"); }
-std::string text(const std::vector<double>& values) {
+template <class Number>
+std::string text(const std::vector<Number>& values) {
     constexpr std::size_t most = 6;
-    const std::vector<double> shown(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(std::min(values.size(), most)));
+    const std::vector<Number> shown(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(std::min(values.size(), most)));
     return "[" + joined(shown, ", ") + (values.size() > most ? ", ... " + std::to_string(values.size()) + " in all]" : "]");
 }
+
+std::string text(const std::vector<std::int32_t>& values) { return "[" + joined(values, ", ") + "]"; }
 
 template <class Struct>
 std::string fields_text(const Struct& value);
@@ -42,7 +45,7 @@ std::string text(const std::optional<Rectifier>& value) { return value ? text(*v
 
 std::string text(const std::shared_ptr<const SeriesTable>& value) {
     if (!value) return "none";
-    return "(" + text(value->terms) + " terms from " + text(value->first) + " by " + text(value->step) + ", s up to " +
+    return "(" + text(value->terms()) + " terms up to " + text(value->orders.empty() ? 0 : value->orders.back()) + ", s up to " +
            text(static_cast<double>(value->pieces()) * value->piece) + ")";
 }
 
@@ -53,7 +56,7 @@ bool equal(const Value& a, const Value& b) {
     else return a == b;
 }
 
-// The fields that are not at their defaults, and every enum.
+// The fields that differ from their defaults, and every enum.
 template <class Struct>
 std::string fields_text(const Struct& value) {
     const Struct defaults{};
@@ -73,8 +76,10 @@ std::string padded(std::string line, std::size_t width) {
 
 bool writes_accumulator(const Tape& tape, const Instruction& step) {
     if (step.kind == Kind::clear || step.kind == Kind::reduce) return true;
-    const Pool* const pool = step.kind == Kind::pool ? std::get_if<Pool>(&tape.operations[step.operation]) : nullptr;
-    return pool && pool->wide;
+    const Operation& operation = tape.operations[step.operation];
+    const Pool* const pool = step.kind == Kind::pool ? std::get_if<Pool>(&operation) : nullptr;
+    const Map* const map = step.kind == Kind::map ? std::get_if<Map>(&operation) : nullptr;
+    return (pool && pool->wide) || (map && map->wide);
 }
 
 std::string place(const char* what, std::int32_t index, const Axes& offset) {
@@ -103,12 +108,18 @@ const char* name_of(Kind kind) {
         case Kind::smooth: return "smooth";
         case Kind::series: return "series";
         case Kind::normalize: return "normalize";
+        case Kind::multiply: return "multiply";
         case Kind::fill: return "fill";
         case Kind::clear: return "clear";
         case Kind::pool: return "pool";
         case Kind::pool_end: return "pool_end";
         case Kind::own_pool: return "own_pool";
         case Kind::own_pool_end: return "own_pool_end";
+        case Kind::select: return "select";
+        case Kind::map: return "map";
+        case Kind::map_end: return "map_end";
+        case Kind::own_map: return "own_map";
+        case Kind::own_map_end: return "own_map_end";
         case Kind::reduce: return "reduce";
         case Kind::settle: return "settle";
         case Kind::combine: return "combine";

@@ -4,8 +4,8 @@
 
 namespace ntkit {
 
-// The widest instruction set that the processor and the operating system both offer, asked at run time; the build assumes only the
-// baseline.
+// The widest instruction set that the processor and the operating system both support, detected at run time; the build assumes
+// // only the baseline.
 inline const char* simd_level() {
 #if defined(__aarch64__) || defined(_M_ARM64)
     return "neon";  // part of every 64-bit ARM processor
@@ -20,7 +20,7 @@ inline const char* simd_level() {
     }
     return "baseline";
 #else
-    return "baseline";  // there is no portable way to ask, and the baseline always works
+    return "baseline";  // there is no portable way to detect more, and the baseline always works
 #endif
 }
 

@@ -5,14 +5,14 @@
 // offset d holds the entries (p, p + d) for every p such that p + d is a position too. Activations, sums and convolutions of
 // stride one map a plane to itself, so a tape works plane by plane, and only on the planes that the output needs. A plane
 // is stored for kLanes<T> pairs side by side (position-major, lanes innermost), so every instruction is vector code without
-// remainders. Vectors have no positions to fill the arithmetic units with; there, `batch` blocks of lanes take their place.
+// remainders. Vectors have no positions to keep the arithmetic units busy; `batch` blocks of lanes take their place.
 //
 // Where a nonlinear operation follows, a plane holds not K but half the mean squared difference
 //
 //     H[p, p'] = E (u_p - v_p')^2 / 2 = (q_p + q'_p') / 2 - K[p, p'],    q, q' the variances.
 //
-// ReLU-like activations contain a square root of 1 - rho, which K loses near rho = 1 and H does not: H is as exact for two
-// nearly equal inputs as for any others, and zero for equal ones. The last linear layers work on K itself.
+// ReLU-like activations contain a square root of 1 - rho, which K loses to rounding near rho = 1 and H does not: H is as exact for
+// // two nearly equal inputs as for any others, and zero for equal ones. The last linear layers work on K itself.
 // Inputs are scaled to norm one first (biases with them), because H of a large and a small value loses the small one.
 
 #pragma once
@@ -28,32 +28,38 @@ namespace ntkit {
 template <class T>
 constexpr int kLanes = 64 / sizeof(T);
 
-// What an instruction does. The comment names the operation it belongs to.
+// What an instruction does. Each comment names the operation it belongs to.
 enum class Kind : std::int32_t {
     input,         // Input: read the data
-    layer,         // Layer: a linear layer or convolution, with the activation after it where it is fused
+    layer,         // Layer: a linear layer or convolution, with the activation after it if that is fused
     rectified,     // Rectified: a min(z, 0) + b max(z, 0)
     smooth,        // Smooth: an activation that is smooth at rho = 1
     series,        // Series: an activation without kinks, by its Hermite coefficients
     normalize,     // Normalize: y = x / s
+    multiply,      // Product: multiply by a plane
     fill,          // Fill: set a plane to a constant
     clear,         // Plain: set an accumulator to zero
     pool,          // Pool: add the window sums of one plane
     pool_end,      // Pool: subtract the variation inside the two windows from their sum
     own_pool,      // Pool: the mean of the variances in each window
     own_pool_end,  // Pool: the variance of a pooled value
+    select,        // Select: copy the entries of one plane to where they are read; without a plane, write those of zeros
+    map,           // Map: add what one plane gives to the sums of two rows
+    map_end,       // Map: subtract the variation inside the two rows from their sum
+    own_map,       // Map: the weighted sum of the variances in each row
+    own_map_end,   // Map: the variance of a mapped value
     reduce,        // Reduce: sum over some axes into an accumulator
     settle,        // Plain: copy a finished accumulator to a slot
     combine,       // Plain: add a multiple of a plane
     convert,       // Convert: K from H
     store,         // Store: keep own data
-    output,        // Plain: hand over K and Theta
+    output,        // Plain: write K and Theta as the result
 };
 
 struct Instruction {
     Kind kind = Kind::output;
     std::int32_t operation = 0;
-    std::int32_t out_slot = kNothing;  // accumulator for clear, reduce and a wide pool
+    std::int32_t out_slot = kNothing;  // accumulator for clear, reduce, a wide pool and a wide map
     std::int32_t in_slot = kNothing;   // accumulator for settle; kNothing: reads no plane
     Axes in_offset{}, out_offset{};
     double factor = 1;                 // of the plane and its Theta in combine, of the terms of gains in rectified and normalize
@@ -61,7 +67,7 @@ struct Instruction {
     bool theta_out = false;            // the output plane gets a Theta
     bool covariance_in = false;        // the input plane holds K, not H
     bool covariance_out = false;
-    bool own_only = false;             // computes variances: skipped where these are known already
+    bool own_only = false;             // computes variances: skipped if these are already known
     bool chained = false;              // the next instruction reads the output, and nothing else does
 };
 
@@ -75,10 +81,10 @@ struct Tape {
     std::int64_t own_size = 0;                // own numbers per input; the first is the input's scale
     std::vector<std::int64_t> data_start;     // where the numbers of each of the network's inputs begin
     std::int64_t data_size = 0;               // numbers per input, all of the network's inputs together
-    std::int64_t row_positions = 0;           // longest row that a window reads, its padding included
-    std::int64_t window_rows = 0;             // most rows that a window has
+    std::int64_t row_positions = 0;           // longest row that a window reads, including its padding
+    std::int64_t window_rows = 0;             // largest number of rows of a window
 
-    // Checks everything; throws std::invalid_argument that names the operation or instruction at fault.
+    // Checks everything; throws std::invalid_argument with the operation or instruction at fault.
     Tape(std::vector<Operation> operations, std::vector<Instruction> instructions, std::int32_t batch,
          const std::vector<std::int64_t>& slots, std::int32_t accumulators, std::int64_t accumulator_positions, std::int64_t own_size,
          const std::vector<std::int64_t>& data_sizes);

@@ -17,7 +17,7 @@
 
 namespace ntkit {
 
-// Threads that are joined whatever happens (some standard libraries lack std::jthread).
+// Threads that are always joined (some standard libraries lack std::jthread).
 struct Threads : std::vector<std::thread> {
     void join() {
         for (std::thread& thread : *this) thread.join();
@@ -26,8 +26,8 @@ struct Threads : std::vector<std::thread> {
     ~Threads() { join(); }
 };
 
-// Runs tasks 0, 1, ... on threads while the calling thread polls. `start` gives each thread its state. An exception of a task is
-// thrown here.
+// Runs tasks 0, 1, ... on threads while the calling thread polls. `start` creates the state of each thread. An exception in a task
+// // is rethrown here.
 template <class Start, class Task>
 bool run_tasks(std::int64_t tasks, int threads, const std::atomic<std::int64_t>& done, const Poll& poll, Start start, Task task) {
     std::atomic<std::int64_t> next{0};
@@ -59,7 +59,7 @@ bool run_tasks(std::int64_t tasks, int threads, const std::atomic<std::int64_t>&
         ++running;
         try {
             pool.emplace_back(work);
-        } catch (const std::system_error&) {  // the system gives no more threads: those that run do the work
+        } catch (const std::system_error&) {  // the system refuses more threads: those already running do the work
             --running;
             if (i == 0) throw;
             break;

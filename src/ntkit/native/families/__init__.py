@@ -1,13 +1,16 @@
-"""What the native engine knows of each operation: one file per family, and the registry of all."""
+"""What the native engine knows about each operation: one file per family, and their registry."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ntkit.program import (
+    AdaptiveAvgPool,
+    Arrange,
     AvgPool,
     Concat,
     Constant,
+    ConstantMap,
     Contract,
     Conv,
     Dense,
@@ -15,17 +18,22 @@ from ntkit.program import (
     Input,
     Normalize,
     Op,
+    Product,
     Reindex,
+    Split,
     Sum,
 )
 
 from .. import _core
+from ._arrange import ArrangeFamily, SplitFamily
 from ._combine import ConcatFamily, ConstantFamily, ContractFamily, SumFamily
 from ._family import Family
 from ._input import InputFamily
 from ._linear import LinearFamily
+from ._map import MapFamily
 from ._normalize import NormalizeFamily
 from ._pool import PoolFamily, kept_positions, shared_pools
+from ._product import ProductFamily
 from ._rectified import RectifiedFamily
 from ._reindex import ReindexFamily
 from ._series import SeriesFamily
@@ -39,13 +47,18 @@ FAMILIES: dict[type[Op], Family[Any]] = {
     Conv: LinearFamily(),
     Normalize: NormalizeFamily(),
     AvgPool: PoolFamily(),
+    AdaptiveAvgPool: MapFamily(),
+    ConstantMap: MapFamily(),
     Reindex: ReindexFamily(),
+    Arrange: ArrangeFamily(),
+    Split: SplitFamily(),
     Contract: ContractFamily(),
     Sum: SumFamily(),
     Concat: ConcatFamily(),
     Constant: ConstantFamily(),
+    Product: ProductFamily(),
 }
-"""The family of each operation but the activations."""
+"""The family of each operation except activations."""
 
 ACTIVATIONS: dict[str, Family[Elementwise]] = {
     "rectified": RectifiedFamily(),
@@ -61,5 +74,5 @@ ACTIVATIONS: dict[str, Family[Elementwise]] = {
 
 
 def family_of(op: Op) -> Family[Any] | None:
-    """Give the family of an operation; None where the native engine has none."""
+    """Return the family of an operation; None if the native engine has none."""
     return ACTIVATIONS.get(op.phi.name) if isinstance(op, Elementwise) else FAMILIES.get(type(op))

@@ -20,7 +20,7 @@ __all__ = ["LinearFamily", "layer_operation", "window_weight"]
 
 
 class LinearFamily(Family[Dense | Conv]):
-    """Layers with weights. A rectifier that alone reads one is fused with it, see ``_rectified``."""
+    """Layers with weights. A rectifier that is the only reader of a layer is fused with it, see ``_rectified``."""
 
     def missing(self, network: Network, index: int, op: Dense | Conv) -> str | None:
         if float(op.gains.w_std) == 0 and float(op.gains.weight_rate) != 0:
@@ -37,7 +37,7 @@ class LinearFamily(Family[Dense | Conv]):
         # In the padding one of two values is zero, and H is half the variance of the other.
         if isinstance(op, Conv) and not op.circular and any(map(any, op.padding)):
             yield _core.Own.HALF, node.inputs[0]
-        # Theta gets K, which is made of H.
+        # Theta needs K, which is computed from H.
         if node.trained and not network.fused.intersection(network.readers[index]):
             yield _core.Own.HALF, index
 
@@ -65,7 +65,7 @@ def layer_operation(
     output: int | None = None,
     activation: _core.Rectifier | None = None,
 ) -> _core.Layer:
-    """Give the operation of a layer, node ``index``; of one fused with an activation, that of both, node ``output``."""
+    """Return the operation of a layer, node ``index``; if an activation, node ``output``, is fused with it, that of both."""
     before = network.program.nodes[index].inputs[0]
     kernel, stride, dilation, padding, circular = [1] * 3, [1] * 3, [1] * 3, [0] * 3, [False] * 3
     if isinstance(op, Conv):
@@ -94,6 +94,6 @@ def layer_operation(
 
 
 def window_weight(op: Dense | Conv) -> float:
-    """Give w^2 / k, the factor of the sum over a window of k positions."""
+    """Return w^2 / k, the factor of the sum over a window of k positions."""
     gains: Gains = op.gains
     return float(gains.w_std**2) / (prod(op.kernel) if isinstance(op, Conv) else 1)

@@ -19,7 +19,7 @@ __all__ = ["NormalizeFamily", "gain_factor"]
 
 
 class NormalizeFamily(Family[Normalize]):
-    """Normalisations over the channels, or over the channels and all positions."""
+    """Normalisations over the channels, or over the channels and positions."""
 
     reads_h = True
     single_precision = False
@@ -29,8 +29,6 @@ class NormalizeFamily(Family[Normalize]):
         node = nodes[index]
         if node.inputs[0] != node.inputs[1]:
             return "normalisation of a part of the channels"
-        if op.axes and len(op.axes) != len(node.positions):
-            return "normalisation over some of the positions"
         if not op.weight_trained:
             return None
         readers = [nodes[reader].op for reader in network.readers[index]]
@@ -51,17 +49,20 @@ class NormalizeFamily(Family[Normalize]):
         return own == _core.Own.SCALE
 
     def store(self, network: Network, index: int, op: Normalize, own: _core.Own, target: int) -> _core.Store:
-        return _core.Store(
-            size=network.size(index), what=own, target_at=target, eps=op.eps, over_positions=bool(op.axes)
-        )
+        over = [False] * _core.AXES
+        for axis in op.axes:
+            over[network.first_axis(index) + axis] = True
+        return _core.Store(size=network.size(index), what=own, target_at=target, eps=op.eps, mean_over=over)
 
     def inputs(self, node: Node) -> tuple[int, ...]:
-        return node.inputs[:1]  # the other is the field whose statistics normalise this one: the same, see `missing`
+        return node.inputs[
+            :1
+        ]  # the second input, whose statistics normalise this one, is the same field: see `missing`
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Normalize) -> None:
         network, index = emitter.network, plane.node
         nodes = network.program.nodes
-        # An activation adds the term of a trained gain before it itself.
+        # A later activation itself adds the term of a trained gain before it.
         settled = not any(isinstance(nodes[reader].op, Elementwise) for reader in network.readers[index])
         operation = emitter.operation(
             "normalize",
@@ -77,5 +78,5 @@ class NormalizeFamily(Family[Normalize]):
 
 
 def gain_factor(op: Normalize, offset: Offset) -> float:
-    """Give 1 where both positions share their affine parameters, so that training them adds to Theta, and 0 elsewhere."""
+    """Return 1 where both positions share their affine parameters, so that training them adds to Theta, and 0 elsewhere."""
     return 0.0 if any(offset[axis] for axis in op.affine_axes) else 1.0

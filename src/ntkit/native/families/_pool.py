@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ntkit.program import AvgPool
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["PoolFamily", "kept_positions", "shared_pools", "window_weights"]
+__all__ = ["FEW_TERMS", "PoolFamily", "WindowKinds", "emit_windows", "kept_positions", "shared_pools", "window_weights"]
 
-_FEW_TERMS = 4  # sums of more planes are taken in double precision
+FEW_TERMS = 4  # sums of more planes are taken in double precision
 
 
 class PoolFamily(Family[AvgPool]):
     """Average pooling.
 
-    A pooled plane of H is the sum over both windows less the variation inside each, (A + A') / 2. The variance of a mean is
+    A pooled plane of H is the sum over both windows minus the variation inside each, (A + A') / 2. The variance of a mean is
     N B - A, with B the mean of the variances and N the sum of the window's weights.
     """
 
@@ -49,36 +49,62 @@ class PoolFamily(Family[AvgPool]):
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: AvgPool) -> None:
         network, index = emitter.network, plane.node
         operation = emitter.operation("pool", index, lambda: _operation(network, index, op))
-        wide = op.kernel > _FEW_TERMS
-        if emitter.demand.own(plane) and not network.linear_after[index]:
-            self._variance(emitter, plane, parts[0], operation, wide)
-            return
-        emitter.accumulate(_core.Kind.POOL, operation, plane, parts, wide)
-        if not plane.covariance:
-            for part in parts:
-                emitter.emit(_core.Kind.POOL_END, operation, plane, part.offset)
+        emit_windows(emitter, plane, parts, operation, op.kernel > FEW_TERMS, POOL_KINDS)
 
-    @staticmethod
-    def _variance(emitter: Emitter, plane: Plane, part: Part, operation: int, wide: bool) -> None:
-        """Emit N B - A, and store A and B where they are wanted."""
-        network, index = emitter.network, plane.node
-        apart = [read for read in part.reads if any(read.offset)]
-        same = next(read.plane for read in part.reads if not any(read.offset))
-        assert same is not None
-        inside = plane._replace(covariance=False, step="inside")
-        emitter.accumulate(_core.Kind.POOL, operation, inside, [Part(part.offset, apart)], wide)
-        if (_core.Own.INSIDE, index) in network.own:
-            emitter.store(_core.Own.INSIDE, index, inside)
-        emitter.compute(same)
-        mean = plane._replace(step="mean")
-        emitter.take_slot(mean)
-        emitter.emit(_core.Kind.OWN_POOL, operation, mean, part.offset, same)
-        if (_core.Own.MEAN, index) in network.own:
-            emitter.store(_core.Own.MEAN, index, mean)
-        emitter.emit(_core.Kind.OWN_POOL_END, operation, plane, part.offset, mean, out=emitter.slot(inside))
-        emitter.leave_slot(mean)
-        emitter.release(same)
-        emitter.rename(inside, plane)
+
+class WindowKinds(NamedTuple):
+    """The instructions of sums over windows, see ``core/interpreter/pooling.hpp``.
+
+    Attributes
+    ----------
+    add, end
+        Add what one plane gives to the sums of two windows; make H of the sums.
+    own, own_end
+        B, the weighted sums of the variances; N B - A, the variances of the sums.
+    """
+
+    add: _core.Kind
+    end: _core.Kind
+    own: _core.Kind
+    own_end: _core.Kind
+
+
+POOL_KINDS = WindowKinds(_core.Kind.POOL, _core.Kind.POOL_END, _core.Kind.OWN_POOL, _core.Kind.OWN_POOL_END)
+
+
+def emit_windows(
+    emitter: Emitter, plane: Plane, parts: list[Part], operation: int, wide: bool, kinds: WindowKinds
+) -> None:
+    """Emit the sums over two windows, of K, of H or of the variances."""
+    if emitter.demand.own(plane) and not emitter.network.linear_after[plane.node]:
+        _emit_variance(emitter, plane, parts[0], operation, wide, kinds)
+        return
+    emitter.accumulate(kinds.add, operation, plane, parts, wide)
+    if not plane.covariance:
+        for part in parts:
+            emitter.emit(kinds.end, operation, plane, part.offset)
+
+
+def _emit_variance(emitter: Emitter, plane: Plane, part: Part, operation: int, wide: bool, kinds: WindowKinds) -> None:
+    """Emit N B - A, and store A and B where they are wanted."""
+    network, index = emitter.network, plane.node
+    apart = [read for read in part.reads if any(read.offset)]
+    same = next(read.plane for read in part.reads if not any(read.offset))
+    assert same is not None
+    inside = plane._replace(covariance=False, step="inside")
+    emitter.accumulate(kinds.add, operation, inside, [Part(part.offset, apart)], wide)
+    if (_core.Own.INSIDE, index) in network.own:
+        emitter.store(_core.Own.INSIDE, index, inside)
+    emitter.compute(same)
+    mean = plane._replace(step="mean")
+    emitter.take_slot(mean)
+    emitter.emit(kinds.own, operation, mean, part.offset, same)
+    if (_core.Own.MEAN, index) in network.own:
+        emitter.store(_core.Own.MEAN, index, mean)
+    emitter.emit(kinds.own_end, operation, plane, part.offset, mean, out=emitter.slot(inside))
+    emitter.leave_slot(mean)
+    emitter.release(same)
+    emitter.rename(inside, plane)
 
 
 def _operation(network: Network, index: int, op: AvgPool) -> _core.Pool:
@@ -91,7 +117,7 @@ def _operation(network: Network, index: int, op: AvgPool) -> _core.Pool:
         kernel=op.kernel,
         stride=op.stride,
         padding=op.padding,
-        wide=op.kernel > _FEW_TERMS,
+        wide=op.kernel > FEW_TERMS,
         weights=weights,
         totals=totals,
         inside_at=network.own_at(_core.Own.INSIDE, index),
@@ -105,13 +131,13 @@ def _length(network: Network, index: int, op: AvgPool) -> int:
 
 
 def window_weights(op: AvgPool, size: int) -> tuple[list[float], list[float]]:
-    """Give, for each window over an axis of length ``size``, the weight of its positions and the sum of these weights."""
+    """Return, for each window over an axis of length ``size``, the weight of its positions and the sum of these weights."""
     matrix = op.matrix(size)
     return matrix.amax(1).tolist(), [round(value, 15) for value in matrix.sum(1).tolist()]
 
 
 def shared_pools(network: Network) -> dict[int, int]:
-    """Give the pools whose neighbouring offsets read the same planes, each of them less than twice, and their axes."""
+    """Return the pools without overlapping windows, whose neighbouring offsets share planes, and their axes."""
     return {
         index: op.axis
         for index, node in enumerate(network.program.nodes)
@@ -120,7 +146,7 @@ def shared_pools(network: Network) -> dict[int, int]:
 
 
 def kept_positions(network: Network, pool: int) -> int:
-    """Count what a pool keeps from one offset along its axis to the next: planes of all offsets along the axes before it."""
+    """Count the planes that a pool keeps from one offset along its axis to the next: all offsets along the axes before it."""
     nodes = network.program.nodes
     op, positions = nodes[pool].op, nodes[nodes[pool].inputs[0]].positions
     assert isinstance(op, AvgPool)

@@ -21,7 +21,7 @@ __all__ = ["RectifiedFamily"]
 
 
 class RectifiedFamily(Family[Elementwise]):
-    """Rectifiers. One that alone reads a linear layer is fused with it: the layer's sums go straight into the activation."""
+    """Rectifiers. One that is the only reader of a linear layer is fused with it: the layer's sums feed it directly."""
 
     reads_h = True
 

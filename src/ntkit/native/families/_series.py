@@ -1,4 +1,4 @@
-r"""Activations without a closed form and without kinks: tanh, sigmoid, SiLU, softplus, Mish, functions of the user.
+r"""Activations without a closed form and without kinks: tanh, sigmoid, SiLU, softplus, Mish, user-defined functions.
 
 With He_n the Hermite polynomials and x a standard Gaussian, phi(s x) = a_0(s) + s sum_n alpha_n(s) He_n(x) / sqrt(n!), and for
 two Gaussians of deviations s, s' and correlation rho (Mehler 1866)
@@ -6,8 +6,9 @@ two Gaussians of deviations s, s' and correlation rho (Mehler 1866)
     E[phi phi] = a_0 a_0' + s s' sum_n alpha_n alpha_n' rho^n,    E[phi' phi'] = sum_n n alpha_n alpha_n' rho^(n - 1).
 
 The coefficients belong to one input alone, so they are own data: the core computes them from a table of Chebyshev series in s,
-and a pair costs three multiplications per term. What N terms leave out of a pair is at most what they leave out of E[phi^2] and
-E[phi'^2], which is known; larger deviations need more terms.
+and a pair costs four multiplications per term. What N orders leave out of a pair is at most what they leave out of E[phi^2] and
+E[phi'^2], which is known; larger deviations need more orders. A few of the N with weights give the same sums, see
+``_fewer_orders``.
 """
 
 from __future__ import annotations
@@ -27,19 +28,20 @@ from ntkit.rules.expectations import evaluate
 from .. import _core
 from .._plane import Part, Plane
 from ._family import Family
+from ._fewer_orders import fewer_orders
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["TERMS", "SeriesFamily", "series_table"]
+__all__ = ["ORDERS", "SeriesFamily", "series_table"]
 
-TERMS = (16, 32, 48, 64, 96, 128, 192, 256)
-"""How many terms a table may have."""
+ORDERS = (64, 128, 256)
+"""How many Hermite orders a table may be made of."""
 
 _PIECE = 0.25  # length of a piece of the deviations
 _PIECES = 32  # at most
-_ORDER = 14  # Chebyshev coefficients on a piece
+_DEGREE = 14  # Chebyshev coefficients on a piece
 _TOLERANCE = 2e-12  # what may be left out of E[phi^2] and E[phi'^2], relative to them
 _LEAST = 1.0  # the largest deviation that a table must reach for the engine to take the activation
 _REMOTE = 7.5  # deviations beyond which a kink changes nothing: they have a probability of 6e-14
@@ -55,11 +57,10 @@ class SeriesFamily(Family[Elementwise]):
     rounds_h = True
 
     def missing(self, network: Network, index: int, op: Elementwise) -> str | None:
-        table = series_table(op.phi, TERMS[-1])
-        return str(op.phi) if table is None or _reach(table) < _LEAST else None
+        return str(op.phi) if _PIECE * len(_pieces(op.phi, ORDERS[-1])) < _LEAST else None
 
     def tiers(self, op: Elementwise) -> int:
-        return len(TERMS)
+        return len(ORDERS)
 
     def own_data(self, network: Network, index: int, op: Elementwise) -> Iterator[tuple[_core.Own, int]]:
         yield _core.Own.DEVIATION, index
@@ -68,7 +69,7 @@ class SeriesFamily(Family[Elementwise]):
             yield _core.Own.HALF, index
 
     def own_numbers(self, network: Network, own: _core.Own, op: Elementwise) -> int:
-        return 1 + _table(network, op.phi).terms if own == _core.Own.SERIES else 1
+        return 1 + len(_table(network, op.phi).orders) if own == _core.Own.SERIES else 1
 
     def made_before(self, own: _core.Own) -> bool:
         return own in (_core.Own.DEVIATION, _core.Own.SERIES)
@@ -94,23 +95,40 @@ class SeriesFamily(Family[Elementwise]):
 
 
 def _table(network: Network, phi: Activation) -> _core.SeriesTable:
-    """Give the table of a version; of the next one where its terms are too few for any deviation."""
-    return next(table for terms in TERMS[network.tier :] if (table := series_table(phi, terms)) is not None)
-
-
-def _reach(table: _core.SeriesTable) -> float:
-    """Give the largest deviation of a table."""
-    return table.piece * len(table.coefficients) / (table.order * (1 + table.terms))
+    """Give the table of a version; of the next one where its orders are too few for any deviation."""
+    return next(table for count in ORDERS[network.tier :] if (table := series_table(phi, count)) is not None)
 
 
 @lru_cache(maxsize=64)
-def series_table(phi: Activation, terms: int) -> _core.SeriesTable | None:
-    """Build the table of an activation, for deviations from zero to where so many terms are too few; None if nowhere."""
+def series_table(phi: Activation, count: int) -> _core.SeriesTable | None:
+    """Build the table of an activation, for deviations from zero to where so many orders are too few; None if nowhere."""
+    expansion, pieces = _expansion(phi), _pieces(phi, count)
+    if expansion is None or not pieces:
+        return None
+    orders = expansion.orders(count)
+    known = expansion.pieces[: len(pieces)]
+    alpha, others = (
+        torch.cat([values[:, orders] / s[:, None] for values, s in rows])
+        for rows in (
+            [(values, nodes) for values, nodes, *_ in known],
+            [(exact, squares.s) for *_, exact, squares in known],
+        )
+    )
+    nodes, weights = fewer_orders(orders, alpha, others, _core.MOST_GAPS)
+    scaled = torch.stack(pieces)[:, :, torch.cat([torch.zeros(1, dtype=torch.long), 1 + nodes])]
+    scaled[:, :, 1:] *= weights.sqrt()
+    return _core.SeriesTable(
+        orders=orders[nodes].tolist(), degree=_DEGREE, piece=_PIECE, coefficients=scaled.reshape(-1).tolist()
+    )
+
+
+@lru_cache(maxsize=64)
+def _pieces(phi: Activation, count: int) -> list[Tensor]:
+    """Give the Chebyshev coefficients of a_0 and all alpha, shape (degree, 1 + count), of each piece that these orders cover."""
     expansion = _expansion(phi)
     if expansion is None:
-        return None
-    first, step = expansion.first, expansion.step
-    orders = torch.arange(first, first + step * terms, step)
+        return []
+    orders = expansion.orders(count)
     n = orders.to(torch.float64)
     pieces = []
     for values, nodes, checks, exact, squares in expansion.pieces:
@@ -119,7 +137,7 @@ def series_table(phi: Activation, terms: int) -> _core.SeriesTable | None:
         coefficients = _transform() @ numbers
         found = _chebyshev(checks) @ coefficients
         wanted = torch.cat([exact[:, :1], exact[:, orders] / squares.s[:, None]], 1)
-        # The error of E[phi phi] and of E[phi' phi'] for equal inputs, terms left out and interpolation together.
+        # The error of E[phi phi] and of E[phi' phi'] for equal inputs, from truncation and interpolation together.
         variance = found[:, 0] ** 2 + squares.s**2 * (found[:, 1:] ** 2).sum(1)
         slope = (n * found[:, 1:] ** 2).sum(1)
         apart = (found - wanted).abs()
@@ -134,16 +152,7 @@ def series_table(phi: Activation, terms: int) -> _core.SeriesTable | None:
         if not bool((errors <= _TOLERANCE).all()):
             break
         pieces.append(coefficients)
-    if not pieces:
-        return None
-    return _core.SeriesTable(
-        first=first,
-        step=step,
-        terms=terms,
-        order=_ORDER,
-        piece=_PIECE,
-        coefficients=torch.stack(pieces).reshape(-1).tolist(),
-    )
+    return pieces
 
 
 @dataclass(frozen=True)
@@ -162,15 +171,19 @@ class _Expansion:
     Attributes
     ----------
     first, step
-        Which orders n > 0 it has: all, the odd ones or the even ones.
+        The orders n > 0 that it has: all, the odd ones or the even ones.
     pieces
-        For each piece: coefficients at its Chebyshev nodes, shape (order, n); these nodes; the places of some points between,
+        For each piece: coefficients at its Chebyshev nodes, shape (degree, n); these nodes; the places of some points between,
         from -1 to 1; the coefficients and the moments there.
     """
 
     first: int
     step: int
     pieces: tuple[tuple[Tensor, Tensor, Tensor, Tensor, _Squares], ...]
+
+    def orders(self, count: int) -> Tensor:
+        """Give the first orders that it has."""
+        return torch.arange(self.first, self.first + self.step * count, self.step)
 
 
 @lru_cache(maxsize=16)
@@ -188,7 +201,7 @@ def _expansion(phi: Activation) -> _Expansion | None:
                 values, _ = _coefficients(phi, nodes, 0.0)
                 exact, squares = _coefficients(phi, between, 0.0)
                 shifted, again = _coefficients(phi, between, 0.5)
-            except ValueError:  # not finite this far out, or not elementwise, which the reference engine will say
+            except ValueError:  # not finite this far out, or not elementwise, which the reference engine reports
                 break
             # Two rules that differ by half a step agree where both are exact.
             apart = (exact - shifted).abs().max() / squares.phi.max().sqrt()
@@ -204,7 +217,7 @@ def _expansion(phi: Activation) -> _Expansion | None:
 
 
 def _coefficients(phi: Activation, s: Tensor, shift: float) -> tuple[Tensor, _Squares]:
-    """Give the Hermite coefficients at deviations s, shape (len(s), orders), and the moments."""
+    """Return the Hermite coefficients at deviations s, shape (len(s), orders), and the moments."""
     x = torch.arange(-_RADIUS, _RADIUS, _SPACING, dtype=torch.float64) + shift * _SPACING
     root = torch.exp(-x * x / 4) * math.sqrt(_SPACING / math.sqrt(2 * math.pi))
     f, g = evaluate(phi, s[:, None] * x)
@@ -215,7 +228,7 @@ def _coefficients(phi: Activation, s: Tensor, shift: float) -> tuple[Tensor, _Sq
 @lru_cache(maxsize=2)
 def _hermite(shift: float) -> Tensor:
     """He_n(x) / sqrt(n!) times the root of the Gaussian weight, on the nodes of the rule: shape (orders, nodes)."""
-    orders = 2 * TERMS[-1] + 1
+    orders = 2 * ORDERS[-1] + 1
     x = torch.arange(-_RADIUS, _RADIUS, _SPACING, dtype=torch.float64) + shift * _SPACING
     rows = [torch.exp(-x * x / 4) * math.sqrt(_SPACING / math.sqrt(2 * math.pi))]
     rows.append(x * rows[0])
@@ -225,16 +238,16 @@ def _hermite(shift: float) -> Tensor:
 
 
 def _nodes() -> Tensor:
-    return torch.cos((torch.arange(_ORDER, dtype=torch.float64) + 0.5) * (math.pi / _ORDER))
+    return torch.cos((torch.arange(_DEGREE, dtype=torch.float64) + 0.5) * (math.pi / _DEGREE))
 
 
 def _chebyshev(x: Tensor) -> Tensor:
-    """T_0(x), ..., T_{order - 1}(x) in a new last axis."""
-    return torch.cos(torch.arange(_ORDER, dtype=torch.float64) * torch.acos(x)[..., None])
+    """T_0(x), ..., T_{degree - 1}(x) in a new last axis."""
+    return torch.cos(torch.arange(_DEGREE, dtype=torch.float64) * torch.acos(x)[..., None])
 
 
 def _transform() -> Tensor:
     """Return the matrix that takes values at the Chebyshev nodes to coefficients."""
-    matrix: Tensor = _chebyshev(_nodes()).T * (2 / _ORDER)
+    matrix: Tensor = _chebyshev(_nodes()).T * (2 / _DEGREE)
     matrix[0] /= 2
     return matrix

@@ -21,7 +21,7 @@ __all__ = ["SmoothFamily"]
 
 
 class SmoothFamily(Family[Elementwise]):
-    """One closed form, which the core has under the name of ``function``."""
+    """One closed form, implemented in the core as ``function``."""
 
     reads_h = True
     single_precision = False
@@ -54,7 +54,7 @@ class SmoothFamily(Family[Elementwise]):
 
 
 def hermite_terms(coefficients: tuple[float, ...]) -> list[float]:
-    """Give c[m] C(m, j) (m - j - 1)!! at [j, m], zero where m - j is odd or negative."""
+    """Return c[m] C(m, j) (m - j - 1)!! at [j, m], zero where m - j is odd or negative."""
     size = len(coefficients)
     return [
         coefficients[m] * comb(m, j) * odd_factorial(m - j) if m >= j and (m - j) % 2 == 0 else 0.0

@@ -83,7 +83,7 @@ def _gelu(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     square = k * k / ab
     value = k * both + (q / ab * root + square / root) / (2 * math.pi)
     opposite = k < -4 * root
-    if bool(opposite.any()):  # t = sqrt(D) / |k| is small: k (atan t - t) instead of the first two terms, which cancel
+    if bool(opposite.any()):  # t = sqrt(D) / |k| is small: k (atan t - t) replaces the first two terms, which cancel
         t = root / torch.where(opposite, -k, 4 * root)
         rest = torch.zeros_like(t)
         for n in range(14, -1, -1):
@@ -100,7 +100,7 @@ def _sin(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     sign = torch.where(pair.k >= 0, 1.0, -1.0).to(pair.k)
     size = sign * pair.k
     exponent = size - (pair.v1 + pair.v2) / 2
-    # The same without cancellation: at large variances the difference would be rounding, even of an input with itself.
+    # The same without cancellation: at large variances the difference would be rounding error, even of an input with itself.
     apart = (safe_sqrt(pair.v1) - safe_sqrt(pair.v2)) ** 2 / 2 + pair.product * pair.gap
     exponent = exponent + torch.where(pair.product > 0, -apart - exponent, 0.0).detach()
     largest = torch.exp(exponent) / 2
@@ -203,7 +203,7 @@ _RULES: dict[str, Callable[[Pair, tuple[float, ...]], tuple[Tensor, Tensor | Non
 
 
 def closed_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
-    """E[phi phi] and, if ``tangent``, E[phi' phi'] of an activation with a name."""
+    """E[phi phi] and, if ``tangent``, E[phi' phi'] of a named activation."""
     if phi.name not in _RULES:
         raise InputError(f"Activation name must be 'quadrature' or one of {sorted(_RULES)}. Got {phi.name!r}.")
     value, slope = _RULES[phi.name](pair, phi.parameters)
@@ -214,7 +214,7 @@ def closed_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Ten
 
 def jump_message(label: str) -> str:
     return (
-        f"Activation {label} jumps, so E[phi' phi'] and the NTK do not exist. Ask for the NNGP kernel alone "
+        f"Activation {label} jumps, so E[phi' phi'] and the NTK do not exist. Ask only for the NNGP kernel "
         "(tangent=False), or use a continuous activation such as erf in place of sign."
     )
 

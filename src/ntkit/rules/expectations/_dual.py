@@ -22,12 +22,12 @@ def dual(
 ) -> tuple[Tensor, Tensor | None]:
     """E[phi(u) phi(v)] and, if ``tangent``, E[phi'(u) phi'(v)] for (u, v) ~ N(0, [[q1, k], [k, q2]]).
 
-    Differentiable once in ``k``, ``q1`` and ``q2``, with finite gradients everywhere: where two inputs coincide
+    Differentiable once with respect to ``k``, ``q1`` and ``q2``, with finite gradients everywhere: where two inputs coincide
     (k^2 = q1 q2) and where one is zero, derivatives that are infinite there are replaced by zero.
 
-    Functions without a closed form: exact if they are polynomials of degree at most 3 between their kinks; from a table
-    if they are smooth but for a kink at zero, and vary slowly enough for the variances; integrated entry by entry
-    otherwise, see ``_kinked`` for what that costs.
+    Functions without a closed form are computed exactly if they are polynomials of degree at most 3 between their kinks;
+    from a table if they are smooth except for a kink at zero and vary slowly enough for the variances; and otherwise
+    integrated entry by entry (``_kinked`` states the cost).
 
     Parameters
     ----------
@@ -40,8 +40,8 @@ def dual(
     tangent
         Whether to compute the expectation of the derivatives too.
     h
-        (q1 + q2) / 2 - k, of the shape of ``k``, if it is known to more digits than k, which decides otherwise. Near
-        correlation one the expectation of a kink's derivative depends on its root.
+        (q1 + q2) / 2 - k, of the shape of ``k``, if it is known to more digits than k; None: it is computed from k. Near
+        correlation one, the expectation of a kink's derivative depends on its square root.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def dual(
     Warns
     -----
     QuadratureWarning
-        If the expectations of ``phi.function`` cannot be had to 1e-10.
+        If the expectations of ``phi.function`` cannot be computed to 1e-10.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def dual(
 def dual_with_difference(
     phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool, h: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Give what :func:`dual` and :func:`dual_difference` give, at less than the cost of both."""
+    """Return the results of :func:`dual` and :func:`dual_difference`, at less than the cost of both."""
     pair = Pair(k, q1, q2, h)
     value, slope = _dual(phi, pair, tangent)
     return value.expand(k.shape), slope if slope is None else slope.expand(k.shape), _difference(phi, pair)
@@ -114,8 +114,8 @@ def _smooth_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Te
 
 
 def _tabulated(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
-    # The angle has an infinite derivative at rho = +-1, so the value's own derivative in rho is not taken through the
-    # table but from Price's theorem (1958), dE[phi phi]/dk = E[phi' phi'], which is finite there.
+    # The angle has an infinite derivative at rho = +-1, so the derivative of the value with respect to rho does not come
+    # # from the table but from Price's theorem (1958), dE[phi phi]/dk = E[phi' phi'], which is finite there.
     value = table_dual(phi, 0, pair.theta.detach(), pair.q1, pair.q2)
     slope = table_dual(phi, 1, pair.theta, pair.q1, pair.q2) if tangent or pair.graded else None
     if slope is not None and pair.graded:
@@ -124,7 +124,7 @@ def _tabulated(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tens
 
 
 def dual_difference(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, h: Tensor) -> Tensor | None:
-    """E[(phi(u) - phi(v))^2] / 2 to the digits that ``h`` = (q1 + q2) / 2 - k has.
+    """E[(phi(u) - phi(v))^2] / 2 to as many digits as ``h`` = (q1 + q2) / 2 - k has.
 
     None for activations other than rectifiers: their expectations are smooth at correlation one, so that k suffices as long
     as no kink follows.

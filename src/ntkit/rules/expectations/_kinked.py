@@ -28,9 +28,9 @@ from ._warning import warn_inaccurate
 
 __all__ = ["integrable", "kinked_dual", "kinked_mean"]
 
-# log2 of the ratio of the largest to the smallest variance in a cell, within which the error is measured once
+# log2 of the ratio of the largest to the smallest variance in a cell; the error is measured once per cell
 _OCTAVES = 4
-_MOST_EDGES = 800  # of the partition within reach: an entry costs up to its square
+_MOST_EDGES = 800  # edges of the partition within reach: an entry costs up to their number squared
 # Where a cell is compared with a finer rule: positions of both variances in their cells, and the correlation.
 _CHECKS = (
     (0.3, 0.3, 1.0),
@@ -43,14 +43,14 @@ _CHECKS = (
 
 
 def integrable(phi: Activation, q: Tensor) -> Tensor:
-    """Tell for which variances an entry can be integrated within seconds: not where the function has too many features."""
+    """Return for which variances an entry can be integrated within seconds: not if the function has too many features."""
     cells = _cells(q.detach())
     bad = [c for c in torch.unique(cells).tolist() if len(_reached(phi, _bounds(c, c)[1]).edges) > _MOST_EDGES]
     return ~torch.isin(cells, torch.tensor(bad, dtype=cells.dtype, device=cells.device))
 
 
 def _reached(phi: Activation, largest: float) -> Partition:
-    """Give the partition of what Gaussians of variances up to the largest reach."""
+    """Return the partition of the range that Gaussians with variances up to the largest reach."""
     return partition(phi, math.ceil(math.log2(RADIUS * math.sqrt(largest))))
 
 
@@ -84,7 +84,7 @@ def kinked_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Ten
                 value = value + along * (pair.rho - pair.rho.detach())
         return value
 
-    # Price's theorem gives the derivative of the value in k at rho = +-1 too, but not for a function that jumps.
+    # Price's theorem gives the derivative with respect to k even at rho = +-1, but not for a function that jumps.
     value = linear(0, in_rho=jump)
     if pair.graded and not jump:
         value = pair.price(value, fields[1, 0])
@@ -124,7 +124,7 @@ def _cells(q: Tensor) -> Tensor:
 
 
 def _check_cells(phi: Activation, q1: Tensor, q2: Tensor) -> None:
-    """:class:`QuadratureWarning` for every pair of cells in which the expectations err by too much."""
+    """Issue a :class:`QuadratureWarning` for every pair of cells whose expectations are too inaccurate."""
     cells = torch.stack([_cells(q1), _cells(q2)]).sort(dim=0).values
     for low, high in torch.unique(cells, dim=1).T.tolist():
         warn_inaccurate(phi, _bounds(low, high), _error(phi, low, high))
@@ -148,7 +148,7 @@ def _error(phi: Activation, cell1: int, cell2: int) -> float:
 @lru_cache(maxsize=256)
 @constant
 def _mean_error(phi: Activation, cell: int) -> float:
-    """Give the same of E phi(u) on one cell."""
+    """Return the same of E phi(u) on one cell."""
     s = _deviations(cell, torch.tensor([0.1, 0.3, 0.6, 0.9], dtype=torch.float64, device="cpu"))
     found, exact = (panel_moments(phi, s, rule)[0, 0] for rule in (COARSE, FINE))
     scale = panel_fields(phi, s, s, torch.ones_like(s), graded=False)[0, 0].sqrt()
@@ -156,10 +156,10 @@ def _mean_error(phi: Activation, cell: int) -> float:
 
 
 def _bounds(cell1: int, cell2: int) -> tuple[float, float]:
-    """Give the smallest and the largest variance of two cells, the first not above the second."""
+    """Return the smallest and the largest variance of two cells, the first not above the second."""
     return 2.0 ** (_OCTAVES * cell1), 2.0 ** (_OCTAVES * (cell2 + 1))
 
 
 def _deviations(cell: int, position: Tensor) -> Tensor:
-    """Give the standard deviations at positions from 0 to 1 of a cell, in the logarithm."""
+    """Return the standard deviations at positions from 0 to 1 of a cell, in the logarithm."""
     return torch.exp2((cell + position) * (_OCTAVES / 2))

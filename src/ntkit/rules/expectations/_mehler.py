@@ -25,12 +25,12 @@ from ._quadrature import evaluate
 
 __all__ = ["BANDS", "mehler_fields", "mehler_reaches"]
 
-# Largest |rho| of each band of entries that share a number of terms, so that no value depends on its batch.
+# Largest |rho| of each band; entries of a band share a number of terms, so that no value depends on its batch.
 BANDS = (0.3, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99)
 _OMITTED = 1e-13  # |rho|^N
 _RADIUS = 12.3  # He_n(x) exp(-x^2 / 2) / sqrt(n!) is below 1e-16 beyond it, for every n
 _NODES = 24  # of Gauss-Legendre on a panel
-_PANELS = 100  # on either side of zero; more, for functions that vary quickly, do not pay
+_PANELS = 100  # on either side of zero; more would not pay off for functions that vary quickly
 _KEPT = 2**24  # coefficients of f held at once
 _SPLIT = 2**22  # numbers that integrate across kinks, held at once
 _PRODUCTS = 2**18  # terms of all entries summed at once
@@ -67,7 +67,7 @@ def _edges(phi: Activation, octave: int, terms: int) -> Tensor:
 
 
 def mehler_reaches(phi: Activation, s: Tensor) -> Tensor:
-    """For which deviations the expansion is to be used."""
+    """Return for which deviations to use the expansion."""
     octaves = _octaves(s)
     good = [o for o in torch.unique(octaves).tolist() if _edges(phi, o, _terms(len(BANDS) - 1))[-1] == _RADIUS]
     return torch.isin(octaves, torch.tensor(good, dtype=torch.long))
@@ -108,7 +108,7 @@ def _coefficients(phi: Activation, s: Tensor, octave: int, terms: int) -> Tensor
     kinks = torch.tensor(sorted(set(phi.kinks)), dtype=torch.float64, device="cpu") / s[:, None]
     kinks = kinks.clamp(-_RADIUS, _RADIUS)
     panel = (torch.searchsorted(edges, kinks) - 1).clamp(0, x.shape[0] - 1)
-    # Panels with a kink are taken out and integrated in parts: before each kink, and after the last one of a panel.
+    # Panels with kinks are integrated separately, in parts: before each kink, and after the last one of a panel.
     whole = torch.ones(len(s), x.shape[0], dtype=torch.float64).scatter_(1, panel, 0.0)
     out = (values * whole[:, :, None]).flatten(2) @ basis
     first = torch.ones_like(panel, dtype=torch.bool)

@@ -38,7 +38,7 @@ def _owen(h: Tensor, ah: Tensor) -> Tensor:
 def _orthant(h1: Tensor, h2: Tensor, rho: Tensor) -> Tensor:
     """Evaluate P(x > h1, y > h2) on flat tensors of one shape."""
     tiny: float = torch.finfo(rho.dtype).tiny
-    # At h1 = h2 = 0 the slopes a below are 0/0; their limit along h1 = h2 > 0 is the right one.
+    # At h1 = h2 = 0 the slopes a below are 0/0; the limit along h1 = h2 > 0 is the right value.
     h1, h2 = (torch.where(b == 0, tiny**0.5, -b) for b in (h1, h2))
     c = torch.sqrt((1 - rho) * (1 + rho)).clamp_min(tiny)
     # P(x < h1, y < h2) = (Phi(h1) + Phi(h2)) / 2 - T(h1, a1) - T(h2, a2) - [h1 h2 < 0] / 2,
@@ -52,7 +52,7 @@ def _orthant(h1: Tensor, h2: Tensor, rho: Tensor) -> Tensor:
 
 
 def _slopes(h1: Tensor, h2: Tensor, rho: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Give the derivatives of P(x > h1, y > h2) in h1, h2 and rho."""
+    """Return the derivatives of P(x > h1, y > h2) in h1, h2 and rho."""
     inside = rho.abs() < 1
     c = torch.sqrt(torch.where(inside, (1 - rho) * (1 + rho), 1e-20))
     density = torch.exp(-(h1 * h1 + (h2 - rho * h1) ** 2 / (c * c)) / 2) / (2 * math.pi * c)
@@ -82,10 +82,10 @@ def orthant(h1: Tensor, h2: Tensor, rho: Tensor) -> Tensor:
     """
     arguments = torch.broadcast_tensors(h1, h2, rho)
     fixed = [t.detach() for t in arguments]
-    # In chunks that stay in cache: the rule passes some hundred times over its arguments.
+    # In chunks that stay in cache: the rule makes about a hundred passes over its arguments.
     parts = zip(*(t.reshape(-1).split(_CHUNK) for t in fixed), strict=True)
     value = torch.cat([_orthant(*part) for part in parts]).reshape(fixed[0].shape)
-    if differentiated(*arguments):  # by derivatives in closed form, so that autograd keeps none of the quadrature
+    if differentiated(*arguments):  # closed-form derivatives, so that autograd stores nothing of the quadrature
         for argument, at, slope in zip(arguments, fixed, _slopes(*fixed), strict=True):
             value = value + slope * (argument - at)
     return value

@@ -13,10 +13,10 @@ __all__ = ["Pair", "half_apart", "safe_sqrt"]
 
 # Variances below this (standard deviation 1e-15) are taken as zero by rules that divide by a deviation.
 _SMALLEST = 2.0**-100
-# Below this, derivatives in the variance are rounding noise (an error of eps in the value, divided by q), while their
-# contribution to a derivative in the network's input, of order sqrt(q), is below 1e-9: they are taken as zero.
+# Below this, derivatives with respect to the variance are rounding noise (an error of eps in the value, divided by q), and
+# # their contribution to a derivative with respect to the network's input, of order sqrt(q), is below 1e-9: they are set to zero.
 _SMALLEST_WITH_GRADIENT = 2.0**-64
-_CLOSE = 0.9  # the correlation above which 1 - rho is taken from h
+_CLOSE = 0.9  # the correlation above which 1 - rho is computed from h
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
@@ -28,9 +28,9 @@ def safe_sqrt(x: Tensor) -> Tensor:
 
 
 def half_apart(h: Tensor, s1: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
-    """Give s1 s2 - k = h - (s1 - s2)^2 / 2, and where it is known; elsewhere it is zero, with its derivative.
+    """Return s1 s2 - k = h - (s1 - s2)^2 / 2, and where it is known; elsewhere it and its derivative are zero.
 
-    Of inputs that differ by a factor alone it is zero but for the rounding of s1 and s2.
+    For inputs that differ only by a factor, it is zero up to the rounding of s1 and s2.
     """
     between = s1 - s2
     apart = torch.addcmul(h, between, between, value=-0.5)
@@ -40,7 +40,7 @@ def half_apart(h: Tensor, s1: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _through(value: Tensor, source: Tensor) -> Tensor:
-    """Give ``value`` with the derivatives of ``source``."""
+    """Return ``value`` with the derivatives of ``source``."""
     return value.detach() + (source - source.detach()) if differentiated(source) else value
 
 
@@ -70,8 +70,8 @@ class Pair:
         self.product = deviations[0] * deviations[1]
         self._nonzero = self.v1 > _SMALLEST, self.v2 > _SMALLEST
         raw = self._correlation(k)
-        # Two copies of one input have rho = 1 up to rounding, and an error of eps in rho is one of sqrt(eps) in the
-        # angle, hence in E[phi' phi'] of a ReLU: correlations this close to +-1 are taken to be +-1.
+        # Two copies of one input have rho = 1 up to rounding, and an error of eps in rho is an error of sqrt(eps) in the
+        # angle, hence in E[phi' phi'] of a ReLU: correlations this close to +-1 are set to +-1.
         eps = torch.finfo(k.dtype).eps
         near = raw.detach().abs() >= 1 - 8 * eps
         rho, gap = raw, 1 - raw.abs()
@@ -91,7 +91,7 @@ class Pair:
         self.s1, self.s2 = torch.sqrt(self.q1), torch.sqrt(self.q2)
 
     def _correlation(self, k: Tensor) -> Tensor:
-        """Give k / (s1 s2), and zero where a variance vanishes."""
+        """Return k / (s1 s2), and zero where a variance vanishes."""
         first, second = self._nonzero
         if not differentiated(k, self.product) and bool(first.all()) and bool(second.all()):
             return k / self.product
@@ -122,11 +122,11 @@ class Pair:
 
     @property
     def graded(self) -> bool:
-        """Whether a derivative in k may be asked for."""
+        """Whether torch may ask for a derivative with respect to k."""
         return differentiated(self.rho)
 
     def price(self, value: Tensor, slope: Tensor) -> Tensor:
-        """Give ``value``, computed at fixed rho, the derivative E[phi' phi'] = ``slope`` in k (Price 1958)."""
+        """Return ``value``, computed at fixed rho, with the derivative E[phi' phi'] = ``slope`` in k (Price 1958)."""
         along = self.product.detach() * (self.rho - self.rho.detach())
         nonzero = self._nonzero[0] & self._nonzero[1]
         return value + slope.detach() * torch.where(nonzero, along, self.k - self.k.detach())

@@ -37,23 +37,23 @@ __all__ = ["COARSE", "FINE", "RADIUS", "Fields", "Rule", "legendre", "panel_fiel
 
 RADIUS = 9.3  # the Gaussian mass beyond it is 1e-20
 _NODES = 2**17  # of the plane, held at once
-_ENTRIES = 64  # whose outer panels are laid at once
-_LAYERS = (-9.0, -4.5, 4.5, 9.0)  # panels of a layer, in its width
+_ENTRIES = 64  # entries whose outer panels are built at once
+_LAYERS = (-9.0, -4.5, 4.5, 9.0)  # edges of a layer's panels, in units of its width
 _NEAREST = 0.15  # edges closer than this, relative to the intervals beside them, are merged
-_NUDGE = 1e-5  # the tau of derivatives that exist at tau = 0 only from either side
+_NUDGE = 1e-5  # the tau at which derivatives are taken that at tau = 0 exist only from either side
 
 
 class Rule(NamedTuple):
-    """How fine the integrals are: the second rule of a pair tells the error of the first.
+    """How fine the integrals are; a finer rule measures the error of a coarser one.
 
     Attributes
     ----------
     nodes
-        Of Gauss-Legendre on a panel.
+        Number of Gauss-Legendre nodes per panel.
     width
-        Of the widest panel, in standard deviations.
+        Width of the widest panel, in standard deviations.
     step
-        Of the trapezoidal rule where no kink is near.
+        Step of the trapezoidal rule where no kink is near.
     halved
         Whether every interval of the partition is bisected.
     """
@@ -106,13 +106,13 @@ def _parts(phi: Activation, reach: float, rule: Rule) -> Partition:
 
 
 def _kept_edges(edges: Tensor, width: Tensor, needed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Panels of each row: (row, low, high), from edges (rows, n) with the widths beside them and which must stay."""
+    """Panels of each row: (row, low, high), from edges (rows, n), the widths next to them, and which edges must stay."""
     edges = edges.clamp(-RADIUS, RADIUS)
     edges, order = torch.sort(edges, dim=1)
     width, needed = width.gather(1, order), needed.gather(1, order)
     gap = edges.diff(dim=1, prepend=edges.new_full((len(edges), 1), -math.inf))
     stays = needed | (gap > _NEAREST * width)
-    # A dropped edge takes the place of the one before: its panel has no width and is left out.
+    # A dropped edge is moved to the one before it: its panel has no width and is left out.
     edges = torch.where(stays, edges, -math.inf).cummax(dim=1).values
     row, at = torch.nonzero(edges.diff(dim=1) > 0, as_tuple=True)
     return row, edges[row, at], edges[row, at + 1]
@@ -149,7 +149,7 @@ def _smoothed(
     kinks = torch.cat([kinks.new_tensor([-math.inf]), kinks, kinks.new_tensor([math.inf])])
     above = torch.searchsorted(kinks, m)
     distance = torch.minimum(kinks[above] - m, m - kinks[above - 1])
-    # in deviations: the scale on which f is smooth, none where a kink is near
+    # in deviations: the scale on which f is smooth, zero where a kink is near
     scale = torch.where(distance > 8.7 * sigma, parts.smallest(m - 6 * sigma, m + 6 * sigma) / sigma, 0.0)
     scale = scale * (2 if rule.halved else 1)
     todo = torch.ones_like(m, dtype=torch.bool)

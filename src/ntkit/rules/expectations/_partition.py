@@ -1,6 +1,6 @@
 """Where a function is smooth: a partition of the line on whose intervals it is a polynomial to rounding error.
 
-The partition belongs to the function, not to a variance: Gaussian integrals of any deviation take their panels from it.
+The partition depends on the function, not on a variance: Gaussian integrals of any deviation take their panels from it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["Partition", "has_strong_kinks", "jumps", "partition"]
 _DEGREE = 20  # of the polynomial that must represent f and f' on an interval
 _TOLERANCE = 1e-13
 _SAMPLES = 32
-_DEPTH = 12  # bisections of an interval before it is given up
-_MOST = 2048  # intervals not resolved at once, before they are given up
+_DEPTH = 12  # bisections of an interval before giving up on it
+_MOST = 2048  # unresolved intervals at a time before giving up on them
 _FINEST = -2  # log2 of the innermost interval
 
 
@@ -37,9 +37,9 @@ class Partition:
     kink
         Which edges are kinks, shape (n,).
     width
-        Of the shorter interval beside each edge, shape (n,).
+        Width of the shorter interval next to each edge, shape (n,).
     size
-        Of each interval, shape (n - 1,): its width or, if only kinks have cut it short, that of the dyadic one around.
+        Size of each interval, shape (n - 1,): its width or, if only kinks cut it short, that of the dyadic interval around it.
     rough
         Points near which f or f' is not smooth although no kink is declared there.
     """

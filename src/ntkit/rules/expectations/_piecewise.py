@@ -66,7 +66,7 @@ def pieces(phi: Activation) -> Pieces | None:
     polynomials = []
     for i, (low, high) in enumerate(itertools.pairwise(edges)):
         inside = low + (high - low) * (0.5 - 0.5 * np.cos(np.pi * (np.arange(24) + 0.5) / 24))
-        # An unbounded piece must go on as it began.
+        # An unbounded piece must stay the same polynomial far away.
         far = [low - 1e3, low - 30] * (i == 0) + [high + 30, high + 1e3] * (i == len(kinks))
         values = evaluate(phi, torch.from_numpy(inside))[0].numpy()
         polynomial = _fit(inside, values)
@@ -101,7 +101,7 @@ def _fit(z: NDArray[np.float64], values: NDArray[np.float64]) -> Polynomial:
         fit: Polynomial = Polynomial.fit(z, values, degree).convert()
         if error(fit) <= 1e-13 * max(np.abs(values).max(), 1e-300):
             break
-    # Coefficients are mostly short decimals: take those where they fit no worse than the least squares.
+    # Coefficients are mostly short decimals: use those if they fit no worse than the least squares.
     noise = 1e-14 * np.abs(fit.coef).max()
     short = Polynomial([float(f"{c:.14g}") if abs(c) > noise else 0.0 for c in fit.coef])
     return short if error(short) <= error(fit) else fit
@@ -184,7 +184,7 @@ def _piecewise_value(
     phi: Pieces, pair: Pair, rho: Tensor, c: Tensor, orthants: dict[tuple[float, float], Tensor]
 ) -> Tensor:
     """E[phi(u) phi(v)]; ``orthants`` keeps the probabilities, the costly part, by pair of kinks."""
-    # Whatever contains the centre's polynomial is a finite Mehler sum, E[p(u) g(v)] = sum_j rho^j / j! p_j g_j.
+    # Any term with the central polynomial is a finite Mehler sum, E[p(u) g(v)] = sum_j rho^j / j! p_j g_j.
     total = torch.zeros_like(rho)
     polynomial = [_hermite_moments(phi.centre, s) for s in (pair.s1, pair.s2)]
     corners = [[_corner_moments(*corner, s, len(phi.centre) - 1) for corner in phi.corners] for s in (pair.s1, pair.s2)]
@@ -211,7 +211,7 @@ def piecewise_dual(phi: Pieces, pair: Pair, tangent: bool) -> tuple[Tensor, Tens
     value = _piecewise_value(phi, pair, pair.rho.detach(), pair.c.detach(), orthants)
     if not tangent and not pair.graded:
         return value, None
-    # The value's probabilities do not know their derivative in rho, so they serve only where none is asked for.
+    # The value's probabilities carry no derivative with respect to rho, so they are reused only if none is needed.
     slope = _piecewise_value(phi.derivative(), pair, pair.rho, pair.c, {} if pair.graded else orthants)
     return pair.price(value, slope) if pair.graded else value, slope if tangent else None
 

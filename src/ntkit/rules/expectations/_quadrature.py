@@ -9,7 +9,7 @@ around their common corner, in a sector of opening omega,
 which has no singularity for any rho, +-1 included. Both r and a are integrated by double-exponential rules (Takahasi
 and Mori 1974), whose nodes accumulate at r = 0 and at the sector's edges. That does three things at once: a kink of
 the function at zero costs nothing, a function as narrow as tanh(200 z) is seen at its own scale, and the nodes do
-not depend on s1, s2, so that all pairs of variances share the function's values and the sum is a matrix product.
+not depend on s1, s2, so all pairs of variances share the function's values and the sum is a matrix product.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
     z = as_constant(z)
     with without_derivatives(), torch.enable_grad():
         z = z.clone().requires_grad_()
-        y: Any = phi.function(z)  # a user's function: nothing about its result is certain yet
+        y: Any = phi.function(z)  # a user's function may return anything
         if not isinstance(y, Tensor) or y.shape != z.shape or y.dtype != z.dtype:
             got = f"{tuple(y.shape)}, {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
             raise InputError(
@@ -158,7 +158,7 @@ def sector_expectations(
 
 
 def _sectors(psi: Tensor) -> dict[float, list[tuple[int, bool]]]:
-    """Give the openings, and for each the angles that have such sectors, and whether x and y agree in sign there.
+    """Return the openings, and for each the angles that have such sectors, and whether x and y agree in sign there.
 
     An opening often belongs to two angles: to psi with different signs, and to pi - psi with equal ones.
     """

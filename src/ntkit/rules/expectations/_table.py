@@ -8,7 +8,7 @@ within a factor 16, aligned to powers of 16, so a value never depends on the bat
 
 The inner sums are matrix products, because q1 belongs to rows and q2 to columns of a kernel; the outer sum is
 Clenshaw's recurrence, so an entry costs some hundred multiplications and no call of the function. Where a function varies
-too quickly (a sine at large variances) a table is inaccurate: :func:`tabulated` tells, and whoever uses it is warned.
+too quickly (a sine at large variances) a table is inaccurate: :func:`tabulated` reports it, and using the table warns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OCTAVES = 4  # log2 of the ratio of largest to smallest variance in a cell
 _ORDER, _LARGEST_ORDER = 16, 24  # Chebyshev nodes in log q: first choice, and where that is not enough
 _ORDERS = (16, 24, 32, 48, 64, 96, 128, 192)  # Chebyshev nodes in theta to choose from
 _TAIL = 2e-13  # coefficients below this, relative to the scale of the cell, are dropped
-_FINE = (STEP[0] / 1.5, STEP[1] / 1.5)  # steps of the rule that tells the error
+_FINE = (STEP[0] / 1.5, STEP[1] / 1.5)  # steps of the rule that measures the error
 _CHUNK = 2**21  # numbers held at once while evaluating
 # Off-grid points where a table is compared with a finer rule: positions in the cell, and angles, both ends included.
 _CHECK_POSITIONS = (-0.97, -0.31, 0.55, 0.95)
@@ -54,7 +54,7 @@ def _nodes(order: int) -> Tensor:
 
 
 def _transform(order: int) -> Tensor:
-    """Return the matrix that takes values at the Chebyshev nodes to coefficients."""
+    """Return the matrix that maps values at the Chebyshev nodes to coefficients."""
     matrix: Tensor = _chebyshev(_nodes(order), order).T * (2 / order)
     matrix[0] /= 2
     return matrix
@@ -111,7 +111,7 @@ def _inaccurate(phi: Activation, cell1: int, cell2: int) -> tuple[Table, float]:
 
 
 def _table(phi: Activation, cell1: int, cell2: int) -> Table:
-    """Give the table of a pair of cells; :class:`QuadratureWarning` each time if it is inaccurate."""
+    """Return the table of a pair of cells; :class:`QuadratureWarning` each time if it is inaccurate."""
     low, high = min(cell1, cell2), max(cell1, cell2)
     table = _accurate(phi, low, high)
     if table is None:
@@ -121,7 +121,7 @@ def _table(phi: Activation, cell1: int, cell2: int) -> Table:
 
 
 def tabulated(phi: Activation, q1: Tensor, q2: Tensor) -> Tensor:
-    """Tell which pairs of variances, broadcast, have an accurate table: a tensor of booleans."""
+    """Return which pairs of variances, broadcast, have an accurate table: a tensor of booleans."""
     cell1, cell2 = _cell(q1), _cell(q2)
     good = torch.ones(torch.broadcast_shapes(q1.shape, q2.shape), dtype=torch.bool, device=q1.device)
     for c1 in torch.unique(cell1).tolist():
@@ -133,7 +133,7 @@ def tabulated(phi: Activation, q1: Tensor, q2: Tensor) -> Tensor:
 
 
 def mean_tabulated(phi: Activation, q: Tensor) -> Tensor:
-    """Tell which variances have an accurate table of the mean."""
+    """Return which variances have an accurate table of the mean."""
     cell = _cell(q)
     bad = [c for c in torch.unique(cell).tolist() if _mean_table(phi, c)[1] > TOLERANCE]
     return ~torch.isin(cell, torch.tensor(bad, dtype=cell.dtype, device=cell.device))
@@ -142,7 +142,7 @@ def mean_tabulated(phi: Activation, q: Tensor) -> Tensor:
 def _build(phi: Activation, cell1: int, cell2: int, order: int) -> Table:
     s1, s2 = (_deviations(cell, _nodes(order)) for cell in (cell1, cell2))
     scales = (moments(phi, s1)[2:].amax(1) * moments(phi, s2)[2:].amax(1)).sqrt().tolist()
-    # Larger deviations make sharper functions of theta: the largest tell how many nodes are needed.
+    # Larger deviations make sharper functions of theta: the largest determine how many nodes are needed.
     values = sector_expectations(phi, s1[:1], s2[:1], _angles(_ORDERS[-1]))
     needed = [
         _significant(torch.tensordot(_transform(_ORDERS[-1]), v, dims=1), c)
@@ -158,7 +158,7 @@ def _build(phi: Activation, cell1: int, cell2: int, order: int) -> Table:
 
 
 def _significant(coefficients: Tensor, scale: float) -> int:
-    """How many orders in theta matter."""
+    """Return how many orders in theta matter."""
     size = coefficients.abs().amax(dim=(1, 2))
     large = torch.nonzero(size > _TAIL * scale)
     return int(large[-1]) + 1 if len(large) else 1
@@ -210,7 +210,7 @@ def _groups(cell: Tensor) -> list[tuple[int, Tensor]]:
 
 
 def _clenshaw(coefficients: Tensor, x: Tensor) -> Tensor:
-    """sum_m coefficients[m] T_m(x), the coefficients having a first axis more than x."""
+    """sum_m coefficients[m] T_m(x), where the coefficients have one more axis than x, the first."""
     later, latest = torch.zeros_like(x), torch.zeros_like(x)
     twice = 2 * x
     for c in reversed(coefficients[1:].unbind()):
@@ -225,7 +225,7 @@ def _matrix(c: Tensor, basis1: Tensor, basis2: Tensor, x: Tensor) -> Tensor:
 
 
 def _entries(c: Tensor, basis1: Tensor, basis2: Tensor, x: Tensor) -> Tensor:
-    """Entries (n,) each with two variances of its own, (n, order) and (n, order)."""
+    """Entries (n,), each with its own two variances, (n, order) and (n, order)."""
     return _clenshaw((torch.matmul(basis1, c) * basis2).sum(-1), x)
 
 

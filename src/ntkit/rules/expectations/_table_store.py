@@ -1,7 +1,7 @@
-"""Tables of library functions on disk, so that a process need not build what an earlier one has built.
+"""Tables of library functions on disk, so that a process need not rebuild what an earlier one has built.
 
-Only functions that torch or ntkit define are stored: their names, with the versions, say which function it is. Nobody can tell
-whether two functions of a user are one. A file that cannot be read or written is as good as none.
+Only functions that torch or ntkit define are stored: their names and the versions identify the function, whereas two
+user functions cannot be compared. A file that cannot be read or written is treated as missing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENVIRONMENT = "NTKIT_CACHE_DIR"
 
 
 def table_directory() -> Path | None:
-    """Give the folder of the tables: ``tables`` in $NTKIT_CACHE_DIR or else the user's cache; None if that is empty."""
+    """Return the folder of the tables: ``tables`` in $NTKIT_CACHE_DIR or else the user's cache; None if that is empty."""
     given = os.environ.get(_ENVIRONMENT)
     if given is not None:
         return Path(given) / "tables" if given else None
@@ -47,7 +47,7 @@ def table_directory() -> Path | None:
 
 @lru_cache(maxsize=1)
 def _builder() -> str:
-    """Give a fingerprint of the code that builds tables, so that a change of it makes new ones."""
+    """Return a fingerprint of the code that builds tables, so that changing it invalidates old ones."""
     found = hashlib.sha256(torch.__version__.encode())
     for name in _SOURCES:
         found.update((Path(__file__).parent / name).read_bytes())
@@ -55,7 +55,7 @@ def _builder() -> str:
 
 
 def _function_name(phi: Activation) -> str | None:
-    """Give a name that stands for the function in every process; None for a function that has none."""
+    """Return a name that identifies the function in every process; None if it has no such name."""
     function: Any = phi.function
     options: dict[str, Any] = {}
     if isinstance(function, partial):
@@ -75,7 +75,7 @@ def _function_name(phi: Activation) -> str | None:
 
 
 def _file(phi: Activation, cell1: int, cell2: int) -> tuple[Path, str] | None:
-    """Give the path of a table and what it must say of itself."""
+    """Return the path of a table and the key that its file must contain."""
     name, directory = _function_name(phi), table_directory()
     if name is None or directory is None:
         return None
@@ -84,24 +84,24 @@ def _file(phi: Activation, cell1: int, cell2: int) -> tuple[Path, str] | None:
 
 
 def load_table(phi: Activation, cell1: int, cell2: int) -> Table | None:
-    """Give the stored table of a pair of cells; None if there is none that can be read."""
+    """Return the stored table of a pair of cells; None if there is none that can be read."""
     try:
         place = _file(phi, cell1, cell2)
         if place is None or not place[0].is_file():
             return None
-        # A file of our own: numpy leaves one that it cannot read open.
+        # Open the file here: numpy does not close one that it cannot read.
         with place[0].open("rb") as file, np.load(file, allow_pickle=False) as stored:
             value, slope = (torch.from_numpy(stored[name]) for name in ("value", "slope"))
             right = str(stored["key"]) == place[1] and all(
                 c.ndim == 3 and c.dtype == torch.float64 and bool(torch.isfinite(c).all()) for c in (value, slope)
             )
-    except Exception:  # whatever a damaged file or a disk does: the table is built anew
+    except Exception:  # whatever is wrong with the file or the disk, the table is rebuilt
         return None
     return (value, slope) if right else None
 
 
 def store_table(phi: Activation, cell1: int, cell2: int, table: Table) -> None:
-    """Store a table, in one step, for processes to come; do nothing where that fails."""
+    """Store a table atomically for later processes; do nothing if that fails."""
     try:
         place = _file(phi, cell1, cell2)
         if place is None:

@@ -25,7 +25,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def warn_inaccurate(phi: Activation, variances: tuple[float, float], error: float) -> None:
-    """:class:`QuadratureWarning` at the user's own line, if the error is too large for variances between the two given."""
+    """Issue a :class:`QuadratureWarning` at the user's own line if the error is too large for variances in this range."""
     if error <= TOLERANCE:
         return
     parts = partition(phi, math.ceil(math.log2(RADIUS * math.sqrt(variances[1]))))
@@ -35,7 +35,7 @@ def warn_inaccurate(phi: Activation, variances: tuple[float, float], error: floa
     elif len(parts.edges) > _MANY or not parts.rough:
         hint = "It varies too quickly for these variances: scale the inputs or the gains down."
     else:
-        hint = f"Near z = {min(parts.rough, key=abs):.4g} it is no polynomial on any small interval."
+        hint = f"Near z = {min(parts.rough, key=abs):.4g} it is not a polynomial on any small interval."
     warnings.warn(
         f"Gaussian expectations of activation {phi} have an estimated relative error of {error:.1e} for variances "
         f"between {variances[0]:.3g} and {variances[1]:.3g}, more than {TOLERANCE:.0e}. {hint}",
@@ -45,7 +45,7 @@ def warn_inaccurate(phi: Activation, variances: tuple[float, float], error: floa
 
 
 def _outside() -> int:
-    """Give the stack level, seen from the caller, of the first frame outside the package: the line that asked for a kernel."""
+    """Return the stack level, seen from the caller, of the first frame outside the package: the line that requested a kernel."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         level, frame = level + 1, frame.f_back
@@ -64,7 +64,7 @@ def _find_kink(phi: Activation, parts: Partition) -> float | None:
 
 
 def _zoom(phi: Activation, z: float) -> float | None:
-    """Follow the largest change of f and f' between neighbours to ever smaller scales: at a kink it does not shrink."""
+    """Follow the largest change of f and f' between neighbouring points to smaller scales: at a kink it does not shrink."""
     width, sizes = 1e-3 * max(1.0, abs(z)), []
     for _ in range(4):
         points = z + width * torch.linspace(-1, 1, 65, dtype=torch.float64, device="cpu")

@@ -1,4 +1,4 @@
-// Activations that stand alone, and the rule of one that is fused with a layer.
+// Stand-alone activations, and the rule of a rectifier that is fused with a layer.
 
 #pragma once
 
@@ -7,13 +7,14 @@
 #include <limits>
 #include <numbers>
 
+#include "arc_tangent.hpp"
 #include "context.hpp"
 #include "rectifier.hpp"
 
 namespace ntkit::NTKIT_TARGET {
 namespace {
 
-// The rule of a rectifier after a layer with the given numbers; after none, these are 1, 0, 0 and 0.
+// The rule of a rectifier after a layer with the given numbers; without a layer, these are 1, 0, 0 and 0.
 template <class T, bool Self>
 RectifierRule<T, Self> rectifier_rule(const Context<T, Self>& context, const Rectifier& rectifier, double weight, double bias,
                                       double weight_rate, double bias_rate, long moved, double mask) {
@@ -86,7 +87,7 @@ Expectation<T> polynomial_expectation(const Smooth& op, T q1, T q2, T k) {
     return {value, slope};
 }
 
-// Two Gaussians. Of two deviations s1, s2 and H, `pair_of` finds them without cancellation.
+// Two Gaussians. `pair_of` computes these numbers from two deviations s1, s2 and H without cancellation.
 template <class T>
 struct Gaussians {
     T q1, q2, k;  // variances and covariance
@@ -95,8 +96,8 @@ struct Gaussians {
     T spread;     // (s1 - s2)^2 / 2
 };
 
-// For two inputs that differ by a factor alone, `nearer` is zero, but rounding turns it into a small number, which large variances
-// make large. H of the data is rounded like s and s'; H that an activation has computed (`rounded`), like q.
+// For two inputs that differ only by a factor, `nearer` is zero, but rounding turns it into a small number, which large variances
+// // amplify. H of the data is rounded like s and s'; H computed by an activation (`rounded`), like q.
 template <class T>
 Gaussians<T> pair_of(T s1, T s2, T h, bool rounded) {
     constexpr T noise = 4 * std::numeric_limits<T>::epsilon();
@@ -106,12 +107,26 @@ Gaussians<T> pair_of(T s1, T s2, T h, bool rounded) {
     return {s1 * s1, s2 * s2, k, apart, nearer > blur ? nearer : T(0), difference * difference / 2};
 }
 
+// The same for all lanes at once.
+template <class Lanes>
+Gaussians<Lanes> lanes_of(const Lanes& s1, const Lanes& s2, const Lanes& h, bool rounded) {
+    using T = typename Lanes::Number;
+    constexpr T noise = 4 * std::numeric_limits<T>::epsilon();
+    const Lanes difference = s1 - s2, sum = s1 + s2, product = s1 * s2, spread = difference * difference * T(0.5);
+    const Lanes apart = max(h - spread, Lanes{}), k = product - apart;
+    const auto opposite = k < T(0);
+    const Lanes blur = noise * sum * (rounded ? sum : select(opposite, sum, abs(difference)));
+    const Lanes nearer = select(opposite, product + k, apart);
+    return {s1 * s1, s2 * s2, k, apart, select(nearer > blur, nearer, Lanes{}), spread};
+}
+
 // t - atan(t) for 0 <= t < 1/4, where the difference would cancel.
-template <class T>
-T beyond_arc(T t) {
-    const T square = t * t;
-    T sum = 0;
-    for (int n = 14; n >= 0; --n) sum = T(1) / (2 * n + 3) - square * sum;
+template <class Lanes>
+Lanes beyond_arc(const Lanes& t) {
+    using T = typename Lanes::Number;
+    const Lanes square = t * t;
+    Lanes sum{};
+    for (int n = 14; n >= 0; --n) sum = fnmadd(square, sum, broadcast(T(1) / (2 * n + 3)));
     return t * square * sum;
 }
 
@@ -123,29 +138,35 @@ T beyond_arc(T t) {
 // where all terms are positive for k >= 0. For k < 0 the first two of E cancel where t = sqrt(D) / |k| is small; then
 //
 //     2 pi E = |k| (t - atan(t)) + (k^2 - (1 + q1 + q2) D) / (AB sqrt(D)).
-template <class T>
-Expectation<T> gelu_expectation(const Gaussians<T>& z) {
-    constexpr T two_pi = 2 * std::numbers::pi_v<T>;
-    const T size = std::abs(z.k), det = z.nearer * (2 * size + z.nearer), q = z.q1 * z.q2;
-    const T ab = (T(1) + z.q1) * (T(1) + z.q2), sums = T(1) + z.q1 + z.q2, d = sums + det, root = std::sqrt(d);
-    const T both = std::atan2(root, -z.k), squares = z.k * z.k / ab;
-    const T value = z.k < 0 && 4 * root < size ? size * beyond_arc(root / size) + (squares - sums / ab * d) / root
-                                               : z.k * both + (q / ab * root + squares / root);
-    const T bracket = sums / ab * (T(1) + 2 / d) + (q / ab + det / ab) / d;
-    return {value / two_pi, (both + z.k / root * bracket) / two_pi};
+template <class Lanes>
+Expectation<Lanes> gelu_expectation(const Gaussians<Lanes>& z) {
+    using T = typename Lanes::Number;
+    constexpr T turn = std::numbers::inv_pi_v<T> / 2;
+    const Lanes size = abs(z.k), det = z.nearer * fma(broadcast(T(2)), size, z.nearer), sums = T(1) + z.q1 + z.q2, d = sums + det;
+    const Lanes root = sqrt(d), inverse = T(1) / root, per_d = inverse * inverse;
+    const Lanes per_ab = T(1) / ((T(1) + z.q1) * (T(1) + z.q2)), q = z.q1 * z.q2 * per_ab, squares = z.k * z.k * per_ab;
+    const Lanes both = angle_above(-z.k, root);
+    Lanes value = fma(z.k, both, fma(q, root, squares * inverse));
+    if (const auto cancels = (z.k < T(0)) & (T(4) * root < size); any(cancels))
+        value = select(cancels, fma(size, beyond_arc(root / size), (squares - sums * per_ab * d) * inverse), value);
+    const Lanes bracket = fma(sums * per_ab, fma(broadcast(T(2)), per_d, broadcast(T(1))), fma(det, per_ab, q) * per_d);
+    return {turn * value, turn * fma(z.k * inverse, bracket, both)};
 }
 
+template <class Lanes>
+Expectation<Lanes> erf_expectation(const Gaussians<Lanes>& z) {
+    using T = typename Lanes::Number;
+    const Lanes determinant = z.apart * fma(broadcast(T(2)), z.k, z.apart);  // q1 q2 - k^2
+    const Lanes root = sqrt(fma(broadcast(T(4)), determinant, T(1) + T(2) * z.q1 + T(2) * z.q2));
+    const Lanes angle = angle_in_first_quadrant(root, T(2) * abs(z.k));
+    return {T(2) * std::numbers::inv_pi_v<T> * select(z.k < T(0), -angle, angle), T(4) * std::numbers::inv_pi_v<T> / root};
+}
+
+// Of the functions that are computed pair by pair.
 template <class T>
 Expectation<T> expectation(const Smooth& op, const Gaussians<T>& z) {
-    constexpr T pi = std::numbers::pi_v<T>;
     const auto [q1, q2, k, apart, nearer, spread] = z;
-    const T determinant = apart * (T(2) * k + apart);  // q1 q2 - k^2
     switch (op.function) {
-        case Function::erf: {
-            const T root = std::sqrt(T(1) + 2 * q1 + 2 * q2 + 4 * determinant);
-            return {T(2) / pi * std::atan2(2 * k, root), T(4) / pi / root};
-        }
-        case Function::gelu: return gelu_expectation(z);
         case Function::sine:
         case Function::cosine: {
             // exp(|k| - (q1 + q2) / 2) without the cancellation of the exponent
@@ -157,6 +178,8 @@ Expectation<T> expectation(const Smooth& op, const Gaussians<T>& z) {
             const T value = std::exp((q1 + q2) / 2 + k);
             return {value, value};
         }
+        case Function::erf:
+        case Function::gelu:
         case Function::polynomial: break;
     }
     return polynomial_expectation(op, q1, q2, k);
@@ -169,6 +192,7 @@ void smooth(const Context<T, Self>& context, const Smooth& op, const Instruction
     const long moved = shift(op.size, step.out_offset);
     const Sides<T, Self> deviation = context.own(op.deviation_at, moved), half = context.own(op.half_at, moved);
     const bool own = step.covariance_in;  // a variable with itself
+    const bool together = op.function == Function::gelu || op.function == Function::erf;  // all lanes at once
     rows(Region(op.size, step.out_offset), [&](long first, long last) {
         for (long p = first; p < last; ++p) {
             Lanes s1{}, s2{};
@@ -178,12 +202,19 @@ void smooth(const Context<T, Self>& context, const Smooth& op, const Instruction
             }
             Lanes value{}, slope{};
             const auto equal = (in.k[p] == T(0)) & (s1 == s2);  // H stays zero to the bit
-            for (int lane = 0; lane < kLanes<T>; ++lane) {
-                const T q = std::max(in.k[p][lane], T(0));
-                const auto e = expectation(op, own ? Gaussians<T>{q, q, q, 0, 0, 0} : pair_of(s1[lane], s2[lane], in.k[p][lane], op.rounded));
-                value.set(lane, e.value);
-                slope.set(lane, e.slope);
-            }
+            if (together) {
+                const Lanes q = max(in.k[p], Lanes{});
+                const auto z = own ? Gaussians<Lanes>{q, q, q, Lanes{}, Lanes{}, Lanes{}} : lanes_of(s1, s2, in.k[p], op.rounded);
+                const auto e = op.function == Function::gelu ? gelu_expectation(z) : erf_expectation(z);
+                value = e.value;
+                slope = e.slope;
+            } else
+                for (int lane = 0; lane < kLanes<T>; ++lane) {
+                    const T q = std::max(in.k[p][lane], T(0));
+                    const auto e = expectation(op, own ? Gaussians<T>{q, q, q, 0, 0, 0} : pair_of(s1[lane], s2[lane], in.k[p][lane], op.rounded));
+                    value.set(lane, e.value);
+                    slope.set(lane, e.slope);
+                }
             if (step.theta_out) out.theta[p] = in.theta[p] * slope;
             out.k[p] = step.covariance_out ? value : select(equal, Lanes{}, half.first(p) + half.second(p) - value);
         }

@@ -1,7 +1,7 @@
 // Chains of layers that run row by row.
 //
-// In a chain each layer reads the one before, which nothing else reads. A row of a layer is computed as soon as the rows that it
-// reads are there, and only those rows are kept, in a ring. They stay in the second-level cache, where whole planes would not.
+// In a chain each layer reads the previous one, which nothing else reads. A row of a layer is computed as soon as the rows that
+// // it reads are ready, and only those rows are kept, in a ring. They stay in the second-level cache, whereas whole planes would not.
 
 #pragma once
 
@@ -26,14 +26,14 @@ class Chain {
         Region from, to;
         Plane<T> out;
         int next;    // its next row
-        int ahead;   // how many rows further it reads
+        int ahead;   // how many rows ahead it reads
         bool twice;  // it computes two rows at a time
     };
 
 public:
     Chain(const Context<T, Self>& context, Windows<T, Self>& windows) : context_(context), windows_(windows) {}
 
-    // How many instructions from here on form a chain. It must not write what it still reads: the slot before it.
+    // How many instructions from here on form a chain. A chain must not write what it still reads: the slot before it.
     int length(std::size_t first) const {
         const Tape& tape = context_.tape;
         const Instruction& start = tape.instructions[first];
@@ -81,7 +81,7 @@ private:
     struct Sizes {
         Axes in, out;
     };
-    // Only of operations that a chain may contain.
+    // Only for operations that a chain may contain.
     static Sizes sizes(const Operation& operation) {
         if (const auto* op = std::get_if<Layer>(&operation)) return {op->in_size, op->out_size};
         if (const auto* op = std::get_if<Reduce>(&operation)) return {op->in_size, op->out_size};
@@ -101,7 +101,7 @@ private:
         const Layer* const op = std::get_if<Layer>(&operation);
         return op ? (op->kernel[1] - 1) * op->dilation[1] + 1 : 1;
     }
-    // Of the level before: one more where two rows are computed at a time, and one more where those before are.
+    // Rows kept of the previous level: one more if this level computes two rows at a time, and one more if the previous one does.
     static int rows_kept(const Operation& operation) { return rows_read(operation) + 2; }
 
     // Computes the rows of a level up to `end`, and perhaps one more.

@@ -34,7 +34,7 @@ inline void rows(const Region& region, Visit visit) {
         }
 }
 
-// How far apart p and p + offset are stored.
+// The distance in memory between p and p + offset.
 inline long shift(const Axes& size, const Axes& offset) {
     return (static_cast<long>(offset[0]) * size[1] + offset[1]) * size[2] + offset[2];
 }
@@ -47,7 +47,7 @@ struct Sides {
     using Lanes = typename Vector<T>::Lanes;
     const T* own1;
     const Lanes* own2;
-    int step;  // of the first side: 0 for vectors, where the positions are blocks of x'
+    int step;  // stride of the first side: 0 for vectors, where the positions are blocks of x'
 
     Lanes first(long p) const {
         if constexpr (Self)
@@ -71,7 +71,7 @@ struct Plane {
     }
 };
 
-// Sums in double precision. Not vectors: the compiler would take those that are wider than its registers apart in memory.
+// Sums in double precision. Not vector types: the compiler would split those wider than its registers through memory.
 template <class T>
 struct Wide {
     double numbers[kLanes<T>];
@@ -113,21 +113,21 @@ struct Context {
         return {base, base + tape.accumulator_positions};
     }
 
-    // Room for the sums over a window along all axes but the last; there are two.
+    // Buffers for the sums over a window along all axes but the last; there are two.
     Plane<T> row_buffer(int index) const {
         Lanes* base = reinterpret_cast<Lanes*>(block.rows) + 2 * tape.row_positions * index;
         return {base, base + tape.row_positions};
     }
 
-    // The own data that begin at `at`, for positions p of x and p + moved of x'. Where there are none, something harmless.
+    // The own data that begin at `at`, for positions p of x and p + moved of x'; a harmless pointer if there are none.
     [[gnu::always_inline]] Sides<T, Self> own(std::int64_t at, long moved) const {
         const Lanes* own2 = reinterpret_cast<const Lanes*>(block.own2) + std::max<std::int64_t>(at, 0) * tape.batch;
         const T* own1 = Self ? reinterpret_cast<const T*>(own2) : block.own1 + std::max<std::int64_t>(at, 0);
         return {own1, own2 + moved, tape.batch > 1 ? 0 : 1};
     }
 
-    // Every input is scaled to norm one, so that the values of two inputs have one size. The first own number of each input is its
-    // scale: what the value one became.
+    // Every input is scaled to norm one, so that the values of two inputs have the same magnitude. The first own number of each input
+    // // is its scale: what the value one became.
     Sides<T, Self> unit() const { return own(0, 0); }
     int unit_step() const { return tape.batch > 1 ? 1 : 0; }
 };

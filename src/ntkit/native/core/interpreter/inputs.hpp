@@ -46,7 +46,7 @@ private:
         }
     }
 
-    // Channels: their number, where the compiler is to know it; 0 otherwise.
+    // Channels: their number if it is a compile-time constant, otherwise 0.
     template <int Channels>
     static void differences(Sides<T, Self> x, int channels, long positions, T scale, long first, long last, Lanes* to) {
         const int count = Channels ? Channels : channels;
@@ -61,8 +61,8 @@ private:
         }
     }
 
-    // A matrix product has computed x . x'. Where x and x' are near, H is computed from their difference instead; where inputs are
-    // not scaled to one size, also where one is nearly a multiple of the other: K^2 > (1 - near)^2 q q'.
+    // A matrix product has computed x . x'. Where x and x' are close, H is computed from their difference instead; if inputs are
+    // // not scaled to the same norm, also where one is nearly a multiple of the other: K^2 > (1 - near)^2 q q'.
     void vectors(const Input& op, bool covariance, Lanes* k) const {
         const Block<T>& block = context.block;
         const int batch = context.tape.batch;
@@ -89,7 +89,7 @@ private:
         }
     }
 
-    // |x - x'|^2 / (2 C) in double precision, with four sums at a time because each addition waits for the one before.
+    // |x - x'|^2 / (2 C) in double precision, four sums at a time because each addition depends on the previous one.
     T half_squared_distance(const Input& op, int column) const {
         const std::int64_t start = context.tape.data_start[op.data];
         const T* x1 = context.block.data1 + start;

@@ -1,5 +1,5 @@
-// Several pairs side by side, as GCC/Clang vector types: the compiler cannot miss them, and splits them where registers are narrower.
-// Functions on them carry the names of the instructions they stand for: fma, fnmadd, max, abs.
+// Several pairs side by side, as GCC/Clang vector types: these are always vectorised, and split if registers are narrower.
+// // Functions on them have the names of the corresponding instructions: fma, fnmadd, max, abs.
 
 #pragma once
 
@@ -16,15 +16,15 @@
 namespace ntkit::NTKIT_TARGET {
 namespace {
 
-// Two registers at a time. One alone would leave the arithmetic units idle max of the time, because each step of Horner's rule
-// waits for the one before; two also halve the work per row of a plane.
+// Two registers at a time. One alone would leave the arithmetic units idle most of the time, because each step of Horner's rule
+// // depends on the previous one; two also halve the work per row of a plane.
 template <class V>
 struct RegisterPair {
     V a, b;
 
     RegisterPair() = default;
     RegisterPair(V a, V b) : a(a), b(b) {}
-    // Written out, since the compiler would copy the two as bytes.
+    // Written out, because the compiler would copy the two as bytes.
     RegisterPair(const RegisterPair& x) : a(x.a), b(x.b) {}
     RegisterPair& operator=(const RegisterPair& x) {
         a = x.a;
@@ -91,7 +91,7 @@ struct Vector<float> {
 template <class M>
 inline bool any(const RegisterPair<M>& mask) {
     const M bits = mask.a | mask.b;
-#if defined(__FMA__)  // as where the intrinsics are included
+#if defined(__FMA__)  // the same condition as for including the intrinsics
     return !_mm256_testz_si256((__m256i)bits, (__m256i)bits);
 #else
     bool result = false;
@@ -100,8 +100,8 @@ inline bool any(const RegisterPair<M>& mask) {
 #endif
 }
 
-// a b + c, rounded once where the machine can. It is written out wherever it is meant, and the compiler may not contract other
-// expressions: the same entry must have the same bits in every instantiation of this code.
+// a b + c, rounded once if the machine supports it. It is written out wherever it is meant, and the compiler may not contract
+// // other expressions: the same entry must have the same bits in every instantiation of this code.
 #if defined(__FMA__)
 inline Vector<double>::Register fma(Vector<double>::Register a, Vector<double>::Register b, Vector<double>::Register c) {
     return (Vector<double>::Register)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
@@ -172,7 +172,7 @@ inline RegisterPair<V> min(const RegisterPair<V>& x, const RegisterPair<V>& y) {
 
 template <class T>
 inline typename Vector<T>::Lanes broadcast(T value) {
-    const auto filled = value - typename Vector<T>::Register{};  // adding zero would not be a copy: it turns -0 into 0
+    const auto filled = value - typename Vector<T>::Register{};  // adding zero would turn -0 into 0
     return {filled, filled};
 }
 
@@ -183,7 +183,7 @@ inline Vector<double>::Register abs(Vector<double>::Register x) {
     return (Vector<double>::Register)((Vector<double>::Bits)x & 0x7fffffffffffffffLL);
 }
 
-// Negative where one of the two is.
+// Negative where either of the two is.
 inline Vector<float>::Register bit_or(Vector<float>::Register x, Vector<float>::Register y) {
     return (Vector<float>::Register)((Vector<float>::Bits)x | (Vector<float>::Bits)y);
 }
@@ -218,7 +218,7 @@ inline RegisterPair<V> sqrt(const RegisterPair<V>& x) {
     return {sqrt(x.a), sqrt(x.b)};
 }
 
-// Arrays of callers need not be aligned.
+// Callers' arrays need not be aligned.
 template <class T>
 inline typename Vector<T>::Lanes load(const T* from) {
     typename Vector<T>::Lanes x;

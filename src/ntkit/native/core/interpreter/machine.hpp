@@ -6,9 +6,12 @@
 #include "chains.hpp"
 #include "context.hpp"
 #include "inputs.hpp"
+#include "maps.hpp"
 #include "normalisation.hpp"
 #include "own_data.hpp"
 #include "pooling.hpp"
+#include "products.hpp"
+#include "selection.hpp"
 #include "series.hpp"
 #include "sums.hpp"
 #include "windows.hpp"
@@ -40,7 +43,7 @@ public:
     }
 
 private:
-    // check_tape.cpp has made sure that every operation is of the type its instruction needs.
+    // check_tape.cpp ensures that every operation has the type its instruction needs.
     template <class Op>
     static const Op& as(const Operation& operation) {
         return *std::get_if<Op>(&operation);
@@ -54,12 +57,18 @@ private:
             case Kind::smooth: return smooth(context_, as<Smooth>(op), step);
             case Kind::series: return series(context_, as<Series>(op), step);
             case Kind::normalize: return normalize(context_, as<Normalize>(op), step);
+            case Kind::multiply: return multiply(context_, as<Product>(op), step);
             case Kind::fill: return fill(context_, as<Fill>(op), step);
             case Kind::clear: return clear(context_, step);
             case Kind::pool: return pool(context_, as<Pool>(op), step);
             case Kind::pool_end: return pool_end(context_, as<Pool>(op), step);
             case Kind::own_pool: return own_pool(context_, as<Pool>(op), step);
             case Kind::own_pool_end: return own_pool_end(context_, as<Pool>(op), step);
+            case Kind::select: return select_positions(context_, as<Select>(op), step);
+            case Kind::map: return map_positions(context_, as<Map>(op), step);
+            case Kind::map_end: return pool_end(context_, as<Map>(op), step);
+            case Kind::own_map: return own_map(context_, as<Map>(op), step);
+            case Kind::own_map_end: return own_pool_end(context_, as<Map>(op), step);
             case Kind::reduce: return reduce(context_, as<Reduce>(op), step);
             case Kind::settle: return settle(context_, as<Plain>(op), step);
             case Kind::combine: return combine(context_, as<Plain>(op), step);

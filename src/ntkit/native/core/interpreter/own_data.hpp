@@ -1,6 +1,8 @@
-// Own data of each input, K from H by means of them, and the result.
+// Own data of each input, the conversion from H to K, and the result.
 
 #pragma once
+
+#include <vector>
 
 #include "context.hpp"
 #include "series.hpp"
@@ -21,6 +23,27 @@ void convert(const Context<T, Self>& context, const Convert& op, const Instructi
     });
 }
 
+// Which mean the position p belongs to: positions that differ only along the axes averaged over share one.
+inline long mean_of(const Store& op, long p) {
+    const long l = p % op.size[2], j = p / op.size[2] % op.size[1], i = p / op.size[2] / op.size[1];
+    long at = op.mean_over[0] ? 0 : i;
+    at = op.mean_over[1] ? at : at * op.size[1] + j;
+    return op.mean_over[2] ? at : at * op.size[2] + l;
+}
+
+// The means of the variances over some axes; none where there are no such axes.
+template <class Lanes>
+std::vector<Lanes> averaged(const Store& op, const Lanes* k) {
+    const auto& over = op.mean_over;
+    if (!over[0] && !over[1] && !over[2]) return {};
+    long count = 1;
+    for (int axis = 0; axis < kAxes; ++axis)
+        if (over[axis]) count *= op.size[axis];
+    std::vector<Lanes> means(static_cast<std::size_t>(positions_of(op.size) / count), Lanes{});
+    for (long p = 0; p < positions_of(op.size); ++p) means[mean_of(op, p)] += k[p] / static_cast<typename Lanes::Number>(count);
+    return means;
+}
+
 template <class T, bool Self>
 void keep(const Context<T, Self>& context, const Store& op, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;
@@ -29,15 +52,13 @@ void keep(const Context<T, Self>& context, const Store& op, const Instruction& s
     Lanes* to = reinterpret_cast<Lanes*>(context.block.own2) + op.target_at * context.tape.batch;
     const Lanes* k = context.slot(step.in_slot).k;
     const T factor = static_cast<T>(op.factor), eps = static_cast<T>(op.eps);
-    Lanes mean{};
-    if (op.what == Own::scale && op.over_positions)
-        for (long p = 0; p < positions; ++p) mean += k[p] / static_cast<T>(positions);
+    const std::vector<Lanes> means = op.what == Own::scale ? averaged(op, k) : std::vector<Lanes>{};
     for (long p = 0; p < positions; ++p) {
         switch (op.what) {
             case Own::deviation: to[p] = sqrt(max(factor * k[p], Lanes{})); break;
             case Own::half: to[p] = T(0.5) * k[p]; break;
             case Own::scale:
-                to[p] = T(1) / sqrt((op.over_positions ? mean : k[p]) + eps);
+                to[p] = T(1) / sqrt((means.empty() ? k[p] : means[mean_of(op, p)]) + eps);
                 to[positions + p] = sqrt(max(k[p], Lanes{}));
                 break;
             case Own::inside:
@@ -47,7 +68,7 @@ void keep(const Context<T, Self>& context, const Store& op, const Instruction& s
     }
 }
 
-// Takes back the scales of the inputs.
+// Undoes the scaling of the inputs.
 template <class T, bool Self>
 void output(const Context<T, Self>& context, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;

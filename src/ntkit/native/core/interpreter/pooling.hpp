@@ -1,7 +1,7 @@
 // Average pooling along one axis.
 //
-// The pooled plane at offset d sums the planes s d + e, |e| < kernel, one instruction each. Of H it is then, with A the sums of H
-// inside a window, B the mean variances and N the sum of a window's weights,
+// The pooled plane at offset d sums the planes s d + e, |e| < kernel, one instruction each. For H, with A the sums of H
+// // inside a window, B the mean variances and N the sum of a window's weights,
 //
 //     H' = sum - (A + A') / 2 + (N - N') (B - B') / 2,    q' = N B - A.
 
@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "context.hpp"
 #include "sums.hpp"
@@ -102,8 +103,9 @@ void pool(const Context<T, Self>& context, const Pool& op, const Instruction& st
     }
 }
 
-template <class T, bool Self>
-void pool_end(const Context<T, Self>& context, const Pool& op, const Instruction& step) {
+// Op: Pool, or a Map, whose weights may be negative.
+template <class T, bool Self, class Op>
+void pool_end(const Context<T, Self>& context, const Op& op, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;
     const int offset = step.out_offset[op.axis];
     const Plane<T> out = context.slot(step.out_slot);
@@ -118,7 +120,8 @@ void pool_end(const Context<T, Self>& context, const Pool& op, const Instruction
                 const Lanes within = T(0.5) * (inside.first(p) + inside.second(p));
                 Lanes h = out.k[p] - within;
                 // H of inputs that differ by a factor alone is zero but for rounding.
-                h = select(abs(h) > 16 * std::numeric_limits<T>::epsilon() * within, h, Lanes{});
+                const Lanes size = std::is_same_v<Op, Map> ? abs(within) : within;
+                h = select(abs(h) > 16 * std::numeric_limits<T>::epsilon() * size, h, Lanes{});
                 const double uneven = op.totals[index[op.axis]] - op.totals[index[op.axis] + offset];
                 if (uneven != 0) h += static_cast<T>(uneven / 2) * (mean.first(p) - mean.second(p));
                 out.k[p] = h;
@@ -148,8 +151,8 @@ void own_pool(const Context<T, Self>& context, const Pool& op, const Instruction
 }
 
 // q' = N B - A, in the place of A.
-template <class T, bool Self>
-void own_pool_end(const Context<T, Self>& context, const Pool& op, const Instruction& step) {
+template <class T, bool Self, class Op>
+void own_pool_end(const Context<T, Self>& context, const Op& op, const Instruction& step) {
     const Plane<T> mean = context.slot(step.in_slot), out = context.slot(step.out_slot);
     const Region to(op.out_size, Axes{});
     for (int i = 0; i < to.high[0]; ++i)

@@ -24,7 +24,7 @@ namespace ntkit::NTKIT_TARGET {
 namespace {
 
 // Each activation takes two loops over a few entries, one up to the division and one from the square root on. A single loop takes
-// 8 % longer in float32 and 18 % in float64, because each entry waits for a long chain of dependent steps.
+// 8 % longer in float32 and 18 % in float64, because each entry is a long chain of dependent steps.
 constexpr int kStage = 16;  // entries between the two loops
 constexpr int kTogether = 2;  // entries of the second loop that share the coefficients they load
 
@@ -44,11 +44,11 @@ struct RectifierRule {
     T half;                                // the factor times (b - a)^2 / 2
     T slope;                               // the factor times a b
     T r, bias, rest;                       // Theta + r (K - bias) + rest of the linear layer, in units of its factor
-    T gain;                                // Theta + gain K' for a trained gain between
+    T gain;                                // Theta + gain K' for a trained gain in between
     Sides<T, Self> unit;                   // the scales of the inputs: what the value one became
     int unit_step;
     bool negative;                         // rho may be negative
-    bool rounded;                          // an operation before rounded H to the precision of the variances
+    bool rounded;                          // an earlier operation rounded H to the precision of the variances
     bool zeros;                            // a deviation may be zero
 
     template <int Count, int Terms>
@@ -63,13 +63,13 @@ struct RectifierRule {
         }
     }
 
-    // What the first loop hands to the second.
+    // What the first loop passes to the second.
     struct Entry {
         Lanes t;       // with the sign of rho
         Lanes nearer;  // A
-        Lanes start;   // the part of the result without the root
+        Lanes start;   // the part of the result without the square root
         Lanes before;  // Theta of the linear layer
-        Lanes k;       // set only where there is a gain
+        Lanes k;       // set only if there is a gain
     };
 
     // What the first loop found about its entries.
@@ -78,17 +78,17 @@ struct RectifierRule {
         Lanes doubt = {};     // negative where the quick version may be wrong for an entry
     };
 
-    // The first loop. For two inputs that differ by a factor alone, A is zero, but the rounding of s and s' turns it into a small number
-    // whose root is not small; so A is set to zero up to `blur`. And where rho >= 0, only rounding can make A larger than s s'.
+    // The first loop. For two inputs that differ only by a factor, A is zero, but the rounding of s and s' turns it into a small number
+    // // whose square root is not small; so A is set to zero up to `blur`. And where rho >= 0, only rounding can make A larger than s s'.
     //
-    // Both corrections take time, and few entries need them. Quick leaves them out, and puts an entry in doubt unless A is far above
-    // the noise times
+    // Both corrections take time, and few entries need them. Quick omits them, and marks an entry as doubtful unless A is far above
+    // // the noise times
     //
     //     |s^2 - s'^2| <= (s - s')^2 + 2 s s' = 2 (H - A + s s').
     //
     // Above it, rounding has changed A by a few percent at most, neither correction would apply, and the bits are the same.
     //
-    // Care handles biases, gains, zero deviations and `rounded`. Where there are none of these it changes no bit.
+    // Care handles biases, gains, zero deviations and `rounded`. Without any of these it changes no bit.
     template <bool Quick, bool Relu, bool Theta, bool Covariance, bool Negative, bool Care>
     [[gnu::always_inline]] void prepare(long p, Lanes h, Lanes theta, Entry& entry, Found& found) const {
         constexpr T noise = 4 * std::numeric_limits<T>::epsilon(), c = T(ArcCosine<T>::c);
@@ -181,7 +181,7 @@ struct RectifierRule {
     template <bool Relu, bool Theta, bool Covariance, bool Beyond, bool Care>
     [[gnu::always_inline]] void finish(const Entry* entries, int count, Lanes* out, Lanes* out_theta) const {
         int at = 0;
-        if constexpr (!Self)  // not worth its code for pairs of an input with itself, which are few
+        if constexpr (!Self)  // not worth the code for pairs of an input with itself, which are few
             for (; at + kTogether <= count; at += kTogether)
                 finish<kTogether, Relu, Theta, Covariance, Beyond, Care>(entries + at, out + at, out_theta + at);
         for (; at < count; ++at) finish<1, Relu, Theta, Covariance, Beyond, Care>(entries + at, out + at, out_theta + at);
@@ -190,7 +190,7 @@ struct RectifierRule {
     // Writes the results `moved` places from their positions.
     template <bool Relu, bool Theta, bool Covariance, bool Negative, bool Care>
     void run(const Sums<T>& sums, long first, long last, long moved, Lanes* out, Lanes* out_theta) const {
-        const RectifierRule rule = *this;  // copies, so that the compiler knows that no write changes them
+        const RectifierRule rule = *this;  // copies, so that the compiler knows that no write changes it
         const Sums<T> read = sums;
         Entry entries[kStage];
         for (long p = first; p < last; p += kStage) {

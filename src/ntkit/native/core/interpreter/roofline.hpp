@@ -16,7 +16,7 @@ template <class T>
 double measure_roofline(double seconds) {
     using Lanes = typename Vector<T>::Lanes;
     int width = 32;
-    asm volatile("" : "+r"(width));  // hides the number from the compiler, which does not know it elsewhere either
+    asm volatile("" : "+r"(width));  // hides the number from the compiler, as in real runs
     std::vector<T> own(width);
     std::vector<Lanes> lanes(15 * width);
     for (int p = 0; p < width; ++p) {

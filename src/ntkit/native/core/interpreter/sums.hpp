@@ -9,7 +9,7 @@
 namespace ntkit::NTKIT_TARGET {
 namespace {
 
-// Four sums at a time: each addition waits for the one before.
+// Four sums at a time, because each addition depends on the previous one.
 template <class Lanes>
 inline Lanes sum_along(const Lanes* from, int low, int high, long step) {
     Lanes sums[4] = {};

@@ -9,7 +9,7 @@
 namespace ntkit::NTKIT_TARGET {
 namespace {
 
-// Where along an axis a place of a window is, in x and in x', and whether it is inside.
+// The position of a window's entry along an axis, in x and in x', and whether it lies inside.
 struct Place {
     int p, other;
     bool in1 = true, in2 = true;
@@ -65,7 +65,7 @@ inline void sum_windows(const Lanes* const (&rows)[4], int begin, int end, int l
     for (; q < end; ++q) slide(q, any(q));
 }
 
-// The sum of `count` rows, each read `moved` places from where it is written, in the columns [low, high).
+// The sum of `count` rows in the columns [low, high); each is read at a distance of `moved` from where it is written.
 template <class Lanes>
 inline void sum_rows(const Lanes* const* from, int count, int low, int high, Lanes* to, int moved = 0) {
     if (low >= high) return;  // rows without columns may have no memory to point into
@@ -87,7 +87,7 @@ inline void sum_rows(const Lanes* const* from, int count, int low, int high, Lan
         for (int q = low; q < high; ++q) to[q] += row(r)[q];
 }
 
-// Replaces a row by the sums over the window along it. What a sum reads lies behind the sums written before it.
+// Replaces a row by the sums over the window along it, in place: a sum reads only entries not yet overwritten.
 template <class Lanes>
 inline void sum_columns(const Layer& op, int width, Lanes* row) {
     for (int q = 0; q < width; ++q) {

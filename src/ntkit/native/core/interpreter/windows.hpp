@@ -1,4 +1,4 @@
-// Linear layers and convolutions: sums over windows, then what the layer, and an activation fused with it, make of the sums.
+// Linear layers and convolutions: sums over windows, then the layer's arithmetic and perhaps a fused activation.
 
 #pragma once
 
@@ -21,7 +21,7 @@ public:
           rows_theta_(rows_k_ + context.tape.window_rows), firsts_(context.block.places), seconds_(firsts_ + context.tape.window_rows),
           lost_firsts_(seconds_ + context.tape.window_rows), lost_seconds_(lost_firsts_ + context.tape.window_rows) {}
 
-    // One layer, and where its planes are.
+    // One layer and its planes.
     struct Job {
         const Layer& op;
         const Instruction& step;
@@ -116,7 +116,7 @@ private:
     }
 
     // Sums over the window along all axes but the last, into the columns [begin, end) that the window along the last axis reads.
-    // In the padding one of the two values is zero, or both, and H is half the square of the other.
+    // In the padding one or both of the two values are zero, and H is half the variance of the other.
     void gather(const Job& job, int i, int j, Columns columns) {
         const auto& [op, step, rule, region, to_region, in, out] = job;
         const auto [begin, end, low, high] = columns;
@@ -177,7 +177,7 @@ private:
             for (int c = low; c < high; ++c) to.k[c] += half.second(lost_seconds_[e] + c + moved);
     }
 
-    // The sum of H over the rows of a window, given for each input, in a column that one input lacks, or both.
+    // The sum of H over the rows of a window, given for each input, in a column that one or both inputs lack.
     [[gnu::always_inline]] Lanes outside(const Layer& op, const Instruction& step, const long* firsts, int first_count,
                                          const long* seconds, int second_count, int column) const {
         const Sides<T, Self> half = context_.own(op.half_in_at, 0);
@@ -224,7 +224,7 @@ private:
     }
 
     Context<T, Self> context_;
-    // The rows of a window: of the plane, where both inputs have them; of each input; of each input where the other has none.
+    // The rows of a window: of the plane, if both inputs have them; of each input; of each input if the other lacks them.
     const Lanes **rows_k_, **rows_theta_;
     long *firsts_, *seconds_, *lost_firsts_, *lost_seconds_;
 };

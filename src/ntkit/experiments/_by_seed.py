@@ -1,4 +1,4 @@
-"""What the experiments of feature learning share: one cell for each seed, and claims and figures from all of them."""
+"""What experiments over seeds share: one cell for each seed, and claims and figures from all of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from ntkit.plots import Picture, Section
 
-from ..skeleton import Claim, Comparison, Experiment, Report, Results, Run, Size, share_nothing
+from .skeleton import Claim, Comparison, Experiment, Report, Results, Run, Size, share_nothing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Seed", "by_seed", "mean_and_spread"]
+__all__ = ["Seed", "are_default", "by_seed", "is_positive", "mean_and_spread"]
 
 
 class _Seeded(Protocol):
@@ -35,7 +35,7 @@ class Seed:
     Attributes
     ----------
     seed
-        Decides it.
+        Seed of the draw.
     """
 
     seed: int
@@ -53,7 +53,7 @@ def by_seed(
     comparisons: Callable[[S, list[R]], list[Comparison]] | None = None,
     **others: Any,
 ) -> Experiment[S, Seed, Run[S], R]:
-    """Give an experiment that measures the same thing for ``settings.seeds`` seeds.
+    """Return an experiment that measures the same thing for ``settings.seeds`` seeds.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def by_seed(
     claims, comparisons
         Compare the records with the paper: in words, and number by number. Only the default settings get a verdict.
     draw
-        Gives the figures by name.
+        Gives the figures by name: ``"figure4"`` is the paper's, anything else is the caption itself.
     """
 
     def report(results: Results[S, Seed, R]) -> Report:
@@ -77,7 +77,7 @@ def by_seed(
         ]
         numbers = [] if comparisons is None else comparisons(settings, records)
         said = claims(settings, records)
-        if not _are_default(settings, sizes("default", results.from_file)):
+        if not are_default(settings, sizes("default", results.from_file)):
             # Thresholds and the paper's numbers are those of its sizes.
             numbers = [replace(one, comparable=False) for one in numbers]
             said = [replace(one, holds=None) for one in said]
@@ -89,8 +89,9 @@ def by_seed(
     )
 
 
-def _are_default(settings: Any, default: Any) -> bool:
-    return bool(replace(settings, seeds=0) == replace(default, seeds=0))
+def are_default(settings: Any, default: Any) -> bool:
+    """Tell whether settings are the default ones but for the number of seeds."""
+    return bool(replace(settings, seeds=1) == replace(default, seeds=1))
 
 
 def _cells(run: Run[Any]) -> list[Seed]:
@@ -98,13 +99,23 @@ def _cells(run: Run[Any]) -> list[Seed]:
 
 
 def _caption(name: str) -> str:
-    """Give ``"Figure 4"`` for ``"figure4"``."""
+    """Give ``"Figure 4 of the paper"`` for ``"figure4"``, and any other text as it is."""
+    if not name.startswith("figure"):
+        return name
     number = name.removeprefix("figures").removeprefix("figure").replace("and", " and ").replace("-", ", ")
     return f"Figure {number} of the paper"
 
 
+def is_positive(values: Sequence[float]) -> bool | None:
+    """Tell whether the mean over seeds is above zero by more than two standard errors; None for a single seed."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if len(numbers) < 2:
+        return None
+    return bool(numbers.mean() > 2 * numbers.std(ddof=1) / len(numbers) ** 0.5)
+
+
 def mean_and_spread(values: Sequence[float]) -> str:
-    """Give mean and standard deviation over seeds as text."""
+    """Return mean and standard deviation over seeds as text."""
     numbers = np.asarray([value for value in values if not math.isnan(value)], dtype=np.float64)
     if not len(numbers):
         return "nan"

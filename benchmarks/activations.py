@@ -1,0 +1,152 @@
+"""Times networks of smooth activations: the engines against each other, the ReLU network and neural-tangents, in one run.
+
+    python benchmarks/activations.py [--peer .venv-peer/bin/python] [--repeats 3] [--only tanh] [--cpu]
+
+3 x (3x3 convolution, activation) on 32x32x3 images in float64, with flatten and with average pooling. Both engines must agree to
+1e-10 of the largest entry, and so must neural-tangents, except where it integrates numerically (``ElementwiseNumerical``, tanh,
+degree 25), or the run fails. Without the peer's environment its columns stay empty. On a machine that does other work, ``--cpu``
+with one thread (``OMP_NUM_THREADS=1``) counts the processor's seconds instead of those that pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from cases import CASES, Case
+from rich.console import Console
+from rich.table import Table
+from run import Peer, module
+from torch import Tensor
+
+import ntkit
+
+ACTIVATIONS = ("relu", "tanh", "silu", "gelu", "erf")
+PEER_LACKS = {("silu", "flatten"), ("silu", "average"), ("tanh", "average")}  # the last: killed, at 24 GB
+PEER_TOLERANCE = {"tanh": 1e-2}  # neural-tangents integrates it numerically
+SIZES = {
+    "flatten": (400, 400, 6, 6),
+    "average": (4, 16, 1, 2),
+}  # rows and columns; rows and columns of the slower sides
+
+
+def case(activation: str, head: str) -> Case:
+    """Give the network of an activation and a head."""
+    known = CASES[f"conv 3, {head}"]
+    rows, columns, few_rows, few_columns = SIZES[head]
+    words = tuple(activation if word == "relu" else word for word in known.words)
+    return replace(known, words=words, rows=rows, columns=columns, peer_rows=few_rows, peer_columns=few_columns)
+
+
+def fastest(
+    kernel: ntkit.Kernel, x1: Tensor, x2: Tensor, engine: str, calls: int, clock: Callable[[], float]
+) -> tuple[float, Tensor]:
+    """Give the seconds an entry of the fastest of some calls, and the kernel."""
+    seconds = []
+    for _ in range(calls):
+        start = clock()
+        value = kernel(x1, x2, engine=engine)
+        seconds.append(clock() - start)
+    return min(seconds) / (len(x1) * len(x2)), value
+
+
+def measure(activation: str, head: str, peer: Peer | None, repeats: int, cpu: bool) -> dict[str, Any]:
+    """Time both engines and the peer on one network, alternately."""
+    one = case(activation, head)
+    clock = time.process_time if cpu else time.perf_counter
+    generator = torch.Generator().manual_seed(0)
+    x1, x2 = (torch.rand((n, *one.shape), generator=generator, dtype=torch.float64) for n in (one.rows, one.columns))
+    few1, few2 = x1[: one.peer_rows], x2[: one.peer_columns]
+    kernel = ntkit.infinite_width(module(one)).ntk
+    kernel(x1[:1], x2[:1])  # plans the tape and builds the tables
+    kernel(few1[:1], few2[:1], engine="reference")
+    best: dict[str, float] = {}
+    errors: dict[str, float] = {}
+
+    def note(side: str, seconds: float) -> None:
+        best[side] = min(best.get(side, float("inf")), seconds)
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder) / "inputs.npz")
+        np.savez(file, x1=few1.numpy(), x2=few2.numpy())
+        for turn in range(repeats):
+            seconds, native = fastest(kernel, x1, x2, "native", 2, clock)
+            note("native", seconds)
+            if turn == 0:  # it takes seconds an entry
+                seconds, reference = fastest(kernel, few1, few2, "reference", 1, clock)
+                note("reference", seconds)
+                errors["reference"] = _apart(native[: len(few1), : len(few2)], reference)
+                assert errors["reference"] < 1e-10, f"{activation}: the engines differ by {errors['reference']:.1e}"
+            if peer is not None and (activation, head) not in PEER_LACKS:
+                seconds, corner = peer.timed(f"{activation}, {head}", one, "float64", file, cpu)
+                note("neural-tangents", seconds / (len(few1) * len(few2)))
+                errors["neural-tangents"] = _apart(native[: len(corner), : corner.shape[1]], corner)
+                bound = PEER_TOLERANCE.get(activation, 1e-10)
+                assert errors["neural-tangents"] < bound, (
+                    f"{activation}: the peer differs by {errors['neural-tangents']:.1e}"
+                )
+    return {"activation": activation, "head": head, **best, "errors": errors}
+
+
+def _apart(a: Tensor, b: Tensor) -> float:
+    return float((a - b).abs().max() / b.abs().max())
+
+
+def main() -> int:
+    """Run all networks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("benchmark-activations.json"))
+    parser.add_argument("--peer", help="the Python of an environment with neural-tangents")
+    parser.add_argument("--only", action="append", choices=ACTIVATIONS[1:])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cpu", action="store_true", help="count the processor's seconds")
+    options = parser.parse_args()
+    peer = Peer(options.peer) if options.peer and Path(options.peer).exists() else None
+    if peer is None:
+        print("neural-tangents is not there (make peer installs it): its columns stay empty.", file=sys.stderr)
+    results = []
+    what = f"milliseconds {'of the processor ' if options.cpu else ''}an entry of the NTK, float64"
+    table = Table(title=f"{what}, {torch.get_num_threads()} threads, best of {options.repeats}")
+    for column in (
+        "network",
+        "native",
+        "times ReLU",
+        "reference",
+        "ratio",
+        "apart",
+        "neural-tangents",
+        "ratio",
+        "apart",
+    ):
+        table.add_column(column, justify="left" if column == "network" else "right")
+    for head in SIZES:
+        for activation in ACTIVATIONS:
+            if activation != "relu" and options.only and activation not in options.only:
+                continue
+            found = measure(activation, head, peer, options.repeats, options.cpu)
+            results.append(found)
+            options.output.write_text(json.dumps(results, indent=2) + "\n")
+            relu = next(r for r in results if r["head"] == head)["native"]
+            row = [f"{activation}, {head}", f"{1e3 * found['native']:.3g}", f"{found['native'] / relu:.2f}"]
+            for side in ("reference", "neural-tangents"):
+                if side in found:
+                    ratio = found[side] / found["native"]
+                    row += [f"{1e3 * found[side]:.3g}", f"{ratio:.3g}", f"{found['errors'][side]:.0e}"]
+                else:
+                    row += ["-"] * 3
+            table.add_row(*row)
+    Console(width=120).print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from ntkit.errors import InputError
+from ntkit.experiments import myrtle_by_resolution as experiment
+from ntkit.experiments.skeleton import Data, Results, Verdict
+
+SMALL = experiment.Settings(sides=(4, 8), train=6, test=6, draws=2, steps=20.0)
+
+
+def test_days_at_224_pixels():
+    ours = experiment.run(SMALL)
+    manifest = ours.manifest.__class__(**vars(ours.manifest) | {"cell_seconds": (1.0,) * len(ours.values)})
+    found = experiment.report(Results(SMALL, 0, Data("stl.npz", "0", False), ours.values, manifest))
+    (comparison,) = found.comparisons
+    # A second for the 21 pairs of 6 images.
+    assert comparison.mean == pytest.approx(1 / 21 * 28**4 * 125250 / 86400)
+    assert (comparison.paper, comparison.verdict) == (150.0, Verdict.OTHER_SETTINGS)
+    assert found.claims[0].holds is False and found.claims[1].holds is True  # equal seconds at every side
+    assert len(found.sections[0].parts[0].rows) == 6
+    assert experiment.report(ours).comparisons[0].paper is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"sides": (4, 10)}, "multiples of 4"),
+        ({"sides": ()}, "at least"),
+        ({"draws": 0}, "at least"),
+        ({"train": 1}, "at least"),
+    ],
+)
+def test_bad_settings(wrong, message):
+    with pytest.raises(InputError, match=message):
+        experiment.Settings(**wrong)
