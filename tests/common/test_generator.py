@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 
-from ntkit.common import check_generator
+from ntkit.common import check_generator, restored_generator
 from ntkit.errors import InputTypeError
 
 
@@ -17,3 +19,23 @@ def test_generators_and_none_pass():
 def test_anything_else_is_an_error(given):
     with pytest.raises(InputTypeError, match="torch.Generator"):
         check_generator(given)
+
+
+def test_the_global_generator_goes_on_as_if_nothing_had_been_drawn():
+    state = torch.get_rng_state()
+    with restored_generator():
+        torch.randn(3)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_threads_that_share_it_draw_what_their_seeds_say():
+    def draw(seed: int) -> torch.Tensor:
+        with restored_generator(seed):
+            return torch.cat([torch.randn(1) for _ in range(200)])
+
+    seeds = list(range(32))
+    alone = [draw(seed) for seed in seeds]
+    state = torch.get_rng_state()
+    with ThreadPoolExecutor(8) as threads:
+        assert all(torch.equal(one, two) for one, two in zip(threads.map(draw, seeds), alone, strict=True))
+    assert torch.equal(torch.get_rng_state(), state)

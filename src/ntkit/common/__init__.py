@@ -13,7 +13,7 @@ from ._batches import (
 from ._class_labels import check_labels, class_numbers
 from ._deprecation import DEPRECATED, warn_renamed
 from ._derivatives import as_constant, constant, differentiated, transformed, without_derivatives
-from ._generator import check_generator
+from ._generator import check_generator, restored_generator
 from ._input_shape import check_input_shape, fold_rows
 from ._largest_eigenvalue import largest_eigenvalue
 from ._linear_system import check_gram, check_ridge, check_right_hand_side
@@ -87,6 +87,7 @@ __all__ = [
     "random_rotation",
     "read_output_targets",
     "read_targets",
+    "restored_generator",
     "restored_tensors",
     "row_blocks",
     "serial_product",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ntkit.common import shown
+from ntkit.common import restored_generator, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Kernel, infinite_width
 
@@ -96,7 +96,7 @@ def build_module(module: nn.Module | None, input_shape: Sequence[int] | None, n_
 def _default_module(n_features: int, flatten: bool) -> nn.Module:
     layers: list[nn.Module] = [nn.Flatten()] if flatten else []
     # torch draws initial weights from its global generator; fitting must not advance the user's.
-    with torch.random.fork_rng(devices=[]):
+    with restored_generator():
         width = n_features
         for _ in range(_HIDDEN_LAYERS):
             layers += [nn.Linear(width, _HIDDEN_WIDTH), nn.ReLU()]

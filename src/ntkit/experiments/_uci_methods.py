@@ -17,6 +17,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.svm import SVC
 from torch import nn
 
+from ntkit.common import restored_generator
 from ntkit.datasets import SplitTable
 from ntkit.estimators import NTKClassifier
 from ntkit.kernels import infinite_width
@@ -99,7 +100,7 @@ def relu_net(features: int, depth: int, fixed: int) -> nn.Module:
     """Return a ReLU network of so many weight layers without biases, the first of them not trained."""
     layers: list[nn.Module] = []
     # Layers draw their weights from the global generator, which is the user's.
-    with torch.random.fork_rng(devices=[]):
+    with restored_generator():
         for number in range(depth):
             last = number == depth - 1
             layers.append(nn.Linear(1 if number else features, 1, bias=False).requires_grad_(number >= fixed))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ntkit.applications import FederatedAveraging, FederatedNTK, TrainConvexifyTrain, Worker
+from ntkit.common import restored_generator
 from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
 from ntkit.plots import Picture, Section, Table, new_figure, plot_spread
@@ -165,8 +166,7 @@ def compute(shared: _Shared, cell: Cell) -> Course:
     settings, seed = shared.run.settings, 1000 * shared.run.seed + cell.partition
     parts = partition(shared.y.numpy(), settings.workers, settings.concentration, seed)
     workers = [Worker(shared.x[part], shared.y[part]) for part in parts]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with restored_generator(seed):
         classes = int(shared.y.max()) + 1
         net = nn.Sequential(nn.Linear(shared.x.shape[1], settings.width), nn.ReLU(), nn.Linear(settings.width, classes))
 

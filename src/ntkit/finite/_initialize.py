@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ntkit.common import check_generator, check_module
+from ntkit.common import check_generator, check_module, restored_generator
 from ntkit.errors import InputError
 from ntkit.trace import B_STD, W_STD, GainRule, Init
 
@@ -101,8 +101,7 @@ def seeded(generator: torch.Generator | None) -> Iterator[None]:
         yield
         return
     seed = int(torch.randint(2**62, (), generator=generator))
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with restored_generator(seed):
         yield
 
 

@@ -186,7 +186,9 @@ def plot_accuracies(
     ax.set_xticks(np.arange(len(names)), list(names))
     ax.set_ylim(0, 100)
     ax.set_ylabel("test accuracy (%)")
-    ax.legend(frameon=False)
+    ax.legend(
+        frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(systems)
+    )  # the bars fill the axes
     return ax
 
 

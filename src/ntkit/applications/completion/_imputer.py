@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from ntkit.common import check_gram_memory, check_ridge, shown
+from ntkit.common import check_gram_memory, check_ridge, restored_generator, shown
 from ntkit.errors import InputError, InputTypeError, NtkitWarning
 from ntkit.kernels import Kernel, infinite_width
 
@@ -233,7 +233,7 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if isinstance(layers, bool) or not isinstance(layers, (int, np.integer)) or layers < 0:
             raise InputError(f"hidden_layers must be a whole number from 0 on. Got {layers!r}.")
         parts: list[nn.Module] = []
-        with torch.random.fork_rng(devices=[]):  # fitting must not advance the user's generator
+        with restored_generator():  # fitting must not advance the user's generator
             for _ in range(layers):
                 parts += [nn.Linear(features, _HIDDEN_WIDTH), nn.ReLU()]
                 features = _HIDDEN_WIDTH

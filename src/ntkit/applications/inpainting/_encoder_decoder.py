@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
+from ntkit.common import restored_generator
 from ntkit.errors import InputError
 
 __all__ = ["Upsampling", "encoder_decoder"]
@@ -67,7 +67,7 @@ def encoder_decoder(
     if upsampling not in ("nearest", "bilinear"):
         raise InputError(f'upsampling must be "nearest" or "bilinear". Got {upsampling!r}.')
     layers: list[nn.Module] = []
-    with torch.random.fork_rng(devices=[]):  # its weights are never used
+    with restored_generator():  # its weights are never used
         for level in range(levels):
             layers += [_convolution(_WIDTH if level else channels, _WIDTH), nn.LeakyReLU(), EverySecond()]
         layers += [_convolution(_WIDTH, _WIDTH), nn.LeakyReLU()]

@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
+from ntkit.common import restored_generator
 from ntkit.errors import InputError
 
 __all__ = ["build_described", "describe_module"]
@@ -50,7 +50,7 @@ def build_described(layers: Sequence[Mapping[str, Any]], where: str = "the descr
     if not isinstance(layers, Sequence) or isinstance(layers, str) or not layers:
         raise InputError(f"{where} must list at least one layer. Got {layers!r:.60}.")
     # torch draws initial weights from its global generator; building a network must not advance the user's.
-    with torch.random.fork_rng(devices=[]):
+    with restored_generator():
         return nn.Sequential(*[_layer(one, f"layer {number} of {where}") for number, one in enumerate(layers)])
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import restored_generator
 from ntkit.datasets import QuadraticTask, chain_monomial
 from ntkit.features import Recorder
 
@@ -50,7 +51,7 @@ def build_mlp(
     generator = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []
     linear: list[nn.Linear] = []
-    with torch.random.fork_rng(devices=[]):  # torch draws weights of its own first
+    with restored_generator():  # torch draws weights of its own first
         for fan_in, fan_out in pairwise(widths):
             linear.append(nn.Linear(fan_in, fan_out, bias=False))
             layers += [linear[-1], activation()]
