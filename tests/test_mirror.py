@@ -57,6 +57,7 @@ TOGETHER = {
     "native/_runner.py": "native/test_engine.py",
     "native/families/*.py": "native/families/test_families.py",
     "program/*.py": "rules/every_family.py",  # each operation: its finite form against its rule
+    "rules/_differences.py": "rules/test_near_duplicates.py",
     "rules/_engine.py": "rules/test_random_networks.py",
     "rules/_position_gram.py": "kernels/test_positions.py",
     "rules/_prior.py": "kernels/test_prior_limit.py",

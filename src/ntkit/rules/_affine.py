@@ -46,8 +46,8 @@ def _fresh_weights(gains: Gains, mean: Covariance) -> Covariance:
             ntk = ntk + weight * mean.ntk if isinstance(weight, Tensor) else torch.add(ntk, mean.ntk, alpha=weight)
     else:
         ntk = None if mean.ntk is None else weight * mean.ntk
-    h = None if mean.h is None else weight * mean.h  # a bias cancels in differences
-    return Covariance(nngp, ntk, mean.keeps, h=h)
+    h = None if mean.h is None else weight * mean.h  # a bias cancels in x - x', and r x - x' has none
+    return Covariance(nngp, ntk, mean.keeps, h=h, ratio=mean.ratio)
 
 
 def _scaled(k: Tensor, factor: float | Tensor, shift: float | Tensor) -> Tensor:
@@ -61,6 +61,8 @@ def _uneven_mean(op: Conv, x: Covariance, h: Tensor, variances: tuple[Tensor, Te
     """Return the window mean of H: where only p lies in the padding, K is zero and H half the variance at p'."""
     if variances is None:
         return None
+    if x.multiple is not None:
+        variances = x.multiple**2 * variances[0], variances[1]
 
     def padded(k: Tensor, sides: tuple[int, ...]) -> Tensor:
         for index, axis in enumerate(op.axes):

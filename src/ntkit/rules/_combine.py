@@ -39,8 +39,8 @@ def total(op: Sum, node: Node, terms: tuple[Covariance, ...], ends: Ends) -> Cov
     if h is not None:
         for i, (first, second) in enumerate(present):
             for other_first, other_second in present[:i]:
-                h = h + (first - second) * (other_first - other_second)
-    return Covariance(nngp, ntk, keeps, affine, h)
+                h = h + _apart(terms[0], first, second) * _apart(terms[0], other_first, other_second)
+    return Covariance(nngp, ntk, keeps, affine, h, terms[0].ratio)
 
 
 def product(first: Covariance, second: Covariance) -> Covariance:
@@ -58,7 +58,7 @@ def concat(op: Concat, blocks: tuple[Covariance, ...]) -> Covariance:
     blocks = tuple(block.settled() for block in blocks)
     nngp = reduce(Tensor.add, (_scaled(block.nngp, f) for f, block in zip(op.fractions, blocks, strict=True)))
     ntk = _add(*(_times(block.ntk, f) for f, block in zip(op.fractions, blocks, strict=True)))
-    return Covariance(nngp, ntk, blocks[0].keeps, h=_weighted(op.fractions, blocks))
+    return Covariance(nngp, ntk, blocks[0].keeps, h=_weighted(op.fractions, blocks), ratio=blocks[0].ratio)
 
 
 def combined_mean(node: Node, moments: Moments) -> Tensor | None:
@@ -76,6 +76,11 @@ def _weighted(weights: Sequence[float], parts: tuple[Covariance, ...]) -> Tensor
     """Add the H of independent parts; None if any part has none."""
     hs = [part.h for part in parts if part.h is not None]
     return _add(*(_scaled(h, weight) for weight, h in zip(weights, hs, strict=True))) if len(hs) == len(parts) else None
+
+
+def _apart(x: Covariance, first: Tensor, second: Tensor) -> Tensor:
+    """Return the difference of the means at both ends that H is about."""
+    return (first if x.multiple is None else x.multiple * first) - second
 
 
 def _times(value: Tensor | None, factor: float) -> Tensor | None:

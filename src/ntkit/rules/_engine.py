@@ -44,6 +44,7 @@ from ._affine import conv, dense, pads_zeros
 from ._attention import attention
 from ._combine import combined_mean, concat, product, total
 from ._covariance import Covariance, Ends, Moments
+from ._differences import at_one, carries_h, scales_with_data
 from ._gain_dual import gain_dual
 from ._input import input_covariance
 from ._maps import data_map, data_map_values
@@ -63,9 +64,6 @@ from ._tokens import join, joined_mean, lookup, merge, table, table_mean
 from .expectations import dual, dual_with_difference, mean
 
 __all__ = ["covariance", "moments", "read_data", "read_variance", "self_covariance"]
-
-
-_KEEP_H = (Arrange, Concat, Constant, Contract, Conv, Dense, Input, Normalize, PositionMap, Split)
 
 
 def compute_dtype(device: torch.device) -> torch.dtype:
@@ -138,7 +136,8 @@ def covariance(
 def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: bool) -> Covariance | None:
     last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
     variances_read = read_variance(program)
-    carry = _carries_h(program)
+    carry = carries_h(program)
+    scales = scales_with_data(program)
     values: dict[int, Covariance] = {}
     for index, node in enumerate(program.nodes):
         kept = keeps[index]
@@ -146,8 +145,13 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
             needs = zip(node.inputs, node.op.needs(kept), strict=True)
             inputs = tuple(values[read].restrict(needed) for read, needed in needs if needed is not None)
             if not carry[index] and not isinstance(node.op, Elementwise):
-                inputs = tuple(replace(x, h=None) for x in inputs)
-            values[index] = _apply(program, node, inputs, kept, ends, ntk, carry[index])
+                inputs = tuple(replace(x, h=None, ratio=None) for x in inputs)
+            elif carry[index] and not scales[index] and not isinstance(node.op, Normalize):
+                reads = (
+                    read for read, needed in zip(node.inputs, node.op.needs(kept), strict=True) if needed is not None
+                )
+                inputs = tuple(at_one(x, ends.variances(read, x.keeps)) for read, x in zip(reads, inputs, strict=True))
+            values[index] = _apply(program, node, inputs, kept, ends, ntk, carry[index], scales[index])
         if ends.pair_dims == 1:
             demand = program.own_demands.get(index)
             if index in values and (demand is not None or index in variances_read):
@@ -171,7 +175,10 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
 def read_variance(program: Program) -> set[int]:
     """Find the nodes whose variances some rule reads."""
     read = set()
-    for node in program.nodes:
+    scales = scales_with_data(program)
+    for index, node in enumerate(program.nodes):
+        if not scales[index]:
+            read |= {source for source in node.inputs if scales[source]}
         if isinstance(node.op, (Elementwise, Normalize)):
             read |= set(node.inputs)
         elif isinstance(node.op, Conv) and pads_zeros(node.op):
@@ -179,35 +186,19 @@ def read_variance(program: Program) -> set[int]:
     return read
 
 
-def _carries_h(program: Program) -> list[bool]:
-    """Return for each node whether to compute H: its inputs allow it, and an activation depends on it."""
-    gives: list[bool] = []
-    for node in program.nodes:
-        sources = node.inputs[:1] if isinstance(node.op, Normalize) else node.inputs
-        there = all(gives[source] for source in sources)
-        match node.op:
-            case Elementwise(phi=phi):
-                there = there and phi.name == "rectified"
-            case Sum(cross=cross):
-                there = there and cross is None
-            case op:
-                there = there and isinstance(op, _KEEP_H)
-        gives.append(there)
-    read = [False] * len(gives)
-    for index in reversed(range(len(gives))):
-        node = program.nodes[index]
-        if isinstance(node.op, Elementwise) or (read[index] and gives[index]):
-            for source in node.inputs:
-                read[source] = True
-    return [there and wanted for there, wanted in zip(gives, read, strict=True)]
-
-
 def _apply(
-    program: Program, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends, ntk: bool, carry: bool
+    program: Program,
+    node: Node,
+    inputs: tuple[Covariance, ...],
+    keeps: Keeps,
+    ends: Ends,
+    ntk: bool,
+    carry: bool,
+    scaled: bool,
 ) -> Covariance:
     match node.op:
         case Input() as op:
-            result = input_covariance(op, keeps, ends, carry)
+            result = input_covariance(op, keeps, ends, carry, scaled)
         case Table() as op:
             result = table(op, node, keeps, ends)
         case Lookup() as op:
@@ -254,21 +245,21 @@ def _apply(
             raise AssertionError(f"no rule for {op}")
     if not ntk:
         result = replace(result, ntk=None, affine=None)
-    return result if carry else replace(result, h=None)
+    return result if carry else replace(result, h=None, ratio=None)
 
 
 def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends, carry: bool) -> Covariance:
     q1, q2 = ends.spread(ends.first.variance[read], ends.second.variance[read], x.keeps)
     h: Tensor | None = None
     if carry and x.h is not None:
-        nngp, derivative, h = dual_with_difference(op.phi, x.nngp, q1, q2, x.ntk is not None, x.h)
+        nngp, derivative, h = dual_with_difference(op.phi, x.nngp, q1, q2, x.ntk is not None, x.h, x.multiple)
     else:
-        nngp, derivative = dual(op.phi, x.nngp, q1, q2, tangent=x.ntk is not None, h=x.h)
+        nngp, derivative = dual(op.phi, x.nngp, q1, q2, tangent=x.ntk is not None, h=x.h, ratio=x.multiple)
     ntk = None if x.ntk is None or derivative is None else x.ntk * derivative
     if x.affine is not None:
         own = x.affine * gain_dual(op.phi, x.nngp, q1, q2)
         ntk = own if ntk is None else ntk + own
-    return Covariance(nngp, ntk, x.keeps, h=h)
+    return Covariance(nngp, ntk, x.keeps, h=h, ratio=x.ratio)
 
 
 def _mean(node: Node, known: Moments) -> Tensor | None:

@@ -44,7 +44,7 @@ def _rectified(pair: Pair, parameters: tuple[float, ...]) -> tuple[Tensor, Tenso
 def rectified_difference(pair: Pair, parameters: tuple[float, ...]) -> Tensor:
     """E[(phi(u) - phi(v))^2] / 2 = ab h + (b - a)^2 (h / 2 - s1 s2 (sin psi - psi cos psi) / (2 pi)), rho = cos psi.
 
-    Nothing cancels where psi is small, if h is exact there.
+    Nothing cancels where psi is small, if h is exact there. With a ratio r, u is r times itself, and so is phi(u).
     """
     a, b = parameters
     h = pair.h
@@ -55,7 +55,8 @@ def rectified_difference(pair: Pair, parameters: tuple[float, ...]) -> Tensor:
     for n in range(9, 0, -1):
         series = 2 * n / math.factorial(2 * n + 1) - square * series
     beyond = torch.where(psi < 1, psi * square * series, torch.sin(psi) - psi * torch.cos(psi))
-    return a * b * h + (b - a) ** 2 * (h / 2 - pair.product * beyond / (2 * math.pi))
+    product = pair.product if pair.ratio is None else pair.ratio * pair.product
+    return a * b * h + (b - a) ** 2 * (h / 2 - product * beyond / (2 * math.pi))
 
 
 def _erf(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ __all__ = ["Pair", "half_apart", "safe_sqrt"]
 # Variances below this (standard deviation 1e-15) are taken as zero by rules that divide by a deviation.
 _SMALLEST = 2.0**-100
 # Below this, derivatives with respect to the variance are rounding noise (an error of eps in the value, divided by q), and
-# # their contribution to a derivative with respect to the network's input, of order sqrt(q), is below 1e-9: they are set to zero.
+# their contribution to a derivative with respect to the network's input, of order sqrt(q), is below 1e-9: they are set to zero.
 _SMALLEST_WITH_GRADIENT = 2.0**-64
 _CLOSE = 0.9  # the correlation above which 1 - rho is computed from h
 
@@ -54,17 +54,19 @@ class Pair:
     product
         sqrt(v1 v2), with derivative 0 where it vanishes.
     h
-        (v1 + v2) / 2 - k if it is known to more digits than k, or None.
+        (v1 + v2) / 2 - k if it is known to more digits than k, or None. With a ratio r, (r^2 v1 + v2) / 2 - r k.
+    ratio
+        r > 0, broadcastable to k, or None for one.
     rho
         Correlation, clipped to [-1, 1]; 0 where a variance vanishes. Derivatives pass through the clipping.
     gap
-        1 - |rho|, from ``h`` where rho is near one: 1 - rho = (h - (s1 - s2)^2 / 2) / (s1 s2).
+        1 - |rho|, from ``h`` where rho is near one: 1 - rho = (h - (r s1 - s2)^2 / 2) / (r s1 s2).
     q1, q2, s1, s2
         Variances and deviations bounded away from zero, for rules that divide by them.
     """
 
-    def __init__(self, k: Tensor, q1: Tensor, q2: Tensor, h: Tensor | None = None) -> None:
-        self.h = h
+    def __init__(self, k: Tensor, q1: Tensor, q2: Tensor, h: Tensor | None = None, ratio: Tensor | None = None) -> None:
+        self.h, self.ratio = h, ratio
         self.v1, self.v2 = (q.reshape((1,) * (k.ndim - q.ndim) + tuple(q.shape)) for q in (q1, q2))
         deviations = safe_sqrt(self.v1), safe_sqrt(self.v2)
         self.product = deviations[0] * deviations[1]
@@ -77,7 +79,11 @@ class Pair:
         rho, gap = raw, 1 - raw.abs()
         if h is not None:
             close = raw.detach() > _CLOSE  # false where a variance vanishes
-            apart, known = half_apart(h, *deviations)
+            if ratio is None:
+                apart, known = half_apart(h, *deviations)
+            else:
+                apart, known = half_apart(h, ratio * deviations[0], deviations[1])
+                apart = apart / ratio
             near = torch.where(close, ~known, near)
             gap = torch.where(close, self._correlation(apart), gap)
             rho = torch.where(close, 1 - gap, raw)
