@@ -33,6 +33,20 @@ def einsum(a, h):
     return torch.einsum("bij,bjc->bic", a, h)
 
 
+def dots(a, h):
+    return torch.einsum("...ij,...jc->...ic", a, h)
+
+
+class Constant(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 1)
+        self.register_buffer("matrix", torch.eye(5))
+
+    def forward(self, x):
+        return self.last((self.matrix @ torch.relu(self.first(x))).mean(1))
+
+
 CASES = {
     "bmm": (Graph(torch.bmm), (5, 3 + 6), r"forward: bmm of shapes \(2, 5, 6\) and \(2, 5, 8\).*5 columns.*Got 6.*\(5, 5\)"),
     "matmul": (Graph(torch.matmul), (5, 3 + 4), r"forward: matmul of shapes .*5 columns.*Got 4.*\(5, 5\)"),
@@ -40,7 +54,12 @@ CASES = {
     "square": (
         Graph(lambda a, h: torch.bmm(a[:, :4, :4], h)), (5, 3 + 5), r"Got 4. Give each input a matrix of shape \(5, 5\)",
     ),
-    "einsum": (Graph(einsum), (5, 3 + 6), r"forward: einsum of shapes \(2, 5, 6\) and \(2, 5, 8\)"),
+    "einsum": (
+        Graph(einsum), (5, 3 + 6),
+        r"forward: einsum of shapes \(2, 5, 6\) and .*: 'j' must .*Got 6 and 5. Give a left operand of shape \(2, 5, 5\)",
+    ),
+    "einsum with dots": (Graph(dots), (5, 3 + 6), r"forward: einsum of shapes \(2, 5, 6\) and \(2, 5, 8\): einsum"),
+    "constant": (Constant(), (6, 3), r"forward: matmul .*6 columns.*Got 5. Use a matrix of shape \(6, 6\), or inputs .* 5 rows"),
     "inside": (Outer(Graph(torch.bmm)), (5, 3 + 6), r"layer 'inner' \(Graph\): bmm of shapes"),
     "layer": (nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), (4,), r"layer '0' \(Linear\): linear of shapes"),
 }  # fmt: skip
