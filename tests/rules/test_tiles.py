@@ -73,7 +73,7 @@ def test_bytes_of_a_pair():
     # One number per field: the input of an activation and its output, K, H and perhaps Theta, and twelve temporaries.
     assert pair_bytes(mlp, mlp.cross_keeps, ntk=False) == 8 * (4 + 12)
     assert pair_bytes(mlp, mlp.cross_keeps, ntk=True) == 8 * (6 + 12)
-    assert _stored_bytes(mlp) == 8 * 2  # the variances that the two activations read
+    assert _stored_bytes(mlp) == 8 * 3  # the variances that the two activations and the first bias read
     flat = _program(nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(36, 1)), (1, 3, 3))
     assert pair_bytes(flat, flat.cross_keeps, ntk=False) == 8 * 9 * (4 + 12)
     assert _stored_bytes(flat) == 8 * (9 + 9)  # read by the activation, and by the padding of the convolution

@@ -175,9 +175,9 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
 def read_variance(program: Program) -> set[int]:
     """Find the nodes whose variances some rule reads."""
     read = set()
-    scales = scales_with_data(program)
+    scales, carry = scales_with_data(program), carries_h(program)
     for index, node in enumerate(program.nodes):
-        if not scales[index]:
+        if carry[index] and not scales[index]:
             read |= {source for source in node.inputs if scales[source]}
         if isinstance(node.op, (Elementwise, Normalize)):
             read |= set(node.inputs)
