@@ -78,6 +78,7 @@ def at_one(x: Covariance, variances: tuple[Tensor, Tensor] | None) -> Covariance
     r = x.multiple
     if x.h is None or r is None:
         return replace(x, ratio=None)
-    assert variances is not None
+    if variances is None:
+        return replace(x, h=None, ratio=None)
     q1, q2 = variances
     return replace(x, h=torch.where(r == 1, x.h, x.h / r + (1 - r) * (q1 - q2 / r) / 2), ratio=None)

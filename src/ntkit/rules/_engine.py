@@ -135,7 +135,7 @@ def covariance(
 
 def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: bool) -> Covariance | None:
     last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
-    variances_read = read_variance(program)
+    variances_read = read_variance(program) if ends.pair_dims == 1 else set()
     carry = carries_h(program)
     scales = scales_with_data(program)
     values: dict[int, Covariance] = {}
@@ -143,22 +143,21 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
         kept = keeps[index]
         if kept is not None:
             needs = zip(node.inputs, node.op.needs(kept), strict=True)
-            inputs = tuple(values[read].restrict(needed) for read, needed in needs if needed is not None)
+            reads = [(read, needed) for read, needed in needs if needed is not None]
+            inputs = tuple(values[read].restrict(needed) for read, needed in reads)
             if not carry[index] and not isinstance(node.op, Elementwise):
                 inputs = tuple(replace(x, h=None, ratio=None) for x in inputs)
             elif carry[index] and not scales[index] and not isinstance(node.op, Normalize):
-                reads = (
-                    read for read, needed in zip(node.inputs, node.op.needs(kept), strict=True) if needed is not None
+                inputs = tuple(
+                    at_one(x, ends.variances(read, x.keeps)) for (read, _), x in zip(reads, inputs, strict=True)
                 )
-                inputs = tuple(at_one(x, ends.variances(read, x.keeps)) for read, x in zip(reads, inputs, strict=True))
             values[index] = _apply(program, node, inputs, kept, ends, ntk, carry[index], scales[index])
         if ends.pair_dims == 1:
             demand = program.own_demands.get(index)
             if index in values and (demand is not None or index in variances_read):
                 same = values[index].restrict(tuple(type(keep).SAME for keep in values[index].keeps))
-                ends.first.variance[index] = (
-                    same.nngp.contiguous()
-                )  # a copy: a view would keep all position pairs alive
+                # A copy: a view would keep all position pairs alive.
+                ends.first.variance[index] = same.nngp.contiguous()
                 if demand is not None and Keep.ALL in demand:
                     ends.first.own[index] = values[index].restrict(demand).nngp
             if program.means_needed and not node.centred:

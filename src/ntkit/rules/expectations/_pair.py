@@ -75,8 +75,9 @@ class Pair:
         # Two copies of one input have rho = 1 up to rounding, and an error of eps in rho is an error of sqrt(eps) in the
         # angle, hence in E[phi' phi'] of a ReLU: correlations this close to +-1 are set to +-1.
         eps = torch.finfo(k.dtype).eps
-        near = raw.detach().abs() >= 1 - 8 * eps
-        rho, gap = raw, 1 - raw.abs()
+        size = raw.abs()
+        near = size.detach() >= 1 - 8 * eps
+        rho, gap = raw, 1 - size
         if h is not None:
             close = raw.detach() > _CLOSE  # false where a variance vanishes
             if ratio is None:
