@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -52,6 +52,10 @@ class Covariance:
     def multiple(self) -> Tensor | None:
         """``ratio``, broadcastable to K; None without H."""
         return None if self.h is None or self.ratio is None else self.ratio[(...,) + (None,) * sum(self.keeps)]
+
+    def without_h(self) -> Covariance:
+        """Drop H."""
+        return self if self.h is None and self.ratio is None else replace(self, h=None, ratio=None)
 
     def settled(self) -> Covariance:
         """Average the tangent kernel over the channels: Theta + A K."""

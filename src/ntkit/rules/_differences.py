@@ -79,6 +79,6 @@ def at_one(x: Covariance, variances: tuple[Tensor, Tensor] | None) -> Covariance
     if x.h is None or r is None:
         return replace(x, ratio=None)
     if variances is None:
-        return replace(x, h=None, ratio=None)
+        return x.without_h()
     q1, q2 = variances
     return replace(x, h=torch.where(r == 1, x.h, x.h / r + (1 - r) * (q1 - q2 / r) / 2), ratio=None)

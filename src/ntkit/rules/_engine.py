@@ -146,7 +146,7 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
             reads = [(read, needed) for read, needed in needs if needed is not None]
             inputs = tuple(values[read].restrict(needed) for read, needed in reads)
             if not carry[index] and not isinstance(node.op, Elementwise):
-                inputs = tuple(replace(x, h=None, ratio=None) for x in inputs)
+                inputs = tuple(x.without_h() for x in inputs)
             elif carry[index] and not scales[index] and not isinstance(node.op, Normalize):
                 inputs = tuple(
                     at_one(x, ends.variances(read, x.keeps)) for (read, _), x in zip(reads, inputs, strict=True)
@@ -242,9 +242,9 @@ def _apply(
             result = Covariance(k, None, keeps, h=torch.zeros_like(k))
         case op:
             raise AssertionError(f"no rule for {op}")
-    if not ntk:
+    if not ntk and (result.ntk is not None or result.affine is not None):
         result = replace(result, ntk=None, affine=None)
-    return result if carry else replace(result, h=None, ratio=None)
+    return result if carry else result.without_h()
 
 
 def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends, carry: bool) -> Covariance:
