@@ -1,5 +1,11 @@
 """What the examples in docstrings share with the tests."""
 
+import os
+
+# Tests and the programs they start share the processors; threads that spin while they wait would take them from each other.
+# OpenMP reads this when torch loads it.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import pytest
 import torch
 
