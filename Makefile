@@ -17,7 +17,7 @@ CORE := $(sort $(shell find src/ntkit/native/core -type f \( -name '*.cpp' -o -n
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -c constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow sanitize mutants wheel docs peer bench bench-empirical bench-maps bench-activations lint format clean distclean
+.PHONY: help setup demo test test-slow sanitize mutants wheel docs peer bench bench-empirical bench-layers bench-activations lint format clean distclean
 
 help:
 	@echo "make demo       kernels of scikit-learn's digits, a table and ntkit-demo.html"
@@ -29,7 +29,7 @@ help:
 	@echo "make wheel      an sdist and a wheel in dist/, and the tests run from the installed wheel"
 	@echo "make bench      the engines against each other and neural-tangents, which make peer installs; adds to docs/results/benchmarks.jsonl"
 	@echo "make bench-empirical  the methods of empirical kernels against PyTorch's tutorial and neural-tangents"
-	@echo "make bench-maps  an encoder-decoder and a graph network against neural-tangents"
+	@echo "make bench-layers  attention, encoder-decoders and graphs against neural-tangents: values and times"
 	@echo "make bench-activations  networks of tanh, SiLU, GELU and erf against ReLU, the reference engine and neural-tangents"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make format     let ruff put right what it can"
@@ -107,9 +107,9 @@ bench-empirical: $(STAMP)
 	-$(MAKE) peer
 	$(BIN)/python benchmarks/empirical.py --peer $(PEER)/bin/python $(BENCH_ARGS)
 
-bench-maps: $(STAMP)
+bench-layers: $(STAMP)
 	-$(MAKE) peer
-	$(BIN)/python benchmarks/maps.py --peer $(PEER)/bin/python $(BENCH_ARGS)
+	$(BIN)/python benchmarks/layers.py --peer $(PEER)/bin/python $(BENCH_ARGS)
 
 bench-activations: $(STAMP)
 	-$(MAKE) peer
@@ -126,7 +126,7 @@ format: $(STAMP)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks ntkit-demo.html benchmark.json benchmark-empirical.json benchmark-maps.json docs/api docs/gallery
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks ntkit-demo.html benchmark.json benchmark-empirical.json benchmark-layers.json docs/api docs/gallery
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

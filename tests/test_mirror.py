@@ -48,6 +48,7 @@ TOGETHER = {
     "kernels/_estimate.py": "rules/test_sampled_attention.py",
     "kernels/_explain.py": "kernels/test_infinite_width.py",
     "kernels/_gpytorch_kernel.py": "kernels/test_gpytorch.py",
+    "kernels/_infinite_width_kernel.py": "kernels/test_infinite_width.py",
     "kernels/empirical/*.py": "kernels/empirical/test_empirical.py",
     "kernels/random_features/*.py": "kernels/random_features/test_features.py",
     "labels/hierarchy/_hierarchy_source.py": "labels/hierarchy/test_two_layer_hierarchy.py",
@@ -56,6 +57,7 @@ TOGETHER = {
     "native/_runner.py": "native/test_engine.py",
     "native/families/*.py": "native/families/test_families.py",
     "program/*.py": "rules/every_family.py",  # each operation: its finite form against its rule
+    "rules/_differences.py": "rules/test_near_duplicates.py",
     "rules/_engine.py": "rules/test_random_networks.py",
     "rules/_position_gram.py": "kernels/test_positions.py",
     "rules/_prior.py": "kernels/test_prior_limit.py",

@@ -316,6 +316,14 @@ def test_bad_input_shape(shape):
         limit.explain(shape)
 
 
+@pytest.mark.parametrize("batch", [torch.ones(50, 4), torch.ones(50, 4).numpy()])
+def test_a_batch_is_no_input_shape(batch):
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+    with pytest.raises(InputError, match=r"of shape \(50, 4\) and dtype .*tuple\(x.shape\[1:\]\)") as raised:
+        limit.explain(batch)
+    assert len(str(raised.value)) < 300
+
+
 def test_engines():
     limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
     x = normal(3, 4)

@@ -56,14 +56,21 @@ duals: dict[str, Dual] = {
 
 
 def kernels(
-    phi: Dual, depth: int, x1: list[float], x2: list[float], w_std: float, b_std: float, residual: bool = False
+    phi: Dual,
+    depth: int,
+    x1: list[float],
+    x2: list[float],
+    w_std: float,
+    b_std: float,
+    residual: bool = False,
+    first_bias: bool = True,
 ) -> tuple[mpf, mpf]:
     """NTK and NNGP kernel of ``depth`` hidden layers, or of that many branches h + Linear(phi(h)) after a first layer."""
     with mp.workdps(80):
         w, b = mpf(w_std) ** 2, mpf(b_std) ** 2
         rows = [matrix([mpf(value) for value in x]) for x in (x1, x2)]
         pairs = ((rows[0], rows[0]), (rows[1], rows[1]), (rows[0], rows[1]))
-        q1, q2, k = (w * (u.T * v)[0] / len(x1) + b for u, v in pairs)
+        q1, q2, k = (w * (u.T * v)[0] / len(x1) + (b if first_bias else 0) for u, v in pairs)
         theta = k
         for _ in range(depth):
             value, slope = phi(k, q1, q2)

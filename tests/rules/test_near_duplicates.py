@@ -19,6 +19,7 @@ from .high_precision import duals, kernels
 
 BOUND = 1e-12
 APART = (1e-3, 1e-5, 1e-7, 1e-9, 0.0)
+SIZES = (1e-3, 0.5, 1.001, 1.7, 1e3)
 
 
 class Function(nn.Module):
@@ -57,8 +58,8 @@ def _near(x: Tensor) -> Tensor:
     return torch.stack([*(x + d * _normal(*x.shape, seed=1) for d in APART), 1.7 * x])
 
 
-def _mlp(name: str, features: int, depth: int, residual: bool) -> nn.Module:
-    layers: list[nn.Module] = [nn.Linear(features, 7)]
+def _mlp(name: str, features: int, depth: int, residual: bool, first_bias: bool = True) -> nn.Module:
+    layers: list[nn.Module] = [nn.Linear(features, 7, bias=first_bias)]
     for _ in range(depth):
         block = [MODULES[name](), nn.Linear(7, 7)]
         layers += [Residual(*block)] if residual else block
@@ -88,18 +89,87 @@ def test_fully_connected(name: str, depth: int, residual: bool, features: int, b
         assert abs((mpf(nngp) - exact[1]) / exact[1]) < BOUND
 
 
-def test_gradient() -> None:
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("features", [3, 12])
+@pytest.mark.parametrize(
+    ("name", "depth", "residual", "b_std"),
+    [
+        ("relu", 1, False, 0.0),
+        ("leaky", 3, False, 0.0),
+        ("relu", 3, True, 0.0),
+        ("relu", 2, False, 0.3),
+        ("gelu", 2, True, 0.3),
+    ],
+)
+def test_parallel_inputs_of_different_size(
+    name: str, depth: int, residual: bool, b_std: float, features: int, size: float
+) -> None:
+    """c (x + d u): an activation without a bias before it sees the angle, which K has lost and H of x and x' has too."""
+    x = _normal(features, seed=2)
+    near = size * _near(x)
+    limit = ntkit.infinite_width(_mlp(name, features, depth, residual, first_bias=False), w_std=1.3, b_std=b_std)
+    found = limit.both(x[None], near, engine="reference")
+    for row, ntk, nngp in zip(near.tolist(), found.ntk[0].tolist(), found.nngp[0].tolist(), strict=True):
+        exact = kernels(duals[name], depth, x.tolist(), row, 1.3, b_std, residual, first_bias=False)
+        assert abs((mpf(ntk) - exact[0]) / exact[0]) < BOUND
+        assert abs((mpf(nngp) - exact[1]) / exact[1]) < BOUND
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ["padded, flatten", "padded, pooled", "many channels", "residual"])
+def test_convolutions_of_different_size(name: str, size: float) -> None:
+    """Without biases the kernels of x and c x' are c times those of x and x'."""
+    shape, layers = CONVOLUTIONS[name]
+    x = _normal(*shape, seed=2)
+    limit = ntkit.infinite_width(nn.Sequential(*layers), w_std=1.3, b_std=0.0)
+    plain, scaled = (limit.both(x[None], c * _near(x), engine="reference") for c in (1.0, size))
+    for one, other in zip(plain, scaled, strict=True):
+        torch.testing.assert_close(other, size * one, rtol=BOUND, atol=0)
+
+
+def _pre_norm(x1: list[float], x2: list[float], w_std: float, b_std: float) -> tuple[mpf, mpf]:
+    """NTK and NNGP of h = W x, h + Linear(relu(norm(h))), relu, Linear in 80 digits."""
+    with mp.workdps(80):
+        w, b = mpf(w_std) ** 2, mpf(b_std) ** 2
+        pairs = ((x1, x1), (x2, x2), (x1, x2))
+        q1, q2, k = (w * sum(mpf(u) * mpf(v) for u, v in zip(*pair, strict=True)) / len(x1) for pair in pairs)
+        one, scale = mpf(1), (q1 * q2) ** mpf("0.5")
+        value, slope = duals["relu"](k / scale, one, one)
+        own = w * duals["relu"](one, one, one)[0] + b
+        theta = k + w * value + b + w * slope * k / scale
+        q1, q2, k = q1 + own, q2 + own, k + w * value + b
+        value, slope = duals["relu"](k, q1, q2)
+        return w * value + b + w * slope * theta, w * value + b
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_pre_norm_of_different_size(size: float) -> None:
+    """The skip connection adds values that grow with the input to values that do not."""
+    x = _normal(5, seed=2)
+    near = size * _near(x)
+    block = Residual(nn.LayerNorm(7, eps=0.0, elementwise_affine=False), nn.ReLU(), nn.Linear(7, 7))
+    module = nn.Sequential(nn.Linear(5, 7, bias=False), block, nn.ReLU(), nn.Linear(7, 1))
+    found = ntkit.infinite_width(module, w_std=1.3, b_std=0.3).both(x[None], near, engine="reference")
+    for row, ntk, nngp in zip(near.tolist(), found.ntk[0].tolist(), found.nngp[0].tolist(), strict=True):
+        exact = _pre_norm(x.tolist(), row, 1.3, 0.3)
+        assert abs((mpf(ntk) - exact[0]) / exact[0]) < BOUND
+        assert abs((mpf(nngp) - exact[1]) / exact[1]) < BOUND
+
+
+@pytest.mark.parametrize("size", [1.0, 1.7, 30.0])
+def test_gradient(size: float) -> None:
     """The derivative in an input, of which the angle's part is as large as the rest, however near the other input is."""
     x, along = _normal(5, seed=2), _normal(5, seed=3)
-    limit = ntkit.infinite_width(_mlp("relu", 5, 2, False), w_std=1.3, b_std=0.3)
+    bias = 0.3 if size == 1 else 0.0
+    limit = ntkit.infinite_width(_mlp("relu", 5, 2, False), w_std=1.3, b_std=bias)
     for distance in (1e-3, 1e-5, 1e-7):
-        other = x + distance * _normal(5, seed=1)
+        other = size * (x + distance * _normal(5, seed=1))
         leaf = x.clone().requires_grad_()
         found = float(torch.autograd.grad(limit.ntk(leaf[None], other[None]).sum(), leaf)[0] @ along)
         with mp.workdps(80):
             ends = [
                 kernels(duals["relu"], 2, [mpf(a) + t * mpf(b) for a, b in zip(x.tolist(), along.tolist(), strict=True)],
-                        other.tolist(), 1.3, 0.3)[0]
+                        other.tolist(), 1.3, bias)[0]
                 for t in (mpf("1e-25"), -mpf("1e-25"))
             ]  # fmt: skip
             exact = (ends[0] - ends[1]) / mpf("2e-25")
@@ -169,7 +239,7 @@ def _last(channels: int) -> list[nn.Module]:
     return [nn.Conv1d(channels, 6, 2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(6, 1)]
 
 
-# For each network the operations that leave H out, and those after them; all others carry it until nothing nonlinear follows.
+# For each network the operations that leave H out, and those after them; all others carry it to the last activation.
 CARRIED: dict[str, tuple[list[nn.Module], set[str]]] = {
     "convolutions": (
         [nn.Conv1d(2, 6, 3, padding=(2,)), nn.LeakyReLU(0.2), nn.Conv1d(6, 6, 3, stride=2, padding=1)],
@@ -185,7 +255,8 @@ CARRIED: dict[str, tuple[list[nn.Module], set[str]]] = {
     "moved": ([nn.Conv1d(2, 6, 3), Function(lambda h: h[..., 1:].flip(-1)), nn.ReLU()], set()),
     "pooled": ([nn.Conv1d(2, 6, 3, padding=1), nn.AvgPool1d(2), nn.ReLU()], {"pool"}),
     "smooth": ([nn.Conv1d(2, 6, 3, padding=1), nn.GELU()], {"gelu"}),
-    "product": ([Product()], {"product"}),
+    "product": ([Product()], {"input"}),  # nothing reads it before the product, which has none
+    "read before the product": ([nn.Conv1d(2, 2, 3, padding=1), nn.ReLU(), Product()], {"relu"}),
 }
 
 

@@ -49,7 +49,15 @@ def test_progress_counts_every_entry_once(symmetric, budget):
     (10, 10, 1000, (10, 10)), (1, 7, 3, (1, 3)),
 ])  # fmt: skip
 def test_tiles_are_square_where_they_can_be(n1, n2, pairs, shape):
-    assert _tile_shape(n1, n2, pairs) == shape
+    assert _tile_shape(n1, n2, pairs, symmetric=False) == shape
+
+
+@pytest.mark.parametrize(("n", "pairs", "side"), [
+    (10, 1, 1), (10, 8, 2), (10, 9, 3), (10, 15, 3), (10, 35, 5), (24, 195, 12), (24, 1000, 24), (7, 17, 4), (1, 5, 1),
+])  # fmt: skip
+def test_tiles_of_a_symmetric_matrix(n, pairs, side):
+    """Squares of equal size; those below the diagonal are left out."""
+    assert _tile_shape(n, n, pairs, symmetric=True) == (side, side)
 
 
 def test_count_of_a_tile():
@@ -65,7 +73,7 @@ def test_bytes_of_a_pair():
     # One number per field: the input of an activation and its output, K, H and perhaps Theta, and twelve temporaries.
     assert pair_bytes(mlp, mlp.cross_keeps, ntk=False) == 8 * (4 + 12)
     assert pair_bytes(mlp, mlp.cross_keeps, ntk=True) == 8 * (6 + 12)
-    assert _stored_bytes(mlp) == 8 * 2  # the variances that the two activations read
+    assert _stored_bytes(mlp) == 8 * 3  # the variances that the two activations and the first bias read
     flat = _program(nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(36, 1)), (1, 3, 3))
     assert pair_bytes(flat, flat.cross_keeps, ntk=False) == 8 * 9 * (4 + 12)
     assert _stored_bytes(flat) == 8 * (9 + 9)  # read by the activation, and by the padding of the convolution

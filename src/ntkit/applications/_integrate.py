@@ -23,6 +23,7 @@ from ntkit.common import (
     find_loss,
     read_output_targets,
     row_blocks,
+    shown,
 )
 from ntkit.dynamics import Accuracy, Descent, Problem, SquaredError, descend, integrate_outputs
 from ntkit.errors import InputError, InputTypeError
@@ -260,7 +261,7 @@ def _segments(t: float, refresh: Sequence[float], descent: Descent | None, loss:
     times, single = check_times(t)
     if not single:
         raise InputError(
-            f"t must be one time. Got {t!r}: call integrate for each, or use GradientFlow for the outputs."
+            f"t must be one time. Got {shown(t)}: call integrate for each, or use GradientFlow for the outputs."
         )
     stops = check_times(refresh, "refresh")[0] if len(refresh) else []
     if stops != sorted(set(stops)) or any(not 0 < stop < times[0] for stop in stops):

@@ -34,6 +34,7 @@ from ._parameters import (
 from ._progress import Progress, shifted_progress
 from ._random_rotation import random_rotation
 from ._row_blocks import block_rows, row_blocks, split_rows
+from ._shown import shown
 from ._singular import why_singular
 from ._threads import SERIAL_ENTRIES, on_threads, serial_product
 
@@ -91,6 +92,7 @@ __all__ = [
     "row_blocks",
     "serial_product",
     "shifted_progress",
+    "shown",
     "split_rows",
     "strip_ntk",
     "transformed",

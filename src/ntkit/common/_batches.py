@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
+
+from ._shown import shown
 
 __all__ = [
     "all_finite",
@@ -132,9 +135,10 @@ def check_input_size(input_shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of one input as a tuple, or raise an error that says what is wrong with it."""
     sizes = tuple(input_shape) if isinstance(input_shape, Sequence) else ()
     if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
+        batch = isinstance(input_shape, (Tensor, np.ndarray)) and input_shape.ndim > 1
         raise InputError(
             "input_shape must be the positive lengths of one input without its batch, such as (784,) or (3, 32, 32). "
-            f"Got {input_shape!r}."
+            f"Got {shown(input_shape)}." + (" For a batch x write tuple(x.shape[1:])." if batch else "")
         )
     return sizes
 

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
 
+from ._shown import shown
+
 __all__ = ["check_input_shape", "fold_rows"]
 
 
@@ -23,11 +25,11 @@ def check_input_shape(input_shape: Sequence[int] | None) -> tuple[int, ...] | No
         shape, complete = (), False
     if not complete:
         raise InputTypeError(
-            f"input_shape must be None or a tuple of integers such as (3, 32, 32). Got {input_shape!r}."
+            f"input_shape must be None or a tuple of integers such as (3, 32, 32). Got {shown(input_shape)}."
         )
     if not shape or min(shape) < 1:
         raise InputError(
-            f"input_shape must hold at least one size, all positive, such as (3, 32, 32). Got {input_shape!r}."
+            f"input_shape must hold at least one size, all positive, such as (3, 32, 32). Got {shown(input_shape)}."
         )
     return shape
 

@@ -12,6 +12,7 @@ from ntkit.errors import InputError, InputTypeError
 
 from ._batches import check_tensor
 from ._row_blocks import row_blocks
+from ._shown import shown
 
 __all__ = ["check_gram", "check_ridge", "check_right_hand_side"]
 
@@ -21,7 +22,7 @@ _BLOCK_ROWS = 512  # two blocks fit into the cache
 def check_ridge(ridge: float) -> float:
     """Return the ridge as a float, or raise an error that says what is wrong."""
     if isinstance(ridge, bool) or not hasattr(ridge, "__float__"):
-        raise InputTypeError(f"ridge must be a number. Got {ridge!r} of type {type(ridge).__name__}.")
+        raise InputTypeError(f"ridge must be a number. Got {shown(ridge)} of type {type(ridge).__name__}.")
     value = float(ridge)
     if not (math.isfinite(value) and value >= 0):
         raise InputError(f"ridge must be finite and not negative (it is relative to trace(K)/n). Got {value}.")

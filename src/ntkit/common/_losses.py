@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from ntkit.errors import InputError, InputTypeError
 
 from ._batches import check_tensor
+from ._shown import shown
 
 __all__ = ["Loss", "LossFunction", "find_loss", "read_output_targets", "read_targets"]
 
@@ -75,11 +76,11 @@ def find_loss(loss: str | LossFunction) -> Loss:
     if isinstance(loss, str):
         if loss not in _LOSSES:
             names = ", ".join(map(repr, _LOSSES))
-            raise InputError(f"loss must be one of {names}, or a function of outputs and targets. Got {loss!r}.")
+            raise InputError(f"loss must be one of {names}, or a function of outputs and targets. Got {shown(loss)}.")
         return _LOSSES[loss]
     if not callable(loss):
         raise InputTypeError(
-            f"loss must be a name or a function of outputs and targets. Got {loss!r} of type {type(loss).__name__}."
+            f"loss must be a name or a function of outputs and targets. Got {shown(loss)} of type {type(loss).__name__}."
         )
     return Loss(getattr(loss, "__name__", type(loss).__name__), loss, _slope_of(loss), None)
 
@@ -92,7 +93,7 @@ def _slope_of(loss: LossFunction) -> Callable[[Tensor, Tensor], Tensor]:
             if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
                 raise InputTypeError(
                     "loss must return a tensor of one element, the sum over the points, that torch can differentiate with "
-                    f"respect to the outputs. Got {value!r}."
+                    f"respect to the outputs. Got {shown(value)}."
                 )
             (gradient,) = torch.autograd.grad(value.reshape(()), outputs)
         return gradient

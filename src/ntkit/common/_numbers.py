@@ -12,6 +12,8 @@ from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
 
+from ._shown import shown
+
 __all__ = ["Numbers", "as_columns", "check_steps", "check_times", "listed"]
 
 Numbers = float | Sequence[float] | Tensor | NDArray[Any]
@@ -45,7 +47,7 @@ def listed(given: Numbers, name: str, meaning: str) -> tuple[list[float], bool]:
         raise InputError(f"{name} must have at least one value. Got an empty sequence.")
     for one in values:
         if isinstance(one, (bool, str)) or not hasattr(one, "__float__"):
-            raise InputTypeError(f"{name} must be {meaning} or a sequence of them. Got {given!r}.")
+            raise InputTypeError(f"{name} must be {meaning} or a sequence of them. Got {shown(given)}.")
     return [float(one) for one in values], single
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import Progress, check_pair
+from ntkit.common import Progress, check_pair, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels.empirical import Batch, Network, empirical
 
@@ -314,7 +314,9 @@ def _check(
     if not states:
         raise InputError("checkpoints must hold at least one state dictionary. Got none.")
     if isinstance(ridge, bool) or not isinstance(ridge, (int, float)) or not 0 < ridge < math.inf:
-        raise InputError(f"ridge must be a positive number: without it every point fits itself alone. Got {ridge!r}.")
+        raise InputError(
+            f"ridge must be a positive number: without it every point fits itself alone. Got {shown(ridge)}."
+        )
     for name, size in (("dim", dim), ("byte_budget", byte_budget)):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InputError(f"{name} must be a positive integer. Got {size!r}.")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit.common import Numbers, all_finite, check_times
+from ntkit.common import Numbers, all_finite, check_times, shown
 from ntkit.errors import InputError, InputTypeError, QuadratureWarning
 from ntkit.kernels import Kernel
 
@@ -304,8 +304,8 @@ def _check_arguments(kernel: Kernel, dim: int, radius: float) -> None:
 def _read_degrees(degrees: int | Sequence[int]) -> list[int]:
     given = range(degrees + 1) if isinstance(degrees, int) and not isinstance(degrees, bool) else degrees
     if not isinstance(given, Sequence) or not all(isinstance(k, int) and not isinstance(k, bool) for k in given):
-        raise InputTypeError(f"degrees must be an integer or a sequence of integers. Got {degrees!r}.")
+        raise InputTypeError(f"degrees must be an integer or a sequence of integers. Got {shown(degrees)}.")
     wanted = sorted(set(given))
     if not wanted or wanted[0] < 0:
-        raise InputError(f"degrees must be whole numbers from 0 on, at least one. Got {degrees!r}.")
+        raise InputError(f"degrees must be whole numbers from 0 on, at least one. Got {shown(degrees)}.")
     return wanted

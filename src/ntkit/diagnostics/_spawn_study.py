@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import check_module, copy_module
+from ntkit.common import check_module, copy_module, shown
 from ntkit.errors import InputError, InputTypeError
 
 from ._classes import check_classes, check_points, error_rate, outputs_of, predicted
@@ -238,7 +238,7 @@ def _check_numbers(
             f"learning_rate must be positive and momentum in [0, 1). Got {learning_rate!r} and {momentum!r}."
         )
     if not isinstance(spawn, Sequence) or not all(isinstance(T, int) and not isinstance(T, bool) for T in spawn):
-        raise InputTypeError(f"spawn must be a sequence of epochs. Got {spawn!r}.")
+        raise InputTypeError(f"spawn must be a sequence of epochs. Got {shown(spawn)}.")
     moments = sorted(set(spawn))
     if not moments or moments[0] < 0 or moments[-1] > epochs:
         raise InputError(f"spawn must be epochs from 0 to {epochs}, at least one. Got {list(spawn)}.")

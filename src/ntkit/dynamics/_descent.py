@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit.common import largest_eigenvalue
+from ntkit.common import largest_eigenvalue, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.solvers import check_gram, check_ridge
 
@@ -51,7 +51,7 @@ class Descent:
         for name in ("learning_rate", "momentum"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise InputTypeError(f"{name} must be a number. Got {value!r}.")
+                raise InputTypeError(f"{name} must be a number. Got {shown(value)}.")
         if not 0 < self.learning_rate < math.inf:
             raise InputError(f"learning_rate must be positive and finite. Got {self.learning_rate}.")
         if not 0 <= self.momentum < 1:

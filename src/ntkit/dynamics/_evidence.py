@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from ntkit.common import as_columns, check_gram_memory, check_tensor, why_singular
+from ntkit.common import as_columns, check_gram_memory, check_tensor, shown, why_singular
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import InfiniteWidth, infinite_width
 from ntkit.solvers import check_gram, check_ridge, check_right_hand_side, factorize_exactly
@@ -198,7 +198,7 @@ def evidence(
         if isinstance(module, nn.Module) or not depths:
             raise InputTypeError(
                 "depths must have at least one value, and goes with a callable from a depth to a module. "
-                f"Got depths={depths!r} and {type(module).__name__}: write lambda depth: nn.Sequential(...)."
+                f"Got depths={shown(depths)} and {type(module).__name__}: write lambda depth: nn.Sequential(...)."
             )
         searches = [(depth, module(depth)) for depth in depths]
     found = [_search(net, points, targets, kernel, start, fixed, depth, max_steps) for depth, net in searches]
@@ -210,10 +210,10 @@ def evidence(
 def _start(w_std: float, b_std: float, ridge: float, fixed: Sequence[str]) -> dict[str, float]:
     start = {"w_std": w_std, "b_std": b_std, "ridge": ridge}
     if isinstance(fixed, str) or any(name not in start for name in fixed):
-        raise InputError(f"fixed must be a sequence of names among {', '.join(map(repr, start))}. Got {fixed!r}.")
+        raise InputError(f"fixed must be a sequence of names among {', '.join(map(repr, start))}. Got {shown(fixed)}.")
     for name, value in start.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputTypeError(f"{name} must be a number. Got {value!r}.")
+            raise InputTypeError(f"{name} must be a number. Got {shown(value)}.")
         low, high = _BOUNDS[name]
         if name not in fixed and not low <= value <= high:
             raise InputError(

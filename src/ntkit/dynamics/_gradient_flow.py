@@ -23,6 +23,7 @@ from ntkit.common import (
     check_times,
     find_loss,
     read_targets,
+    shown,
     split_rows,
 )
 from ntkit.errors import InputError, InputTypeError, NotFittedError
@@ -109,7 +110,7 @@ class GradientFlow:
         max_evaluations: int = 200_000,
     ) -> None:
         if not isinstance(kernel, Kernel) and kernel != "precomputed":
-            raise InputTypeError(f'kernel must be a Kernel or "precomputed". Got {kernel!r}.')
+            raise InputTypeError(f'kernel must be a Kernel or "precomputed". Got {shown(kernel)}.')
         self.kernel = kernel
         self.loss = find_loss(loss)
         self.ridge = check_ridge(ridge)
@@ -229,7 +230,7 @@ class GradientFlow:
         self._check_fitted()
         (limit,), _ = check_times(t_max, "t_max")
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-            raise InputError(f"value must be a loss, a number from 0 on. Got {value!r}.")
+            raise InputError(f"value must be a loss, a number from 0 on. Got {shown(value)}.")
         with torch.no_grad():
             if self._squared is not None:
                 return self._squared.time_to_loss(value, limit, descent)

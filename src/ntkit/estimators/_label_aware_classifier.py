@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from ntkit.common import DEPRECATED, check_gram_memory, warn_renamed
+from ntkit.common import DEPRECATED, check_gram_memory, shown, warn_renamed
 from ntkit.errors import InputError, NotFittedError
 from ntkit.kernels import Kernel
 from ntkit.labels import STRENGTHS, Definiteness, LabelAware, PairEstimator, shift_needed
@@ -255,7 +255,7 @@ class LabelAwareClassifier(NTKClassifier):
         if not isinstance(self.strength, str):
             return self.strength
         if self.strength != "auto":
-            raise InputError(f"strength must be a number, a sequence of numbers or 'auto'. Got {self.strength!r}.")
+            raise InputError(f"strength must be a number, a sequence of numbers or 'auto'. Got {shown(self.strength)}.")
         return STRENGTHS
 
 

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from ntkit.common import shown
 from ntkit.errors import InputError, InputTypeError, JitterWarning
 from ntkit.features.rfm import DifferentiableKernel, DistanceKernel, MetricKernel, RFMSettings, RFMState, Scale
 from ntkit.kernels import Kernel, check_input_shape, infinite_width
@@ -163,8 +164,8 @@ class RFMBase(BaseEstimator):
             if isinstance(self.bandwidth, str) and self.bandwidth in ("auto", "median"):
                 return [None]
             raise InputError(
-                f'bandwidth is that of kernel="laplace" or "gaussian". Got {self.bandwidth!r} with a kernel of its own: leave '
-                "it out."
+                f'bandwidth is that of kernel="laplace" or "gaussian". Got {shown(self.bandwidth)} with a kernel of its own: '
+                "leave it out."
             )
         if self.bandwidth == "median":
             return ["median"]
@@ -175,7 +176,7 @@ class RFMBase(BaseEstimator):
         if isinstance(self.kernel, str):
             if self.kernel not in ("laplace", "gaussian"):
                 raise InputError(
-                    f'kernel must be "laplace", "gaussian", an ntkit Kernel or a torch.nn.Module. Got {self.kernel!r}.'
+                    f'kernel must be "laplace", "gaussian", an ntkit Kernel or a torch.nn.Module. Got {shown(self.kernel)}.'
                 )
             if self.input_shape is not None:
                 raise InputError("input_shape is only for the kernel of a module. Leave it out.")
@@ -186,7 +187,7 @@ class RFMBase(BaseEstimator):
         if isinstance(self.kernel, Kernel):
             return DifferentiableKernel(self.kernel, shape)
         raise InputTypeError(
-            f'kernel must be "laplace", "gaussian", an ntkit Kernel or a torch.nn.Module. Got {self.kernel!r} of type '
+            f'kernel must be "laplace", "gaussian", an ntkit Kernel or a torch.nn.Module. Got {shown(self.kernel)} of type '
             f"{type(self.kernel).__name__}."
         )
 

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ntkit.common import shown
 from ntkit.errors import InputError, InputTypeError, JitterWarning
 from ntkit.features.rfm import RFMSettings, RFMState, recursion
 
@@ -146,14 +147,14 @@ def listed_numbers(name: str, given: Any, automatic: Sequence[Any], positive: bo
         if given == "auto":
             return list(automatic)
         raise InputTypeError(
-            f'{name} must be a number, "auto", or a sequence of numbers to choose from. Got {given!r}.'
+            f'{name} must be a number, "auto", or a sequence of numbers to choose from. Got {shown(given)}.'
         )
     values = list(given) if isinstance(given, (Sequence, np.ndarray, range)) else [given]
     if not values:
         raise InputError(f"{name} must have at least one value to choose from. Got an empty sequence.")
     for value in values:
         if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.integer, np.floating)):
-            raise InputTypeError(f"{name} must be a number. Got {value!r} of type {type(value).__name__}.")
+            raise InputTypeError(f"{name} must be a number. Got {shown(value)} of type {type(value).__name__}.")
         if not math.isfinite(value) or value < 0 or (positive and value == 0) or (whole and value != int(value)):
             kind = "a whole number from 0 on" if whole else f"finite and {'positive' if positive else 'not negative'}"
             raise InputError(f"{name} must be {kind}. Got {value}.")

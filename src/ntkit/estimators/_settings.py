@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ntkit.common import restored_generator
+from ntkit.common import restored_generator, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Kernel, infinite_width
 
@@ -69,7 +69,7 @@ def build_kernel(
             )
         return kernel
     if not isinstance(kernel, str) or kernel not in ("ntk", "nngp", "precomputed"):
-        raise InputError(f"kernel must be 'ntk', 'nngp', 'precomputed' or an ntkit Kernel. Got {kernel!r}.")
+        raise InputError(f"kernel must be 'ntk', 'nngp', 'precomputed' or an ntkit Kernel. Got {shown(kernel)}.")
     if kernel == "precomputed":
         if module is not None or input_shape is not None:
             raise InputError(
@@ -87,7 +87,7 @@ def build_module(module: nn.Module | None, input_shape: Sequence[int] | None, n_
         return _default_module(n_features, flatten=input_shape is not None)
     if not isinstance(module, nn.Module):
         raise InputTypeError(
-            f"module must be a torch.nn.Module or None. Got {module!r} of type {type(module).__name__}: "
+            f"module must be a torch.nn.Module or None. Got {shown(module)} of type {type(module).__name__}: "
             "pass an instance such as nn.Sequential(...)."
         )
     return module

@@ -11,6 +11,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
+from ntkit.common import shown
 from ntkit.errors import InputTypeError
 
 from ._classifier import NTKClassifier
@@ -54,7 +55,7 @@ def tabular_pipeline(estimator: BaseEstimator | None = None) -> Pipeline:
     """
     if estimator is not None and not hasattr(estimator, "fit"):
         raise InputTypeError(
-            f"estimator must be a scikit-learn estimator or None. Got {estimator!r}: write ntkit.NTKRegressor()."
+            f"estimator must be a scikit-learn estimator or None. Got {shown(estimator)}: write ntkit.NTKRegressor()."
         )
     numbers = make_pipeline(
         FunctionTransformer(_as_floats, feature_names_out="one-to-one"),

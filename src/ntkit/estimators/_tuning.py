@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import shown
 from ntkit.dynamics import Evidence, LeaveOneOut, evidence, leave_one_out
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import infinite_width
@@ -45,12 +46,12 @@ def check_tuning(tune: str | None, ridge: Candidates, stopping_time: Candidates)
     if tune in ("evidence", "auto") and stopping_time is not None:
         raise InputError(
             f"tune={tune!r} chooses the ridge and the gains of a network trained to the end, so stopping_time must be "
-            f"None. Got {stopping_time!r}: write tune='loo' to choose a stopping time."
+            f"None. Got {shown(stopping_time)}: write tune='loo' to choose a stopping time."
         )
     for name, value in (("ridge", ridge), ("stopping_time", stopping_time)):
         if tune not in ("loo", "auto") and _to_choose(value, name):
             raise InputError(
-                f"candidates for {name} need tune='loo' or 'auto'. Got {name}={value!r} and tune={tune!r}."
+                f"candidates for {name} need tune='loo' or 'auto'. Got {name}={shown(value)} and tune={tune!r}."
             )
     return (
         0.0 if _to_choose(ridge, "ridge") else float(_number(ridge, "ridge")),
@@ -133,7 +134,9 @@ def _to_choose(value: object, name: str) -> bool:
     if isinstance(value, str):
         if value == "auto":
             return True
-        raise InputTypeError(f"{name} must be a number, or candidates: 'auto' or a sequence of numbers. Got {value!r}.")
+        raise InputTypeError(
+            f"{name} must be a number, or candidates: 'auto' or a sequence of numbers. Got {shown(value)}."
+        )
     return isinstance(value, (Sequence, np.ndarray, Tensor)) and np.ndim(value) > 0
 
 
@@ -146,7 +149,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _number(value: Any, name: str) -> float:
     if isinstance(value, (bool, str)) or not hasattr(value, "__float__"):
-        raise InputTypeError(f"{name} must be a number. Got {value!r} of type {type(value).__name__}.")
+        raise InputTypeError(f"{name} must be a number. Got {shown(value)} of type {type(value).__name__}.")
     number = float(value)
     if not number >= 0 or (name == "ridge" and math.isinf(number)):
         allowed = "finite and not negative (it is relative to trace(K)/n)" if name == "ridge" else "not negative"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array
 from torch import Tensor
 
-from ntkit.common import row_blocks
+from ntkit.common import row_blocks, shown
 from ntkit.errors import InputError
 
 __all__ = ["Weighting", "kept_rows", "read_noise", "read_weights"]
@@ -104,7 +104,7 @@ def read_noise(noise: Any, n: int) -> NDArray[Any] | None:
     try:
         values = np.broadcast_to(np.asarray(noise, dtype=np.float64), (n,))
     except (TypeError, ValueError) as error:
-        raise InputError(f"noise must be a variance, or one for each of the {n} points. Got {noise!r}.") from error
+        raise InputError(f"noise must be a variance, or one for each of the {n} points. Got {shown(noise)}.") from error
     if not (np.isfinite(values).all() and (values >= 0).all()):
         raise InputError("noise must be finite and not negative: the variance of each target.")
     return values

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels.empirical import TRANSPOSED, Layer, Network, structured_layers
 
@@ -37,7 +38,7 @@ def find_layers(module: nn.Module, layers: Sequence[str] | None = None) -> dict[
     if layers is None:
         return found
     if isinstance(layers, str) or not all(isinstance(path, str) for path in layers):
-        raise InputTypeError(f'layers must be a sequence of paths, such as ["0", "2"]. Got {layers!r}.')
+        raise InputTypeError(f'layers must be a sequence of paths, such as ["0", "2"]. Got {shown(layers)}.')
     unknown = [path for path in layers if path not in found]
     if unknown or not layers:
         raise InputError(

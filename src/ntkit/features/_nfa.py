@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import shown
 from ntkit.errors import InputError, InputTypeError
 
 from ._correlation import Kind, check_kind, correlation
@@ -178,7 +179,8 @@ def check_state(module: nn.Module, initial: Mapping[str, Tensor]) -> dict[str, T
         if name not in names:  # extra state, such as the gain of a parametrisation
             if isinstance(value, Tensor) and not (isinstance(given, Tensor) and torch.equal(value, given)):
                 raise InputError(
-                    f"initial must agree with the module in {name!r}, which is not a parameter. Got {given!r} for {value!r}."
+                    f"initial must agree with the module in {name!r}, which is not a parameter. Got {shown(given)}, "
+                    f"which differs from the module's {shown(value)}."
                 )
             continue
         if not isinstance(given, Tensor) or given.shape != value.shape:

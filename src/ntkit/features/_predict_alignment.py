@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ntkit.common import check_batches
+from ntkit.common import check_batches, shown
 from ntkit.errors import InputError, InputTypeError
 
 __all__ = ["AlignmentPrediction", "expected_derivatives", "limit_moments", "predict_alignment", "sampled_moments"]
@@ -111,7 +111,7 @@ def predict_alignment(
     elif isinstance(moments, tuple) and len(moments) == 4:
         r = moments
     else:
-        raise InputError(f'moments must be "limit", "sampled" or four numbers. Got {moments!r}.')
+        raise InputError(f'moments must be "limit", "sampled" or four numbers. Got {shown(moments)}.')
     return predict_from_moments(C @ C, B, r)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from ntkit.common import ParameterSource, parameter_source
+from ntkit.common import ParameterSource, parameter_source, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.trace import GainRule
 
@@ -111,7 +111,7 @@ def check_overrides(overrides: object, tensors: list[GainTensor]) -> dict[str, M
         return {}
     if not isinstance(overrides, Mapping):
         raise InputTypeError(
-            f'overrides must be a mapping from layers to gains. Got {overrides!r}. Write {{"0": {{"w_std": 1.0}}}}.'
+            f'overrides must be a mapping from layers to gains. Got {shown(overrides)}. Write {{"0": {{"w_std": 1.0}}}}.'
         )
     layers = sorted({tensor.path for tensor in tensors})
     unknown = sorted(str(name) for name in overrides if name not in layers)

@@ -13,6 +13,7 @@ from linear_operator.operators import LinearOperator
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ntkit.common import shown
 from ntkit.errors import InputError
 from ntkit.kernels import Kernel
 
@@ -310,5 +311,5 @@ def _positions(index: Index | None, n: int) -> Tensor:
         positions = positions.nonzero()[:, 0]
     positions = torch.where(positions < 0, positions + n, positions)
     if positions.ndim != 1 or (positions.numel() and not (int(positions.min()) >= 0 and int(positions.max()) < n)):
-        raise InputError(f"indices must be in a row and between -{n} and {n - 1}. Got {index!r}.")
+        raise InputError(f"indices must be in a row and between -{n} and {n - 1}. Got {shown(index)}.")
     return positions

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ntkit.common import shown
 from ntkit.errors import InputError, InputTypeError
 
 __all__ = ["Tile", "TilePlan", "default_tile"]
@@ -92,7 +93,7 @@ def default_tile(x: Tensor, tile: int | None) -> int:
         return _VECTORS if x.ndim == 2 else _IMAGES
     if isinstance(tile, bool) or not isinstance(tile, int):
         raise InputTypeError(
-            f"tile must be a whole number of rows, or None. Got {tile!r} of type {type(tile).__name__}."
+            f"tile must be a whole number of rows, or None. Got {shown(tile)} of type {type(tile).__name__}."
         )
     if tile < 1:
         raise InputError(f"tile must be at least one row. Got {tile}.")

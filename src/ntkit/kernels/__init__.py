@@ -5,7 +5,8 @@ from ntkit.common import check_batches, check_input_shape, check_pair, fold_rows
 from ._estimate import Estimate
 from ._explain import Explanation
 from ._gpytorch import as_gpytorch_kernel
-from ._infinite_width import InfiniteWidth, InfiniteWidthKernel, NtkAndNngp, infinite_width
+from ._infinite_width import InfiniteWidth, NtkAndNngp, infinite_width
+from ._infinite_width_kernel import InfiniteWidthKernel
 from ._kernel import Kernel
 from ._prior_limit import PriorKernel, PriorLimit
 from ._sklearn import as_sklearn_kernel

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ntkit.trace import B_STD, W_STD
 
-from ._infinite_width import InfiniteWidthKernel
+from ._infinite_width_kernel import InfiniteWidthKernel
 from ._kernel import Kernel
 
 __all__ = ["GAINS", "gain", "with_gains"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ntkit.common import available_bytes
+from ntkit.common import available_bytes, shown
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 from ntkit.program import Node, Program, Reindex, cropped
 from ntkit.rules import pair_bytes
@@ -124,9 +124,9 @@ def _chosen(at: Positions, shape: tuple[int, ...]) -> Tensor:
     try:
         chosen = torch.as_tensor(at).cpu()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputTypeError(f"at must be positions of the output, such as at={example}. Got {at!r}.") from error
+        raise InputTypeError(f"at must be positions of the output, such as at={example}. Got {shown(at)}.") from error
     if chosen.numel() == 0:
-        raise InputError(f"at must name at least one position, such as at={example}. Got {at!r}.")
+        raise InputError(f"at must name at least one position, such as at={example}. Got {shown(at)}.")
     if chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
         raise InputTypeError(f"at must hold integers, such as at={example}. Got values of {chosen.dtype}.")
     if chosen.ndim == 1 and len(shape) == 1:

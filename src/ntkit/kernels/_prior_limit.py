@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ntkit.common import check_input_size, check_result
+from ntkit.common import check_input_size, check_result, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.program import (
     Arrange,
@@ -98,7 +98,7 @@ def prior_of(
     """
     if isinstance(covariance, str):
         if covariance != "stationary":
-            raise InputError(f'covariance must be "stationary" or a tensor. Got {covariance!r}.')
+            raise InputError(f'covariance must be "stationary" or a tensor. Got {shown(covariance)}.')
         if input_shape is None:
             raise InputError(
                 'with_prior("stationary") must know the size of the input. Write '

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import shown
 from ntkit.errors import InputError, InputTypeError
 
 from ._elementwise import Elementwise
@@ -110,7 +111,7 @@ class SelfAttention(nn.Module):
         _check_counts(channels, heads, key_channels)
         if not isinstance(mechanism, Elementwise) and mechanism not in _MECHANISMS:
             raise InputError(
-                f"mechanism must be one of {', '.join(map(repr, _MECHANISMS))} or an ntkit.Elementwise. Got {mechanism!r}."
+                f"mechanism must be one of {', '.join(map(repr, _MECHANISMS))} or an ntkit.Elementwise. Got {shown(mechanism)}."
             )
         if scaling not in ("sqrt", "linear"):
             raise InputError(f'scaling must be "sqrt" or "linear". Got {scaling!r}.')
@@ -207,7 +208,7 @@ def _check_counts(channels: object, heads: object, key_channels: object) -> None
         if value is None and name == "key_channels":
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{name} must be a positive whole number. Got {value!r}.")
+            raise InputError(f"{name} must be a positive whole number. Got {shown(value)}.")
     assert isinstance(channels, int)
     assert isinstance(heads, int)
     if key_channels is None and channels % heads:

@@ -39,20 +39,30 @@ def pads_zeros(op: Conv) -> bool:
 
 def _fresh_weights(gains: Gains, mean: Covariance) -> Covariance:
     weight = gains.w_std**2
-    nngp = weight * mean.nngp + gains.b_std**2
-    ntk = None if mean.ntk is None else weight * mean.ntk
+    nngp = _scaled(mean.nngp, weight, gains.b_std**2)
     if gains.trained:
-        own = gains.weight_rate * mean.nngp + gains.bias_rate
-        ntk = own if ntk is None else own + ntk
-    return Covariance(
-        nngp, ntk, mean.keeps, h=None if mean.h is None else weight * mean.h
-    )  # a bias cancels in differences
+        ntk: Tensor | None = _scaled(mean.nngp, gains.weight_rate, gains.bias_rate)
+        if ntk is not None and mean.ntk is not None:
+            ntk = ntk + weight * mean.ntk if isinstance(weight, Tensor) else torch.add(ntk, mean.ntk, alpha=weight)
+    else:
+        ntk = None if mean.ntk is None else weight * mean.ntk
+    h = None if mean.h is None else weight * mean.h  # a bias cancels in x - x', and r x - x' has none
+    return Covariance(nngp, ntk, mean.keeps, h=h, ratio=mean.ratio)
+
+
+def _scaled(k: Tensor, factor: float | Tensor, shift: float | Tensor) -> Tensor:
+    """Return factor k + shift, in one pass where both are numbers."""
+    if isinstance(factor, Tensor) or isinstance(shift, Tensor):
+        return factor * k + shift
+    return torch.add(k.new_full((), shift), k, alpha=factor) if shift else factor * k
 
 
 def _uneven_mean(op: Conv, x: Covariance, h: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
     """Return the window mean of H: where only p lies in the padding, K is zero and H half the variance at p'."""
     if variances is None:
         return None
+    if x.multiple is not None:
+        variances = x.multiple**2 * variances[0], variances[1]
 
     def padded(k: Tensor, sides: tuple[int, ...]) -> Tensor:
         for index, axis in enumerate(op.axes):

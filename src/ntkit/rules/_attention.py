@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ntkit.program import Attention, Keep, Keeps, Node
 
+from ._both_sides import both_sides
 from ._covariance import Covariance, Ends, Moments
 from ._token_axes import merged, unmerged
 from .expectations import dual
@@ -76,12 +77,9 @@ def restored(nngp: Tensor, ntk: Tensor | None, positions: tuple[int, ...], keeps
 
 def _constant_logits(op: Attention, node: Node, v: Tokens, ends: Ends, same: bool) -> tuple[Tensor, Tensor | None]:
     first, second = (_weights(op, node, side, v.nngp) for side in (ends.first, ends.second))
-    if ends.pair_dims == 2:
-        first, second = first[:, None], second[None]
 
     def average(k: Tensor) -> Tensor:
-        half = first @ k
-        return (half * second).sum(-1) if same else half @ second.transpose(-2, -1)
+        return both_sides(first, k, second, ends.pair_dims, same)
 
     return average(v.nngp), None if v.ntk is None else average(v.ntk)
 

@@ -24,7 +24,7 @@ def total(op: Sum, node: Node, terms: tuple[Covariance, ...], ends: Ends) -> Cov
     affine = terms[0].affine if len(terms) == 1 else None  # a multiple of a field keeps its A: u and v are scaled
     if affine is None:
         terms = tuple(term.settled() for term in terms)
-    nngp = reduce(Tensor.add, (c * c * term.nngp for c, term in zip(op.coefficients, terms, strict=True)))
+    nngp = reduce(Tensor.add, (_scaled(term.nngp, c * c) for c, term in zip(op.coefficients, terms, strict=True)))
     ntk = _add(*(_times(term.ntk, c * c) for c, term in zip(op.coefficients, terms, strict=True)))
     means = [(c, ends.means(read, keeps)) for c, read in zip(op.coefficients, node.inputs, strict=True)]
     present = [(c * mean[0], c * mean[1]) for c, mean in means if mean is not None]
@@ -39,8 +39,8 @@ def total(op: Sum, node: Node, terms: tuple[Covariance, ...], ends: Ends) -> Cov
     if h is not None:
         for i, (first, second) in enumerate(present):
             for other_first, other_second in present[:i]:
-                h = h + (first - second) * (other_first - other_second)
-    return Covariance(nngp, ntk, keeps, affine, h)
+                h = h + _apart(terms[0], first, second) * _apart(terms[0], other_first, other_second)
+    return Covariance(nngp, ntk, keeps, affine, h, terms[0].ratio)
 
 
 def product(first: Covariance, second: Covariance) -> Covariance:
@@ -56,9 +56,9 @@ def product(first: Covariance, second: Covariance) -> Covariance:
 def concat(op: Concat, blocks: tuple[Covariance, ...]) -> Covariance:
     """Concatenate channels: the mean of the covariances weighted by width."""
     blocks = tuple(block.settled() for block in blocks)
-    nngp = reduce(Tensor.add, (f * block.nngp for f, block in zip(op.fractions, blocks, strict=True)))
+    nngp = reduce(Tensor.add, (_scaled(block.nngp, f) for f, block in zip(op.fractions, blocks, strict=True)))
     ntk = _add(*(_times(block.ntk, f) for f, block in zip(op.fractions, blocks, strict=True)))
-    return Covariance(nngp, ntk, blocks[0].keeps, h=_weighted(op.fractions, blocks))
+    return Covariance(nngp, ntk, blocks[0].keeps, h=_weighted(op.fractions, blocks), ratio=blocks[0].ratio)
 
 
 def combined_mean(node: Node, moments: Moments) -> Tensor | None:
@@ -75,11 +75,21 @@ def combined_mean(node: Node, moments: Moments) -> Tensor | None:
 def _weighted(weights: Sequence[float], parts: tuple[Covariance, ...]) -> Tensor | None:
     """Add the H of independent parts; None if any part has none."""
     hs = [part.h for part in parts if part.h is not None]
-    return _add(*(weight * h for weight, h in zip(weights, hs, strict=True))) if len(hs) == len(parts) else None
+    return _add(*(_scaled(h, weight) for weight, h in zip(weights, hs, strict=True))) if len(hs) == len(parts) else None
+
+
+def _apart(x: Covariance, first: Tensor, second: Tensor) -> Tensor:
+    """Return the difference of the means at both ends that H is about."""
+    return (first if x.multiple is None else x.multiple * first) - second
 
 
 def _times(value: Tensor | None, factor: float) -> Tensor | None:
-    return None if value is None else factor * value
+    return None if value is None else _scaled(value, factor)
+
+
+def _scaled(value: Tensor, factor: float) -> Tensor:
+    """Return factor times a value; a factor of one, that of every skip connection, costs nothing."""
+    return value if isinstance(factor, (int, float)) and factor == 1 else factor * value
 
 
 def _add(*values: Tensor | None) -> Tensor | None:

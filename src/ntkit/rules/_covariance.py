@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -36,6 +36,9 @@ class Covariance:
         not. The data, linear layers, convolutions, rectifiers, normalisations of centred channels, sums, concatenations and
         operations that only move positions propagate H; any other operation may drop it, as pooling does, where H would itself
         be a difference of sums.
+    ratio
+        r, shape (n1, n2), or None for one: H is of r x and x', H = (r^2 q + q') / 2 - r K. Two inputs that are nearly parallel
+        but of different size differ by little only after this scaling.
     """
 
     nngp: Tensor
@@ -43,13 +46,24 @@ class Covariance:
     keeps: Keeps
     affine: Tensor | None = None
     h: Tensor | None = None
+    ratio: Tensor | None = None
+
+    @property
+    def multiple(self) -> Tensor | None:
+        """``ratio``, broadcastable to K; None without H."""
+        return None if self.h is None or self.ratio is None else self.ratio[(...,) + (None,) * sum(self.keeps)]
+
+    def without_h(self) -> Covariance:
+        """Drop H."""
+        return self if self.h is None and self.ratio is None else replace(self, h=None, ratio=None)
 
     def settled(self) -> Covariance:
         """Average the tangent kernel over the channels: Theta + A K."""
         if self.affine is None:
             return self
         own = self.affine * self.nngp
-        return Covariance(self.nngp, own if self.ntk is None else self.ntk + own, self.keeps, h=self.h)
+        ntk = own if self.ntk is None else self.ntk + own
+        return Covariance(self.nngp, ntk, self.keeps, h=self.h, ratio=self.ratio)
 
     @property
     def pair_dims(self) -> int:
@@ -73,9 +87,8 @@ class Covariance:
         affine = None
         if self.affine is not None:
             affine = self.affine.reshape((1,) * (self.pair_dims + sum(new)))
-        return Covariance(
-            function(self.nngp), ntk, new, affine, None if self.h is None or not moves else function(self.h)
-        )
+        h = None if self.h is None or not moves else function(self.h)
+        return Covariance(function(self.nngp), ntk, new, affine, h, self.ratio)
 
     def restrict(self, keeps: Keeps) -> Covariance:
         """Drop what ``keeps`` does not need: take the diagonal of every axis along which only K[p, p] is kept."""
@@ -93,7 +106,7 @@ class Covariance:
 
         keeps = (*self.keeps[:axis], Keep.SAME, *self.keeps[axis + 1 :])
         ntk, affine, h = (None if value is None else take(value) for value in (self.ntk, self.affine, self.h))
-        return Covariance(take(self.nngp), ntk, keeps, affine, h)
+        return Covariance(take(self.nngp), ntk, keeps, affine, h, self.ratio)
 
 
 @dataclass

@@ -44,6 +44,7 @@ from ._affine import conv, dense, pads_zeros
 from ._attention import attention
 from ._combine import combined_mean, concat, product, total
 from ._covariance import Covariance, Ends, Moments
+from ._differences import at_one, carries_h, scales_with_data
 from ._gain_dual import gain_dual
 from ._input import input_covariance
 from ._maps import data_map, data_map_values
@@ -60,7 +61,7 @@ from ._positions import (
 from ._prior import prior_covariance
 from ._sampled_attention import sampled_attention
 from ._tokens import join, joined_mean, lookup, merge, table, table_mean
-from .expectations import dual, dual_difference, mean
+from .expectations import dual, dual_with_difference, mean
 
 __all__ = ["covariance", "moments", "read_data", "read_variance", "self_covariance"]
 
@@ -134,22 +135,29 @@ def covariance(
 
 def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: bool) -> Covariance | None:
     last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
-    variances_read = read_variance(program)
-    carry = _before_nonlinear(program)
+    variances_read = read_variance(program) if ends.pair_dims == 1 else set()
+    carry = carries_h(program)
+    scales = scales_with_data(program)
     values: dict[int, Covariance] = {}
     for index, node in enumerate(program.nodes):
         kept = keeps[index]
         if kept is not None:
             needs = zip(node.inputs, node.op.needs(kept), strict=True)
-            inputs = tuple(values[read].restrict(needed) for read, needed in needs if needed is not None)
-            values[index] = _apply(program, node, inputs, kept, ends, ntk, carry[index])
+            reads = [(read, needed) for read, needed in needs if needed is not None]
+            inputs = tuple(values[read].restrict(needed) for read, needed in reads)
+            if not carry[index] and not isinstance(node.op, Elementwise):
+                inputs = tuple(x.without_h() for x in inputs)
+            elif carry[index] and not scales[index] and not isinstance(node.op, Normalize):
+                inputs = tuple(
+                    at_one(x, ends.variances(read, x.keeps)) for (read, _), x in zip(reads, inputs, strict=True)
+                )
+            values[index] = _apply(program, node, inputs, kept, ends, ntk, carry[index], scales[index])
         if ends.pair_dims == 1:
             demand = program.own_demands.get(index)
             if index in values and (demand is not None or index in variances_read):
                 same = values[index].restrict(tuple(type(keep).SAME for keep in values[index].keeps))
-                ends.first.variance[index] = (
-                    same.nngp.contiguous()
-                )  # a copy: a view would keep all position pairs alive
+                # A copy: a view would keep all position pairs alive.
+                ends.first.variance[index] = same.nngp.contiguous()
                 if demand is not None and Keep.ALL in demand:
                     ends.first.own[index] = values[index].restrict(demand).nngp
             if program.means_needed and not node.centred:
@@ -166,7 +174,10 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
 def read_variance(program: Program) -> set[int]:
     """Find the nodes whose variances some rule reads."""
     read = set()
-    for node in program.nodes:
+    scales, carry = scales_with_data(program), carries_h(program)
+    for index, node in enumerate(program.nodes):
+        if carry[index] and not scales[index]:
+            read |= {source for source in node.inputs if scales[source]}
         if isinstance(node.op, (Elementwise, Normalize)):
             read |= set(node.inputs)
         elif isinstance(node.op, Conv) and pads_zeros(node.op):
@@ -174,23 +185,19 @@ def read_variance(program: Program) -> set[int]:
     return read
 
 
-def _before_nonlinear(program: Program) -> list[bool]:
-    """Return for each node whether a nonlinear operation follows, which reads H."""
-    found = [False] * len(program.nodes)
-    for index in reversed(range(len(found))):
-        node = program.nodes[index]
-        if found[index] or isinstance(node.op, (Elementwise, Normalize)):
-            for read in node.inputs:
-                found[read] = True
-    return found
-
-
 def _apply(
-    program: Program, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends, ntk: bool, carry: bool
+    program: Program,
+    node: Node,
+    inputs: tuple[Covariance, ...],
+    keeps: Keeps,
+    ends: Ends,
+    ntk: bool,
+    carry: bool,
+    scaled: bool,
 ) -> Covariance:
     match node.op:
         case Input() as op:
-            result = input_covariance(op, keeps, ends)
+            result = input_covariance(op, keeps, ends, carry, scaled)
         case Table() as op:
             result = table(op, node, keeps, ends)
         case Lookup() as op:
@@ -235,20 +242,23 @@ def _apply(
             result = Covariance(k, None, keeps, h=torch.zeros_like(k))
         case op:
             raise AssertionError(f"no rule for {op}")
-    if not ntk:
+    if not ntk and (result.ntk is not None or result.affine is not None):
         result = replace(result, ntk=None, affine=None)
-    return result if carry else replace(result, h=None)
+    return result if carry else result.without_h()
 
 
 def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends, carry: bool) -> Covariance:
     q1, q2 = ends.spread(ends.first.variance[read], ends.second.variance[read], x.keeps)
-    nngp, derivative = dual(op.phi, x.nngp, q1, q2, tangent=x.ntk is not None, h=x.h)
-    h = dual_difference(op.phi, x.nngp, q1, q2, x.h) if carry and x.h is not None else None
+    h: Tensor | None = None
+    if carry and x.h is not None:
+        nngp, derivative, h = dual_with_difference(op.phi, x.nngp, q1, q2, x.ntk is not None, x.h, x.multiple)
+    else:
+        nngp, derivative = dual(op.phi, x.nngp, q1, q2, tangent=x.ntk is not None, h=x.h, ratio=x.multiple)
     ntk = None if x.ntk is None or derivative is None else x.ntk * derivative
     if x.affine is not None:
         own = x.affine * gain_dual(op.phi, x.nngp, q1, q2)
         ntk = own if ntk is None else ntk + own
-    return Covariance(nngp, ntk, x.keeps, h=h)
+    return Covariance(nngp, ntk, x.keeps, h=h, ratio=x.ratio)
 
 
 def _mean(node: Node, known: Moments) -> Tensor | None:

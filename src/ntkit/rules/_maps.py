@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ntkit.program import DataMap, Keep, Keeps
 
+from ._both_sides import both_sides
 from ._covariance import Covariance, Ends, Moments
 
 __all__ = ["data_map", "data_map_values"]
@@ -18,14 +19,11 @@ def data_map(op: DataMap, x: Covariance, keeps: Keeps, ends: Ends) -> Covariance
     For a graph network this is the aggregation step (Du et al. 2019, Graph neural tangent kernel), here for any real matrix.
     """
     first, second = x.dims(op.axis)
-    matrices = [_matrices(op, side) for side in (ends.first, ends.second)]
-    pairs = "ac" if ends.pair_dims == 2 else "aa"
+    left, right = (_matrices(op, side) for side in (ends.first, ends.second))
     same = keeps[op.axis] is Keep.SAME
-    output = pairs[: ends.pair_dims] + "...q" + ("" if same else "r")
-    equation = f"{pairs[: ends.pair_dims]}...ij,{pairs[0]}qi,{pairs[1]}{'q' if same else 'r'}j->{output}"
 
     def apply(k: Tensor) -> Tensor:
-        moved = torch.einsum(equation, k.movedim((first, second), (-2, -1)), *matrices)
+        moved = both_sides(left, k.movedim((first, second), (-2, -1)), right, ends.pair_dims, same)
         return moved.movedim(-1, first) if same else moved.movedim((-2, -1), (first, second))
 
     return x.map(apply, keeps)

@@ -30,9 +30,10 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
         m1, m2 = ends.spread(centre1, centre2, x.keeps)
         b1, b2 = (0.0, 0.0) if means is None else means
         k = k - b1 * m2 - m1 * b2 + m1 * m2
-    h = _normalized_h(x.h, s1, s2, ends.variances(block, x.keeps)) if x.h is not None and centre1 is None else None
-    k = k / (s1 * s2)
-    ntk = None if x.ntk is None else x.ntk / (s1 * s2)
+    h = _normalized_h(x, s1, s2, ends.variances(block, x.keeps)) if centre1 is None else None
+    scale = s1 * s2
+    k = k / scale
+    ntk = None if x.ntk is None else x.ntk / scale
     mask = diagonal_mask(x, op.affine_axes)
     if op.bias_trained:
         ntk = mask.expand_as(k) if ntk is None else ntk + mask
@@ -42,15 +43,19 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
     return Covariance(k, ntk, x.keeps, affine, h)
 
 
-def _normalized_h(h: Tensor, s1: Tensor, s2: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
+def _normalized_h(x: Covariance, s1: Tensor, s2: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
     """H' = A / (s s') + (d / s - d' / s')^2 / 2 of centred channels, with deviations d and A = d d' - K = H - (d - d')^2 / 2.
 
-    Dividing A loses no digits; computing H' as a difference of H and terms of similar size would.
+    With a ratio r, r A = H - (r d - d')^2 / 2. Dividing A loses no digits; computing H' as a difference of H and terms of similar
+    size would.
     """
-    if variances is None:
+    if x.h is None or variances is None:
         return None
     d1, d2 = (safe_sqrt(q) for q in variances)
-    apart, _ = half_apart(h, d1, d2)
+    if x.multiple is None:
+        apart, _ = half_apart(x.h, d1, d2)
+    else:
+        apart = half_apart(x.h, x.multiple * d1, d2)[0] / x.multiple
     return apart / (s1 * s2) + (d1 / s1 - d2 / s2) ** 2 / 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -45,18 +46,19 @@ def gram(
     data1 = read_data(program, x1)
     data2 = data1 if x2 is None else read_data(program, x2)
     tile_bytes = min(byte_budget, _TILE_BYTES)
-    tile1, tile2 = _tile_shape(n1, n2, max(1, tile_bytes // pair_bytes(program, program.cross_keeps, ntk)))
+    pairs = max(1, tile_bytes // pair_bytes(program, program.cross_keeps, ntk))
+    tile1, tile2 = _tile_shape(n1, n2, pairs, symmetric=x2 is None)
     per_input = pair_bytes(program, program.self_keeps, ntk=False) + _stored_bytes(program)
-    block = max(1, byte_budget // per_input)  # inputs whose moments fit in the budget
+    block = max(1, byte_budget // (2 * per_input))  # inputs of each side whose moments fit in the budget
     done, there_are = 0, n1 * n2 if x2 is not None else n1 * (n1 + 1) // 2
     for columns in _ranges(0, n2, max(tile2, block - block % tile2)):
         second = _blockwise_moments(program, data2, columns, block)
-        for rows in _ranges(0, n1 if x2 is not None else columns.stop, tile1):
-            first = _blockwise_moments(program, data1, rows, block)
-            for tile in _ranges(columns.start, columns.stop, tile2):
+        for band in _ranges(0, n1 if x2 is not None else columns.stop, max(tile1, block - block % tile1)):
+            first = second if x2 is None and band == columns else _blockwise_moments(program, data1, band, block)
+            for rows, tile in product(_ranges(*_ends(band), tile1), _ranges(*_ends(columns), tile2)):
                 if x2 is None and tile.stop <= rows.start:
                     continue
-                ends = (first, second.rows(tile.start - columns.start, tile.stop - columns.start))
+                ends = (_part(first, band, rows), _part(second, columns, tile))
                 value = covariance(program, *ends, ntk=ntk)
                 _write(out, value, rows, tile, symmetric=x2 is None)
                 done += _count(rows, tile, symmetric=x2 is None)
@@ -117,7 +119,19 @@ def _blockwise_moments(program: Program, data: Moments, rows: range, block: int)
     return Moments(*joined)
 
 
-def _tile_shape(n1: int, n2: int, pairs: int) -> tuple[int, int]:
+def _part(moments: Moments, inputs: range, some: range) -> Moments:
+    """Return the moments of some of the inputs of ``moments``."""
+    return moments.rows(some.start - inputs.start, some.stop - inputs.start)
+
+
+def _ends(inputs: range) -> tuple[int, int]:
+    return inputs.start, inputs.stop
+
+
+def _tile_shape(n1: int, n2: int, pairs: int, symmetric: bool) -> tuple[int, int]:
+    if symmetric:  # squares of equal size, so that those below the diagonal are left out
+        side = -(-n1 // -(-n1 // min(n1, math.isqrt(pairs))))
+        return side, side
     tile1 = min(n1, max(1, math.isqrt(pairs)))
     tile2 = min(n2, max(1, pairs // tile1))
     return min(n1, max(1, pairs // tile2)), tile2

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ntkit.common import shown
 from ntkit.errors import InputError
 from ntkit.gram import GramOperator
 
@@ -65,7 +66,7 @@ def choose_centres(
         )
     if how not in ("uniform", "rpcholesky", "leverage", "kmeans++"):
         raise InputError(
-            f"centres must be 'uniform', 'rpcholesky', 'leverage', 'kmeans++' or row numbers. Got {how!r}."
+            f"centres must be 'uniform', 'rpcholesky', 'leverage', 'kmeans++' or row numbers. Got {shown(how)}."
         )
     if how == "uniform":
         return _draw(n, n_centres, generator)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ntkit.common import shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.gram import GramOperator
 
@@ -63,7 +64,7 @@ def relative_residual(remainder: Tensor, y: Tensor) -> float:
 def count(value: int, name: str, least: int = 1) -> int:
     """Return a whole number of at least ``least``, or raise an error that says what is wrong."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputTypeError(f"{name} must be a whole number. Got {value!r} of type {type(value).__name__}.")
+        raise InputTypeError(f"{name} must be a whole number. Got {shown(value)} of type {type(value).__name__}.")
     if value < least:
         raise InputError(f"{name} must be at least {least}. Got {value}.")
     return value

@@ -8,7 +8,7 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from ntkit.common import as_columns, check_batches, check_gram, check_ridge, check_right_hand_side
+from ntkit.common import as_columns, check_batches, check_gram, check_ridge, check_right_hand_side, shown
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 from ntkit.gram import DenseGram, GramOperator, KernelGram, available_memory, bytes_text
 from ntkit.kernels import Kernel
@@ -107,7 +107,7 @@ def solve(
     """
     if not isinstance(method, Method) and (not isinstance(method, str) or method not in ("auto", *_METHODS)):
         names = ", ".join(map(repr, ("auto", *_METHODS)))
-        raise InputError(f"method must be one of {names}, or a Method of ntkit.solvers. Got {method!r}.")
+        raise InputError(f"method must be one of {names}, or a Method of ntkit.solvers. Got {shown(method)}.")
     ridge = check_ridge(ridge)
     operand = _operand(gram_or_kernel, x)
     simple = method == "auto" or method == "cholesky"

@@ -2,14 +2,15 @@
 
 from . import (  # noqa: F401  (fill the registry)
     _arithmetic,
-    _attention,
     _channels,
     _dot_product,
     _linear,
     _matrix,
+    _multi_head_attention,
     _norm,
     _pool,
     _refusals,
+    _self_attention,
     _shapes,
     _tokens,
     _transformer,

@@ -1,4 +1,4 @@
-"""Self-attention: this library's layer and PyTorch's."""
+"""What this library's self-attention and PyTorch's have in common: projections, the attention between them, masks."""
 
 from __future__ import annotations
 
@@ -8,29 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ntkit.common import parameter_source
-from ntkit.layers import Elementwise, SelfAttention
-from ntkit.program import Activation, Attention, Dense, Gains, Input, LogitSamples, Sum, Table
+from ntkit.program import Attention, Dense, Gains, Input, LogitSamples
 
-from ._activations import holds_parameters
 from ._builder import EMPIRICAL, Builder, Held, Refused
 from ._layout import entry_numbers, rearranged
-from ._linear import check_plain, layer_parameters
-from ._registry import matches
-from ._values import BATCH, CHANNEL, Block, Computed, Data, Field, Unknown, Weight
+from ._values import BATCH, CHANNEL, Block, Computed, Field, Weight
 
-__all__ = ["attend_torch", "check_limit", "constant_mask", "logit_samples", "torch_arguments"]
+__all__ = ["NOTE", "Projection", "as_tokens", "attend", "check_limit", "constant_mask", "logit_samples"]
 
 Attended = TypeVar("Attended")
-_MECHANISMS: dict[str, Activation | None] = {
-    "softmax": None,
-    "identity": Activation("polynomial", (0.0, 1.0), label="identity"),
-    "relu": Activation("rectified", (0.0, 1.0), label="relu"),
-    "abs": Activation("rectified", (-1.0, 1.0), label="abs"),
-}
-_NOTE = (
+NOTE = (
     "self-attention with infinitely many heads; softmax at 1/sqrt(d) needs `attention_samples`; constant and causal masks; "
     "no cross-attention"
 )
@@ -65,107 +54,7 @@ class Projection:
         return hold
 
 
-def _attention_arguments(module: SelfAttention, path: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"layer": module, "position": None}
-    for name in ("query", "key", "value", "out"):
-        child = getattr(module, name)
-        found[name] = None if child is None else layer_parameters(child, f"{path}.{name}" if path else name)["weight"]
-    found["out_bias"] = layer_parameters(module.out, f"{path}.out" if path else "out")["bias"]
-    source = parameter_source(module, "position")
-    if source is not None:
-        name = f"{path}.position" if path else "position"
-        found["position"] = Weight(name, source.value, source.computed_by, source.remedy)
-    return found
-
-
-@matches(modules={SelfAttention: _attention_arguments}, family="attention", note=_NOTE, fresh=True)
-def self_attention(
-    builder: Builder,
-    x: Any,
-    layer: SelfAttention,
-    query: Weight,
-    key: Weight | None,
-    value: Weight,
-    out: Weight,
-    out_bias: Weight | None,
-    position: Weight | None,
-) -> Field:
-    """K' = o^2 sum_bb' E[z z] K[b, b'] + c^2 at 1/sqrt(d), o^2 A(x) K A(x')^T + c^2 at 1/d."""
-    weights = (query, key, value, out, out_bias, position)
-    if any(weight is not None and not isinstance(weight, Weight) for weight in weights):
-        raise Refused("some of its weights are fixed numbers", "leave the attention out of deterministic=", x)
-    rank = x.value.ndim if isinstance(x, Data) else len(x.dims)
-    if isinstance(x, Data):
-        x = builder.data_field(x, 1 if rank == 4 else 2)
-    x = _as_tokens(builder, x, *((0, (2, 3), 1) if rank == 4 else (0, (1,), 2)))
-    columns, width = layer.channels, layer.heads * layer.key_channels
-    rows = slice(None)
-
-    def projection(weight: Weight, bias: Weight | None = None, fan_in: int = columns) -> Projection:
-        return Projection(weight, bias, rows, builder.layer_gains(weight, bias, fan_in))
-
-    mechanism = layer.mechanism
-    phi: Activation | None
-    if isinstance(mechanism, Elementwise):
-        if holds_parameters(mechanism.function):
-            raise Refused(
-                "its mechanism holds trained parameters of its own, whose tangent kernel has no rule",
-                "freeze them with requires_grad_(False), or write the function with numbers",
-                x,
-            )
-        name = getattr(mechanism.function, "__name__", "function")
-        phi = Activation("quadrature", function=mechanism.function, kinks=mechanism.kinks, label=name)
-    else:
-        phi = _MECHANISMS[mechanism]
-    hidden = layer.hidden(math.prod(x.positions))
-    mask = (
-        None if hidden is None else torch.zeros(hidden.shape, dtype=torch.float64).masked_fill(hidden.cpu(), -math.inf)
-    )
-    op = Attention(layer.heads, phi, layer.scaling, layer.tied, mask=mask)
-    located = None if position is None else _located(builder, x, layer, position)
-    projections = [projection(query), None if key is None else projection(key), projection(value)]
-    result = _attend(
-        builder, x, located, layer.position_values, projections, projection(out, out_bias, width), op, layer.channels
-    )
-    check_plain(*weights, then=result)
-    return check_limit(builder, op, result)
-
-
-def _located(builder: Builder, x: Field, layer: SelfAttention, position: Weight) -> int:
-    """Add the node of the tokens with their positional embeddings L omega, whose covariance is L L^T."""
-    builder.claim("positional embeddings", position)
-    builder.random.append((position, 1.0))
-    assert layer.position_root is not None
-    root: Tensor = layer.position_root.detach().to(torch.float64).cpu()
-    covariance = root @ root.T
-    node = builder.join(x)
-    numbers = entry_numbers(builder, x, (CHANNEL,))
-    table = builder.add(
-        Table(covariance, None, covariance if position.trained else None),
-        (),
-        x.positions,
-        gaussian=True,
-        centred=True,
-        sources=builder.own_source(),
-        distinct=len(builder.nodes),
-    )
-    builder.held[table] = lambda read: (
-        rearranged(root.to(read(position)) @ read(position), numbers, 1).unflatten(0, x.positions),
-        None,
-    )
-    info = builder.info[node]
-    return builder.add(
-        Sum((1.0, 1.0)),
-        (node, table),
-        x.positions,
-        gaussian=info.gaussian,
-        why_not=info.why_not,
-        centred=builder.nodes[node].centred,
-        affine="part" if info.affine else "",
-    )
-
-
-def _as_tokens(builder: Builder, x: Field, batch: int, tokens: Sequence[int], channel: int) -> Field:
+def as_tokens(builder: Builder, x: Field, batch: int, tokens: Sequence[int], channel: int) -> Field:
     """Return the field with the tokens as its position axes, in order."""
     if x.core(batch) != (BATCH,) or x.core(channel) != (CHANNEL,):
         raise Refused(
@@ -187,7 +76,7 @@ def _as_tokens(builder: Builder, x: Field, batch: int, tokens: Sequence[int], ch
     return builder.arrange(x, axes, [x.positions[axis] for axis in axes], dims)
 
 
-def _attend(
+def attend(
     builder: Builder,
     x: Field,
     located: int | None,
@@ -256,124 +145,6 @@ def check_limit(builder: Builder, op: Attention, result: Attended) -> Attended:
             result,
         )
     return result
-
-
-# -- PyTorch's layer -----------------------------------------------------------------------------------------------------
-
-
-def torch_arguments(module: nn.MultiheadAttention, path: str) -> dict[str, Any]:
-    """Read the parameters of PyTorch's attention."""
-    prefix = f"{path}." if path else ""
-    found: dict[str, Any] = {"layer": module}
-    for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias"):
-        source = parameter_source(module, name)
-        found[name] = None if source is None else Weight(prefix + name, source.value, source.computed_by, source.remedy)
-    own = layer_parameters(module.out_proj, prefix + "out_proj")
-    return {**found, "out": own["weight"], "out_bias": own["bias"]}
-
-
-@matches(modules={nn.MultiheadAttention: torch_arguments}, family="attention", note=_NOTE, fresh=True)
-def multi_head_attention(
-    builder: Builder,
-    query: Any,
-    key: Any = None,
-    value: Any = None,
-    key_padding_mask: Any = None,
-    need_weights: bool = True,
-    attn_mask: Any = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-    **own: Any,
-) -> Any:
-    """Softmax attention at 1/sqrt(d); its value is a pair, whose second part, the mean weights, is not random in the limit."""
-    if not (_one(query, key) and _one(query, value)):
-        raise Refused(
-            "cross-attention: its queries, keys and values come from different tensors, and there is a rule for "
-            "self-attention alone",
-            f"give it one tensor three times, attention(x, x, x); or {EMPIRICAL}",
-            (query if isinstance(query, Field) else Unknown(), Unknown()),
-        )
-    if key_padding_mask is not None:
-        raise Refused(
-            "a key_padding_mask, which hides other tokens in each input",
-            f"give inputs of one length, or a constant attn_mask for all; or {EMPIRICAL}",
-            (query if isinstance(query, Field) else Unknown(), Unknown()),
-        )
-    try:
-        return attend_torch(builder, query, attn_mask, **own), Unknown()
-    except Refused as refused:
-        raise Refused(refused.reason, refused.instead, (refused.then or Unknown(), Unknown())) from refused
-
-
-def attend_torch(
-    builder: Builder,
-    x: Any,
-    attn_mask: Any,
-    layer: nn.MultiheadAttention,
-    in_proj_weight: Any,
-    q_proj_weight: Any,
-    k_proj_weight: Any,
-    v_proj_weight: Any,
-    in_proj_bias: Any,
-    out: Any,
-    out_bias: Any,
-) -> Field:
-    """Add softmax self-attention with the parameters of PyTorch's layer."""
-    separate = [q_proj_weight, k_proj_weight, v_proj_weight]
-    weights = [w for w in (in_proj_weight, *separate, in_proj_bias, out, out_bias) if w is not None]
-    if not all(isinstance(weight, Weight) for weight in weights):
-        raise Refused("some of its weights are fixed numbers", "leave the attention out of deterministic=", x)
-    if layer.bias_k is not None or layer.add_zero_attn:
-        raise Refused(
-            "attention with add_bias_kv or add_zero_attn, which add an extra token",
-            "build it without them, or concatenate a class token",
-            x,
-        )
-    embed, heads = layer.embed_dim, layer.num_heads
-    if isinstance(x, Data) and not layer.batch_first:
-        raise Refused("batch_first=False on raw data", "build it with batch_first=True, or put an nn.Linear before it")
-    if isinstance(x, Data):
-        x = builder.data_field(x, x.value.ndim - 1)
-    if len(x.dims) != 3:
-        raise Refused(f"its input has {len(x.dims)} dimensions, expected 3", "give inputs (n, tokens, channels)", x)
-    x = _as_tokens(builder, x, *((0, (1,), 2) if layer.batch_first else (1, (0,), 2)))
-    mask = constant_mask(attn_mask, math.prod(x.positions), x)
-    slices = [slice(i * embed, (i + 1) * embed) for i in range(3)]
-    # PyTorch uses Xavier initialisation for the projections, of variance 2 / (fan_in + fan_out), and zero biases.
-    if in_proj_weight is not None:
-        gains = builder.layer_gains(in_proj_weight, in_proj_bias, embed, (0.5**0.5, 0.0))
-        projections = [Projection(in_proj_weight, in_proj_bias, rows, gains) for rows in slices]
-    else:
-        gains = builder.layer_gains(separate[0], in_proj_bias, embed, (1.0, 0.0))
-        others = [builder.layer_gains(weight, None, embed, (1.0, 0.0)) for weight in separate[1:]]
-        builder.layers[separate[0].layer] = in_proj_bias is not None
-        own = [gains, *(replace(g, b_std=gains.b_std, bias_rate=gains.bias_rate) for g in others)]
-        projections = [
-            _Separate(weight, in_proj_bias, rows, g) for weight, rows, g in zip(separate, slices, own, strict=True)
-        ]
-    output = Projection(out, out_bias, slice(None), builder.layer_gains(out, out_bias, embed, (3**-0.5, 0.0)))
-    op = Attention(heads, None, "sqrt", mask=mask)
-    result = _attend(builder, x, None, False, projections, output, op, embed)
-    check_plain(*weights, then=result)
-    return check_limit(builder, op, result)
-
-
-class _Separate(Projection):
-    """Return a projection with its own weight whose bias is part of a shared one."""
-
-    def held(self, numbers: Tensor) -> Held:
-        def hold(read: Callable[[Weight], Tensor]) -> tuple[Tensor, Tensor | None]:
-            bias = None if self.bias is None else read(self.bias)[self.rows]
-            return rearranged(read(self.weight), numbers, 1), bias
-
-        return hold
-
-
-def _one(first: Any, second: Any) -> bool:
-    """Return whether two arguments are the same tensor."""
-    if isinstance(first, Data) and isinstance(second, Data):
-        return first.node is second.node
-    return isinstance(first, Field) and isinstance(second, Field) and first == second
 
 
 def constant_mask(mask: Any, tokens: int, x: Field | None) -> Tensor | None:

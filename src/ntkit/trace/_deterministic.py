@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from ntkit.common import shown
 from ntkit.errors import InputError, InputTypeError
 
 __all__ = ["check_deterministic", "fixed"]
@@ -15,7 +16,7 @@ def check_deterministic(module: nn.Module, paths: Sequence[str]) -> frozenset[st
     """Check that paths name submodules or parameters, all of them frozen."""
     if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
         raise InputTypeError(
-            f'deterministic must be a sequence of paths. Got {paths!r}. Write deterministic=("layer.path",).'
+            f'deterministic must be a sequence of paths. Got {shown(paths)}. Write deterministic=("layer.path",).'
         )
     parameters = dict(module.named_parameters(remove_duplicate=False))
     known = set(dict(module.named_modules())) | set(parameters)

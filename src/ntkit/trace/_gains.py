@@ -9,7 +9,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from ntkit.common import transformed
+from ntkit.common import shown, transformed
 from ntkit.errors import InputError, InputTypeError
 from ntkit.program import Gains
 
@@ -61,7 +61,7 @@ class GainRule:
         for layer, own in self.overrides.items():
             if not isinstance(own, Mapping) or not set(own) <= {"w_std", "b_std"}:
                 raise InputError(
-                    f'overrides[{layer!r}] must be a mapping with the keys "w_std" and "b_std". Got {own!r}. '
+                    f'overrides[{layer!r}] must be a mapping with the keys "w_std" and "b_std". Got {shown(own)}. '
                     f'Write overrides={{{layer!r}: {{"w_std": 1.0}}}}.'
                 )
             for name, value in own.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Callable
 from functools import partial
@@ -17,17 +16,15 @@ from ntkit.program import LogitSamples
 from ._builder import EMPIRICAL, Builder, Refused
 from ._deterministic import fixed
 from ._gains import GainRule
-from ._graph import Untraceable, prefix_module
 from ._heads import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads, target_name
-from ._inplace import overwritten, writes
+from ._inplace import overwritten
+from ._places import ROOT, live_nodes, path_of, taken_apart
+from ._prefix import checked_prefix
 from ._registry import Matcher, find, find_module
 from ._replay import Difference
 from ._values import BATCH, Computed, Data, Field, Unknown, Weight
 
-__all__ = ["ROOT", "Reader"]
-
-ROOT = "forward"
-"""The path of operations in the module's own forward."""
+__all__ = ["Reader"]
 
 
 class Reader:
@@ -82,7 +79,7 @@ class Reader:
 
     def problem(self, module: nn.Module, difference: Difference) -> Problem:
         """Report where the module differs from what was read."""
-        path = ROOT if difference.node is None else _path(difference.node)
+        path = ROOT if difference.node is None else path_of(difference.node)
         owner = module if path == ROOT else self.graph.get_submodule(path)
         what = type(module).__name__ if difference.node is None else self._what(difference.node)
         hooked = sorted(name or ROOT for name, layer in module.named_modules() if _hooks(layer))
@@ -97,9 +94,9 @@ class Reader:
 
     def _read(self) -> Any:
         result: Any = Unknown()
-        live = _live(self.graph)
+        live = live_nodes(self.graph)
         for node in self.graph.graph.nodes:
-            self.builder.path = _path(node)
+            self.builder.path = path_of(node)
             if node not in live:
                 self._values[node] = Unknown()
                 continue
@@ -109,7 +106,7 @@ class Reader:
             try:
                 self._values[node] = self._evaluate(node)
             except Refused as refused:
-                problem = _taken_apart(node) or Problem(_path(node), self._what(node), refused.reason, refused.instead)
+                problem = taken_apart(node) or Problem(path_of(node), self._what(node), refused.reason, refused.instead)
                 if problem not in self.problems:
                     self.problems.append(problem)
                 self._values[node] = self._stand_in(node, refused.then)
@@ -310,60 +307,12 @@ class Reader:
 
     def _prefix(self, node: object) -> nn.Module | None:
         assert isinstance(node, fx.Node)
-        prefix = prefix_module(self.graph, node)
-        if prefix is None:
-            return None
-        prefix = copy.deepcopy(prefix).eval()
-        whole = prefix(self.example.clone())
-        if not torch.equal(whole.nan_to_num(), prefix(self.example.clone()).nan_to_num()):
-            raise UnsupportedLayerError(
-                (
-                    Problem(
-                        _path(node),
-                        self._what(node),
-                        "what comes before the first layer draws random numbers, or changes with every call",
-                        "add noise to the data beforehand",
-                    ),
-                )
-            )
-        try:
-            alone = torch.cat([prefix(row.clone()) for row in self.example.split(1)])
-        except RuntimeError as error:
-            raise Untraceable("what comes before the first layer works for one size of the batch only") from error
-        if not torch.allclose(whole, alone, rtol=1e-4, atol=1e-5, equal_nan=True):
-            raise UnsupportedLayerError(
-                (
-                    Problem(
-                        _path(node),
-                        self._what(node),
-                        "what comes before the first layer mixes the inputs of a batch, so there is no kernel of two inputs",
-                        "standardise the data beforehand, with statistics of the training set",
-                    ),
-                )
-            )
-        return prefix.double()
+        return checked_prefix(self.graph, node, self.example, self._what(node))
 
     def _what(self, node: fx.Node) -> str:
         if node.op == "call_module":
             return type(self.graph.get_submodule(str(node.target))).__name__
         return str(getattr(node.target, "__name__", node.target))
-
-
-def _live(graph: fx.GraphModule) -> set[fx.Node]:
-    """Find the nodes that the output depends on, including those that overwrite something."""
-    live: set[fx.Node] = set()
-    stack = [
-        node
-        for node in graph.graph.nodes
-        if node.op in ("output", "placeholder")
-        or writes(node, graph.get_submodule(str(node.target)) if node.op == "call_module" else None)
-    ]
-    while stack:
-        node = stack.pop()
-        if node not in live:
-            live.add(node)
-            stack.extend(node.all_input_nodes)
-    return live
 
 
 def _takes_heads(matcher: Matcher | None) -> bool:
@@ -382,30 +331,6 @@ def _leaves(structure: Any) -> list[Any]:
     found: list[Any] = []
     fx.node.map_aggregate(structure, lambda leaf: found.append(leaf))
     return found
-
-
-def _taken_apart(node: fx.Node) -> Problem | None:
-    """Explain what to do about PyTorch's attention when the exporter left only the operations inside it."""
-    for key, entry in (node.meta.get("nn_module_stack") or {}).items():
-        path, kind = entry if isinstance(entry, tuple) else (key, entry)
-        if node.op != "call_module" and "MultiheadAttention" in str(getattr(kind, "__name__", kind)):
-            return Problem(
-                str(path),
-                "MultiheadAttention",
-                "only torch.export could read the forward around it, and it decomposes nn.MultiheadAttention into "
-                "operations that have no rule by themselves",
-                "use ntkit.layers.SelfAttention, which stays whole; or write the forward without what torch.fx cannot trace "
-                f"(branches on values, Python functions of tensors); or {EMPIRICAL}",
-            )
-    return None
-
-
-def _path(node: fx.Node) -> str:
-    if node.op == "call_module":
-        return str(node.target)
-    stack = node.meta.get("nn_module_stack")
-    inner = [str(entry[0] if isinstance(entry, tuple) else entry) for entry in (stack or {}).values()]
-    return (inner[-1] if inner else "") or ROOT
 
 
 def _hooks(layer: nn.Module) -> bool:

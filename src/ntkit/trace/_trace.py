@@ -17,15 +17,18 @@ from ntkit.program import LogitSamples, Program
 
 from ._builder import EMPIRICAL, WrongShape
 from ._deterministic import check_deterministic
+from ._failure import failing_operation, takes
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
-from ._reader import ROOT, Reader
+from ._places import ROOT
+from ._reader import Reader
 from ._replay import Difference, FiniteNetwork, replay
 from ._values import Field
 
 __all__ = ["Tracer"]
 
 _BATCH = 2
+_TOKENS = (4, 2, 16, 64)
 # While torch.fx traces, it replaces methods of nn.Module for every thread, so only one may trace or run a traced module.
 _TRACING = threading.RLock()
 _CONVOLUTIONS = {
@@ -112,13 +115,34 @@ class Tracer:
         return []
 
     def _probe(self) -> None:
-        """Look for problems right away, with the first guessed input shape that the module accepts."""
+        """Look for problems right away, with the first guessed input shape that the module accepts.
+
+        A refusal for vectors counts only if tokens of as many channels are refused too: the mean over the tokens of
+        (n, tokens, channels) is a mean over the channels of (n, channels).
+        """
         for shape in _guesses(self.module):
             try:
                 self.program(shape)
             except WrongShape:
                 continue
+            except UnsupportedLayerError:
+                tokens = [(count, *shape) for count in _TOKENS] if len(shape) == 1 else []
+                # What has rules and is refused by the replay is so for every shape.
+                if self._readable(shape) or not any(self._readable(guess) for guess in tokens):
+                    raise
             return
+
+    def _readable(self, shape: tuple[int, ...]) -> bool:
+        """Return whether torch.fx traces the module for inputs of a shape, and every operation has a rule."""
+        try:
+            module, example, output = self._run(shape)
+            reader = Reader(symbolic_graph(module, example), example, self.gains, self.deterministic, self.samples)
+            reader.read(output)
+            reader.refuse()
+            self._finish(reader, positions=False)
+        except (WrongShape, Untraceable, UnsupportedLayerError):
+            return False
+        return True
 
     @property
     def embeddings(self) -> list[nn.Embedding | nn.EmbeddingBag]:
@@ -195,14 +219,14 @@ class Tracer:
             except Exception as error:  # the module's own code may raise anything
                 raised = error
         for full in _with_channels(self.module, shape):
-            if _runs(self.module, example.new_zeros(_BATCH, *full).to(parameter)):
+            if takes(self.module, example.new_zeros(_BATCH, *full).to(parameter)):
                 raise WrongShape(
                     f"inputs must have a batch dimension in front: the module takes (n, {', '.join(map(str, full))}), and (n, "
                     f"{', '.join(map(str, shape))}) lacks the channels. For a single input write x[None]."
                 ) from raised
         raise WrongShape(
             f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): "
-            f"{_failing_layer(self.module, example.to(parameter))}{raised}"
+            f"{failing_operation(self.module, example.to(parameter), ROOT)}{raised}"
         ) from raised
 
     def _finish(self, reader: Reader, positions: bool) -> Program:
@@ -228,27 +252,6 @@ def _check_entries(output: Any, batch: Tensor) -> None:
             f"the module returns an empty output, of shape {tuple(output.shape)}, for inputs of shape "
             f"{tuple(batch.shape)}. Pass inputs of the shape that it is written for."
         )
-
-
-def _failing_layer(module: nn.Module, x: Tensor) -> str:
-    """Name the innermost layer that raises for an input, as a prefix of its message; empty for the module's own forward."""
-    module = copy_module(module)
-    inside: list[str] = []
-    for path, layer in module.named_modules():
-        layer.register_forward_pre_hook(lambda own, args, path=path: inside.append(path), prepend=True)
-        layer.register_forward_hook(lambda own, args, output: inside.pop() and None)
-    if _runs(module, x) or not inside or not inside[-1]:
-        return ""
-    return f"layer {inside[-1]!r} ({type(module.get_submodule(inside[-1])).__name__}): "
-
-
-def _runs(module: nn.Module, x: Tensor) -> bool:
-    try:
-        with torch.no_grad():
-            module(x)
-    except Exception:  # the module's own code may raise anything
-        return False
-    return True
 
 
 def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, ...]]:

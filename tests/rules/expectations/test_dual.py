@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from ntkit.program import Activation
-from ntkit.rules.expectations._dual import dual, mean
+from ntkit.rules.expectations._dual import dual, dual_difference, dual_with_difference, mean
 
 RHOS = (-1.0, -0.999999, -0.3, 0.0, 0.3, 0.999999, 1.0)
 VARIANCES = ((1.0, 1.0), (0.01, 2.5), (3.0, 0.7), (7.0, 7.0))
@@ -178,3 +178,31 @@ def test_cauchy_schwarz(name, q1, q2, rho):
     value = dual(phi, k, q1, q2, tangent=False)[0].item()
     bound = dual(phi, q1, q1, q1, False)[0].item() * dual(phi, q2, q2, q2, False)[0].item()
     assert value**2 <= bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "phi", [Activation("rectified", (0.0, 1.0)), Activation("rectified", (-0.3, 1.1)), Activation("erf")]
+)
+def test_values_and_differences_at_once(phi):
+    k, q1, q2 = (
+        torch.tensor(v, dtype=torch.float64)
+        for v in ([0.5, 1.0, -0.7, 0.0], [1.0, 1.0, 0.8, 0.0], [1.2, 1.0, 0.9, 0.5])
+    )
+    h = (q1 + q2) / 2 - k
+    value, slope, difference = dual_with_difference(phi, k, q1, q2, True, h)
+    expected = (*dual(phi, k, q1, q2, True, h), dual_difference(phi, k, q1, q2, h))
+    for found, one in zip((value, slope, difference), expected, strict=True):
+        assert (found is None and one is None) or torch.equal(found, one)
+
+
+def test_derivatives_change_no_value():
+    """Without derivatives fewer steps are taken; equal, opposite, nearly equal and vanishing inputs included."""
+    relu = Activation("rectified", (0.0, 1.0))
+    q1 = torch.tensor([1.0, 2.0, 0.0, 1.0, 1.0, 0.5], dtype=torch.float64)
+    q2 = torch.tensor([1.0, 0.5, 1.0, 1.0, 1.0, 0.7], dtype=torch.float64)
+    k = torch.tensor([1.0, -1.0, 0.0, 1 - 1e-13, 1 - 1e-9, 0.2], dtype=torch.float64)
+    for some in (slice(None), slice(4, 6)):
+        plain = dual(relu, k[some], q1[some], q2[some], tangent=True)
+        graded = dual(relu, k[some].clone().requires_grad_(), q1[some], q2[some], tangent=True)
+        for a, b in zip(plain, graded, strict=True):
+            assert torch.equal(a, b.detach())

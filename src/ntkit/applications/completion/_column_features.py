@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ntkit.common import check_gram_memory
+from ntkit.common import check_gram_memory, shown
 from ntkit.errors import InputError, InputTypeError, NotFittedError
 
 from ._entries import Entries
@@ -27,7 +27,7 @@ def check_prior(prior: Any, columns: int) -> str:
         if prior in ("observed", "identity"):
             return prior
         raise InputError(
-            f'prior must be "observed", "identity", an array of shape (columns, q) or a fitted imputer. Got {prior!r}.'
+            f'prior must be "observed", "identity", an array of shape (columns, q) or a fitted imputer. Got {shown(prior)}.'
         )
     if callable(getattr(prior, "transform", None)):
         try:

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from ntkit.common import check_gram_memory, check_ridge, restored_generator
+from ntkit.common import check_gram_memory, check_ridge, restored_generator, shown
 from ntkit.errors import InputError, InputTypeError, NtkitWarning
 from ntkit.kernels import Kernel, infinite_width
 
@@ -243,7 +243,7 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _candidates(self) -> list[float]:
         if isinstance(self.ridge, str):
             if self.ridge != "auto":
-                raise InputError(f'ridge must be a number, a sequence of numbers or "auto". Got {self.ridge!r}.')
+                raise InputError(f'ridge must be a number, a sequence of numbers or "auto". Got {shown(self.ridge)}.')
             return list(_RIDGES)
         given: Any = self.ridge
         if isinstance(given, Sequence | np.ndarray):
@@ -257,8 +257,8 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise InputError(f'axis must be "rows" or "columns". Got {self.axis!r}.')
         if scipy.sparse.issparse(X) and self.missing_values != 0:
             raise InputTypeError(
-                f"entries not stored in a sparse X are missing: write missing_values=0. Got {self.missing_values!r}; or pass "
-                "X.toarray()."
+                f"entries not stored in a sparse X are missing: write missing_values=0. Got {shown(self.missing_values)}; "
+                "or pass X.toarray()."
             )
         finite: bool | str = "allow-nan" if self._nan_is_missing() else True
         return validate_data(
@@ -273,7 +273,7 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         try:
             return math.isnan(self.missing_values)
         except TypeError:
-            raise InputTypeError(f"missing_values must be a number or NaN. Got {self.missing_values!r}.") from None
+            raise InputTypeError(f"missing_values must be a number or NaN. Got {shown(self.missing_values)}.") from None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

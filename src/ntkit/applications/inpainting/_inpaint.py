@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import Progress, check_gram_memory, check_ridge, check_tensor
+from ntkit.common import Progress, check_gram_memory, check_ridge, check_tensor, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import infinite_width
 
@@ -134,7 +134,7 @@ def inpaint(
     if solver not in ("auto", "cg", "dense"):
         raise InputError(f'solver must be "auto", "cg" or "dense". Got {solver!r}.')
     if clip is not None and (len(clip) != 2 or not clip[0] < clip[1]):
-        raise InputError(f"clip must be two numbers, the smaller first. Got {clip!r}.")
+        raise InputError(f"clip must be two numbers, the smaller first. Got {shown(clip)}.")
     channels = image[None] if image.ndim == 2 else image
     known, missing = (np.flatnonzero(part.cpu().numpy().ravel()) for part in (~mask, mask))
     y = channels.flatten(1)[:, torch.from_numpy(known)].T.double().cpu().numpy()
@@ -196,7 +196,9 @@ def _given_prior(prior: Tensor | str, height: int, width: int) -> Tensor:
     """Give the network's input, shape (c, height, width), float64."""
     if isinstance(prior, str):
         if prior != "meshgrid":
-            raise InputError(f'prior must be "stationary", "meshgrid" or an array of shape (c, H, W). Got {prior!r}.')
+            raise InputError(
+                f'prior must be "stationary", "meshgrid" or an array of shape (c, H, W). Got {shown(prior)}.'
+            )
         axes = [torch.linspace(-1, 1, side, dtype=torch.float64) for side in (height, width)]
         return torch.stack(torch.meshgrid(*axes, indexing="ij"))
     check_tensor("prior", prior)

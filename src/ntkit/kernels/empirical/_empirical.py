@@ -8,6 +8,7 @@ from typing import Any, Literal
 from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
+from ntkit.common import shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels._kernel import Kernel
 from ntkit.trace import GainRule
@@ -284,7 +285,7 @@ def empirical(
     if isinstance(output, bool) or not (isinstance(output, int) or output in ("trace", "sum", "full")):
         raise InputError(
             f'output must be "trace", "sum", "full", the index of one output, or a function of what the module returns. '
-            f"Got {output!r}."
+            f"Got {shown(output)}."
         )
     if method not in ("auto", "structured", "jacobian", "ntk-vp"):
         raise InputError(f'method must be "auto", "structured", "jacobian" or "ntk-vp". Got {method!r}.')

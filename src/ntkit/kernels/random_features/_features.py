@@ -12,7 +12,7 @@ from torch import Tensor
 from ntkit.common import check_batches
 from ntkit.errors import InputError, InputTypeError
 
-from .._infinite_width import InfiniteWidthKernel
+from .._infinite_width_kernel import InfiniteWidthKernel
 from ..empirical import Empirical
 from ..empirical._inputs import as_inputs
 from ..empirical._products import forward

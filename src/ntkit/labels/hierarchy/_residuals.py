@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ntkit.common import shown
 from ntkit.errors import InputError, SingularKernelError
 
 __all__ = ["Residuals", "check_time", "double_integral", "single_integral"]
@@ -112,5 +113,5 @@ class Residuals:
 def check_time(t: float) -> float:
     """Return a training time, from 0 to infinity."""
     if isinstance(t, bool) or not isinstance(t, int | float) or not t >= 0:
-        raise InputError(f"the time must be a number from 0 on (infinity is training to the end). Got {t!r}.")
+        raise InputError(f"the time must be a number from 0 on (infinity is training to the end). Got {shown(t)}.")
     return float(t)

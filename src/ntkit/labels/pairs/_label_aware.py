@@ -10,7 +10,7 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from ntkit.common import check_labels, class_numbers
+from ntkit.common import check_labels, class_numbers, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Kernel, check_batches
 from ntkit.solvers import check_gram, check_ridge
@@ -127,7 +127,7 @@ class LabelAware(Kernel):
         if not (pairs in _NAMES if isinstance(pairs, str) else isinstance(pairs, PairEstimator)):
             raise InputError(
                 f"pairs must be one of {', '.join(map(repr, _NAMES))}, or an object with methods fit(pairs, labels) and "
-                f"__call__(pairs). Got {pairs!r}."
+                f"__call__(pairs). Got {shown(pairs)}."
             )
         if not isinstance(solver, str) or solver not in ("exact", "fjlt"):
             raise InputError(f"solver must be 'exact' or 'fjlt'. Got {solver!r}.")
@@ -310,7 +310,7 @@ def _check_strengths(strength: float | Sequence[float]) -> tuple[float, ...]:
         raise InputError("strength must be a number or a sequence of them. Got an empty sequence.")
     for value in given:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputTypeError(f"strength must be a number or a sequence of them. Got {strength!r}.")
+            raise InputTypeError(f"strength must be a number or a sequence of them. Got {shown(strength)}.")
         if not 0 <= value < float("inf"):
             raise InputError(f"strength must be finite and not negative. Got {value}.")
     return tuple(float(value) for value in given)

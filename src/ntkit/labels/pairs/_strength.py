@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ntkit.common import shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.solvers import solve
 
@@ -66,11 +67,11 @@ def splits(codes: Tensor, validation: float | int, generator: torch.Generator | 
     """
     n = len(codes)
     if isinstance(validation, bool) or not isinstance(validation, (int, float)):
-        raise InputTypeError(f"validation must be a number of folds or a fraction. Got {validation!r}.")
+        raise InputTypeError(f"validation must be a number of folds or a fraction. Got {shown(validation)}.")
     if not (validation >= 2 if isinstance(validation, int) else 0 < validation < 1):
         raise InputError(
             "validation must be a number of folds, an integer from 2 on, or the fraction between 0 and 1 of the points that a "
-            f"single validation set takes. Got {validation!r}."
+            f"single validation set takes. Got {shown(validation)}."
         )
     if n < 2:
         raise InputError(

@@ -35,23 +35,28 @@ def _rectified(pair: Pair, parameters: tuple[float, ...]) -> tuple[Tensor, Tenso
     if a == b:
         return a * b * pair.k, torch.full_like(pair.k, a * b)
     s = 0.25 + pair.theta / (2 * math.pi)
-    r = pair.product * (pair.c / (2 * math.pi) + pair.rho * s)
+    r = pair.product * torch.addcmul(pair.c / (2 * math.pi), pair.rho, s)
+    if (a, b) == (0.0, 1.0):
+        return r, s
     return a * b * pair.k + (b - a) ** 2 * r, a * b + (b - a) ** 2 * s
 
 
-def rectified_difference(pair: Pair, h: Tensor, parameters: tuple[float, ...]) -> Tensor:
+def rectified_difference(pair: Pair, parameters: tuple[float, ...]) -> Tensor:
     """E[(phi(u) - phi(v))^2] / 2 = ab h + (b - a)^2 (h / 2 - s1 s2 (sin psi - psi cos psi) / (2 pi)), rho = cos psi.
 
-    Nothing cancels where psi is small, if h is exact there.
+    Nothing cancels where psi is small, if h is exact there. With a ratio r, u is r times itself, and so is phi(u).
     """
     a, b = parameters
+    h = pair.h
+    assert h is not None
     psi = torch.atan2(pair.c, pair.rho)
     square = torch.where(psi < 1, psi, 0.0) ** 2
     series = torch.zeros_like(psi)  # sin psi - psi cos psi = sum over n > 0 of (-1)^(n+1) 2n psi^(2n+1) / (2n+1)!
     for n in range(9, 0, -1):
         series = 2 * n / math.factorial(2 * n + 1) - square * series
     beyond = torch.where(psi < 1, psi * square * series, torch.sin(psi) - psi * torch.cos(psi))
-    return a * b * h + (b - a) ** 2 * (h / 2 - pair.product * beyond / (2 * math.pi))
+    product = pair.product if pair.ratio is None else pair.ratio * pair.product
+    return a * b * h + (b - a) ** 2 * (h / 2 - product * beyond / (2 * math.pi))
 
 
 def _erf(pair: Pair, _: tuple[float, ...]) -> tuple[Tensor, Tensor]:

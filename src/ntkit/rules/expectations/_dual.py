@@ -14,11 +14,17 @@ from ._partition import has_strong_kinks, jumps
 from ._piecewise import pieces, piecewise_dual, piecewise_mean
 from ._table import mean_tabulated, table_dual, table_mean, tabulated
 
-__all__ = ["dual", "dual_difference", "mean"]
+__all__ = ["dual", "dual_difference", "dual_with_difference", "mean"]
 
 
 def dual(
-    phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool, h: Tensor | None = None
+    phi: Activation,
+    k: Tensor,
+    q1: Tensor,
+    q2: Tensor,
+    tangent: bool,
+    h: Tensor | None = None,
+    ratio: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """E[phi(u) phi(v)] and, if ``tangent``, E[phi'(u) phi'(v)] for (u, v) ~ N(0, [[q1, k], [k, q2]]).
 
@@ -42,6 +48,8 @@ def dual(
     h
         (q1 + q2) / 2 - k, of the shape of ``k``, if it is known to more digits than k; None: it is computed from k. Near
         correlation one, the expectation of a kink's derivative depends on its square root.
+    ratio
+        r > 0, broadcastable to ``k``, if ``h`` is (r^2 q1 + q2) / 2 - r k; None for one.
 
     Returns
     -------
@@ -66,16 +74,27 @@ def dual(
     >>> dual(relu, one, one, one, tangent=True)  # a point with itself: E[relu^2] = 1/2 = P(u > 0)
     (tensor([0.5000], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
     """
-    pair = Pair(k, q1, q2, h)
-    if phi.name != "quadrature":
-        value, slope = closed_dual(phi, pair, tangent)
-    elif (polynomials := pieces(phi)) is not None and (tangent or not pair.graded or not jumps(phi)):
-        value, slope = piecewise_dual(polynomials, pair, tangent)
-    elif has_strong_kinks(phi) or jumps(phi):
-        value, slope = kinked_dual(phi, pair, tangent)
-    else:
-        value, slope = _smooth_dual(phi, pair, tangent)
+    value, slope = _dual(phi, Pair(k, q1, q2, h, ratio), tangent)
     return value.expand(k.shape), slope if slope is None else slope.expand(k.shape)
+
+
+def dual_with_difference(
+    phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, tangent: bool, h: Tensor, ratio: Tensor | None = None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return the results of :func:`dual` and :func:`dual_difference`, at less than the cost of both."""
+    pair = Pair(k, q1, q2, h, ratio)
+    value, slope = _dual(phi, pair, tangent)
+    return value.expand(k.shape), slope if slope is None else slope.expand(k.shape), _difference(phi, pair)
+
+
+def _dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
+    if phi.name != "quadrature":
+        return closed_dual(phi, pair, tangent)
+    if (polynomials := pieces(phi)) is not None and (tangent or not pair.graded or not jumps(phi)):
+        return piecewise_dual(polynomials, pair, tangent)
+    if has_strong_kinks(phi) or jumps(phi):
+        return kinked_dual(phi, pair, tangent)
+    return _smooth_dual(phi, pair, tangent)
 
 
 def _smooth_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
@@ -89,7 +108,7 @@ def _smooth_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Te
         return kinked_dual(phi, pair, tangent)
     shape = pair.rho.shape
     good = good.expand(shape).reshape(-1)
-    arguments = (pair.k, pair.v1, pair.v2, *(() if pair.h is None else (pair.h,)))
+    arguments = (pair.k, pair.v1, pair.v2, *(t for t in (pair.h, pair.ratio) if t is not None))
     entries = [t.expand(shape).reshape(-1) for t in arguments]
     at = [torch.nonzero(mask).reshape(-1) for mask in (good, ~good)]
     parts = [
@@ -104,7 +123,7 @@ def _smooth_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Te
 
 def _tabulated(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
     # The angle has an infinite derivative at rho = +-1, so the derivative of the value with respect to rho does not come
-    # # from the table but from Price's theorem (1958), dE[phi phi]/dk = E[phi' phi'], which is finite there.
+    # from the table but from Price's theorem (1958), dE[phi phi]/dk = E[phi' phi'], which is finite there.
     value = table_dual(phi, 0, pair.theta.detach(), pair.q1, pair.q2)
     slope = table_dual(phi, 1, pair.theta, pair.q1, pair.q2) if tangent or pair.graded else None
     if slope is not None and pair.graded:
@@ -125,7 +144,11 @@ def dual_difference(phi: Activation, k: Tensor, q1: Tensor, q2: Tensor, h: Tenso
     >>> dual_difference(Activation("rectified", (0.0, 1.0)), one, one, one, h)
     tensor([5.0000e-21], dtype=torch.float64)
     """
-    return rectified_difference(Pair(k, q1, q2, h), h, phi.parameters) if phi.name == "rectified" else None
+    return _difference(phi, Pair(k, q1, q2, h))
+
+
+def _difference(phi: Activation, pair: Pair) -> Tensor | None:
+    return rectified_difference(pair, phi.parameters) if phi.name == "rectified" else None
 
 
 def mean(phi: Activation, q: Tensor) -> Tensor:

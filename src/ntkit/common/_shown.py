@@ -1,0 +1,46 @@
+"""Values in messages: short ones as they are, tensors and arrays by what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from torch import Tensor
+
+__all__ = ["shown"]
+
+_LENGTH = 160  # characters of a message that one value may take
+
+
+def shown(value: object) -> str:
+    """Describe a value in an error message: a tensor or array by its shape and dtype, anything else as Python writes it.
+
+    Numbers are written out also where a tensor holds them; what Python would write at length is named by its type.
+
+    Examples
+    --------
+    >>> import torch
+    >>> shown(torch.zeros(3, 4))
+    'a tensor of shape (3, 4) and dtype torch.float32'
+    >>> shown((1, torch.zeros(2)))
+    '(1, a tensor of shape (2,) and dtype torch.float32)'
+    >>> shown(torch.tensor(2.0)), shown(list(range(1000)))
+    ('tensor(2.)', 'a list of length 1000')
+    """
+    text = _written(value)
+    if len(text) <= _LENGTH:
+        return text
+    size = f" of length {len(value)}" if isinstance(value, (str, list, tuple, set, frozenset, Mapping)) else ""
+    return f"a {type(value).__name__}{size}"
+
+
+def _written(value: object) -> str:
+    if isinstance(value, (Tensor, np.ndarray)) and value.ndim > 0:
+        kind = "a tensor" if isinstance(value, Tensor) else "an array"
+        return f"{kind} of shape {tuple(value.shape)} and dtype {value.dtype}"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_written(one)}' for key, one in value.items())}}}"
+    if type(value) in (list, tuple):
+        inside = ", ".join(map(_written, value))  # type: ignore[call-overload]
+        return f"[{inside}]" if isinstance(value, list) else f"({inside},)" if len(value) == 1 else f"({inside})"  # type: ignore[arg-type]
+    return repr(value)
