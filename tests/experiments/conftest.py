@@ -1,22 +1,6 @@
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 
 @pytest.fixture(autouse=True, scope="module")
-def coarse_pictures() -> Iterator[None]:
-    """Draw figures with few pixels and without arranging their parts, which takes longer than the numbers in them."""
-    from matplotlib.figure import Figure
-
-    savefig = Figure.savefig
-
-    def coarse(self: Figure, *arguments: Any, **options: Any) -> None:
-        self.set_layout_engine("none")
-        savefig(self, *arguments, **{**options, "dpi": 20})
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", coarse)
-        yield
+def reports_are_coarse(coarse_pictures: None) -> None:
+    """Most of these tests write a report and read its text."""
