@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
 
@@ -6,3 +11,19 @@ import torch
 def one_thread():
     """Tests run in several processes; threads of their own would only fight each other."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def coarse_pictures() -> Iterator[None]:
+    """Draw figures with few pixels and without arranging their parts, which takes longer than the numbers in them."""
+    from matplotlib.figure import Figure
+
+    savefig = Figure.savefig
+
+    def coarse(self: Figure, *arguments: Any, **options: Any) -> None:
+        self.set_layout_engine("none")
+        savefig(self, *arguments, **{**options, "dpi": 20})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", coarse)
+        yield

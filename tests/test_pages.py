@@ -87,7 +87,7 @@ STORED = sorted(path.parent for path in (ROOT / "docs/results").rglob("results.*
 
 
 @pytest.mark.parametrize("folder", sorted(set(STORED)), ids=lambda path: path.name)
-def test_stored_results_have_manifests_and_verdicts_by_rule(folder, tmp_path):
+def test_stored_results_have_manifests_and_verdicts_by_rule(folder, tmp_path, coarse_pictures):
     experiment = of_folder(folder)
     results = experiment.read(folder)
     write_report(experiment.report(results), results, tmp_path)

@@ -25,9 +25,16 @@ other = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
 """
 
 
+_FITTED: list[bytes] = []
+
+
 @pytest.fixture
 def classes(program, table) -> None:
-    program("fit", "table.csv", "--target", "label", "--drop", "price", "--out", "m.ntkit")
+    """``m.ntkit`` in the current folder: fitted once, since the table is always the same."""
+    if not _FITTED:
+        program("fit", "table.csv", "--target", "label", "--drop", "price", "--out", "m.ntkit")
+        _FITTED.append(Path("m.ntkit").read_bytes())
+    Path("m.ntkit").write_bytes(_FITTED[0])
 
 
 def test_classes_with_probabilities(program, table, classes):

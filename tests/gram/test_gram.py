@@ -33,9 +33,9 @@ def _files(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("out", [None, *ENDINGS])
 @pytest.mark.parametrize("tile", [None, 1, 7, 23])
 def test_equals_the_kernel_to_the_bit(x: Tensor, out: str | None, tile: int | None, dtype: torch.dtype, tmp_path: Path):
-    kernel, x = _network(), x.to(dtype)
+    kernel, x = _network(), x[: 8 if tile == 1 else None].to(dtype)
     path = None if out is None else tmp_path / f"k{out}"
-    for x2 in (None, x[:10] + 0.1):
+    for x2 in (None, x[:5] + 0.1 if tile == 1 else x[:10] + 0.1):
         if path is not None:
             path = path.with_stem("k" if x2 is None else "cross")
         found = ntkit.gram(kernel, x, x2, out=path, tile=tile)

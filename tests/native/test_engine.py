@@ -48,7 +48,7 @@ def threads():
 
 
 def test_same_bits_whatever_the_threads_and_tiles(threads, monkeypatch):
-    x, z = normal(23, 3, 8, 8), normal(9, 3, 8, 8, seed=1)
+    x, z = normal(13, 3, 8, 8), normal(9, 3, 8, 8, seed=1)
     x[2, :, :, :5], z[3] = 0, 0  # variances that are zero, in some blocks only
     results = []
     for count, chunk in ((1, 48 << 20), (2, 48 << 20), (3, 1 << 14), (2, 1)):

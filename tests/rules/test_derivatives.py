@@ -47,6 +47,9 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+DEEP = ("relu", "tanh", "elu", "hardtanh", "kinked")  # one for each way has a second hidden layer
+
+
 def _difference(f: Callable[[Tensor], Tensor], at: Tensor, along: Tensor) -> Tensor:
     h = 2e-3 * along
     return (45 * (f(at + h) - f(at - h)) - 9 * (f(at + 2 * h) - f(at - 2 * h)) + f(at + 3 * h) - f(at - 3 * h)) / 0.12
@@ -82,7 +85,8 @@ def _kernels(limit: ntkit.InfiniteWidth, kind: str, x: Tensor) -> Tensor:
 )  # fmt: skip
 def test_every_mode_of_differentiation(name: str, kind: str) -> None:
     phi = ACTIVATIONS[name]()
-    net = nn.Sequential(nn.Linear(4, 5), phi, nn.Linear(5, 5), phi, nn.Linear(5, 1))
+    hidden = (nn.Linear(5, 5), phi) if name in DEEP else ()
+    net = nn.Sequential(nn.Linear(4, 5), phi, *hidden, nn.Linear(5, 1))
     limit = ntkit.infinite_width(net, w_std=1.3, b_std=0.2)
 
     def in_gain(w: Tensor) -> Tensor:

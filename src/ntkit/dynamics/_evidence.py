@@ -237,10 +237,10 @@ def _search(
 ) -> Evidence:
     free = [name for name in start if name not in fixed]
 
-    def objective(log_values: NDArray[Any]) -> tuple[float, NDArray[Any]]:
+    def objective(log_values: NDArray[Any], check: bool = False) -> tuple[float, NDArray[Any]]:
         logs = torch.tensor(log_values, dtype=torch.float64, device=x.device, requires_grad=True)
         values: dict[str, Any] = {**start, **dict(zip(free, logs.exp(), strict=True))}
-        limit = infinite_width(module, w_std=values["w_std"], b_std=values["b_std"])
+        limit = infinite_width(module, w_std=values["w_std"], b_std=values["b_std"], check=check)
         gram = limit.ntk(x) if kernel == "ntk" else limit.nngp(x)
         value = log_marginal_likelihood(gram, y, values["ridge"])
         if not free:
@@ -249,7 +249,7 @@ def _search(
         return -value.item(), -slope.cpu().numpy()
 
     origin = np.log([start[name] for name in free])
-    first, _ = objective(origin)
+    first, _ = objective(origin, check=True)  # the check does not depend on the gains, so once is enough
     best, value, status = origin, first, "The parameters given; no search."
     if free and max_steps:
         bounds = [tuple(np.log(_BOUNDS[name])) for name in free]

@@ -57,7 +57,7 @@ _VIEW = 10  # images of each class in the picture of a kernel
 
 
 QUICK = Settings(
-    sizes=(20, 30), pool=30, test=20, draws=2, channels=4, widths=(16, 32), members=2, pair=4, steps=(0, 2, 5), path=5
+    sizes=(20, 30), pool=30, test=20, draws=2, channels=8, widths=(16, 32), members=2, pair=4, steps=(0, 2, 5), path=5
 )
 
 

@@ -10,8 +10,7 @@ from ntkit import Checkpoint, Record, Schedule
 from ntkit.errors import InputError, InputTypeError
 
 
-@pytest.mark.parametrize("kappa", [1.0, 0.5])
-@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize(("kappa", "centre"), [(1.0, False), (0.5, False), (0.5, True)])
 def test_flow_of_the_linearised_network_is_the_closed_form(kappa, centre):
     """u_t = y + exp(-kappa^2 Theta t) (u_0 - y), and its consequence at test points; L is a sum with a half."""
     net = network()

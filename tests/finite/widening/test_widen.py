@@ -43,6 +43,19 @@ class Vit(nn.Module):
         return self.head(self.block(x * self.scale)[:, 0])
 
 
+class Masked(nn.Module):
+    """Attention that is given a fourth tensor, the mask, which has no channels."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.embed, self.attention, self.head = nn.Linear(3, d), nn.MultiheadAttention(d, 2), nn.Linear(d, 2)
+
+    def forward(self, x):
+        h = self.embed(x)
+        hidden = torch.zeros(x.shape[1], x.shape[0], dtype=torch.bool, device=x.device)
+        return self.head(self.attention(h, h, h, key_padding_mask=hidden)[0].mean(0))
+
+
 class Mixer(nn.Module):
     """A layer along the positions, whose own hidden width grows and whose output is added to positions."""
 
@@ -118,6 +131,7 @@ class ResNet(nn.Module):
 
 CASES = {
     "vit": (Vit, torch.randn(2, 3, 8, 8)),
+    "masked": (Masked, torch.randn(5, 2, 3)),
     "mixer": (Mixer, torch.randn(2, 6, 3)),
     "tied": (Tied, None),
     "recurrent": (Recurrent, None),

@@ -46,12 +46,13 @@ def test_equals_brute_force(name, method):
 @pytest.mark.parametrize("method", ["structured", "jacobian", "ntk-vp"])
 @pytest.mark.parametrize("name", ["mlp", "groups, circular padding", "positions", "tied weights"])
 def test_byte_budget_changes_nothing(name, method, byte_budget):
-    module, x = make(name, n=3)
+    n = 2 if byte_budget == 1 else 3  # one row at a time is slow
+    module, x = make(name, n=n)
     for output in ("trace", "full"):
         small = ntkit.empirical(module, output, method, byte_budget=byte_budget).ntk
-        close(small(x), brute_ntk_of_case(name, output, n=3))
-        close(small(x[:2], x), brute_ntk_of_case(name, output, rows=slice(2), n=3))
-        close(small.diag(x), brute_ntk_of_case(name, output, n=3).diagonal())
+        close(small(x), brute_ntk_of_case(name, output, n=n))
+        close(small(x[: n - 1], x), brute_ntk_of_case(name, output, rows=slice(n - 1), n=n))
+        close(small.diag(x), brute_ntk_of_case(name, output, n=n).diagonal())
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -60,8 +60,8 @@ def test_products_tend_to_the_kernel(name: str, which: str) -> None:
     x = torch.randn(6, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     exact = kernel(x)
     draws = 24
-    maps = [sketched_features(kernel, 400, shape, seed) for seed in range(draws)]
-    grams = torch.stack([one(x) @ one(x).T for one in maps])
+    values = [sketched_features(kernel, 400, shape, seed)(x) for seed in range(draws)]
+    grams = torch.stack([one @ one.T for one in values])
     single = float((grams - exact).norm(dim=(1, 2)).mean() / exact.norm())
     mean = float((grams.mean(0) - exact).norm() / exact.norm())
     assert single < 0.3

@@ -18,7 +18,7 @@ from ntkit.kernels import Kernel
 from ntkit.labels import Accuracy
 from ntkit.testing import KernelConformance
 
-N, D = 6, 5
+N, D = 4, 5
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -66,7 +66,7 @@ def proposition(which: str, h: Tensor, t: float) -> Tensor:
     return k2 + k3 @ (settled @ y) + second - torch.einsum("i,abij,j->ab", p.T @ y, q, p.T @ y)
 
 
-@pytest.mark.parametrize("which", ["erf", "relu", "module"])
+@pytest.mark.parametrize("which", ["tanh", "relu", "module"])
 @pytest.mark.parametrize("t", [0.09, 2.5, math.inf])
 def test_equals_the_dense_formula(which: str, t: float) -> None:
     """K_NTH equals eq. (5), and K_t Proposition A.2, of all n^4 entries, training points among the inputs."""
@@ -77,7 +77,7 @@ def test_equals_the_dense_formula(which: str, t: float) -> None:
     assert nth.label_part(X1, X2).abs().max() > 1e-4 * expected.abs().max()
 
 
-@pytest.mark.parametrize("which", ["erf", "module"])
+@pytest.mark.parametrize("which", ["tanh", "module"])
 def test_equals_the_integrated_equations(which: str) -> None:
     """K_t equals the solution of eq. (3) up to K4 by a Runge-Kutta method: the first index of K4 is the later time's."""
     nth, (k2, k3, k4) = fitted(which), (k.numpy() for k in entries(which))
@@ -196,7 +196,8 @@ def test_neurons_are_drawn_until_the_accuracy_is_reached() -> None:
 
 def test_accuracy_out_of_reach() -> None:
     x, y = nearly_repeated()
-    nth = ntkit.TangentHierarchy("erf", rtol=1e-4, max_samples=4096)
+    generator = torch.Generator().manual_seed(0)
+    nth = ntkit.TangentHierarchy("erf", rtol=1e-4, max_samples=4096, generator=generator)
     with pytest.warns(AccuracyWarning, match=r"from 4096 neurons, where 1.0e-04 was asked for\. Raise max_samples"):
         nth.fit(x, y)
     assert not nth.accuracy_.reached

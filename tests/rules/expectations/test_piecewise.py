@@ -15,6 +15,7 @@ from ntkit.rules.expectations._pair import Pair
 from ntkit.rules.expectations._piecewise import (
     Pieces,
     _corner_moments,
+    _differs,
     _hermite_moments,
     pieces,
     piecewise_dual,
@@ -128,3 +129,19 @@ def test_tangent_is_the_dual_of_the_derivative():
     assert torch.equal(graded, value)
     (price,) = torch.autograd.grad(graded, k)
     torch.testing.assert_close(price, slope)  # Price's theorem: dE[f f]/dk = E[f' f']
+
+
+@pytest.mark.parametrize(("bend", "found"), [(1.5e-12, True), (0.7e-12, False)])
+def test_rounding_is_no_corner(bend: float, found: bool) -> None:
+    """Coefficients below 1e-12 of the largest are rounding."""
+    ((t, side, jump),) = pieces(activation(f"bend {bend}", lambda z: z + bend * z.relu(), 0.0)).corners
+    assert (t, side) == (0.0, 1)
+    assert jump[1:] == (pytest.approx(bend, rel=0.1) if found else 0.0, *jump[2:])
+
+
+@pytest.mark.parametrize(("error", "found"), [(1.5e-12, True), (0.7e-12, False)])
+def test_rounding_is_no_difference(error: float, found: bool) -> None:
+    """Values that deviate by more than 1e-12 are another function's, relative to each and at least to the largest / 1000."""
+    z, line = np.array([1e-6, 1.0, 10.0]), np.polynomial.Polynomial([0.0, 1.0])
+    for bound in ([0.01, 0, 0], [0, 1.0, 0], [0, 0, 10.0]):
+        assert _differs(line, z, z + error * np.array(bound)) is found

@@ -102,6 +102,20 @@ def test_chunks_give_the_same_values_and_gradients(monkeypatch):
     torch.testing.assert_close(results[0][1], slope * torch.sqrt(1 - rho**2), rtol=1e-10, atol=1e-10)
 
 
+def test_rows_beyond_the_limit_come_one_at_a_time(monkeypatch):
+    """A row that alone holds more numbers than allowed is a chunk, and two are not."""
+    rows, matrix = [], _table._matrix
+
+    def counted(c, basis1, basis2, x):
+        rows.append(len(x))
+        return matrix(c, basis1, basis2, x)
+
+    monkeypatch.setattr(_table, "_matrix", counted)
+    monkeypatch.setattr(_table, "_CHUNK", 1)
+    table_dual(SQUARE, 0, torch.zeros(3, 4, dtype=torch.float64), f64([[1.5]] * 3), f64([[2.0] * 4]))
+    assert rows == [1, 1, 1]
+
+
 def test_means():
     q = f64([[1e-3, 0.5], [17.0, 300.0]])
     torch.testing.assert_close(table_mean(SQUARE, q), q, rtol=1e-12, atol=0)
