@@ -79,6 +79,7 @@ struct OperationChecker {
         std::int32_t before = 0;
         for (const std::int32_t order : table->orders) {
             NTKIT_REQUIRE(order > before, "the orders of a table must be positive and ascend");
+            NTKIT_REQUIRE(order <= kMostOrder, "the orders of a table must be at most " + text(kMostOrder) + ". Got " + text(order));
             gaps.insert(order - std::max(before, 1));
             before = order;
         }

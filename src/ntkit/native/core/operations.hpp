@@ -125,7 +125,8 @@ struct Smooth {
     }
 };
 
-constexpr std::int64_t kMostGaps = 32;  // different distances between the orders of a table
+constexpr std::int64_t kMostGaps = 32;    // different distances between the orders of a table
+constexpr std::int32_t kMostOrder = 4095;  // of a table
 
 // phi(s x) = a_0(s) + s sum_n alpha_n(s) He_n(x) / sqrt(n!) for Gaussian x: an activation by some of its Hermite coefficients, each
 // times the root of a weight that makes up for those left out. The coefficients a_0, alpha, alpha, ... are Chebyshev series in s

@@ -109,7 +109,7 @@ Gaussians<T> pair_of(T s1, T s2, T h, bool rounded) {
 
 // The same for all lanes at once.
 template <class Lanes>
-Gaussians<Lanes> lanes_of(const Lanes& s1, const Lanes& s2, const Lanes& h, bool rounded) {
+[[gnu::always_inline]] inline Gaussians<Lanes> lanes_of(const Lanes& s1, const Lanes& s2, const Lanes& h, bool rounded) {
     using T = typename Lanes::Number;
     constexpr T noise = 4 * std::numeric_limits<T>::epsilon();
     const Lanes difference = s1 - s2, sum = s1 + s2, product = s1 * s2, spread = difference * difference * T(0.5);
@@ -130,36 +130,42 @@ Lanes beyond_arc(const Lanes& t) {
     return t * square * sum;
 }
 
+// What is known of E[phi phi] = factor angle + rest and of E[phi' phi'] before the polynomial of the angle, up to constants.
+template <class Lanes>
+struct ByAngle {
+    Angle<Lanes> angle;
+    Lanes factor, rest, slope;
+};
+
 // z Phi(z). With A = 1 + q1, B = 1 + q2, det = q1 q2 - k^2 and D = AB - k^2 = 1 + q1 + q2 + det,
 //
-//     2 pi E  = 2 pi k P + (q1 q2 sqrt(D) + k^2 / sqrt(D)) / (AB),    2 pi P = atan2(sqrt(D), -k),
-//     2 pi E' = 2 pi P + k / sqrt(D) ((1 + q1 + q2)(1 + 2 / D) + (q1 q2 + det) / D) / (AB),
+//     2 pi E  = 2 pi k P + (q1 q2 D + k^2) / (AB sqrt(D)),    2 pi P = atan2(sqrt(D), -k),
+//     2 pi E' = 2 pi P + k / sqrt(D) ((2 + q1 + q2) / (AB) + 1 / D),
 //
 // where all terms are positive for k >= 0. For k < 0 the first two of E cancel where t = sqrt(D) / |k| is small; then
 //
 //     2 pi E = |k| (t - atan(t)) + (k^2 - (1 + q1 + q2) D) / (AB sqrt(D)).
 template <class Lanes>
-Expectation<Lanes> gelu_expectation(const Gaussians<Lanes>& z) {
+[[gnu::always_inline]] inline ByAngle<Lanes> gelu_by_angle(const Gaussians<Lanes>& z) {
     using T = typename Lanes::Number;
-    constexpr T turn = std::numbers::inv_pi_v<T> / 2;
     const Lanes size = abs(z.k), det = z.nearer * fma(broadcast(T(2)), size, z.nearer), sums = T(1) + z.q1 + z.q2, d = sums + det;
-    const Lanes root = sqrt(d), inverse = T(1) / root, per_d = inverse * inverse;
-    const Lanes per_ab = T(1) / ((T(1) + z.q1) * (T(1) + z.q2)), q = z.q1 * z.q2 * per_ab, squares = z.k * z.k * per_ab;
-    const Lanes both = angle_above(-z.k, root);
-    Lanes value = fma(z.k, both, fma(q, root, squares * inverse));
-    if (const auto cancels = (z.k < T(0)) & (T(4) * root < size); any(cancels))
-        value = select(cancels, fma(size, beyond_arc(root / size), (squares - sums * per_ab * d) * inverse), value);
-    const Lanes bracket = fma(sums * per_ab, fma(broadcast(T(2)), per_d, broadcast(T(1))), fma(det, per_ab, q) * per_d);
-    return {turn * value, turn * fma(z.k * inverse, bracket, both)};
+    const Lanes product = z.q1 * z.q2, ab = sums + product, root = sqrt(d), per_both = T(1) / (root * ab);
+    const Lanes inverse = ab * per_both, per_ab = root * per_both, squares = z.k * z.k;
+    ByAngle<Lanes> result{angle_above(-z.k, root), z.k, fma(product, d, squares) * per_both,
+                          z.k * inverse * fma(T(1) + sums, per_ab, inverse * inverse)};
+    if (const auto cancels = (z.k < T(0)) & (T(4) * root < size); any(cancels)) {
+        result.factor = select(cancels, Lanes{}, z.k);
+        result.rest = select(cancels, fma(size, beyond_arc(root / size), fnmadd(sums, d, squares) * per_both), result.rest);
+    }
+    return result;
 }
 
 template <class Lanes>
-Expectation<Lanes> erf_expectation(const Gaussians<Lanes>& z) {
+[[gnu::always_inline]] inline ByAngle<Lanes> erf_by_angle(const Gaussians<Lanes>& z) {
     using T = typename Lanes::Number;
     const Lanes determinant = z.apart * fma(broadcast(T(2)), z.k, z.apart);  // q1 q2 - k^2
     const Lanes root = sqrt(fma(broadcast(T(4)), determinant, T(1) + T(2) * z.q1 + T(2) * z.q2));
-    const Lanes angle = angle_in_first_quadrant(root, T(2) * abs(z.k));
-    return {T(2) * std::numbers::inv_pi_v<T> * select(z.k < T(0), -angle, angle), T(4) * std::numbers::inv_pi_v<T> / root};
+    return {angle_in_first_quadrant(root, T(2) * abs(z.k)).negated(z.k < T(0)), {}, {}, T(4) * std::numbers::inv_pi_v<T> / root};
 }
 
 // Of the functions that are computed pair by pair.
@@ -185,15 +191,79 @@ Expectation<T> expectation(const Smooth& op, const Gaussians<T>& z) {
     return polynomial_expectation(op, q1, q2, k);
 }
 
-template <class T, bool Self>
-void smooth(const Context<T, Self>& context, const Smooth& op, const Instruction& step) {
+// erf and GELU, all lanes at once, in two loops over a few entries: one up to the angle and one from its polynomial on. Alone, each
+// entry is a long chain of dependent steps.
+template <Function Which, class T, bool Self>
+struct SmoothByAngle {
     using Lanes = typename Vector<T>::Lanes;
-    const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
-    const long moved = shift(op.size, step.out_offset);
-    const Sides<T, Self> deviation = context.own(op.deviation_at, moved), half = context.own(op.half_at, moved);
-    const bool own = step.covariance_in;  // a variable with itself
-    const bool together = op.function == Function::gelu || op.function == Function::erf;  // all lanes at once
-    rows(Region(op.size, step.out_offset), [&](long first, long last) {
+    static constexpr int kStage = 16;    // entries between the two loops
+    static constexpr int kTogether = 4;  // entries of the second loop that share the coefficients they load
+
+    Plane<T> in, out;
+    Sides<T, Self> deviation, half;
+    bool rounded, own, theta, covariance;
+
+    [[gnu::always_inline]] ByAngle<Lanes> prepare(long p) const {
+        const Lanes k = in.k[p], q = max(k, Lanes{});
+        const auto z = own ? Gaussians<Lanes>{q, q, q, Lanes{}, Lanes{}, Lanes{}} : lanes_of(deviation.first(p), deviation.second(p), k, rounded);
+        if constexpr (Which == Function::gelu) return gelu_by_angle(z);
+        else return erf_by_angle(z);
+    }
+
+    template <int Count>
+    [[gnu::always_inline]] void finish(const ByAngle<Lanes>* entries, long p) const {
+        Lanes t[Count], base[Count], angle[Count];
+#pragma GCC unroll 8
+        for (int u = 0; u < Count; ++u) {
+            t[u] = entries[u].angle.t;
+            base[u] = entries[u].angle.base;
+        }
+        angles(t, base, angle);
+        constexpr T turn = std::numbers::inv_pi_v<T> / 2;
+#pragma GCC unroll 8
+        for (int u = 0; u < Count; ++u) {
+            const long at = p + u;
+            Lanes value, slope;
+            if constexpr (Which == Function::gelu) {
+                value = turn * fma(entries[u].factor, angle[u], entries[u].rest);
+                slope = turn * (angle[u] + entries[u].slope);
+            } else {
+                value = 4 * turn * angle[u];
+                slope = entries[u].slope;
+            }
+            if (theta) out.theta[at] = in.theta[at] * slope;
+            if (!covariance) {
+                const auto equal = (in.k[at] == T(0)) & (deviation.first(at) == deviation.second(at));  // H stays zero to the bit
+                value = select(equal, Lanes{}, half.first(at) + half.second(at) - value);
+            }
+            out.k[at] = value;
+        }
+    }
+
+    void run(long first, long last) const {
+        const SmoothByAngle rule = *this;  // a copy, so that the compiler knows that no write changes it
+        ByAngle<Lanes> entries[kStage];
+        for (long p = first; p < last; p += kStage) {
+            const int count = static_cast<int>(std::min<long>(kStage, last - p));
+            for (int at = 0; at < count; ++at) entries[at] = rule.prepare(p + at);
+            int at = 0;
+            for (; at + kTogether <= count; at += kTogether) rule.template finish<kTogether>(entries + at, p + at);
+            for (; at < count; ++at) rule.template finish<1>(entries + at, p + at);
+        }
+    }
+};
+
+// The others, pair by pair.
+template <class T, bool Self>
+struct SmoothByPair {
+    using Lanes = typename Vector<T>::Lanes;
+
+    const Smooth& op;
+    Plane<T> in, out;
+    Sides<T, Self> deviation, half;
+    bool own, theta, covariance;
+
+    void run(long first, long last) const {
         for (long p = first; p < last; ++p) {
             Lanes s1{}, s2{};
             if (!own) {
@@ -202,23 +272,30 @@ void smooth(const Context<T, Self>& context, const Smooth& op, const Instruction
             }
             Lanes value{}, slope{};
             const auto equal = (in.k[p] == T(0)) & (s1 == s2);  // H stays zero to the bit
-            if (together) {
-                const Lanes q = max(in.k[p], Lanes{});
-                const auto z = own ? Gaussians<Lanes>{q, q, q, Lanes{}, Lanes{}, Lanes{}} : lanes_of(s1, s2, in.k[p], op.rounded);
-                const auto e = op.function == Function::gelu ? gelu_expectation(z) : erf_expectation(z);
-                value = e.value;
-                slope = e.slope;
-            } else
-                for (int lane = 0; lane < kLanes<T>; ++lane) {
-                    const T q = std::max(in.k[p][lane], T(0));
-                    const auto e = expectation(op, own ? Gaussians<T>{q, q, q, 0, 0, 0} : pair_of(s1[lane], s2[lane], in.k[p][lane], op.rounded));
-                    value.set(lane, e.value);
-                    slope.set(lane, e.slope);
-                }
-            if (step.theta_out) out.theta[p] = in.theta[p] * slope;
-            out.k[p] = step.covariance_out ? value : select(equal, Lanes{}, half.first(p) + half.second(p) - value);
+            for (int lane = 0; lane < kLanes<T>; ++lane) {
+                const T q = std::max(in.k[p][lane], T(0));
+                const auto e = expectation(op, own ? Gaussians<T>{q, q, q, 0, 0, 0} : pair_of(s1[lane], s2[lane], in.k[p][lane], op.rounded));
+                value.set(lane, e.value);
+                slope.set(lane, e.slope);
+            }
+            if (theta) out.theta[p] = in.theta[p] * slope;
+            out.k[p] = covariance ? value : select(equal, Lanes{}, half.first(p) + half.second(p) - value);
         }
-    });
+    }
+};
+
+template <class T, bool Self>
+void smooth(const Context<T, Self>& context, const Smooth& op, const Instruction& step) {
+    const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
+    const long moved = shift(op.size, step.out_offset);
+    const Sides<T, Self> deviation = context.own(op.deviation_at, moved), half = context.own(op.half_at, moved);
+    const bool own = step.covariance_in;  // a variable with itself
+    const auto every_row = [&](const auto& rule) { rows(Region(op.size, step.out_offset), [&](long first, long last) { rule.run(first, last); }); };
+    if (op.function == Function::gelu)
+        every_row(SmoothByAngle<Function::gelu, T, Self>{in, out, deviation, half, op.rounded, own, step.theta_out, step.covariance_out});
+    else if (op.function == Function::erf)
+        every_row(SmoothByAngle<Function::erf, T, Self>{in, out, deviation, half, op.rounded, own, step.theta_out, step.covariance_out});
+    else every_row(SmoothByPair<T, Self>{op, in, out, deviation, half, own, step.theta_out, step.covariance_out});
 }
 
 }  // namespace
