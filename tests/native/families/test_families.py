@@ -75,9 +75,10 @@ class Branches(nn.Module):
     [
         ([torch.relu], None),
         ([torch.relu, torch.abs], None),
-        ([torch.erf], "a trained gain before this activation"),
-        ([torch.relu, torch.erf], "a trained gain before this activation"),
-        ([torch.relu, lambda h: h], "a trained gain before this activation"),
+        ([torch.erf], None),
+        ([torch.relu, torch.erf], None),
+        ([torch.erf, torch.tanh], "a trained gain before tanh, which has no closed form"),
+        ([torch.relu, lambda h: h], "a trained gain before an activation and something else"),
         ([lambda h: h], None),
     ],
 )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ORDERS", "SeriesFamily", "series_table"]
 
-ORDERS = (64, 128, 256)
+ORDERS = (64, 96, 128, 192, 256)
 """How many Hermite orders a table may be made of."""
 
 _PIECE = 0.25  # length of a piece of the deviations

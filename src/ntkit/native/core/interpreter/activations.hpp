@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <vector>
 
 #include "arc_tangent.hpp"
 #include "context.hpp"
@@ -59,21 +60,21 @@ void rectified(const Context<T, Self>& context, const Rectified& op, const Instr
     });
 }
 
-// E[phi phi] and E[phi' phi'].
+// E[phi phi], E[phi' phi'] and, for a trained gain before the activation, E[u phi'(u) v phi'(v)].
 template <class T>
 struct Expectation {
-    T value, slope;
+    T value, slope, own;
 };
 
 // sum_j k^j j! h_j(q1) h_j(q2), h_j(q) = sum_m c[m] C(m, j) (m - j - 1)!! q^((m - j) / 2).
 template <class T>
-Expectation<T> polynomial_expectation(const Smooth& op, T q1, T q2, T k) {
+Expectation<T> polynomial_expectation(const std::vector<double>& hermite_terms, T q1, T q2, T k) {
     int terms = 0;
-    while (static_cast<std::size_t>(terms) * terms < op.hermite_terms.size()) ++terms;
+    while (static_cast<std::size_t>(terms) * terms < hermite_terms.size()) ++terms;
     T value = 0, slope = 0, power = 1, before = 0, factorial = 1;  // k^j, k^(j - 1), j!
     const auto side = [&](int j, T q) {
         T sum = 0, qs = 1;
-        for (int m = j; m < terms; m += 2, qs *= q) sum += static_cast<T>(op.hermite_terms[j * terms + m]) * qs;
+        for (int m = j; m < terms; m += 2, qs *= q) sum += static_cast<T>(hermite_terms[j * terms + m]) * qs;
         return sum;
     };
     for (int j = 0; j < terms; ++j) {
@@ -84,7 +85,7 @@ Expectation<T> polynomial_expectation(const Smooth& op, T q1, T q2, T k) {
         power *= k;
         factorial *= static_cast<T>(j + 1);
     }
-    return {value, slope};
+    return {value, slope, T(0)};
 }
 
 // Two Gaussians. `pair_of` computes these numbers from two deviations s1, s2 and H without cancellation.
@@ -130,11 +131,18 @@ Lanes beyond_arc(const Lanes& t) {
     return t * square * sum;
 }
 
-// What is known of E[phi phi] = factor angle + rest and of E[phi' phi'] before the polynomial of the angle, up to constants.
+// What is known of two Gaussians once D, see below, and its root are.
+template <class Lanes>
+struct ByRoot {
+    Lanes k, sums, product, d, root;  // `sums` = 1 + q1 + q2 and `product` = q1 q2, for GELU
+};
+
+// What is known of E[phi phi] = factor angle + rest and of E[phi' phi'] before the polynomial of the angle, up to constants; `own` is
+// that of E[u phi'(u) v phi'(v)] = k angle + own, which a trained gain before the activation needs.
 template <class Lanes>
 struct ByAngle {
     Angle<Lanes> angle;
-    Lanes factor, rest, slope;
+    Lanes k, factor, rest, slope, own;
 };
 
 // z Phi(z). With A = 1 + q1, B = 1 + q2, det = q1 q2 - k^2 and D = AB - k^2 = 1 + q1 + q2 + det,
@@ -145,69 +153,123 @@ struct ByAngle {
 // where all terms are positive for k >= 0. For k < 0 the first two of E cancel where t = sqrt(D) / |k| is small; then
 //
 //     2 pi E = |k| (t - atan(t)) + (k^2 - (1 + q1 + q2) D) / (AB sqrt(D)).
+//
+// With c = AB, m = k^2 and e = (A^2 - 1) (B^2 - 1), and s d/ds s' d/ds' of E at a fixed correlation,
+//
+//     2 pi E[u phi'(u) v phi'(v)] = 2 pi k P + (c^3 e + c^2 (c^2 + 6 - 4 e) m + c (5 e - 2 c^2 - 5) m^2 + (c^2 + 2 - 2 e) m^3) / (c^2 D^(5/2)).
 template <class Lanes>
-[[gnu::always_inline]] inline ByAngle<Lanes> gelu_by_angle(const Gaussians<Lanes>& z) {
+[[gnu::always_inline]] inline ByRoot<Lanes> gelu_by_root(const Gaussians<Lanes>& z) {
     using T = typename Lanes::Number;
-    const Lanes size = abs(z.k), det = z.nearer * fma(broadcast(T(2)), size, z.nearer), sums = T(1) + z.q1 + z.q2, d = sums + det;
-    const Lanes product = z.q1 * z.q2, ab = sums + product, root = sqrt(d), per_both = T(1) / (root * ab);
-    const Lanes inverse = ab * per_both, per_ab = root * per_both, squares = z.k * z.k;
-    ByAngle<Lanes> result{angle_above(-z.k, root), z.k, fma(product, d, squares) * per_both,
-                          z.k * inverse * fma(T(1) + sums, per_ab, inverse * inverse)};
-    if (const auto cancels = (z.k < T(0)) & (T(4) * root < size); any(cancels)) {
+    const Lanes det = z.nearer * fma(broadcast(T(2)), abs(z.k), z.nearer), sums = T(1) + z.q1 + z.q2, d = sums + det;
+    return {z.k, sums, z.q1 * z.q2, d, sqrt(d)};
+}
+template <class Lanes>
+[[gnu::always_inline]] inline ByAngle<Lanes> gelu_by_angle(const ByRoot<Lanes>& z, bool gain) {
+    using T = typename Lanes::Number;
+    const Lanes size = abs(z.k), ab = z.sums + z.product, per_both = T(1) / (z.root * ab);
+    const Lanes inverse = ab * per_both, per_ab = z.root * per_both, per_d = inverse * inverse, squares = z.k * z.k;
+    ByAngle<Lanes> result{angle_above(-z.k, z.root), z.k, z.k, fma(z.product, z.d, squares) * per_both,
+                          z.k * inverse * fma(T(1) + z.sums, per_ab, per_d), {}};
+    if (const auto cancels = (z.k < T(0)) & (T(4) * z.root < size); any(cancels)) {
         result.factor = select(cancels, Lanes{}, z.k);
-        result.rest = select(cancels, fma(size, beyond_arc(root / size), fnmadd(sums, d, squares) * per_both), result.rest);
+        result.rest = select(cancels, fma(size, beyond_arc(z.root / size), fnmadd(z.sums, z.d, squares) * per_both), result.rest);
+    }
+    if (gain) {
+        const Lanes c2 = ab * ab, e = z.product * (T(2) * z.sums + T(2) + z.product);  // q1 q2 (2 + q1) (2 + q2)
+        Lanes sum = fma(broadcast(T(-2)), e, c2 + T(2));
+        sum = fma(sum, squares, ab * fma(broadcast(T(5)), e, T(-2) * c2 - T(5)));
+        sum = fma(sum, squares, c2 * fma(broadcast(T(-4)), e, c2 + T(6)));
+        sum = fma(sum, squares, c2 * ab * e);
+        result.own = sum * per_ab * per_ab * (per_d * per_d * inverse);
     }
     return result;
 }
 
+// With D = (1 + 2 q1) (1 + 2 q2) - 4 k^2, E = 2 / pi atan(2 k / sqrt(D)), E' = 4 / (pi sqrt(D)), E[u phi'(u) v phi'(v)] = k E' / D.
 template <class Lanes>
-[[gnu::always_inline]] inline ByAngle<Lanes> erf_by_angle(const Gaussians<Lanes>& z) {
+[[gnu::always_inline]] inline ByRoot<Lanes> erf_by_root(const Gaussians<Lanes>& z) {
     using T = typename Lanes::Number;
     const Lanes determinant = z.apart * fma(broadcast(T(2)), z.k, z.apart);  // q1 q2 - k^2
-    const Lanes root = sqrt(fma(broadcast(T(4)), determinant, T(1) + T(2) * z.q1 + T(2) * z.q2));
-    return {angle_in_first_quadrant(root, T(2) * abs(z.k)).negated(z.k < T(0)), {}, {}, T(4) * std::numbers::inv_pi_v<T> / root};
+    const Lanes d = fma(broadcast(T(4)), determinant, T(1) + T(2) * z.q1 + T(2) * z.q2);
+    return {z.k, {}, {}, d, sqrt(d)};
+}
+template <class Lanes>
+[[gnu::always_inline]] inline ByAngle<Lanes> erf_by_angle(const ByRoot<Lanes>& z) {
+    using T = typename Lanes::Number;
+    return {angle_in_first_quadrant(z.root, T(2) * abs(z.k)).negated(z.k < T(0)), z.k, {}, {}, T(4) * std::numbers::inv_pi_v<T> / z.root, {}};
 }
 
 // Of the functions that are computed pair by pair.
 template <class T>
 Expectation<T> expectation(const Smooth& op, const Gaussians<T>& z) {
     const auto [q1, q2, k, apart, nearer, spread] = z;
+    const bool gain = op.trained_gain != 0;
     switch (op.function) {
         case Function::sine:
         case Function::cosine: {
             // exp(|k| - (q1 + q2) / 2) without the cancellation of the exponent
             const T size = std::abs(k), largest = std::exp(-(spread + nearer)) / 2;
             const T odd = std::copysign(largest, k) * -std::expm1(-2 * size), even = largest * (T(1) + std::exp(-2 * size));
-            return op.function == Function::sine ? Expectation<T>{odd, even} : Expectation<T>{even, odd};
+            const T squares = q1 * q2 + k * k, rest = k * (T(1) - q1 - q2);
+            if (op.function == Function::sine) return {odd, even, squares * odd + rest * even};
+            return {even, odd, squares * even + rest * odd};
         }
         case Function::exponential: {
             const T value = std::exp((q1 + q2) / 2 + k);
-            return {value, value};
+            return {value, value, gain ? value * (k + (q1 + k) * (q2 + k)) : T(0)};
         }
         case Function::erf:
         case Function::gelu:
         case Function::polynomial: break;
     }
-    return polynomial_expectation(op, q1, q2, k);
+    auto result = polynomial_expectation(op.hermite_terms, q1, q2, k);
+    result.own = gain ? polynomial_expectation(op.gain_terms, q1, q2, k).value : T(0);
+    return result;
 }
 
-// erf and GELU, all lanes at once, in two loops over a few entries: one up to the angle and one from its polynomial on. Alone, each
-// entry is a long chain of dependent steps.
-template <Function Which, class T, bool Self>
-struct SmoothByAngle {
+// Where an activation reads and writes.
+template <class T, bool Self>
+struct SmoothPlanes {
     using Lanes = typename Vector<T>::Lanes;
-    static constexpr int kStage = 16;    // entries between the two loops
-    static constexpr int kTogether = 4;  // entries of the second loop that share the coefficients they load
 
     Plane<T> in, out;
     Sides<T, Self> deviation, half;
-    bool rounded, own, theta, covariance;
+    T gain;  // the multiple of E[u phi'(u) v phi'(v)] that Theta gets
+    bool own, theta_in, theta_out, covariance;
 
-    [[gnu::always_inline]] ByAngle<Lanes> prepare(long p) const {
-        const Lanes k = in.k[p], q = max(k, Lanes{});
-        const auto z = own ? Gaussians<Lanes>{q, q, q, Lanes{}, Lanes{}, Lanes{}} : lanes_of(deviation.first(p), deviation.second(p), k, rounded);
-        if constexpr (Which == Function::gelu) return gelu_by_angle(z);
-        else return erf_by_angle(z);
+    [[gnu::always_inline]] void write(long p, const Expectation<Lanes>& e) const {
+        if (theta_out) {
+            Lanes theta = theta_in ? in.theta[p] * e.slope : Lanes{};
+            if (gain != 0) theta = fma(broadcast(gain), e.own, theta);
+            out.theta[p] = theta;
+        }
+        Lanes value = e.value;
+        if (!covariance) {
+            value = half.first(p) + half.second(p) - value;
+            const auto equal = (in.k[p] == T(0)) & (deviation.first(p) == deviation.second(p));
+            value = select(equal, Lanes{}, value);  // H stays zero to the bit
+        }
+        out.k[p] = value;
+    }
+};
+
+// erf and GELU, all lanes at once, in three loops over a few entries: up to a root, up to the angle, and from its polynomial on. Alone,
+// each entry is a long chain of dependent steps.
+template <Function Which, class T, bool Self>
+struct SmoothByAngle {
+    using Lanes = typename Vector<T>::Lanes;
+    static constexpr int kStage = 16;    // entries between the loops
+    static constexpr int kTogether = 4;  // entries of the last loop that share the coefficients they load
+
+    SmoothPlanes<T, Self> planes;
+    bool rounded;
+
+    [[gnu::always_inline]] ByRoot<Lanes> by_root(long p) const {
+        const Lanes k = planes.in.k[p], q = max(k, Lanes{});
+        const auto z = planes.own ? Gaussians<Lanes>{q, q, q, Lanes{}, Lanes{}, Lanes{}}
+                                  : lanes_of(planes.deviation.first(p), planes.deviation.second(p), k, rounded);
+        if constexpr (Which == Function::gelu) return gelu_by_root(z);
+        else return erf_by_root(z);
     }
 
     template <int Count>
@@ -222,30 +284,32 @@ struct SmoothByAngle {
         constexpr T turn = std::numbers::inv_pi_v<T> / 2;
 #pragma GCC unroll 8
         for (int u = 0; u < Count; ++u) {
-            const long at = p + u;
-            Lanes value, slope;
+            const ByAngle<Lanes>& entry = entries[u];
+            Expectation<Lanes> e;
             if constexpr (Which == Function::gelu) {
-                value = turn * fma(entries[u].factor, angle[u], entries[u].rest);
-                slope = turn * (angle[u] + entries[u].slope);
+                e.value = turn * fma(entry.factor, angle[u], entry.rest);
+                e.slope = turn * (angle[u] + entry.slope);
+                e.own = planes.gain != 0 ? turn * fma(entry.k, angle[u], entry.own) : Lanes{};
             } else {
-                value = 4 * turn * angle[u];
-                slope = entries[u].slope;
+                const Lanes inverse = T(std::numbers::pi_v<T> / 4) * entry.slope;
+                e = {4 * turn * angle[u], entry.slope, planes.gain != 0 ? entry.k * entry.slope * (inverse * inverse) : Lanes{}};
             }
-            if (theta) out.theta[at] = in.theta[at] * slope;
-            if (!covariance) {
-                const auto equal = (in.k[at] == T(0)) & (deviation.first(at) == deviation.second(at));  // H stays zero to the bit
-                value = select(equal, Lanes{}, half.first(at) + half.second(at) - value);
-            }
-            out.k[at] = value;
+            planes.write(p + u, e);
         }
     }
 
     void run(long first, long last) const {
         const SmoothByAngle rule = *this;  // a copy, so that the compiler knows that no write changes it
+        const bool gain = rule.planes.gain != 0;
+        ByRoot<Lanes> roots[kStage];
         ByAngle<Lanes> entries[kStage];
         for (long p = first; p < last; p += kStage) {
             const int count = static_cast<int>(std::min<long>(kStage, last - p));
-            for (int at = 0; at < count; ++at) entries[at] = rule.prepare(p + at);
+            for (int at = 0; at < count; ++at) roots[at] = rule.by_root(p + at);
+            for (int at = 0; at < count; ++at) {
+                if constexpr (Which == Function::gelu) entries[at] = gelu_by_angle(roots[at], gain);
+                else entries[at] = erf_by_angle(roots[at]);
+            }
             int at = 0;
             for (; at + kTogether <= count; at += kTogether) rule.template finish<kTogether>(entries + at, p + at);
             for (; at < count; ++at) rule.template finish<1>(entries + at, p + at);
@@ -258,44 +322,43 @@ template <class T, bool Self>
 struct SmoothByPair {
     using Lanes = typename Vector<T>::Lanes;
 
+    SmoothPlanes<T, Self> planes;
     const Smooth& op;
-    Plane<T> in, out;
-    Sides<T, Self> deviation, half;
-    bool own, theta, covariance;
 
     void run(long first, long last) const {
         for (long p = first; p < last; ++p) {
+            const Lanes k = planes.in.k[p];
             Lanes s1{}, s2{};
-            if (!own) {
-                s1 = deviation.first(p);
-                s2 = deviation.second(p);
+            if (!planes.own) {
+                s1 = planes.deviation.first(p);
+                s2 = planes.deviation.second(p);
             }
-            Lanes value{}, slope{};
-            const auto equal = (in.k[p] == T(0)) & (s1 == s2);  // H stays zero to the bit
+            Expectation<Lanes> all{};
             for (int lane = 0; lane < kLanes<T>; ++lane) {
-                const T q = std::max(in.k[p][lane], T(0));
-                const auto e = expectation(op, own ? Gaussians<T>{q, q, q, 0, 0, 0} : pair_of(s1[lane], s2[lane], in.k[p][lane], op.rounded));
-                value.set(lane, e.value);
-                slope.set(lane, e.slope);
+                const T q = std::max(k[lane], T(0));
+                const auto e = expectation(op, planes.own ? Gaussians<T>{q, q, q, 0, 0, 0} : pair_of(s1[lane], s2[lane], k[lane], op.rounded));
+                all.value.set(lane, e.value);
+                all.slope.set(lane, e.slope);
+                all.own.set(lane, e.own);
             }
-            if (theta) out.theta[p] = in.theta[p] * slope;
-            out.k[p] = covariance ? value : select(equal, Lanes{}, half.first(p) + half.second(p) - value);
+            planes.write(p, all);
         }
     }
 };
 
 template <class T, bool Self>
 void smooth(const Context<T, Self>& context, const Smooth& op, const Instruction& step) {
-    const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
     const long moved = shift(op.size, step.out_offset);
-    const Sides<T, Self> deviation = context.own(op.deviation_at, moved), half = context.own(op.half_at, moved);
-    const bool own = step.covariance_in;  // a variable with itself
+    const SmoothPlanes<T, Self> planes{context.slot(step.in_slot), context.slot(step.out_slot), context.own(op.deviation_at, moved),
+                                       context.own(op.half_at, moved), static_cast<T>(op.trained_gain * step.factor),
+                                       step.covariance_in,  // a variable with itself
+                                       step.theta_in, step.theta_out, step.covariance_out};
     const auto every_row = [&](const auto& rule) { rows(Region(op.size, step.out_offset), [&](long first, long last) { rule.run(first, last); }); };
-    if (op.function == Function::gelu)
-        every_row(SmoothByAngle<Function::gelu, T, Self>{in, out, deviation, half, op.rounded, own, step.theta_out, step.covariance_out});
-    else if (op.function == Function::erf)
-        every_row(SmoothByAngle<Function::erf, T, Self>{in, out, deviation, half, op.rounded, own, step.theta_out, step.covariance_out});
-    else every_row(SmoothByPair<T, Self>{op, in, out, deviation, half, own, step.theta_out, step.covariance_out});
+    switch (op.function) {
+        case Function::gelu: return every_row(SmoothByAngle<Function::gelu, T, Self>{planes, op.rounded});
+        case Function::erf: return every_row(SmoothByAngle<Function::erf, T, Self>{planes, op.rounded});
+        default: return every_row(SmoothByPair<T, Self>{planes, op});
+    }
 }
 
 }  // namespace
