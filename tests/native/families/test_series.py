@@ -164,7 +164,10 @@ def test_kinks_are_left_to_the_reference_engine():
     ):
         limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)))
         assert limit.explain((3,)).rows[0].engine == "reference"
-        with pytest.raises(ntkit.errors.EngineError, match="no instruction for 1"):
+        with pytest.raises(
+            ntkit.errors.EngineError,
+            match=r"no instruction for 1: .* \(its kinks would need more than 256 Hermite orders\)",
+        ):
             limit.ntk(normal(2, 3), engine="native")
 
 

@@ -57,7 +57,10 @@ class SeriesFamily(Family[Elementwise]):
     rounds_h = True
 
     def missing(self, network: Network, index: int, op: Elementwise) -> str | None:
-        return str(op.phi) if _PIECE * len(_pieces(op.phi, ORDERS[-1])) < _LEAST else None
+        if _PIECE * len(_pieces(op.phi, ORDERS[-1])) >= _LEAST:
+            return None
+        why = "its kinks" if op.phi.kinks else f"deviations up to {_LEAST:g}"
+        return f"{op.phi} ({why} would need more than {ORDERS[-1]} Hermite orders)"
 
     def tiers(self, op: Elementwise) -> int:
         return len(ORDERS)
