@@ -1,6 +1,6 @@
 """Times networks of smooth activations: the engines against each other, the ReLU network and neural-tangents, in one run.
 
-    python benchmarks/activations.py [--peer .venv-peer/bin/python] [--repeats 3] [--only tanh] [--cpu]
+    python benchmarks/activations.py [--peer .venv-peer/bin/python] [--repeats 5] [--only tanh] [--cpu]
 
 3 x (3x3 convolution, activation) on 32x32x3 images in float64, with flatten and with average pooling. Both engines must agree to
 1e-10 of the largest entry, and so must neural-tangents, except where it integrates numerically (``ElementwiseNumerical``, tanh,
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
 import time
@@ -47,20 +48,17 @@ def case(activation: str, head: str) -> Case:
     return replace(known, words=words, rows=rows, columns=columns, peer_rows=few_rows, peer_columns=few_columns)
 
 
-def fastest(
-    kernel: ntkit.Kernel, x1: Tensor, x2: Tensor, engine: str, calls: int, clock: Callable[[], float]
+def timed(
+    kernel: ntkit.Kernel, x1: Tensor, x2: Tensor, engine: str, clock: Callable[[], float]
 ) -> tuple[float, Tensor]:
-    """Give the seconds an entry of the fastest of some calls, and the kernel."""
-    seconds = []
-    for _ in range(calls):
-        start = clock()
-        value = kernel(x1, x2, engine=engine)
-        seconds.append(clock() - start)
-    return min(seconds) / (len(x1) * len(x2)), value
+    """Give the seconds an entry of a call, and the kernel."""
+    start = clock()
+    value = kernel(x1, x2, engine=engine)
+    return (clock() - start) / (len(x1) * len(x2)), value
 
 
 def measure(activation: str, head: str, peer: Peer | None, repeats: int, cpu: bool) -> dict[str, Any]:
-    """Time both engines and the peer on one network, alternately."""
+    """Time both engines and the peer on one network, alternately; the median of each."""
     one = case(activation, head)
     clock = time.process_time if cpu else time.perf_counter
     generator = torch.Generator().manual_seed(0)
@@ -69,32 +67,28 @@ def measure(activation: str, head: str, peer: Peer | None, repeats: int, cpu: bo
     kernel = ntkit.infinite_width(module(one)).ntk
     kernel(x1[:1], x2[:1])  # plans the tape and builds the tables
     kernel(few1[:1], few2[:1], engine="reference")
-    best: dict[str, float] = {}
+    seconds: dict[str, list[float]] = {"native": [], "reference": [], "neural-tangents": []}
     errors: dict[str, float] = {}
-
-    def note(side: str, seconds: float) -> None:
-        best[side] = min(best.get(side, float("inf")), seconds)
-
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "inputs.npz")
         np.savez(file, x1=few1.numpy(), x2=few2.numpy())
-        for turn in range(repeats):
-            seconds, native = fastest(kernel, x1, x2, "native", 2, clock)
-            note("native", seconds)
-            if turn == 0:  # it takes seconds an entry
-                seconds, reference = fastest(kernel, few1, few2, "reference", 1, clock)
-                note("reference", seconds)
-                errors["reference"] = _apart(native[: len(few1), : len(few2)], reference)
-                assert errors["reference"] < 1e-10, f"{activation}: the engines differ by {errors['reference']:.1e}"
+        for _ in range(repeats):
+            each, native = timed(kernel, x1, x2, "native", clock)
+            seconds["native"].append(each)
+            each, reference = timed(kernel, few1, few2, "reference", clock)
+            seconds["reference"].append(each)
+            errors["reference"] = _apart(native[: len(few1), : len(few2)], reference)
+            assert errors["reference"] < 1e-10, f"{activation}: the engines differ by {errors['reference']:.1e}"
             if peer is not None and (activation, head) not in PEER_LACKS:
-                seconds, corner = peer.timed(f"{activation}, {head}", one, "float64", file, cpu)
-                note("neural-tangents", seconds / (len(few1) * len(few2)))
+                whole, corner = peer.timed(f"{activation}, {head}", one, "float64", file, cpu)
+                seconds["neural-tangents"].append(whole / (len(few1) * len(few2)))
                 errors["neural-tangents"] = _apart(native[: len(corner), : corner.shape[1]], corner)
                 bound = PEER_TOLERANCE.get(activation, 1e-10)
                 assert errors["neural-tangents"] < bound, (
                     f"{activation}: the peer differs by {errors['neural-tangents']:.1e}"
                 )
-    return {"activation": activation, "head": head, **best, "errors": errors}
+    medians = {side: statistics.median(values) for side, values in seconds.items() if values}
+    return {"activation": activation, "head": head, **medians, "errors": errors}
 
 
 def _apart(a: Tensor, b: Tensor) -> float:
@@ -107,7 +101,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("benchmark-activations.json"))
     parser.add_argument("--peer", help="the Python of an environment with neural-tangents")
     parser.add_argument("--only", action="append", choices=ACTIVATIONS[1:])
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cpu", action="store_true", help="count the processor's seconds")
     options = parser.parse_args()
     peer = Peer(options.peer) if options.peer and Path(options.peer).exists() else None
@@ -115,7 +109,7 @@ def main() -> int:
         print("neural-tangents is not there (make peer installs it): its columns stay empty.", file=sys.stderr)
     results = []
     what = f"milliseconds {'of the processor ' if options.cpu else ''}an entry of the NTK, float64"
-    table = Table(title=f"{what}, {torch.get_num_threads()} threads, best of {options.repeats}")
+    table = Table(title=f"{what}, {torch.get_num_threads()} threads, median of {options.repeats}")
     for column in (
         "network",
         "native",

@@ -148,10 +148,11 @@ class Function(nn.Module):
 
 UNSUPPORTED = {
     "a product": ((3,), [nn.Linear(3, 4), Function(lambda x: x * 2), nn.ReLU(), nn.Linear(4, 1)], None),
-    "a gain before a smooth activation": (
+    "a gain before a smooth activation": ((3,), [nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 1)], None),
+    "a gain before a series": (
         (3,),
-        [nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 1)],
-        "a trained gain before this",
+        [nn.Linear(3, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 1)],
+        "a trained gain before tanh, which has no closed form",
     ),
 }
 

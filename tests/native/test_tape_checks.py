@@ -66,6 +66,18 @@ BAD_OPERATIONS = {
         {"smooth": Smooth(size=ROW, deviation_at=1, hermite_terms=(1.0,))},
         r"n \* n Hermite terms",
     ),
+    "no terms for a trained gain": (
+        {
+            "smooth": Smooth(
+                size=ROW, function=Function.POLYNOMIAL, deviation_at=1, hermite_terms=(1.0,), trained_gain=1.0
+            )
+        },
+        "as many gain_terms as hermite_terms",
+    ),
+    "terms for no trained gain": (
+        {"smooth": Smooth(size=ROW, deviation_at=1, gain_terms=(1.0,))},
+        "as many gain_terms as hermite_terms",
+    ),
     "scales beyond the end": ({"normalize": Normalize(size=ROW, scale_at=2)}, r"scale_at \[2, 10\) ends behind the 9"),
     "no such axis": (
         {"wide": Pool(in_size=ONE, out_size=ONE, axis=3, weights=(1.0,), totals=(1.0,))},
@@ -113,6 +125,10 @@ BAD_OPERATIONS = {
     "a table of order zero": (
         {"series": Series(size=ROW, table=SeriesTable(orders=[0], degree=2))},
         "must be positive and ascend",
+    ),
+    "a table of an order too large": (
+        {"series": Series(size=ROW, table=SeriesTable(orders=[4096], degree=2))},
+        "at most 4095. Got 4096",
     ),
     "a table of too many distances": (
         {"series": Series(size=ROW, table=SeriesTable(orders=[n * n for n in range(1, 40)], degree=2))},

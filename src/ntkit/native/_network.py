@@ -15,7 +15,7 @@ from typing import Any
 from ntkit.program import Input, Normalize, Op, Program
 
 from . import _core
-from .families import Family, family_of
+from .families import Family, family_of, why_none
 
 __all__ = ["Network", "single_precision", "unsupported"]
 
@@ -32,7 +32,7 @@ def unsupported(program: Program) -> str | None:
         if len(node.positions) > _core.AXES:
             return f"{node.path}: more than {_core.AXES} position axes"
         family = family_of(node.op)
-        missing = node.op.label() if family is None else family.missing(network, index, node.op)
+        missing = why_none(node.op) if family is None else family.missing(network, index, node.op)
         if missing is not None:
             return f"{node.path}: {missing}"
     return "means of channels" if program.means_needed else None

@@ -75,12 +75,59 @@ class Branches(nn.Module):
     [
         ([torch.relu], None),
         ([torch.relu, torch.abs], None),
-        ([torch.erf], "a trained gain before this activation"),
-        ([torch.relu, torch.erf], "a trained gain before this activation"),
-        ([torch.relu, lambda h: h], "a trained gain before this activation"),
+        ([torch.erf], None),
+        ([torch.relu, torch.erf], None),
+        ([torch.erf, torch.tanh], "a trained gain before tanh, which has no closed form"),
+        ([torch.relu, lambda h: h], "a trained gain before an activation and something else"),
         ([lambda h: h], None),
     ],
 )
 def test_trained_gains_before_activations(readers, reason):
     found = unsupported(network(Branches(*readers), 3).program)
     assert found is None if reason is None else reason in found
+
+
+class Token(nn.Module):
+    """A class token before the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.token, self.first, self.last = nn.Parameter(torch.zeros(1, 1, 4)), nn.Linear(3, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.last(torch.cat([self.token.expand(len(x), -1, -1), self.first(x)], 1).mean(1))
+
+
+class Parts(nn.Module):
+    """Two fields side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.last(torch.relu(torch.cat([self.first(x), self.second(x)], 1)).mean(1))
+
+
+class Graph(nn.Module):
+    """Each input brings its adjacency."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.last(torch.bmm(x[..., 3:], torch.relu(self.first(x[..., :3]))).mean(1))
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "reason"),
+    [
+        (Token(), (5, 3), "forward: table (planes are computed from inputs"),
+        (Parts(), (5, 3), "(the planes of a value hold one field"),
+        (Graph(), (5, 8), "forward: matrix of each input (instructions have one matrix"),
+    ],
+)
+def test_reasons_for_operations_without_a_family(module, shape, reason):
+    found = ntkit.infinite_width(module).explain(shape).reason
+    assert found.startswith("the native engine has no instruction for ") and reason in found

@@ -164,7 +164,10 @@ def test_kinks_are_left_to_the_reference_engine():
     ):
         limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)))
         assert limit.explain((3,)).rows[0].engine == "reference"
-        with pytest.raises(ntkit.errors.EngineError, match="no instruction for 1"):
+        with pytest.raises(
+            ntkit.errors.EngineError,
+            match=r"no instruction for 1: .* \(its kinks would need more than 256 Hermite orders\)",
+        ):
             limit.ntk(normal(2, 3), engine="native")
 
 
@@ -175,12 +178,12 @@ def test_the_version_with_fewest_orders_that_covers_all_inputs():
     x = normal(4, 3)
     x = x / x.norm(dim=1, keepdim=True) * math.sqrt(3)  # deviations of one
     tiers = []
-    for size in (0.2, 0.9, 1.2, 1.9):
+    for size in (0.2, 0.9, 1.2, 1.4, 1.9):
         exact = limit.both(size * x, engine="reference")
         for a, b in zip(engine.gram(size * x, None, True, True), exact, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-10 * float(b.max()))
         tiers.append(max(engine._runners))
-    assert tiers == [0, 0, 1, 2]
+    assert tiers == [0, 0, 1, 2, 4]
     for both in ((x, 1.9 * x), (1.9 * x, x)):  # one version for both batches
         last = engine.runner(tiers[-1])
         assert torch.equal(engine.gram(*both, True, False).ntk, last.gram(*both, True, False).ntk)

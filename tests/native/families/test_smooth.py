@@ -86,3 +86,47 @@ def test_sine_and_cosine_at_huge_variances(name: str, depth: int, engine: str) -
             own = kernels(duals[name], depth, first.tolist(), first.tolist(), 1.3, 0.0)
             for which, kernel in enumerate(found):
                 assert abs(mpf(float(kernel[0, j])) - exact[which]) < 1e-12 * sqrt(own[which] ** 2)
+
+
+GAINED: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": nn.functional.gelu,
+    "erf": torch.erf,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "exp": torch.exp,
+    "polynomial": lambda z: z**3 - 2 * z,
+}
+
+
+@pytest.mark.parametrize("eps", [1e-5, 1e4])
+@pytest.mark.parametrize("name", GAINED)
+def test_trained_gains(name: str, eps: float) -> None:
+    """E[u phi'(u) v phi'(v)] of variances near one and, with a large eps, near zero."""
+    layers = [nn.Linear(5, 7), nn.LayerNorm(7, eps), Function(GAINED[name]), nn.Linear(7, 1)]
+    limit = ntkit.infinite_width(nn.Sequential(*layers), w_std=1.3, b_std=0.2)
+    x = torch.cat([_rows(1.0), -_rows(1.0)[:1], 0 * _rows(1.0)[:1]])
+    exact = limit.ntk(x, x.clone(), engine="reference")
+    torch.testing.assert_close(
+        limit.ntk(x, x.clone(), engine="native"), exact, rtol=1e-11, atol=1e-13 * float(exact.max())
+    )
+    torch.testing.assert_close(limit.ntk.diag(x), exact.diagonal(), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", ["gelu", "erf"])
+@pytest.mark.parametrize("affine", ["shared", "of each position"])
+def test_trained_gains_of_positions(name: str, affine: str) -> None:
+    """Two positions share the trained gain of a channel, or have their own."""
+    norm = nn.GroupNorm(1, 4) if affine == "shared" else nn.LayerNorm((4, 3, 5))
+    layers = [
+        nn.Conv2d(2, 4, 3, padding=1),
+        norm,
+        Function(GAINED[name]),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 1),
+    ]
+    limit = ntkit.infinite_width(nn.Sequential(*layers))
+    x = torch.randn(9, 2, 3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    x[1], x[2], x[3] = x[0], -x[0], x[0] + 1e-6 * x[4]
+    exact = limit.ntk(x, x.clone(), engine="reference")
+    torch.testing.assert_close(limit.ntk(x, x.clone(), engine="native"), exact, rtol=1e-11, atol=0)

@@ -71,6 +71,9 @@ struct OperationChecker {
         NTKIT_REQUIRE(terms * terms == op.hermite_terms.size() && (terms > 0) == (op.function == Function::polynomial),
                 "a polynomial of n coefficients needs n * n Hermite terms, and nothing else has any. Got " +
                     std::to_string(op.hermite_terms.size()));
+        NTKIT_REQUIRE(op.gain_terms.size() == (op.trained_gain != 0 ? op.hermite_terms.size() : 0),
+                "a polynomial with a trained gain needs as many gain_terms as hermite_terms, and nothing else has any. Got " +
+                    std::to_string(op.gain_terms.size()));
     }
     void check_table(const std::shared_ptr<const SeriesTable>& table) const {
         NTKIT_REQUIRE(table != nullptr, "table is needed and not set");
@@ -79,6 +82,7 @@ struct OperationChecker {
         std::int32_t before = 0;
         for (const std::int32_t order : table->orders) {
             NTKIT_REQUIRE(order > before, "the orders of a table must be positive and ascend");
+            NTKIT_REQUIRE(order <= kMostOrder, "the orders of a table must be at most " + text(kMostOrder) + ". Got " + text(order));
             gaps.insert(order - std::max(before, 1));
             before = order;
         }

@@ -115,17 +115,21 @@ struct Smooth {
     // polynomial: c[m] C(m, j) (m - j - 1)!! at [j, m] for coefficients c, zero where m - j is odd or negative
     std::vector<double> hermite_terms;
     std::int32_t deviation_at = kNothing, half_at = kNothing;
-    bool rounded = false;  // whether an earlier activation or normalisation has computed H as a difference
+    bool rounded = false;     // whether an earlier activation or normalisation has computed H as a difference
+    double trained_gain = 0;  // the multiple of E[u phi'(u) v phi'(v)] that a trained gain before the activation adds to Theta'
+    std::vector<double> gain_terms;  // polynomial with a trained gain: hermite_terms of z phi'(z)
 
     static constexpr const char* name = "Smooth";
     static constexpr auto fields() {
         return std::tuple{Field{"size", &Smooth::size}, Field{"function", &Smooth::function},
                           Field{"hermite_terms", &Smooth::hermite_terms}, Field{"deviation_at", &Smooth::deviation_at},
-                          Field{"half_at", &Smooth::half_at}, Field{"rounded", &Smooth::rounded}};
+                          Field{"half_at", &Smooth::half_at}, Field{"rounded", &Smooth::rounded},
+                          Field{"trained_gain", &Smooth::trained_gain}, Field{"gain_terms", &Smooth::gain_terms}};
     }
 };
 
-constexpr std::int64_t kMostGaps = 32;  // different distances between the orders of a table
+constexpr std::int64_t kMostGaps = 32;    // different distances between the orders of a table
+constexpr std::int32_t kMostOrder = 4095;  // of a table
 
 // phi(s x) = a_0(s) + s sum_n alpha_n(s) He_n(x) / sqrt(n!) for Gaussian x: an activation by some of its Hermite coefficients, each
 // times the root of a weight that makes up for those left out. The coefficients a_0, alpha, alpha, ... are Chebyshev series in s

@@ -13,15 +13,18 @@ from ntkit.program import (
     ConstantMap,
     Contract,
     Conv,
+    DataMap,
     Dense,
     Elementwise,
     Input,
+    Join,
     Normalize,
     Op,
     Product,
     Reindex,
     Split,
     Sum,
+    Table,
 )
 
 from .. import _core
@@ -39,7 +42,7 @@ from ._reindex import ReindexFamily
 from ._series import SeriesFamily
 from ._smooth import SmoothFamily
 
-__all__ = ["ACTIVATIONS", "FAMILIES", "Family", "family_of", "kept_positions", "shared_pools"]
+__all__ = ["ACTIVATIONS", "FAMILIES", "Family", "family_of", "kept_positions", "shared_pools", "why_none"]
 
 FAMILIES: dict[type[Op], Family[Any]] = {
     Input: InputFamily(),
@@ -72,7 +75,20 @@ ACTIVATIONS: dict[str, Family[Elementwise]] = {
 }
 """The family of each activation, by ``Activation.name``."""
 
+_WHY_NONE: dict[type[Op], str] = {
+    DataMap: "instructions have one matrix for all inputs",
+    Join: "the planes of a value hold one field, not several side by side",
+    Table: "planes are computed from inputs, and it has a covariance of its own",
+}
+"""Why an operation has no family, where this can be said in few words."""
+
 
 def family_of(op: Op) -> Family[Any] | None:
     """Return the family of an operation; None if the native engine has none."""
     return ACTIVATIONS.get(op.phi.name) if isinstance(op, Elementwise) else FAMILIES.get(type(op))
+
+
+def why_none(op: Op) -> str:
+    """Name an operation without a family, and say why it has none where this is known."""
+    why = _WHY_NONE.get(type(op))
+    return op.label() if why is None else f"{op.label()} ({why})"

@@ -37,7 +37,8 @@ class MapFamily(Family[PositionMap]):
     def missing(self, network: Network, index: int, op: PositionMap) -> str | None:
         rows = rows_of(op, _length(network, index, op))
         if len(rows.first) * rows.longest > _MOST_TERMS * (len(rows.first) + rows.columns):
-            return f"{op.label()}: a matrix of {len(rows.first)} x {rows.columns} positions with long rows"
+            shape = f"{len(rows.first)} x {rows.columns}"
+            return f"{op.label()}: a matrix of {shape} positions with long rows, for which matrix products are faster"
         return None
 
     def may_be_negative(self, op: PositionMap, before: bool) -> bool:

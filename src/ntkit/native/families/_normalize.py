@@ -32,9 +32,12 @@ class NormalizeFamily(Family[Normalize]):
         if not op.weight_trained:
             return None
         readers = [nodes[reader].op for reader in network.readers[index]]
-        activations = [reader.phi.name for reader in readers if isinstance(reader, Elementwise)]
-        if activations and (len(activations) < len(readers) or any(name != "rectified" for name in activations)):
-            return "a trained gain before this activation"
+        activations = [reader.phi for reader in readers if isinstance(reader, Elementwise)]
+        series = next((phi for phi in activations if phi.name == "quadrature"), None)
+        if series is not None:
+            return f"a trained gain before {series}, which has no closed form"
+        if activations and len(activations) < len(readers):
+            return "a trained gain before an activation and something else"
         if any(isinstance(reader, (Sum, Normalize)) for reader in readers):
             return "a trained gain before a sum or another normalisation"
         return None

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ORDERS", "SeriesFamily", "series_table"]
 
-ORDERS = (64, 128, 256)
+ORDERS = (64, 96, 128, 192, 256)
 """How many Hermite orders a table may be made of."""
 
 _PIECE = 0.25  # length of a piece of the deviations
@@ -57,7 +57,10 @@ class SeriesFamily(Family[Elementwise]):
     rounds_h = True
 
     def missing(self, network: Network, index: int, op: Elementwise) -> str | None:
-        return str(op.phi) if _PIECE * len(_pieces(op.phi, ORDERS[-1])) < _LEAST else None
+        if _PIECE * len(_pieces(op.phi, ORDERS[-1])) >= _LEAST:
+            return None
+        why = "its kinks" if op.phi.kinks else f"deviations up to {_LEAST:g}"
+        return f"{op.phi} ({why} would need more than {ORDERS[-1]} Hermite orders)"
 
     def tiers(self, op: Elementwise) -> int:
         return len(ORDERS)

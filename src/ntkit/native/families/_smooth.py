@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from math import comb
 from typing import TYPE_CHECKING
 
-from ntkit.program import Elementwise
+from ntkit.program import Elementwise, Normalize
 from ntkit.rules import odd_factorial
 
 from .. import _core
 from .._plane import Part, Plane
 from ._family import Family
+from ._normalize import gain_factor
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
@@ -37,20 +38,26 @@ class SmoothFamily(Family[Elementwise]):
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Elementwise) -> None:
         network, index = emitter.network, plane.node
-        polynomial = self.function == _core.Function.POLYNOMIAL
+        before = network.program.nodes[network.program.nodes[index].inputs[0]].op
+        gain = isinstance(before, Normalize) and before.weight_trained
+        coefficients = op.phi.parameters if self.function == _core.Function.POLYNOMIAL else ()
+        slopes = tuple(power * coefficient for power, coefficient in enumerate(coefficients))  # of z phi'(z)
         operation = emitter.operation(
             "smooth",
             index,
             lambda: _core.Smooth(
                 size=network.size(index),
                 function=self.function,
-                hermite_terms=hermite_terms(op.phi.parameters) if polynomial else (),
+                hermite_terms=hermite_terms(coefficients),
                 deviation_at=network.own_at(_core.Own.DEVIATION, index),
                 half_at=network.own_at(_core.Own.HALF, index),
                 rounded=network.nonlinear_before[index],
+                trained_gain=float(gain),
+                gain_terms=hermite_terms(slopes) if gain else (),
             ),
         )
-        emitter.unary(_core.Kind.SMOOTH, operation, plane, parts)
+        factor = gain_factor(before, plane.offset) if isinstance(before, Normalize) else 1.0
+        emitter.unary(_core.Kind.SMOOTH, operation, plane, parts, factor)
 
 
 def hermite_terms(coefficients: tuple[float, ...]) -> list[float]:

@@ -15,27 +15,58 @@ constexpr double kArcTangent[] = {
     0.111111107449196582,    -0.0909089680906402708, 0.0769204533090222495,  -0.0666295181362919009,
     0.0584687829733087252,   -0.0503510245660155184, 0.0379652574538659362,  -0.0178053972054194452};
 
+// An angle before its polynomial: base + atan(t), |t| <= tan(pi / 8).
+template <class Lanes>
+struct Angle {
+    Lanes t, base;
+
+    // Its multiple by -1 where the mask holds.
+    template <class Mask>
+    Angle negated(const Mask& where) const {
+        return {select(where, -t, t), select(where, -base, base)};
+    }
+};
+
 // The angle of (x, y) in [0, pi / 2], for x, y >= 0 that are not both zero. It is accurate relative to itself.
 template <class Lanes>
-inline Lanes angle_in_first_quadrant(const Lanes& x, const Lanes& y) {
+[[gnu::always_inline]] inline Angle<Lanes> angle_in_first_quadrant(const Lanes& x, const Lanes& y) {
     using T = typename Lanes::Number;
     const Lanes small = min(x, y), large = max(x, y);
     // Above pi / 8, atan(t) = pi / 4 + atan((t - 1) / (t + 1)).
     const auto wide = small > static_cast<T>(0.41421356237309504880) * large;
     const Lanes t = select(wide, small - large, small) / select(wide, small + large, large);
-    const Lanes z = t * t;
-    Lanes sum = broadcast(static_cast<T>(kArcTangent[11]));
-    for (int n = 10; n >= 0; --n) sum = fma(sum, z, broadcast(static_cast<T>(kArcTangent[n])));
-    const Lanes angle = fma(sum, t, select(wide, broadcast(std::numbers::pi_v<T> / 4), Lanes{}));
-    return select(y > x, std::numbers::pi_v<T> / 2 - angle, angle);
+    const auto above = y > x;
+    const Lanes base = select(wide, broadcast(std::numbers::pi_v<T> / 4), select(above, broadcast(std::numbers::pi_v<T> / 2), Lanes{}));
+    return {select(above, -t, t), base};
 }
 
 // The angle of (x, y) in [0, pi], for y > 0.
 template <class Lanes>
-inline Lanes angle_above(const Lanes& x, const Lanes& y) {
+[[gnu::always_inline]] inline Angle<Lanes> angle_above(const Lanes& x, const Lanes& y) {
     using T = typename Lanes::Number;
-    const Lanes angle = angle_in_first_quadrant(abs(x), y);
-    return select(x < T(0), std::numbers::pi_v<T> - angle, angle);
+    const Angle<Lanes> angle = angle_in_first_quadrant(abs(x), y);
+    const auto left = x < T(0);
+    return {select(left, -angle.t, angle.t), select(left, std::numbers::pi_v<T> - angle.base, angle.base)};
+}
+
+// The values of some angles. Each is a long chain of dependent steps, so several are computed side by side.
+template <int Count, class Lanes>
+[[gnu::always_inline]] inline void angles(const Lanes (&t)[Count], const Lanes (&base)[Count], Lanes (&to)[Count]) {
+    using T = typename Lanes::Number;
+    Lanes z[Count];
+#pragma GCC unroll 8
+    for (int u = 0; u < Count; ++u) {
+        z[u] = t[u] * t[u];
+        to[u] = broadcast(static_cast<T>(kArcTangent[11]));
+    }
+#pragma GCC unroll 16
+    for (int n = 10; n >= 0; --n) {
+        const Lanes coefficient = broadcast(static_cast<T>(kArcTangent[n]));
+#pragma GCC unroll 8
+        for (int u = 0; u < Count; ++u) to[u] = fma(to[u], z[u], coefficient);
+    }
+#pragma GCC unroll 8
+    for (int u = 0; u < Count; ++u) to[u] = fma(to[u], t[u], base[u]);
 }
 
 }  // namespace

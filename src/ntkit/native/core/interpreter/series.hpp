@@ -100,80 +100,153 @@ void series_variance(const Context<T, Self>& context, const Series& op, const In
 // The powers of rho that Horner's rule multiplies by: rho^(n - 1) of the first order of a table, and from each order to the next.
 template <class T>
 struct Horner {
+    static constexpr int kMost = 2 + 2 * kMostGaps * std::bit_width(static_cast<unsigned>(kMostOrder));  // with those that others are made of
     struct Term {
         T order;
         int gap;  // which power leads from the order before to this one
     };
-    int count = 0;                            // different gaps
-    std::vector<std::vector<int>> with_bit;  // the gaps, as binary numbers, that have each bit
+    struct Factors {
+        int one, two;  // earlier powers
+    };
+    std::vector<Factors> made;  // from the third power on: the first two are rho^0 and rho^1
     std::vector<Term> terms;
 
     explicit Horner(const std::vector<std::int32_t>& orders) {
-        std::vector<unsigned> gaps;
-        std::int32_t before = 1;
-        for (const std::int32_t order : orders) {
-            const auto gap = static_cast<unsigned>(order - before);
-            const auto found = std::find(gaps.begin(), gaps.end(), gap);
-            terms.push_back({static_cast<T>(order), static_cast<int>(found - gaps.begin())});
-            if (found == gaps.end()) gaps.push_back(gap);
+        std::vector<std::int32_t> gaps, known{0, 1};
+        for (std::int32_t before = 1; const std::int32_t order : orders) {
+            gaps.push_back(order - before);
             before = order;
         }
-        count = static_cast<int>(gaps.size());
-        with_bit.resize(std::bit_width(*std::max_element(gaps.begin(), gaps.end())));
-        for (int i = 0; i < count; ++i)
-            for (std::size_t bit = 0; bit < with_bit.size(); ++bit)
-                if (gaps[i] >> bit & 1) with_bit[bit].push_back(i);
+        std::vector<std::int32_t> wanted = gaps;
+        std::sort(wanted.begin(), wanted.end());
+        for (const std::int32_t exponent : wanted) make(exponent, known);
+        for (std::size_t n = 0; n < orders.size(); ++n)
+            terms.push_back({static_cast<T>(orders[n]), static_cast<int>(std::find(known.begin(), known.end(), gaps[n]) - known.begin())});
     }
 
-    template <class Lanes>
-    void powers(const Lanes& rho, Lanes* to) const {
-        for (int i = 0; i < count; ++i) to[i] = broadcast(T(1));
-        Lanes square = rho;
-        for (const std::vector<int>& which : with_bit) {
-            for (const int i : which) to[i] = to[i] * square;
-            square = square * square;
+    // to[1] is given.
+    template <class Lanes, int Count>
+    [[gnu::always_inline]] void powers(Lanes (*to)[Count]) const {
+        for (int u = 0; u < Count; ++u) to[0][u] = broadcast(T(1));
+        auto* next = to + 2;
+        for (const Factors factors : made) {
+            for (int u = 0; u < Count; ++u) (*next)[u] = to[factors.one][u] * to[factors.two][u];
+            ++next;
+        }
+    }
+
+private:
+    // One product of powers that are known if there are such, else of the two halves.
+    void make(std::int32_t exponent, std::vector<std::int32_t>& known) {
+        const auto place = [&](std::int32_t e) { return static_cast<int>(std::find(known.begin(), known.end(), e) - known.begin()); };
+        const auto is_known = [&](std::int32_t e) { return std::find(known.begin(), known.end(), e) != known.end(); };
+        if (is_known(exponent)) return;
+        std::int32_t part = (exponent + 1) / 2;  // equal halves have the fewest roundings
+        for (std::int32_t e = part; e < exponent; ++e)
+            if (is_known(e) && is_known(exponent - e)) {
+                part = e;
+                break;
+            }
+        make(part, known);
+        make(exponent - part, known);
+        made.push_back({place(part), place(exponent - part)});
+        known.push_back(exponent);
+    }
+};
+
+// With t = alpha alpha', E[phi phi] = a_0 a_0' + K sum t rho^(n - 1), E[phi' phi'] = sum n t rho^(n - 1), in two loops over a few
+// positions: one for the powers of rho and one for the sums. Alone, each position is a long chain of dependent steps.
+template <class T, bool Self>
+struct SeriesRule {
+    using Lanes = typename Vector<T>::Lanes;
+    static constexpr int kStage = 8;     // positions between the two loops
+    static constexpr int kTogether = 2;  // positions of the second loop side by side
+
+    Plane<T> in, out;
+    Sides<T, Self> deviation, half;
+    Coefficients<T, Self> coefficients;
+    const Horner<T>& horner;
+    bool theta, covariance;
+
+    [[gnu::always_inline]] Lanes both(long p, long n) const {
+        const Lanes two = coefficients.second(p)[n * coefficients.batch];
+        if constexpr (Self) return coefficients.self(p)[n * coefficients.batch] * two;
+        else return broadcast(coefficients.first(p)[n]) * two;
+    }
+
+    // What the first loop passes to the second.
+    struct Stage {
+        Lanes k[kStage];
+        Lanes power[Horner<T>::kMost][kStage];
+    };
+
+    // The first loop.
+    void prepare(long first, int count, Stage& stage) const {
+        for (int at = 0; at < count; ++at) {
+            const long p = first + at;
+            const Lanes s1 = deviation.first(p), s2 = deviation.second(p), difference = s1 - s2, product = s1 * s2;
+            const Lanes apart = max(fma(broadcast(T(-0.5)), difference * difference, in.k[p]), Lanes{});
+            stage.k[at] = max(product - apart, -product);
+            stage.power[1][at] = select(product > T(0), stage.k[at] / product, broadcast(T(1)));
+        }
+        for (int at = count; at < kStage; ++at) stage.power[1][at] = Lanes{};
+        horner.powers(stage.power);
+    }
+
+    // The second loop.
+    template <int Count>
+    [[gnu::always_inline]] void finish(long p, const Stage& stage, int at) const {
+        const auto* const terms = horner.terms.data();
+        const long count = static_cast<long>(horner.terms.size());
+        Lanes sum[Count], weighted[Count];
+#pragma GCC unroll 8
+        for (int u = 0; u < Count; ++u) {
+            sum[u] = both(p + u, count);
+            weighted[u] = terms[count - 1].order * sum[u];
+        }
+        for (long n = count - 1; n >= 1; --n) {
+            const Lanes* const gap = stage.power[terms[n].gap] + at;
+            const Lanes order = broadcast(terms[n - 1].order);
+#pragma GCC unroll 8
+            for (int u = 0; u < Count; ++u) {
+                const Lanes t = both(p + u, n);
+                sum[u] = fma(sum[u], gap[u], t);
+                weighted[u] = fma(weighted[u], gap[u], order * t);
+            }
+        }
+#pragma GCC unroll 8
+        for (int u = 0; u < Count; ++u) {
+            const long q = p + u;
+            const Lanes& lead = stage.power[terms[0].gap][at + u];
+            const Lanes value = fma(stage.k[at + u], sum[u] * lead, both(q, 0));
+            if (theta) out.theta[q] = in.theta[q] * (weighted[u] * lead);
+            const auto equal = (in.k[q] == T(0)) & (deviation.first(q) == deviation.second(q));  // H stays zero to the bit
+            out.k[q] = covariance ? value : select(equal, Lanes{}, half.first(q) + half.second(q) - value);
+        }
+    }
+
+    void run(long first, long last) const {
+        const SeriesRule rule = *this;  // a copy, so that the compiler knows that no write changes it
+        Stage stage;
+        for (long p = first; p < last; p += kStage) {
+            const int count = static_cast<int>(std::min<long>(kStage, last - p));
+            rule.prepare(p, count, stage);
+            int at = 0;
+            for (; at + kTogether <= count; at += kTogether) rule.template finish<kTogether>(p + at, stage, at);
+            for (; at < count; ++at) rule.template finish<1>(p + at, stage, at);
         }
     }
 };
 
-// With t = alpha alpha', E[phi phi] = a_0 a_0' + K sum t rho^(n - 1), E[phi' phi'] = sum n t rho^(n - 1).
 template <class T, bool Self>
 void series(const Context<T, Self>& context, const Series& op, const Instruction& step) {
-    using Lanes = typename Vector<T>::Lanes;
     if (step.covariance_in) return series_variance(context, op, step);
-    const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
     const long moved = shift(op.size, step.out_offset);
-    const Sides<T, Self> deviation = context.own(op.deviation_at, moved), half = context.own(op.half_at, moved);
-    const Coefficients<T, Self> coefficients(context, op, moved);
-    const long batch = coefficients.batch, count = op.table->terms();
     const Horner<T> horner(op.table->orders);
-    const auto* const terms = horner.terms.data();
-    rows(Region(op.size, step.out_offset), [&](long begin, long end) {
-        for (long p = begin; p < end; ++p) {
-            const Lanes s1 = deviation.first(p), s2 = deviation.second(p), difference = s1 - s2, product = s1 * s2;
-            const Lanes apart = max(fma(broadcast(T(-0.5)), difference * difference, in.k[p]), Lanes{});
-            const Lanes k = max(product - apart, -product);
-            const Lanes rho = select(product > T(0), k / product, broadcast(T(1)));
-            Lanes power[kMostGaps];
-            horner.powers(rho, power);
-            const Lanes* const two = coefficients.second(p);
-            const auto both = [&](long n) {
-                if constexpr (Self) return coefficients.self(p)[n * batch] * two[n * batch];
-                else return broadcast(coefficients.first(p)[n]) * two[n * batch];
-            };
-            Lanes sum = both(count), weighted = terms[count - 1].order * sum;
-            for (long n = count - 1; n >= 1; --n) {
-                const Lanes t = both(n), &gap = power[terms[n].gap];
-                sum = fma(sum, gap, t);
-                weighted = fma(weighted, gap, terms[n - 1].order * t);
-            }
-            const Lanes& lead = power[terms[0].gap];
-            const Lanes value = fma(k, sum * lead, both(0));
-            if (step.theta_out) out.theta[p] = in.theta[p] * (weighted * lead);
-            const auto equal = (in.k[p] == T(0)) & (s1 == s2);  // H stays zero to the bit
-            out.k[p] = step.covariance_out ? value : select(equal, Lanes{}, half.first(p) + half.second(p) - value);
-        }
-    });
+    const SeriesRule<T, Self> rule{context.slot(step.in_slot), context.slot(step.out_slot), context.own(op.deviation_at, moved),
+                                   context.own(op.half_at, moved), Coefficients<T, Self>(context, op, moved), horner,
+                                   step.theta_out, step.covariance_out};
+    rows(Region(op.size, step.out_offset), [&](long first, long last) { rule.run(first, last); });
 }
 
 }  // namespace
