@@ -82,7 +82,7 @@ def test_encoder_layer_against_finite_networks(norm_first, init):
         return Encoder(layer.eval(), width)
 
     own = {"w_std": 1.2, "b_std": 0.4} if init == "ntk" else {"init": "torch"}
-    wide = build(192, 12)
+    wide = build(96, 12)
     limit = ntkit.infinite_width(wide, **own, attention_samples=512, generator=torch.Generator().manual_seed(0))
     mc = ntkit.monte_carlo(wide, 30, generator=torch.Generator().manual_seed(1), **own)
     for kernel, (mean, error) in zip((limit.nngp, limit.ntk), estimates(mc, X), strict=True):
