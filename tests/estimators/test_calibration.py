@@ -28,8 +28,8 @@ def noisy(classes: int, n: int) -> tuple[Array, Array]:
 @pytest.mark.parametrize("classes", [2, 3])
 def test_temperature_is_that_of_refits(classes: int, stopping_time: float | None) -> None:
     X, y = noisy(classes, 40)
-    parameters: dict[str, Any] = {"b_std": 0.2, "stopping_time": stopping_time}
-    model = ntkit.NTKClassifier(ridge=0.1, **parameters).fit(X, y)
+    model = ntkit.NTKClassifier(ridge=0.1, b_std=0.2, stopping_time=stopping_time).fit(X, y)
+    parameters: dict[str, Any] = {"kernel": model.kernel_, "stopping_time": stopping_time}
     diagonal = np.asarray(model.kernel_.diag(_tensor(X)))
     logits = np.empty((40, classes))
     for point in range(40):

@@ -42,7 +42,7 @@ def test_scores_are_those_of_the_classifiers(classes):
             assert settings.strengths[result.chosen(name)[draw]] == aware.strength
             for number, strength in enumerate(settings.strengths):
                 model = ntkit.LabelAwareClassifier(
-                    net, input_shape=(1, 8, 8), pairs=name, strength=strength, calibration=None
+                    kernel=base, input_shape=(1, 8, 8), pairs=name, strength=strength, calibration=None
                 )
                 assert result.test[name][draw, number] == accuracy(model)
                 assert (result.shift[name][draw, number] > 0) == (model.shift_ > 0)

@@ -36,13 +36,18 @@ def _chunks(path: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
+    import dask
     from distributed import Client, LocalCluster
+    from distributed.utils import get_mp_context
 
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+    # Workers are forked from one process that has imported everything, instead of importing it each.
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        get_mp_context().set_forkserver_preload(["distributed", "ntkit"])
+        with (
+            LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+            Client(cluster) as client,
+        ):
+            yield client
 
 
 def test_a_worker_killed_midway_costs_only_its_tiles(cluster: Any, tmp_path: Path) -> None:

@@ -3,11 +3,18 @@
 import torch
 from torch import nn
 
+from ntkit import MonteCarlo
 from ntkit.testing import RuleConformance
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def estimates(mc: MonteCarlo, x: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Means and standard errors of the NNGP and the NTK of random networks, which are drawn once for both."""
+    values = torch.stack([torch.stack([emp.nngp(x), emp.ntk(x)]) for emp in mc.networks(x)])
+    return list(zip(values.mean(0), values.std(0) / len(values) ** 0.5, strict=True))
 
 
 class Vectors(RuleConformance):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.rules.families import normal
+from tests.rules.families import estimates, normal
 from torch import nn
 from torch.nn import functional as F
 
@@ -37,8 +37,8 @@ def limit(net, samples, seed=0):
 def test_real_networks(build):
     sampled = limit(build(), 512)
     mc = ntkit.monte_carlo(build(96, 64, 24), 40, generator=torch.Generator().manual_seed(0), **OWN)
-    for exact, finite in ((sampled.nngp, mc.nngp), (sampled.ntk, mc.ntk)):
-        (mean, error), (own, own_error) = finite.estimate(X), exact.estimate(X)
+    for kernel, (mean, error) in zip((sampled.nngp, sampled.ntk), estimates(mc, X), strict=True):
+        own, own_error = kernel.estimate(X)
         assert ((own - mean).abs() < 4 * (error**2 + own_error**2).sqrt()).all()
 
 
@@ -66,8 +66,8 @@ class Written(nn.Module):
 def test_real_networks_with_heads_cut_by_hand(raw):
     sampled = limit(Written(raw=raw), 512)
     mc = ntkit.monte_carlo(Written(96, 64, 24, raw), 40, generator=torch.Generator().manual_seed(0), **OWN)
-    for exact, finite in ((sampled.nngp, mc.nngp), (sampled.ntk, mc.ntk)):
-        (mean, error), (own, own_error) = finite.estimate(X), exact.estimate(X)
+    for kernel, (mean, error) in zip((sampled.nngp, sampled.ntk), estimates(mc, X), strict=True):
+        own, own_error = kernel.estimate(X)
         assert ((own - mean).abs() < 4 * (error**2 + own_error**2).sqrt()).all()
 
 

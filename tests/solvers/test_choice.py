@@ -68,6 +68,10 @@ def test_small_and_middling_problems_are_solved_exactly(case: Any, monkeypatch: 
     found = ntkit.solve(case.kernel, case.y, x=case.x, ridge=1e-3, progress=notes.append)
     assert notes[0].startswith("Chosen: ") and found.status.outcome is Outcome.SOLVED
     torch.testing.assert_close(found.value, case.exact(1e-3), rtol=1e-6, atol=1e-6)
+    monkeypatch.setattr(solving, "_SMALL", len(case.x))  # the largest that is simply factorised, without a choice
+    at_once: list[str] = []
+    ntkit.solve(case.kernel, case.y, x=case.x, ridge=1e-3, progress=at_once.append)
+    assert not at_once
 
 
 def test_slow_kernels_are_not_asked_for_every_entry(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,3 +75,7 @@ def test_notes(case: Any) -> None:
     notes: list[str] = []
     ntkit.solve(case.dense, case.y, method="cg", ridge=1e-3, progress=notes.append)
     assert "memory" in notes[0] and "rank" in notes[1] and "Iteration 1" in notes[2]
+
+
+def test_draws_are_the_same_by_default() -> None:
+    assert CG() == CG(seed=0)

@@ -81,3 +81,9 @@ def test_tolerance_is_rounding_or_what_entries_rounded_at_random_explain() -> No
     for lowest, expected in ((0.0, 1.0), (-0.4, 1.0), (-0.9, 1.8), (-1.99, 3.98), (-2.01, 1.0), (-2.9, 1.0)):
         values = torch.tensor([lowest * rounding, 0.5, 0.5, 1.0], dtype=torch.float64)  # sqrt(n) = 2
         assert _eigh._tolerance(values) == pytest.approx(expected * rounding, rel=1e-12)
+
+
+def test_eigenvalues_at_the_tolerance_are_rounding() -> None:
+    values = torch.tensor([0.0, 0.5, 0.75, 2.0], dtype=torch.float64)
+    spectrum = _eigh.Spectrum(values, torch.eye(4, dtype=torch.float64), 1.0, tolerance=0.5)
+    assert spectrum.rank == 2

@@ -13,6 +13,7 @@ import ntkit
 from ntkit.errors import InputError, SingularKernelError
 from ntkit.gram import DenseGram, KernelGram
 from ntkit.solvers import Falkon, Nystrom, Outcome, choose_centres, predict
+from ntkit.solvers._nystrom import factorise_centres
 
 HOW = ["uniform", "rpcholesky", "leverage", "kmeans++"]
 
@@ -178,3 +179,15 @@ def test_repeated_rows_are_handled(case: Any) -> None:
 def test_row_numbers_that_are_none(case: Any, rows: list[Any]) -> None:
     with pytest.raises(InputError, match="between 0 and 149, each once"):
         Nystrom(centres=torch.tensor(rows)).set_up(DenseGram(case.dense), 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "jitter"), [(torch.float64, 0.0), (torch.float32, 4 * torch.finfo(torch.float32).eps)]
+)
+def test_centres_in_single_precision_are_jittered_from_the_start(dtype: torch.dtype, jitter: float) -> None:
+    """The rounding of their entries looks like small eigenvalues."""
+    gram = torch.eye(5, dtype=dtype) + 0.5
+    lower, found = factorise_centres(DenseGram(gram), torch.tensor([0, 2, 3]), 1.5)
+    assert found == jitter
+    expected = gram[:3, :3].double() + 1.5 * jitter * torch.eye(3, dtype=torch.float64)
+    torch.testing.assert_close(lower @ lower.T, expected, rtol=1e-14, atol=0)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.rules.families import normal
+from tests.rules.families import estimates, normal
 from torch import nn
 from torch.nn import functional as F
 
@@ -82,11 +82,11 @@ def test_encoder_layer_against_finite_networks(norm_first, init):
         return Encoder(layer.eval(), width)
 
     own = {"w_std": 1.2, "b_std": 0.4} if init == "ntk" else {"init": "torch"}
-    wide = build(192, 12)
+    wide = build(96, 12)
     limit = ntkit.infinite_width(wide, **own, attention_samples=512, generator=torch.Generator().manual_seed(0))
     mc = ntkit.monte_carlo(wide, 30, generator=torch.Generator().manual_seed(1), **own)
-    for exact, finite in ((limit.nngp, mc.nngp), (limit.ntk, mc.ntk)):
-        (mean, error), (value, own_error) = finite.estimate(X), exact.estimate(X)
+    for kernel, (mean, error) in zip((limit.nngp, limit.ntk), estimates(mc, X), strict=True):
+        value, own_error = kernel.estimate(X)
         assert ((value - mean).abs() < 4 * (error**2 + own_error**2).sqrt()).all()
 
 

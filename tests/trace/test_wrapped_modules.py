@@ -15,7 +15,7 @@ import ntkit
 from ntkit.common import copy_module, ntk_gains
 from ntkit.errors import InputError, UnsupportedLayerError
 
-WIDTH, DRAWS, OUTPUTS = 96, 30, 12
+WIDTH, DRAWS, OUTPUTS = 96, 20, 12
 
 
 class Call(nn.Module):

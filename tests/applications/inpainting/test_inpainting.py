@@ -59,7 +59,7 @@ def test_expansion_equals_the_kernel_of_a_much_larger_torus(levels, upsampling, 
 @pytest.mark.parametrize("module", [None, "auto"])
 @pytest.mark.parametrize("prior", ["stationary", "meshgrid"])
 def test_choices_read_known_pixels_alone(module, prior):
-    picture, mask = image(16, 16, 1)
+    picture, mask = image(12, 12, 1)
     spoilt = torch.where(mask, math.nan, picture)
     found = inpaint(spoilt, mask, module, prior, levels=1)
     # The same choice by hand: the least error on a tenth of the known pixels, learnt from the others.
@@ -67,7 +67,7 @@ def test_choices_read_known_pixels_alone(module, prior):
     held = np.sort(np.random.default_rng(0).permutation(len(known))[: len(known) // 10])
     smaller = mask.clone().view(-1)
     smaller[torch.from_numpy(known[held])] = True
-    smaller = smaller.view(16, 16)
+    smaller = smaller.view(12, 12)
     errors = {}
     for last in (False, True) if module else (False,):
         network = encoder_decoder(1, channels=2 if prior == "meshgrid" else 1, last_convolution=last)

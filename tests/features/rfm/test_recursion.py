@@ -14,7 +14,7 @@ from ntkit.features.rfm import DifferentiableKernel, DistanceKernel, RFMSettings
 from ntkit.features.rfm._metric_kernels import squared_distances
 
 
-def _data(n: int = 18, d: int = 4, c: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+def _data(n: int = 12, d: int = 4, c: int = 2) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(n, d, generator=generator, dtype=torch.float64)
     return (

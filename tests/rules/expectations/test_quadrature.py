@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ PIECEWISE = [
 ]
 ALL = SMOOTH + PIECEWISE
 RELU = quadrature("relu", torch.relu, (0.0,))
-GAUSS = np.polynomial.legendre.leggauss(20)
+GAUSS = np.polynomial.legendre.leggauss(16)
 
 
 def panels(edges):
@@ -62,6 +63,7 @@ def function_and_slope(phi, z):
     return y.detach().numpy(), torch.autograd.grad(y.sum(), z)[0].numpy()
 
 
+@cache
 def nested(phi, q1, q2, rho):
     """E[f f], E[f' f'] as an integral over u of one over v given u, both split at the kinks and at their layers."""
     s1, s2, c = math.sqrt(q1), math.sqrt(q2), math.sqrt((1 - rho) * (1 + rho))
