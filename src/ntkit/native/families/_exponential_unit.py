@@ -3,8 +3,8 @@ r"""ELU, SELU and CELU by Hermite series without their slow tail.
 For a standard Gaussian x, phi(s x) = (scale / rate) f(z x) with z = rate s and f(x) = x for x > 0, f(x) = a (e^x - 1) for x < 0
 (ELU: a = alpha; SELU: the same times a scale; CELU: a = 1, rate = 1 / alpha). Its Hermite coefficients have closed forms. They
 fall slowly, because derivatives jump at zero: for x < 0, f(x) - x = sum_j k_j x^j / j! with k_1 = a - 1 and k_j = a for j > 1,
-and x^j 1{x < 0} has coefficients h_jn of the order of n^(-j/2 - 3/4). But such powers have closed expectations (Cho and Saul 2009),
-and h_jn h_kn = 0 for n > 2 where j + k is odd. So, with rho = cos(psi), the sums over n of
+and x^j / j! 1{x < 0} has coefficients h_jn of the order of n^(-j/2 - 3/4). But such powers have closed expectations (Cho and Saul
+2009), and h_jn h_kn = 0 for n > j, k where j + k is odd. So, with rho the correlation, the sums over n of
 
     n (alpha_n alpha_n' - k_1^2 h_1n^2 - k_2^2 z z' h_2n^2 - k_1 k_3 (z^2 + z'^2) h_1n h_3n) rho^(n - 1),
 
@@ -31,7 +31,13 @@ __all__ = ["Unit", "UnitSeries", "unit_coefficients", "unit_mean", "unit_of", "u
 
 _SELU = 1.0507009873554805, 1.6732632423543772
 _TOLERANCE = 8e-12  # of E[f' f'], relative to the geometric mean of both inputs' own
-_INDEPENDENT = (1e-12, 3e-13, 1e-13, 1e-14, 1e-15)  # singular values below this part of the largest are left out: tried in this order
+_INDEPENDENT = (
+    1e-12,
+    3e-13,
+    1e-13,
+    1e-14,
+    1e-15,
+)  # singular values below this part of the largest are left out: tried in this order
 _DENSE, _LARGEST = 32, 131072  # all orders below the first are candidates, and few up to the second
 _DENSITY = math.sqrt(0.5 / math.pi)  # of the Gaussian at zero
 
@@ -92,13 +98,15 @@ def unit_series(a: float, reach: float) -> UnitSeries | None:
     distance = np.where(n < _DENSE, 1.0, 2 * np.gradient(n))
     near = np.concatenate([[0.0], np.geomspace(1e-3, 0.1, 40), np.linspace(0.12, 1.56, 60)])
     functions, wanted = _functions(a, _spread(reach, 16), np.concatenate([near, math.pi - near]), orders, products)
-    left, sizes, right = np.linalg.svd(functions * distance, full_matrices=False)
+    basis, triangle = np.linalg.qr(functions * distance)
+    left, sizes, right = np.linalg.svd(triangle)
+    wanted = left.T @ (basis.T @ wanted)
     near = np.linspace(0.003, 1, 37) ** 2 * (math.pi / 2)
     checked, exact = _functions(a, _spread(reach, 17), np.concatenate([near, math.pi - near]), orders, products)
     for least in _INDEPENDENT:
         kept = sizes > least * sizes[0]
         try:
-            found, _ = nnls(sizes[kept, None] * right[kept], left[:, kept].T @ wanted, maxiter=30 * len(orders))
+            found, _ = nnls(sizes[kept, None] * right[kept], wanted[kept], maxiter=30 * len(orders))
         except RuntimeError:  # too many iterations
             continue
         weights = found * distance
@@ -125,7 +133,7 @@ def unit_coefficients(a: float, z: Array, orders: NDArray[np.int64]) -> Array:
     low = orders < 150
     roots = np.sqrt([float(math.factorial(int(order))) for order in orders[low]])
     powers[:, low] = z ** (n[low] - 1) * (0.5 * erfcx(z / math.sqrt(2)) / roots)  # zero beyond
-    # He_m(0) = 0 for odd m and He_(m - 2)(0) = -He_m(0) / (m - 1): every other term. That of j = 1 is added last, with the line x.
+    # He_m(0) = 0 for odd m and He_(m - 2)(0) = -He_m(0) / (m - 1): every other term. That of j = 1 is added last.
     start = np.where(orders % 2 == 0, 3, 2)
     first = np.where(start == 3, _half_power(3, orders) * z * z, _half_power(2, orders) * z)
     term = total = np.where(orders > start, first, 0.0)
@@ -152,7 +160,7 @@ def _half_power(j: int, orders: NDArray[np.int64]) -> Array:
 def _central(k: NDArray[np.int64]) -> Array:
     """(2 k)! / (2^k k!)^2."""
     factors = np.arange(1, _LARGEST // 2 + 2, dtype=np.float64)
-    return np.concatenate([[1.0], np.cumprod(1 - 0.5 / factors)])[k]
+    return np.asarray(np.concatenate([[1.0], np.cumprod(1 - 0.5 / factors)])[k])
 
 
 def _products(orders: NDArray[np.int64]) -> Array:
@@ -176,9 +184,7 @@ def _spread(reach: float, count: int) -> Array:
     return np.asarray(reach * np.sin((np.arange(count) + 0.5) * (math.pi / (2 * count))) ** 2)
 
 
-def _functions(
-    a: float, z: Array, psi: Array, orders: NDArray[np.int64], products: Array
-) -> tuple[Array, Array]:
+def _functions(a: float, z: Array, psi: Array, orders: NDArray[np.int64], products: Array) -> tuple[Array, Array]:
     """Give the terms of all pairs of z at all angles, shape (pairs * angles, orders), and their sums over all orders.
 
     Both are relative to the roots of E[f'(z x)^2] and E[f'(z' x)^2].

@@ -41,7 +41,13 @@ __all__ = ["ORDERS", "SeriesFamily", "series_table"]
 ORDERS = (64, 96, 128, 192, 256)
 """How many Hermite orders a table may be made of."""
 
-_UNIT_REACHES = (1.0, 1.5, 2.25, 3.25, 4.0)  # the same tiers of ELU: the largest deviation, times the rate of its exponential
+_UNIT_REACHES = (
+    1.0,
+    1.5,
+    2.25,
+    3.25,
+    4.0,
+)  # the same tiers of ELU: the largest deviation, times the rate of its exponential
 _MOST_GAPS = 32  # different distances between the orders of a table
 _PIECE = 0.25  # length of a piece of the deviations
 _PIECES = 32  # at most
@@ -150,7 +156,11 @@ def _unit_table(unit: Unit, reach: float) -> _core.SeriesTable | None:
         ],
         axis=2,
     )
-    first, second, third = unit.scale * (unit.a - 1), unit.scale * unit.a * unit.rate, unit.scale * unit.a * unit.rate**2
+    first, second, third = (
+        unit.scale * (unit.a - 1),
+        unit.scale * unit.a * unit.rate,
+        unit.scale * unit.a * unit.rate**2,
+    )
     closed = series.weights[:, None] * series.products * [first * first, second * second, first * third]
     return _core.SeriesTable(
         orders=series.orders.tolist(),
