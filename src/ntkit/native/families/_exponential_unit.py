@@ -118,7 +118,7 @@ def unit_series(a: float, reach: float) -> UnitSeries | None:
 
 def unit_mean(a: float, z: Array) -> Array:
     """E[f(z x)]."""
-    return _DENSITY * z + a * (0.5 * erfcx(z / math.sqrt(2)) - 0.5)
+    return np.asarray(_DENSITY * z + a * (0.5 * erfcx(z / math.sqrt(2)) - 0.5))
 
 
 def unit_coefficients(a: float, z: Array, orders: NDArray[np.int64]) -> Array:
