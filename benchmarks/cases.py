@@ -1,7 +1,7 @@
 """The networks that engines and their peer are timed on: ours as torch modules, the peer's as a list of words.
 
 The words name layers, so that the peer's environment needs none of ntkit: ``conv`` (3x3, same), ``conv2`` (3x3, stride 2),
-``relu`` (or ``erf``, ``gelu``, ``silu``, ``tanh``), ``pool`` (2x2 average), ``gap``, ``flatten``, ``dense``, and
+``relu`` (or ``erf``, ``gelu``, ``silu``, ``elu``, ``tanh``), ``pool`` (2x2 average), ``gap``, ``flatten``, ``dense``, and
 ``block``/``block2``, a pre-activation residual block of stride 1 or 2.
 All weights have gain sqrt(2), biases none.
 """

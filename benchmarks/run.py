@@ -53,6 +53,7 @@ LAYERS = {
     "erf": Erf,
     "gelu": nn.GELU,
     "silu": nn.SiLU,
+    "elu": nn.ELU,
     "tanh": nn.Tanh,
     "pool": functools.partial(nn.AvgPool2d, 2),
 }

@@ -127,12 +127,24 @@ BAD_OPERATIONS = {
         "must be positive and ascend",
     ),
     "a table of an order too large": (
-        {"series": Series(size=ROW, table=SeriesTable(orders=[4096], degree=2))},
-        "at most 4095. Got 4096",
+        {"series": Series(size=ROW, table=SeriesTable(orders=[1 << 17], degree=2))},
+        "at most 131071. Got 131072",
     ),
-    "a table of too many distances": (
-        {"series": Series(size=ROW, table=SeriesTable(orders=[n * n for n in range(1, 40)], degree=2))},
-        "may have 32 different distances. Got 39",
+    "a table of too many powers": (
+        {"series": Series(size=ROW, table=SeriesTable(orders=[n * n for n in range(1, 300)], degree=2))},
+        "may need 256 powers of the correlation. Got",
+    ),
+    "a table of two jumps": (
+        {"series": Series(size=ROW, table=SeriesTable(orders=[1], degree=2, jumps=[1.0, 2.0]))},
+        "must have three, and order one",
+    ),
+    "a table of jumps without order one": (
+        {"series": Series(size=ROW, table=SeriesTable(orders=[2], degree=2, jumps=[1.0, 2.0, 3.0], closed=[0.0] * 3))},
+        "must have three, and order one",
+    ),
+    "a table of jumps without closed products": (
+        {"series": Series(size=ROW, table=SeriesTable(orders=[1], degree=2, jumps=[1.0, 2.0, 3.0]))},
+        "three closed products for each order, and no other any. Got 0",
     ),
     "store of a series without table": ({"store": Store(size=ROW, what=Own.SERIES, target_at=1)}, "table is needed"),
     "store of a series beyond the end": (

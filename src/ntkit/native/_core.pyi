@@ -221,7 +221,14 @@ class Smooth:
 
 class SeriesTable:
     def __init__(
-        self, *, orders: Sequence[int] = ..., degree: int = ..., piece: float = ..., coefficients: Sequence[float] = ...
+        self,
+        *,
+        orders: Sequence[int] = ...,
+        degree: int = ...,
+        piece: float = ...,
+        coefficients: Sequence[float] = ...,
+        jumps: Sequence[float] = ...,
+        closed: Sequence[float] = ...,
     ) -> None: ...
     @property
     def orders(self) -> list[int]: ...
@@ -231,6 +238,10 @@ class SeriesTable:
     def piece(self) -> float: ...
     @property
     def coefficients(self) -> list[float]: ...
+    @property
+    def jumps(self) -> list[float]: ...
+    @property
+    def closed(self) -> list[float]: ...
 
 class Series:
     def __init__(
@@ -241,6 +252,7 @@ class Series:
         series_at: int = ...,
         deviation_at: int = ...,
         half_at: int = ...,
+        rounded: bool = ...,
     ) -> None: ...
     @property
     def size(self) -> list[int]: ...
@@ -252,6 +264,8 @@ class Series:
     def deviation_at(self) -> int: ...
     @property
     def half_at(self) -> int: ...
+    @property
+    def rounded(self) -> bool: ...
     def __repr__(self) -> str: ...
 
 class Normalize:
@@ -563,8 +577,6 @@ class Tape:
 NOTHING: int = -1
 
 AXES: int = 3
-
-MOST_GAPS: int = 32
 
 @overload
 def cross(

@@ -155,5 +155,4 @@ void ntkit::bind_tape(nb::module_& m) {
         .def("__str__", [](const Tape& self) { return text_of(self); });
     m.attr("NOTHING") = kNothing;
     m.attr("AXES") = kAxes;
-    m.attr("MOST_GAPS") = kMostGaps;
 }

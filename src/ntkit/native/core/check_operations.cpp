@@ -1,7 +1,6 @@
 // Checks the operations of a tape: sizes, windows, and that own data and data end where they should.
 
 #include <algorithm>
-#include <set>
 
 #include "check.hpp"
 
@@ -78,15 +77,18 @@ struct OperationChecker {
     void check_table(const std::shared_ptr<const SeriesTable>& table) const {
         NTKIT_REQUIRE(table != nullptr, "table is needed and not set");
         NTKIT_REQUIRE(table->terms() >= 1 && table->degree >= 1 && table->piece > 0, "orders, degree and piece of a table must be positive");
-        std::set<std::int32_t> gaps;
         std::int32_t before = 0;
         for (const std::int32_t order : table->orders) {
             NTKIT_REQUIRE(order > before, "the orders of a table must be positive and ascend");
             NTKIT_REQUIRE(order <= kMostOrder, "the orders of a table must be at most " + text(kMostOrder) + ". Got " + text(order));
-            gaps.insert(order - std::max(before, 1));
             before = order;
         }
-        NTKIT_REQUIRE(gaps.size() <= kMostGaps, "the orders of a table may have " + text(kMostGaps) + " different distances. Got " + text(std::ssize(gaps)));
+        const std::size_t powers = Powers(table->orders).count();
+        NTKIT_REQUIRE(powers <= kMostPowers, "the orders of a table may need " + std::to_string(kMostPowers) + " powers of the correlation. Got " + std::to_string(powers));
+        const bool kinked = !table->jumps.empty();
+        NTKIT_REQUIRE(!kinked || (std::ssize(table->jumps) == 3 && table->orders[0] == 1), "a table with jumps must have three, and order one");
+        NTKIT_REQUIRE(std::ssize(table->closed) == (kinked ? 3 * table->terms() : 0),
+                      "a table with jumps must have three closed products for each order, and no other any. Got " + text(std::ssize(table->closed)));
         const std::int64_t each = table->degree * (1 + table->terms());
         NTKIT_REQUIRE(table->pieces() >= 1 && table->pieces() * each == std::ssize(table->coefficients),
                       "a table must have " + text(each) + " coefficients for each piece. Got " + text(std::ssize(table->coefficients)));

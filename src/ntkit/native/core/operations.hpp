@@ -13,6 +13,7 @@
 
 #include "arc_cosine.hpp"
 #include "fields.hpp"
+#include "series_table.hpp"
 
 namespace ntkit {
 
@@ -128,42 +129,19 @@ struct Smooth {
     }
 };
 
-constexpr std::int64_t kMostGaps = 32;    // different distances between the orders of a table
-constexpr std::int32_t kMostOrder = 4095;  // of a table
-
-// phi(s x) = a_0(s) + s sum_n alpha_n(s) He_n(x) / sqrt(n!) for Gaussian x: an activation by some of its Hermite coefficients, each
-// times the root of a weight that makes up for those left out. The coefficients a_0, alpha, alpha, ... are Chebyshev series in s
-// on pieces of equal length.
-struct SeriesTable {
-    std::vector<std::int32_t> orders;  // n of each alpha, ascending
-    std::int32_t degree = 0;           // Chebyshev coefficients per piece
-    double piece = 1;                  // length of a piece; the first begins at zero
-    std::vector<double> coefficients;  // (pieces, degree, 1 + terms)
-
-    std::int64_t terms() const { return static_cast<std::int64_t>(orders.size()); }
-    std::int64_t pieces() const {
-        const std::int64_t each = degree * (1 + terms());
-        return each > 0 ? static_cast<std::int64_t>(coefficients.size()) / each : 0;
-    }
-
-    static constexpr const char* name = "SeriesTable";
-    static constexpr auto fields() {
-        return std::tuple{Field{"orders", &SeriesTable::orders}, Field{"degree", &SeriesTable::degree},
-                          Field{"piece", &SeriesTable::piece}, Field{"coefficients", &SeriesTable::coefficients}};
-    }
-};
-
 // With rho the correlation, E[phi phi] = a_0 a_0' + s s' sum_n alpha_n alpha_n' rho^n (Mehler 1866), whose derivative in K is
 // E[phi' phi'].
 struct Series {
     Axes size{};
     std::shared_ptr<const SeriesTable> table;
     std::int32_t series_at = kNothing, deviation_at = kNothing, half_at = kNothing;
+    bool rounded = false;  // H comes from a nonlinear operation, and rounds like the variances
+    Powers powers;         // set by the Tape
 
     static constexpr const char* name = "Series";
     static constexpr auto fields() {
         return std::tuple{Field{"size", &Series::size}, Field{"table", &Series::table}, Field{"series_at", &Series::series_at},
-                          Field{"deviation_at", &Series::deviation_at}, Field{"half_at", &Series::half_at}};
+                          Field{"deviation_at", &Series::deviation_at}, Field{"half_at", &Series::half_at}, Field{"rounded", &Series::rounded}};
     }
 };
 

@@ -32,6 +32,7 @@ Tape::Tape(std::vector<Operation> given_operations, std::vector<Instruction> giv
     check_tape(*this);
     for (Operation& operation : operations) {
         if (auto* const rectified = std::get_if<Rectified>(&operation)) prepare(rectified->activation, 1.0);
+        if (auto* const series = std::get_if<Series>(&operation)) series->powers = Powers(series->table->orders);
         if (auto* const layer = std::get_if<Layer>(&operation)) {
             if (layer->activation) prepare(*layer->activation, layer->weight);
             row_positions = std::max<std::int64_t>(row_positions, static_cast<std::int64_t>(layer->out_size[2] - 1) * layer->stride[2] +

@@ -1,4 +1,4 @@
-r"""Activations without a closed form and without kinks: tanh, sigmoid, SiLU, softplus, Mish, user-defined functions.
+r"""Activations without a closed form: tanh, sigmoid, SiLU, softplus, Mish, user-defined functions without kinks, and ELU.
 
 With He_n the Hermite polynomials and x a standard Gaussian, phi(s x) = a_0(s) + s sum_n alpha_n(s) He_n(x) / sqrt(n!), and for
 two Gaussians of deviations s, s' and correlation rho (Mehler 1866)
@@ -8,7 +8,7 @@ two Gaussians of deviations s, s' and correlation rho (Mehler 1866)
 The coefficients belong to one input alone, so they are own data: the core computes them from a table of Chebyshev series in s,
 and a pair costs four multiplications per term. What N orders leave out of a pair is at most what they leave out of E[phi^2] and
 E[phi'^2], which is known; larger deviations need more orders. A few of the N with weights give the same sums, see
-``_fewer_orders``.
+``_fewer_orders``. ELU, SELU and CELU, whose coefficients fall too slowly, have weights of their own, see ``_exponential_unit``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +28,7 @@ from ntkit.rules.expectations import evaluate
 
 from .. import _core
 from .._plane import Part, Plane
+from ._exponential_unit import Unit, unit_coefficients, unit_mean, unit_of, unit_series
 from ._family import Family
 from ._fewer_orders import fewer_orders
 
@@ -39,6 +41,14 @@ __all__ = ["ORDERS", "SeriesFamily", "series_table"]
 ORDERS = (64, 96, 128, 192, 256)
 """How many Hermite orders a table may be made of."""
 
+_UNIT_REACHES = (
+    1.0,
+    1.5,
+    2.25,
+    3.25,
+    4.0,
+)  # the same tiers of ELU: the largest deviation, times the rate of its exponential
+_MOST_GAPS = 32  # different distances between the orders of a table
 _PIECE = 0.25  # length of a piece of the deviations
 _PIECES = 32  # at most
 _DEGREE = 14  # Chebyshev coefficients on a piece
@@ -57,6 +67,9 @@ class SeriesFamily(Family[Elementwise]):
     rounds_h = True
 
     def missing(self, network: Network, index: int, op: Elementwise) -> str | None:
+        if (unit := unit_of(op.phi)) is not None:
+            reaches = (reach / unit.rate for reach in _UNIT_REACHES if unit_series(unit.a, reach) is not None)
+            return None if any(reach >= _LEAST for reach in reaches) else f"{op.phi} (its exponential is too steep)"
         if _PIECE * len(_pieces(op.phi, ORDERS[-1])) >= _LEAST:
             return None
         why = "its kinks" if op.phi.kinks else f"deviations up to {_LEAST:g}"
@@ -92,19 +105,23 @@ class SeriesFamily(Family[Elementwise]):
                 series_at=network.own_at(_core.Own.SERIES, index),
                 deviation_at=network.own_at(_core.Own.DEVIATION, index),
                 half_at=network.own_at(_core.Own.HALF, index),
+                rounded=network.nonlinear_before[index],
             ),
         )
         emitter.unary(_core.Kind.SERIES, operation, plane, parts)
 
 
 def _table(network: Network, phi: Activation) -> _core.SeriesTable:
-    """Give the table of a version; of the next one where its orders are too few for any deviation."""
-    return next(table for count in ORDERS[network.tier :] if (table := series_table(phi, count)) is not None)
+    """Give the table of a version; where it has none, that of the next one that has, or else of the last one before."""
+    counts = (*ORDERS[network.tier :], *reversed(ORDERS[: network.tier]))
+    return next(table for count in counts if (table := series_table(phi, count)) is not None)
 
 
 @lru_cache(maxsize=64)
 def series_table(phi: Activation, count: int) -> _core.SeriesTable | None:
     """Build the table of an activation, for deviations from zero to where so many orders are too few; None if nowhere."""
+    if (unit := unit_of(phi)) is not None:
+        return _unit_table(unit, _UNIT_REACHES[ORDERS.index(count)])
     expansion, pieces = _expansion(phi), _pieces(phi, count)
     if expansion is None or not pieces:
         return None
@@ -117,11 +134,41 @@ def series_table(phi: Activation, count: int) -> _core.SeriesTable | None:
             [(exact, squares.s) for *_, exact, squares in known],
         )
     )
-    nodes, weights = fewer_orders(orders, alpha, others, _core.MOST_GAPS)
+    nodes, weights = fewer_orders(orders, alpha, others, _MOST_GAPS)
     scaled = torch.stack(pieces)[:, :, torch.cat([torch.zeros(1, dtype=torch.long), 1 + nodes])]
     scaled[:, :, 1:] *= weights.sqrt()
     return _core.SeriesTable(
         orders=orders[nodes].tolist(), degree=_DEGREE, piece=_PIECE, coefficients=scaled.reshape(-1).tolist()
+    )
+
+
+def _unit_table(unit: Unit, reach: float) -> _core.SeriesTable | None:
+    """Build the table of ELU and its kin, for deviations times rate from zero to ``reach``; None if no weights are accurate."""
+    series = unit_series(unit.a, reach)
+    if series is None:
+        return None
+    places = torch.arange(round(reach / _PIECE), dtype=torch.float64)[:, None]
+    z = (_PIECE * (places + (1 + _nodes()) / 2)).numpy()
+    numbers = np.concatenate(
+        [
+            unit.scale / unit.rate * unit_mean(unit.a, z)[:, :, None],
+            [unit.scale * np.sqrt(series.weights) * unit_coefficients(unit.a, row, series.orders) for row in z],
+        ],
+        axis=2,
+    )
+    first, second, third = (
+        unit.scale * (unit.a - 1),
+        unit.scale * unit.a * unit.rate,
+        unit.scale * unit.a * unit.rate**2,
+    )
+    closed = series.weights[:, None] * series.products * [first * first, second * second, first * third]
+    return _core.SeriesTable(
+        orders=series.orders.tolist(),
+        degree=_DEGREE,
+        piece=_PIECE / unit.rate,
+        coefficients=(_transform() @ torch.from_numpy(numbers)).reshape(-1).tolist(),
+        jumps=[first, second, third],
+        closed=closed.reshape(-1).tolist(),
     )
 
 
