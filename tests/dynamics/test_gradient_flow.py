@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from linear_operator import to_linear_operator
 from tests.dynamics.problems import Features, Linearised, OneOutput, normal, small_net, start
 from torch import Tensor
 
@@ -146,3 +147,14 @@ def test_memory_is_asked_for_before_the_kernel_is_computed(monkeypatch: pytest.M
     for x in (None, X.to("meta"), X.to_sparse(), X.to(torch.complex128)):
         with pytest.raises(InputTypeError, match="x must"):
             GradientFlow(KERNEL).fit(x, Y)  # type: ignore[arg-type]
+
+
+def test_a_matrix_is_no_points() -> None:
+    """A stored matrix is read only where the kernel is precomputed; a kernel needs the points."""
+    operator = to_linear_operator(KERNEL(X))
+    torch.testing.assert_close(
+        GradientFlow("precomputed").fit(operator, Y).predict(KERNEL(NEW, X), 1.0),
+        GradientFlow(KERNEL).fit(X, Y).predict(NEW, 1.0),
+    )
+    with pytest.raises(InputTypeError, match="x must be"):
+        GradientFlow(KERNEL).fit(operator, Y)

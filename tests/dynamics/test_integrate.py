@@ -14,6 +14,8 @@ from torch.nn import functional as F
 
 import ntkit
 from ntkit import Descent, GradientFlow
+from ntkit.common import find_loss
+from ntkit.dynamics._integrate import Accuracy, Problem, integrate
 from ntkit.errors import InputError, InputTypeError
 
 KERNEL, X, NEW = Features(), normal(12, 3), normal(4, 3, seed=2)
@@ -188,3 +190,23 @@ def test_bad_input_is_explained(call: Any, error: type[Exception], message: str)
 def test_numpy_times() -> None:
     flow = GradientFlow(KERNEL, "cross_entropy").fit(X, CLASSES)
     assert flow.predict(NEW, np.array([0.0, 0.5])).shape == (2, 4, 3)
+
+
+def test_the_evaluations_that_are_allowed() -> None:
+    calls = []
+
+    def counted(f: Tensor, y: Tensor) -> Tensor:
+        calls.append(len(f))
+        return huber(f, y)
+
+    def run(most: int) -> None:
+        start = torch.zeros(12, 1, dtype=torch.float64)
+        problem = Problem(KERNEL(X), start, 3 * normal(12, 1, seed=4), find_loss(counted), 0.0)
+        calls.clear()
+        integrate(problem, [2.0], Accuracy(max_evaluations=most))
+
+    run(10**6)
+    needed = len(calls)
+    run(needed)
+    with pytest.raises(InputError, match=f"more than {needed - 1} evaluations"):
+        run(needed - 1)

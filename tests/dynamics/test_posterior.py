@@ -241,3 +241,9 @@ def test_memory_is_asked_for_each_kernel_and_the_factor(
     )
     ntkit.posterior(LIMIT, X, Y, NEW, mode=mode, ridge=0.1)
     assert asked[0] == ((10, 10), matrices)
+
+
+def test_jitter_is_reported_at_the_line_of_the_caller() -> None:
+    with pytest.warns(JitterWarning) as caught:
+        ntkit.posterior(LIMIT, torch.cat([X, X[:3]]), torch.cat([Y, Y[:3]]), NEW)
+    assert {warning.filename for warning in caught} == {__file__}

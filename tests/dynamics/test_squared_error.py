@@ -113,3 +113,20 @@ def test_indefinite_matrix_is_refused_or_mended_by_a_ridge() -> None:
 def test_zero_kernel_is_refused() -> None:
     with pytest.raises(SingularKernelError, match="inputs zero"):
         GradientFlow("precomputed").fit(torch.zeros(3, 3), torch.ones(3)).predict(None, 1.0)
+
+
+def test_the_step_that_reaches_a_loss_exactly() -> None:
+    """One direction: each step halves the error, and the loss after t steps is 2^(-2 t - 1) to the bit."""
+    flow = GradientFlow("precomputed").fit(torch.ones(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+    for step in range(1, 12):
+        assert flow.time_to_loss(2.0 ** (-2 * step - 1), descent=Descent(0.5)) == step
+
+
+def test_the_last_step_with_momentum_counts() -> None:
+    flow = GradientFlow(KERNEL).fit(X, Y)
+    descent = Descent(0.5 * flow.max_learning_rate(0.8), 0.8)
+    value = 0.3 * float(flow.loss_at(0.0))
+    step = flow.time_to_loss(value, descent=descent)
+    assert 2 < step < 1000
+    assert flow.time_to_loss(value, t_max=step, descent=descent) == step
+    assert flow.time_to_loss(value, t_max=step - 1, descent=descent) == INF

@@ -190,3 +190,27 @@ def test_single_precision_needs_rectifiers_alone(layer, single):
 def test_networks_are_values():
     net = network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), 3)
     assert Network(net.program) == net
+
+
+class Fork(nn.Module):
+    """One layer read by an activation, and past it by the last layer alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.past, self.through = nn.Conv1d(2, 4, 2), nn.Conv1d(4, 1, 2), nn.Conv1d(4, 1, 2)
+        self.first.requires_grad_(False)  # so that Theta does not need K there
+
+    def forward(self, x):
+        h = self.first(x)
+        return (self.past(h) + self.through(torch.relu(h))).flatten(1)
+
+
+def test_half_is_kept_where_h_ends_for_one_reader_of_two():
+    net = network(Fork(), 2, 6)
+    read_twice = of_type(net, Conv)[0]
+    assert (Own.HALF, read_twice) in net.own
+    limit = ntkit.infinite_width(Fork(), b_std=0.3)
+    x = torch.randn(4, 2, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    native, reference = (limit.both(x, engine=engine) for engine in ("native", "reference"))
+    for a, b in zip(native, reference, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)

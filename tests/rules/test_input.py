@@ -1,5 +1,6 @@
 """Inputs that a fixed function prepares, against the conformance suite."""
 
+import numpy as np
 import pytest
 import torch
 from tests.rules.families import Vectors, normal
@@ -9,7 +10,7 @@ from torch.nn import functional as F
 import ntkit
 from ntkit.program import Input, Keep
 from ntkit.rules._covariance import Ends, Moments
-from ntkit.rules._input import input_covariance
+from ntkit.rules._input import _refine, input_covariance
 
 
 class Prefix(nn.Module):
@@ -80,3 +81,25 @@ def test_nearly_equal_points_keep_the_digits_of_their_difference():
     apart = (q1[:, None] + q2 - 2 * k)[torch.arange(3), torch.tensor([2, 1, 0])]
     expected = (x1 - x2.flip(0)).square().mean(1)
     assert (apart - expected).abs().max() < 1e-15
+
+
+@pytest.mark.parametrize("scale", [0.03, 7.0])
+def test_nearly_parallel_points_keep_the_digits_of_their_angle(scale):
+    """Points of different lengths: K, and H between them, against the same products in extended precision."""
+    x1 = normal(3, 40)
+    x2 = scale * (x1.flip(0) + 1e-5 * normal(3, 40, seed=1))
+    at = torch.arange(3), torch.tensor([2, 1, 0])
+    op, ends = Input(0, 0, 1), Ends(Moments({(0, 0): x1}), Moments({(0, 0): x2}), 2)
+    k = input_covariance(op, (), ends).nngp[at]
+    a, b = x1.numpy().astype(np.longdouble), x2.flip(0).numpy().astype(np.longdouble)
+    exact = (a * b).mean(1)
+    q1, q2 = (a * a).mean(1), (b * b).mean(1)
+    assert (np.abs(k.numpy() - exact) < 4e-16 * np.abs(exact)).all()
+    rows = torch.arange(3)
+    spread = (x.square().mean(1) for x in (x1, x2))
+    first, second = next(spread)[:, None], next(spread)[None]
+    found = _refine(
+        (x1 @ x2.T) / 40, first, second, rows[:, None].expand(3, 3), rows[None].expand(3, 3), x1, x2, True, None
+    )[1][at]
+    half = (q1 + q2) / 2 - exact
+    assert (np.abs(found.numpy() - half) < 1e-15 * half).all()

@@ -137,3 +137,26 @@ def test_jacobian_of_softmax(same):
     full = torch.stack([torch.stack([((a @ v @ b.T) * m).sum() for b in w2]) for a in w1])
     found = _jacobian(z1[None], m, v, z2[None], same)[0]
     torch.testing.assert_close(found, full.diagonal() if same else full, rtol=1e-12, atol=1e-14)
+
+
+class OfImages(nn.Module):
+    """Attention of the raw pixels, averaged along one axis alone, of images as they are or as a sequence."""
+
+    def __init__(self, sequence):
+        super().__init__()
+        self.attention, self.head = SelfAttention(3, 3, key_channels=2), nn.Linear(9, 1)
+        self.sequence = sequence
+
+    def forward(self, x):
+        if self.sequence:
+            h = self.attention(x.flatten(2).transpose(1, 2)).transpose(1, 2).unflatten(2, (2, 3))
+        else:
+            h = self.attention(x)
+        return self.head(h.mean(2).flatten(1))
+
+
+def test_one_axis_is_averaged_and_the_other_is_not():
+    x = normal(3, 3, 2, 3)
+    image, sequence = (limit(OfImages(sequence), 16) for sequence in (False, True))
+    for a, b in ((image.nngp, sequence.nngp), (image.ntk, sequence.ntk)):
+        torch.testing.assert_close(a(x), b(x), rtol=1e-12, atol=1e-13)

@@ -7,6 +7,7 @@ import torch
 
 from ntkit.errors import InputError
 from ntkit.gram import DenseGram
+from ntkit.solvers import _centres
 from ntkit.solvers._centres import _leveraged, _spread, choose_centres
 
 WAYS = ("uniform", "rpcholesky", "leverage", "kmeans++")
@@ -64,3 +65,11 @@ def test_what_is_refused() -> None:
         choose_centres(gram(), 41)
     with pytest.raises(InputError, match="Got 'best'"):
         choose_centres(gram(), 3, "best")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("n_centres", "rows"), [(3, 2000), (210, 2100), (290, 2800)])
+def test_ten_candidates_for_each_centre(n_centres: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pools: list[int] = []
+    monkeypatch.setattr(_centres, "_spread", lambda part, count, _: pools.append(part.shape[0]) or torch.arange(count))
+    choose_centres(DenseGram(torch.eye(2800)), n_centres, "kmeans++", generator=generator())
+    assert pools == [rows]

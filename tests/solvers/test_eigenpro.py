@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from ntkit.gram import DenseGram
+import ntkit
+from ntkit.gram import DenseGram, KernelGram
 from ntkit.solvers import EigenPro, Outcome
 
 
@@ -47,3 +49,18 @@ def test_a_sample_of_two_and_batches_of_one(case: Any) -> None:
     scale = part.matrix.trace() / 10
     exact = torch.linalg.solve(part.matrix + 0.5 * scale * torch.eye(10, dtype=torch.float64), case.y[:10])
     torch.testing.assert_close(found.value, exact, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("n", "rows"), [(4, 1), (800, 100), (20_000, 838)])
+def test_rows_of_a_step_take_at_most_a_quarter_of_a_gigabyte(n: int, rows: int) -> None:
+    """An eighth of the rows, or 2^28 bytes at 16 n bytes per row."""
+    gram = KernelGram(Overlap(), torch.linspace(0, 1, n, dtype=torch.float64)[:, None])
+    assert EigenPro(sample=3).set_up(gram, 0.1).batch == rows
+
+
+class Overlap(ntkit.Kernel):
+    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        return torch.exp(-(torch.cdist(x1, x1 if x2 is None else x2) ** 2))
+
+    def diag(self, x: Tensor) -> Tensor:
+        return torch.ones_like(x[:, 0])

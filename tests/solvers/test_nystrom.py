@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import ntkit
 from ntkit.errors import InputError, SingularKernelError
 from ntkit.gram import DenseGram, KernelGram
-from ntkit.solvers import Falkon, Nystrom, Outcome, choose_centres, predict
+from ntkit.solvers import Falkon, Nystrom, Outcome, _nystrom, choose_centres, predict
 from ntkit.solvers._nystrom import factorise_centres
 
 HOW = ["uniform", "rpcholesky", "leverage", "kmeans++"]
@@ -191,3 +191,21 @@ def test_centres_in_single_precision_are_jittered_from_the_start(dtype: torch.dt
     assert found == jitter
     expected = gram[:3, :3].double() + 1.5 * jitter * torch.eye(3, dtype=torch.float64)
     torch.testing.assert_close(lower @ lower.T, expected, rtol=1e-14, atol=0)
+
+
+def test_a_pivot_of_rounding_takes_jitter() -> None:
+    """The second pivot, 2 eps of its diagonal entry, is a difference of rounded numbers."""
+    eps = torch.finfo(torch.float64).eps
+    near = DenseGram(torch.tensor([[1.0, 1.0], [1.0, 1.0 + 2 * eps]], dtype=torch.float64))
+    assert factorise_centres(near, torch.arange(2), 1.0)[1] == 4 * eps
+    apart = DenseGram(torch.tensor([[1.0, 1.0], [1.0, 1.0 + 8 * eps]], dtype=torch.float64))
+    assert factorise_centres(apart, torch.arange(2), 1.0)[1] == 0
+
+
+def test_a_matrix_that_fills_half_the_disk_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    blocks = _nystrom._Blocks(DenseGram(torch.eye(40, dtype=torch.float64)), torch.arange(10), 8)
+    clock = iter([0.0, 1.0, 1.5] * 2)  # computing a block takes a second, writing it half of one
+    monkeypatch.setattr(_nystrom.time, "perf_counter", lambda: next(clock))
+    for free, kept in ((2 * 40 * 10 * 8, True), (2 * 40 * 10 * 8 - 2, False)):
+        monkeypatch.setattr(_nystrom, "free_disk", lambda folder, free=free: free)
+        assert blocks.worth_keeping(str(tmp_path)) is kept

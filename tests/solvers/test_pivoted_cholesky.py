@@ -9,6 +9,7 @@ import torch
 
 from ntkit.gram import DenseGram
 from ntkit.solvers import pivoted_cholesky
+from ntkit.solvers._pivoted_cholesky import _choose
 
 
 @pytest.mark.parametrize("pivoting", ["random", "greedy", "uniform"])
@@ -42,3 +43,10 @@ def test_stops_when_the_matrix_is_used_up() -> None:
     points = torch.randn(40, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = pivoted_cholesky(DenseGram(points @ points.T), 20, "random", torch.Generator().manual_seed(0))
     assert found.factor.shape == (40, 5) and found.left < 1e-12
+
+
+@pytest.mark.parametrize("pivoting", ["greedy", "random"])
+def test_rows_without_remainder_are_not_chosen(pivoting: Any) -> None:
+    left, taken = torch.tensor([0.0, 2.0, 0.0, 1.0]).double(), torch.tensor([True, False, True, False])
+    assert sorted(_choose(left, taken, 4, pivoting, torch.Generator().manual_seed(0)).tolist()) == [1, 3]
+    assert len(_choose(0 * left, taken, 4, pivoting, torch.Generator().manual_seed(0))) == 0

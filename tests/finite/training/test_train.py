@@ -7,7 +7,7 @@ from torch import nn
 
 import ntkit
 from ntkit import Checkpoint, Record, Schedule
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import DivergenceWarning, InputError, InputTypeError
 
 
 @pytest.mark.parametrize(("kappa", "centre"), [(1.0, False), (0.5, False), (0.5, True)])
@@ -215,3 +215,13 @@ def test_keywords_of_before_still_work():
     assert [state.step for state in saved] == [2, 4]
     with pytest.raises(InputError, match="already holds learning_rate"):
         ntkit.train(network(), X, Y, schedule, lr=0.1)
+
+
+def test_divergence_is_told_from_the_first_loss():
+    net = network()
+    first = 0.5 * float((net(X).detach() - Y).square().sum())
+    with pytest.warns(DivergenceWarning) as caught:
+        run = ntkit.train(net, X, Y, Schedule(learning_rate=100.0, steps=50), record=[1])
+    assert float(run.losses[0]) == pytest.approx(first) and float(run.losses[1]) > 10 * first
+    message = f"L went from {first:.3g} to {float(run.losses[-1]):.3g}"
+    assert message in str(caught[0].message) and message in run.status

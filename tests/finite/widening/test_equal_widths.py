@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ntkit.finite.widening._equal_widths import Widths
+import torch
+
+from ntkit.finite.widening._equal_widths import Widths, _meetings
 
 
 def test_joined_widths_are_one() -> None:
@@ -23,3 +25,12 @@ def test_what_is_joined_with_a_fixed_width_stays() -> None:
         widths.join(first, second)
         assert not widths.is_hidden("a") and not widths.is_hidden("b")
         assert widths.learned == 2  # so that the module is run again
+
+
+def test_each_pair_of_tensors_meets_once_in_the_order_of_the_operation() -> None:
+    a, b, c = torch.empty(2, 3), torch.empty(5, 7), torch.empty(3, 4)
+    pairs = [(x, i, y, j) for x, i, y, j in _meetings(torch.mm, [a, b])]
+    assert [(x is a, i, y is b, j) for x, i, y, j in pairs] == [(True, -1, True, -2)]
+    met = [(x, y) for x, _, y, _ in _meetings(torch.add, [a, b, c])]
+    names = {id(a): "a", id(b): "b", id(c): "c"}
+    assert list(dict.fromkeys(names[id(x)] + names[id(y)] for x, y in met)) == ["ab", "ac", "bc"]

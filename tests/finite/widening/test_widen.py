@@ -189,7 +189,17 @@ class FixedView(nn.Module):
         return self.last(self.conv(x).view(*self.sizes))
 
 
+class Fails(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 5)
+
+    def forward(self, x):
+        raise ValueError("no values")
+
+
 NET = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+MIXED = nn.Sequential(ntkit.parametrize_ntk(nn.Linear(3, 5)), nn.ReLU(), nn.Linear(5, 2))
 
 
 @pytest.mark.parametrize(
@@ -201,6 +211,9 @@ NET = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
         (lambda: ntkit.widen(nn.Sequential(nn.ReLU()), 2), InputError, "example=x"),
         (lambda: ntkit.widen(NET, 2, example=torch.ones(2, 7)), InputError, "example"),
         (lambda: ntkit.widen(NET, 2, example=3), InputTypeError, "example"),
+        (lambda: ntkit.widen(Fails(), 2), InputError, "(in its forward: no values)"),
+        (lambda: ntkit.widen(nn.Sequential(Fails()), 2), InputError, "(in '0': no values)"),
+        (lambda: ntkit.widen(MIXED, 2), InputError, "layer '2' cannot be widened: it is not in the NTK parametrisation"),
         (lambda: ntkit.widen(NET, 1.5), InputError, "whole number"),
         (lambda: ntkit.widen(NET, 0), InputError, "positive"),
         (lambda: ntkit.widen(NET, float("inf")), InputError, "finite"),

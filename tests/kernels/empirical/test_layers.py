@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ntkit.kernels.empirical import _layers
 
@@ -39,3 +39,17 @@ def test_rows_of_the_weight_at_a_time(byte_budget, rows, monkeypatch):
     monkeypatch.setattr(_layers, "_form", lambda a, g: seen.append(g.shape[2]) or form(a, g))
     _layers._formed_gram(A, G, False, byte_budget)
     assert seen[::2] == rows
+
+
+class Doubled(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class Renamed(nn.Linear):
+    pass
+
+
+def test_layers_with_a_forward_of_their_own_are_not_structured():
+    net = nn.Sequential(nn.Linear(3, 4), Doubled(4, 4), Renamed(4, 4), nn.ReLU(), nn.Conv1d(2, 2, 1))
+    assert list(_layers.structured_layers(net)) == ["0", "2", "4"]

@@ -130,3 +130,11 @@ def test_overflow():
         net[2].weight.mul_(1e25)
     with pytest.raises(InputError, match="beyond the range"):
         ntkit.empirical(net).ntk(1e15 * X)
+
+
+def test_pairs_of_integers():
+    kernel = ntkit.empirical(nn.Sequential(nn.Embedding(5, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))[:3]).ntk
+    with pytest.raises(InputError, match="same shape"):
+        kernel(torch.zeros(2, 4, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long))
+    with pytest.raises(InputTypeError, match="same dtype"):
+        kernel(torch.zeros(2, 4, dtype=torch.long), torch.zeros(2, 4, dtype=torch.int32))

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 import ntkit
 from ntkit.errors import InputError, InputTypeError, UnsupportedLayerError
-from ntkit.kernels.random_features import jacobian_features, sketched_features
+from ntkit.kernels.random_features import _features, jacobian_features, sketched_features
+from ntkit.kernels.random_features._propagate import _merged
 from ntkit.kernels.random_features._sketch import CountSketch, TensorSketch
 
 
@@ -123,3 +124,26 @@ def test_refusals() -> None:
         jacobian_features(ntkit.empirical(net, output="sum"), 10)
     with pytest.raises(InputTypeError, match="empirical"):
         jacobian_features(net, 10)  # type: ignore[arg-type]
+
+
+def test_rows_larger_than_a_block_come_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, shape = NETWORKS["relu"]
+    features = sketched_features(ntkit.infinite_width(module).ntk, 20, shape)
+    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    sizes, block = [], features._block  # type: ignore[attr-defined]
+    monkeypatch.setattr(features, "_block", lambda part: sizes.append(len(part)) or block(part))
+    whole = features(x)
+    monkeypatch.setattr(_features, "_BLOCK_BYTES", 1)
+    torch.testing.assert_close(features(x), whole)
+    assert sizes == [4, 1, 1, 1, 1]
+
+
+def test_some_positions_are_merged_and_the_others_stay() -> None:
+    v = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for axes, kept in (((0,), v.permute(0, 2, 1, 3)), ((1,), v), ((0, 1), v)):
+        merged = _merged(v, axes)
+        expected = (
+            kept.reshape(2, *kept.shape[1 : 3 - len(axes)], -1)
+            / (v[0, ..., 0].numel() / merged[0, ..., 0].numel()) ** 0.5
+        )
+        assert torch.equal(merged, expected)

@@ -11,7 +11,7 @@ import ntkit
 from ntkit.native import NativeEngine, tape_of
 from ntkit.native._core import Kind
 from ntkit.native._runner import BeyondRange
-from ntkit.native.families._series import ORDERS, series_table
+from ntkit.native.families._series import ORDERS, _expansion, series_table
 from ntkit.program import Activation, Elementwise
 
 SMOOTH = {
@@ -211,3 +211,18 @@ def test_the_tape_of_a_series():
     assert count < ORDERS[0] / 2 and operation.half_at > 0
     assert not step.covariance_in and not step.covariance_out and step.theta_in and step.theta_out
     assert f"({count} terms up to {operation.table.orders[-1]}, s up to 1" in str(between)
+
+
+def test_no_table_where_orders_are_too_few_for_any_deviation():
+    """sin(10 z) can be expanded, but at deviations up to 1/4 it has more orders than the first version."""
+    phi = Activation("quadrature", function=lambda z: torch.sin(10 * z), label="wave")
+    assert _expansion(phi) is not None and all(series_table(phi, count) is None for count in ORDERS)
+
+
+def test_expansions_end_where_the_rule_is_too_coarse():
+    """E[phi'(s x)^2] = 800 (1 + exp(-3200 s^2)) for sin(40 z), wherever a piece is kept; beyond, the nodes are too few."""
+    pieces = _expansion(Activation("quadrature", function=lambda z: torch.sin(40 * z), label="fast wave")).pieces
+    assert 4 < len(pieces) < 32
+    for *_, squares in pieces:
+        exact = 800 * (1 + torch.exp(-3200 * squares.s**2))
+        torch.testing.assert_close(squares.slope, exact, rtol=1e-10, atol=0)

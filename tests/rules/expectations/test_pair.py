@@ -58,3 +58,10 @@ def test_price():
     found = pair.price(value, slope)
     assert found.tolist() == [5.0, 6.0]
     torch.testing.assert_close(torch.autograd.grad(found.sum(), k)[0], slope)
+
+
+def test_derivatives_of_many_pairs_at_once():
+    """Under torch.func.vmap no value can be looked at, so derivatives do not depend on a look at the variances."""
+    k, q1, q2 = f64([0.3, -0.2, 0.9], [1.0, 2.0, 1.5], [0.7, 1.1, 1.2])
+    found = torch.func.vmap(torch.func.grad(lambda *one: Pair(*one).rho))(k, q1, q2)
+    torch.testing.assert_close(found, 1 / (q1 * q2).sqrt())

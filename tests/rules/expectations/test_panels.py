@@ -343,3 +343,18 @@ class TestJumpingNetwork(TestKinkedNetwork):
     def module(self, width):
         activation = ntkit.Elementwise(JUMP.function, kinks=JUMP.kinks)
         return nn.Sequential(nn.Linear(4, width), activation, nn.Linear(width, 2)).requires_grad_(False)
+
+
+def test_far_from_kinks_no_panels_are_needed(monkeypatch):
+    """Below the first kink, between two and above the last, a mean of few nodes gives E[f(m + sigma z)]."""
+    phi = quadrature("corners", lambda z: torch.sin(z) + (z + 1).relu() + (z - 1).relu(), (-1.0, 1.0))
+    split, counts = _panels._split, []
+    monkeypatch.setattr(
+        _panels, "_split", lambda phi, parts, m, *rest: counts.append(len(m)) or split(phi, parts, m, *rest)
+    )
+    m = torch.tensor([-3.0, 0.0, 3.0], dtype=torch.float64)
+    sigma, reach = torch.full_like(m, 0.05), torch.full_like(m, 8.0)
+    found = _panels._smoothed(phi, _panels._parts(phi, 8.0, _panels.COARSE), m, sigma, reach, _panels.COARSE, 1)
+    exact = torch.sin(m) * math.exp(-(0.05**2) / 2) + (m + 1).relu() + (m - 1).relu()
+    torch.testing.assert_close(found[0, 0], exact, rtol=1e-13, atol=1e-13)
+    assert sum(counts) == 0

@@ -145,3 +145,11 @@ def test_rounding_is_no_difference(error: float, found: bool) -> None:
     z, line = np.array([1e-6, 1.0, 10.0]), np.polynomial.Polynomial([0.0, 1.0])
     for bound in ([0.01, 0, 0], [0, 1.0, 0], [0, 0, 10.0]):
         assert _differs(line, z, z + error * np.array(bound)) is found
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_how_far_away_a_function_is_looked_at(side):
+    """A thousand beyond the samples: not as far as where this one, a rectifier otherwise, overflows."""
+    found = pieces(activation("overflow", lambda z: z.relu() + 0 * torch.exp(side * z / 2), 0.0))
+    assert found is not None and found.corners == ((0.0, 1, (0.0, 1.0)),)
+    assert pieces(activation("bent far away", lambda z: z.relu() + (side * z - 900).relu(), 0.0)) is None

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 
 from ntkit.program import Activation
-from ntkit.rules.expectations import _table
+from ntkit.rules.expectations import _dual, _table
 from ntkit.rules.expectations._dual import dual, mean
 from ntkit.rules.expectations._piecewise import pieces
+from ntkit.rules.expectations._table import mean_tabulated
 
 
 def quadrature(label, function, kinks=()):
@@ -238,3 +239,15 @@ def test_functions_that_overflow_far_away(q):
     value, slope = dual(Activation("quadrature", function=torch.cosh), variance, variance, variance, tangent=True)
     torch.testing.assert_close(value, variance.exp() * variance.cosh(), rtol=1e-10, atol=0)
     torch.testing.assert_close(slope, variance.exp() * variance.sinh(), rtol=1e-10, atol=0)
+
+
+def test_means_come_from_the_table_where_it_reaches_whatever_the_neighbours(monkeypatch):
+    panels, kinked = [], _dual.kinked_mean
+    monkeypatch.setattr(_dual, "kinked_mean", lambda phi, q: panels.append(q) or kinked(phi, q))
+    phi = Activation("quadrature", function=lambda z: torch.exp(-z * z), label="bump")
+    q = torch.tensor([0.1, 0.3, 0.7, 2.0, 5.0, 20.0, 300.0, 1e4], dtype=torch.float64)
+    reached = mean_tabulated(phi, q)
+    assert reached[0] and not reached[-1]
+    found = mean(phi, q)
+    assert len(panels) == 1 and torch.equal(panels[0], q[~reached])
+    torch.testing.assert_close(found, 1 / (1 + 2 * q).sqrt(), rtol=1e-10, atol=0)

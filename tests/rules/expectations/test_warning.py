@@ -13,7 +13,7 @@ from ntkit.errors import QuadratureWarning
 from ntkit.program import Activation
 from ntkit.rules.expectations import dual, mean
 from ntkit.rules.expectations._partition import partition
-from ntkit.rules.expectations._warning import TOLERANCE, _find_kink, warn_inaccurate
+from ntkit.rules.expectations._warning import TOLERANCE, _find_kink, _zoom, warn_inaccurate
 
 
 def quadrature(function, kinks=()):
@@ -82,3 +82,14 @@ def test_kinks_are_told_from_waves(function, kinks, found):
     phi = quadrature(function, kinks)
     kink = _find_kink(phi, partition(phi, 4))
     assert kink is None if found is None else kink == pytest.approx(found, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kink", "bend", "found"),
+    [(5e-4, 1.0, True), (1.5e-3, 1.0, False), (5e-4, 1.5e-8, True), (5e-4, 5e-9, False)],
+    ids=["near", "far", "weak", "rounding"],
+)
+def test_how_far_and_how_weak_a_kink_is_looked_for(kink, bend, found):
+    """Within a thousandth, and where the slope changes by more than 1e-8 of one and itself."""
+    place = _zoom(quadrature(lambda z: bend * torch.relu(z - kink)), 0.0)
+    assert place == pytest.approx(kink, abs=1e-6) if found else place is None

@@ -86,6 +86,8 @@ def widen(
     if gains:
         strip_ntk(wide)
     _check_layers(wide)
+    if gains:
+        _check_one_parametrisation(module)
     probe = copy.deepcopy(wide).eval().to("meta")
     widths, shapes = _settle(probe, _examples(probe, example), factor)
     changed = _resize(wide, widths, shapes, factor)
@@ -197,6 +199,16 @@ def _check_layers(module: nn.Module) -> None:
                 f"layer {path!r} cannot be widened: it has its own parametrisation. Remove it first: "
                 "torch.nn.utils.parametrize.remove_parametrizations(layer, name)."
             )
+
+
+def _check_one_parametrisation(module: nn.Module) -> None:
+    """Refuse a module of which only some layers are in the NTK parametrisation: the others have no gains to keep."""
+    plain = [tensor.path for tensor in gain_tensors(module) if tensor.source.scaling is None]
+    if plain:
+        raise InputError(
+            f"layer {plain[0]!r} cannot be widened: it is not in the NTK parametrisation, but other layers are. Write "
+            "ntkit.remove_ntk(module) first, or parametrise the whole module."
+        )
 
 
 def _examples(module: nn.Module, example: Tensor | Sequence[Tensor] | None) -> list[list[Tensor]]:

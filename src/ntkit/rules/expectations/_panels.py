@@ -245,7 +245,7 @@ def panel_fields(
     """
     blocks = zip(s1.split(_ENTRIES), s2.split(_ENTRIES), rho.split(_ENTRIES), strict=True)
     parts = [_fields(phi, a, b, r, rule, graded) for a, b, r in blocks]
-    return torch.cat(parts, dim=2) if parts else torch.zeros(2, 4, 0, dtype=torch.float64)
+    return torch.cat(parts, dim=2)
 
 
 def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, rule: Rule, graded: bool) -> Fields:
