@@ -396,7 +396,7 @@ def test_explain_tells_what_is_kept():
     [
         (nn.ReLU(), True, "linear"),
         (nn.GELU(), False, "float32 inputs are computed in float64."),
-        (nn.ELU(), False, "The reference engine computes it"),
+        (nn.Hardtanh(), False, "The reference engine computes it"),
     ],
 )
 def test_explain_says_the_precision_of_float32_inputs(phi: nn.Module, single: bool, last: str):
