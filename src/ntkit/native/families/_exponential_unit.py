@@ -30,7 +30,7 @@ from ntkit.program import Activation
 __all__ = ["Unit", "UnitSeries", "unit_coefficients", "unit_mean", "unit_of", "unit_series"]
 
 _SELU = 1.0507009873554805, 1.6732632423543772
-_TOLERANCE = 8e-12  # of E[f' f'], relative to the geometric mean of both inputs' own
+_TOLERANCE = 1e-12  # of E[f' f'], relative to the geometric mean of both inputs' own
 _INDEPENDENT = (
     1e-12,
     3e-13,
