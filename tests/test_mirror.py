@@ -46,7 +46,6 @@ TOGETHER = {
     "gram/*.py": "gram/test_gram.py",
     "kernels/_differentiable.py": "kernels/test_infinite_width.py",
     "kernels/_estimate.py": "rules/test_sampled_attention.py",
-    "kernels/_explain.py": "kernels/test_infinite_width.py",
     "kernels/_gpytorch_kernel.py": "kernels/test_gpytorch.py",
     "kernels/_infinite_width_kernel.py": "kernels/test_infinite_width.py",
     "kernels/empirical/*.py": "kernels/empirical/test_empirical.py",

@@ -376,30 +376,3 @@ def test_memory_stays_within_the_budget():
             live += event.nbytes()
             peak = max(peak, live)
         assert peak < 1.25 * budget
-
-
-def test_explain_tells_what_is_kept():
-    net = nn.Sequential(
-        *convs(3, 8, padding=1), nn.AvgPool2d(2), *convs(8, 8, padding=1), nn.Flatten(), nn.Linear(512, 1)
-    )
-    explanation = ntkit.infinite_width(net).explain((3, 16, 16))
-    rows = {(row.path, row.operation): row for row in explanation.rows}
-    assert rows["1", "relu"].entries_per_pair == 16**4
-    assert rows["4", "relu"].entries_per_pair == 64
-    assert rows["4", "relu"].own is None
-    assert "all" in str(explanation)
-    assert len(str(explanation).splitlines()) == 1 + len(explanation.rows)
-
-
-@pytest.mark.parametrize(
-    ("phi", "single", "last"),
-    [
-        (nn.ReLU(), True, "linear"),
-        (nn.GELU(), False, "float32 inputs are computed in float64."),
-        (nn.Hardtanh(), False, "The reference engine computes it"),
-    ],
-)
-def test_explain_says_the_precision_of_float32_inputs(phi: nn.Module, single: bool, last: str):
-    explanation = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), phi, nn.Linear(8, 1))).explain((3,))
-    assert explanation.single_precision == single
-    assert str(explanation).splitlines()[-1].startswith(last)

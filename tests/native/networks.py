@@ -6,6 +6,7 @@ from torch import nn
 import ntkit
 from ntkit.native import _core
 from ntkit.native._network import Network
+from ntkit.program import Elementwise
 
 
 def network(net, *shape, **gains):
@@ -15,6 +16,24 @@ def network(net, *shape, **gains):
 def of_type(network, kind):
     """The nodes whose operation is of one type."""
     return [index for index, node in enumerate(network.program.nodes) if isinstance(node.op, kind)]
+
+
+def hard(x):
+    """Equal, scaled, opposite, nearly equal and zero inputs among the others."""
+    x[1], x[2], x[3], x[4], x[5] = x[0], 1.2 * x[0], -x[0], x[0] + 1e-3 * x[6], 0 * x[0]
+    return x
+
+
+def phi_of(layer):
+    net = network(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)), 3)
+    return net.program.nodes[of_type(net, Elementwise)[0]].op.phi
+
+
+def compare(limit, x, other=None, tolerance=1e-10):
+    native, reference = (limit.both(x, other, engine=engine) for engine in ("native", "reference"))
+    for a, b in zip(native, reference, strict=True):
+        assert float((a - b).abs().max() / b.abs().max()) < tolerance
+    return native
 
 
 def steps(plan):

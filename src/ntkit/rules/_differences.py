@@ -56,7 +56,7 @@ def carries_h(program: Program) -> list[bool]:
 def scales_with_data(program: Program) -> list[bool]:
     """Return for each node whether r times the data give r times its values, so that H may be of r x and x'.
 
-    So it is without biases up to the first normalisation.
+    So it is without biases up to the first normalisation, if activations are ReLU-like.
     """
     inputs = {(node.op.prefix, node.op.channel) for node in program.nodes if isinstance(node.op, Input)}
     scales: list[bool] = []
@@ -67,6 +67,8 @@ def scales_with_data(program: Program) -> list[bool]:
                 own = len(inputs) == 1
             case Dense(gains=gains) | Conv(gains=gains):
                 own = own and not isinstance(gains.b_std, Tensor) and gains.b_std == 0
+            case Elementwise(phi=phi):
+                own = own and phi.name == "rectified"
             case Normalize():
                 own = False
         scales.append(own)

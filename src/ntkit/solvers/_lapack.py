@@ -37,7 +37,7 @@ def eigh(matrix: Tensor, overwrite: bool) -> tuple[Tensor, Tensor]:
         values, vectors = torch.linalg.eigh(matrix)
         return values, vectors
     # The transpose of a symmetric matrix is in Fortran order. Divide and conquer is used because the leaner "evr" makes the
-    # # vectors a thousand times less orthogonal.
+    # vectors a thousand times less orthogonal.
     memory = matrix if overwrite and matrix.is_contiguous() else matrix.clone(memory_format=torch.contiguous_format)
     with threadpool_limits(torch.get_num_threads(), user_api="blas"):
         found = scipy.linalg.eigh(memory.numpy().T, driver="evd", overwrite_a=True, check_finite=False)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tests.native.networks import network, of_type
+from tests.native.networks import compare, hard, network, normal, phi_of
 from torch import nn
 
 import ntkit
@@ -12,7 +12,7 @@ from ntkit.native import NativeEngine, tape_of
 from ntkit.native._core import Kind
 from ntkit.native._runner import BeyondRange
 from ntkit.native.families._series import ORDERS, _expansion, series_table
-from ntkit.program import Activation, Elementwise
+from ntkit.program import Activation
 
 SMOOTH = {
     "tanh": (nn.Tanh(), 1, 2),
@@ -22,28 +22,6 @@ SMOOTH = {
     "mish": (nn.Mish(), 1, 1),
     "mine": (ntkit.Elementwise(lambda z: torch.exp(-z * z)), 2, 2),
 }
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def hard(x):
-    """Equal, scaled, opposite, nearly equal and zero inputs among the others."""
-    x[1], x[2], x[3], x[4], x[5] = x[0], 1.2 * x[0], -x[0], x[0] + 1e-3 * x[6], 0 * x[0]
-    return x
-
-
-def phi_of(layer):
-    net = network(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)), 3)
-    return net.program.nodes[of_type(net, Elementwise)[0]].op.phi
-
-
-def compare(limit, x, other=None, tolerance=1e-10):
-    native, reference = (limit.both(x, other, engine=engine) for engine in ("native", "reference"))
-    for a, b in zip(native, reference, strict=True):
-        assert float((a - b).abs().max() / b.abs().max()) < tolerance
-    return native
 
 
 @pytest.mark.parametrize("name", SMOOTH)

@@ -58,13 +58,13 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
            bool upper, std::int64_t first_row, std::int64_t first_column, int threads, const Poll& poll);
 
 // Finds the scale of each input: one or, if `scalable`, the factor that makes the mean of its squares plus `bias` one. Writes the
-// // scaled numbers to `data` (null: not requested), and the sum of their squares over each of the network's inputs, whose sizes are given.
+// scaled numbers to `data` (null: not requested), and the sum of their squares over each of the network's inputs, whose sizes are given.
 template <class F, class T>
 bool read(const Inputs<F>& inputs, const std::vector<std::int64_t>& sizes, bool scalable, double bias, T* data, double* squares,
           std::int64_t squares_stride, double* scale, int threads, const Poll& poll);
 
 // Computes the own data of each scaled input (count, own_size), and its K and Theta with itself. If `own_known`, own data are known
-// // from a run in higher precision, and only those that must match the arithmetic of `cross` to the bit are recomputed.
+// from a run in higher precision, and only those that must match the arithmetic of `cross` to the bit are recomputed.
 // O: the type in which own data are kept.
 template <class F, class T, class O>
 bool self(const Tape& tape, const Inputs<F>& inputs, const double* scale, const Products<T>& products, bool own_known, O* own,

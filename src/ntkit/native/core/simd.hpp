@@ -5,7 +5,7 @@
 namespace ntkit {
 
 // The widest instruction set that the processor and the operating system both support, detected at run time; the build assumes
-// // only the baseline.
+// only the baseline.
 inline const char* simd_level() {
 #if defined(__aarch64__) || defined(_M_ARM64)
     return "neon";  // part of every 64-bit ARM processor

@@ -12,7 +12,7 @@
 //     H[p, p'] = E (u_p - v_p')^2 / 2 = (q_p + q'_p') / 2 - K[p, p'],    q, q' the variances.
 //
 // ReLU-like activations contain a square root of 1 - rho, which K loses to rounding near rho = 1 and H does not: H is as exact for
-// // two nearly equal inputs as for any others, and zero for equal ones. The last linear layers work on K itself.
+// two nearly equal inputs as for any others, and zero for equal ones. The last linear layers work on K itself.
 // Inputs are scaled to norm one first (biases with them), because H of a large and a small value loses the small one.
 
 #pragma once

@@ -27,7 +27,7 @@ struct Threads : std::vector<std::thread> {
 };
 
 // Runs tasks 0, 1, ... on threads while the calling thread polls. `start` creates the state of each thread. An exception in a task
-// // is rethrown here.
+// is rethrown here.
 template <class Start, class Task>
 bool run_tasks(std::int64_t tasks, int threads, const std::atomic<std::int64_t>& done, const Poll& poll, Start start, Task task) {
     std::atomic<std::int64_t> next{0};

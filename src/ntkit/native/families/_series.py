@@ -68,8 +68,9 @@ class SeriesFamily(Family[Elementwise]):
 
     def missing(self, network: Network, index: int, op: Elementwise) -> str | None:
         if (unit := unit_of(op.phi)) is not None:
-            reaches = (reach / unit.rate for reach in _UNIT_REACHES if unit_series(unit.a, reach) is not None)
-            return None if any(reach >= _LEAST for reach in reaches) else f"{op.phi} (its exponential is too steep)"
+            far = (reach for reach in _UNIT_REACHES if reach / unit.rate >= _LEAST)
+            accurate = any(unit_series(unit.a, reach) is not None for reach in far)
+            return None if accurate else f"{op.phi} (its exponential is too steep)"
         if _PIECE * len(_pieces(op.phi, ORDERS[-1])) >= _LEAST:
             return None
         why = "its kinks" if op.phi.kinks else f"deviations up to {_LEAST:g}"

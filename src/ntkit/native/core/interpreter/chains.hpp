@@ -1,7 +1,7 @@
 // Chains of layers that run row by row.
 //
 // In a chain each layer reads the previous one, which nothing else reads. A row of a layer is computed as soon as the rows that
-// // it reads are ready, and only those rows are kept, in a ring. They stay in the second-level cache, whereas whole planes would not.
+// it reads are ready, and only those rows are kept, in a ring. They stay in the second-level cache, whereas whole planes would not.
 
 #pragma once
 

@@ -52,7 +52,7 @@ struct Gaussians {
 };
 
 // For two inputs that differ only by a factor, `nearer` is zero, but rounding turns it into a small number, which large variances
-// // amplify. H of the data is rounded like s and s'; H computed by an activation (`rounded`), like q.
+// amplify. H of the data is rounded like s and s'; H computed by an activation (`rounded`), like q.
 template <class T>
 Gaussians<T> pair_of(T s1, T s2, T h, bool rounded) {
     constexpr T noise = 4 * std::numeric_limits<T>::epsilon();

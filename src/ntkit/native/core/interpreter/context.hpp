@@ -127,7 +127,7 @@ struct Context {
     }
 
     // Every input is scaled to norm one, so that the values of two inputs have the same magnitude. The first own number of each input
-    // // is its scale: what the value one became.
+    // is its scale: what the value one became.
     Sides<T, Self> unit() const { return own(0, 0); }
     int unit_step() const { return tape.batch > 1 ? 1 : 0; }
 };

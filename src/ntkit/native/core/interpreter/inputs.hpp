@@ -62,7 +62,7 @@ private:
     }
 
     // A matrix product has computed x . x'. Where x and x' are close, H is computed from their difference instead; if inputs are
-    // // not scaled to the same norm, also where one is nearly a multiple of the other: K^2 > (1 - near)^2 q q'.
+    // not scaled to the same norm, also where one is nearly a multiple of the other: K^2 > (1 - near)^2 q q'.
     void vectors(const Input& op, bool covariance, Lanes* k) const {
         const Block<T>& block = context.block;
         const int batch = context.tape.batch;

@@ -1,5 +1,5 @@
 // Several pairs side by side, as GCC/Clang vector types: these are always vectorised, and split if registers are narrower.
-// // Functions on them have the names of the corresponding instructions: fma, fnmadd, max, abs.
+// Functions on them have the names of the corresponding instructions: fma, fnmadd, max, abs.
 
 #pragma once
 
@@ -17,7 +17,7 @@ namespace ntkit::NTKIT_TARGET {
 namespace {
 
 // Two registers at a time. One alone would leave the arithmetic units idle most of the time, because each step of Horner's rule
-// // depends on the previous one; two also halve the work per row of a plane.
+// depends on the previous one; two also halve the work per row of a plane.
 template <class V>
 struct RegisterPair {
     V a, b;
@@ -101,7 +101,7 @@ inline bool any(const RegisterPair<M>& mask) {
 }
 
 // a b + c, rounded once if the machine supports it. It is written out wherever it is meant, and the compiler may not contract
-// // other expressions: the same entry must have the same bits in every instantiation of this code.
+// other expressions: the same entry must have the same bits in every instantiation of this code.
 #if defined(__FMA__)
 inline Vector<double>::Register fma(Vector<double>::Register a, Vector<double>::Register b, Vector<double>::Register c) {
     return (Vector<double>::Register)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);

@@ -14,7 +14,7 @@ namespace {
 //     A = H - (d - d')^2 / 2,    K' = (d d' - A) / (s s'),    H' = A / (s s') + (d / s - d' / s')^2 / 2.
 //
 // Dividing A loses no digits; computing H' as a difference of H and terms of similar size would. For inputs that differ only by a
-// // factor, A is zero up to the rounding of d and d'; for opposite inputs it is 2 d d' up to that of H.
+// factor, A is zero up to the rounding of d and d'; for opposite inputs it is 2 d d' up to that of H.
 template <class T, bool Self>
 void normalize(const Context<T, Self>& context, const Normalize& op, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;

@@ -1,7 +1,7 @@
 // Average pooling along one axis.
 //
 // The pooled plane at offset d sums the planes s d + e, |e| < kernel, one instruction each. For H, with A the sums of H
-// // inside a window, B the mean variances and N the sum of a window's weights,
+// inside a window, B the mean variances and N the sum of a window's weights,
 //
 //     H' = sum - (A + A') / 2 + (N - N') (B - B') / 2,    q' = N B - A.
 

@@ -79,10 +79,10 @@ struct RectifierRule {
     };
 
     // The first loop. For two inputs that differ only by a factor, A is zero, but the rounding of s and s' turns it into a small number
-    // // whose square root is not small; so A is set to zero up to `blur`. And where rho >= 0, only rounding can make A larger than s s'.
+    // whose square root is not small; so A is set to zero up to `blur`. And where rho >= 0, only rounding can make A larger than s s'.
     //
     // Both corrections take time, and few entries need them. Quick omits them, and marks an entry as doubtful unless A is far above
-    // // the noise times
+    // the noise times
     //
     //     |s^2 - s'^2| <= (s - s')^2 + 2 s s' = 2 (H - A + s s').
     //
