@@ -42,6 +42,10 @@ FORMS = {
     "h @ A^T": lambda a, h: (h.transpose(1, 2) @ a.mT).transpose(1, 2),
     "einsum": lambda a, h: torch.einsum("ij,bjc->bic" if a.ndim == 2 else "bij,bjc->bic", a, h),
     "einsum, second": lambda a, h: torch.einsum("bjc,ij->bic" if a.ndim == 2 else "bjc,bij->bic", h, a),
+    "einsum, ...": lambda a, h: torch.einsum("ij,...jc->...ic" if a.ndim == 2 else "bij,bjc->bic", a, h),
+    "einsum, no result": lambda a, h: torch.einsum("ji,bic" if a.ndim == 2 else "bji,bic->bjc", a, h).movedim(
+        2 if a.ndim == 2 else 1, 1
+    ),
     "einsum, permuted": lambda a, h: torch.einsum("ij,bjc->cbi" if a.ndim == 2 else "bij,bjc->cbi", a, h).permute(
         1, 2, 0
     ),
@@ -135,6 +139,11 @@ REFUSED = {
     "channels": (Mapped(lambda a, h: h @ a, normal(8, 8)), "mixes the channels"),
     "random": (Mapped(lambda a, h: h @ h.mT), "a product of random tensors"),
     "random by einsum": (Mapped(lambda a, h: torch.einsum("bic,bjc->bij", h, h)), "a product of random tensors"),
+    "a letter twice": (Mapped(lambda a, h: torch.einsum("ijj,bjc->bic", normal(4, 5, 5), h)), "letter twice in one"),
+    "three operands": (
+        Mapped(lambda a, h: torch.einsum("ij,jk,bkc->bic", a, normal(5, 5), h)),
+        "more than two operands",
+    ),
     "two axes": (
         Mapped(lambda a, h: torch.einsum("jc,bjc->bc", a, h), normal(5, 8)),
         "not one matrix along one position",

@@ -19,7 +19,7 @@ from .skeleton._files import check_folder
 
 __all__ = ["stored_gram"]
 
-_TILE = 256
+_TILE = 128
 """Rows and columns of a tile. An entry of a deep pooled network takes milliseconds, and an interrupted run loses its tile."""
 
 

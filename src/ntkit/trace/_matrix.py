@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -105,14 +106,17 @@ def matmul(builder: Builder, x: Any, y: Any) -> Field:
 def einsum(builder: Builder, equation: Any, *operands: Any, path: Any = None) -> Field:
     """Sum over positions (``"bchw->bc"``) or map one of them (``"ij,bjc->bic"``, ``"bij,bjc->bic"``), and reorder dimensions."""
     operands = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
-    reads, arrow, write = str(equation).replace(" ", "").partition("->")
-    letters = reads.split(",")
-    plain = bool(arrow) and "." not in reads and all(len(set(read)) == len(read) for read in letters)
     fields = [index for index, operand in enumerate(operands) if isinstance(operand, Field)]
-    if not plain or len(fields) != 1 or len(operands) > 2 or len(letters) != len(operands):
+    letters, write = _explicit(str(equation), [_rank(operand) for operand in operands])
+    if len(fields) > 1:
         raise Refused(
             "a product of random tensors by einsum",
             f"use nn.Linear layers with weights of their own; or {EMPIRICAL}",
+        )
+    if len(operands) > 2 or any(len(set(read)) < len(read) for read in letters):
+        raise Refused(
+            f"einsum {equation!r} has more than two operands, or a letter twice in one of them",
+            f"write one einsum for each matrix, such as torch.einsum('ij,bjc->bic', A, h); or {EMPIRICAL}",
         )
     x, read = operands[fields[0]], letters[fields[0]]
     if len(operands) == 2:
@@ -123,6 +127,32 @@ def einsum(builder: Builder, equation: Any, *operands: Any, path: Any = None) ->
     kept = [letter for letter in read if letter in write]
     result: Field = x.with_dims([x.dims[kept.index(letter)] for letter in write])
     return result
+
+
+def _rank(operand: Any) -> int:
+    """Return how many dimensions an operand of einsum has."""
+    if isinstance(operand, Field):
+        return len(operand.dims)
+    value = operand.value if isinstance(operand, (Data, Computed)) else operand
+    return int((value.parameter if isinstance(value, Weight) else value).ndim)
+
+
+def _explicit(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """Return the letters of the operands and of the result, with letters for ``...`` and for a result left out."""
+    reads, arrow, write = equation.replace(" ", "").partition("->")
+    terms = reads.split(",")
+    if not arrow:  # torch's rule: the dimensions of ..., then letters that occur once, in alphabetical order
+        write = ("..." if "..." in reads else "") + "".join(
+            sorted(one for one in set(reads) - set(".,") if reads.count(one) == 1)
+        )
+    hidden = [rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=False) if "..." in term]
+    spare = "".join(map(chr, range(0x3B1, 0x3B1 + max(hidden, default=0))))  # Greek: no letters of an equation
+
+    def spelled(term: str, count: int) -> str:
+        return term.replace("...", spare[len(spare) - count :])
+
+    letters = [spelled(term, rank - len(term) + 3) for term, rank in zip(terms, ranks, strict=False)]
+    return letters + terms[len(letters) :], spelled(write, len(spare))
 
 
 def _einsum_map(builder: Builder, x: Field, read: str, matrix: Any, own: str, write: str) -> tuple[Field, str]:
