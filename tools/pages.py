@@ -16,6 +16,7 @@ import ntkit
 from ntkit.experiments import NAMES, find
 from ntkit.experiments._index import of_folder
 from ntkit.plots import Table
+from ntkit.trace._refusals import refused_layers
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
@@ -178,7 +179,7 @@ def draw_history() -> None:
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"speed": speed},
-    "docs/layers.md": {"supported layers": ntkit.supported_layers},
+    "docs/layers.md": {"supported layers": ntkit.supported_layers, "refused layers": refused_layers},
     "docs/performance.md": {"speed": speed_table, "million": million},
     "docs/reproducing.md": {"experiments": experiments, "runs": runs, "results": results},
     "docs/diagnostics.md": {"movement": movement},
