@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
+import torch
 
 import ntkit
 from ntkit.experiments._index import of_folder
@@ -81,6 +83,31 @@ def test_every_public_name_is_on_the_page_of_the_api():
     assert set(ntkit.__all__) - listed <= {"applications", "errors", "features", "layers", "testing"}, (
         "list it in docs/api.rst"
     )
+
+
+NEURAL_TANGENTS = {
+    "stax": """ABRelu Abs Aggregate AggregateImplementation AttentionMechanism AvgPool Bool Conv ConvLocal ConvTranspose Cos Dense
+        Diagonal DotGeneral Dropout Elementwise ElementwiseNumerical Erf Exp ExpNormalized FanInConcat FanInProd FanInSum FanOut
+        Flatten Gabor Gaussian Gelu GlobalAvgPool GlobalSelfAttention GlobalSumPool Hermite Identity ImageResize Index LayerNorm
+        LeakyRelu MaskedArray Monomial Padding Polynomial PositionalEmbedding Rbf RectifiedMonomial Relu Sigmoid_like Sign Sin
+        Slice SumPool layer parallel repeat requires serial supports_masking unmask_fn""",
+    "nt": """Kernel NtkImplementation batch empirical_kernel_fn empirical_nngp_fn empirical_ntk_fn empirical_ntk_vp_fn
+        experimental.empirical_ntk_fn_tf linearize monte_carlo_kernel_fn predict.gp_inference predict.gradient_descent
+        predict.gradient_descent_mse predict.gradient_descent_mse_ensemble predict.max_learning_rate taylor_expand""",
+}
+"""The public names of neural-tangents 0.6.5."""
+
+
+def test_every_name_of_neural_tangents_has_a_row_and_every_counterpart_exists():
+    text = (ROOT / "docs/from_neural_tangents.md").read_text(encoding="utf-8")
+    theirs = " ".join(line.split("|")[1] for line in text.splitlines() if line.startswith("|"))
+    missing = [name for name in NEURAL_TANGENTS["stax"].split() if not re.search(rf"`{re.escape(name)}\b", theirs)]
+    missing += [name for name in NEURAL_TANGENTS["nt"].split() if not re.search(rf"`nt\.{re.escape(name)}\b", theirs)]
+    assert not missing
+    for name in re.findall(r"\bntkit\.([\w.]*\w)", text):
+        attrgetter(name)(ntkit)
+    for name in re.findall(r"\bnn\.([A-Z]\w+)", text):
+        getattr(torch.nn, name)
 
 
 STORED = sorted(path.parent for path in (ROOT / "docs/results").rglob("results.*"))
