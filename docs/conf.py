@@ -53,5 +53,6 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "min_reported_time": 10,
     "abort_on_example_error": True,
+    "capture_repr": (),  # what is printed, not what the last line returns
     "write_computation_times": False,
 }

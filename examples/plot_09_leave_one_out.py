@@ -2,7 +2,7 @@
 The ridge by leave-one-out
 ==========================
 
-Predictions of every point by the others, from one eigendecomposition.
+Predictions of every point by the others, for all ridges from one eigendecomposition.
 """
 
 import torch

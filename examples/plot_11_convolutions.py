@@ -2,7 +2,7 @@
 Images
 ======
 
-A convolutional network with average pooling, on pixels.
+A convolutional network with average pooling, on pixels: 150 digits to learn from.
 """
 
 from sklearn.datasets import load_digits
