@@ -2,8 +2,8 @@
 Which training points made a prediction
 =======================================
 
-Leave-one-out of the network, linearised where training left it. Of the points shown, those of class 1 raised the score, that of class 0
-lowered it.
+Leave-one-out of the network, linearised where training left it. Of the points shown, those of class 1 raised the score, and
+that of class 0 lowered it.
 """
 
 import torch
