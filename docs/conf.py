@@ -36,9 +36,6 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-suppress_warnings = [
-    "myst.xref_missing"
-]  # links that lead out of the site, to the repository; tests/test_links.py checks them
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc shows what the docstrings say
 numpydoc_show_class_members = False
