@@ -13,8 +13,10 @@ import pytest
 import torch
 
 import ntkit
+from ntkit.experiments import NAMES, find
 from ntkit.experiments._index import of_folder
 from ntkit.experiments.skeleton import write_report
+from ntkit.experiments.skeleton._command_line import _options
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -47,6 +49,43 @@ def test_example_runs(page, code, capsys):
     if "accuracy" in names:
         assert names["accuracy"] > 0.8
         assert names["K"].shape == (50, 50)
+
+
+def commands(page: str) -> list[str]:
+    """Give the commands of a page, in blocks for a shell and in sentences."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL))
+    return re.findall(r"^ntkit [^#\n]+", blocks, flags=re.MULTILINE) + re.findall(r"`(ntkit [a-z]+\b[^`|\n]*)`", text)
+
+
+COMMANDS = sorted({command.strip() for page in PAGES for command in commands(page)})
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_exists_with_its_options(command):
+    """Commands in code blocks and sentences: their names, their options and the names of experiments."""
+    typer = pytest.importorskip("typer")
+    from ntkit.cli._app import app
+
+    _, name, *words = command.split()
+    options = {word.partition("=")[0] for word in words if word.startswith("--")}
+    if name == "run":
+        named = words[0] if words and words[0].islower() else "cntk_cifar"
+        assert named in NAMES
+        known = set(_options(find(named))._option_string_actions)
+    else:
+        known = {one for parameter in typer.main.get_command(app).commands[name].params for one in parameter.opts}
+    assert options <= {*known, "--help", "--json"}
+
+
+def test_network_written_as_toml(tmp_path):
+    from ntkit.cli._modules import read_module
+
+    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/command_line.md").read_text("utf-8"), flags=re.DOTALL)
+    (tmp_path / "net.toml").write_text(text, encoding="utf-8")
+    net = read_module(str(tmp_path / "net.toml"))
+    assert net(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
+    assert not net[-1].weight.requires_grad
 
 
 def test_there_are_examples():
