@@ -36,9 +36,6 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-suppress_warnings = [
-    "myst.xref_missing"
-]  # links that lead out of the site, to the repository; tests/test_links.py checks them
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc shows what the docstrings say
 numpydoc_show_class_members = False
@@ -48,10 +45,12 @@ sphinx_gallery_conf = {
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
     "plot_gallery": "True",
+    "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
     "min_reported_time": 10,
     "abort_on_example_error": True,
+    "capture_repr": (),  # what is printed, not what the last line returns
     "write_computation_times": False,
 }

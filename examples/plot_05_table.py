@@ -25,4 +25,4 @@ print(f"accuracy {(model.predict(frame[150:]) == label[150:]).mean():.2f}")
 path = Path(tempfile.mkdtemp()) / "model.ntkit"
 ntkit.save_model(model, path)
 again = ntkit.load_model(path)
-print(bool((again.predict(frame) == model.predict(frame)).all()))
+print("the same predictions:", bool((again.predict(frame) == model.predict(frame)).all()))

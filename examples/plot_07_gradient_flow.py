@@ -23,4 +23,5 @@ figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
 for t in (0.1, 1.0, 10.0, float("inf")):
     axes.plot(grid[:, 0], flow.predict(grid, t=t), label=f"t = {t:g}")
 axes.plot(x[:, 0], y, "k.")
+axes.set(title="Outputs of an infinitely wide network during training", xlabel="x")
 axes.legend(frameon=False)

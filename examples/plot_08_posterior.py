@@ -24,4 +24,4 @@ for axes, mode in zip(figure.subplots(1, 2), ("ntk", "nngp"), strict=True):
     found = ntkit.posterior(limit, x, y, grid, mode=mode, ridge=1e-6)
     plot_posterior(axes, grid[:, 0], found)
     axes.plot(x[:, 0], y, "k.")
-    axes.set_title(mode)
+    axes.set_title({"ntk": "All layers trained", "nngp": "Bayesian posterior"}[mode])

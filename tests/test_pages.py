@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
+import torch
 
 import ntkit
+from ntkit.experiments import NAMES, find
 from ntkit.experiments._index import of_folder
 from ntkit.experiments.skeleton import write_report
+from ntkit.experiments.skeleton._command_line import _options
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -46,6 +51,43 @@ def test_example_runs(page, code, capsys):
         assert names["K"].shape == (50, 50)
 
 
+def commands(page: str) -> list[str]:
+    """Give the commands of a page, in blocks for a shell and in sentences."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL))
+    return re.findall(r"^ntkit [^#\n]+", blocks, flags=re.MULTILINE) + re.findall(r"`(ntkit [a-z]+\b[^`|\n]*)`", text)
+
+
+COMMANDS = sorted({command.strip() for page in PAGES for command in commands(page)})
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_exists_with_its_options(command):
+    """Commands in code blocks and sentences: their names, their options and the names of experiments."""
+    typer = pytest.importorskip("typer")
+    from ntkit.cli._app import app
+
+    _, name, *words = command.split()
+    options = {word.partition("=")[0] for word in words if word.startswith("--")}
+    if name == "run":
+        named = words[0] if words and words[0].islower() else "cntk_cifar"
+        assert named in NAMES
+        known = set(_options(find(named))._option_string_actions)
+    else:
+        known = {one for parameter in typer.main.get_command(app).commands[name].params for one in parameter.opts}
+    assert options <= {*known, "--help", "--json"}
+
+
+def test_network_written_as_toml(tmp_path):
+    from ntkit.cli._modules import read_module
+
+    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/command_line.md").read_text("utf-8"), flags=re.DOTALL)
+    (tmp_path / "net.toml").write_text(text, encoding="utf-8")
+    net = read_module(str(tmp_path / "net.toml"))
+    assert net(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
+    assert not net[-1].weight.requires_grad
+
+
 def test_there_are_examples():
     assert len(EXAMPLES) >= 7
 
@@ -77,10 +119,49 @@ def test_every_benchmark_record_says_where_it_comes_from():
 
 
 def test_every_public_name_is_on_the_page_of_the_api():
-    listed = set(re.findall(r"^   (\w+)$", (ROOT / "docs/api.rst").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    assert set(ntkit.__all__) - listed <= {"applications", "errors", "features", "layers", "testing"}, (
-        "list it in docs/api.rst"
-    )
+    listed = set(re.findall(r"^   ([\w.]+)$", (ROOT / "docs/api.rst").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    names = set(ntkit.__all__) - {"applications", "errors", "features", "layers", "testing"}
+    for folder in ("applications", "applications.search", "datasets", "diagnostics", "errors", "features", "plots"):
+        own = set(importlib.import_module(f"ntkit.{folder}").__all__) - names - {"search"}
+        names |= {f"{folder}.{name}" for name in own}
+    assert not names - listed, "list it in docs/api.rst"
+
+
+def test_every_folder_and_every_file_of_the_core_is_described():
+    package = ROOT / "src/ntkit"
+    if not package.exists():
+        pytest.skip("installed from a wheel there is no src/")
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    folders = {path.parent.name for path in package.rglob("*/__init__.py")}
+    assert not [name for name in folders if f"{name}/`" not in contributing]
+    architecture = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    files = {path.name for path in (package / "native/core").rglob("*.*")}
+    assert not [name for name in files if not re.search(rf"[`/]{re.escape(name)}`", architecture)]
+
+
+NEURAL_TANGENTS = {
+    "stax": """ABRelu Abs Aggregate AggregateImplementation AttentionMechanism AvgPool Bool Conv ConvLocal ConvTranspose Cos Dense
+        Diagonal DotGeneral Dropout Elementwise ElementwiseNumerical Erf Exp ExpNormalized FanInConcat FanInProd FanInSum FanOut
+        Flatten Gabor Gaussian Gelu GlobalAvgPool GlobalSelfAttention GlobalSumPool Hermite Identity ImageResize Index LayerNorm
+        LeakyRelu MaskedArray Monomial Padding Polynomial PositionalEmbedding Rbf RectifiedMonomial Relu Sigmoid_like Sign Sin
+        Slice SumPool layer parallel repeat requires serial supports_masking unmask_fn""",
+    "nt": """Kernel NtkImplementation batch empirical_kernel_fn empirical_nngp_fn empirical_ntk_fn empirical_ntk_vp_fn
+        experimental.empirical_ntk_fn_tf linearize monte_carlo_kernel_fn predict.gp_inference predict.gradient_descent
+        predict.gradient_descent_mse predict.gradient_descent_mse_ensemble predict.max_learning_rate taylor_expand""",
+}
+"""The public names of neural-tangents 0.6.5."""
+
+
+def test_every_name_of_neural_tangents_has_a_row_and_every_counterpart_exists():
+    text = (ROOT / "docs/from_neural_tangents.md").read_text(encoding="utf-8")
+    theirs = " ".join(line.split("|")[1] for line in text.splitlines() if line.startswith("|"))
+    missing = [name for name in NEURAL_TANGENTS["stax"].split() if not re.search(rf"`{re.escape(name)}\b", theirs)]
+    missing += [name for name in NEURAL_TANGENTS["nt"].split() if not re.search(rf"`nt\.{re.escape(name)}\b", theirs)]
+    assert not missing
+    for name in re.findall(r"\bntkit\.([\w.]*\w)", text):
+        attrgetter(name)(ntkit)
+    for name in re.findall(r"\bnn\.([A-Z]\w+)", text):
+        getattr(torch.nn, name)
 
 
 STORED = sorted(path.parent for path in (ROOT / "docs/results").rglob("results.*"))

@@ -13,18 +13,7 @@ from ntkit.experiments import find
 
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "build" / "site"
-PAGES = [
-    "index",
-    "guide",
-    "concepts",
-    "command_line",
-    "layers",
-    "reproducing",
-    "performance",
-    "scale",
-    "api",
-    "gallery/index",
-]
+PAGES = [*sorted(path.stem for path in (ROOT / "docs").glob("*.md")), "api", "gallery/index"]
 BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )

@@ -14,6 +14,9 @@ from typing import Any
 
 import ntkit
 from ntkit.experiments import NAMES, find
+from ntkit.experiments._index import of_folder
+from ntkit.plots import Table
+from ntkit.trace._refusals import refused_layers
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results"
@@ -103,6 +106,42 @@ def results() -> str:
     return "\n".join(lines)
 
 
+def runs() -> str:
+    """List the stored runs by their size and data, and those without a row in the table of results."""
+    kinds: dict[str, list[str]] = {}
+    without_rows = []
+    for manifest in sorted(RESULTS.rglob("manifest.json")):
+        found = of_folder(manifest.parent)
+        stored = found.read(manifest.parent)
+        from_file = stored.data is not None and not stored.data.embedded
+        sizes = (one for one in ("default", "full", "quick") if found.sizes(one, from_file) == stored.settings)
+        size = next((f"{one} size" for one in sizes), "settings of its own, which its page lists")
+        kinds.setdefault(f"{size}{', data from a file' if from_file else ''}", []).append(f"`{found.name}`")
+        if len((manifest.parent / "results.csv").read_text(encoding="utf-8").splitlines()) == 1:
+            without_rows.append(f"`{found.name}`")
+    lines = [f"- {kind}: {', '.join(names)}" for kind, names in sorted(kinds.items())]
+    last = f"The papers give no figure to compare with {_listing(without_rows)}: their pages have tables and curves of their own."
+    return "\n".join([*lines, "", fill(last, 130, break_on_hyphens=False)])
+
+
+def movement() -> str:
+    """Return the tables of the stored run of ``kernel_evolution``."""
+    folder = RESULTS / "kernel_evolution"
+    found = of_folder(folder)
+    sections = found.report(found.read(folder)).sections
+    shown = [part for section in sections for part in section.parts if isinstance(part, Table)]
+    return "\n\n".join(f"{fill(table.caption, 130, break_on_hyphens=False)}\n\n{_markdown(table)}" for table in shown)
+
+
+def _markdown(table: Table) -> str:
+    rows = [table.header, ["---"] * len(table.header), *table.rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows).replace("| ---", "|---").replace("--- |", "---|")
+
+
+def _listing(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
 def _short(text: str) -> str:
     """Return a number with four digits, any other text unchanged."""
     try:
@@ -140,9 +179,10 @@ def draw_history() -> None:
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"speed": speed},
-    "docs/layers.md": {"supported layers": ntkit.supported_layers},
+    "docs/layers.md": {"supported layers": ntkit.supported_layers, "refused layers": refused_layers},
     "docs/performance.md": {"speed": speed_table, "million": million},
-    "docs/reproducing.md": {"experiments": experiments, "results": results},
+    "docs/reproducing.md": {"experiments": experiments, "runs": runs, "results": results},
+    "docs/diagnostics.md": {"movement": movement},
 }
 
 

@@ -7,6 +7,8 @@ from torch.nn import functional as F
 
 import ntkit
 from ntkit.errors import UnsupportedLayerError
+from ntkit.trace._refusals import refused_layers
+from ntkit.trace._registry import _MODULES
 
 
 class Net(nn.Module):
@@ -144,6 +146,21 @@ def test_error_survives_pickling():
     again = pickle.loads(pickle.dumps(raised.value))
     assert again.problems == raised.value.problems
     assert isinstance(again, NotImplementedError)
+
+
+@pytest.mark.parametrize(
+    "step", [lambda h: torch.heaviside(h, torch.zeros((), dtype=h.dtype)), lambda h: (h > 0).to(h.dtype)]
+)
+def test_step_of_a_trained_network_has_an_nngp_kernel_alone(step):
+    """Torch cannot differentiate heaviside, so the replay of a trained network compares values alone."""
+    limit = ntkit.infinite_width(Net(lambda net, h: step(h)), b_std=0.3)
+    x = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    before = ntkit.infinite_width(nn.Linear(4, 8), b_std=0.3).nngp(x)
+    scale = before.diagonal().sqrt()
+    angle = torch.acos((before / scale / scale[:, None]).clamp(-1, 1))
+    torch.testing.assert_close(limit.nngp(x), 2 * (0.5 - angle / (2 * torch.pi)) + 0.09, rtol=1e-7, atol=0)
+    with pytest.raises(UnsupportedLayerError, match="a tangent kernel through it does not exist"):
+        limit.ntk(x)
 
 
 def test_sign_has_no_tangent_kernel_unless_frozen():
@@ -352,3 +369,8 @@ def test_an_override_of_a_bias_that_is_not_there():
     with pytest.raises(ntkit.errors.InputError, match=r"b_std of the layers \['0'\], which have no bias"):
         ntkit.infinite_width(net, overrides={"0": {"b_std": 0.1}})
     ntkit.infinite_width(net, overrides={"2": {"b_std": 0.1}, "0": {"w_std": 1.0}})
+
+
+def test_every_layer_that_is_refused_is_in_the_table():
+    shown = refused_layers()
+    assert all(f"`{kind.__name__}`" in shown for kind, known in _MODULES.items() if known.matcher.refuses)

@@ -13,8 +13,42 @@ from ._pool import avg_pool
 from ._registry import matches
 from ._values import Field
 
+__all__ = ["refused_layers"]
+
+_MAXIMUM = "the maximum of correlated Gaussians has no closed-form covariance"
+_ROWS: dict[str, tuple[dict[str, None], dict[str, None], str]] = {}  # modules, functions and what to use, by reason
+
+
+def refused_layers() -> str:
+    """Return the table of refused layers in Markdown, as the page of supported layers shows it.
+
+    Monte Carlo and empirical kernels, which take nearly all of them, are left out of the column of what to use instead.
+
+    Examples
+    --------
+    >>> print(refused_layers().splitlines()[2].split(" | ")[1])
+    the maximum of correlated Gaussians has no closed-form covariance
+    """
+    lines = ["| modules and functions | why | instead |", "|---|---|---|"]
+    for reason, (modules, functions, instead) in _ROWS.items():
+        names = ", ".join(f"`{name}`" for name in [*modules, *functions])
+        others = instead.removesuffix(EMPIRICAL).removesuffix("or ").rstrip("; ").removeprefix("use ")
+        lines.append(f"| {names} | {reason} | {others or '–'} |")
+    return "\n".join(lines)
+
+
+def _enter(reason: str, instead: str, functions: tuple[object, ...], modules: tuple[type[nn.Module], ...]) -> None:
+    """Enter a refusal in the table, without in-place forms and the exporter's operators."""
+    of_modules, of_functions, _ = _ROWS.setdefault(reason, ({}, {}, instead))
+    of_modules |= dict.fromkeys(module.__name__ for module in modules)
+    names = (str(getattr(function, "__name__", function)) for function in functions)
+    hidden = ("_", "native_", "boolean_dispatch", "fn")
+    of_functions |= dict.fromkeys(name for name in names if not name.startswith(hidden) and "with_indices" not in name)
+
 
 def _refuse(reason: str, instead: str, *functions: object, modules: tuple[type[nn.Module], ...] = ()) -> None:
+    _enter(reason, instead, functions, modules)
+
     def refuse(builder: Builder, x: Any, *arguments: Any, **options: Any) -> Field:
         raise Refused(reason, instead, x if isinstance(x, Field) else None)
 
@@ -28,11 +62,12 @@ def _refuse_max_pool(ndim: int, module: type[nn.Module], *functions: object) -> 
         # The analysis continues with an average over the same windows, which has the same shape.
         then = avg_pool(ndim, builder, x, kernel_size, stride, padding) if isinstance(x, Field) else None
         raise Refused(
-            "the maximum of correlated Gaussians has no closed-form covariance",
+            _MAXIMUM,
             f"use nn.AvgPool{ndim}d or strided convolutions; or {EMPIRICAL}",
             then,
         )
 
+    _enter(_MAXIMUM, "use nn.AvgPool or strided convolutions", functions, (module,))
     names = ("kernel_size", "stride", "padding")
     matches(*functions, modules={module: lambda m, path: {name: getattr(m, name) for name in names}}, refuses=True)(
         refuse

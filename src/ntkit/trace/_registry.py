@@ -117,7 +117,7 @@ def find_module(module: nn.Module) -> KnownModule | None:
 
 
 def supported_layers() -> str:
-    """Return the table of supported layers in Markdown, as the README shows it.
+    """Return the table of supported layers in Markdown, as the site shows it.
 
     Examples
     --------
