@@ -7,7 +7,9 @@ from torch import nn
 
 import ntkit
 from ntkit.experiments import _stored_gram
-from ntkit.experiments._stored_gram import stored_gram
+from ntkit.experiments._images import Images
+from ntkit.experiments._stored_gram import stored_gram, train_and_test
+from ntkit.experiments.skeleton import Run
 from ntkit.kernels import InfiniteWidthKernel
 
 
@@ -89,3 +91,19 @@ def test_a_file_that_was_cut_off_is_computed_again(tmp_path):
     (path,) = tmp_path.glob("*.npy")
     path.write_bytes(path.read_bytes()[:-40])
     np.testing.assert_allclose(stored_gram(kernel(), x, None, tmp_path), kernel()(x).numpy(), rtol=1e-12)
+
+
+def test_train_and_test(tmp_path, entries):
+    x, other = points(23).float().split([16, 7])
+    told = []
+    run = Run(None, 0, None, tmp_path, lambda label, done, total: told.append((label, done, total)))
+    images = Images(x, np.zeros(16), other, np.zeros(7))
+    for found, expected in zip(
+        train_and_test(kernel(), images, run, "depth 2"), (kernel()(x), kernel()(other, x)), strict=True
+    ):
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, expected.double().numpy())
+    assert ("depth 2, train", 160, 160) in told and ("depth 2, test", 112, 112) in told
+    before = len(entries)
+    train_and_test(kernel(), images, run, "again")
+    assert len(entries) == before

@@ -15,9 +15,11 @@ from torch import Tensor
 from ntkit.gram import GramProgress, fingerprint, gram, kernel_fingerprint
 from ntkit.kernels import Kernel
 
+from ._images import Images
+from .skeleton import Run
 from .skeleton._files import check_folder
 
-__all__ = ["stored_gram"]
+__all__ = ["stored_gram", "train_and_test"]
 
 _TILE = 128
 """Rows and columns of a tile. An entry of a deep pooled network takes milliseconds, and an interrupted run loses its tile."""
@@ -68,3 +70,25 @@ def stored_gram(
     gram(kernel, x1, x2, out=path, tile=_TILE, resume=resume, progress=report)
     matrix: NDArray[Any] = np.load(path, mmap_mode="r")
     return matrix
+
+
+def train_and_test(kernel: Kernel, images: Images, run: Run[Any], label: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return K(x, x) and K(x_test, x) in float64, shapes (n, n) and (m, n), stored in the folder of a run.
+
+    Parameters
+    ----------
+    kernel, images
+        Which kernel of which images.
+    run
+        Has the folder, and is told of the progress.
+    label
+        Of the progress, such as ``"depth 3"``.
+    """
+
+    def matrix(which: str, x1: Tensor, x2: Tensor | None) -> NDArray[Any]:
+        def report(done: int, total: int) -> None:
+            run.progress(f"{label}, {which}", done, total)
+
+        return np.asarray(stored_gram(kernel, x1, x2, run.folder / "kernels", progress=report), np.float64)
+
+    return matrix("train", images.x, None), matrix("test", images.x_test, images.x)

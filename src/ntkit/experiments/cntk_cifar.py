@@ -21,7 +21,7 @@ from ntkit.plots import Section, Table
 
 from ._images import FILES, Images, load_images
 from ._networks import conv_network
-from ._stored_gram import stored_gram
+from ._stored_gram import train_and_test
 from .skeleton import Comparison, Experiment, Report, Results, Run, Size
 
 __all__ = ["EXPERIMENT", "PAPER", "QUICK", "Accuracy", "Depth", "Settings", "main", "network", "run"]
@@ -116,16 +116,9 @@ def compute(shared: _Shared, cell: Depth) -> Accuracy:
     """Compute the kernel of one depth and classify the test images with it."""
     run, images = shared.run, shared.images
     kernel = infinite_width(network(cell.depth, run.settings.head, images.x.shape[1], images.x.shape[2])).ntk
-    parts = []
-    for which, x1, x2 in (("train", images.x, None), ("test", images.x_test, images.x)):
-
-        def report(done: int, total: int, label: str = f"depth {cell.depth}, {which}") -> None:
-            run.progress(label, done, total)
-
-        gram = stored_gram(kernel, x1, x2, run.folder / "kernels", progress=report)
-        parts.append(np.asarray(gram, np.float64))
-    model = NTKClassifier(kernel="precomputed", calibration=None).fit(parts[0], images.y)
-    return Accuracy(float(np.mean(model.predict(parts[1]) == images.y_test)))
+    gram, cross = train_and_test(kernel, images, run, f"depth {cell.depth}")
+    model = NTKClassifier(kernel="precomputed", calibration=None).fit(gram, images.y)
+    return Accuracy(float(np.mean(model.predict(cross) == images.y_test)))
 
 
 def report(results: Results[Settings, Depth, Accuracy]) -> Report:

@@ -17,12 +17,13 @@ import torch
 from ntkit.errors import InputError
 from ntkit.estimators import NTKClassifier
 from ntkit.finite import initialize, parametrize_ntk
-from ntkit.kernels import Kernel, empirical, infinite_width
+from ntkit.kernels import empirical, infinite_width
 from ntkit.plots import Picture, Section, Table, new_figure, plot_random_features
 
 from ._by_width import WidthCell, by_width, network_seed, width_cells
 from ._images import FILES, Images, load_images
 from ._networks import conv_network
+from ._stored_gram import train_and_test
 from .cntk_cifar import Accuracy
 from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
 
@@ -103,12 +104,13 @@ def compute(shared: _Shared, cell: WidthCell) -> Accuracy:
     settings, images = shared.run.settings, shared.images
     _, channels, side, _ = images.x.shape
     net = conv_network(settings.depth, cell.width or 8, cell.curve == "CNTK-GAP", channels, side)
-    kernel: Kernel = infinite_width(net).ntk
-    if cell.width != _EXACT:
+    if cell.width == _EXACT:
+        gram, cross = train_and_test(infinite_width(net).ntk, images, shared.run, f"{cell.curve}, exact")
+    else:
         seed = network_seed(shared.run.seed, cell, settings.widths, settings.draws)
         kernel = empirical(initialize(parametrize_ntk(net), generator=torch.Generator().manual_seed(seed))).ntk
-    model = NTKClassifier(kernel="precomputed").fit(kernel(images.x).double().numpy(), images.y)
-    predicted = model.predict(kernel(images.x_test, images.x).double().numpy())
+        gram, cross = kernel(images.x).double().numpy(), kernel(images.x_test, images.x).double().numpy()
+    predicted = NTKClassifier(kernel="precomputed").fit(gram, images.y).predict(cross)
     return Accuracy(float(np.mean(predicted == images.y_test)))
 
 
