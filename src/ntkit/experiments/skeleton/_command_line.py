@@ -54,7 +54,7 @@ def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | 
         print("Interrupted. " + ("" if alone else "The same command resumes the run."), file=sys.stderr)
         return 130
     except (NtkitError, OSError) as error:
-        options.error(" ".join(str(error).split()))
+        options.exit(2, f"{options.prog}: error: {' '.join(str(error).split())}\n")
     for table in tables(report):
         print_table(table)
     print(f"{time.perf_counter() - start:.0f} seconds. Written:")
@@ -121,15 +121,21 @@ def progress_bars() -> Iterator[Progress]:
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks: dict[str, progress.TaskID] = {}
+    bars = progress.Progress(*columns, console=Console(stderr=True))
+    tasks: dict[str, progress.TaskID] = {}
 
-        def report(what: str, done: int, there_are: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=there_are)
-            bars.update(tasks[what], completed=done)
+    def report(what: str, done: int, there_are: int) -> None:
+        if not tasks:  # no empty line where nothing is computed
+            bars.start()
+        if what not in tasks:
+            tasks[what] = bars.add_task(what, total=there_are)
+        bars.update(tasks[what], completed=done)
 
+    try:
         yield report
+    finally:
+        if tasks:
+            bars.stop()
 
 
 def print_table(source: Table) -> None:
