@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from types import FrameType
 
 __all__ = ["main"]
 
@@ -11,10 +13,16 @@ def main() -> None:
     """Run the program ``ntkit``: results on the standard output, everything else on the standard error stream.
 
     The exit status is 0, 1 if ``ntkit doctor`` finds a module without a limit, 2 for a request that cannot be carried
-    out, 130 if it is interrupted.
+    out, 130 if it is interrupted, by Ctrl-C or by the signal SIGTERM.
     """
+    signal.signal(signal.SIGTERM, _stop)
     try:
         from ._app import app
     except ImportError as error:
         sys.exit(f"ntkit: the command line needs typer and pandas: pip install 'ntkit[cli]' ({error})")
     app(prog_name="ntkit")
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Stop as Ctrl-C does, so that files half-written are removed."""
+    raise KeyboardInterrupt

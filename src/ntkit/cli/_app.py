@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from typing import Annotated, Any
@@ -16,6 +17,10 @@ from ntkit.native import build_info
 from . import _attribute, _doctor, _evaluate, _experiments, _explain, _fetch, _fit, _gram, _posterior, _predict, _solve
 
 __all__ = ["app"]
+
+
+_OUT_OF_MEMORY = re.compile(r"tried to allocate [\d.]+ \w+", re.IGNORECASE)
+"""What torch says on a processor and on a graphics card."""
 
 
 class Commands(TyperGroup):
@@ -46,6 +51,12 @@ class Commands(TyperGroup):
             raise typer.Exit(2) from error
         except (NtkitError, OSError, MemoryError, ImportError) as error:
             print(f"ntkit: error: {_one_line(error)}", file=sys.stderr)
+            raise typer.Exit(2) from error
+        except RuntimeError as error:
+            found = _OUT_OF_MEMORY.search(str(error))
+            if found is None:
+                raise
+            print(f"ntkit: error: not enough memory: {found[0]}.", file=sys.stderr)
             raise typer.Exit(2) from error
 
 
@@ -78,7 +89,9 @@ def _options(
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    # A line that ends without a full stop gets one.
+    text = re.sub(r"(?<=[^\s.:,;])\s*\n\s*(?=[A-Z])", ". ", str(error))
+    return " ".join(text.split()) or type(error).__name__
 
 
 def _show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -16,7 +16,7 @@ __all__ = ["add_to", "list_experiments", "report", "run"]
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("list")(list_experiments)
+    app.command("list", epilog=examples("ntkit list --json"))(list_experiments)
     app.command(
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
         options_metavar="[--quick | --full] [OPTIONS OF THE EXPERIMENT]",

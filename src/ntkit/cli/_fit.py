@@ -53,7 +53,7 @@ def fit(
     Columns may hold numbers, text and missing values. With --shape they are the entries of one input, such as the pixels of
     an image, and are used unchanged.
     """
-    check_out(out)
+    check_out(out, data)
     network, of_one = None if module is None else read_module(module), read_shape(shape)
     problem = read_problem(data, target, task, drop or (), keep_constant=of_one is not None)
     _say(problem, target)

@@ -10,13 +10,14 @@ import pandas as pd
 import typer
 from sklearn.pipeline import Pipeline
 
-from ntkit.errors import InputError
+from ntkit.errors import InputError, NtkitError
 from ntkit.estimators.saved import read_model
 from ntkit.gram import write_atomically
 
 from ._console import Json, check_out, examples, note
 from ._data import Data, read_table
 from ._modules import read_module
+from ._tables import check_range
 
 __all__ = ["add_to", "predict"]
 
@@ -44,12 +45,24 @@ def predict(
     Prints the value of each row, or its class with the probability of every class. Loading a model file executes nothing in it.
     """
     if out is not None:
-        check_out(out)
+        check_out(out, model, data)
     saved = read_model(model, module=None if module is None else read_module(module))
-    kinds: dict[str, str] = saved.notes.get("columns", {})
+    kinds = saved.notes.get("columns")
+    if not isinstance(kinds, dict) or not kinds:
+        raise InputError(f"{model} does not say which columns it was fitted with: ntkit fit writes files that do.")
     table = _columns(read_table(data, [name for name, kind in kinds.items() if kind == "category"]), kinds, data)
-    features: Any = table if isinstance(saved.estimator, Pipeline) else table.to_numpy(np.float64)
-    result = _predictions(saved.estimator, features, saved.notes.get("task") == "classification", std)
+    check_range(table, data)
+    features: Any = table
+    if not isinstance(saved.estimator, Pipeline):
+        features = table.to_numpy(np.float64, na_value=np.nan)
+        if np.isnan(features).any():
+            raise InputError(f"{data} has gaps, and the model, which was fitted with --shape, takes none.")
+    try:
+        result = _predictions(saved.estimator, features, saved.notes.get("task") == "classification", std)
+    except NtkitError:
+        raise
+    except Exception as error:  # a file that was changed may restore any state
+        raise InputError(f"{model} cannot predict: {error!r:.200}. It may be damaged: fit it again.") from error
     if json:
         text = result.to_json(orient="records", double_precision=15) + "\n"
     else:
