@@ -7,6 +7,8 @@ import torch
 from tests.experiments.skeleton.toy import EXPERIMENT
 
 from ntkit.experiments.skeleton import Experiment
+from ntkit.experiments.skeleton._command_line import print_table
+from ntkit.plots import Table
 
 
 def test_program_writes_everything(tmp_path, capsys):
@@ -72,3 +74,11 @@ def test_threads_are_set(tmp_path):
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_nothing_of_a_table_is_cut_off(capsys):
+    header, cells = [f"the seconds of part {n}" for n in range(12)], [f"1.2345e+{n:02d}" for n in range(11)]
+    print_table(Table(header, [["[bold] words in brackets", *cells]], "What the table shows."))
+    caption, _, names, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert caption.strip() == "What the table shows."
+    assert all(name in names for name in header) and row.split("]")[1].split()[3:] == cells and "[bold]" in row

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "main", "print_table", "progress_bars"]
 
+_WIDEST = 1000
+"""Characters of a table in a file."""
+
 
 def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | None) -> int:
     """Run an experiment and write its report; return the exit status."""
@@ -139,14 +142,19 @@ def progress_bars() -> Iterator[Progress]:
 
 
 def print_table(source: Table) -> None:
-    """Print a table in the terminal."""
+    """Print a table: in a terminal within its width, in a file or pipe as wide as it is. Nothing is cut off."""
     import rich.box
     import rich.table
     from rich.console import Console
+    from rich.measure import Measurement
 
     shown = rich.table.Table(title=source.caption, title_justify="left", box=rich.box.SIMPLE_HEAD)
     for number, name in enumerate(source.header):
-        shown.add_column(name, justify="right" if number else "left")
+        shown.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in source.rows:
         shown.add_row(*row)
-    Console().print(shown)
+    console = Console(markup=False)
+    if not console.is_terminal:
+        wide = Measurement.get(console, console.options.update(max_width=_WIDEST), shown).maximum
+        console = Console(width=max(console.width, wide), markup=False)
+    console.print(shown)
