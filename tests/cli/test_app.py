@@ -7,7 +7,6 @@ import sys
 import pytest
 
 import ntkit
-from ntkit.cli._app import _one_line
 
 COMMANDS = [
     "fit", "predict", "evaluate", "explain", "doctor", "gram", "solve", "posterior", "attribute", "list", "run", "report",
@@ -49,20 +48,17 @@ def test_a_request_that_is_too_large(program, net, monkeypatch: pytest.MonkeyPat
     assert program.fails("explain", net, "--shape", "2") == "not enough memory: tried to allocate 160000000000 bytes."
 
 
-def test_lines_of_an_error_become_sentences():
-    assert (
-        _one_line(ValueError("a:\n  one, two\nNothing was changed.\nGo on"))
-        == "a: one, two. Nothing was changed. Go on"
-    )
-
-
-def test_completion_and_module_form(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    words = {"_NTKIT_COMPLETE": "complete_bash", "COMP_WORDS": "ntkit ex", "COMP_CWORD": "1"}
-    for name, value in words.items():
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("ntkit ex", "explain"), ("ntkit fit --ta", "--target --task"), ("ntkit run dyn", "dynamics_1d")],
+)
+def test_completion_and_module_form(words, found, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    setting = {"_NTKIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    for name, value in setting.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["ntkit"])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as end:
         runpy.run_module("ntkit.cli", run_name="__main__", alter_sys=True)
     assert end.value.code == 0
-    assert capsys.readouterr().out.split() == ["explain"]
+    assert capsys.readouterr().out.split() == found.split()

@@ -171,7 +171,7 @@ def test_gram_and_solve_refuse(program, net, points, tmp_path: Path):
         ([net, "nets_of_a_test.py", "--out", "k.npy"], "DATA must be CSV"),
         (
             [net, "points.csv", "--drop", "y", "--out", "k.npy", "--scheduler", "nonsense"],
-            "--scheduler must be a running Dask scheduler",
+            "--scheduler must be local or an address such as tcp://host:8786. Got 'nonsense'",
         ),
     ):
         assert message in program.fails("gram", *arguments), arguments
@@ -208,7 +208,7 @@ def test_kernels_of_gram_posterior_and_fit_on_a_cluster(program, net, x, monkeyp
 
 
 @pytest.mark.parametrize("command", ["fit", "evaluate", "posterior", "solve"])
-def test_no_cluster_there(command, program, net, points, tmp_path: Path):
+def test_no_cluster_there(command, program, net, points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     before = sorted(tmp_path.iterdir())
     arguments = {
         "fit": ["points.csv", "--target", "y", "--out", "m.ntkit"],
@@ -216,9 +216,18 @@ def test_no_cluster_there(command, program, net, points, tmp_path: Path):
         "posterior": [net, "points.csv", "points.csv", "--target", "y"],
         "solve": ["k.npy", "points.csv", "--target", "y", "--out", "a.npy"],
     }[command]
-    message = program.fails(command, *arguments, "--scheduler", "nonsense")
-    said = "ntkit gram takes it" if command == "solve" else "--scheduler must be a running Dask scheduler"
-    assert said in message and sorted(tmp_path.iterdir()) == before
+
+    def silence(*_: object, **__: object) -> None:
+        raise OSError("timed out")
+
+    monkeypatch.setattr("distributed.Client", silence)
+    for scheduler, said in (
+        ("nonsense", "must be local or an address such as tcp://host:8786. Got 'nonsense'"),
+        ("tcp://127.0.0.1:1", "must be a running Dask scheduler such as tcp://host:8786: timed out"),
+    ):
+        message = program.fails(command, *arguments, "--scheduler", scheduler)
+        assert ("ntkit gram takes it" if command == "solve" else said) in message
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(("mode", "time"), [("ntk", "2.5"), ("nngp", "inf")])

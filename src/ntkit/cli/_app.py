@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from ntkit.errors import NtkitError, UnsupportedLayerError
+from ntkit.experiments.skeleton import one_line
 from ntkit.native import build_info
 
 from . import _attribute, _doctor, _evaluate, _experiments, _explain, _fetch, _fit, _gram, _posterior, _predict, _solve
@@ -50,7 +51,7 @@ class Commands(TyperGroup):
                   file=sys.stderr)  # fmt: skip
             raise typer.Exit(2) from error
         except (NtkitError, OSError, MemoryError, ImportError) as error:
-            print(f"ntkit: error: {_one_line(error)}", file=sys.stderr)
+            print(f"ntkit: error: {one_line(error)}", file=sys.stderr)
             raise typer.Exit(2) from error
         except RuntimeError as error:
             found = _OUT_OF_MEMORY.search(str(error))
@@ -86,12 +87,6 @@ def _options(
     ] = False,
 ) -> None:
     """Neural tangent kernels of PyTorch modules: models from tables, kernels, and the papers' experiments."""
-
-
-def _one_line(error: BaseException) -> str:
-    # A line that ends without a full stop gets one.
-    text = re.sub(r"(?<=[^\s.:,;])\s*\n\s*(?=[A-Z])", ". ", str(error))
-    return " ".join(text.split()) or type(error).__name__
 
 
 def _show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

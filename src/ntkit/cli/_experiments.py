@@ -36,7 +36,15 @@ def list_experiments(json: Json = False) -> None:
     emit({"experiments": rows}, json, "\n".join(lines))
 
 
-def run(context: typer.Context, name: Annotated[str, typer.Argument(help="As ntkit list shows it.")] = "") -> None:
+def _names(incomplete: str) -> list[str]:
+    """Complete the name of an experiment."""
+    return [name for name in NAMES if name.startswith(incomplete)]
+
+
+def run(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="As ntkit list shows it.", autocompletion=_names)] = "",
+) -> None:
     """Run one of them and compare the paper's numbers with ours.
 
     An interrupted run resumes. ntkit run NAME --help shows the settings of one. --quick takes at most two minutes on

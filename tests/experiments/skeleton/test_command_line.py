@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import sys
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from tests.experiments.skeleton.toy import EXPERIMENT
 
 from ntkit.experiments.skeleton import Experiment
-from ntkit.experiments.skeleton._command_line import print_table
+from ntkit.experiments.skeleton._command_line import one_line, print_table
 from ntkit.plots import Table
 
 
@@ -82,3 +83,15 @@ def test_nothing_of_a_table_is_cut_off(capsys):
     caption, _, names, _, row, *_ = capsys.readouterr().out.splitlines()
     assert caption.strip() == "What the table shows."
     assert all(name in names for name in header) and row.split("]")[1].split()[3:] == cells and "[bold]" in row
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("a:\n  one, two\nNothing was changed.\nGo on"), "a: one, two. Nothing was changed. Go on"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full: make room, or write to another."),
+        (KeyError(), "KeyError"),
+    ],
+)
+def test_errors_are_sentences_on_one_line(error, text):
+    assert one_line(error) == text

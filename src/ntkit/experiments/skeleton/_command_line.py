@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -23,7 +25,7 @@ from ._settings import add_options, changed, read_toml
 if TYPE_CHECKING:
     from ._experiment import Experiment
 
-__all__ = ["Progress", "main", "print_table", "progress_bars"]
+__all__ = ["Progress", "main", "one_line", "print_table", "progress_bars"]
 
 _WIDEST = 1000
 """Characters of a table in a file."""
@@ -57,13 +59,22 @@ def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | 
         print("Interrupted. " + ("" if alone else "The same command resumes the run."), file=sys.stderr)
         return 130
     except (NtkitError, OSError) as error:
-        options.exit(2, f"{options.prog}: error: {' '.join(str(error).split())}\n")
+        options.exit(2, f"{options.prog}: error: {one_line(error)}\n")
     for table in tables(report):
         print_table(table)
     print(f"{time.perf_counter() - start:.0f} seconds. Written:")
     for path in written:
         print(path.resolve())
     return 0
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of an error as sentences on one line."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "the disk is full: make room, or write to another."
+    # A line that ends without a full stop gets one.
+    text = re.sub(r"(?<=[^\s.:,;])\s*\n\s*(?=[A-Z])", ". ", str(error))
+    return " ".join(text.split()) or type(error).__name__
 
 
 def _options(experiment: Experiment[Any, Any, Any, Any]) -> argparse.ArgumentParser:
