@@ -3,10 +3,12 @@ from __future__ import annotations
 import runpy
 import signal
 import sys
+from typing import Any
 
 import pytest
 
 import ntkit
+from ntkit.cli import main
 
 COMMANDS = [
     "fit", "predict", "evaluate", "explain", "doctor", "gram", "solve", "posterior", "attribute", "list", "run", "report",
@@ -62,3 +64,21 @@ def test_completion_and_module_form(words, found, monkeypatch: pytest.MonkeyPatc
         runpy.run_module("ntkit.cli", run_name="__main__", alter_sys=True)
     assert end.value.code == 0
     assert capsys.readouterr().out.split() == found.split()
+
+
+@pytest.mark.parametrize("error", [SystemExit(130), KeyboardInterrupt()])
+def test_an_interruption_ends_at_once(error, monkeypatch: pytest.MonkeyPatch):
+    """Even with threads that still compute."""
+    handlers: dict[int, Any] = {}
+
+    def stop(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("ntkit.cli._app.app", stop)
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    main()
+    assert ended == [130]
+    with pytest.raises(KeyboardInterrupt):
+        handlers[signal.SIGTERM](signal.SIGTERM, None)

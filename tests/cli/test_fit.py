@@ -83,6 +83,15 @@ def test_constant_columns_are_left_out(program, table, tmp_path: Path):
     assert found["left_out"] == ["same", "empty"]
 
 
+def test_notes_on_columns(program, table, tmp_path: Path):
+    table.drop(columns="label").assign(day="2020-01-01").to_csv(tmp_path / "table.csv")
+    program("fit", "table.csv", "--target", "price", "--out", "m.ntkit")
+    assert "categories, since they do not hold numbers: kind\n" in program.err
+    assert "table.csv has a column without a name, as row numbers have: --drop 'Unnamed: 0'" in program.err
+    program("fit", "table.csv", "--target", "price", "--drop", "Unnamed: 0", "--out", "m.ntkit")
+    assert "without a name" not in program.err
+
+
 def test_other_files(program, points, tmp_path: Path):
     import zarr
 
@@ -105,6 +114,9 @@ def test_columns_of_other_kinds(program, points, tmp_path: Path):
     points.assign(a=numbers).to_parquet(tmp_path / "decimal.parquet")
     found = json.loads(program("fit", "decimal.parquet", "--target", "y", "--out", "m.ntkit", "--json"))
     assert found["features"] == 2, "decimals are numbers, not categories"
+    points.assign(a=[10**30 * n**2 for n in range(20)]).to_csv(tmp_path / "long.csv", index=False)
+    found = json.loads(program("fit", "long.csv", "--target", "y", "--out", "m.ntkit", "--json"))
+    assert found["features"] == 2
     points.assign(a=[[1, 2]] * 20).to_parquet(tmp_path / "lists.parquet")
     assert "the column 'a' of lists.parquet holds lists" in program.fails(
         "fit", "lists.parquet", "--target", "y", "--out", "n"

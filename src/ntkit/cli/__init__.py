@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from types import FrameType
 
 __all__ = ["main"]
+
+_INTERRUPTED = 130
 
 
 def main() -> None:
@@ -20,7 +23,15 @@ def main() -> None:
         from ._app import app
     except ImportError as error:
         sys.exit(f"ntkit: the command line needs typer and pandas: pip install 'ntkit[cli]' ({error})")
-    app(prog_name="ntkit")
+    try:
+        app(prog_name="ntkit")
+    except (SystemExit, KeyboardInterrupt) as end:
+        if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
+            raise
+        # Threads that compute and libraries that clean up would hold up the end, and show tracebacks at a second Ctrl-C.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_INTERRUPTED)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -90,7 +90,7 @@ def _with_plain_dtype(values: pd.Series, path: Path) -> pd.Series:
     match pd.api.types.infer_dtype(values, skipna=True):
         case "boolean":
             return values.astype("boolean")
-        case "decimal":
+        case "decimal" | "integer":  # more digits than int64 has
             return values.astype("float64")
     if values.map(lambda one: isinstance(one, (list, dict, set, np.ndarray))).any():
         raise InputError(f"the column {values.name!r} of {path} holds lists: give each of their entries a column.")

@@ -88,6 +88,10 @@ def _say(problem: Problem, target: str) -> None:
         note(f"{target!r} has {len(set(problem.target.tolist()))} classes: classification.")
     else:
         note(f"{target!r} holds numbers: regression.")
+    categories = category_columns(problem.features)
+    if categories:
+        shown = ", ".join(f"{name:.40}" for name in categories[:12]) + (", ..." if len(categories) > 12 else "")
+        note(f"categories, since they do not hold numbers: {shown}")
     if problem.left_out:
         note(f"left out, since all rows have the same value: {', '.join(problem.left_out)}")
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ntkit.errors import InputError
 
+from ._console import note
 from ._data import column, read_table
 
 __all__ = ["Problem", "Task", "check_range", "read_problem"]
@@ -88,6 +89,9 @@ def read_problem(
     constant = () if keep_constant else constant
     features = features.drop(columns=list(constant))
     check_range(features, path)
+    unnamed = [name for name in features.columns if name.startswith("Unnamed: ")]
+    if unnamed:
+        note(f"{path} has a column without a name, as row numbers have: --drop {unnamed[0]!r} leaves it out.")
     chosen = _task(values) if task is Task.AUTO else task
     labels = _labels(values, target) if chosen is Task.CLASSIFICATION else _numbers(values, target)
     return Problem(features, labels, chosen, constant)
