@@ -26,13 +26,3 @@ def test_arrays_of_another_kind(tmp_path):
     np.savez(tmp_path / "a.npz", x_train=np.zeros((3, 4)), y_train=np.zeros(3))
     with pytest.raises(InputError, match="uint8"):
         load_images(2, 2, 0, tmp_path / "a.npz")
-
-
-def test_files_that_hold_no_images(tmp_path):
-    np.save(tmp_path / "one.npy", np.zeros(3))
-    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04")
-    (tmp_path / "nothing.npz").write_bytes(b"")
-    np.savez(tmp_path / "flat.npz", x_train=np.zeros(3), y_train=np.zeros(3))
-    for path in sorted(tmp_path.iterdir()):
-        with pytest.raises(InputError, match="npz file with x_train"):
-            load_images(2, 2, 0, path)

@@ -58,6 +58,9 @@ def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | 
     except KeyboardInterrupt:
         print("Interrupted. " + ("" if alone else "The same command resumes the run."), file=sys.stderr)
         return 130
+    except (FileExistsError, NotADirectoryError) as error:
+        text = f"--output must be a folder, or an .html file in one. {error.filename} is a file."
+        options.exit(2, f"{options.prog}: error: {text}\n")
     except (NtkitError, OSError) as error:
         options.exit(2, f"{options.prog}: error: {one_line(error)}\n")
     for table in tables(report):

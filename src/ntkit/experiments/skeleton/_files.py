@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ntkit.errors import InputError
-
 __all__ = ["check_folder", "write_whole"]
 
 
@@ -29,15 +27,10 @@ def check_folder(folder: Path) -> None:
 
     Raises
     ------
-    InputError
-        If there is a file of that name.
     OSError
         If the folder cannot be created or written to.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(f"--output must be a folder, or an .html file in one. {error.filename} is a file.") from error
+    folder.mkdir(parents=True, exist_ok=True)
     probe = folder / ".writable"
     probe.write_bytes(b"")
     probe.unlink()
