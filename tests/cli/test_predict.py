@@ -69,6 +69,10 @@ def test_columns_of_categories_stay_text(program, tmp_path: Path):
     pd.DataFrame({"code": ["01", "1"]}).to_csv(tmp_path / "new.csv", index=False)
     lines = program("predict", "m.ntkit", "new.csv").splitlines()
     assert [line.split(",")[0] for line in lines[1:]] == ["u", "v"]
+    # A file that has types may hold them as numbers.
+    pd.DataFrame({"code": [1, 1]}).to_parquet(tmp_path / "new.parquet")
+    same = program("predict", "m.ntkit", "new.parquet").splitlines()[1:]
+    assert [line[:12] for line in same] == [lines[2][:12]] * 2 and not program.err
 
 
 def test_booleans_with_gaps_are_read_alike_by_fit_and_predict(program, tmp_path: Path):
@@ -116,6 +120,14 @@ def test_other_models(program, classes, tmp_path: Path):
     assert "lacks the array" in program.fails("predict", "cut.ntkit", "table.csv")
     for out in ("m.ntkit", "table.csv"):
         assert "must not be a file that is read" in program.fails("predict", "m.ntkit", "table.csv", "--out", out)
+
+
+def test_categories_that_are_all_unknown_are_noted(program, classes, table, tmp_path: Path):
+    program("predict", "m.ntkit", "table.csv")
+    assert not program.err
+    table.assign(kind=["a ", None] * 30).to_csv(tmp_path / "new.csv", index=False)
+    program("predict", "m.ntkit", "new.csv")
+    assert program.err == "no value of the column 'kind' of new.csv was there at the fit, such as 'a '.\n"
 
 
 def _changed(change: Callable[[dict[str, Any]], object]) -> None:

@@ -50,7 +50,8 @@ def predict(
     kinds = saved.notes.get("columns")
     if not isinstance(kinds, dict) or not kinds:
         raise InputError(f"{model} does not say which columns it was fitted with: ntkit fit writes files that do.")
-    table = _columns(read_table(data, [name for name, kind in kinds.items() if kind == "category"]), kinds, data)
+    words = [name for name, kind in kinds.items() if kind == "category"]
+    table = _columns(read_table(data, words), kinds, data)
     check_range(table, data)
     features: Any = table
     if not isinstance(saved.estimator, Pipeline):
@@ -58,6 +59,8 @@ def predict(
         if np.isnan(features).any():
             raise InputError(f"{data} has gaps, and the model, which was fitted with --shape, takes none.")
     try:
+        if isinstance(saved.estimator, Pipeline):
+            _note_unknown(saved.estimator, table[words], data)
         result = _predictions(saved.estimator, features, saved.notes.get("task") == "classification", std)
     except NtkitError:
         raise
@@ -72,6 +75,17 @@ def predict(
     else:
         write_atomically(out, text.encode())
         note(f"{out}: {len(result):,} predictions")
+
+
+def _note_unknown(estimator: Pipeline, table: pd.DataFrame, path: Path) -> None:
+    """Tell of categories none of which is known, such as dates written in another way than at the fit."""
+    if not len(table.columns):
+        return
+    encoder = estimator[0].named_transformers_["categories"][-1]
+    for name, known in zip(table.columns, encoder.categories_, strict=True):
+        values = table[name].dropna().astype(object).astype(str)
+        if len(values) and not values.isin(known).any():
+            note(f"no value of the column {name!r} of {path} was there at the fit, such as {values.iloc[0]!r}.")
 
 
 def _predictions(estimator: Any, features: Any, classes: bool, std: bool) -> pd.DataFrame:
