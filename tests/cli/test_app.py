@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import runpy
+import signal
 import sys
+from typing import Any
 
 import pytest
 
 import ntkit
+from ntkit.cli import main
 
 COMMANDS = [
     "fit", "predict", "evaluate", "explain", "doctor", "gram", "solve", "posterior", "attribute", "list", "run", "report",
@@ -20,7 +23,7 @@ def test_the_help_names_every_command(program):
     assert "..." not in text.split("Commands:")[1], "a short help is cut off"
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("list", "run")])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "run"])
 def test_every_command_has_help_with_an_example(name, program):
     assert f"Examples:\n    ntkit {name} " in program(name, "--help")
 
@@ -35,12 +38,47 @@ def test_unknown_commands_and_options(program):
     assert "--target" in program.err
 
 
-def test_completion_and_module_form(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    words = {"_NTKIT_COMPLETE": "complete_bash", "COMP_WORDS": "ntkit ex", "COMP_CWORD": "1"}
-    for name, value in words.items():
+def test_a_request_that_is_too_large(program, net, monkeypatch: pytest.MonkeyPatch):
+    assert "must be positive whole numbers" in program.fails("explain", net, "--shape", f"{10**30}")
+
+    def allocate(*_: object) -> None:
+        raise RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:127] you tried to allocate 160000000000 bytes. Error code 12"
+        )
+
+    monkeypatch.setattr("ntkit.cli._explain.infinite_width", allocate)
+    assert program.fails("explain", net, "--shape", "2") == "not enough memory: tried to allocate 160000000000 bytes."
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("ntkit ex", "explain"), ("ntkit fit --ta", "--target --task"), ("ntkit run dyn", "dynamics_1d")],
+)
+def test_completion_and_module_form(words, found, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    setting = {"_NTKIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    for name, value in setting.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["ntkit"])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as end:
         runpy.run_module("ntkit.cli", run_name="__main__", alter_sys=True)
     assert end.value.code == 0
-    assert capsys.readouterr().out.split() == ["explain"]
+    assert capsys.readouterr().out.split() == found.split()
+
+
+@pytest.mark.parametrize("error", [SystemExit(130), KeyboardInterrupt()])
+def test_an_interruption_ends_at_once(error, monkeypatch: pytest.MonkeyPatch):
+    """Even with threads that still compute."""
+    handlers: dict[int, Any] = {}
+
+    def stop(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("ntkit.cli._app.app", stop)
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    main()
+    assert ended == [130]
+    with pytest.raises(KeyboardInterrupt):
+        handlers[signal.SIGTERM](signal.SIGTERM, None)

@@ -38,7 +38,7 @@ def test_missing_files_and_no_network(name, program, monkeypatch, tmp_path: Path
 
     monkeypatch.setattr("pooch.retrieve", offline)
     message = program.fails("fetch", name, "--out", "m.npz")
-    assert "cannot download http" in message and "Without a network" in message
+    assert "cannot download http" in message and "pass --folder with" in message
     assert not list(tmp_path.iterdir())
 
 

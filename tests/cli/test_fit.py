@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import resource
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +14,23 @@ import ntkit
 from ntkit.estimators import NTKClassifier
 
 BAD = {
-    "no target": ("a,b\n1,2\n3,4\n5,5\n", "has no column 'y'. Its columns are a, b."),
+    "no target": ("a,b\n1,2\n3,4\n5,5\n", "has no column 'y'. Its columns are 'a', 'b'."),
+    "semicolons": ("a;y\n1;2\n", "Its columns are 'a;y'. Separate columns by commas."),
+    "spaces in names": ("a, y\n1, 2\n", "Its columns are 'a', ' y'."),
     "gaps in the target": ("a,y\n1,2\n3,\n5,5\n", "the target 'y' is missing in 1 of 3 rows, first in row 2"),
     "constant columns alone": ("a,b,y\n1,x,2.5\n1,x,4\n1,x,5\n", "no column other than the target 'y' that differs"),
     "a class with one row": ("a,y\n1,u\n2,u\n3,v\n", "the class v of the target 'y' has one row"),
     "one class": ("a,y\n1,u\n2,u\n3,u\n", "has one class, u"),
     "doubled names": ("a,a,y\n1,2,3\n", "has more than one column named 'a'"),
+    "doubled names after empty lines": ("\n\na,a,y\n1,2,3\n", "has more than one column named 'a'"),
+    "more fields than names": ("a,y\n1,2,3\n4,5,6\n", "cannot read bad.csv as csv: Expected 2 fields in line 2, saw 3"),
     "a header alone": ("a,b,y\n", "has 3 columns and no rows"),
     "nothing": ("", "is empty"),
     "broken rows": ("a,y\n1,2\n1,2,3,4\n", "cannot read bad.csv as csv"),
     "infinite": ("a,y\n1,1.5\ninf,2\n3,4\n", "the column 'a' of bad.csv has infinite values"),
+    "overflow": ("a,y\n1,1.5\n1e200,2\n3,4\n", "the column 'a' of bad.csv has values as large as 1e+200"),
+    "infinite classes": ("a,y\n1,inf\n2,inf\n3,4\n4,4\n", "the target 'y' must be finite"),
+    "a large target": ("a,y\n1,1e300\n2,2\n3,4.5\n", "the target 'y' has values as large as 1e+300"),
     "one value": ("a,y\n1,2.5\n2,2.5\n3,2.5\n", "must have at least two different values"),
     "a name per row": ("a,y\n" + "\n".join(f"{n},name{n}" for n in range(50)), "50 classes in 50 rows"),
 }
@@ -41,6 +49,8 @@ def test_tables_that_no_model_fits(text, message, program, tmp_path: Path):
         (["none.csv", "--target", "price", "--out", "m"], "there is no file none.csv"),
         (["table.csv", "--target", "price", "--out", "none/m"], "must be in a folder that exists"),
         (["table.csv", "--target", "price", "--out", "."], "must be a file"),
+        (["table.csv", "--target", "price", "--out", "/dev/null"], "/dev/null is a device or a pipe"),
+        (["table.csv", "--target", "price", "--out", "./table.csv"], "must not be a file that is read"),
         (["table.csv", "--target", "price", "--out", "m", "--drop", "weight"], "no column 'weight' to leave out"),
         (
             ["table.csv", "--target", "price", "--out", "m", "--module", "no_such_package:net"],
@@ -73,6 +83,15 @@ def test_constant_columns_are_left_out(program, table, tmp_path: Path):
     assert found["left_out"] == ["same", "empty"]
 
 
+def test_notes_on_columns(program, table, tmp_path: Path):
+    table.drop(columns="label").assign(day="2020-01-01").to_csv(tmp_path / "table.csv")
+    program("fit", "table.csv", "--target", "price", "--out", "m.ntkit")
+    assert "categories, since they do not hold numbers: kind\n" in program.err
+    assert "table.csv has a column without a name, as row numbers have: --drop 'Unnamed: 0'" in program.err
+    program("fit", "table.csv", "--target", "price", "--drop", "Unnamed: 0", "--out", "m.ntkit")
+    assert "without a name" not in program.err
+
+
 def test_other_files(program, points, tmp_path: Path):
     import zarr
 
@@ -88,6 +107,40 @@ def test_other_files(program, points, tmp_path: Path):
         names = ["a", "b"] if suffix == "parquet" else ["x.0", "x.1"]
         found = ntkit.load_model("m.ntkit").predict(pd.DataFrame(x, columns=names))
         np.testing.assert_allclose(found, expected, rtol=1e-9, err_msg=suffix)
+
+
+def test_columns_of_other_kinds(program, points, tmp_path: Path):
+    numbers = [Decimal(f"{value:.3f}") for value in points["a"]]
+    points.assign(a=numbers).to_parquet(tmp_path / "decimal.parquet")
+    found = json.loads(program("fit", "decimal.parquet", "--target", "y", "--out", "m.ntkit", "--json"))
+    assert found["features"] == 2, "decimals are numbers, not categories"
+    points.assign(a=[10**30 * n**2 for n in range(20)]).to_csv(tmp_path / "long.csv", index=False)
+    found = json.loads(program("fit", "long.csv", "--target", "y", "--out", "m.ntkit", "--json"))
+    assert found["features"] == 2
+    points.assign(a=[[1, 2]] * 20).to_parquet(tmp_path / "lists.parquet")
+    assert "the column 'a' of lists.parquet holds lists" in program.fails(
+        "fit", "lists.parquet", "--target", "y", "--out", "n"
+    )
+    dates = pd.to_datetime("2020-01-01") + pd.to_timedelta(np.arange(20), unit="D")
+    points.assign(y=dates).to_parquet(tmp_path / "dates.parquet")
+    fit = ["fit", "dates.parquet", "--target", "y", "--task", "regression", "--out", "n"]
+    assert "Got dates or times" in program.fails(*fit)
+    np.savez(tmp_path / "complex.npz", x=points[["a"]].to_numpy() * 1j, y=points["y"])
+    assert "complex numbers" in program.fails("fit", "complex.npz", "--target", "y", "--out", "n")
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object))
+    message = program.fails("fit", "objects.npy", "--target", "y", "--out", "n")
+    assert message == "cannot read objects.npy as npy: it holds Python objects, or is damaged"
+    np.save(tmp_path / "one.npy", np.ones(3))
+    for content in (b"", b"PK\x03\x04", b"numbers", (tmp_path / "one.npy").read_bytes()):
+        (tmp_path / "cut.npz").write_bytes(content)
+        assert "cannot read cut.npz as npz" in program.fails("fit", "cut.npz", "--target", "y", "--out", "n")
+    assert not (tmp_path / "n").exists()
+
+
+def test_fractions_as_classes(program, points, tmp_path: Path):
+    points.assign(y=np.where(points["a"] > 0, 0.5, 1.5)).to_csv(tmp_path / "points.csv", index=False)
+    program("fit", "points.csv", "--target", "y", "--task", "classification", "--out", "m.ntkit")
+    assert "probability of 0.5,probability of 1.5" in program("predict", "m.ntkit", "points.csv")
 
 
 def test_images_and_a_network(program, tmp_path: Path):

@@ -26,6 +26,17 @@ def pooled():
 
 stuck = nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 1))
 number = 3
+
+class Sorted(nn.Module):
+    def forward(self, x):
+        return x.sort()[0]
+
+def leave():
+    raise SystemExit(0)
+
+def noisy():
+    print("a greeting")
+    return plain
 """
 
 
@@ -56,6 +67,9 @@ def test_doctor(program, net):
     assert [one["after"] for one in found["changes"]] == ["nothing", "AvgPool2d"] and "AvgPool2d" in found["adapted"]
     assert "AvgPool2d" in program("doctor", "nets_of_a_test:pooled", "--shape", "3,8,8", "--norm", "layer")
     assert "left: 1: InstanceNorm2d" in program("doctor", "nets_of_a_test:stuck", "--shape", "3,8,8", status=1)
+    # Its inputs cannot be guessed, so nothing is known of it without a shape.
+    assert "cannot be guessed" in program.fails("doctor", "nets_of_a_test:Sorted")
+    program("doctor", "nets_of_a_test:Sorted", "--shape", "3", status=1)
     program("doctor", net, "--norm", "batch", status=2)
     assert "--norm" in program.err
 
@@ -66,6 +80,7 @@ def test_doctor(program, net):
         ("no_such_package.nets:net", "cannot import no_such_package.nets:net: ModuleNotFoundError"),
         ("nets_of_a_test:other", "cannot import nets_of_a_test:other: AttributeError"),
         ("nets_of_a_test:number", "cannot import nets_of_a_test:number: TypeError"),
+        ("nets_of_a_test:leave", "cannot import nets_of_a_test:leave: SystemExit: 0"),
         ("json:dumps", "cannot import json:dumps: TypeError"),
         ("builtins:list", "must be a torch.nn.Module, or return one when called. Got list"),
         ("nets_of_a_test", "must be package.module:attribute or a TOML file"),
@@ -78,6 +93,11 @@ def test_networks_that_are_none(name, message, program, tmp_path: Path):
     (tmp_path / "bad.toml").write_text("[[layers")
     (tmp_path / "other.toml").write_text("width = 3\n")
     assert message in program.fails("explain", name, "--shape", "2")
+
+
+def test_what_a_module_prints_is_no_result(program):
+    json.loads(program("explain", "nets_of_a_test:noisy", "--shape", "2", "--json"))
+    assert program.err == "a greeting\n"
 
 
 @pytest.mark.parametrize("kernel", ["ntk", "nngp"])
@@ -138,15 +158,20 @@ def test_gram_between_two_files_with_shapes_and_dtypes(program, x, tmp_path: Pat
 
 def test_gram_and_solve_refuse(program, net, points, tmp_path: Path):
     np.save(tmp_path / "gaps.npy", np.array([[1.0, np.nan]]))
+    np.save(tmp_path / "flat.npy", np.ones(4))
+    (tmp_path / "broken.npy").write_bytes(b"numbers")
     for arguments, message in (
         ([net, "points.csv", "--out", "k.csv"], "must end in .zarr or .npy"),
         ([net, "none.npy", "--out", "k.npy"], "there is no file none.npy"),
         ([net, "gaps.npy", "--out", "k.npy"], "must be finite"),
+        ([net, "broken.npy", "--out", "k.npy"], "cannot read broken.npy as npy"),
+        ([net, "flat.npy", "--shape", "2", "--out", "k.npy"], "must have at least two axes"),
+        ([net, "points.csv", "--drop", "z", "--out", "k.npy"], "has no column 'z' to leave out"),
         ([net, "points.txt", "--out", "k.npy"], "there is no file points.txt"),
         ([net, "nets_of_a_test.py", "--out", "k.npy"], "DATA must be CSV"),
         (
             [net, "points.csv", "--drop", "y", "--out", "k.npy", "--scheduler", "nonsense"],
-            "--scheduler must be a running Dask scheduler",
+            "--scheduler must be local or an address such as tcp://host:8786. Got 'nonsense'",
         ),
     ):
         assert message in program.fails("gram", *arguments), arguments
@@ -183,7 +208,7 @@ def test_kernels_of_gram_posterior_and_fit_on_a_cluster(program, net, x, monkeyp
 
 
 @pytest.mark.parametrize("command", ["fit", "evaluate", "posterior", "solve"])
-def test_no_cluster_there(command, program, net, points, tmp_path: Path):
+def test_no_cluster_there(command, program, net, points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     before = sorted(tmp_path.iterdir())
     arguments = {
         "fit": ["points.csv", "--target", "y", "--out", "m.ntkit"],
@@ -191,9 +216,18 @@ def test_no_cluster_there(command, program, net, points, tmp_path: Path):
         "posterior": [net, "points.csv", "points.csv", "--target", "y"],
         "solve": ["k.npy", "points.csv", "--target", "y", "--out", "a.npy"],
     }[command]
-    message = program.fails(command, *arguments, "--scheduler", "nonsense")
-    said = "ntkit gram takes it" if command == "solve" else "--scheduler must be a running Dask scheduler"
-    assert said in message and sorted(tmp_path.iterdir()) == before
+
+    def silence(*_: object, **__: object) -> None:
+        raise OSError("timed out")
+
+    monkeypatch.setattr("distributed.Client", silence)
+    for scheduler, said in (
+        ("nonsense", "must be local or an address such as tcp://host:8786. Got 'nonsense'"),
+        ("tcp://127.0.0.1:1", "must be a running Dask scheduler such as tcp://host:8786: timed out"),
+    ):
+        message = program.fails(command, *arguments, "--scheduler", scheduler)
+        assert ("ntkit gram takes it" if command == "solve" else said) in message
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(("mode", "time"), [("ntk", "2.5"), ("nngp", "inf")])
@@ -244,3 +278,43 @@ def test_attribute(program, x, tmp_path: Path):
     assert program(*arguments).splitlines()[0].startswith("test row")
     (tmp_path / "state.pt").write_bytes(b"not a state")
     assert "--weights must be a state dictionary" in program.fails(*arguments)
+
+
+def test_columns_go_by_their_names(program, net, points, tmp_path: Path):
+    """Test rows whose columns are in another order, as arrays, or renamed."""
+    torch.save(read_module(net).state_dict(), tmp_path / "w.pt")
+    points.to_csv(tmp_path / "same.csv", index=False)
+    points[["b", "y", "a"]].assign(more=1).to_csv(tmp_path / "other.csv", index=False)
+    points.rename(columns={"a": "c"}).to_csv(tmp_path / "renamed.csv", index=False)
+    commands = {
+        "posterior": ["posterior", net, "points.csv", "TEST", "--target", "y"],
+        "attribute": ["attribute", net, "points.csv", "TEST", "--target", "y", "--weights", "w.pt"],
+    }
+    for name, command in commands.items():
+        found = {test: program(*[test if one == "TEST" else one for one in command])
+                 for test in ("same.csv", "other.csv", "points.npy")}  # fmt: skip
+        assert found["other.csv"] == found["same.csv"] == found["points.npy"], name
+        message = program.fails(*["renamed.csv" if one == "TEST" else one for one in command])
+        assert message == "renamed.csv lacks 'a', which the other file has."
+    points[["b", "a"]].to_csv(tmp_path / "other.csv", index=False)
+    program("gram", net, "points.csv", "--drop", "y", "--other", "other.csv", "--out", "k.npy")
+    program("gram", net, "points.npy", "--out", "own.npy")
+    np.testing.assert_allclose(np.load("k.npy"), np.load("own.npy"), rtol=1e-12)
+    message = program.fails("gram", net, "points.npy", "--out", "own.npy", "--kernel", "nngp")
+    assert "infinite-width nngp requested. Nothing was changed." in message and "--restart" in message
+
+
+def test_what_is_not_solved_is_not_written(program, net, points, tmp_path: Path):
+    program("gram", net, "points.npy", "--out", "k.npy")
+    solve = ["solve", "k.npy", "points.csv", "--target", "y", "--ridge", "1e-3", "--out"]
+    assert "nothing was written" in program.fails(*solve, "a.npy", "--method", "eigenpro")
+    assert not (tmp_path / "a.npy").exists()
+    assert "must not be a file that is read" in program.fails(*solve, "k.npy")
+
+
+def test_attribute_refuses_weights(program, net, points, tmp_path: Path):
+    command = ["attribute", net, "points.csv", "points.npy", "--target", "y"]
+    assert "without its trained weights: write --weights" in program.fails(*command)
+    (tmp_path / "w.pt").write_bytes(b"weights")
+    message = program.fails(*command, "--weights", "w.pt")
+    assert "w.pt is damaged or holds other Python objects" in message and "weights_only" not in message

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -67,11 +69,33 @@ def test_columns_of_categories_stay_text(program, tmp_path: Path):
     pd.DataFrame({"code": ["01", "1"]}).to_csv(tmp_path / "new.csv", index=False)
     lines = program("predict", "m.ntkit", "new.csv").splitlines()
     assert [line.split(",")[0] for line in lines[1:]] == ["u", "v"]
+    # A file that has types may hold them as numbers.
+    pd.DataFrame({"code": [1, 1]}).to_parquet(tmp_path / "new.parquet")
+    same = program("predict", "m.ntkit", "new.parquet").splitlines()[1:]
+    assert [line[:12] for line in same] == [lines[2][:12]] * 2 and not program.err
+
+
+def test_booleans_with_gaps_are_read_alike_by_fit_and_predict(program, tmp_path: Path):
+    random = np.random.default_rng(0)
+    flag, size = random.choice(["TRUE", "FALSE", ""], 60), random.standard_normal(60)
+    table = pd.DataFrame({"flag": flag, "size": size, "y": np.where((flag == "TRUE") ^ (size > 0), "u", "v")})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    program("fit", "t.csv", "--target", "y", "--out", "m.ntkit")
+    lines = program("predict", "m.ntkit", "t.csv").splitlines()[1:]
+    assert [line.split(",")[0] for line in lines] == table["y"].tolist()
+    # Other spellings, and no gaps.
+    full = table[table["flag"] != ""]
+    full.assign(flag=full["flag"].str.title()).to_csv(tmp_path / "t.csv", index=False)
+    expected = [line for line, one in zip(lines, flag, strict=True) if one]
+    found = program("predict", "m.ntkit", "t.csv").splitlines()[1:]
+    assert [line.split(",")[0] for line in found] == [line.split(",")[0] for line in expected]
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
+        ("size,count,kind,old\ninf,2,a,True\n", "the column 'size' of new.csv has infinite values"),
+        ("size,count,kind,old\n1e308,2,a,True\n", "the column 'size' of new.csv has values as large as 1e+308"),
         ("size,count\n1,2\n", "new.csv lacks 'kind', 'old', which the model was fitted with"),
         (
             "size,count,kind,old\nlarge,2,a,True\n",
@@ -94,6 +118,57 @@ def test_other_models(program, classes, tmp_path: Path):
         for name in file.namelist()[:-1]:
             other.writestr(name, file.read(name))
     assert "lacks the array" in program.fails("predict", "cut.ntkit", "table.csv")
+    for out in ("m.ntkit", "table.csv"):
+        assert "must not be a file that is read" in program.fails("predict", "m.ntkit", "table.csv", "--out", out)
+
+
+def test_categories_that_are_all_unknown_are_noted(program, classes, table, tmp_path: Path):
+    program("predict", "m.ntkit", "table.csv")
+    assert not program.err
+    table.assign(kind=["a ", None] * 30).to_csv(tmp_path / "new.csv", index=False)
+    program("predict", "m.ntkit", "new.csv")
+    assert program.err == "no value of the column 'kind' of new.csv was there at the fit, such as 'a '.\n"
+
+
+def _changed(change: Callable[[dict[str, Any]], object]) -> None:
+    """Write ``x.ntkit``: the model with other JSON."""
+    with zipfile.ZipFile("m.ntkit") as file, zipfile.ZipFile("x.ntkit", "w") as other:
+        for name in file.namelist():
+            content = file.read(name)
+            if name == "model.json":
+                text = json.loads(content)
+                change(text)
+                content = json.dumps(text).encode()
+            other.writestr(name, content)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.pop("notes"), "is not a model that this version can read: KeyError('notes')"),
+        (lambda text: text.update(notes=[]), "its notes are no mapping"),
+        (lambda text: text["notes"].pop("columns"), "does not say which columns it was fitted with"),
+        (
+            lambda text: text["model"]["state"]["steps"][0]["tuple"][1]["state"].pop("transformers_"),
+            "It may be damaged",
+        ),
+    ],
+)
+def test_changed_models(change, message, program, classes):
+    _changed(change)
+    assert message in program.fails("predict", "x.ntkit", "table.csv")
+
+
+def test_json_that_is_too_deep(program, classes):
+    with zipfile.ZipFile("x.ntkit", "w") as file:
+        file.writestr("model.json", "[" * 100_000)
+    assert "is not a model file of ntkit, or it is damaged" in program.fails("predict", "x.ntkit", "table.csv")
+
+
+def test_gaps_in_the_entries_of_inputs(program, net, points, tmp_path: Path):
+    program("fit", "points.csv", "--target", "y", "--module", net, "--shape", "2", "--out", "m.ntkit")
+    (tmp_path / "new.csv").write_text("a,b\n1,\n")
+    assert "has gaps" in program.fails("predict", "m.ntkit", "new.csv")
 
 
 def test_a_network_of_the_users(program, points, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

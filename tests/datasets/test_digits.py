@@ -46,3 +46,8 @@ def test_split_leaves_the_global_generator_alone():
 def test_impossible_sizes(sizes, message):
     with pytest.raises(InputError, match=message):
         balanced_split(load_digits().labels, sizes, seed=0)
+
+
+def test_no_labels():
+    with pytest.raises(InputError, match="no image has the classes"):
+        balanced_split(load_digits().labels[:0], [2], seed=0)

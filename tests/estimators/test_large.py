@@ -129,3 +129,10 @@ def test_ridges_are_tried_on_a_part_of_very_many_rows(monkeypatch: pytest.Monkey
     monkeypatch.setattr(_large, "_MOST_TUNED", 120)
     model = ntkit.NTKRegressor(b_std=0.5, ridge=[1e-8, 1e-1, 1e4], tune="loo", n_centres=60).fit(X, noisy)
     assert rows == [120, len(X)] and model.tuning_[model.ridge_] == min(model.tuning_.values())
+
+
+@pytest.mark.parametrize("solver", ["nystrom", "falkon"])
+def test_as_many_centres_as_rows_are_more_than_are_left_to_tune_with(solver: str) -> None:
+    X, y = _data(60)
+    model = ntkit.NTKRegressor(b_std=0.5, tune="loo", solver=solver, n_centres=60).fit(X, y)
+    assert len(model.X_fit_) == 60 and np.abs(model.predict(X) - y).max() < 0.5

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import pytest
 from tests.experiments.image_files import write_images
 
@@ -44,3 +46,16 @@ def test_unknown_names(tmp_path):
         find("digit")
     with pytest.raises(InputError, match="must hold the results of an experiment"):
         of_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_refuse_negative_sizes(name):
+    settings = find(name).sizes("quick", False)
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        several = isinstance(value, tuple) and value and type(value[0]) is int
+        # Others are refused when data are drawn.
+        drawn = ("pool", "train", "test", "validation", "pair", "classes", "table")
+        if field.name not in drawn and (type(value) is int or several):
+            with pytest.raises(InputError):
+                replace(settings, **{field.name: (-1,) * len(value) if several else -1})

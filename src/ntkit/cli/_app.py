@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from typing import Annotated, Any
@@ -11,11 +12,16 @@ import typer
 from typer.core import TyperGroup
 
 from ntkit.errors import NtkitError, UnsupportedLayerError
+from ntkit.experiments.skeleton import one_line
 from ntkit.native import build_info
 
 from . import _attribute, _doctor, _evaluate, _experiments, _explain, _fetch, _fit, _gram, _posterior, _predict, _solve
 
 __all__ = ["app"]
+
+
+_OUT_OF_MEMORY = re.compile(r"tried to allocate [\d.]+ \w+", re.IGNORECASE)
+"""What torch says on a processor and on a graphics card."""
 
 
 class Commands(TyperGroup):
@@ -45,7 +51,13 @@ class Commands(TyperGroup):
                   file=sys.stderr)  # fmt: skip
             raise typer.Exit(2) from error
         except (NtkitError, OSError, MemoryError, ImportError) as error:
-            print(f"ntkit: error: {_one_line(error)}", file=sys.stderr)
+            print(f"ntkit: error: {one_line(error)}", file=sys.stderr)
+            raise typer.Exit(2) from error
+        except RuntimeError as error:
+            found = _OUT_OF_MEMORY.search(str(error))
+            if found is None:
+                raise
+            print(f"ntkit: error: not enough memory: {found[0]}.", file=sys.stderr)
             raise typer.Exit(2) from error
 
 
@@ -75,10 +87,6 @@ def _options(
     ] = False,
 ) -> None:
     """Neural tangent kernels of PyTorch modules: models from tables, kernels, and the papers' experiments."""
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

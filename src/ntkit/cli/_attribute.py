@@ -50,13 +50,17 @@ def attribute(
     network, of_one = read_module(module), read_shape(shape)
     if weights is not None:
         _load(network, weights)
+    elif module.endswith(".toml"):
+        raise InputError(
+            f"{module} describes a network without its trained weights: write --weights, a state dictionary."
+        )
     dtype = next((one.dtype for one in network.parameters()), torch.float32)
     kind: DType = "float64" if dtype == torch.float64 else "float32"
-    x, values = inputs_and_targets(train, target, of_one, kind)
+    (x, names), values = inputs_and_targets(train, target, of_one, kind)
     classes = values.dtype.kind in "iub"
     y = torch.from_numpy(np.array(values, np.int64 if classes else np.float64))
     y = y if classes else y.to(dtype)
-    x_test = read_inputs(test, of_one, kind, without=target)
+    x_test = read_inputs(test, of_one, kind, without=target, names=names).x
     found = compute_attribution(network, x, y, x_test, ridge=ridge)
     if found.scores.ndim != 2:
         raise InputError("the network must have one output for a regression, or one per class.")
@@ -78,6 +82,11 @@ def attribute(
 def _load(network: nn.Module, path: Path) -> None:
     try:
         network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError, EOFError, pickle.UnpicklingError) as error:
+    except pickle.UnpicklingError as error:  # its text recommends to execute what is in the file
+        raise InputError(
+            f"--weights must be a state dictionary of the network, written by torch.save. {path} is damaged or holds other "
+            "Python objects: write torch.save(network.state_dict(), path)."
+        ) from error
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError, EOFError) as error:
         text = " ".join(str(error).split())[:200]
         raise InputError(f"--weights must be a state dictionary of the network. Cannot use {path}: {text}") from error

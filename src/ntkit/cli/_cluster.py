@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -29,9 +30,11 @@ def connected(scheduler: str | None) -> Iterator[Any]:
     InputError
         If nothing answers there.
     """
-    if scheduler in (None, "local"):
+    if scheduler is None or scheduler == "local":
         yield scheduler
         return
+    if not re.fullmatch(r"\w+://.+:\d+", scheduler):  # a client without an address takes 20 seconds to give up
+        raise InputError(f"--scheduler must be local or an address such as tcp://host:8786. Got {scheduler!r}.")
     try:
         from distributed import Client
     except ImportError as error:

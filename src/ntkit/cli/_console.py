@@ -31,6 +31,9 @@ __all__ = [
     "table_text",
 ]
 
+_MOST_ENTRIES = 2**40
+"""Beyond this no memory holds one input."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Shape = Annotated[
     str | None, typer.Option(metavar="C,H,W", help="Shape of one input without the batch, such as 784 or 3,32,32.")
@@ -91,15 +94,19 @@ def read_shape(text: str | None) -> tuple[int, ...] | None:
         shape = tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
         shape = ()
-    if not shape or min(shape) < 1:
+    if not shape or min(shape) < 1 or math.prod(shape) > _MOST_ENTRIES:
         raise InputError(f"--shape must be positive whole numbers such as 784 or 3,32,32. Got {text!r}.")
     return shape
 
 
-def check_out(path: Path) -> Path:
-    """Refuse an output path that cannot be written to, before anything is computed."""
+def check_out(path: Path, *inputs: Path) -> Path:
+    """Refuse an output path that cannot be written to or is one of the inputs, before anything is computed."""
     if path.is_dir():
         raise InputError(f"--out must be a file. {path} is a folder.")
+    if path.exists() and not path.is_file():  # a device or a pipe would be replaced by a file
+        raise InputError(f"--out must be a file. {path} is a device or a pipe.")
+    if any(path.exists() and one.exists() and path.samefile(one) for one in inputs):
+        raise InputError(f"--out must not be a file that is read. Got {path} for both: name another.")
     if not path.parent.is_dir():
         raise InputError(f"--out must be in a folder that exists. {path.parent} does not.")
     probe = path.with_name(f".{path.name}.writable")

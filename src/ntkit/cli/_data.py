@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from torch import Tensor
 from ntkit.common import fold_rows
 from ntkit.errors import InputError, MissingDependencyError
 
-__all__ = ["DType", "Data", "column", "inputs_and_targets", "read_inputs", "read_table"]
+__all__ = ["DType", "Data", "Inputs", "column", "inputs_and_targets", "read_inputs", "read_table"]
 
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="CSV, TSV, Parquet, NPZ, NPY or Zarr.")]
 DType = Literal["float32", "float64"]
@@ -43,32 +43,78 @@ def read_table(path: Path, as_text: Sequence[str] = ()) -> pd.DataFrame:
     InputError
         If the file is missing, cannot be read, has no rows, or has two columns of the same name.
     """
-    if not path.exists():
-        raise InputError(f"there is no file {path}.")
     suffix = path.suffix.lower()
-    try:
+    with _readable(path):
         if suffix in (".csv", ".tsv"):
             table = _csv(path, "\t" if suffix == ".tsv" else ",", as_text)
         elif suffix in (".parquet", ".pq"):
             table = pd.read_parquet(path)
         else:
             table = _of_arrays(_arrays(path))
-    except ImportError as error:
-        raise MissingDependencyError(f"reading {suffix} files needs another package: {error}") from error
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"cannot read {path} as {suffix[1:] or 'a table'}: {error}") from error
     table.columns = [str(name) for name in table.columns]
     doubled = sorted(set(table.columns[table.columns.duplicated()]))
     if doubled:
         raise InputError(f"{path} has more than one column named {', '.join(map(repr, doubled))}: rename them.")
     if not len(table):
         raise InputError(f"{path} has {len(table.columns)} columns and no rows.")
+    for name in table.columns:
+        table[name] = _with_plain_dtype(table[name], path)
     return table
 
 
-def read_inputs(path: Path, shape: tuple[int, ...] | None, dtype: DType, without: str | None = None) -> Tensor:
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn the errors of every reader into one sentence about the file."""
+    if not path.exists():
+        raise InputError(f"there is no file {path}.")
+    suffix = path.suffix.lower()
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependencyError(f"reading {suffix} files needs another package: {error}") from error
+    except InputError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        # NumPy recommends to execute what is in the file.
+        text = "it holds Python objects, or is damaged" if "pickle" in str(error) else str(error)
+        text = text.removeprefix("Error tokenizing data. C error: ")
+        raise InputError(f"cannot read {path} as {suffix[1:] or 'a table'}: {text}") from error
+
+
+def _with_plain_dtype(values: pd.Series, path: Path) -> pd.Series:
+    """Return numbers and booleans that pandas reads as objects in a dtype of their own, as gaps must not make them text."""
+    if values.dtype.kind == "c":
+        raise InputError(f"the column {values.name!r} of {path} holds complex numbers: split them into two columns.")
+    if values.dtype != object:
+        return values
+    match pd.api.types.infer_dtype(values, skipna=True):
+        case "boolean":
+            return values.astype("boolean")
+        case "decimal" | "integer":  # more digits than int64 has
+            return values.astype("float64")
+    if values.map(lambda one: isinstance(one, (list, dict, set, np.ndarray))).any():
+        raise InputError(f"the column {values.name!r} of {path} holds lists: give each of their entries a column.")
+    return values
+
+
+class Inputs(NamedTuple):
+    """A batch of inputs.
+
+    Attributes
+    ----------
+    x
+        Shape (n, ...).
+    names
+        The columns that the inputs were read from; empty for an array.
+    """
+
+    x: Tensor
+    names: tuple[str, ...]
+
+
+def read_inputs(
+    path: Path, shape: tuple[int, ...] | None, dtype: DType, without: str | None = None, names: Sequence[str] = ()
+) -> Inputs:
     """Read numbers as a batch of inputs, shape (n, *shape), or (n, features) without a shape.
 
     Parameters
@@ -80,36 +126,61 @@ def read_inputs(path: Path, shape: tuple[int, ...] | None, dtype: DType, without
     dtype
         Dtype of the batch.
     without
-        A column that is not an input, if the table has it.
+        A column that is not an input; with ``names`` the table need not have it.
+    names
+        The columns of the file that these inputs go with. A table's columns are found by name, in whatever order they are; those
+        of arrays, which are only numbered, by their place.
     """
-    if without is None and path.exists() and path.suffix.lower() in (".npy", ".zarr"):
-        arrays = _arrays(path)
+    if without is None and path.suffix.lower() in (".npy", ".zarr"):
+        with _readable(path):
+            arrays = _arrays(path)
         if len(arrays) == 1:
             (values,) = arrays.values()
             batch = _tensor(values, path, dtype)
-            return batch if shape is None else fold_rows(batch.flatten(1), shape)
-    return _inputs(read_table(path), path, shape, dtype, without)
+            if batch.ndim < 2:
+                raise InputError(
+                    f"{path} must have at least two axes, of which the first counts inputs. Got shape {tuple(batch.shape)}."
+                )
+            return Inputs(batch if shape is None else fold_rows(batch.flatten(1), shape), ())
+    table = read_table(path)
+    if without is not None and without not in table.columns and not names:
+        raise InputError(f"{path} has no column {without!r} to leave out.")
+    features = table.drop(columns=[without]) if without in table.columns else table
+    return _inputs(_in_order(features, names, path), path, shape, dtype)
 
 
 def inputs_and_targets(
     path: Path, target: str, shape: tuple[int, ...] | None, dtype: DType
-) -> tuple[Tensor, NDArray[Any]]:
+) -> tuple[Inputs, NDArray[Any]]:
     """Read the inputs of a file, shape (n, ...), and its column of targets, which must be numbers, shape (n,)."""
     table = read_table(path)
     values = column(table, target, path)
     if values.dtype.kind not in "iufb":
         raise InputError(f"the target {target!r} must be numbers. Got text.")
-    return _inputs(table, path, shape, dtype, target), np.array(values)
+    kept = np.int64 if values.dtype.kind in "iub" else np.float64
+    return _inputs(table.drop(columns=[target]), path, shape, dtype), np.array(values, kept)
 
 
-def _inputs(
-    table: pd.DataFrame, path: Path, shape: tuple[int, ...] | None, dtype: DType, without: str | None
-) -> Tensor:
-    features = table.drop(columns=[without]) if without in table.columns else table
+def _inputs(features: pd.DataFrame, path: Path, shape: tuple[int, ...] | None, dtype: DType) -> Inputs:
     words = [name for name in features.columns if features[name].dtype.kind not in "iufb"]
     if words:
         raise InputError(f"{path} must hold numbers. The column {words[0]!r} holds text: ntkit fit encodes it.")
-    return fold_rows(_tensor(features.to_numpy(np.float64), path, dtype), shape)
+    batch = _tensor(features.to_numpy(np.float64, na_value=np.nan), path, dtype)
+    return Inputs(fold_rows(batch, shape), tuple(features.columns))
+
+
+def _in_order(features: pd.DataFrame, names: Sequence[str], path: Path) -> pd.DataFrame:
+    missing = [name for name in names if name not in features.columns]
+    if not missing:
+        return features[list(names)] if names else features
+    if all(map(_is_numbered, names)) or all(map(_is_numbered, features.columns)):
+        return features
+    raise InputError(f"{path} lacks {', '.join(map(repr, missing))}, which the other file has.")
+
+
+def _is_numbered(name: str) -> bool:
+    """Return whether a name is that of a column of an array, such as X.0."""
+    return name.rpartition(".")[2].isdigit()
 
 
 def column(table: pd.DataFrame, name: str, path: Path) -> pd.Series:
@@ -121,8 +192,9 @@ def column(table: pd.DataFrame, name: str, path: Path) -> pd.Series:
         If there is no such column, or it has missing values.
     """
     if name not in table.columns:
-        shown = ", ".join(map(str, table.columns[:12])) + (", ..." if len(table.columns) > 12 else "")
-        raise InputError(f"{path} has no column {name!r}. Its columns are {shown}.")
+        shown = ", ".join(f"{one!r:.40}" for one in table.columns[:12]) + (", ..." if len(table.columns) > 12 else "")
+        advice = " Separate columns by commas." if len(table.columns) == 1 and path.suffix.lower() == ".csv" else ""
+        raise InputError(f"{path} has no column {name!r:.40}. Its columns are {shown}.{advice}")
     values = table[name]
     missing = np.flatnonzero(values.isna().to_numpy())
     if len(missing):
@@ -133,16 +205,18 @@ def column(table: pd.DataFrame, name: str, path: Path) -> pd.Series:
 
 
 def _csv(path: Path, separator: str, as_text: Sequence[str]) -> pd.DataFrame:
-    # pandas renames columns of the same name; the user would not know which is which.
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        header = next(csv.reader(file, delimiter=separator), None)
-    if header is None:
-        raise InputError(f"{path} is empty.")
+    options: Any = {"sep": separator, "encoding": "utf-8-sig", "low_memory": False}
+    try:
+        # Two lines without a header: pandas would rename columns of the same name, and take fields beyond the header for row
+        # names, so that every column had the values of its neighbour.
+        first = pd.read_csv(path, header=None, nrows=2, dtype=str, keep_default_na=False, **options)
+    except pd.errors.EmptyDataError:
+        raise InputError(f"{path} is empty.") from None
+    header = first.iloc[0].tolist()
     doubled = sorted({name for name in header if header.count(name) > 1})
     if doubled:
         raise InputError(f"{path} has more than one column named {', '.join(map(repr, doubled))}: rename them.")
-    kinds: Any = {name: str for name in as_text if name in header}
-    return pd.read_csv(path, sep=separator, encoding="utf-8-sig", dtype=kinds, low_memory=False)
+    return pd.read_csv(path, dtype={name: str for name in as_text if name in header}, **options)
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -151,7 +225,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     if suffix == ".npy":
         return {"X": np.load(path, allow_pickle=False)}
     if suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     if suffix == ".zarr":
         import zarr

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ntkit.errors import Problem, UnsupportedLayerError
+from ntkit.errors import InputError, Problem, UnsupportedLayerError
 from ntkit.kernels import infinite_width
 from ntkit.trace import adapt
 
@@ -39,6 +39,11 @@ def doctor(
         limit = infinite_width(network)
         if of_one is not None:
             limit.explain(of_one)
+        elif not limit._tracer.was_read:
+            raise InputError(
+                f"--shape must be the shape of one input, such as 784 or 3,32,32: the inputs of {module} cannot be guessed from "
+                "its layers."
+            )
     except UnsupportedLayerError as error:
         refused = error.problems
     if not refused:

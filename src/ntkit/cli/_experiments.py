@@ -16,7 +16,7 @@ __all__ = ["add_to", "list_experiments", "report", "run"]
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("list")(list_experiments)
+    app.command("list", epilog=examples("ntkit list --json"))(list_experiments)
     app.command(
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
         options_metavar="[--quick | --full] [OPTIONS OF THE EXPERIMENT]",
@@ -36,7 +36,15 @@ def list_experiments(json: Json = False) -> None:
     emit({"experiments": rows}, json, "\n".join(lines))
 
 
-def run(context: typer.Context, name: Annotated[str, typer.Argument(help="As ntkit list shows it.")] = "") -> None:
+def _names(incomplete: str) -> list[str]:
+    """Complete the name of an experiment."""
+    return [name for name in NAMES if name.startswith(incomplete)]
+
+
+def run(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="As ntkit list shows it.", autocompletion=_names)] = "",
+) -> None:
     """Run one of them and compare the paper's numbers with ours.
 
     An interrupted run resumes. ntkit run NAME --help shows the settings of one. --quick takes at most two minutes on

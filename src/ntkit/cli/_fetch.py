@@ -74,7 +74,10 @@ def fetch(
             )
         images = load_celeba(folder, attribute)
     else:
-        images = _LOADERS[name](folder)
+        try:
+            images = _LOADERS[name](folder)
+        except InputError as error:
+            raise InputError(str(error).replace("folder=", "--folder")) from error
     images.save(out)
     train, test = len(images.y_train), len(images.y_test)
     result = {"file": str(out), "train": train, "test": test, "classes": list(images.classes)}

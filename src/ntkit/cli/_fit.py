@@ -53,7 +53,7 @@ def fit(
     Columns may hold numbers, text and missing values. With --shape they are the entries of one input, such as the pixels of
     an image, and are used unchanged.
     """
-    check_out(out)
+    check_out(out, data)
     network, of_one = None if module is None else read_module(module), read_shape(shape)
     problem = read_problem(data, target, task, drop or (), keep_constant=of_one is not None)
     _say(problem, target)
@@ -88,6 +88,10 @@ def _say(problem: Problem, target: str) -> None:
         note(f"{target!r} has {len(set(problem.target.tolist()))} classes: classification.")
     else:
         note(f"{target!r} holds numbers: regression.")
+    categories = category_columns(problem.features)
+    if categories:
+        shown = ", ".join(f"{name:.40}" for name in categories[:12]) + (", ..." if len(categories) > 12 else "")
+        note(f"categories, since they do not hold numbers: {shown}")
     if problem.left_out:
         note(f"left out, since all rows have the same value: {', '.join(problem.left_out)}")
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ntkit.errors import StoreError
 from ntkit.gram import gram as compute_gram
 from ntkit.kernels import infinite_width
 
@@ -50,19 +51,22 @@ def gram(
     """
     of_one = read_shape(shape)
     limit = infinite_width(read_module(module), w_std=w_std, b_std=b_std)
-    x1 = read_inputs(data, of_one, dtype, without=drop)
-    x2 = None if other is None else read_inputs(other, of_one, dtype, without=drop)
-    with gram_progress() as progress, connected(scheduler) as client:
-        stored = compute_gram(
-            limit.ntk if kernel == "ntk" else limit.nngp,
-            x1,
-            x2,
-            out=out,
-            tile=tile,
-            client=client,
-            resume=not restart,
-            progress=progress,
-        )
+    x1, names = read_inputs(data, of_one, dtype, without=drop)
+    x2 = None if other is None else read_inputs(other, of_one, dtype, without=drop, names=names).x
+    try:
+        with gram_progress() as progress, connected(scheduler) as client:
+            stored = compute_gram(
+                limit.ntk if kernel == "ntk" else limit.nngp,
+                x1,
+                x2,
+                out=out,
+                tile=tile,
+                client=client,
+                resume=not restart,
+                progress=progress,
+            )
+    except StoreError as error:
+        raise StoreError(str(error).replace("resume=False", "--restart")) from error
     rows, columns = (int(size) for size in stored.shape)
     emit(
         {"gram": str(out), "shape": [rows, columns], "kernel": kernel, "dtype": dtype},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import tomllib
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -51,11 +52,12 @@ def read_module(name: str) -> nn.Module:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found = importlib.import_module(place)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-        made = found if isinstance(found, nn.Module) else found()  # type: ignore[operator]
-    except Exception as error:  # the user's own code may raise anything
+        with redirect_stdout(sys.stderr):  # what the user's code prints is no result
+            found = importlib.import_module(place)
+            for part in attribute.split("."):
+                found = getattr(found, part)
+            made = found if isinstance(found, nn.Module) else found()  # type: ignore[operator]
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything
         raise InputError(f"cannot import {name}: {type(error).__name__}: {error}") from error
     if not isinstance(made, nn.Module):
         raise InputError(f"{name} must be a torch.nn.Module, or return one when called. Got {type(made).__name__}.")

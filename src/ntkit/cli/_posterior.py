@@ -59,12 +59,12 @@ def posterior(
     Prints, for each test row, the mean and the standard deviation of trained networks over their random initialisation.
     """
     if out is not None:
-        check_out(out)
+        check_out(out, train, test)
     of_one = read_shape(shape)
     limit = infinite_width(read_module(module), w_std=w_std, b_std=b_std)
-    x, targets = inputs_and_targets(train, target, of_one, "float64")
+    (x, names), targets = inputs_and_targets(train, target, of_one, "float64")
     y = torch.from_numpy(np.array(targets, np.float64))
-    x_test = read_inputs(test, of_one, "float64", without=target)
+    x_test = read_inputs(test, of_one, "float64", without=target, names=names).x
     with connected(scheduler) as client:
         kernels = limit if client is None else _Placed(*(ClusterKernel(one, client) for one in (limit.ntk, limit.nngp)))
         found = compute_posterior(kernels, x, y, x_test, mode=mode, t=time, ridge=ridge, covariance="diagonal")

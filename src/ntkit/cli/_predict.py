@@ -10,13 +10,14 @@ import pandas as pd
 import typer
 from sklearn.pipeline import Pipeline
 
-from ntkit.errors import InputError
+from ntkit.errors import InputError, NtkitError
 from ntkit.estimators.saved import read_model
 from ntkit.gram import write_atomically
 
 from ._console import Json, check_out, examples, note
 from ._data import Data, read_table
 from ._modules import read_module
+from ._tables import check_range
 
 __all__ = ["add_to", "predict"]
 
@@ -44,12 +45,27 @@ def predict(
     Prints the value of each row, or its class with the probability of every class. Loading a model file executes nothing in it.
     """
     if out is not None:
-        check_out(out)
+        check_out(out, model, data)
     saved = read_model(model, module=None if module is None else read_module(module))
-    kinds: dict[str, str] = saved.notes.get("columns", {})
-    table = _columns(read_table(data, [name for name, kind in kinds.items() if kind == "category"]), kinds, data)
-    features: Any = table if isinstance(saved.estimator, Pipeline) else table.to_numpy(np.float64)
-    result = _predictions(saved.estimator, features, saved.notes.get("task") == "classification", std)
+    kinds = saved.notes.get("columns")
+    if not isinstance(kinds, dict) or not kinds:
+        raise InputError(f"{model} does not say which columns it was fitted with: ntkit fit writes files that do.")
+    words = [name for name, kind in kinds.items() if kind == "category"]
+    table = _columns(read_table(data, words), kinds, data)
+    check_range(table, data)
+    features: Any = table
+    if not isinstance(saved.estimator, Pipeline):
+        features = table.to_numpy(np.float64, na_value=np.nan)
+        if np.isnan(features).any():
+            raise InputError(f"{data} has gaps, and the model, which was fitted with --shape, takes none.")
+    try:
+        if isinstance(saved.estimator, Pipeline):
+            _note_unknown(saved.estimator, table[words], data)
+        result = _predictions(saved.estimator, features, saved.notes.get("task") == "classification", std)
+    except NtkitError:
+        raise
+    except Exception as error:  # a file that was changed may restore any state
+        raise InputError(f"{model} cannot predict: {error!r:.200}. It may be damaged: fit it again.") from error
     if json:
         text = result.to_json(orient="records", double_precision=15) + "\n"
     else:
@@ -59,6 +75,17 @@ def predict(
     else:
         write_atomically(out, text.encode())
         note(f"{out}: {len(result):,} predictions")
+
+
+def _note_unknown(estimator: Pipeline, table: pd.DataFrame, path: Path) -> None:
+    """Tell of categories none of which is known, such as dates written in another way than at the fit."""
+    if not len(table.columns):
+        return
+    encoder = estimator[0].named_transformers_["categories"][-1]
+    for name, known in zip(table.columns, encoder.categories_, strict=True):
+        values = table[name].dropna().astype(object).astype(str)
+        if len(values) and not values.isin(known).any():
+            note(f"no value of the column {name!r} of {path} was there at the fit, such as {values.iloc[0]!r}.")
 
 
 def _predictions(estimator: Any, features: Any, classes: bool, std: bool) -> pd.DataFrame:

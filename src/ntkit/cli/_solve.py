@@ -12,6 +12,7 @@ import typer
 
 from ntkit.errors import InputError
 from ntkit.gram import open_gram, write_atomically
+from ntkit.solvers import Outcome
 from ntkit.solvers import solve as solve_system
 
 from ._cluster import Scheduler
@@ -45,13 +46,18 @@ def solve(
         )
     if out.suffix != ".npy":
         raise InputError(f"--out must end in .npy. Got {out}.")
-    check_out(out)
+    check_out(out, gram, data)
     stored = open_gram(gram)
     values = column(read_table(data), target, data)
     if values.dtype.kind not in "iufb":
         raise InputError(f"the target {target!r} must be numbers. Got text.")
     y = torch.from_numpy(np.array(values, np.float64)).to(stored.dtype)
     solution = solve_system(stored, y, method=method, ridge=ridge, progress=note)
+    if solution.status.outcome is Outcome.NOT_CONVERGED:
+        raise InputError(
+            f"--method {method} left a relative residual of {solution.stats['residual']:.1e}, and nothing was written: write a "
+            "larger --ridge, or --method cholesky."
+        )
     content = io.BytesIO()
     np.save(content, solution.value.numpy(), allow_pickle=False)
     write_atomically(out, content.getvalue())

@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 from ntkit.errors import InputError
 
+from ._console import note
 from ._data import column, read_table
 
-__all__ = ["Problem", "Task", "read_problem"]
+__all__ = ["Problem", "Task", "check_range", "read_problem"]
 
 _MOST_CLASSES = 20
+_LARGEST = 1e150
+"""Squares of larger numbers overflow, and a variance sums them."""
 
 
 class Task(StrEnum):
@@ -85,14 +88,29 @@ def read_problem(
         raise InputError(f"{path} has no column other than the target {target!r} that differs between rows.")
     constant = () if keep_constant else constant
     features = features.drop(columns=list(constant))
-    infinite = [
-        name for name in features.columns if _is_number(features[name]) and np.isinf(_floats(features[name])).any()
-    ]
-    if infinite:
-        raise InputError(f"the column {infinite[0]!r} of {path} has infinite values: replace them.")
+    check_range(features, path)
+    unnamed = [name for name in features.columns if name.startswith("Unnamed: ")]
+    if unnamed:
+        note(f"{path} has a column without a name, as row numbers have: --drop {unnamed[0]!r} leaves it out.")
     chosen = _task(values) if task is Task.AUTO else task
     labels = _labels(values, target) if chosen is Task.CLASSIFICATION else _numbers(values, target)
     return Problem(features, labels, chosen, constant)
+
+
+def check_range(features: pd.DataFrame, path: Path) -> None:
+    """Refuse infinite numbers, and those whose squares are.
+
+    Raises
+    ------
+    InputError
+        With the first column that has one.
+    """
+    for name in features.columns:
+        if _is_number(features[name]):
+            largest = np.nanmax(np.abs(_floats(features[name])), initial=0.0)
+            if largest > _LARGEST:
+                what = "infinite values" if np.isinf(largest) else f"values as large as {largest:.1g}"
+                raise InputError(f"the column {name!r} of {path} has {what}: replace or rescale them.")
 
 
 def _is_number(values: pd.Series) -> bool:
@@ -103,17 +121,22 @@ def _floats(values: pd.Series) -> NDArray[Any]:
     return np.asarray(values.to_numpy(np.float64, na_value=np.nan))
 
 
+def _are_whole(numbers: NDArray[Any]) -> bool:
+    return bool((np.isfinite(numbers) & (numbers == np.round(numbers))).all())
+
+
 def _task(values: pd.Series) -> Task:
     if not _is_number(values) or pd.api.types.is_bool_dtype(values.dtype):
         return Task.CLASSIFICATION
     numbers = _floats(values)
-    whole = bool((numbers == np.round(numbers)).all())
-    return Task.CLASSIFICATION if whole and len(np.unique(numbers)) <= _MOST_CLASSES else Task.REGRESSION
+    return Task.CLASSIFICATION if _are_whole(numbers) and len(np.unique(numbers)) <= _MOST_CLASSES else Task.REGRESSION
 
 
 def _labels(values: pd.Series, name: str) -> NDArray[Any]:
-    # pandas strings and objects become arrays of text; numbers are unchanged.
-    labels = values.to_numpy() if _is_number(values) else values.astype(str).to_numpy(dtype=str)
+    # Whole numbers are unchanged; strings and objects of pandas become arrays of text, as do fractions, which scikit-learn
+    # does not take for classes.
+    whole = _is_number(values) and _are_whole(_floats(values))
+    labels = values.to_numpy() if whole else values.astype(str).to_numpy(dtype=str)
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2:
         raise InputError(f"the target {name!r} has one class, {classes[0]!s}: two are needed.")
@@ -130,12 +153,16 @@ def _labels(values: pd.Series, name: str) -> NDArray[Any]:
 
 
 def _numbers(values: pd.Series, name: str) -> NDArray[Any]:
+    if values.dtype.kind in "mM":
+        raise InputError(f"the target {name!r} must be numbers for a regression. Got dates or times.")
     try:
         numbers = np.asarray(pd.to_numeric(values).to_numpy(np.float64))
     except (ValueError, TypeError) as error:
         raise InputError(f"the target {name!r} must be numbers for a regression: {error}") from error
     if not np.isfinite(numbers).all():
         raise InputError(f"the target {name!r} must be finite.")
+    if np.abs(numbers).max(initial=0.0) > _LARGEST:
+        raise InputError(f"the target {name!r} has values as large as {np.abs(numbers).max():.1g}: rescale it.")
     if len(numbers) < 2 or numbers.min() == numbers.max():
         raise InputError(f"the target {name!r} must have at least two different values.")
     return numbers

@@ -90,6 +90,8 @@ def balanced_split(labels: Tensor, sizes: Sequence[int], seed: int) -> tuple[Ten
     >>> labels[train], labels[test]
     (tensor([0, 0, 1, 1]), tensor([0, 1]))
     """
+    if not len(labels):
+        raise InputError("labels must have at least one. Got none: no image has the classes asked for.")
     classes, counts = torch.unique(labels, return_counts=True)
     each = [size // len(classes) for size in sizes]
     for size, quota in zip(sizes, each, strict=True):

@@ -118,18 +118,26 @@ def fit_large(
     kept[held] = False
     rest = _thinned(kept.nonzero()[:, 0], _MOST_TUNED)
     part, targets = x[rest], y[rest]
+    tuned = _with_at_most(method, len(rest))
     found: dict[float, Tensor] = {}
-    if isinstance(method, Nystrom):
-        system: NystromSystem = method.set_up(KernelGram(kernel, part), ridges[0], targets)
+    if isinstance(tuned, Nystrom):
+        system: NystromSystem = tuned.set_up(KernelGram(kernel, part), ridges[0], targets)
         for ridge in ridges:
             found[ridge] = predict(kernel, x[held], part, system.with_ridge(ridge).solve(targets))
     else:
         for ridge in ridges:
-            found[ridge] = predict(kernel, x[held], part, solve(kernel, targets, method=method, ridge=ridge, x=part))
+            found[ridge] = predict(kernel, x[held], part, solve(kernel, targets, method=tuned, ridge=ridge, x=part))
     errors = {ridge: float((as_columns(one - y[held]).double() ** 2).mean()) for ridge, one in found.items()}
     best = min(errors, key=lambda ridge: errors[ridge] if math.isfinite(errors[ridge]) else math.inf)
     solution = solve(kernel, y, method=method, ridge=best, x=x)
     return LargeFit(solution, best, errors, (held.numpy(), found[best]))
+
+
+def _with_at_most(method: str | Method, rows: int) -> str | Method:
+    """Return the method with at most so many centres: fewer rows than the fit has may be left to tune with."""
+    if isinstance(method, (Nystrom, Falkon)) and method.n_centres is not None and method.n_centres > rows:
+        return replace(method, n_centres=rows)
+    return method
 
 
 def _thinned(rows: Tensor, most: int) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from ntkit.dynamics import GradientFlow, posterior
+from ntkit.errors import InputError
 from ntkit.finite import initialize, parametrize_ntk
 from ntkit.kernels import infinite_width
 from ntkit.plots import Picture, Section, Table, new_figure, plot_learning_curves, plot_losses, plot_predictions
@@ -64,6 +65,8 @@ class Settings:
         check_at_least(self, 1, "width", "points", "grid")
         check_at_least(self, 2, "members")
         check_at_least(self, 0, "steps")
+        if self.steps[-1] < 1:
+            raise InputError(f"the last of steps must be at least 1. Got {self.steps}.")
 
 
 QUICK = Settings(members=8, width=64, points=4, grid=11, steps=(0, 5, 20))

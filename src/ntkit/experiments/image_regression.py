@@ -78,6 +78,8 @@ class Settings:
         check_at_least(self, 8, "side")
         check_at_least(self, 1, "hidden", "features", "levels", "gaussian_scales", "positional_scales", "network_width")
         check_at_least(self, 0, "network_steps")
+        if self.steps[-1] <= 0:
+            raise InputError(f"the last of steps must be positive. Got {self.steps}.")
         if not self.photographs or self.side % 2:
             raise InputError(
                 f"photographs must be at least one, and side even. Got {self.photographs} and {self.side}."

@@ -59,6 +59,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "levels")
+        check_at_least(self, 0, "large", "deep_levels")
         check_at_least(self, 16, "side")
         if not 0 < self.missing < 1:
             raise InputError(f"missing must be between 0 and 1. Got {self.missing}.")

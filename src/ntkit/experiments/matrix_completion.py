@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntkit.errors import MissingDependencyError
+from ntkit.errors import InputError, MissingDependencyError
 from ntkit.plots import Section, Table
 
 from ._completion_methods import METHODS, complete
@@ -49,6 +49,9 @@ class Settings:
     def __post_init__(self) -> None:
         check_at_least(self, 1, "splits")
         check_at_least(self, 20, "users", "items")
+        unknown = [name for name in self.methods if name not in METHODS]
+        if unknown:
+            raise InputError(f"methods must be some of {', '.join(map(repr, METHODS))}. Got {unknown[0]!r}.")
 
 
 def sizes(size: Size, from_file: bool) -> Settings:

@@ -62,6 +62,8 @@ class Settings:
     def __post_init__(self) -> None:
         check_at_least(self, 1, "widths", "draws", "train", "test", "max_steps")
         check_at_least(self, 2, "dimension")
+        if not self.kappas or min(self.kappas) <= 0:
+            raise InputError(f"kappas must be positive. Got {self.kappas}.")
 
 
 QUICK = Settings(widths=(64, 128), kappas=(1.0, 0.5), draws=2, train=4, test=10, tolerance=1e-2, max_steps=200)

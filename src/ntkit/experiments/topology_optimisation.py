@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ntkit.errors import InputError
 from ntkit.finite import initialize, parametrize_ntk
 from ntkit.kernels import infinite_width
 from ntkit.layers import FourierFeatures
@@ -61,6 +62,8 @@ class Settings:
     def __post_init__(self) -> None:
         check_at_least(self, 2, "nx", "ny")
         check_at_least(self, 1, "steps", "width", "draws")
+        if not 0 < self.volume < 1:
+            raise InputError(f"volume must be between 0 and 1. Got {self.volume}.")
 
 
 QUICK = Settings(nx=12, ny=4, steps=20, width=32, draws=1)

@@ -51,6 +51,8 @@ class Settings(Grids):
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "depth", "trees")
+        if min(self.costs, default=0) <= 0:
+            raise InputError(f"costs must be positive. Got {self.costs}.")
         unknown = [name for name in self.methods or () if name not in METHODS]
         if unknown or self.methods == ():
             raise InputError(f"methods must be some of {', '.join(map(repr, METHODS))}. Got {unknown or 'none'}.")

@@ -145,6 +145,11 @@ class Tracer:
         return True
 
     @property
+    def was_read(self) -> bool:
+        """Whether the module was read for some input shape, so that places without a limit would be known."""
+        return bool(self._programs)
+
+    @property
     def embeddings(self) -> list[nn.Embedding | nn.EmbeddingBag]:
         """The layers that look up integers."""
         return [layer for layer in self.module.modules() if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]

@@ -126,3 +126,13 @@ def test_quadratic_alignment_is_that_of_the_network() -> None:
     found = alignment_prediction.quadratic_alignment((x.T * y) @ x, x.T @ x, 9, torch.Generator().manual_seed(3))
     # Targets f - y make the residuals y.
     assert found == pytest.approx(early_alignment(net, x, net(x).detach()[:, 0] - y)["first"].rho, rel=1e-10)
+
+
+def test_files_that_hold_no_images(tmp_path):
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04")
+    (tmp_path / "nothing.npz").write_bytes(b"")
+    np.savez(tmp_path / "flat.npz", x_train=np.zeros(3), y_train=np.zeros(3))
+    for path in sorted(tmp_path.iterdir()):
+        with pytest.raises(InputError, match="npz file with x_train"):
+            load_image_rows(path)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import sys
 
 import pytest
@@ -7,6 +8,8 @@ import torch
 from tests.experiments.skeleton.toy import EXPERIMENT
 
 from ntkit.experiments.skeleton import Experiment
+from ntkit.experiments.skeleton._command_line import one_line, print_table
+from ntkit.plots import Table
 
 
 def test_program_writes_everything(tmp_path, capsys):
@@ -39,8 +42,8 @@ def test_options_win_over_the_file_of_settings(tmp_path):
         (["--widths", "0"], "widths must be at least 1"),
         (["--quick", "--full"], "not allowed with"),
         (["--data", "missing.npz"], "must be an .npz file"),
-        (["--output", "file"], "File exists"),
-        (["--output", "file/a.html"], "File exists"),
+        (["--output", "file"], "file is a file"),
+        (["--output", "file/a.html"], "file is a file"),
         (["--settings", "missing.toml"], "must be a TOML file"),
     ],
 )
@@ -51,7 +54,10 @@ def test_bad_options_end_it_before_the_computation(arguments, message, tmp_path,
     with pytest.raises(SystemExit) as end:
         EXPERIMENT.main(arguments)
     assert end.value.code == 2
-    assert message in capsys.readouterr().err
+    text = capsys.readouterr().err
+    assert message in text
+    if "usage" not in text:  # argparse shows it for options that it cannot read
+        assert text.count("\n") == 1
 
 
 def test_missing_extra_is_named(tmp_path, capsys, monkeypatch):
@@ -69,3 +75,23 @@ def test_threads_are_set(tmp_path):
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_nothing_of_a_table_is_cut_off(capsys):
+    header, cells = [f"the seconds of part {n}" for n in range(12)], [f"1.2345e+{n:02d}" for n in range(11)]
+    print_table(Table(header, [["[bold] words in brackets", *cells]], "What the table shows."))
+    caption, _, names, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert caption.strip() == "What the table shows."
+    assert all(name in names for name in header) and row.split("]")[1].split()[3:] == cells and "[bold]" in row
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("a:\n  one, two\nNothing was changed.\nGo on"), "a: one, two. Nothing was changed. Go on"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full: make room, or write to another."),
+        (KeyError(), "KeyError"),
+    ],
+)
+def test_errors_are_sentences_on_one_line(error, text):
+    assert one_line(error) == text

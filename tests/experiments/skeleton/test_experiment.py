@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.experiments.skeleton import toy
 
-from ntkit.errors import NtkitWarning
+from ntkit.errors import InputError, NtkitWarning
 from ntkit.experiments.skeleton import _experiment, _manifest
 from ntkit.experiments.skeleton._code_fingerprint import code_fingerprint
 
@@ -104,3 +104,10 @@ def test_lines_that_cannot_be_read_are_said(tmp_path):
         file.write('{"key": "cut o')
     with pytest.warns(NtkitWarning, match="1 lines of .* cannot be read"):
         toy.EXPERIMENT.run(folder=tmp_path)
+
+
+def test_a_file_that_is_no_npz_is_refused_before_the_computation(tmp_path):
+    experiment = replace(toy.EXPERIMENT, files="images as an .npz file")
+    (tmp_path / "a.npz").write_bytes(b"images")
+    with pytest.raises(InputError, match="--data must be images as an .npz file"):
+        experiment.run(data=tmp_path / "a.npz")

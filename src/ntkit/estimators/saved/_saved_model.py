@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
 
-from ntkit.errors import InputError, NotFittedError
+from ntkit.errors import InputError, NotFittedError, NtkitError
 from ntkit.gram import write_atomically
 from ntkit.kernels import InfiniteWidthKernel
 
@@ -156,9 +156,12 @@ def read_model(path: str | Path, *, module: nn.Module | None = None) -> SavedMod
         if last.module is OF_THE_KERNEL and isinstance(last.kernel_, InfiniteWidthKernel):
             last.module = last.kernel_.limit._tracer.module
         found, expected = _probe(last), arrays["probe"]
-    except InputError:
+        notes = content["notes"]
+        if not isinstance(notes, dict):
+            raise ValueError("its notes are no mapping")
+    except NtkitError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
         raise InputError(f"{path} is not a model that this version can read: {error!r}. Fit it again.") from error
     tolerance = 1e-4 if str(last.dtype).endswith("float32") else 1e-9
     if found.shape != expected.shape or not np.allclose(found, expected, rtol=tolerance, atol=0.0):
@@ -166,7 +169,7 @@ def read_model(path: str | Path, *, module: nn.Module | None = None) -> SavedMod
             f"the network's kernel is not the one that {path} was fitted with. Pass the same network, with the same layers "
             "and the same frozen parameters."
         )
-    return SavedModel(estimator, content["notes"])
+    return SavedModel(estimator, notes)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -185,7 +188,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise InputError(f"there is no model file {path}. ntkit.save_model, or ntkit fit, writes one.") from error
     except InputError:
         raise
-    except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, NotImplementedError, EOFError) as error:
+    except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError, RuntimeError) as error:
         raise InputError(f"{path} is not a model file of ntkit, or it is damaged: {error}") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -55,11 +56,12 @@ def load_image_rows(path: Path | None) -> ImageRows:
         channels, height, width = digits.images.shape[1:]
         return ImageRows(digits.images.flatten(1).float(), digits.labels, (channels, height, width))
     try:
-        with np.load(path, allow_pickle=False) as file:
-            images, labels = file["x_train"], file["y_train"]
-    except (OSError, KeyError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}. Expected an .npz file with x_train and y_train.") from error
-    return _rows(images, labels)
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            return _rows(file["x_train"], file["y_train"])
+    except (OSError, KeyError, ValueError, TypeError, EOFError, BadZipFile) as error:
+        raise InputError(
+            f"cannot read {path}: {error}. Expected an .npz file with x_train, shape (n, height, width, channels), and y_train."
+        ) from error
 
 
 def standardize(x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from ntkit.features import AdaptiveSpeed, Recorder, SpeedLimited
 from ntkit.plots import new_figure, plot_against_steps
 
 from .._by_seed import Seed, by_seed, mean_and_spread
-from ..skeleton import Claim, Run, Size
+from ..skeleton import Claim, Run, Size, check_at_least
 from ._networks import build_mlp, draw_split, layer_paths, train
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ class Settings:
     strength: float = 20.0
     last: int = 100
     seeds: int = 5
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "n", "d", "width", "rank", "steps", "last", "seeds")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ntkit.features import correlation, predict_alignment
 from ntkit.plots import new_figure
 
 from .._by_seed import Seed, by_seed
-from ..skeleton import Claim, Run, Size
+from ..skeleton import Claim, Run, Size, check_at_least
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,6 +59,9 @@ class Settings:
     networks: int = 10
     rank: int = 5
     seeds: int = 10
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "size", "averaged", "sampled", "networks", "rank", "seeds")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ntkit.features import correlation, ptk_covariance, randomize_eigenvectors
 from ntkit.plots import figure_matrices
 
 from .._by_seed import Seed, by_seed, mean_and_spread
-from ..skeleton import Claim, Comparison, Run, Size
+from ..skeleton import Claim, Comparison, Run, Size, check_at_least
 from ._networks import build_mlp, draw_split, train, weight_at
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ class Settings:
     lr: float = 0.05
     steps: int = 800
     seeds: int = 10
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "n", "d", "width", "rank", "steps", "seeds")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ntkit.layers import Elementwise
 from ntkit.plots import new_figure
 
 from .._by_seed import Seed, by_seed
-from ..skeleton import Claim, Run, Size
+from ..skeleton import Claim, Run, Size, check_at_least
 from ._networks import build_mlp
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ class Settings:
     rank: int = 5
     alphas: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
     seeds: int = 2
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "size", "widths", "rank", "seeds")
 
 
 @dataclass(frozen=True)

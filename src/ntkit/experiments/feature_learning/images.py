@@ -21,7 +21,7 @@ from ntkit.plots import figure_matrices, new_figure, plot_against_steps
 
 from .._by_seed import Seed, by_seed, mean_and_spread
 from .._images import FILES
-from ..skeleton import Claim, Run, Size
+from ..skeleton import Claim, Run, Size, check_at_least
 from ._image_files import ImageRows, load_image_rows, standardize
 from ._networks import build_mlp, layer_paths, weight_at
 
@@ -71,6 +71,11 @@ class Settings:
     draws: int = 10
     classes: tuple[int, int] = (0, 8)
     seeds: int = 1
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "n", "width", "hidden", "steps", "every", "seeds")
+        check_at_least(self, 1, "pairs", "pair_width", "epochs", "batch", "draws")
+        check_at_least(self, 0, "classes")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ntkit.features import Recorder
 from ntkit.plots import new_figure, plot_against_steps
 
 from .._by_seed import Seed, by_seed, mean_and_spread
-from ..skeleton import Claim, Run, Size
+from ..skeleton import Claim, Run, Size, check_at_least
 from ._networks import build_mlp, draw_split, train
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ class Settings:
     every: int = 5
     half: bool = False
     seeds: int = 2
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "n", "d", "width", "rank", "steps", "every", "seeds")
 
 
 @dataclass(frozen=True)

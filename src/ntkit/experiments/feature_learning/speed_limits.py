@@ -18,7 +18,7 @@ from ntkit.features import Recorder, SpeedLimited, agop, correlation, nfm
 from ntkit.plots import figure_matrices, new_figure, plot_against_steps
 
 from .._by_seed import Seed, by_seed, mean_and_spread
-from ..skeleton import Claim, Run, Size
+from ..skeleton import Claim, Run, Size, check_at_least
 from ._networks import build_mlp, draw_split, layer_paths, train, weight_at
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ class Settings:
     readout: float = 0.01
     every: int = 20
     seeds: int = 5
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "n", "d", "width", "rank", "steps", "every", "seeds")
 
 
 @dataclass(frozen=True)

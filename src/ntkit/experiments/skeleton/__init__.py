@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._claim import Claim
-from ._command_line import Progress, progress_bars
+from ._command_line import Progress, one_line, progress_bars
 from ._experiment import Experiment
 from ._manifest import Data
 from ._records import decode
@@ -25,6 +25,7 @@ __all__ = [
     "Verdict",
     "check_at_least",
     "decode",
+    "one_line",
     "progress_bars",
     "share_nothing",
     "verdict",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -23,7 +25,10 @@ from ._settings import add_options, changed, read_toml
 if TYPE_CHECKING:
     from ._experiment import Experiment
 
-__all__ = ["Progress", "main", "print_table", "progress_bars"]
+__all__ = ["Progress", "main", "one_line", "print_table", "progress_bars"]
+
+_WIDEST = 1000
+"""Characters of a table in a file."""
 
 
 def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | None) -> int:
@@ -53,14 +58,26 @@ def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | 
     except KeyboardInterrupt:
         print("Interrupted. " + ("" if alone else "The same command resumes the run."), file=sys.stderr)
         return 130
+    except (FileExistsError, NotADirectoryError) as error:
+        text = f"--output must be a folder, or an .html file in one. {error.filename} is a file."
+        options.exit(2, f"{options.prog}: error: {text}\n")
     except (NtkitError, OSError) as error:
-        options.error(" ".join(str(error).split()))
+        options.exit(2, f"{options.prog}: error: {one_line(error)}\n")
     for table in tables(report):
         print_table(table)
     print(f"{time.perf_counter() - start:.0f} seconds. Written:")
     for path in written:
         print(path.resolve())
     return 0
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of an error as sentences on one line."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "the disk is full: make room, or write to another."
+    # A line that ends without a full stop gets one.
+    text = re.sub(r"(?<=[^\s.:,;])\s*\n\s*(?=[A-Z])", ". ", str(error))
+    return " ".join(text.split()) or type(error).__name__
 
 
 def _options(experiment: Experiment[Any, Any, Any, Any]) -> argparse.ArgumentParser:
@@ -121,26 +138,37 @@ def progress_bars() -> Iterator[Progress]:
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks: dict[str, progress.TaskID] = {}
+    bars = progress.Progress(*columns, console=Console(stderr=True))
+    tasks: dict[str, progress.TaskID] = {}
 
-        def report(what: str, done: int, there_are: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=there_are)
-            bars.update(tasks[what], completed=done)
+    def report(what: str, done: int, there_are: int) -> None:
+        if not tasks:  # no empty line where nothing is computed
+            bars.start()
+        if what not in tasks:
+            tasks[what] = bars.add_task(what, total=there_are)
+        bars.update(tasks[what], completed=done)
 
+    try:
         yield report
+    finally:
+        if tasks:
+            bars.stop()
 
 
 def print_table(source: Table) -> None:
-    """Print a table in the terminal."""
+    """Print a table: in a terminal within its width, in a file or pipe as wide as it is. Nothing is cut off."""
     import rich.box
     import rich.table
     from rich.console import Console
+    from rich.measure import Measurement
 
     shown = rich.table.Table(title=source.caption, title_justify="left", box=rich.box.SIMPLE_HEAD)
     for number, name in enumerate(source.header):
-        shown.add_column(name, justify="right" if number else "left")
+        shown.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in source.rows:
         shown.add_row(*row)
-    Console().print(shown)
+    console = Console(markup=False)
+    if not console.is_terminal:
+        wide = Measurement.get(console, console.options.update(max_width=_WIDEST), shown).maximum
+        console = Console(width=max(console.width, wide), markup=False)
+    console.print(shown)

@@ -15,8 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar, get_type_hints
+from zipfile import is_zipfile
 
-from ntkit.errors import NtkitWarning
+from ntkit.errors import InputError, NtkitWarning
 
 from ._code_fingerprint import code_fingerprint
 from ._files import check_folder
@@ -124,6 +125,8 @@ class Experiment(Generic[S, C, P, R]):
         started, start = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
         settings = self.sizes("default", data is not None) if settings is None else settings
         source = data_of(data, self.embedded)
+        if data is not None and ".npz" in self.files and data.is_file() and not is_zipfile(data):
+            raise InputError(f"--data must be {self.files}. {data} is no such file, or it is damaged.")
         with _place(folder) as place:
             run = Run(settings, seed, data, place, progress or _silent)
             key = self._key(run, source)
