@@ -16,13 +16,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from ntkit.dynamics import GradientFlow
 from ntkit.finite import initialize, parametrize_ntk
 from ntkit.kernels import Kernel, empirical, infinite_width
 
 from ._images import Images, load_images
+from ._operations import Operations
 from ._stored_gram import stored_gram
 
 __all__ = ["REGIMES", "Block", "Case", "Flow", "Inputs", "Outcome", "Shared", "Work", "case_cells", "compute", "share"]
@@ -251,11 +251,11 @@ def _resized(x: Tensor, side: int) -> Tensor:
 
 def _block(shared: Shared, cell: Block) -> Work:
     _, operations = shared.kernels[cell.case]
-    with FlopCounterMode(display=False) as counter:
+    with Operations() as counter:
         parts = _parts(shared, cell, resume=False)
     n, first = cell.last - cell.first, cell.first
     pairs = n * (n + 1) // 2 + n * first if cell.part == "train" else sum(part.size for part in parts)
-    return Work(pairs, float(counter.get_total_flops()) + operations * pairs)
+    return Work(pairs, float(counter.total) + operations * pairs)
 
 
 def _parts(shared: Shared, cell: Block, resume: bool) -> list[Any]:
@@ -292,11 +292,11 @@ def _flow(shared: Shared, cell: Flow) -> Outcome:
     targets = y.double() if binary else nn.functional.one_hot(y, case.classes).double()
     # A step at learning rate one on the mean of n losses is a time of 1 / n on their sum.
     flow = GradientFlow("precomputed", loss="binary_cross_entropy" if binary else "cross_entropy").fit(gram, targets)
-    with FlopCounterMode(display=False) as counter:
+    with Operations() as counter:
         outputs = flow.predict(None, t=shared.steps / n)
         predicted = flow.predict(between, t=shared.steps / n)
     loss = float(flow.loss_at(shared.steps / n)) / n
-    return Outcome(_accuracy(predicted, y_test), _accuracy(outputs, y), loss, float(counter.get_total_flops()))
+    return Outcome(_accuracy(predicted, y_test), _accuracy(outputs, y), loss, float(counter.total))
 
 
 def _accuracy(outputs: Tensor, labels: Tensor) -> float:
