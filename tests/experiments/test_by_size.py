@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from ntkit.errors import InputError
 from ntkit.experiments import myrtle_by_size, resnet_by_size
 from ntkit.experiments._by_size import Settings
 from ntkit.experiments._deep_networks import resnet50
-from ntkit.experiments._flow_costs import Block, Case, Inputs, Outcome, Work, compute, share
+from ntkit.experiments._flow_costs import Block, Case, Flow, Inputs, Outcome, Work, compute, share
 from ntkit.experiments.skeleton import Data, Results, Verdict
 from ntkit.experiments.skeleton._manifest import Manifest, this_machine
 from ntkit.experiments.skeleton._run import Run
@@ -46,6 +47,19 @@ def test_years_for_a_million_images():
     assert all(one.paper is None for one in on_digits.comparisons) and all(c.holds is None for c in on_digits.claims)
 
 
+@pytest.mark.parametrize(("most", "sizes"), [(0, set()), (10, {10})])
+def test_empirical_kernels_up_to_a_size(most, sizes, tmp_path):
+    settings = replace(SMALL, classes=(2,), empirical=most)
+    results = myrtle_by_size.run(settings, folder=tmp_path)
+    found = {cell.n for cell in results.values if isinstance(cell, Flow) and cell.case.regime == "empirical NTK"}
+    assert found == sizes
+    table, picture = myrtle_by_size.EXPERIMENT.report(results).sections[0].parts
+    assert [row[:2] for row in table.rows if row[0] == "empirical NTK"] == [
+        ["empirical NTK", str(n)] for n in sorted(sizes)
+    ]
+    assert len(picture.figure.axes) == 2
+
+
 def test_resnet_beside_the_paper(tmp_path):
     """The report from made-up results: a finite ResNet-50 takes too long for a test."""
     settings = Settings(sizes=(10,), test=10, classes=(10,), draws=1)
@@ -65,7 +79,9 @@ def test_resnet_kernels_are_computed(tmp_path):
     assert isinstance(work, Work) and work.pairs == 55
 
 
-@pytest.mark.parametrize("wrong", [{"sizes": ()}, {"sizes": (1,)}, {"draws": 0}, {"test": 1}, {"classes": (1,)}])
+@pytest.mark.parametrize(
+    "wrong", [{"sizes": ()}, {"sizes": (1,)}, {"draws": 0}, {"test": 1}, {"classes": (1,)}, {"empirical": -1}]
+)
 def test_bad_settings(wrong):
     with pytest.raises(InputError, match="must be at least"):
         Settings(**wrong)

@@ -39,6 +39,9 @@ class Settings:
         The paper has 10,000 and names no learning rate.
     draws
         Random sets of images.
+    empirical
+        Training images up to which the tangent kernel of a random network is measured too, which takes longest by far for
+        deep networks; None is all sizes, 0 none.
     """
 
     sizes: tuple[int, ...] = (20, 40, 80)
@@ -47,10 +50,18 @@ class Settings:
     pair: tuple[int, int] = (0, 1)
     steps: float = 1e4
     draws: int = 3
+    empirical: int | None = None
 
     def __post_init__(self) -> None:
         check_at_least(self, 2, "sizes", "classes", "test")
         check_at_least(self, 1, "draws")
+        if self.empirical is not None:
+            check_at_least(self, 0, "empirical")
+
+    def sizes_of(self, regime: str) -> list[int]:
+        """Return the training images of a kernel."""
+        most = max(self.sizes) if self.empirical is None or regime != "empirical NTK" else self.empirical
+        return [n for n in self.sizes if n <= most]
 
 
 def _cases(run: Run[Settings]) -> list[Case]:
@@ -59,13 +70,14 @@ def _cases(run: Run[Settings]) -> list[Case]:
         Case(regime, classes, 0, draw)
         for classes in settings.classes
         for regime in REGIMES
+        if settings.sizes_of(regime)
         for draw in range(settings.draws)
     ]
 
 
 def cells(run: Run[Settings]) -> list[Block | Flow]:
     """Give the blocks of the kernels and the flows."""
-    return case_cells(_cases(run), run.settings.sizes)
+    return [cell for case in _cases(run) for cell in case_cells([case], run.settings.sizes_of(case.regime))]
 
 
 def prepare(run: Run[Settings], network: Callable[[int, int], nn.Module]) -> Shared:

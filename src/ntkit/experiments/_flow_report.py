@@ -86,8 +86,9 @@ def cost_table(found: Sequence[Cost], along: str, caption: str) -> Table:
     """
     rows = []
     for regime in dict.fromkeys(one.case.regime for one in found):
-        for at in sorted({_at(one, along) for one in found}):
-            here = [one for one in found if one.case.regime == regime and _at(one, along) == at]
+        measured = [one for one in found if one.case.regime == regime]
+        for at in _places(measured, along):
+            here = [one for one in measured if _at(one, along) == at]
             taken = [f"{np.mean([one.seconds[stage] for one in here]):.3g}" for stage in STAGES]
             operations = [f"{np.mean([one.operations[which] for one in here]):.2g}" for which in (0, 1)]
             accuracies = [100 * one.outcome.test for one in here]
@@ -110,7 +111,7 @@ def cost_picture(found: Sequence[Cost], along: str, caption: str, alternative: s
     """Draw seconds of every stage, and test accuracy, against the size."""
     figure = new_figure(11, 4.6)
     left, right = figure.subplots(1, 2)
-    where = sorted({_at(one, along) for one in found})
+    where = _places(found, along)
     times: dict[str, NDArray[Any]] = {}
     styles: dict[str, CurveStyle] = {}
     accuracies: dict[str, NDArray[Any]] = {}
@@ -138,7 +139,7 @@ def cost_picture(found: Sequence[Cost], along: str, caption: str, alternative: s
 def growth(found: Sequence[Cost], along: str, expected: float, reach: float, asked: bool) -> Claim:
     """Compare the growth of the Gram matrix's seconds with a power; it holds within ``reach``."""
     picked = [one for one in found if one.case.regime == "NTK"]
-    where = sorted({_at(one, along) for one in picked})
+    where = _places(picked, along)
     seconds = _by_size(picked, "NTK", along, lambda one: one.seconds["Gram matrix"])
     exponents = [fit_power_law(where, column).exponent for column in seconds.T] if len(where) > 1 else []
     said = f"time of the Gram matrix grows as {along}^{expected:g}"
@@ -176,11 +177,20 @@ def _at(one: Cost, along: str) -> int:
     return one.n if along == "n" else one.case.side
 
 
+def _places(found: Sequence[Cost], along: str) -> list[int]:
+    """Give the sizes that were measured, in order."""
+    return sorted({_at(one, along) for one in found})
+
+
 def _by_size(found: Sequence[Cost], regime: str, along: str, number: Any) -> NDArray[Any]:
-    """Give numbers of shape (sizes, draws)."""
-    picked = [one for one in found if one.case.regime == regime]
-    where = sorted({_at(one, along) for one in picked})
-    return np.array([[number(one) for one in picked if _at(one, along) == at] for at in where])
+    """Give numbers of shape (sizes, draws), NaN where this kernel was not measured."""
+    draws = 1 + max(one.case.draw for one in found)
+    numbers = np.full((len(_places(found, along)), draws), np.nan)
+    for row, at in enumerate(_places(found, along)):
+        for one in found:
+            if one.case.regime == regime and _at(one, along) == at:
+                numbers[row, one.case.draw] = number(one)
+    return numbers
 
 
 def _mean(values: Sequence[float]) -> str:
