@@ -186,7 +186,7 @@ def _blocks(case: Case, sizes: Sequence[int]) -> list[Block]:
 def share(
     inputs: Inputs, steps: float, folder: Path, cases: Iterable[Case], network: Callable[[int, int], nn.Module]
 ) -> Shared:
-    """Draw images and make kernels, each called once so that no cell pays for planning.
+    """Draw images and make kernels, each used once as cells do, so that none pays for plans, imports and first calls.
 
     Parameters
     ----------
@@ -208,7 +208,8 @@ def share(
             shared.images[key] = _draw(inputs, *key)
         x = shared.images[key].x
         kernel, operations = _kernel(case, x, network, inputs.seed)
-        kernel(x[:2])
+        with Operations():
+            stored_gram(kernel, x[:2], None, folder, resume=False)
         shared.kernels[case] = kernel, operations
     return shared
 
