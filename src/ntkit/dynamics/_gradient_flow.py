@@ -65,7 +65,8 @@ class GradientFlow:
         Relative to trace(K)/n. Default 0.
     integrator, rtol, atol, max_evaluations
         For losses without closed form: a method of ``scipy.integrate.solve_ivp`` (``"RK45"`` needs one product with K per
-        evaluation; ``"LSODA"`` is faster on stiff problems of a few hundred outputs), its tolerances, and the number of
+        evaluation; ``"LSODA"`` is faster on stiff problems of a few hundred outputs), or ``"RKC"``, the Runge-Kutta-Chebyshev
+        method for stiff problems of any size in float64, with errors of about rtol^(2/3); its tolerances, and the number of
         evaluations after which it gives up. Defaults ``"RK45"``, 1e-6, 1e-8 and 200,000.
 
     Attributes

@@ -15,11 +15,14 @@ from torch import Tensor
 from ntkit.common import Loss, Progress
 from ntkit.errors import InputError
 
+from ._chebyshev import Chebyshev
 from ._descent import Descent
 
 __all__ = ["Accuracy", "Problem", "descend", "integrate"]
 
-_METHODS = ("RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA")
+_METHODS = ("RK45", "RKC", "RK23", "DOP853", "Radau", "BDF", "LSODA")
+_POWER_STEPS = 60  # of the power iteration for a spectral radius
+_MARGIN = 1.1  # of that radius: power iterations approach it from below
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How to integrate an ODE: SciPy's method, its tolerances, and the maximum number of evaluations."""
+    """How to integrate an ODE: ``"RKC"`` or a method of SciPy's, tolerances, and the maximum number of evaluations."""
 
     method: str = "RK45"
     rtol: float = 1e-6
@@ -94,11 +97,14 @@ def integrate(
         if evaluations > accuracy.max_evaluations:
             raise InputError(
                 f"integrating {problem.loss.name} took more than {accuracy.max_evaluations} evaluations by t = {t:.3g}. Ask "
-                'for a smaller t, use Descent, raise max_evaluations, or take integrator="LSODA" for a few hundred points.'
+                'for a smaller t, use Descent, raise max_evaluations, or take integrator="RKC", for stiff problems in float64.'
             )
         outputs, weights = unpack(state)
         change = problem.velocity(outputs, weights)
         return torch.stack([problem.gram @ change, change]).double().cpu().numpy().ravel()
+
+    def radius(state: NDArray[Any]) -> float:
+        return _radius(problem, unpack(state)[0])
 
     def above(t: float, state: NDArray[Any]) -> float:
         assert stop_loss is not None
@@ -110,15 +116,22 @@ def integrate(
     later = sorted({t for t in times if t > 0})
     if not later:
         return found, math.inf
+    chebyshev = accuracy.method == "RKC"
+    if chebyshev and problem.gram.dtype != torch.float64:
+        raise InputError(
+            f'integrator="RKC" needs a kernel in float64, as its stages add up rounding. Got {problem.gram.dtype}.'
+        )
+    options: dict[str, Any] = {"radius": radius} if chebyshev else {}
     result = solve_ivp(
         right_hand_side,
         (0.0, later[-1]),
         origin,
-        method=accuracy.method,
+        method=Chebyshev if chebyshev else accuracy.method,
         t_eval=[t for t in later if math.isfinite(t)],
         events=None if stop_loss is None else above,
         rtol=accuracy.rtol,
         atol=accuracy.atol,
+        **options,
     )
     states = np.ascontiguousarray(np.transpose(result.y)) if len(result.t) else np.empty((0, len(origin)))
     if result.status < 0 or not np.isfinite(states).all():
@@ -131,6 +144,23 @@ def integrate(
     stop = float(result.t_events[0][0])
     found[stop] = unpack(np.ascontiguousarray(result.y_events[0][0]))[1]
     return found, stop
+
+
+def _radius(problem: Problem, outputs: Tensor) -> float:
+    """Return the largest eigenvalue of K d^2L/df^2 + shift at some outputs, by power iteration with differences of dL/df."""
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.randn(outputs.shape, generator=generator, dtype=torch.float64).to(outputs)
+    direction /= direction.norm()
+    reach = 1e-6 * (1 + float(outputs.abs().max()))
+    found = 0.0
+    for _ in range(_POWER_STEPS):
+        sides = [problem.loss.slope(outputs + sign * reach * direction, problem.targets) for sign in (1, -1)]
+        change = problem.gram @ (sides[0] - sides[1]) / (2 * reach)
+        before, found = found, float(change.norm())
+        if found == 0 or abs(found - before) <= 0.01 * found:
+            break
+        direction = change / found
+    return _MARGIN * found + problem.shift
 
 
 def descend(

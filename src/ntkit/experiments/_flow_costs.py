@@ -292,7 +292,9 @@ def _flow(shared: Shared, cell: Flow) -> Outcome:
     binary = case.classes == 2
     targets = y.double() if binary else nn.functional.one_hot(y, case.classes).double()
     # A step at learning rate one on the mean of n losses is a time of 1 / n on their sum.
-    flow = GradientFlow("precomputed", loss="binary_cross_entropy" if binary else "cross_entropy").fit(gram, targets)
+    flow = GradientFlow(
+        "precomputed", loss="binary_cross_entropy" if binary else "cross_entropy", integrator="RKC"
+    ).fit(gram, targets)
     with Operations() as counter:
         outputs = flow.predict(None, t=shared.steps / n)
         predicted = flow.predict(between, t=shared.steps / n)

@@ -1,0 +1,149 @@
+"""Runge-Kutta-Chebyshev steps: an explicit integrator for stiff gradient flows, as an ``OdeSolver`` of SciPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.integrate import DenseOutput, OdeSolver
+
+__all__ = ["Chebyshev"]
+
+_DAMPING = 2 / 13
+_REACH = 1.54  # s stages are stable as far as h rho = (s^2 - 1) / 1.54
+_AGAIN = 20  # steps after which the spectral radius is measured anew
+_SAFETY, _SHRINK, _GROW = 0.8, 0.1, 5.0
+
+Vector = NDArray[Any]
+
+
+class Chebyshev(OdeSolver):  # type: ignore[misc]  # SciPy has no types
+    """The second-order method of Sommeijer, Shampine and Verwer (1997) for y' = F(y).
+
+    It is for Jacobians with real, negative eigenvalues, as gradient flows have them.
+    A step takes as many stages s as its length h asks for, and is stable as far as h = 0.65 s^2 / rho: where an ordinary
+    explicit method needs evaluations in proportion to rho t, this one needs their square root. No matrix is solved for.
+
+    Parameters
+    ----------
+    fun, t0, y0, t_bound, vectorized
+        As in SciPy.
+    rtol, atol
+        Tolerances of the error of a step; those of all steps add up to about rtol^(2/3).
+    radius
+        Gives a bound on the spectral radius rho of F's Jacobian at a state.
+    """
+
+    t: float
+    y: Vector
+    t_bound: float
+    fun: Callable[[float, Vector], Vector]
+
+    def __init__(
+        self,
+        fun: Callable[[float, Vector], Vector],
+        t0: float,
+        y0: Vector,
+        t_bound: float,
+        vectorized: bool,
+        rtol: float,
+        atol: float,
+        radius: Callable[[Vector], float],
+    ) -> None:
+        super().__init__(fun, t0, y0, t_bound, vectorized)
+        self.rtol, self.atol = rtol, atol
+        self._radius = radius
+        self._rho = radius(y0)
+        self._measured = 0  # steps since the radius was measured
+        self._slope = self.fun(t0, self.y)
+        self._h = self._first_step()
+        self._before: tuple[float, Vector, Vector] = (t0, self.y, self._slope)
+
+    def _first_step(self) -> float:
+        """Return a step at whose end an Euler step and its correction differ by a hundredth of the tolerance."""
+        h = min(abs(self.t_bound - self.t), 1 / self._rho if self._rho > 0 else math.inf)
+        if not math.isfinite(h) or h == 0:
+            return h or 1.0
+        change = self.fun(self.t + h, self.y + h * self._slope) - self._slope
+        error = h * self._norm(change, self.y, self.y)
+        return h / 10 if error <= 0 else min(h, 0.1 * h / math.sqrt(error))
+
+    def _norm(self, error: Vector, old: Vector, new: Vector) -> float:
+        scale = self.atol + self.rtol * np.maximum(np.abs(old), np.abs(new))
+        return float(np.sqrt(np.mean(np.square(error / scale))))
+
+    def _step_impl(self) -> tuple[bool, str | None]:
+        while True:
+            h = min(self._h, abs(self.t_bound - self.t))
+            if self.t + h <= self.t:
+                return False, str(OdeSolver.TOO_SMALL_STEP)
+            if self._measured >= _AGAIN:
+                self._rho, self._measured = self._radius(self.y), 0
+            y = self._stages(h, max(2, 1 + int(math.sqrt(_REACH * h * self._rho + 1))))
+            slope = self.fun(self.t + h, y)
+            error = self._norm(0.8 * (self.y - y) + 0.4 * h * (self._slope + slope), self.y, y)
+            factor = _SAFETY * error ** (-1 / 3) if 0 < error < math.inf else (_GROW if error == 0 else _SHRINK)
+            self._h = h * min(_GROW, max(_SHRINK, factor))
+            if error <= 1:
+                self._before = self.t, self.y, self._slope
+                self.t, self.y, self._slope = self.t + h, y, slope
+                self._measured += 1
+                return True, None
+            self._measured = _AGAIN  # a larger radius than was measured makes a step unstable, which shows as an error
+
+    def _stages(self, h: float, count: int) -> Vector:
+        """Return y after a step of length h with so many stages."""
+        w0 = 1 + _DAMPING / count**2
+        t, dt, ddt = _chebyshev(w0, count)
+        w1 = dt[count] / ddt[count]
+        b = np.empty(count + 1)
+        b[2:] = ddt[2:] / dt[2:] ** 2
+        b[:2] = b[2]
+        a = 1 - b * t
+        earlier: Vector = self.y
+        latest: Vector = self.y + b[1] * w1 * h * self._slope
+        for j in range(2, count + 1):
+            mu, nu, step = 2 * b[j] * w0 / b[j - 1], -b[j] / b[j - 2], 2 * b[j] * w1 / b[j - 1] * h
+            # Autonomous: the time of a stage does not matter, and is that of the step's end for messages.
+            slope = self.fun(self.t + h, latest)
+            new = (1 - mu - nu) * self.y + mu * latest + nu * earlier + step * (slope - a[j - 1] * self._slope)
+            earlier, latest = latest, new
+        return latest
+
+    def _dense_output_impl(self) -> DenseOutput:
+        return _Cubic(*self._before, self.t, self.y, self._slope)
+
+
+def _chebyshev(x: float, degree: int) -> tuple[Vector, Vector, Vector]:
+    """Return T_j(x) with its first and second derivatives for j = 0 to a degree of at least two."""
+    t, dt, ddt = (np.zeros(degree + 1) for _ in range(3))
+    t[0], t[1], dt[1] = 1.0, x, 1.0
+    for j in range(2, degree + 1):
+        t[j] = 2 * x * t[j - 1] - t[j - 2]
+        dt[j] = 2 * t[j - 1] + 2 * x * dt[j - 1] - dt[j - 2]
+        ddt[j] = 4 * dt[j - 1] + 2 * x * ddt[j - 1] - ddt[j - 2]
+    return t, dt, ddt
+
+
+class _Cubic(DenseOutput):  # type: ignore[misc]
+    """The cubic that has the values and slopes of both ends of a step."""
+
+    def __init__(self, t_old: float, y_old: Vector, slope_old: Vector, t: float, y: Vector, slope: Vector) -> None:
+        super().__init__(t_old, t)
+        self._ends = y_old, slope_old, y, slope
+
+    def _call_impl(self, t: Any) -> Vector:
+        y0, d0, y1, d1 = (one[:, None] for one in self._ends)
+        h = self.t - self.t_old
+        u = (np.atleast_1d(t) - self.t_old) / h
+        values = (
+            (1 + 2 * u) * (1 - u) ** 2 * y0
+            + u**2 * (3 - 2 * u) * y1
+            + h * u * (1 - u) ** 2 * d0
+            + h * u**2 * (u - 1) * d1
+        )
+        found: Vector = values[:, 0] if np.ndim(t) == 0 else values
+        return found
