@@ -13,8 +13,17 @@ from typing import Any
 __all__ = ["append_record", "record"]
 
 
+_EFFICIENCY = (
+    "entries x layers / s, float32",
+    "of the roofline, float32",
+    "of the roofline, float64",
+    "speed-up by threads",
+    "times the matrix product",
+)
+
+
 def record(machine: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], peer: str | None) -> dict[str, Any]:
-    """Give the record of one run: milliseconds per entry of every case, and ratios to the peer's better type."""
+    """Give the record of one run: of every case milliseconds per entry, ratios to the peer's better type, and efficiency."""
     times: dict[str, dict[str, float]] = {}
     ratios: dict[str, dict[str, float]] = {}
     for row in rows:
@@ -32,6 +41,7 @@ def record(machine: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], peer: 
         "peer": peer,
         "milliseconds per entry": times,
         "ratios": ratios,
+        "efficiency": {row["case"]: {name: row[name] for name in _EFFICIENCY if row.get(name)} for row in rows},
     }
 
 

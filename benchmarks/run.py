@@ -12,7 +12,6 @@ import argparse
 import functools
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from torch.nn import functional as F
 
 import ntkit
 from ntkit import native
+from ntkit.experiments.skeleton._manifest import this_machine
 
 # Of each turn, in which two threads, one thread and matrix products alternate: other work on the machine comes and goes within
 # seconds, and a ratio needs both of its times undisturbed.
@@ -225,7 +225,7 @@ def main() -> int:
         peer = Peer(options.peer)
     else:
         print("neural-tangents is not there (make peer installs it): its columns stay empty.", file=sys.stderr)
-    machine = {"machine": platform.processor() or platform.machine(), "threads": torch.get_num_threads(),
+    machine = {"processor": this_machine().processor, "threads": torch.get_num_threads(),
                "simd": native.build_info().simd, "ntkit": ntkit.__version__, "torch": torch.__version__}  # fmt: skip
     rows = []
     for name in track(options.only or list(CASES)):

@@ -73,6 +73,22 @@ def speed_table() -> str:
     )
 
 
+def efficiency_table() -> str:
+    """Return how well the newest record uses the machine."""
+    lines = [
+        "| network | entries x layers per second, float32 | of the roofline, float32 | float64 | two threads against one |",
+        "|---|---|---|---|---|",
+    ]
+    for name, found in last_record()["efficiency"].items():
+        # Of strided networks most entries that are counted are never computed, and vectors have none.
+        if "of the roofline, float32" in found and name != "residual, strided":
+            shares = [f"{100 * found[f'of the roofline, {kind}']:.0f} %" for kind in ("float32", "float64")]
+            rate, threads = found["entries x layers / s, float32"], found["speed-up by threads"]
+            cells = [LABELS.get(name, name), f"{rate:.2e}".replace("e+0", "e"), *shares, f"{threads:.2f}"]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def million() -> str:
     """Set the time of a million images, from the newest record, beside what the survey extrapolates."""
     record = last_record()

@@ -13,6 +13,7 @@ ROWS = [
     {
         "case": "conv", "native float32": 1e-3, "native float64": 3e-3, "reference": 0.1,
         "neural-tangents float32": 0.2, "neural-tangents float64": 0.15, "ratio float32": 150.0, "ratio float64": 50.0,
+        "of the roofline, float32": 0.6, "speed-up by threads": 1.9,
     },
     {"case": "dense", "native float32": 1e-5, "native float64": 2e-5, "ratio float32": None, "ratio float64": None},
 ]  # fmt: skip
@@ -32,6 +33,7 @@ def test_a_record_has_milliseconds_and_ratios_of_each_case(history):
     times = made["milliseconds per entry"]
     assert times["conv"] == pytest.approx({"float32": 1, "float64": 3, "reference": 100, "neural-tangents": 150})
     assert made["ratios"] == {"conv": {"float32": 150.0, "float64": 50.0}, "dense": {}}
+    assert made["efficiency"] == {"conv": {"of the roofline, float32": 0.6, "speed-up by threads": 1.9}, "dense": {}}
     assert made["machine"] == {"threads": 2} and made["peer"] == "peer 1.0" and made["commit"] and made["date"]
 
 
