@@ -25,7 +25,7 @@ LABELS = {
     "conv 3, average": "3 x (conv, ReLU), average pooling, 32x32x3",
     "conv 20, average": "20 x (conv, ReLU), average pooling",
     "conv 3, flatten": "3 x (conv, ReLU), flatten",
-    "conv 3, flatten, Gram": "the same, Gram matrix of one batch",
+    "conv 3, flatten, Gram": "3 x (conv, ReLU), flatten, Gram matrix of one batch",
     "conv 20, flatten": "20 x (conv, ReLU), flatten",
     "myrtle 5": "Myrtle-5",
     "myrtle 10": "Myrtle-10",
@@ -196,7 +196,7 @@ def draw_history() -> None:
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"speed": speed},
     "docs/layers.md": {"supported layers": ntkit.supported_layers, "refused layers": refused_layers},
-    "docs/performance.md": {"speed": speed_table, "million": million},
+    "docs/performance.md": {"efficiency": efficiency_table, "speed": speed_table, "million": million},
     "docs/reproducing.md": {"experiments": experiments, "runs": runs, "results": results},
     "docs/diagnostics.md": {"movement": movement},
 }
