@@ -86,6 +86,25 @@ def test_flows_as_with_another_method(loss, ridge):
     torch.testing.assert_close(found.predict(None, t=times), exact.predict(None, t=times), rtol=2e-4, atol=2e-4)
 
 
+def test_time_to_a_loss():
+    """An event between two steps of a flow without end."""
+    times = [
+        GradientFlow("precomputed", "cross_entropy", integrator=method, rtol=1e-8)
+        .fit(K, TARGETS["cross_entropy"])
+        .time_to_loss(12.5)
+        for method in ("RK45", "RKC")
+    ]
+    assert times[1] == pytest.approx(times[0], rel=1e-4)
+
+
+def test_nothing_that_moves():
+    flow = GradientFlow("precomputed", "cross_entropy", integrator="RKC", max_evaluations=500)
+    flow.fit(torch.zeros_like(K), TARGETS["cross_entropy"])
+    assert not flow.predict(None, t=3.0).any()
+    with pytest.raises(InputError, match="500 evaluations"):
+        flow.time_to_loss(0.1)
+
+
 def test_single_precision_is_refused():
     flow = GradientFlow("precomputed", "cross_entropy", integrator="RKC").fit(
         K.float(), TARGETS["cross_entropy"].float()

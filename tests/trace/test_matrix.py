@@ -8,6 +8,7 @@ import ntkit
 from ntkit.errors import InputError, UnsupportedLayerError
 from ntkit.program import Reindex
 from ntkit.trace import GainRule, Tracer
+from ntkit.trace._matrix import _explicit, _written
 
 
 def normal(*shape, seed=0):
@@ -161,3 +162,18 @@ def test_refusals(name):
 def test_adjacency_of_another_size():
     with pytest.raises(InputError, match="cannot take inputs of shape"):
         ntkit.infinite_width(Mapped(FORMS["A @ h"])).ntk(normal(2, 6, 3))
+
+
+@pytest.mark.parametrize(
+    ("equation", "ranks", "reads", "write"),
+    [
+        ("ij,bjc->bic", (2, 3), ["ij", "bjc"], "bic"),
+        ("ij, ...jc -> ...ic", (2, 4), ["ij", "αβjc"], "αβic"),
+        ("...ij,...jc->...ic", (2, 3), ["ij", "αjc"], "αic"),
+        ("ji,bic", (2, 3), ["ji", "bic"], "bcj"),
+        ("...ji,...i", (3, 3), ["βji", "αβi"], "αβj"),  # dimensions of ... are aligned at their end
+    ],
+)
+def test_letters_of_an_equation(equation, ranks, reads, write):
+    assert _explicit(equation, ranks) == (reads, write)
+    assert _written("αβic") == "'...ic'"

@@ -66,7 +66,7 @@ class Chebyshev(OdeSolver):  # type: ignore[misc]  # SciPy has no types
         """Return a step at whose end an Euler step and its correction differ by a hundredth of the tolerance."""
         h = min(abs(self.t_bound - self.t), 1 / self._rho if self._rho > 0 else math.inf)
         if not math.isfinite(h) or h == 0:
-            return h or 1.0
+            return 1.0
         change = self.fun(self.t + h, self.y + h * self._slope) - self._slope
         error = h * self._norm(change, self.y, self.y)
         return h / 10 if error <= 0 else min(h, 0.1 * h / math.sqrt(error))

@@ -95,9 +95,10 @@ def integrate(
         nonlocal evaluations
         evaluations += 1
         if evaluations > accuracy.max_evaluations:
+            stiff = "" if accuracy.method == "RKC" else ', or take integrator="RKC", for stiff problems in float64'
             raise InputError(
                 f"integrating {problem.loss.name} took more than {accuracy.max_evaluations} evaluations by t = {t:.3g}. Ask "
-                'for a smaller t, use Descent, raise max_evaluations, or take integrator="RKC", for stiff problems in float64.'
+                f"for a smaller t, use Descent, raise max_evaluations{stiff}."
             )
         outputs, weights = unpack(state)
         change = problem.velocity(outputs, weights)

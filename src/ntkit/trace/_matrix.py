@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -155,6 +156,11 @@ def _explicit(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     return letters + terms[len(letters) :], spelled(write, len(spare))
 
 
+def _written(letters: str) -> str:
+    """Return letters of :func:`_explicit` as an equation has them."""
+    return repr(re.sub("[α-ω]+", "...", letters))
+
+
 def _einsum_map(builder: Builder, x: Field, read: str, matrix: Any, own: str, write: str) -> tuple[Field, str]:
     """Apply a matrix operand along the letter that it shares with the field; return the field and its new letters."""
     batch = read[0] if isinstance(matrix, Data) and own[:1] == read[:1] else ""
@@ -162,7 +168,8 @@ def _einsum_map(builder: Builder, x: Field, read: str, matrix: Any, own: str, wr
     new = [letter for letter in own[len(batch) :] if letter not in read]
     if len(shared) != 1 or len(new) > 1 or shared[0] in write or any(letter not in write for letter in new):
         raise Refused(
-            f"einsum with a factor {own!r} of fixed numbers that is not one matrix along one position axis of {read!r}",
+            f"einsum with a factor {_written(own)} of fixed numbers that is not one matrix along one position axis "
+            f"of {_written(read)}",
             "write it as sum_j A[i, j] h[j]: torch.einsum('ij,bjc->bic', A, h)",
             x,
         )
@@ -172,7 +179,7 @@ def _einsum_map(builder: Builder, x: Field, read: str, matrix: Any, own: str, wr
     if isinstance(matrix, Data):
         if not batch or not new or own != order:
             raise Refused(
-                f"einsum with a factor {own!r} computed from the input, expected {order!r}",
+                f"einsum with a factor {_written(own)} computed from the input, expected {_written(order)}",
                 "give it the batch first, then positions after and before: torch.einsum('bij,bjc->bic', A, h)",
                 x,
             )
