@@ -3,8 +3,9 @@
 import os
 
 # Tests and the programs they start share the processors; threads that spin while they wait would take them from each other.
-# OpenMP reads this when torch loads it.
+# Both are read when the libraries are loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy and scipy, whose threads spin regardless of that
 
 import pytest
 import torch

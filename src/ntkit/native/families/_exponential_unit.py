@@ -20,6 +20,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from scipy.optimize import nnls
@@ -98,9 +99,11 @@ def unit_series(a: float, reach: float) -> UnitSeries | None:
     distance = np.where(n < _DENSE, 1.0, 2 * np.gradient(n))
     near = np.concatenate([[0.0], np.geomspace(1e-3, 0.1, 40), np.linspace(0.12, 1.56, 60)])
     functions, wanted = _functions(a, _spread(reach, 16), np.concatenate([near, math.pi - near]), orders, products)
-    basis, triangle = np.linalg.qr(functions * distance)
-    left, sizes, right = np.linalg.svd(triangle)
-    wanted = left.T @ (basis.T @ wanted)
+    # The triangle alone: its last column is the projection of what is wanted, and the orthogonal factor is not needed.
+    system = torch.from_numpy(np.column_stack([functions * distance, wanted]))
+    triangle = torch.linalg.qr(system, mode="r").R.numpy()
+    left, sizes, right = np.linalg.svd(triangle[:-1, :-1])
+    wanted = left.T @ triangle[:-1, -1]
     near = np.linspace(0.003, 1, 37) ** 2 * (math.pi / 2)
     checked, exact = _functions(a, _spread(reach, 17), np.concatenate([near, math.pi - near]), orders, products)
     for least in _INDEPENDENT:
