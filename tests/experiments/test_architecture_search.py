@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.stats import kendalltau
 
 from ntkit.experiments import architecture_search
 from ntkit.experiments._search_space import SPACE, Architecture, build, draw_architectures
@@ -24,7 +25,17 @@ def test_tau_and_its_interval():
     noise = np.random.default_rng(0).normal(size=30)
     value, low, high = architecture_search.interval(noise, accuracy, 200)
     assert low < value < high and low < 0 < high
-    assert math.isnan(architecture_search.tau(np.ones(5), np.arange(5.0)))
+    assert all(math.isnan(number) for number in architecture_search.interval(np.ones(5), np.arange(5.0), 20))
+
+
+def test_interval_is_that_of_a_loop_over_draws():
+    generator = np.random.default_rng(1)
+    accuracy = generator.integers(8, size=20) / 8  # with ties
+    predictor = np.where(generator.random(20) < 0.2, -np.inf, generator.integers(6, size=20))
+    draws = np.random.default_rng(0).integers(20, size=(100, 20))
+    drawn = [kendalltau(predictor[rows], accuracy[rows]).statistic for rows in draws]
+    expected = (kendalltau(predictor, accuracy).statistic, *np.quantile(drawn, [0.025, 0.975]))
+    assert architecture_search.interval(predictor, accuracy, 100) == pytest.approx(expected, abs=1e-14)
 
 
 def test_conclusions_follow_from_the_intervals():
