@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from ._cluster_kernel import ClusterKernel
-from ._files import scratch_folder, write_atomically
+from ._files import locked, scratch_folder, write_atomically
 from ._fingerprint import Fingerprinted, fingerprint, kernel_fingerprint
 from ._gram import gram, open_gram
 from ._operator import DenseGram, GramOperator, KernelGram, StoredGram
@@ -30,6 +30,7 @@ __all__ = [
     "free_disk",
     "gram",
     "kernel_fingerprint",
+    "locked",
     "open_gram",
     "scratch_folder",
     "seconds_text",

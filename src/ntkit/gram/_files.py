@@ -77,17 +77,28 @@ def plain_errors(path: Path, doing: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Lock the store against a second run; the lock disappears with the process, however it ends."""
+def locked(path: Path, otherwise: str = "name another path: out='...'") -> Iterator[None]:
+    """Lock the store against a second run; the lock disappears with the process, however it ends.
+
+    Parameters
+    ----------
+    path
+        A file of the store, created if it is missing.
+    otherwise
+        What the error says to do instead of waiting.
+
+    Raises
+    ------
+    StoreError
+        If another run has locked it.
+    """
     with plain_errors(path, "locking"):
         file = open(path, "ab")  # noqa: SIM115  closed below: errors raised inside are not the lock's
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise StoreError(
-                f"another run is writing to the store of {path}. Wait for it, or name another path: out='...'."
-            ) from error
+            raise StoreError(f"another run is writing to the store of {path}. Wait for it, or {otherwise}.") from error
         except OSError:  # a file system without locks: identical runs write identical tiles, which is harmless
             pass
         yield

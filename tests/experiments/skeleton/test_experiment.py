@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,17 @@ def fresh():
 
 def files(folder):
     return {name: (folder / name).read_bytes() for name in ("results.json", "results.csv")}
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path, capsys):
+    with (tmp_path / "cells.jsonl").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(SystemExit, match="2"):
+            toy.EXPERIMENT.main(["--output", str(tmp_path)])
+    error = capsys.readouterr().err
+    assert "another run is writing" in error and "name another folder: --output" in error
+    assert not toy.computed
+    assert toy.EXPERIMENT.main(["--output", str(tmp_path)]) == 0  # the lock went with its file
 
 
 @pytest.mark.parametrize("parallel", [False, True])

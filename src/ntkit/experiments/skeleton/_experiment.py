@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 from zipfile import is_zipfile
 
 from ntkit.errors import InputError, NtkitWarning
+from ntkit.gram import locked
 
 from ._code_fingerprint import code_fingerprint
 from ._files import check_folder
@@ -34,6 +35,8 @@ S = TypeVar("S")
 C = TypeVar("C")
 P = TypeVar("P")
 R = TypeVar("R")
+
+_CELLS = "cells.jsonl"
 
 
 def _silent(what: str, done: int, there_are: int) -> None:
@@ -130,9 +133,9 @@ class Experiment(Generic[S, C, P, R]):
         with _place(folder) as place:
             run = Run(settings, seed, data, place, progress or _silent)
             key = self._key(run, source)
-            store: CellStore[C, R] = CellStore(place / "cells.jsonl", *self.kinds)
+            store: CellStore[C, R] = CellStore(place / _CELLS, *self.kinds)
             if store.unreadable:
-                text = f"{store.unreadable} lines of {place / 'cells.jsonl'} cannot be read: their results are computed again."
+                text = f"{store.unreadable} lines of {place / _CELLS} cannot be read: their results are computed again."
                 warnings.warn(text, NtkitWarning, stacklevel=2)
             found = self._fill(run, key, store, workers)
             seconds = tuple(one.seconds for one in found.values())
@@ -218,4 +221,5 @@ def _place(folder: Path | None) -> Iterator[Path]:
             yield Path(temporary)
     else:
         check_folder(folder)
-        yield folder
+        with locked(folder / _CELLS, "name another folder: --output"):
+            yield folder
