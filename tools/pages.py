@@ -135,7 +135,7 @@ def runs() -> str:
         kinds.setdefault(f"{size}{', data from a file' if from_file else ''}", []).append(f"`{found.name}`")
         if len((manifest.parent / "results.csv").read_text(encoding="utf-8").splitlines()) == 1:
             without_rows.append(f"`{found.name}`")
-    lines = [f"- {kind}: {', '.join(names)}" for kind, names in sorted(kinds.items())]
+    lines = [f"- {kind}: {', '.join(dict.fromkeys(names))}" for kind, names in sorted(kinds.items())]
     last = f"The papers give no figure to compare with {_listing(without_rows)}: their pages have tables and curves of their own."
     return "\n".join([*lines, "", fill(last, 130, break_on_hyphens=False)])
 

@@ -139,8 +139,9 @@ def report(results: Results[Settings, Depth, Accuracy]) -> Report:
         )
         nearest = min(paper, key=lambda size: abs(size - settings.train))
         if results.from_file and cell.depth in paper[nearest]:
-            quantity = f"{_NAMES[settings.head]}, depth {cell.depth}, {nearest} images: accuracy in %"
             comparable = settings.train == nearest
+            size = f"{nearest} images" if comparable else f"{settings.train} images (paper: {nearest})"
+            quantity = f"{_NAMES[settings.head]}, depth {cell.depth}, {size}: accuracy in %"
             ours = (100 * found.accuracy,)
             comparisons.append(Comparison(quantity, ours, paper[nearest][cell.depth], error, comparable))
     caption = (
