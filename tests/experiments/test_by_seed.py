@@ -42,6 +42,7 @@ def test_only_default_settings_get_a_verdict():
     assert are_default(Settings(seeds=9), Settings()) and not are_default(Settings(scale=2.0), Settings())
     assert experiment().report(experiment().run(Settings(2.0))).claims[0].holds is None
     assert mean_and_spread([1.0, float("nan"), 3.0]) == "2.000 ± 1.000" and mean_and_spread([float("nan")]) == "nan"
+    assert mean_and_spread([2.0]) == "2.000"
 
 
 def test_positive_beyond_two_standard_errors():

@@ -115,8 +115,8 @@ def is_positive(values: Sequence[float]) -> bool | None:
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """Return mean and standard deviation over seeds as text."""
+    """Return mean and standard deviation over seeds as text; of a single seed only its value."""
     numbers = np.asarray([value for value in values if not math.isnan(value)], dtype=np.float64)
     if not len(numbers):
         return "nan"
-    return f"{numbers.mean():.3f} ± {numbers.std():.3f}"
+    return f"{numbers.mean():.3f}" + (f" ± {numbers.std():.3f}" if len(numbers) > 1 else "")
