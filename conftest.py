@@ -3,9 +3,9 @@
 import os
 
 # Tests and the programs they start share the processors; threads that spin while they wait would take them from each other.
-# Both are read when the libraries are loaded.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy and scipy, whose threads spin regardless of that
+# Libraries read these variables when they are loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy and scipy; OpenBLAS has no other way to stop the spinning
 
 import pytest
 import torch

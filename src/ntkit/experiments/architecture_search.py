@@ -184,9 +184,8 @@ def interval(
     """Return Kendall's tau-b and the ends of its 95 % bootstrap interval over networks; NaN where one of the two is constant."""
     count = len(accuracy)
     rows = np.random.default_rng(0).integers(count, size=(resamples, count))
-    often = np.stack(
-        [np.ones(count), *(np.bincount(row, minlength=count) for row in rows)]
-    )  # each network, in each draw
+    # How often each network is in a draw, shape (1 + resamples, count); the first row is the sample itself.
+    often = np.stack([np.ones(count), *(np.bincount(row, minlength=count) for row in rows)])
     # Ranks, because some values are infinite.
     above, better = (np.sign(ranks[:, None] - ranks) for ranks in (rankdata(predictor), rankdata(accuracy)))
     agree, apart, unequal = (
