@@ -1,17 +1,16 @@
 """Times networks of activations: the engines against each other, the ReLU network and neural-tangents, in one run.
 
-    python benchmarks/activations.py [--peer .venv-peer/bin/python] [--repeats 5] [--only tanh] [--cpu]
+    python benchmarks/activations.py [--peer .venv-peer/bin/python] [--repeats 5] [--only tanh] [--cpu] [--threads 1] [--store]
 
 3 x (3x3 convolution, activation) on 32x32x3 images in float64, with flatten and with average pooling. Both engines must agree to
 1e-10 of the largest entry, and so must neural-tangents, except where it integrates numerically (``ElementwiseNumerical``, tanh,
-degree 25), or the run fails. Without the peer's environment its columns stay empty. On a machine that does other work, ``--cpu``
-with one thread (``OMP_NUM_THREADS=1``) counts the processor's seconds instead of those that pass.
+degree 25), or the run fails. Without the peer's environment its columns stay empty. On a machine that does other work, ``--cpu
+--threads 1`` counts the processor's seconds instead of those that pass.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -24,14 +23,15 @@ from typing import Any
 import numpy as np
 import torch
 from cases import CASES, Case
-from rich.console import Console
-from rich.table import Table
+from history import Table, add_store, number, publish, started, threads
+from rich.progress import track
 from run import Peer, module
 from torch import Tensor
 
 import ntkit
 
-ACTIVATIONS = ("relu", "tanh", "silu", "elu", "gelu", "erf")
+LABELS = {"relu": "ReLU", "tanh": "tanh", "silu": "SiLU", "elu": "ELU", "gelu": "GELU", "erf": "erf"}
+HEADS = {"flatten": "flatten", "average": "average pooling"}
 PEER_LACKS = {
     ("silu", "flatten"), ("silu", "average"), ("elu", "flatten"), ("elu", "average"),
     ("tanh", "average"),  # killed, at 24 GB
@@ -98,50 +98,61 @@ def _apart(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max() / b.abs().max())
 
 
+def times(results: list[dict[str, Any]], peers: tuple[str, ...], caption: str) -> Table:
+    """Give the milliseconds an entry, and how many times as long the ReLU network and the other sides take."""
+    header = ["network", "native", "times ReLU"]
+    for side in peers:
+        header += [side, "ratio"]
+    rows = []
+    for found in results:
+        relu = next(one for one in results if one["head"] == found["head"])["native"]
+        row = [label(found), number(1e3 * found["native"]), number(found["native"] / relu, 2)]
+        for side in peers:
+            seconds = found.get(side)
+            row += [number(seconds and 1e3 * seconds), number(seconds and seconds / found["native"])]
+        rows.append(row)
+    return Table(header, rows, caption)
+
+
+def differences(results: list[dict[str, Any]], peers: tuple[str, ...]) -> Table:
+    """Give how far the other sides are from the native engine."""
+    rows = []
+    for found in results:
+        errors = [found["errors"].get(side) for side in peers]
+        rows.append([label(found), *(number(None) if error is None else f"{error:.0e}" for error in errors)])
+    caption = "Largest difference from the native engine, relative to the largest entry, float64."
+    return Table(["network", *peers], rows, caption)
+
+
+def label(found: dict[str, Any]) -> str:
+    """Name a network as the pages do."""
+    return f"{LABELS[found['activation']]}, {HEADS[found['head']]}"
+
+
 def main() -> int:
     """Run all networks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("benchmark-activations.json"))
     parser.add_argument("--peer", help="the Python of an environment with neural-tangents")
-    parser.add_argument("--only", action="append", choices=ACTIVATIONS[1:])
+    parser.add_argument("--only", action="append", choices=list(LABELS)[1:])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cpu", action="store_true", help="count the processor's seconds")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    add_store(parser)
     options = parser.parse_args()
+    start = started()
+    torch.set_num_threads(options.threads)
     peer = Peer(options.peer) if options.peer and Path(options.peer).exists() else None
     if peer is None:
-        print("neural-tangents is not there (make peer installs it): its columns stay empty.", file=sys.stderr)
-    results = []
-    what = f"milliseconds {'of the processor ' if options.cpu else ''}an entry of the NTK, float64"
-    table = Table(title=f"{what}, {torch.get_num_threads()} threads, median of {options.repeats}")
-    for column in (
-        "network",
-        "native",
-        "times ReLU",
-        "reference",
-        "ratio",
-        "apart",
-        "neural-tangents",
-        "ratio",
-        "apart",
-    ):
-        table.add_column(column, justify="left" if column == "network" else "right")
-    for head in SIZES:
-        for activation in ACTIVATIONS:
-            if activation != "relu" and options.only and activation not in options.only:
-                continue
-            found = measure(activation, head, peer, options.repeats, options.cpu)
-            results.append(found)
-            options.output.write_text(json.dumps(results, indent=2) + "\n")
-            relu = next(r for r in results if r["head"] == head)["native"]
-            row = [f"{activation}, {head}", f"{1e3 * found['native']:.3g}", f"{found['native'] / relu:.2f}"]
-            for side in ("reference", "neural-tangents"):
-                if side in found:
-                    ratio = found[side] / found["native"]
-                    row += [f"{1e3 * found[side]:.3g}", f"{ratio:.3g}", f"{found['errors'][side]:.0e}"]
-                else:
-                    row += ["-"] * 3
-            table.add_row(*row)
-    Console(width=120).print(table)
+        print("neural-tangents is not there (make peer installs it): its columns are left out.", file=sys.stderr)
+    chosen = [one for one in LABELS if one == "relu" or not options.only or one in options.only]
+    networks = [(activation, head) for head in SIZES for activation in chosen]
+    results = [measure(*network, peer, options.repeats, options.cpu) for network in track(networks)]
+    peers = ("reference",) if peer is None else ("reference", "neural-tangents")
+    caption = (
+        f"Milliseconds {'of processor time ' if options.cpu else ''}for one entry of the NTK of 3 x (conv, activation) on "
+        f"32x32x3 images, float64, {threads()}, median of {options.repeats} alternating calls."
+    )
+    publish("activations", [times(results, peers, caption), differences(results, peers)], start, options.store)
     return 0
 
 

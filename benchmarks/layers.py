@@ -1,6 +1,7 @@
 """Attention, resizing, transposed convolutions and graphs against neural-tangents on the same inputs: values, then times.
 
-    python benchmarks/layers.py --peer .venv-peer/bin/python [--only values|speed] [--match TEXT] [--cpu] [--repeats 3]
+    python benchmarks/layers.py --peer .venv-peer/bin/python [--only values|speed] [--match TEXT] [--cpu] [--threads 1]
+        [--repeats 3] [--store]
 
 Values: float64, near but unequal inputs, the worst entry relative to the largest; above 1e-10 the run fails. Times: both sides
 alternately, the engine that ``engine="auto"`` takes. Without the peer's environment our times alone are printed.
@@ -16,12 +17,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from history import Table, add_store, number, publish, started, threads
 from layers_cases import B_STD, FEATURES, POSITION_GAIN, SPEED, VALUES, W_STD, Case
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -29,6 +30,7 @@ import ntkit
 from ntkit.layers import SelfAttention
 
 WIDTH, DIGITS = 8, 1e-10
+CALLS = 3  # in a row, of each side
 MATRIX = torch.randn(5, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
 
@@ -205,7 +207,7 @@ def apart(ours: Tensor, theirs: np.ndarray) -> float:
     return float(np.abs(ours.numpy() - theirs).max() / np.abs(theirs).max())
 
 
-def values(peer: Peer, match: str) -> list[dict[str, object]]:
+def values(peer: Peer, match: str) -> list[dict[str, Any]]:
     """Compare all values."""
     rows = []
     for name, case in VALUES.items():
@@ -218,9 +220,9 @@ def values(peer: Peer, match: str) -> list[dict[str, object]]:
     return rows
 
 
-def speed(peer: Peer | None, repeats: int, match: str, clock: str) -> list[dict[str, object]]:
+def speed(peer: Peer | None, repeats: int, match: str, clock: str) -> list[dict[str, Any]]:
     """Time both sides alternately."""
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for name, case in SPEED.items():
         if match not in name:
             continue
@@ -230,9 +232,9 @@ def speed(peer: Peer | None, repeats: int, match: str, clock: str) -> list[dict[
         best: dict[str, float] = {}
         error = None
         for _ in range(repeats):
-            best["ntkit"] = min(best.get("ntkit", float("inf")), timed(kernel, x1, x2, 3, clock))
+            best["ntkit"] = min(best.get("ntkit", float("inf")), timed(kernel, x1, x2, CALLS, clock))
             if peer is not None:
-                seconds, (theirs,) = peer(name, x1, x2, 3, clock)
+                seconds, (theirs,) = peer(name, x1, x2, CALLS, clock)
                 best["neural-tangents"] = min(best.get("neural-tangents", float("inf")), seconds)
                 error = apart(found, theirs)
         ratio = best["neural-tangents"] / best["ntkit"] if peer is not None else None
@@ -241,54 +243,59 @@ def speed(peer: Peer | None, repeats: int, match: str, clock: str) -> list[dict[
     return rows
 
 
+def values_table(rows: list[dict[str, Any]], worst: float) -> Table:
+    """Give the differences."""
+    cells = [[row["case"], *(f"{row[side]:.1e}" for side in ("nngp", "ntk"))] for row in rows]
+    caption = (
+        "Largest difference between ntkit and neural-tangents, relative to the largest entry, float64: "
+        f"{worst:.1e} at worst in {len(rows)} networks."
+    )
+    return Table(["network", "NNGP", "NTK"], cells, caption)
+
+
+def speed_table(rows: list[dict[str, Any]], repeats: int, cpu: bool) -> Table:
+    """Give milliseconds an entry, ratios and differences."""
+    cells = []
+    for row in rows:
+        times = [1e3 * row[side] / row["entries"] if side in row else None for side in ("ntkit", "neural-tangents")]
+        difference = number(None) if row["apart"] is None else f"{row['apart']:.1e}"
+        cells.append([row["case"], row["engine"], *map(number, times), number(row["ratio"], 2), difference])
+    caption = (
+        f"Milliseconds {'of processor time ' if cpu else ''}for one entry of the NTK, float64, {threads()}, "
+        f"best of {repeats} alternating rounds of {CALLS} calls."
+    )
+    return Table(["network", "engine", "ntkit", "neural-tangents", "ratio", "largest difference"], cells, caption)
+
+
 def main() -> int:
     """Compare and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("benchmark-layers.json"))
     parser.add_argument("--peer", help="the Python of an environment with neural-tangents")
     parser.add_argument("--only", choices=["values", "speed"])
     parser.add_argument("--cpu", action="store_true", help="processor time, for a machine that others use too")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--match", default="", help="only networks whose name contains this")
     parser.add_argument("--repeats", type=int, default=3)
+    add_store(parser)
     options = parser.parse_args()
+    start = started()
+    torch.set_num_threads(options.threads)
     clock = "process_time" if options.cpu else "perf_counter"
-    console = Console()
-    result: dict[str, object] = {}
+    tables, worst = [], 0.0
     with tempfile.TemporaryDirectory() as folder:
         peer = Peer(options.peer, folder) if options.peer and Path(options.peer).exists() else None
         if peer is None:
             print("neural-tangents is not there (make peer installs it): our times alone.", file=sys.stderr)
-        worst = 0.0
-        if peer is not None and options.only != "speed":
-            result["values"] = rows = values(peer, options.match)
-            table = Table("case", "NNGP", "NTK", title="worst entry relative to the largest, float64")
-            for row in rows:
-                table.add_row(row["case"], *(f"{row[side]:.1e}" for side in ("nngp", "ntk")))
-                worst = max(worst, row["nngp"], row["ntk"])
-            console.print(table)
-            print(f"{len(rows)} networks, worst {worst:.1e}")
         if options.only != "values":
-            result["speed"] = rows = speed(peer, options.repeats, options.match, clock)
-            table = Table(
-                "case",
-                "engine",
-                "ntkit",
-                "neural-tangents",
-                "ratio",
-                "apart",
-                title=f"milliseconds an entry of the NTK, {clock}",
-            )
-            for row in rows:
-                times = [
-                    f"{1e3 * row[side] / row['entries']:.4g}" if side in row else "-"
-                    for side in ("ntkit", "neural-tangents")
-                ]
-                ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
-                difference = "-" if row["apart"] is None else f"{row['apart']:.1e}"
-                table.add_row(row["case"], row["engine"], *times, ratio, difference)
-                worst = max(worst, row["apart"] or 0.0)
-            console.print(table)
-    options.output.write_text(json.dumps(result, indent=2) + "\n")
+            rows = speed(peer, options.repeats, options.match, clock)
+            tables.append(speed_table(rows, options.repeats, options.cpu))
+            worst = max((row["apart"] or 0.0 for row in rows), default=0.0)
+        if peer is not None and options.only != "speed":
+            rows = values(peer, options.match)
+            apart_most = max((max(row["nngp"], row["ntk"]) for row in rows), default=0.0)
+            tables.append(values_table(rows, apart_most))
+            worst = max(worst, apart_most)
+    publish("layers", tables, start, options.store and worst <= DIGITS)
     if worst > DIGITS:
         print(f"both sides differ by {worst:.1e}; expected at most {DIGITS:.0e}", file=sys.stderr)
     return int(worst > DIGITS)

@@ -140,17 +140,17 @@ def _up(size: int) -> Words:
 
 
 SPEED = {
-    "transformer block, softmax at 1/d": Case(
+    "transformer block, softmax at 1/d, 16 tokens": Case(
         (DENSE, *_block("softmax", "linear"), MEAN, DENSE), (16, 32), rows=24, sides=("ntk",)
     ),
-    "transformer block, identity at 1/sqrt(d)": Case(
+    "transformer block, identity at 1/sqrt(d), 16 tokens": Case(
         (DENSE, *_block("identity", "sqrt"), MEAN, DENSE), (16, 32), rows=24, sides=("ntk",)
     ),
-    "encoder-decoder": Case(
+    "encoder-decoder, two levels, 16x16x3": Case(
         (CONV, RELU, *_LEVEL, *_LEVEL, *_up(8), *_up(16), FLATTEN, DENSE),
         (3, 16, 16), rows=6, sides=("ntk",),
     ),
-    "graph network": Case(
+    "graph network, two aggregations, 20 nodes": Case(
         (("aggregate",), DENSE, RELU, ("aggregate",), DENSE, RELU, MEAN, DENSE), (20, FEATURES + 20), rows=20, sides=("ntk",)
     ),
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """Times the native engine against the reference engine on one map of positions between two convolutions.
 
-    python benchmarks/maps.py [--repeats 1] [--output benchmark-maps.json]
+    python benchmarks/maps.py [--repeats 1] [--store]
 
 The images are 16 x 16, in float64, read by flatten and by the average over positions. Both engines must agree to 1e-12 of the
 largest entry, or the run fails.
@@ -9,14 +9,12 @@ largest entry, or the run fails.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from history import Table, add_store, number, publish, started, threads
+from rich.progress import track
 from torch import Tensor, nn
 
 import ntkit
@@ -74,43 +72,44 @@ def maps() -> dict[str, tuple[tuple[int, ...], nn.Module]]:
     }
 
 
+def measure(name: str, head: str, shape: tuple[int, ...], layer: nn.Module, repeats: int) -> list[str]:
+    """Give the row of a map: the best milliseconds an entry of both engines, called alternately, and their ratio."""
+    pool = [nn.AdaptiveAvgPool2d(1)] if head == "average" else []
+    layers = [nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), layer, nn.Conv2d(4, 4, 3, padding=1), nn.ReLU()]
+    net = nn.Sequential(*layers, *pool, nn.Flatten(), nn.LazyLinear(1)).double()
+    generator = torch.Generator().manual_seed(0)
+    rows_and_columns = (1, 8) if pool else (8, 16)
+    x1, x2 = (torch.rand(n, *shape, generator=generator, dtype=torch.float64) for n in rows_and_columns)
+    net(x1)
+    kernel = ntkit.infinite_width(net).ntk
+    kernel(x1[:1], engine="native")  # plans
+    best = {"native": float("inf"), "reference": float("inf")}
+    values = {}
+    for _ in range(repeats):
+        for engine in best:
+            start = time.perf_counter()
+            values[engine] = kernel(x1, x2, engine=engine)
+            best[engine] = min(best[engine], (time.perf_counter() - start) / values[engine].numel())
+    error = float((values["native"] - values["reference"]).abs().max() / values["reference"].abs().max())
+    assert error < 1e-12, f"{name}, {head}: both engines differ by {error:.1e}"
+    times = [number(1e3 * seconds) for seconds in best.values()]
+    return [name, head, *times, number(best["reference"] / best["native"])]
+
+
 def main() -> int:
     """Time both engines on every map."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("benchmark-maps.json"))
     parser.add_argument("--repeats", type=int, default=1)
+    add_store(parser)
     options = parser.parse_args()
-    rows = []
-    for name, (shape, layer) in maps().items():
-        for head in ("flatten", "average"):
-            pool = [nn.AdaptiveAvgPool2d(1)] if head == "average" else []
-            layers = [nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), layer, nn.Conv2d(4, 4, 3, padding=1), nn.ReLU()]
-            net = nn.Sequential(*layers, *pool, nn.Flatten(), nn.LazyLinear(1)).double()
-            generator = torch.Generator().manual_seed(0)
-            rows_and_columns = (1, 8) if pool else (8, 16)
-            x1, x2 = (torch.rand(n, *shape, generator=generator, dtype=torch.float64) for n in rows_and_columns)
-            net(x1)
-            kernel = ntkit.infinite_width(net).ntk
-            kernel(x1[:1], engine="native")  # plans
-            best: dict[str, float] = {}
-            values = {}
-            for _ in range(options.repeats):
-                for engine in ("native", "reference"):
-                    start = time.perf_counter()
-                    values[engine] = kernel(x1, x2, engine=engine)
-                    seconds = (time.perf_counter() - start) / values[engine].numel()
-                    best[engine] = min(best.get(engine, float("inf")), seconds)
-            error = float((values["native"] - values["reference"]).abs().max() / values["reference"].abs().max())
-            assert error < 1e-12, f"{name}, {head}: both engines differ by {error:.1e}"
-            rows.append({"case": name, "head": head, **best, "ratio": best["reference"] / best["native"]})
-            options.output.write_text(json.dumps({"seconds an entry": rows}, indent=2) + "\n")
-    table = Table(title=f"milliseconds an entry of the NTK, float64, best of {options.repeats}")
-    for column in ("case", "head", "native", "reference", "ratio"):
-        table.add_column(column, justify="left" if column in ("case", "head") else "right")
-    for row in rows:
-        times = [f"{1e3 * row[engine]:.4g}" for engine in ("native", "reference")]
-        table.add_row(row["case"], row["head"], *times, f"{row['ratio']:.1f}")
-    Console().print(table)
+    start = started()
+    cases = [(name, head, *found) for name, found in maps().items() for head in ("flatten", "average")]
+    rows = [measure(*case, options.repeats) for case in track(cases)]
+    caption = (
+        "Milliseconds for one entry of the NTK of conv, ReLU, map, conv, ReLU on images of 16x16 (rows of one: 1x64), "
+        f"float64, {threads()}, best of {options.repeats}."
+    )
+    publish("maps", [Table(["map", "head", "native", "reference", "ratio"], rows, caption)], start, options.store)
     return 0
 
 

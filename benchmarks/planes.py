@@ -1,19 +1,19 @@
 """Times planes that neighbouring offsets of a pool share: kept until the last one reads them, or computed again for each.
 
-    python benchmarks/planes.py
+    python benchmarks/planes.py [--store]
 
 The engine keeps them, unless they take too much room (``KEPT_BYTES`` in ``ntkit/native/_tapes.py``): this shows why.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 
 import torch
-from rich.console import Console
+from history import Table, add_store, publish, started
 from rich.progress import track
-from rich.table import Table
 from torch import nn
 
 import ntkit
@@ -24,6 +24,7 @@ from ntkit.native.families import shared_pools
 
 CASES = [(1, 32), (3, 32), (1, 64)]
 PAIRS = 2, 16
+REPEATS = 3
 
 
 def network(layers: int) -> nn.Module:
@@ -43,31 +44,41 @@ def plans(layers: int, side: int) -> tuple[NativeEngine, list[TapePlan]]:
     return engine, [tape_computing_again(planned, True, again) for again in ({}, last)]
 
 
+def measure(layers: int, side: int) -> list[str]:
+    """Give the row of a network: bytes and seconds of both ways, run alternately."""
+    generator = torch.Generator().manual_seed(0)
+    x1, x2 = (torch.rand((n, 3, side, side), generator=generator) for n in PAIRS)
+    engine, both = plans(layers, side)
+    row = [str(layers), str(side), *(f"{plan.kept_bytes / 1e6:.1f}" for plan in both)]
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        best = [float("inf")] * 2
+        for _ in range(REPEATS):
+            for which, plan in enumerate(both):
+                engine.runner()._plans["between", True] = plan
+                start = time.perf_counter()
+                engine.gram(x1, x2, True, False)
+                best[which] = min(best[which], time.perf_counter() - start)
+        row += [f"{best[0]:.3f}", f"{best[1] / best[0]:.2f}"]
+    return row
+
+
 def main() -> int:
-    """Measure both ways alternately and print a table."""
-    table = Table(title=f"seconds of {PAIRS[0]} x {PAIRS[1]} entries, best of 3, one and two threads")
-    for column in ("layers before the pool", "side", "MB a thread, kept", "again", "1 thread: kept, s", "again / kept",
-                   "2 threads: kept, s", "again / kept"):  # fmt: skip
-        table.add_column(column, justify="right")
+    """Measure both ways and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_store(parser)
+    options = parser.parse_args()
+    start = started()
     before = torch.get_num_threads()
-    for layers, side in track(CASES):
-        generator = torch.Generator().manual_seed(0)
-        x1, x2 = (torch.rand((n, 3, side, side), generator=generator) for n in PAIRS)
-        engine, both = plans(layers, side)
-        row = [str(layers), str(side), *(f"{plan.kept_bytes / 1e6:.1f}" for plan in both)]
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            best = [float("inf")] * 2
-            for _ in range(3):
-                for which, plan in enumerate(both):
-                    engine.runner()._plans["between", True] = plan
-                    start = time.perf_counter()
-                    engine.gram(x1, x2, True, False)
-                    best[which] = min(best[which], time.perf_counter() - start)
-            row += [f"{best[0]:.3f}", f"{best[1] / best[0]:.2f}"]
-        table.add_row(*row)
+    rows = [measure(*one) for one in track(CASES)]
     torch.set_num_threads(before)
-    Console().print(table)
+    header = ["layers before the pool", "side", "MB per thread, kept", "computed again", "1 thread: kept, s", "again / kept",
+              "2 threads: kept, s", "again / kept"]  # fmt: skip
+    caption = (
+        f"Seconds for {PAIRS[0]} x {PAIRS[1]} entries of the NTK in float32 with planes kept, and the ratio if those along the "
+        f"last axis are computed again, best of {REPEATS}."
+    )
+    publish("planes", [Table(header, rows, caption)], start, options.store)
     return 0
 
 

@@ -1,9 +1,8 @@
 """Times calls with few rows or columns: processor time per entry of the native engine, on one thread.
 
-    python benchmarks/small_calls.py [--repeats 3]
+    python benchmarks/small_calls.py [--repeats 3] [--store]
 
-3 x (3x3 convolution, ReLU) with flatten on 32x32x3 images and with average pooling on 8x8x3 images, both precisions. The
-yardstick is the Gram matrix of 64 images in the same run.
+3 x (3x3 convolution, ReLU) with flatten on 32x32x3 images and with average pooling on 8x8x3 images, both precisions.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import argparse
 import time
 
 import torch
+from history import Table, add_store, publish, started
 from torch import Tensor, nn
 
 import ntkit
@@ -30,39 +30,58 @@ def network(side: int, pooled: bool) -> nn.Module:
     return nn.Sequential(*layers, *head)
 
 
+def calls(x: Tensor) -> dict[str, tuple[Tensor, Tensor | None]]:
+    """Name the calls; x has 100 images, and without second images a call is a Gram matrix."""
+    return {
+        "1 x 1": (x[:1], x[1:2]),
+        "Gram of 4": (x[:4], None),
+        "Gram of 8": (x[:8], None),
+        "Gram of 64": (x[:64], None),
+        "1 x 100": (x[:1], x),
+        "100 x 1": (x, x[:1]),
+        "64 x 64": (x[:64], x[:64].clone()),
+    }
+
+
+def measure(side: int, pooled: bool, dtype: torch.dtype, repeats: int) -> dict[str, float]:
+    """Give the processor seconds for one entry, the best of some, for each call."""
+    kernel = ntkit.infinite_width(network(side, pooled)).ntk
+    x = torch.rand(100, 3, side, side, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    kernel(x[:2], x[:2], engine="native")  # plans the tape
+    best = {}
+    for name, (rows, columns) in calls(x).items():
+        seconds = []
+        for _ in range(repeats):
+            start = time.process_time()
+            kernel(rows, columns, engine="native")
+            seconds.append(time.process_time() - start)
+        best[name] = min(seconds) / (len(rows) * len(rows if columns is None else columns))
+    return best
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
-    repeats = parser.parse_args().repeats
+    add_store(parser)
+    options = parser.parse_args()
+    start = started()
     torch.set_num_threads(1)
-    for side, pooled in ((32, False), (8, True)):
-        kernel = ntkit.infinite_width(network(side, pooled)).ntk
-        for dtype in (torch.float64, torch.float32):
-            x = torch.rand(100, 3, side, side, generator=torch.Generator().manual_seed(0), dtype=dtype)
-            kernel(x[:2], x[:2], engine="native")  # plans the tape
-            calls: dict[str, tuple[Tensor, Tensor | None]] = {
-                "Gram of 64": (x[:64], None),
-                "Gram of 8": (x[:8], None),
-                "Gram of 4": (x[:4], None),
-                "1 x 1": (x[:1], x[1:2]),
-                "1 x 100": (x[:1], x),
-                "100 x 1": (x, x[:1]),
-                "64 x 64": (x[:64], x[:64].clone()),
-            }
-            yardstick = None
-            for name, (rows, columns) in calls.items():
-                seconds = []
-                for _ in range(repeats):
-                    start = time.process_time()
-                    kernel(rows, columns, engine="native")
-                    seconds.append(time.process_time() - start)
-                each = 1e6 * min(seconds) / (len(rows) * len(rows if columns is None else columns))
-                yardstick = yardstick or each
-                head = "average pooling" if pooled else "flatten"
-                print(
-                    f"{head:16s} {dtype!s:14s} {name:11s} {each:9.1f} us per entry, {each / yardstick:6.1f} x Gram of 64"
-                )
+    header, columns = ["call"], []
+    for side, pooled, head in ((32, False, "flatten, 32x32"), (8, True, "average pooling, 8x8")):
+        for dtype, label in ((torch.float64, f"{head}, float64"), (torch.float32, "float32")):
+            header.append(label)
+            columns.append(measure(side, pooled, dtype, options.repeats))
+    rows = [[name, *(_microseconds(column[name]) for column in columns)] for name in columns[0]]
+    caption = (
+        "Microseconds of processor time for one entry of the NTK of 3 x (conv, ReLU), native engine, one thread, "
+        f"best of {options.repeats} calls."
+    )
+    publish("small_calls", [Table(header, rows, caption)], start, options.store)
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{1e6 * seconds:.{0 if seconds >= 1e-5 else 1}f}"
 
 
 if __name__ == "__main__":
