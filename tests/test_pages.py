@@ -92,7 +92,7 @@ def test_there_are_examples():
     assert len(EXAMPLES) >= 7
 
 
-@pytest.mark.parametrize("page", TOOL.PARTS)
+@pytest.mark.parametrize("page", PAGES)
 def test_generated_parts_are_current(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert TOOL.current(page, text) == text, "run python tools/pages.py"

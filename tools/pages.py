@@ -1,13 +1,17 @@
 """Regenerates the generated parts of README and docs: ``python tools/pages.py``. A test compares them.
 
-A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``.
+A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``. ``PARTS`` lists those that belong to one page. On every
+page, ``run FOLDER`` shows the tables of a stored run, ``run FOLDER, SECTION`` those of one section of its report,
+``comparisons FOLDER FOLDER`` what stored runs found beside the papers' values, and ``benchmark NAME`` the tables that
+``python benchmarks/NAME.py --store`` wrote.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -19,6 +23,7 @@ from ntkit.plots import Table
 from ntkit.trace._refusals import refused_layers
 
 ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 RESULTS = ROOT / "docs/results"
 HISTORY = RESULTS / "benchmarks.jsonl"
 LABELS = {
@@ -118,7 +123,7 @@ def results() -> str:
         with (manifest.parent / "results.csv").open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 shown = [_short(row[column]) for column in ("quantity", "paper", "ours", "spread", "draws", "verdict")]
-                lines.append(f"| `{name}` | {' | '.join(shown)} |")
+                lines.append(_line([f"`{name}`", *shown]))
     return "\n".join(lines)
 
 
@@ -140,18 +145,67 @@ def runs() -> str:
     return "\n".join([*lines, "", fill(last, 130, break_on_hyphens=False)])
 
 
-def movement() -> str:
-    """Return the tables of the stored run of ``kernel_evolution``."""
-    folder = RESULTS / "kernel_evolution"
-    found = of_folder(folder)
-    sections = found.report(found.read(folder)).sections
-    shown = [part for section in sections for part in section.parts if isinstance(part, Table)]
-    return "\n\n".join(f"{fill(table.caption, 130, break_on_hyphens=False)}\n\n{_markdown(table)}" for table in shown)
+def run_tables(folder: str, section: str | None = None) -> str:
+    """Return the tables of a stored run, and where they come from.
+
+    Parameters
+    ----------
+    folder
+        Of the run, in ``docs/results``.
+    section
+        The heading of a section of its report; None takes them all.
+    """
+    place = RESULTS / folder
+    found = of_folder(place)
+    stored = found.read(place)
+    sections = [one for one in found.report(stored).sections if section is None or one.title == section]
+    tables = [part for one in sections for part in one.parts if isinstance(part, Table)]
+    if not tables:
+        raise SystemExit(f"The report of {folder} has no table{f' in a section {section!r}' if section else ''}.")
+    manifest = stored.manifest
+    where = f"{manifest.machine.processor}, {_threads(manifest.machine.threads)}, {manifest.started[:10]}"
+    source = f"Stored in `docs/results/{folder}`: seed {stored.seed}, {where}."
+    return "\n\n".join([*map(_captioned, tables), source])
+
+
+def comparisons(*folders: str) -> str:
+    """Return what stored runs found beside the papers' values, as in their reports."""
+    lines = ["| run | quantity | paper | ours | verdict |", "|---|---|---|---|---|"]
+    for folder in folders:
+        with (RESULTS / folder / "results.csv").open(encoding="utf-8", newline="") as file:
+            for number, row in enumerate(csv.DictReader(file)):
+                ours = _short(row["ours"]) + (f" ± {float(row['spread']):.2g}" if row["spread"] else "")
+                shown = [row["quantity"], _short(row["paper"]), ours, row["verdict"]]
+                lines.append(_line(["" if number else f"`{folder}`", *shown]))
+    return "\n".join(lines)
+
+
+def benchmark_tables(name: str) -> str:
+    """Return the tables that a benchmark stored, and where they come from."""
+    record = json.loads((RESULTS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
+    machine = record["machine"]
+    source = (
+        f"`{record['command']}`; {machine['processor']}, {_threads(machine['threads'])}, load {record['load'][0]:.1f} at the "
+        f"start; commit {record['commit'][:8]}, {record['date'][:10]}."
+    )
+    return "\n\n".join([*(_captioned(Table(**table)) for table in record["tables"]), source])
+
+
+def _captioned(table: Table) -> str:
+    return f"{fill(table.caption, 130, break_on_hyphens=False)}\n\n{_markdown(table)}"
+
+
+def _threads(number: int) -> str:
+    return f"{number} thread{'s' if number > 1 else ''}"
 
 
 def _markdown(table: Table) -> str:
-    rows = [table.header, ["---"] * len(table.header), *table.rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows).replace("| ---", "|---").replace("--- |", "---|")
+    return "\n".join([_line(table.header), "|---" * len(table.header) + "|", *map(_line, table.rows)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    """Return a row of a table; a bar within a cell would end it."""
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
 def _listing(names: list[str]) -> str:
@@ -198,26 +252,40 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/layers.md": {"supported layers": ntkit.supported_layers, "refused layers": refused_layers},
     "docs/performance.md": {"efficiency": efficiency_table, "speed": speed_table, "million": million},
     "docs/reproducing.md": {"experiments": experiments, "runs": runs, "results": results},
-    "docs/diagnostics.md": {"movement": movement},
 }
+"""The parts of one page each."""
+
+KINDS: dict[str, Callable[[str], str]] = {
+    "run": lambda rest: run_tables(*rest.split(", ", 1)),
+    "comparisons": lambda rest: comparisons(*rest.split()),
+    "benchmark": benchmark_tables,
+}
+"""The parts of any page, by the first word of their names; they get the rest of it."""
+
+_PART = re.compile(r"<!-- (?P<name>[^>]+): begin -->\n.*?<!-- (?P=name): end -->", re.DOTALL)
 
 
 def current(page: str, text: str) -> str:
     """Return the text of a page with its generated parts regenerated."""
-    for name, make in PARTS[page].items():
-        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-        before, found, rest = text.partition(begin)
-        _, closed, after = rest.partition(end)
-        if not found or not closed:
-            raise SystemExit(f"{page} lacks {begin} and {end}")
-        text = f"{before}{begin}\n{make()}\n{end}{after}"
-    return text
+    own = PARTS.get(page, {})
+
+    def part(found: re.Match[str]) -> str:
+        name = found["name"]
+        kind, _, rest = name.partition(" ")
+        if name not in own and kind not in KINDS:
+            raise SystemExit(f"{page} has a part {name!r} that nothing makes; known are {[*own]} and {[*KINDS]} ...")
+        return f"<!-- {name}: begin -->\n{own[name]() if name in own else KINDS[kind](rest)}\n<!-- {name}: end -->"
+
+    for name in own:
+        if f"<!-- {name}: begin -->" not in text or f"<!-- {name}: end -->" not in text:
+            raise SystemExit(f"{page} lacks <!-- {name}: begin --> and <!-- {name}: end -->")
+    return _PART.sub(part, text)
 
 
 def main() -> None:
     """Regenerate every page."""
     draw_history()
-    for page in PARTS:
+    for page in PAGES:
         path = ROOT / page
         path.write_text(current(page, path.read_text(encoding="utf-8")), encoding="utf-8")
 

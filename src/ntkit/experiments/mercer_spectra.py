@@ -131,16 +131,27 @@ def compute(run: Run[Settings], cell: Network) -> Spectrum:
 def report(results: Results[Settings, Network, Spectrum]) -> Report:
     """Draw the spectra and set the exponents beside the theory's."""
     settings = results.settings
-    rows = [
+    by_network = {
+        _name(cell): [found for other, found in results.values.items() if _name(other) == _name(cell)]
+        for cell in results.values
+    }
+    exponents = Table(
+        ["network", *(f"p = {p}" for p in settings.dimensions)],
+        [[name, *(f"{one.exponent:.3f} ± {one.drift:.3f}" for one in found)] for name, found in by_network.items()],
+        f"Exponent of the decay, fitted to degrees {settings.first} to {settings.degrees}",
+    )
+    vanishing = Table(
+        ["network", "odd degrees without eigenvalue", "largest error of an eigenvalue"],
         [
-            _name(cell),
-            str(cell.dimension),
-            f"{found.exponent:.3f} ± {found.drift:.3f}",
-            str(found.vanishing),
-            f"{found.error:.0e}",
-        ]
-        for cell, found in results.values.items()
-    ]
+            [
+                name,
+                ", ".join(dict.fromkeys(str(one.vanishing) for one in found)),
+                f"{max(one.error for one in found):.0e}",
+            ]
+            for name, found in by_network.items()
+        ],
+        f"Of the {len(range(3, settings.degrees + 1, 2))} odd degrees from 3 on, in all dimensions",
+    )
     figure = new_figure(7.5, 4.8)
     shown = {
         f"p = {cell.dimension}": found.eigenvalues
@@ -153,11 +164,6 @@ def report(results: Results[Settings, Network, Spectrum]) -> Report:
         f"Eigenvalues by degree, ReLU networks with {settings.hidden[0]} hidden layer(s) and biases: straight lines are "
         "power laws, whose slope is minus the dimension.",
         "Falling lines on logarithmic axes, one per dimension, steeper for larger ones.",
-    )
-    table = Table(
-        ["network", "p", "exponent", "odd degrees without eigenvalue", "error"],
-        rows,
-        f"Decay fitted to degrees {settings.first} to {settings.degrees}",
     )
     comparisons = [
         Comparison(
@@ -172,7 +178,7 @@ def report(results: Results[Settings, Network, Spectrum]) -> Report:
         "(Chen and Xu 2020, in Golikov et al. 2022, section 6.2) has a decay k^-p. Fitted exponents of finite degrees differ "
         "from it by lower orders; the error is how much fits to lower and to higher degrees differ. Without biases, one hidden "
         "layer has no odd harmonics above the first.",
-        [Section("Spectra", [table, picture])],
+        [Section("Spectra", [exponents, vanishing, picture])],
         comparisons,
     )
 
