@@ -1,23 +1,28 @@
 """All of CIFAR-10 with the exact CNTK: kernel, exact solution, accuracy, in one command.
 
     python benchmarks/scale_cifar.py --data CIFAR.npz [--depth 3] [--n 50000] [--n-test 10000] [--folder DIR] [--ridge 0]
+        [--store]
 
 ``--data`` holds x_train, y_train, x_test, y_test (uint8, channels last). The Gram matrices are stored in ``--folder`` and
-resumed from there when the command is repeated. Labels are coded as in Arora et al. 2019, 0.9 for the class and -0.1 for others,
-and nothing is tuned. Their accuracy with all training images is printed beside. The peer is ridge regression with a Gaussian
-kernel on the same images, its width the median distance, by the same solver on its own Gram matrix, unless ``--no-peer``.
+resumed from there when the command is repeated; times are then of what was left. Labels are coded as in Arora et al. 2019, 0.9
+for the class and -0.1 for others, and nothing is tuned. Their accuracy with all training images is shown below. The peer is
+ridge regression with a Gaussian kernel on the same images, its width the median distance, by the same solver on its own Gram
+matrix, unless ``--no-peer``.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from scale_common import describe, peak_memory, vanilla_cnn
+from history import MISSING, Table, add_store, publish, started, threads
+from scale_common import apart, describe, stopwatch, vanilla_cnn
 from torch import Tensor
 
 import ntkit
@@ -58,7 +63,7 @@ def load(path: str, n: int, n_test: int) -> tuple[Tensor, Tensor, Tensor, Tensor
 
 
 class Ticker:
-    """Prints progress now and then."""
+    """Prints progress to the standard error stream now and then."""
 
     def __init__(self) -> None:
         self.last = 0.0
@@ -67,28 +72,43 @@ class Ticker:
         """Print, at most twice a minute."""
         if time.perf_counter() - self.last > 30:
             self.last = time.perf_counter()
-            print(f"  {at}", flush=True)
+            print(f"  {at}", file=sys.stderr, flush=True)
 
 
-def accuracy(kernel: ntkit.Kernel, name: str, data: tuple[Tensor, ...], folder: Path, ridge: float) -> None:
-    """Compute, solve, predict, print."""
-    x, y, z, t = data
-    start = time.perf_counter()
-    gram = ntkit.gram(kernel, x, out=folder / f"{name}-train-{len(x)}.zarr", progress=Ticker())
-    trained = time.perf_counter()
-    cross = ntkit.gram(kernel, z, x, out=folder / f"{name}-test-{len(z)}-{len(x)}.zarr", progress=Ticker())
-    kernels = time.perf_counter()
-    print(f"{name}: kernel {kernels - start:.0f} s ({trained - start:.0f} + {kernels - trained:.0f})", flush=True)
+def accuracy(path: str, n: int, n_test: int, depth: int | None, folder: str, ridge: float) -> dict[str, Any]:
+    """Compute, solve and predict with the CNTK of a depth, or without a depth with the Gaussian kernel."""
+    x, y, z, t = load(path, n, n_test)
+    if depth is None:
+        name, kernel = "gaussian", Gaussian(float(torch.pdist(x[:2000].flatten(1)).median()))
+    else:
+        name, kernel = f"cntk-v-{depth}", ntkit.infinite_width(vanilla_cnn(depth)).ntk
+    lap = stopwatch()
+    gram = ntkit.gram(kernel, x, out=Path(folder) / f"{name}-train-{n}.zarr", progress=Ticker())
+    train = lap()
+    cross = ntkit.gram(kernel, z, x, out=Path(folder) / f"{name}-test-{n_test}-{n}.zarr", progress=Ticker())
+    test = lap()
     targets = torch.nn.functional.one_hot(y, 10).float() - 0.1
     solution = ntkit.solve(
         gram, targets, method=ntkit.solvers.BlockedCholesky(rtol=1e-8), ridge=ridge, progress=Ticker()
     )
-    solved = time.perf_counter()
-    print(f"{name}: solution {solved - kernels:.0f} s. {solution.status}", flush=True)
+    solved = lap()
     right = (cross.product(solution.value.double()).argmax(1) == t).double().mean()
-    print(
-        f"{name}: accuracy {100 * float(right):.2f} %, whole {(time.perf_counter() - start) / 60:.1f} min", flush=True
-    )
+    return {
+        "train": train,
+        "test": test,
+        "solution": solved,
+        "status": str(solution.status),
+        "accuracy": 100 * float(right),
+    }
+
+
+def cells(found: dict[str, Any]) -> list[str]:
+    """Give the row of what ``accuracy`` found; of a run that failed, how."""
+    if "failed" in found:
+        return [MISSING] * 5 + [found["failed"]]
+    minutes = [f"{found[part] / 60:.1f}" for part in ("train", "test")]
+    whole, memory = f"{found['seconds'] / 60:.1f}", f"{found['memory'] / 1e9:.1f}"
+    return [*minutes, f"{found['solution']:.0f}", whole, memory, f"{found['accuracy']:.2f}"]
 
 
 def main() -> None:
@@ -101,19 +121,41 @@ def main() -> None:
     parser.add_argument("--ridge", type=float, default=0.0)
     parser.add_argument("--folder")
     parser.add_argument("--no-peer", action="store_true")
+    add_store(parser)
     options = parser.parse_args()
+    start = started()
     describe()
-    data = load(options.data, options.n, options.n_test)
+    kernels = {f"CNTK-V of depth {options.depth}, ridge {options.ridge:g}": (options.depth, options.ridge)}
+    if not options.no_peer:
+        kernels["Gaussian, width the median distance, ridge 1e-4"] = (None, 1e-4)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(options.folder or temporary)
-        kernel = ntkit.infinite_width(vanilla_cnn(options.depth)).ntk
-        accuracy(kernel, f"cntk-v-{options.depth}", data, folder, options.ridge)
-        print(f"Arora et al. 2019, CNTK-V of depth {options.depth} on 50,000: {ARORA.get(options.depth, '-')} %")
-        print(f"peak memory so far {peak_memory() / 1e9:.1f} GB (16 GB allowed)")
-        if not options.no_peer:
-            sample = data[0][:2000].flatten(1)
-            width = float(torch.pdist(sample).median())
-            accuracy(Gaussian(width), "gaussian", data, folder, 1e-4)
+        given = {"path": options.data, "n": options.n, "n_test": options.n_test, "folder": options.folder or temporary}
+        found = {name: apart(accuracy, **given, depth=depth, ridge=ridge) for name, (depth, ridge) in kernels.items()}
+    rows = [[name, *cells(one)] for name, one in found.items()]
+    if options.depth in ARORA:
+        rows.append(
+            [
+                f"Arora et al. 2019, CNTK-V of depth {options.depth}, 50,000 images",
+                *[MISSING] * 5,
+                f"{ARORA[options.depth]:.2f}",
+            ]
+        )
+    caption = (
+        f"CIFAR-10 with {options.n:,} training and {options.n_test:,} test images, exact kernel and exact solution, {threads()}, "
+        "one run each."
+    )
+    header = [
+        "kernel",
+        "training matrix, min",
+        "test block, min",
+        "solution, s",
+        "whole, min",
+        "memory (GB)",
+        "accuracy, %",
+    ]
+    solutions = [[name, one.get("status", one.get("failed", ""))] for name, one in found.items()]
+    tables = [Table(header, rows, caption), Table(["kernel", "solution"], solutions, "How the same runs solved.")]
+    publish("scale_cifar", tables, start, options.store)
 
 
 if __name__ == "__main__":

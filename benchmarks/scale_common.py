@@ -1,10 +1,11 @@
-"""What the benchmarks of large problems share: time and memory of a piece of work, networks, and a line per method."""
+"""What the benchmarks of large problems share: time and memory of a piece of work, networks, and the cells of a method."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from history import MISSING
 from torch import nn
 
 import ntkit
@@ -28,7 +30,8 @@ def peak_memory() -> int:
 def apart(work: Callable[..., dict[str, Any]], **arguments: Any) -> dict[str, Any]:
     """Run a function of a benchmark in a process of its own, so that its memory is its own, and give what it returns.
 
-    ``seconds`` and ``memory`` (the process's peak, imports and data included) are added.
+    ``seconds`` and ``memory`` (the process's peak, imports and data included) are added. Of a process that fails, ``failed``
+    says how. What comes out is printed to the standard error stream too: a run that is stopped has lost nothing.
     """
     script = Path(sys.modules[work.__module__].__file__ or "").absolute()
     code = (
@@ -43,9 +46,13 @@ def apart(work: Callable[..., dict[str, Any]], **arguments: Any) -> dict[str, An
     )
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    result: dict[str, Any]
     if done.returncode or not lines:
-        return {"failed": f"exit code {done.returncode}"}
-    result: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT"))
+        killed = done.returncode == -signal.SIGKILL  # mostly by the system, out of memory
+        result = {"failed": "killed" if killed else f"failed with status {done.returncode}"}
+    else:
+        result = json.loads(lines[-1].removeprefix("RESULT"))
+    print(f"{work.__name__} {arguments}: {result}", file=sys.stderr, flush=True)
     return result
 
 
@@ -78,14 +85,16 @@ def describe() -> None:
     )
 
 
-def show(name: str, found: dict[str, Any], *columns: str) -> None:
-    """Print a method's seconds, peak memory and other figures."""
+def figures(found: dict[str, Any], decimals: int = 3) -> list[str]:
+    """Give the cells of what ``apart`` found: RMSE, seconds, gigabytes; of a method that failed, how."""
     if "failed" in found:
-        print(f"{name:42s}  failed: {found['failed']}", flush=True)
-        return
-    texts = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in found.items()}
-    figures = "  ".join(f"{column} {texts[column]}" for column in columns if column in texts)
-    print(f"{name:42s}  {found['seconds']:8.1f} s  {found['memory'] / 1e9:6.2f} GB  {figures}", flush=True)
+        return [MISSING, MISSING, found["failed"]]
+    return [f"{found['RMSE']:.{decimals}f}", f"{found['seconds']:.1f}", f"{found['memory'] / 1e9:.2f}"]
+
+
+def by_error(found: dict[str, Any]) -> float:
+    """Give what methods are sorted by: the error, with those that failed at the end."""
+    return float(found.get("RMSE", float("inf")))
 
 
 def stopwatch() -> Callable[[], float]:

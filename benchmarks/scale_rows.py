@@ -1,13 +1,16 @@
 """Nystrom regression of many rows: time, memory and error beside scikit-learn's, on synthetic rows or on real flights.
 
-    python benchmarks/scale_rows.py [--n 1000000] [--centres 2000] [--peers] [--growth 100000 300000 1000000]
-    python benchmarks/scale_rows.py --flights flights-3m.parquet [--centres 2000]
+    python benchmarks/scale_rows.py [--n 1000000] [--centres 2000] [--peers] [--store]
+    python benchmarks/scale_rows.py --flights flights-3m.parquet [--centres 2000] [--store]
+    python benchmarks/scale_rows.py --growth 100000 1000000 10000000 [--centres 500] [--store]
 
 Synthetic: 50 normal features, y = a random smooth function of them plus noise; a ReLU network with three hidden layers.
 Flights: the delay of each flight from date, distance, origin and destination (``data/flights-3m.parquet`` of the npm package
 vega-datasets, read with pyarrow); a tenth of the rows is for testing and another tenth, at most 50,000, for choosing the
 ridge. Peers: HistGradientBoosting with its defaults, and Nystroem (RBF, the same number of centres, width chosen on the same
 held-out rows) + Ridge. Each runs in a process of its own; memory is that process's peak, data and imports included.
+Growth: ntkit alone, on several numbers of synthetic rows. The three ways are stored as scale_rows, scale_flights and
+scale_growth.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from scale_common import apart, describe, relu_network, show, stopwatch
+from history import Table, add_store, publish, started, threads
+from scale_common import apart, by_error, describe, figures, relu_network, stopwatch
 
 import ntkit
 from ntkit.gram import KernelGram
@@ -134,37 +138,61 @@ def gaussian(n: int, path: str | None, centres: int) -> dict[str, Any]:
     return {"seconds": fit + lap(), "fit": fit, "RMSE": rmse(found, ty), "rows": len(x)}
 
 
+def models(n: int, path: str | None, centres: int, how: str, peers: bool) -> Table:
+    """Compare ntkit with its peers, if they are asked for."""
+    given = {"n": n, "path": path}
+    found = apart(ours, **given, centres=centres, how=how)
+    chosen = f", ridge {found['ridge']:g}, chosen on held-out rows" if "ridge" in found else ""
+    tried = [(f'ntkit, `Nystrom({centres}, "{how}")`{chosen}', found)]
+    if peers:
+        tried.append(("gradient boosting (`HistGradientBoosting`, defaults)", apart(boosting, **given)))
+        tried.append((f"RBF `Nystroem` + `Ridge`, M = {centres:,}", apart(gaussian, **given, centres=centres)))
+    tried.sort(key=lambda one: by_error(one[1]))
+    decimals = 2 if path else 3
+    rows = [[name, *figures(found, decimals)] for name, found in tried]
+    what = f"Delays of {n:,} flights" if path else f"Regression of {n:,} synthetic rows with {FEATURES} features"
+    caption = (
+        f"{what}, {centres:,} centres, float32, {threads()}, one run each: test error, seconds with the choice of the ridge or "
+        "of the RBF's width on held-out rows, and peak memory of the process."
+    )
+    return Table(["model", "RMSE (minutes)" if path else "RMSE", "seconds", "memory (GB)"], rows, caption)
+
+
+def growth(sizes: list[int], centres: int, how: str) -> Table:
+    """Time ntkit on several numbers of rows, and fit how the time grows."""
+    found = [apart(ours, n=size, path=None, centres=centres, how=how) for size in sizes]
+    times = [(size, one["seconds"]) for size, one in zip(sizes, found, strict=True) if "seconds" in one]
+    fitted = ""
+    if len(times) > 1:
+        fitted = f"; seconds grow as n^{np.polyfit(*np.log(times).T, 1)[0]:.2f}"
+    what = f"Regression of n synthetic rows with {FEATURES} features, {centres:,} centres"
+    caption = f"{what}, float32, {threads()}, one run each{fitted}."
+    rows = [[f"{size:,}", *figures(one)[1:]] for size, one in zip(sizes, found, strict=True)]
+    return Table(["rows", "seconds", "memory (GB)"], rows, caption)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=int, default=1_000_000)
+    parser.add_argument("--n", type=int, help="rows; 1,000,000, and all of the flights, if not given")
     parser.add_argument("--centres", type=int, default=2000)
     parser.add_argument("--how", default="rpcholesky", choices=["uniform", "rpcholesky", "leverage", "kmeans++"])
-    parser.add_argument("--flights")
-    parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--growth", type=int, nargs="*", default=[])
+    parser.add_argument(
+        "--peers", action="store_true", help="compare with scikit-learn's methods, as --flights always does"
+    )
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--flights", help="the file of flights")
+    way.add_argument("--growth", type=int, nargs="+", help="numbers of rows; nothing else is measured")
+    add_store(parser)
     options = parser.parse_args()
+    start = started()
     describe()
-    n = 3_000_000 if options.flights and options.n == 1_000_000 else options.n
-    arguments = {"n": n, "path": options.flights}
-    name = f"ntkit, Nystrom({options.centres}, {options.how!r})"
-    show(name, apart(ours, **arguments, centres=options.centres, how=options.how), "fit", "RMSE", "ridge", "rows")
-    if options.peers or options.flights:
-        show("HistGradientBoosting", apart(boosting, **arguments), "fit", "RMSE")
-        show(
-            f"Nystroem({options.centres}, RBF) + Ridge",
-            apart(gaussian, **arguments, centres=options.centres),
-            "fit",
-            "RMSE",
-        )
-    times = []
-    for size in options.growth:
-        found = apart(ours, n=size, path=None, centres=options.centres, how=options.how)
-        show(f"n = {size}", found, "fit", "RMSE")
-        times.append(found["seconds"])
-    if len(times) > 1:
-        slope = np.polyfit(np.log(options.growth), np.log(times), 1)[0]
-        print(f"time grows as n^{slope:.2f}")
+    if options.growth:
+        publish("scale_growth", [growth(options.growth, options.centres, options.how)], start, options.store)
+        return
+    n = options.n or (3_000_000 if options.flights else 1_000_000)
+    table = models(n, options.flights, options.centres, options.how, options.peers or bool(options.flights))
+    publish("scale_flights" if options.flights else "scale_rows", [table], start, options.store)
 
 
 if __name__ == "__main__":
