@@ -1,6 +1,6 @@
 """Times and memory of feature-learning measurements, against plain PyTorch on the same network in the same run.
 
-    python benchmarks/features.py [--threads 2] [--cpu-time] [covariance memory recorder optimizer]
+    python benchmarks/features.py [--threads 2] [--cpu-time] [--store] [covariance memory recorder optimizer]
 
 ``covariance``: K of every layer of 784-512-512-512-10 on 1,000 samples, float32, against ``torch.func.vmap(jacrev)`` of the
 outputs in the pre-activations, after its warm-up. ``memory``: the peak of a process that computes AGOP and K of every layer of
@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
+from history import Table, add_store, number, publish, started, threads
+from scale_common import apart
 from torch import Tensor, nn
 from torch.func import jacrev, vmap
 
@@ -48,15 +49,15 @@ def alternately(clock: Callable[[], float], turns: int, *functions: Callable[[],
     return [statistics.median(own) for own in times]
 
 
-def covariance(clock: Callable[[], float], turns: int) -> None:
+def covariance(clock: Callable[[], float], turns: int) -> list[list[str]]:
     """Compare K of every layer with vmap(jacrev)."""
     net, x = mlp(784, 512, 512, 512, 10), torch.randn(1000, 784)
     weights = [layer.weight.detach() for layer in net[::2]]
 
     def outputs(x: Tensor, shifts: list[Tensor]) -> Tensor:
-        for number, (weight, shift) in enumerate(zip(weights, shifts, strict=True)):
+        for layer, (weight, shift) in enumerate(zip(weights, shifts, strict=True)):
             h = weight @ x + shift
-            x = torch.relu(h) if number < len(weights) - 1 else h
+            x = torch.relu(h) if layer < len(weights) - 1 else h
         return x
 
     zeros = [torch.zeros(len(weight)) for weight in weights]
@@ -71,23 +72,29 @@ def covariance(clock: Callable[[], float], turns: int) -> None:
     for a, b in zip(ours(), theirs(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4 * float(b.abs().max()))
     mine, peer = alternately(clock, turns, ours, theirs)
-    print(f"K of 784-512-512-512-10, n = 1000: {mine:.3f} s, vmap(jacrev) {peer:.3f} s, ratio {mine / peer:.2f}")
+    what = "K of every layer of 784-512-512-512-10, n 1000, float32"
+    return [[what, f"{mine:.3f} s", f"{peer:.3f} s, `vmap(jacrev)`"]]
 
 
-def memory() -> None:
-    """Print the peak memory of a process of its own."""
-    script = (
-        "import sys, torch, time; sys.path.insert(0, sys.argv[1]); from features import mlp; from ntkit import features;"
-        "import resource; net, x = mlp(3072, 2048, 2048, 2048, 2048, 1), torch.randn(10000, 3072); start = time.perf_counter();"
-        "features.agop(net, x); features.ptk_covariance(net, x);"
-        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20;"
-        "print(f'AGOP and K of 3072-4x2048-1, n = 10000: peak {peak:.2f} GB, {time.perf_counter() - start:.0f} s')"
-    )
-    subprocess.run([sys.executable, "-c", script, str(__file__).rsplit("/", 1)[0]], check=True)
+def agop_and_covariance(widths: list[int], samples: int, threads: int) -> dict[str, Any]:
+    """Compute both, for ``memory``; widths of all layers, from the input to the output."""
+    torch.set_num_threads(threads)
+    net, x = mlp(*widths), torch.randn(samples, widths[0])
+    features.agop(net, x)
+    features.ptk_covariance(net, x)
+    return {}
 
 
-def recorder(clock: Callable[[], float], turns: int) -> None:
-    """Print what a measurement and a step without one cost."""
+def memory(_clock: Callable[[], float], _turns: int) -> list[list[str]]:
+    """Give the peak memory of a process of its own."""
+    widths = [3072, 2048, 2048, 2048, 2048, 1]
+    found = apart(agop_and_covariance, widths=widths, samples=10_000, threads=torch.get_num_threads())
+    peak = found.get("failed") or f"{found['memory'] / 1e9:.2f} GB"
+    return [["AGOP and K of 3072-4x2048-1, n 10,000: peak memory", peak, ""]]
+
+
+def recorder(clock: Callable[[], float], turns: int) -> list[list[str]]:
+    """Tell what a measurement and a step without one cost."""
     net, x, y = mlp(32, 256, 256, 1), torch.randn(256, 32), torch.randn(256, 1)
     optimizer = torch.optim.SGD(net.parameters(), 1e-3)
     watcher = features.Recorder(net, x, every=10**9)
@@ -106,12 +113,19 @@ def recorder(clock: Callable[[], float], turns: int) -> None:
 
     plain, idle, measured = alternately(clock, turns, steps, counted, lambda: [watcher.measure() for _ in range(20)])
     step = plain / count
-    print(f"a measurement of 32-256-256-1, n = 256: {measured / 20 / step:.1f} training steps of {1e3 * step:.2f} ms")
-    print(f"a step that is not measured: {100 * idle / plain:+.3f} %")
+    return [
+        [
+            "a measurement of 32-256-256-1, n 256",
+            f"{measured / 20 / step:.1f} training steps",
+            f"{1e3 * step:.2f} ms a step",
+        ],
+        ["a step that is not measured", f"+ {100 * idle / plain:.2f} %", ""],
+    ]
 
 
-def optimizer(clock: Callable[[], float], turns: int) -> None:
+def optimizer(clock: Callable[[], float], turns: int) -> list[list[str]]:
     """Compare a step of SpeedLimited with one of SGD."""
+    steps = []
     for widths, count in (((32, 256, 256, 1), 500), ((784, 1024, 1024, 1024, 10), 20)):
         net = mlp(*widths)
         for parameter in net.parameters():
@@ -121,11 +135,9 @@ def optimizer(clock: Callable[[], float], turns: int) -> None:
             torch.optim.SGD(net.parameters(), 1e-6, foreach=True),
         )
         mine, peer = alternately(clock, turns, *(partial(_steps, method, count) for method in both))
-        name = "-".join(map(str, widths))
-        print(
-            f"a step of SpeedLimited, {name}: {1e3 * mine / count:.3f} ms, SGD (foreach) {1e3 * peer / count:.3f} ms, "
-            f"ratio {mine / peer:.2f}"
-        )
+        steps.append([f"{number(1e3 * seconds / count)} ms" for seconds in (mine, peer)])
+    ours, theirs = ("; ".join(side) for side in zip(*steps, strict=True))
+    return [["a step of `SpeedLimited`, 32-256-256-1; 784-3x1024-10", ours, f"{theirs}, SGD (foreach)"]]
 
 
 def _steps(method: torch.optim.Optimizer, count: int) -> None:
@@ -133,27 +145,39 @@ def _steps(method: torch.optim.Optimizer, count: int) -> None:
         method.step()
 
 
+PARTS: dict[str, Callable[[Callable[[], float], int], list[list[str]]]] = {
+    "covariance": covariance,
+    "memory": memory,
+    "recorder": recorder,
+    "optimizer": optimizer,
+}
+
+
 def main() -> None:
     """Run the parts that the command line names."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("parts", nargs="*", default=["covariance", "memory", "recorder", "optimizer"])
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("parts", nargs="*", default=list(PARTS))
     options.add_argument("--threads", type=int, default=torch.get_num_threads())
     options.add_argument("--turns", type=int, default=5)
     options.add_argument(
         "--cpu-time", action="store_true", help="count the processor's time: for a machine that does other work"
     )
+    add_store(options)
     chosen = options.parse_args()
+    start = started()
     torch.set_num_threads(chosen.threads)
     torch.manual_seed(0)
-    clock = CLOCKS[chosen.cpu_time]
-    if "covariance" in chosen.parts:
-        covariance(clock, chosen.turns)
-    if "recorder" in chosen.parts:
-        recorder(clock, chosen.turns)
-    if "optimizer" in chosen.parts:
-        optimizer(clock, chosen.turns)
-    if "memory" in chosen.parts:
-        memory()
+    rows = [
+        row
+        for name, part in PARTS.items()
+        if name in chosen.parts
+        for row in part(CLOCKS[chosen.cpu_time], chosen.turns)
+    ]
+    caption = (
+        f"{'Processor time' if chosen.cpu_time else 'Time'} and memory of measurements of features, float32, {threads()}, "
+        f"median of {chosen.turns} alternating turns."
+    )
+    publish("features", [Table(["what", "ntkit", "plain PyTorch"], rows, caption)], start, chosen.store)
 
 
 if __name__ == "__main__":

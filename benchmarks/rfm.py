@@ -1,8 +1,10 @@
 """Recursive feature machines against xrfm 0.4.5, in the same run on the same data.
 
-Give the Python of an environment that has it: ``python benchmarks/rfm.py --peer PYTHON``. Parts: ``product`` (y = x0 x1, R^2
-and seconds with fixed settings, and of the defaults), ``low-rank`` (y = x0 x1 1{x5 > 0}, test error), ``ntk`` (the tangent kernel
-of a module), ``uci`` (accuracy of the tuned classifiers, needs ``--uci FILE``).
+    python benchmarks/rfm.py --peer PYTHON [--uci FILE] [--cpu-time] [--threads 1] [--store] [product low-rank ntk uci others]
+
+PYTHON is that of an environment that has xrfm. ``product``: y = x0 x1, R^2 and seconds with fixed settings, and R^2 of the
+defaults. ``low-rank``: y = x0 x1 1{x5 > 0}, test error. ``ntk``: the tangent kernel of a module. ``uci``: accuracy of the tuned
+classifiers on the tables of the experiment ``rfm_tasks``; ``others``: on the file's other tables of 90 to 600 rows.
 """
 
 from __future__ import annotations
@@ -14,13 +16,16 @@ import subprocess
 import tempfile
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from history import MISSING, Table, add_store, number, publish, started, threads
+from rich.progress import track
 
 import ntkit
-from ntkit.datasets import load_uci
+from ntkit.datasets import SplitTable, load_uci
 from ntkit.errors import JitterWarning
 from ntkit.experiments.feature_learning.rfm_tasks import (
     BANDWIDTH,
@@ -33,6 +38,8 @@ from ntkit.experiments.feature_learning.rfm_tasks import (
 )
 
 CLOCKS = {False: time.perf_counter, True: time.process_time}
+SEEDS = range(3)
+OTHER_ROWS = range(90, 600)  # fewer are noise, more take hours
 
 
 class Peer:
@@ -75,42 +82,56 @@ def product(seed: int) -> Drawn:
 FIXED = {"iterations": 5, "ridge": RIDGE, "bandwidth": BANDWIDTH, "diagonal": False}
 
 
-def part_product(peer: Peer, repeats: int, defaults: bool) -> None:
-    """Compare R^2 and seconds on y = x0 x1."""
-    for seed in range(3):
+def part_product(peer: Peer, repeats: int, defaults: bool) -> list[list[str]]:
+    """Compare R^2 and seconds on y = x0 x1 with fixed settings, and give R^2 of the defaults if asked."""
+    clock = CLOCKS[peer.cpu_time]
+    scores: tuple[list[float], list[float]] = ([], [])
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for seed in SEEDS:
         drawn = product(seed)
-        x, y, x_test, y_test = drawn.x, drawn.y, drawn.x_test, drawn.y_test
-        ours, theirs = [], []
         for _ in range(repeats if seed == 0 else 1):
-            start = CLOCKS[peer.cpu_time]()
-            model = ntkit.RFMRegressor(power=1.0, **FIXED).fit(x, y)
-            ours.append(CLOCKS[peer.cpu_time]() - start)
+            start = clock()
+            model = ntkit.RFMRegressor(power=1.0, **FIXED).fit(drawn.x, drawn.y)
+            spent = [clock() - start]
+            predictions = [model.predict(drawn.x_test)]
             if peer:
-                seconds, predicted = peer.fit(x, y, x_test, **FIXED)
-                theirs.append(seconds)
-        line = f"y = x0 x1, seed {seed}: R^2 {r2(model.predict(x_test), y_test):.4f} in {statistics.median(ours):.2f} s"
-        if peer:
-            line += f"; xrfm {r2(predicted, y_test):.4f} in {statistics.median(theirs):.2f} s"
+                theirs, predicted = peer.fit(drawn.x, drawn.y, drawn.x_test, **FIXED)
+                spent.append(theirs)
+                predictions.append(predicted)
             if seed == 0:
-                line += f"; time ratio {statistics.median(ours) / statistics.median(theirs):.2f} (median of {repeats})"
-        print(line, flush=True)
-    for seed in range(3 if defaults else 0):
-        drawn = product(seed)
-        for kernel in ("laplace", "gaussian"):
-            start = time.perf_counter()
-            model = ntkit.RFMRegressor(kernel=kernel).fit(drawn.x, drawn.y)
-            seconds = time.perf_counter() - start
-            print(
-                f"default, {kernel}, seed {seed}: R^2 {model.score(drawn.x_test, drawn.y_test):.4f} in "
-                f"{seconds:.1f} s, {model.choice_.best}",
-                flush=True,
-            )
+                for side, one in zip(seconds, spent, strict=False):
+                    side.append(one)
+        for side, predicted in zip(scores, predictions, strict=False):
+            side.append(r2(predicted, drawn.y_test))
+    settings = "y = x0 x1, n 2000, d 100, Laplace, bandwidth 10, ridge 1e-3, power 1, 5 updates"
+    medians = [f"{statistics.median(side):.2f}" if side else "" for side in seconds]
+    rows = [
+        [f"{settings}: R^2 of {len(SEEDS)} seeds", *map(_listed, scores)],
+        [f"seconds of that fit (median of {repeats})", *medians],
+    ]
+    if defaults:
+        both = "; ".join(
+            _listed([_default_score(kernel, seed) for seed in SEEDS]) for kernel in ("laplace", "gaussian")
+        )
+        rows.append([f"the same, `RFMRegressor()`, Laplace; Gaussian ({len(SEEDS)} seeds)", both, ""])
+    return rows
 
 
-def part_low_rank(peer: Peer) -> None:
+def _default_score(kernel: str, seed: int) -> float:
+    drawn = product(seed)
+    return float(ntkit.RFMRegressor(kernel=kernel).fit(drawn.x, drawn.y).score(drawn.x_test, drawn.y_test))
+
+
+def _listed(scores: list[float]) -> str:
+    return ", ".join(f"{score:.4f}" for score in scores)
+
+
+def part_low_rank(peer: Peer) -> list[list[str]]:
     """Compare the test error on the low-rank task."""
-    ours, half, theirs = [], [], []
-    for seed in range(3):
+    ours: list[float] = []
+    half: list[float] = []
+    theirs: list[float] = []
+    for seed in SEEDS:
         drawn = draw_low_rank(4000, 20, 4000, seed)
         for errors, power in ((ours, 1.0), (half, 0.5)):
             model = ntkit.RFMRegressor(power=power, scale=None, **FIXED).fit(drawn.x, drawn.y)
@@ -118,93 +139,153 @@ def part_low_rank(peer: Peer) -> None:
         if peer:
             predicted = peer.fit(drawn.x, drawn.y, drawn.x_test, **FIXED)[1].ravel()
             theirs.append(float(np.mean((predicted - drawn.y_test) ** 2)))
-        print(
-            f"low rank, seed {seed}: test error {ours[-1]:.5f}, power 0.5 {half[-1]:.5f}, xrfm {theirs[-1:]}",
-            flush=True,
-        )
-    print(
-        f"low rank, mean: {np.mean(ours):.5f}, power 0.5 {np.mean(half):.5f}, xrfm {np.mean(theirs) if theirs else '-'}"
-    )
+    what = f"y = x0 x1 1{{x5 > 0}}, mean test error of {len(SEEDS)} seeds, power 1; power 0.5"
+    return [[what, f"{np.mean(ours):.5f}; {np.mean(half):.5f}", f"{np.mean(theirs):.5f}" if theirs else ""]]
 
 
-def part_ntk() -> None:
-    """Print R^2 of the machine with a tangent kernel."""
+def part_ntk() -> list[list[str]]:
+    """Give R^2 of the machine with a tangent kernel, and with Laplace's."""
     drawn = draw_product(1000, 50, 1500, 0)
     settings = {"iterations": 4, "ridge": RIDGE, "power": 1.0, "diagonal": False}
-    start = time.perf_counter()
     model = ntkit.RFMRegressor(kernel=network(50), b_std=0.1, **settings).fit(drawn.x, drawn.y)
     ntk = model.score(drawn.x_test, drawn.y_test)
-    seconds = time.perf_counter() - start
     model = ntkit.RFMRegressor(bandwidth=BANDWIDTH, **settings).fit(drawn.x, drawn.y)
     laplace = model.score(drawn.x_test, drawn.y_test)
-    print(
-        f"n = 1000, d = 50: R^2 of the NTK machine {ntk:.4f} in {seconds:.1f} s, of Laplace's kernel {laplace:.4f}",
-        flush=True,
-    )
+    return [["NTK of one hidden layer, n 1000, d 50: R^2 (Laplace)", f"{ntk:.4f} ({laplace:.4f})", ""]]
 
 
-def part_uci(peer: Peer, path: str, names: list[str]) -> None:
-    """Compare accuracies and seconds on the UCI tables."""
-    tables = {table.name: table for table in load_uci(path)}
-    means, times = [], []
-    for name in names:
-        table = tables[name]
-        scores, spent = [], []
-        for fit, test in table.folds:
-            x, y, x_test, y_test = table.X[fit], table.y[fit], table.X[test], table.y[test]
-            start = CLOCKS[peer.cpu_time]()
-            model = ntkit.RFMClassifier().fit(x, y)
-            ours = CLOCKS[peer.cpu_time]() - start
-            row = [np.mean(model.predict(x_test) == y_test)]
-            row.append(np.mean(ntkit.NTKClassifier(tune="loo", calibration=None).fit(x, y).predict(x_test) == y_test))
-            theirs = float("nan")
-            if peer:
-                classes, codes = np.unique(y, return_inverse=True)
-                theirs, predicted = peer.fit(x, np.eye(len(classes))[codes], x_test, grid=True, metric="accuracy")
-                row.append(np.mean(classes[predicted.argmax(1)] == y_test))
-            scores.append(row)
-            spent.append((ours, theirs))
-        means.append(100 * np.mean(scores, axis=0))
-        times.append(np.sum(spent, axis=0))
-        print(
-            f"{name:30s} RFM {means[-1][0]:.2f}  NTK {means[-1][1]:.2f}"
-            + (f"  xrfm {means[-1][2]:.2f}" if peer else "")
-            + f"   seconds {times[-1][0]:.1f} against {times[-1][1]:.1f}, ratio {times[-1][0] / times[-1][1]:.2f}",
-            flush=True,
-        )
-    print("mean accuracy: RFM, NTK, xrfm", np.round(np.mean(means, axis=0), 2))
-    total = np.sum(times, axis=0)
-    ratios = np.array([ours / theirs for ours, theirs in times])
-    print(
-        f"time ratio to xrfm's grid: in all {total[0] / total[1]:.2f}, median {np.median(ratios):.2f}, largest {ratios.max():.2f}"
-    )
+@dataclass(frozen=True)
+class Compared:
+    """What the classifiers did on a table.
+
+    Attributes
+    ----------
+    name, rows
+        Of the table.
+    rfm, ntk, xrfm
+        Mean accuracies over the folds, in percent; of xrfm None without the peer.
+    seconds, peer_seconds
+        Of the fits of all folds.
+    """
+
+    name: str
+    rows: int
+    rfm: float
+    ntk: float
+    xrfm: float | None
+    seconds: float
+    peer_seconds: float | None
+
+
+def compare(peer: Peer, table: SplitTable) -> Compared:
+    """Fit every classifier on every fold of a table."""
+    clock = CLOCKS[peer.cpu_time]
+    right: dict[str, list[float]] = {"rfm": [], "ntk": [], "xrfm": []}
+    ours = theirs = 0.0
+    for fit, test in table.folds:
+        x, y, x_test, y_test = table.X[fit], table.y[fit], table.X[test], table.y[test]
+        start = clock()
+        model = ntkit.RFMClassifier().fit(x, y)
+        ours += clock() - start
+        right["rfm"].append(float(np.mean(model.predict(x_test) == y_test)))
+        plain = ntkit.NTKClassifier(tune="loo", calibration=None).fit(x, y)
+        right["ntk"].append(float(np.mean(plain.predict(x_test) == y_test)))
+        if peer:
+            classes, codes = np.unique(y, return_inverse=True)
+            seconds, predicted = peer.fit(x, np.eye(len(classes))[codes], x_test, grid=True, metric="accuracy")
+            theirs += seconds
+            right["xrfm"].append(float(np.mean(classes[predicted.argmax(1)] == y_test)))
+    means = {name: 100 * float(np.mean(each)) if each else None for name, each in right.items()}
+    return Compared(table.name, len(table.X), **means, seconds=ours, peer_seconds=theirs if peer else None)
+
+
+def groups(path: str | None, names: list[str], parts: list[str]) -> dict[str, list[SplitTable]]:
+    """Name the groups of tables that are asked for, and give each its tables; none without a file."""
+    tables = {table.name: table for table in load_uci(path)} if path else {}
+    found = {}
+    if tables and "uci" in parts:
+        found["UCI tables"] = [tables[name] for name in names]
+    others = [table for table in tables.values() if table.name not in TABLES and len(table.X) in OTHER_ROWS]
+    if others and "others" in parts:
+        sizes = [len(table.X) for table in others]
+        found[f"other UCI tables of {min(sizes)} to {max(sizes)} rows"] = others
+    return found
+
+
+def uci_rows(found: list[Compared], which: str) -> list[list[str]]:
+    """Sum up a group of tables."""
+    theirs = [one.xrfm for one in found if one.xrfm is not None]
+    what = f"{len(found)} {which}, 4 folds, mean accuracy, `RFMClassifier()` against its best of 8 settings"
+    rows = [
+        [what, f"{np.mean([one.rfm for one in found]):.2f}", f"{np.mean(theirs):.2f}" if theirs else ""],
+        ['`NTKClassifier(tune="loo")` on these', f"{np.mean([one.ntk for one in found]):.2f}", ""],
+    ]
+    pairs = np.array([(one.seconds, one.peer_seconds) for one in found if one.peer_seconds])
+    if len(pairs):
+        ratios = pairs[:, 0] / pairs[:, 1]
+        relative = [pairs[:, 0].sum() / pairs[:, 1].sum(), np.median(ratios), ratios.max()]
+        shown = ", ".join(f"{ratio:.2f}" for ratio in relative)
+        rows.append(["seconds of those fits, relative: in all, median, largest of the tables", shown, "1"])
+    return rows
+
+
+def uci_table(found: list[Compared], caption: str) -> Table:
+    """Give accuracies and seconds of each table."""
+    rows = []
+    for one in found:
+        xrfm = MISSING if one.xrfm is None else f"{one.xrfm:.2f}"
+        times = [number(one.seconds), number(one.peer_seconds)]
+        rows.append([one.name, str(one.rows), f"{one.rfm:.2f}", f"{one.ntk:.2f}", xrfm, *times])
+    header = [
+        "table",
+        "rows",
+        "`RFMClassifier()`",
+        '`NTKClassifier(tune="loo")`',
+        "xrfm",
+        "seconds, ntkit",
+        "seconds, xrfm",
+    ]
+    return Table(header, rows, caption)
 
 
 def main() -> None:
     """Run the parts that the command line names."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("parts", nargs="*", default=["product", "low-rank", "ntk", "uci"])
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("parts", nargs="*", default=["product", "low-rank", "ntk", "uci", "others"])
     options.add_argument("--peer", help="a Python that has xrfm 0.4.5")
-    options.add_argument("--uci", help="the tables, an .npz file as ntkit.datasets.load_uci reads")
-    options.add_argument("--sets", nargs="*", default=list(TABLES))
+    options.add_argument("--uci", help="the tables, an .npz file as ntkit.datasets.load_uci reads; none: left out")
+    options.add_argument("--sets", nargs="*", default=list(TABLES), help="the tables of the part uci")
     options.add_argument("--threads", type=int, default=torch.get_num_threads())
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument(
         "--cpu-time", action="store_true", help="count the processor's time: for a machine that does other work"
     )
     options.add_argument("--no-defaults", action="store_true")
+    add_store(options)
     chosen = options.parse_args()
+    begun = started()
     torch.set_num_threads(chosen.threads)
     warnings.simplefilter("ignore", JitterWarning)
     peer = Peer(chosen.peer, chosen.threads, chosen.cpu_time)
+    rows, found = [], []
     if "product" in chosen.parts:
-        part_product(peer, chosen.repeats, not chosen.no_defaults)
+        rows += part_product(peer, chosen.repeats, not chosen.no_defaults)
     if "low-rank" in chosen.parts:
-        part_low_rank(peer)
+        rows += part_low_rank(peer)
     if "ntk" in chosen.parts:
-        part_ntk()
-    if "uci" in chosen.parts and chosen.uci:
-        part_uci(peer, chosen.uci, chosen.sets)
+        rows += part_ntk()
+    for which, members in groups(chosen.uci, chosen.sets, chosen.parts).items():
+        compared = [compare(peer, table) for table in track(members, which)]
+        rows += uci_rows(compared, which)
+        found += compared
+    clock = "processor time" if chosen.cpu_time else "time that passed"
+    caption = f"Recursive feature machines and xrfm 0.4.5 on the same data, {threads()}; seconds are {clock}."
+    result = [Table(["task", "ntkit", "xrfm"], rows, caption)]
+    if found:
+        result.append(
+            uci_table(found, f"Mean accuracy over 4 folds in percent and {clock} of the fits in seconds, {threads()}.")
+        )
+    publish("rfm", result, begun, chosen.store)
 
 
 if __name__ == "__main__":
