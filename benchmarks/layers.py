@@ -1,4 +1,4 @@
-"""Attention, resizing, transposed convolutions and graphs against neural-tangents on the same inputs: values, then times.
+"""Attention, resizing, transposed convolutions and graphs against neural-tangents on the same inputs: times and values.
 
     python benchmarks/layers.py --peer .venv-peer/bin/python [--only values|speed] [--match TEXT] [--cpu] [--threads 1]
         [--repeats 3] [--store]
