@@ -126,7 +126,7 @@ format: $(STAMP)
 	$(BIN)/ruff format
 
 clean:
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks ntkit-demo.html benchmark.json benchmark-empirical.json benchmark-layers.json benchmark-maps.json benchmark-activations.json scaling.json docs/api docs/gallery
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks ntkit-demo.html benchmark.json benchmark-empirical.json docs/api docs/gallery
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

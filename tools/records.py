@@ -1,12 +1,13 @@
 """Checks that figures of speed and accuracy on the pages are in stored records, and enters those of a page.
 
-``python tools/records.py`` lists what is on a page and in no record, and
-``python tools/records.py docs/scale.md --section "Many rows" --command "python benchmarks/scale_rows.py"`` adds a record of what
-is missing in that section, marked as entered from a page: a run that writes its own manifest (``ntkit run``, ``make bench``)
-is better, and needs no entry.
+A figure is a row of a table with digits in it, or in a sentence a number with a unit of time, speed or accuracy. Code and
+formulas are left out. Tables that ``tools/pages.py`` generates come from records; a figure in a sentence is taken as recorded if
+its numbers are among those of the generated tables of its section, rounded as it is.
 
-A figure is a row of a table with digits in it, or in a sentence a number with a unit of time, speed or accuracy.
-Generated parts, code and formulas are left out.
+``python tools/records.py`` lists what is left, and
+``python tools/records.py docs/scale.md --section "Many rows" --command "python benchmarks/scale_rows.py"`` enters it as a record
+marked as copied from the page. That is for runs too long to repeat: ``ntkit run`` and ``--store`` of the benchmarks write records
+themselves, and need no entry.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ NOT_MEASURED = {
 _UNITS = r"(?:%|times\b|Gflop/s|ms\b|milliseconds\b|seconds\b|s\b|minutes\b|hours\b|per second|dB\b)"
 _NUMBER = r"\d[\d.,]*(?:e[-+]?\d+)?"
 _LEVEL = "95 %"  # of intervals, which is chosen, not measured
+_GENERATED = re.compile(r"<!-- (?:[^>]+): begin -->.*?<!-- (?:[^>]+): end -->", re.DOTALL)
 _FIGURE = re.compile(rf"(?<![\w.-]){_NUMBER}(?:\s*(?:to|and|or|,|/|±)\s*{_NUMBER})*\s*{_UNITS}")
 
 
@@ -51,7 +53,7 @@ class Figures:
     rows
         Rows of tables, each with the header of its table.
     words
-        Numbers with units in sentences.
+        Numbers with units in sentences, but those that its generated tables have too.
     """
 
     section: str
@@ -74,12 +76,13 @@ def figures_of(text: str, tables: bool = True) -> list[Figures]:
     >>> figures_of("# A\n\nIt took 3 to 4 seconds.\n\n| n | s |\n|---|---|\n| 5 | 0.1 |\n")[0]
     Figures(section='A', rows=((('n', 's'), ('5', '0.1')),), words=('3 to 4 seconds',))
     """
-    text = re.sub(r"<!-- ([\w ]+): begin -->.*?<!-- \1: end -->", "", text, flags=re.DOTALL)
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     text = re.sub(r"^    .*$", "", text, flags=re.MULTILINE)  # formulas
     found = []
     for part in re.split(r"^#+ ", text, flags=re.MULTILINE)[1:]:
         heading, _, body = part.partition("\n")
+        generated = [float(one) for one in _numbers(" ".join(_GENERATED.findall(body)))]
+        body = _GENERATED.sub("", body)
         rows, header = [], None
         sentences = []
         for line in body.splitlines():
@@ -99,10 +102,29 @@ def figures_of(text: str, tables: bool = True) -> list[Figures]:
             Figures(
                 heading.strip(),
                 tuple(rows),
-                tuple(one for one in dict.fromkeys(_FIGURE.findall(words)) if one != _LEVEL),
+                tuple(
+                    one for one in dict.fromkeys(_FIGURE.findall(words)) if one != _LEVEL and not _among(one, generated)
+                ),
             )
         )
     return found
+
+
+def _among(figure: str, generated: Sequence[float]) -> bool:
+    """Say whether every number of a figure is one of those generated, rounded to as many digits."""
+    return all(any(_rounded(value, number) == float(number) for value in generated) for number in _numbers(figure))
+
+
+def _numbers(text: str) -> list[str]:
+    """Find the numbers of a text, without the commas that separate thousands."""
+    return [one.replace(",", "") for one in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?", text)]
+
+
+def _rounded(value: float, like: str) -> float:
+    """Round a value to the decimals of a number written out, or to its digits if it has an exponent."""
+    mantissa, exponent, _ = like.partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    return float(f"{value:.{decimals}e}" if exponent else f"{value:.{decimals}f}")
 
 
 def stored() -> list[dict[str, Any]]:
