@@ -150,8 +150,8 @@ def models(n: int, path: str | None, centres: int, how: str, peers: bool) -> Tab
     tried.sort(key=lambda one: by_error(one[1]))
     decimals = 2 if path else 3
     rows = [[name, *figures(found, decimals)] for name, found in tried]
-    read = found["rows"] if "rows" in found else n
-    what = f"Delays of flights, {read:,} of them for training" if path else f"Regression of {n:,} synthetic rows with {FEATURES} features"
+    flights = f"Delays of flights, {found.get('rows', n):,} of them for training"
+    what = flights if path else f"Regression of {n:,} synthetic rows with {FEATURES} features"
     caption = (
         f"{what}, {centres:,} centres, float32, {threads()}, one run each: test error, seconds with the choice of the ridge or "
         "of the RBF's width on held-out rows, and peak memory of the process."

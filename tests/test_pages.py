@@ -98,6 +98,41 @@ def test_generated_parts_are_current(page):
     assert TOOL.current(page, text) == text, "run python tools/pages.py"
 
 
+def part(name: str) -> str:
+    return f"before\n<!-- {name}: begin -->\nold\n<!-- {name}: end -->\nafter\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("speed of light", "nothing makes"),
+        ("run kernel_evolution, No such section", "no table in a section 'No such section'"),
+    ],
+)
+def test_a_part_that_cannot_be_made_is_named(name, message):
+    with pytest.raises(SystemExit, match=message):
+        TOOL.current("docs/guide.md", part(name))
+
+
+def test_a_page_that_has_lost_a_part_is_named():
+    with pytest.raises(SystemExit, match="lacks <!-- speed: begin -->"):
+        TOOL.current("README.md", "no part\n")
+
+
+def test_a_part_shows_the_tables_that_a_benchmark_stored(tmp_path, monkeypatch):
+    table = {"caption": "Seconds.", "header": ["|x|", "seconds"], "rows": [["1", "2.5"]]}
+    record = {"command": "python benchmarks/one.py", "commit": "0123456789", "date": "2026-01-02T03:04:05+00:00",
+              "machine": {"processor": "a processor", "threads": 1}, "load": [0.25, 0, 0], "tables": [table]}  # fmt: skip
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks/one.json").write_text(json.dumps(record), encoding="utf-8")
+    monkeypatch.setattr(TOOL, "RESULTS", tmp_path)
+    assert TOOL.current("docs/guide.md", part("benchmark one")) == (
+        "before\n<!-- benchmark one: begin -->\nSeconds.\n\n| \\|x\\| | seconds |\n|---|---|\n| 1 | 2.5 |\n\n"
+        "`python benchmarks/one.py`; a processor, 1 thread, load 0.2 at the start; commit 01234567, 2026-01-02.\n"
+        "<!-- benchmark one: end -->\nafter\n"
+    )
+
+
 def test_the_readme_is_one_screen_and_has_no_figure_of_its_own():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 70
