@@ -169,15 +169,16 @@ def run_tables(folder: str, section: str | None = None) -> str:
 
 
 def comparisons(*folders: str) -> str:
-    """Return what stored runs found beside the papers' values, as in their reports."""
-    lines = ["| run | quantity | paper | ours | verdict |", "|---|---|---|---|---|"]
+    """Return a table of what each stored run found beside the paper's values, as in its report."""
+    parts = []
     for folder in folders:
+        lines = ["| quantity | paper | ours | verdict |", "|---|---|---|---|"]
         with (RESULTS / folder / "results.csv").open(encoding="utf-8", newline="") as file:
-            for number, row in enumerate(csv.DictReader(file)):
+            for row in csv.DictReader(file):
                 ours = _short(row["ours"]) + (f" ± {float(row['spread']):.2g}" if row["spread"] else "")
-                shown = [row["quantity"], _short(row["paper"]), ours, row["verdict"]]
-                lines.append(_line(["" if number else f"`{folder}`", *shown]))
-    return "\n".join(lines)
+                lines.append(_line([row["quantity"], _short(row["paper"]), ours, row["verdict"]]))
+        parts.append("\n".join([f"`{folder}`:", "", *lines]))
+    return "\n\n".join(parts)
 
 
 def benchmark_tables(name: str) -> str:
