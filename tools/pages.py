@@ -2,8 +2,8 @@
 
 A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``. ``PARTS`` lists those that belong to one page. On every
 page, ``run FOLDER`` shows the tables of a stored run, ``run FOLDER, SECTION`` those of one section of its report,
-``comparisons FOLDER FOLDER`` what stored runs found beside the papers' values, and ``benchmark NAME`` the tables that
-``python benchmarks/NAME.py --store`` wrote.
+``comparisons FOLDER FOLDER`` what stored runs found beside the papers' values, ``benchmark NAME`` the tables that
+``python benchmarks/NAME.py --store`` wrote, and ``benchmark NAME, WORDS`` those whose captions begin with these words.
 """
 
 from __future__ import annotations
@@ -181,15 +181,18 @@ def comparisons(*folders: str) -> str:
     return "\n\n".join(parts)
 
 
-def benchmark_tables(name: str) -> str:
-    """Return the tables that a benchmark stored, and where they come from."""
+def benchmark_tables(name: str, caption: str = "") -> str:
+    """Return the tables that a benchmark stored and whose captions begin as given, and where they come from."""
     record = json.loads((RESULTS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
     machine = record["machine"]
     source = (
         f"`{record['command']}`; {machine['processor']}, {_threads(machine['threads'])}, load {record['load'][0]:.1f} at the "
         f"start; commit {record['commit'][:8]}, {record['date'][:10]}."
     )
-    return "\n\n".join([*(_captioned(Table(**table)) for table in record["tables"]), source])
+    tables = [Table(**table) for table in record["tables"] if table["caption"].startswith(caption)]
+    if not tables:
+        raise SystemExit(f"The record of {name} has no table whose caption begins with {caption!r}.")
+    return "\n\n".join([*map(_captioned, tables), source])
 
 
 def _captioned(table: Table) -> str:
@@ -259,7 +262,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 KINDS: dict[str, Callable[[str], str]] = {
     "run": lambda rest: run_tables(*rest.split(", ", 1)),
     "comparisons": lambda rest: comparisons(*rest.split()),
-    "benchmark": benchmark_tables,
+    "benchmark": lambda rest: benchmark_tables(*rest.split(", ", 1)),
 }
 """The parts of any page, by the first word of their names; they get the rest of it."""
 
