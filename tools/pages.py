@@ -12,6 +12,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -135,7 +136,7 @@ def runs() -> str:
         found = of_folder(manifest.parent)
         stored = found.read(manifest.parent)
         from_file = stored.data is not None and not stored.data.embedded
-        sizes = (one for one in ("default", "full", "quick") if found.sizes(one, from_file) == stored.settings)
+        sizes = (one for one in ("default", "full", "quick") if _same(found.sizes(one, from_file), stored.settings))
         size = next((f"{one} size" for one in sizes), "settings of its own, which its page lists")
         kinds.setdefault(f"{size}{', data from a file' if from_file else ''}", []).append(f"`{found.name}`")
         if len((manifest.parent / "results.csv").read_text(encoding="utf-8").splitlines()) == 1:
@@ -143,6 +144,12 @@ def runs() -> str:
     lines = [f"- {kind}: {', '.join(dict.fromkeys(names))}" for kind, names in sorted(kinds.items())]
     last = f"The papers give no figure to compare with {_listing(without_rows)}: their pages have tables and curves of their own."
     return "\n".join([*lines, "", fill(last, 130, break_on_hyphens=False)])
+
+
+def _same(settings: Any, stored: Any) -> bool:
+    """Compare settings, but for those whose default depends on the installation, such as the photographs that it has."""
+    changing = [one.name for one in fields(settings) if one.default_factory is not MISSING]
+    return replace(settings, **{name: getattr(stored, name) for name in changing}) == stored
 
 
 def run_tables(folder: str, section: str | None = None) -> str:
