@@ -3,7 +3,8 @@
 A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``. ``PARTS`` lists those that belong to one page. On every
 page, ``run FOLDER`` shows the tables of a stored run, ``run FOLDER, SECTION`` those of one section of its report,
 ``comparisons FOLDER FOLDER`` what stored runs found beside the papers' values, ``benchmark NAME`` the tables that
-``python benchmarks/NAME.py --store`` wrote, and ``benchmark NAME, WORDS`` those whose captions begin with these words.
+``python benchmarks/NAME.py --store`` wrote, ``benchmark NAME, WORDS`` those whose captions begin with these words, and
+``caption NAME, WORDS`` only these captions, of tables too long for a page.
 """
 
 from __future__ import annotations
@@ -92,7 +93,13 @@ def efficiency_table() -> str:
             rate, threads = found["entries x layers / s, float32"], found["speed-up by threads"]
             cells = [LABELS.get(name, name), f"{rate:.2e}".replace("e+0", "e"), *shares, f"{threads:.2f}"]
             lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    kernel, gram = (last_record()["efficiency"][name]["times the matrix product"] for name in ("dense 3", "dense 3, Gram"))
+    vectors = (
+        "(Strided networks are left out: most of the entries counted there are never computed.) In that run kernels between 5,000 "
+        f"and 5,000 vectors took {kernel:.2f} times as long as the matrix product alone, and Gram matrices of 5,000 vectors "
+        f"{gram:.2f} times, because half of them is a mirror image."
+    )
+    return "\n".join([*lines, "", fill(vectors, 130, break_on_hyphens=False)])
 
 
 def million() -> str:
@@ -196,10 +203,21 @@ def benchmark_tables(name: str, caption: str = "") -> str:
         f"`{record['command']}`; {machine['processor']}, {_threads(machine['threads'])}, load {record['load'][0]:.1f} at the "
         f"start; commit {record['commit'][:8]}, {record['date'][:10]}."
     )
+    return "\n\n".join([*map(_captioned, _captioned_as(caption, name, record)), source])
+
+
+def benchmark_captions(name: str, caption: str) -> str:
+    """Return the captions that begin as given of the tables that a benchmark stored."""
+    record = json.loads((RESULTS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
+    captions = " ".join(table.caption for table in _captioned_as(caption, name, record))
+    return fill(f"{captions} (`docs/results/benchmarks/{name}.json` has them all.)", 130, break_on_hyphens=False)
+
+
+def _captioned_as(caption: str, name: str, record: dict[str, Any]) -> list[Table]:
     tables = [Table(**table) for table in record["tables"] if table["caption"].startswith(caption)]
     if not tables:
         raise SystemExit(f"The record of {name} has no table whose caption begins with {caption!r}.")
-    return "\n\n".join([*map(_captioned, tables), source])
+    return tables
 
 
 def _captioned(table: Table) -> str:
@@ -270,6 +288,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "run": lambda rest: run_tables(*rest.split(", ", 1)),
     "comparisons": lambda rest: comparisons(*rest.split()),
     "benchmark": lambda rest: benchmark_tables(*rest.split(", ", 1)),
+    "caption": lambda rest: benchmark_captions(*rest.split(", ", 1)),
 }
 """The parts of any page, by the first word of their names; they get the rest of it."""
 
