@@ -93,13 +93,14 @@ def efficiency_table() -> str:
             rate, threads = found["entries x layers / s, float32"], found["speed-up by threads"]
             cells = [LABELS.get(name, name), f"{rate:.2e}".replace("e+0", "e"), *shares, f"{threads:.2f}"]
             lines.append(f"| {' | '.join(cells)} |")
-    kernel, gram = (last_record()["efficiency"][name]["times the matrix product"] for name in ("dense 3", "dense 3, Gram"))
-    vectors = (
-        "(Strided networks are left out: most of the entries counted there are never computed.) In that run kernels between 5,000 "
-        f"and 5,000 vectors took {kernel:.2f} times as long as the matrix product alone, and Gram matrices of 5,000 vectors "
+    found = last_record()["efficiency"]
+    kernel, gram = (found[name]["times the matrix product"] for name in ("dense 3", "dense 3, Gram"))
+    rest = (
+        "(Strided networks are left out: most of the entries counted there are never computed.) In that run kernels between "
+        f"5,000 and 5,000 vectors took {kernel:.2f} times as long as the matrix product alone, and Gram matrices of 5,000 vectors "
         f"{gram:.2f} times, because half of them is a mirror image."
     )
-    return "\n".join([*lines, "", fill(vectors, 130, break_on_hyphens=False)])
+    return "\n".join([*lines, "", fill(rest, 130, break_on_hyphens=False)])
 
 
 def million() -> str:
