@@ -97,8 +97,8 @@ def efficiency_table() -> str:
     kernel, gram = (found[name]["times the matrix product"] for name in ("dense 3", "dense 3, Gram"))
     rest = (
         "(Strided networks are left out: most of the entries counted there are never computed.) In that run kernels between "
-        f"5,000 and 5,000 vectors took {kernel:.2f} times as long as the matrix product alone, and Gram matrices of 5,000 vectors "
-        f"{gram:.2f} times, because half of them is a mirror image."
+        f"5,000 and 5,000 vectors took {kernel:.2f} times as long as the matrix product alone, and Gram matrices of 5,000 "
+        f"vectors {gram:.2f} times, because half of them is a mirror image."
     )
     return "\n".join([*lines, "", fill(rest, 130, break_on_hyphens=False)])
 
