@@ -20,18 +20,21 @@ def main() -> None:
     """
     signal.signal(signal.SIGTERM, _stop)
     try:
-        from ._app import app
-    except ImportError as error:
-        sys.exit(f"ntkit: the command line needs typer and pandas: pip install 'ntkit[cli]' ({error})")
-    try:
+        try:
+            from ._app import app
+        except ImportError as error:
+            sys.exit(f"ntkit: the command line needs typer and pandas: pip install 'ntkit[cli]' ({error})")
         app(prog_name="ntkit")
-    except (SystemExit, KeyboardInterrupt) as end:
-        if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
+        return
+    except KeyboardInterrupt:
+        print("ntkit: stopped", file=sys.stderr)
+    except SystemExit as end:
+        if end.code != _INTERRUPTED:
             raise
-        # Threads that compute and libraries that clean up would hold up the end, and show tracebacks at a second Ctrl-C.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(_INTERRUPTED)
+    # Threads that compute and libraries that clean up would hold up the end, and show tracebacks at a second Ctrl-C.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_INTERRUPTED)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
