@@ -16,8 +16,8 @@ class Interrupt:
 sys.meta_path.insert(0, Interrupt())
 sys.argv = ["ntkit", "--version"]
 {before}
-import ntkit_program
-ntkit_program.main()
+import ntkit_command
+ntkit_command.main()
 """
 
 
