@@ -1,10 +1,10 @@
 """Checks that figures of speed and accuracy on the pages come from stored records.
 
 ``python tools/records.py`` lists those that do not, and fails if there are any. A figure is a row of a table with digits in it,
-or in a sentence a number with a unit of time, speed or accuracy; on the pages of ``MEASURED`` every number with a decimal point
-or an exponent counts too. Code, formulas and links are left out: write a setting as code, and a bound that a test checks as a
-power of ten. Tables that ``tools/pages.py`` generates come from records. A figure in a sentence must have its numbers among
-those of the generated tables of its section, rounded as it is.
+on the pages of ``MEASURED``; in a sentence, a number with a unit of time, speed or accuracy, a decimal point or an exponent.
+Code, formulas and links are left out: write a setting as code, and a bound that a test checks as a power of ten. Tables that
+``tools/pages.py`` generates come from records. A figure in a sentence must have its numbers among those of the generated tables
+of its section, rounded as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
 
 MEASURED = ("applications", "diagnostics", "feature_learning", "performance", "scale")
-"""The pages that show measurements; on the others only numbers with units count."""
+"""The pages whose tables show measurements; in sentences, figures of every page count."""
 
 NOT_MEASURED = {
     ("rows", "what to use", "memory", "exact"),
@@ -31,8 +31,10 @@ _UNITS = r"(?:%|times\b|Gflop/s|ms\b|milliseconds\b|seconds\b|s\b|minutes\b|hour
 _NUMBER = r"\d(?:[\d.,]*\d)?(?:e[-+]?\d+)?"
 _LEVEL = "95 %"  # of intervals, which is chosen, not measured
 _GENERATED = re.compile(r"<!-- (?:[^>]+): begin -->.*?<!-- (?:[^>]+): end -->", re.DOTALL)
-_FIGURE = rf"(?<![\w.-]){_NUMBER}(?:\s*(?:to|and|or|,|/|±)\s*{_NUMBER})*\s*{_UNITS}"
-_FRACTION = r"(?<![\w.-])\d+(?:,\d{3})*(?:\.\d+(?:e[-+]?\d+)?|e[-+]?\d+)(?![.\w]*\d)"
+_WITH_UNIT = rf"{_NUMBER}(?:\s*(?:to|and|or|,|/|±)\s*{_NUMBER})*\s*{_UNITS}"
+_FRACTION = r"\d+(?:,\d{3})*(?:\.\d+(?:e[-+]?\d+)?|e[-+]?\d+)(?![.\w]*\d)"
+_FIGURE = re.compile(rf"(?<![\w.-])(?:{_WITH_UNIT}|{_FRACTION})")
+_NO_FIGURE = re.compile(r"`[^`]*`|\]\([^)]*\)|\b(?:[Ss]ections?|Theorem|Claim|Python) \d[\d.]*")
 
 
 @dataclass(frozen=True)
@@ -54,33 +56,32 @@ class Figures:
     words: tuple[str, ...]
 
 
-def unrecorded(text: str, measured: bool) -> list[Figures]:
+def unrecorded(text: str, tables: bool = True) -> list[Figures]:
     r"""Find the figures of a page that come from no record, section by section.
 
     Parameters
     ----------
     text
         Of the page.
-    measured
-        Whether rows of tables and numbers without units count.
+    tables
+        Whether rows of tables count.
 
     Examples
     --------
-    >>> unrecorded("# A\n\nIt took 3 to 4 seconds.\n\n| n | s |\n|---|---|\n| 5 | 0.1 |\n", True)
+    >>> unrecorded("# A\n\nIt took 3 to 4 seconds.\n\n| n | s |\n|---|---|\n| 5 | 0.1 |\n")
     [Figures(section='A', rows=(('5', '0.1'),), words=('3 to 4 seconds',))]
     """
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     text = re.sub(r"^    .*$", "", text, flags=re.MULTILINE)  # formulas
-    pattern = re.compile(f"{_FIGURE}|{_FRACTION}" if measured else _FIGURE)
     found = []
     for part in re.split(r"^#+ ", text, flags=re.MULTILINE)[1:]:
         heading, _, body = part.partition("\n")
         generated = [float(one) for one in _numbers(" ".join(_GENERATED.findall(body)))]
-        tables, sentences = _split(_GENERATED.sub("", body))
-        words = dict.fromkeys(pattern.findall(sentences))
+        rows, sentences = _split(_GENERATED.sub("", body))
+        words = dict.fromkeys(_FIGURE.findall(sentences))
         left = Figures(
             heading.strip(),
-            tuple(row for header, row in tables if measured and header not in NOT_MEASURED and _has_digits(row)),
+            tuple(row for header, row in rows if tables and header not in NOT_MEASURED and _has_digits(row)),
             tuple(one for one in words if one != _LEVEL and not _among(one, generated)),
         )
         if left.rows or left.words:
@@ -103,7 +104,7 @@ def _split(body: str) -> tuple[list[tuple[tuple[str, ...], tuple[str, ...]]], st
         else:
             rows.append((header, cells))
     text = " ".join(" ".join(sentences).split())
-    return rows, re.sub(r"`[^`]*`|\]\([^)]*\)|\b[Ss]ections? \d[\d.]*", "`", text)
+    return rows, _NO_FIGURE.sub("`", text)
 
 
 def _has_digits(row: tuple[str, ...]) -> bool:
