@@ -1,4 +1,7 @@
-"""The program ``ntkit``, outside the package: an interruption while that is imported, which takes seconds, shows no traceback."""
+"""The program ``ntkit``.
+
+It lies outside the package so that Ctrl-C shows no traceback while the package is imported, which takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,15 @@ __all__ = ["main"]
 
 def main() -> None:
     """Import the command line and run it: see ``ntkit.cli.main``."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, _stop)
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    # Who starts a program in the background may have it ignore signals; None is a handler that Python did not set.
+    before = {number: old for number in numbers if (old := signal.getsignal(number)) not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, _stop)
     from ntkit.cli import main as run
 
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    for number, old in before.items():
+        signal.signal(number, old)
     run()
 
 
