@@ -124,7 +124,7 @@ def oracle(net, x, w_std, b_std):
     return theta, k
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(networks(), st.integers(0, 2**32 - 1))
 def test_random_networks(case, seed):
     net, shape = case

@@ -62,7 +62,7 @@ class Written(nn.Module):
         return self.head(self.out(y.transpose(1, 2).flatten(2)).relu().mean(1))
 
 
-@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("raw", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_real_networks_with_heads_cut_by_hand(raw):
     sampled = limit(Written(raw=raw), 512)
     mc = ntkit.monte_carlo(Written(96, 64, 24, raw), 40, generator=torch.Generator().manual_seed(0), **OWN)
@@ -95,6 +95,7 @@ def test_definite_on_data():
         assert values.min() > -1e-12 * values.max()
 
 
+@pytest.mark.slow
 def test_the_error_falls_as_the_root_of_the_samples():
     """Deviations of many seeds are as large as the standard error says, at both numbers of samples."""
     exact = limit(hidden(), 8192, seed=99).ntk(X[:2])

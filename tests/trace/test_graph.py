@@ -128,6 +128,7 @@ def test_attention_survives_the_exporter():
     torch.testing.assert_close(ntkit.infinite_width(Typed()).ntk(x), ntkit.infinite_width(Plain()).ntk(x))
 
 
+@pytest.mark.slow
 def test_nothing_is_printed():
     code = """
 import torch, ntkit

@@ -72,8 +72,15 @@ def test_encoder_is_its_layers():
     torch.testing.assert_close(first.ntk(X), second.ntk(X), rtol=1e-12, atol=0.0)
 
 
-@pytest.mark.parametrize("init", ["ntk", "torch"])
-@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize(
+    ("norm_first", "init"),
+    [
+        (False, "torch"),
+        (True, "ntk"),
+        pytest.param(False, "ntk", marks=pytest.mark.slow),
+        pytest.param(True, "torch", marks=pytest.mark.slow),
+    ],
+)
 def test_encoder_layer_against_finite_networks(norm_first, init):
     """With the biases of queries, keys and values, and with PyTorch's own initialisation."""
 

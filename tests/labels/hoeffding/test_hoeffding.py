@@ -272,7 +272,7 @@ def test_a_label_agnostic_kernel_is_level_zero():
 
 
 @pytest.mark.parametrize("pairs", ["kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2"])
-@pytest.mark.parametrize("method", ["enumerate", "quadratic", "monte-carlo"])
+@pytest.mark.parametrize("method", ["enumerate", "quadratic", pytest.param("monte-carlo", marks=pytest.mark.slow)])
 def test_label_aware_kernels(pairs, method):
     """The recipes of the docstring: every label vector has its value, those of one class too, by every method."""
     n = 5

@@ -24,7 +24,7 @@ def test_deviations_lie_in_their_cell(cell):
     assert _cells(inside).tolist() == [cell] * 3
 
 
-@pytest.mark.parametrize("q", [20.0, 1000.0])
+@pytest.mark.parametrize("q", [20.0, pytest.param(1000.0, marks=pytest.mark.slow)])
 def test_waves_equal_their_closed_forms(q):
     """A sine by quadrature is that of the closed form: it was off by 6e-5 at q = 20, by 9e-2 at q = 1000."""
     rho = torch.tensor([1.0, 1 - 1e-6, 0.999, 0.9, 0.2, -0.97], dtype=torch.float64)

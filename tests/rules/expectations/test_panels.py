@@ -164,7 +164,7 @@ def test_equals_tables_of_smooth_functions():
     assert has_strong_kinks(weak)
 
 
-@pytest.mark.parametrize("phi", [ONE, THREE, JUMP], ids=str)
+@pytest.mark.parametrize("phi", [pytest.param(ONE, marks=pytest.mark.slow), THREE, JUMP], ids=str)
 def test_expansion_equals_panels(phi):
     rows = itertools.product((1e-3, 1.0, 30.0), (0.5, 6.0), (0.3, 0.9, -0.98, 0.99, 0.0))
     s1, s2, rho = torch.tensor(list(rows), dtype=torch.float64).T.contiguous()
