@@ -131,7 +131,7 @@ def test_ridges_are_tried_on_a_part_of_very_many_rows(monkeypatch: pytest.Monkey
     assert rows == [120, len(X)] and model.tuning_[model.ridge_] == min(model.tuning_.values())
 
 
-@pytest.mark.parametrize("solver", ["nystrom", "falkon"])
+@pytest.mark.parametrize("solver", ["nystrom", pytest.param("falkon", marks=pytest.mark.slow)])
 def test_as_many_centres_as_rows_are_more_than_are_left_to_tune_with(solver: str) -> None:
     X, y = _data(60)
     model = ntkit.NTKRegressor(b_std=0.5, tune="loo", solver=solver, n_centres=60).fit(X, y)

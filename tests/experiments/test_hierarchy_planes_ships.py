@@ -51,6 +51,7 @@ def test_points_keep_their_inner_products_but_for_one_scale():
     assert x.shape == (6, 6) and y.tolist() == np.where(images.y == 3, 1.0, -1.0).tolist()
 
 
+@pytest.mark.slow
 def test_program(tmp_path, capsys):
     folder = tmp_path / "result"
     options = ["--quick", "--sizes", "2", "--draws", "1", "--classes", "0", "1", "--output", str(folder)]

@@ -50,6 +50,7 @@ def cluster() -> Iterator[Any]:
             yield client
 
 
+@pytest.mark.slow
 def test_a_worker_killed_midway_costs_only_its_tiles(cluster: Any, tmp_path: Path) -> None:
     kernel, x = _kernel(), _x()
     pids = list(cluster.run(os.getpid).values())

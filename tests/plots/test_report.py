@@ -20,6 +20,7 @@ def test_report_escapes_all_text_and_embeds_figures():
     assert page.count("data:image/png;base64,") == 1
 
 
+@pytest.mark.slow
 def test_importing_and_drawing_leaves_pyplot_alone():
     code = (
         "import sys, ntkit.plots as p; assert 'matplotlib' not in sys.modules; "

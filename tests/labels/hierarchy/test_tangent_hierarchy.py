@@ -67,7 +67,7 @@ def proposition(which: str, h: Tensor, t: float) -> Tensor:
 
 
 @pytest.mark.parametrize("which", ["tanh", "relu", "module"])
-@pytest.mark.parametrize("t", [0.09, 2.5, math.inf])
+@pytest.mark.parametrize("t", [0.09, pytest.param(2.5, marks=pytest.mark.slow), math.inf])
 def test_equals_the_dense_formula(which: str, t: float) -> None:
     """K_NTH equals eq. (5), and K_t Proposition A.2, of all n^4 entries, training points among the inputs."""
     nth = fitted(which, t)
