@@ -86,6 +86,25 @@ def test_depths_are_compared_and_what_is_fixed_stays() -> None:
     assert abs(alone.log_marginal_likelihood - best.log_marginal_likelihood) < 1e-9
 
 
+@pytest.mark.parametrize("gains", [(1.4, 0.1, 0.3), (0.7, 0.9, 0.01), (2.0, 0.3, 1.5)])
+def test_weights_are_copies(gains: tuple[float, float, float]) -> None:
+    """The same function of gains and ridge, so that both searches go the same way."""
+    settings: dict[str, Any] = dict(zip(("w_std", "b_std", "ridge"), gains, strict=True), max_steps=0)
+    x, y, copies = _normal(9, 3), _normal(9, 2, seed=1), torch.tensor([1, 2, 1, 3, 1, 1, 2, 1, 4])
+    weighted = ntkit.evidence(_net(), x, y, weights=copies.double(), **settings).log_marginal_likelihood
+    repeated = ntkit.evidence(_net(), x.repeat_interleave(copies, 0), y.repeat_interleave(copies, 0), **settings)
+    assert weighted == pytest.approx(repeated.log_marginal_likelihood, rel=1e-11)
+    once, ones = (ntkit.evidence(_net(), x, y, weights=w, **settings) for w in (None, torch.ones(9)))
+    assert ones.log_marginal_likelihood == pytest.approx(once.log_marginal_likelihood, rel=1e-12)
+    assert weighted != pytest.approx(once.log_marginal_likelihood, rel=1e-2)
+
+
+@pytest.mark.parametrize("weights", [torch.ones(3), torch.zeros(4), torch.tensor([1.0, -1.0, 1.0, 1.0])])
+def test_bad_weights(weights: Tensor) -> None:
+    with pytest.raises(InputError, match="weights must be 4 positive numbers"):
+        ntkit.evidence(_net(), _normal(4, 3), _normal(4), weights=weights)
+
+
 def test_all_fixed_is_only_evaluated() -> None:
     x, y = _normal(10, 3), _normal(10, seed=1)
     found = ntkit.evidence(_net(), x.float(), y.float(), fixed=["w_std", "b_std", "ridge"], b_std=0.0)

@@ -81,6 +81,10 @@ def test_sklearn_check(estimator: BaseEstimator, check: Any) -> None:
 
 @pytest.mark.slow  # fifty fits, each a search
 @pytest.mark.filterwarnings("ignore::ntkit.errors.JitterWarning")
-@parametrize_with_checks([kind(kernel="nngp", tune="evidence") for kind in KINDS])  # type: ignore[untyped-decorator]
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
+    [kind(kernel="nngp", tune="evidence") for kind in KINDS],
+    expected_failed_checks=_expected_failures,
+    xfail_strict=True,
+)
 def test_sklearn_check_of_tuned_gains(estimator: BaseEstimator, check: Any) -> None:
     check(estimator)

@@ -128,6 +128,7 @@ def evidence(
     fixed: Sequence[str] = (),
     depths: Sequence[int] | None = None,
     max_steps: int = 50,
+    weights: Tensor | None = None,
 ) -> Evidence:
     r"""Choose the gains, the ridge and the depth under which the data are most probable.
 
@@ -155,6 +156,13 @@ def evidence(
         Depths to try, each with its own search. Default None: the module as given.
     max_steps : int
         Maximum number of L-BFGS steps per depth. Default 50.
+    weights : Tensor of shape (n,), optional
+        How often each point counts, positive: with :math:`w_i` whole numbers, log p(y | X) is that of :math:`w_i` copies of
+        the point, each with noise of its own,
+
+        .. math:: \log p(S y \mid S K S) - \tfrac{1}{2} \sum_i (w_i - 1) \log 2 \pi \sigma^2, \qquad S = W^{1/2},
+
+        with noise :math:`\sigma^2 = r \sum_i w_i K_{ii} / \sum_i w_i`. Default None: once each.
 
     Returns
     -------
@@ -189,6 +197,11 @@ def evidence(
     # The kernel, its autograd graph (about one matrix per layer of the network), the factor and the inverse.
     check_gram_memory(len(x), len(x), torch.float64, x.device, matrices=4, what="a search by evidence")
     points, targets = x.detach().double(), y.detach().double()
+    if weights is not None:
+        check_tensor("weights", weights)
+        if tuple(weights.shape) != (len(x),) or not bool((weights > 0).all()):
+            raise InputError(f"weights must be {len(x)} positive numbers. Got {shown(weights)}.")
+        weights = weights.detach().to(points)
     searches: list[tuple[int | None, nn.Module]]
     if depths is None:
         if not isinstance(module, nn.Module):
@@ -201,7 +214,7 @@ def evidence(
                 f"Got depths={shown(depths)} and {type(module).__name__}: write lambda depth: nn.Sequential(...)."
             )
         searches = [(depth, module(depth)) for depth in depths]
-    found = [_search(net, points, targets, kernel, start, fixed, depth, max_steps) for depth, net in searches]
+    found = [_search(net, points, targets, weights, kernel, start, fixed, depth, max_steps) for depth, net in searches]
     best = max(found, key=lambda one: one.log_marginal_likelihood)
     scores = {one.depth: one.log_marginal_likelihood for one in found if one.depth is not None}
     return Evidence(**{**best.__dict__, "by_depth": scores})
@@ -229,6 +242,7 @@ def _search(
     module: nn.Module,
     x: Tensor,
     y: Tensor,
+    weights: Tensor | None,
     kernel: str,
     start: dict[str, float],
     fixed: Sequence[str],
@@ -242,7 +256,7 @@ def _search(
         values: dict[str, Any] = {**start, **dict(zip(free, logs.exp(), strict=True))}
         limit = infinite_width(module, w_std=values["w_std"], b_std=values["b_std"], check=check)
         gram = limit.ntk(x) if kernel == "ntk" else limit.nngp(x)
-        value = log_marginal_likelihood(gram, y, values["ridge"])
+        value = _weighted(gram, y, values["ridge"], weights)
         if not free:
             return -value.item(), np.zeros(0)
         (slope,) = torch.autograd.grad(value, logs)
@@ -262,6 +276,17 @@ def _search(
     chosen = {**start, **dict(zip(free, np.exp(best).tolist(), strict=True))}
     limit = infinite_width(module, w_std=chosen["w_std"], b_std=chosen["b_std"])
     return Evidence(-value, chosen["w_std"], chosen["b_std"], chosen["ridge"], depth, limit, {}, status)
+
+
+def _weighted(gram: Tensor, y: Tensor, ridge: float | Tensor, weights: Tensor | None) -> Tensor:
+    """Return log p(y | X), shapes (n, n) and (n,) or (n, k), of as many copies of each point as its weight says."""
+    if weights is None:
+        return log_marginal_likelihood(gram, y, ridge)
+    roots, total, columns = weights.sqrt(), weights.sum(), as_columns(y)
+    noise = ridge * (weights * gram.diagonal()).sum() / total
+    # Relative to the trace of S K S, which has the weights in it.
+    value = log_marginal_likelihood(roots[:, None] * gram * roots, roots[:, None] * columns, ridge * len(gram) / total)
+    return value - columns.shape[1] * (total - len(gram)) / 2 * torch.log(2 * math.pi * noise)
 
 
 def _guarded(

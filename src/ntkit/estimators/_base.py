@@ -124,7 +124,9 @@ class KernelEstimator(BaseEstimator):
             which = cast(Literal["ntk", "nngp"], self.kernel)
             network = build_module(module, self.input_shape_, X.shape[1])
             if self.tune == "evidence":
-                tuning = gains = tune_by_evidence(network, batch, y, which, self.w_std, self.b_std, ridge)
+                tuning = gains = tune_by_evidence(
+                    network, batch, y, weighting.weights, which, self.w_std, self.b_std, ridge
+                )
                 ridge = gains.ridge
             else:
                 gains = tune_gains(network, batch, y, which, self.w_std, self.b_std)

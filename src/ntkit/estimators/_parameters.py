@@ -29,11 +29,12 @@ _PARAMETERS = """module : torch.nn.Module, optional
         ``tune="loo"``. Default None.
     tune : {"auto", "loo", "evidence"}, optional
         ``"auto"``, recommended if nothing is known about the data: choose the gains by marginal likelihood on at most 256
-        points, then the ridge by leave-one-out error on all. ``"loo"``: choose ridge and stopping time among their candidates,
-        or just the ridge if neither has candidates, by the leave-one-out error, mean squared over points and columns, in closed
-        form (:func:`ntkit.leave_one_out`). ``"evidence"``: choose ridge, w_std and b_std by the marginal likelihood of the
-        targets under the Gaussian process with covariance K, starting from those given, or from ridge 1e-2 and b_std 0.1
-        instead of zeros (:func:`ntkit.evidence`); for ``kernel="ntk"`` or ``"nngp"``. Default None: everything as given.
+        points, each counted once, then the ridge by leave-one-out error on all. ``"loo"``: choose ridge and stopping time
+        among their candidates, or just the ridge if neither has candidates, by the leave-one-out error, mean squared over
+        points and columns, in closed form (:func:`ntkit.leave_one_out`). ``"evidence"``: choose ridge, w_std and b_std by
+        the marginal likelihood of the targets under the Gaussian process with covariance K, starting from those given, or
+        from ridge 1e-2 and b_std 0.1 instead of zeros (:func:`ntkit.evidence`); for ``kernel="ntk"`` or ``"nngp"``. Weights
+        of points count there as copies; a noise level per target does not enter. Default None: everything as given.
     dtype : {"float64", "float32"}
         The dtype in which kernel and solution are computed. Default ``"float64"``.
     device : str or torch.device, optional

@@ -101,12 +101,19 @@ def leave_each_out(gram: Tensor, y: Tensor, ridges: Sequence[float], times: Sequ
 
 
 def tune_by_evidence(
-    module: nn.Module, x: Tensor, y: Tensor, kernel: Literal["ntk", "nngp"], w_std: float, b_std: float, ridge: float
+    module: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    weights: Tensor | None,
+    kernel: Literal["ntk", "nngp"],
+    w_std: float,
+    b_std: float,
+    ridge: float,
 ) -> Evidence:
     """Choose gains and ridge by marginal likelihood, starting from those given; zeros, which have no logarithm, are replaced."""
     start: dict[str, Any] = {"w_std": w_std, "b_std": b_std, "ridge": ridge}
     given = {name: value for name, value in start.items() if not (isinstance(value, (int, float)) and value == 0)}
-    return evidence(module, x, y, kernel=kernel, **given)
+    return evidence(module, x, y, kernel=kernel, weights=weights, **given)
 
 
 def tune_gains(

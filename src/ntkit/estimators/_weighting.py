@@ -39,6 +39,11 @@ class Weighting:
     roots: Tensor | None = None
     noise: Tensor | None = None
 
+    @property
+    def weights(self) -> Tensor | None:
+        """The weights, shape (n,); None if all are one."""
+        return None if self.roots is None else self.roots.square()
+
     def ridge_unit(self, diagonal: Tensor) -> float:
         """Return the factor from ridges relative to trace(K)/n to those of the system, for the diagonal of K, shape (n,)."""
         if self.roots is None and self.noise is None:
