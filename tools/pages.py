@@ -190,15 +190,20 @@ def run_tables(folder: str, section: str | None = None) -> str:
 
 
 def comparisons(*folders: str) -> str:
-    """Return a table of what each stored run found beside the paper's values, as in its report."""
+    """Return a table of what each stored run found beside the paper's values, as in its report; a common size is said once."""
     parts = []
     for folder in folders:
-        lines = ["| quantity | paper | ours | size | verdict |", "|---|---|---|---|---|"]
         with (RESULTS / folder / "results.csv").open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                ours = _short(row["ours"]) + (f" ± {float(row['spread']):.2g}" if row["spread"] else "")
-                lines.append(_line([row["quantity"], _short(row["paper"]), ours, row["size"] or "–", row["verdict"]]))
-        parts.append("\n".join([f"`{folder}`:", "", *lines]))
+            rows = list(csv.DictReader(file))
+        sizes = list(dict.fromkeys(row["size"] for row in rows))
+        header = ["quantity", "paper", "ours", *(["size"] if len(sizes) > 1 else []), "verdict"]
+        lines = [_line(header), "|---" * len(header) + "|"]
+        for row in rows:
+            ours = _short(row["ours"]) + (f" ± {float(row['spread']):.2g}" if row["spread"] else "")
+            size = [row["size"] or "–"] if len(sizes) > 1 else []
+            lines.append(_line([row["quantity"], _short(row["paper"]), ours, *size, row["verdict"]]))
+        place = f"`{folder}`, {sizes[0]}:" if len(sizes) == 1 and sizes[0] else f"`{folder}`:"
+        parts.append("\n".join([place, "", *lines]))
     return "\n\n".join(parts)
 
 
