@@ -126,12 +126,18 @@ def experiments() -> str:
 
 def results() -> str:
     """Return the table of stored results, as in their reports."""
-    lines = ["| experiment | quantity | paper | ours | spread | draws | verdict |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| experiment | quantity | paper | ours | spread | draws | size | verdict |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for manifest in sorted(RESULTS.rglob("manifest.json")):
         name = json.loads(manifest.read_text(encoding="utf-8"))["experiment"]
         with (manifest.parent / "results.csv").open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
-                shown = [_short(row[column]) for column in ("quantity", "paper", "ours", "spread", "draws", "verdict")]
+                shown = [
+                    _short(row[column])
+                    for column in ("quantity", "paper", "ours", "spread", "draws", "size", "verdict")
+                ]
                 lines.append(_line([f"`{name}`", *shown]))
     return "\n".join(lines)
 
@@ -187,11 +193,11 @@ def comparisons(*folders: str) -> str:
     """Return a table of what each stored run found beside the paper's values, as in its report."""
     parts = []
     for folder in folders:
-        lines = ["| quantity | paper | ours | verdict |", "|---|---|---|---|"]
+        lines = ["| quantity | paper | ours | size | verdict |", "|---|---|---|---|---|"]
         with (RESULTS / folder / "results.csv").open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 ours = _short(row["ours"]) + (f" ± {float(row['spread']):.2g}" if row["spread"] else "")
-                lines.append(_line([row["quantity"], _short(row["paper"]), ours, row["verdict"]]))
+                lines.append(_line([row["quantity"], _short(row["paper"]), ours, row["size"] or "–", row["verdict"]]))
         parts.append("\n".join([f"`{folder}`:", "", *lines]))
     return "\n\n".join(parts)
 

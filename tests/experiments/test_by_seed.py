@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ntkit.experiments._by_seed import Seed, are_default, by_seed, is_positive, mean_and_spread
-from ntkit.experiments.skeleton import Claim, Run
+import pytest
+
+from ntkit.experiments._by_seed import Seed, by_seed, is_positive, mean_and_spread, reaches, size_text
+from ntkit.experiments.skeleton import Claim, Comparison, Run, Verdict
 from ntkit.plots import new_figure
 
 
@@ -11,6 +13,8 @@ from ntkit.plots import new_figure
 class Settings:
     scale: float = 1.0
     seeds: int = 2
+    n: int = 10
+    widths: tuple[int, ...] = (4, 8)
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,10 @@ def measure(run: Run[Settings], cell: Seed) -> Number:
 def experiment():
     return by_seed(
         "toy", "A toy.", "nothing", "Two\n  lines.", lambda size, from_file: Settings(), measure,
-        lambda settings, records: [Claim("all", "-", mean_and_spread([one.value for one in records]), True)],
+        lambda settings, records: [Claim("all", "large", mean_and_spread([one.value for one in records]), True)],
         lambda settings, records: {"figure2and3": new_figure(), "What it is": new_figure()},
+        lambda settings, records: [Comparison("mean", (1.0, 1.0), 1.0)],
+        grows=("n", "widths"), paper={"n": 1000},
     )  # fmt: skip
 
 
@@ -38,9 +44,27 @@ def test_a_cell_for_each_seed_and_captions_of_figures():
     assert report.introduction == "Two lines." and report.claims[0].holds and report.claims[0].found == "6.000 ± 0.816"
 
 
-def test_only_default_settings_get_a_verdict():
-    assert are_default(Settings(seeds=9), Settings()) and not are_default(Settings(scale=2.0), Settings())
-    assert experiment().report(experiment().run(Settings(2.0))).claims[0].holds is None
+@pytest.mark.parametrize(
+    ("settings", "number", "sentence"),
+    [
+        (Settings(), Verdict.SMALLER, Verdict.HOLDS),  # sentences from the default size on, numbers from the paper's on
+        (Settings(scale=2.0, seeds=3), Verdict.SMALLER, Verdict.HOLDS),
+        (Settings(n=1000), Verdict.INSIDE, Verdict.HOLDS),
+        (Settings(n=5000, widths=(16,)), Verdict.INSIDE, Verdict.HOLDS),
+        (Settings(n=9), Verdict.SMALLER, Verdict.SMALLER),
+        (Settings(n=1000, widths=(4, 4)), Verdict.SMALLER, Verdict.SMALLER),
+    ],
+)
+def test_runs_at_the_papers_size_or_above_get_verdicts(settings, number, sentence):
+    report = experiment().report(experiment().run(settings))
+    assert report.comparisons[0].verdict is number and report.claims[0].verdict is sentence
+    for row in (report.comparisons[0], report.claims[0]):
+        assert row.size == size_text(settings, ("n", "widths")) and row.paper_size == "n = 1,000, widths = 8"
+
+
+def test_a_run_is_as_large_as_another_in_what_is_named():
+    assert reaches(Settings(n=11, scale=0.0), Settings(), ("n",)) and not reaches(Settings(n=9), Settings(), ("n",))
+    assert reaches(Settings(widths=(9,)), Settings(), ("widths",))
     assert mean_and_spread([1.0, float("nan"), 3.0]) == "2.000 ± 1.000" and mean_and_spread([float("nan")]) == "nan"
     assert mean_and_spread([2.0]) == "2.000"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -16,7 +16,7 @@ from .skeleton import Claim, Comparison, Experiment, Report, Results, Run, Size,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Seed", "are_default", "by_seed", "is_positive", "mean_and_spread"]
+__all__ = ["Seed", "by_seed", "is_positive", "mean_and_spread", "reaches", "size_text"]
 
 
 class _Seeded(Protocol):
@@ -51,6 +51,9 @@ def by_seed(
     claims: Callable[[S, list[R]], list[Claim]],
     draw: Callable[[S, list[R]], dict[str, Figure]],
     comparisons: Callable[[S, list[R]], list[Comparison]] | None = None,
+    *,
+    grows: tuple[str, ...],
+    paper: Mapping[str, Any] | None = None,
     **others: Any,
 ) -> Experiment[S, Seed, Run[S], R]:
     """Return an experiment that measures the same thing for ``settings.seeds`` seeds.
@@ -64,9 +67,14 @@ def by_seed(
     measure
         Computes the record of one seed.
     claims, comparisons
-        Compare the records with the paper: in words, and number by number. Only the default settings get a verdict.
+        Compare the records with the paper: in words, and number by number.
     draw
         Gives the figures by name: ``"figure4"`` is the paper's, anything else is the caption itself.
+    grows
+        The settings that say how large a run is. Sentences of the paper get a verdict from the default size on, for which their
+        rules are made, and numbers of the paper from the paper's size on.
+    paper
+        The paper's values of those of them in which the default is not the paper's.
     """
 
     def report(results: Results[S, Seed, R]) -> Report:
@@ -77,10 +85,25 @@ def by_seed(
         ]
         numbers = [] if comparisons is None else comparisons(settings, records)
         said = claims(settings, records)
-        if not are_default(settings, sizes("default", results.from_file)):
-            # Thresholds and the paper's numbers are those of its sizes.
-            numbers = [replace(one, comparable=False) for one in numbers]
-            said = [replace(one, holds=None) for one in said]
+        default = sizes("default", results.from_file)
+        theirs = replace(default, **(paper or {}))
+        size, paper_size = size_text(settings, grows), size_text(theirs, grows)
+        whole, enough = reaches(settings, theirs, grows), reaches(settings, default, grows)
+        numbers = [
+            replace(
+                one, comparable=one.comparable and whole, size=one.size or size, paper_size=one.paper_size or paper_size
+            )
+            for one in numbers
+        ]
+        said = [
+            replace(
+                one,
+                holds=one.holds if enough else None,
+                size=one.size or size,
+                paper_size=one.paper_size or paper_size,
+            )
+            for one in said
+        ]
         text = " ".join((introduction or "").split())
         return Report(title.rstrip("."), text, [Section("Figures", figures)], numbers, said)
 
@@ -89,9 +112,18 @@ def by_seed(
     )
 
 
-def are_default(settings: Any, default: Any) -> bool:
-    """Tell whether settings are the default ones but for the number of seeds."""
-    return bool(replace(settings, seeds=1) == replace(default, seeds=1))
+def reaches(settings: Any, others: Any, grows: Sequence[str]) -> bool:
+    """Tell whether settings are at least as large as others in those named; of several numbers the largest counts."""
+    return all(_amount(getattr(settings, name)) >= _amount(getattr(others, name)) for name in grows)
+
+
+def size_text(settings: Any, grows: Sequence[str]) -> str:
+    """Return the size of a run in words, such as ``"n = 256, width = 128"``."""
+    return ", ".join(f"{name.replace('_', ' ')} = {_amount(getattr(settings, name)):,}" for name in grows)
+
+
+def _amount(value: Any) -> Any:
+    return max(value) if isinstance(value, tuple) else value
 
 
 def _cells(run: Run[Any]) -> list[Seed]:

@@ -53,11 +53,10 @@ def rebuild_reports(folder: Path) -> list[Path]:
 
 def _counts(report: Report) -> list[str]:
     """Count verdicts: numbers inside and outside the spread, claims that hold and that do not, everything else."""
-    verdicts = [one.verdict for one in report.comparisons]
-    inside, outside = verdicts.count(Verdict.INSIDE), verdicts.count(Verdict.ABOVE) + verdicts.count(Verdict.BELOW)
-    holds = [one.holds for one in report.claims]
-    rest = len(verdicts) - inside - outside + holds.count(None)
-    return [str(inside), str(outside), str(holds.count(True)), str(holds.count(False)), str(rest)]
+    verdicts = [one.verdict for one in (*report.comparisons, *report.claims)]
+    kinds = ((Verdict.INSIDE, Verdict.WIDE), (Verdict.OUTSIDE,), (Verdict.HOLDS,), (Verdict.FAILS,), (Verdict.SMALLER,))
+    counts = [sum(one in kind for one in verdicts) for kind in kinds]
+    return [str(count) for count in (*counts, len(verdicts) - sum(counts))]
 
 
 def _when(results: Results) -> str:  # type: ignore[type-arg]
@@ -65,7 +64,8 @@ def _when(results: Results) -> str:  # type: ignore[type-arg]
 
 
 def _write_index(folder: Path, rows: list[list[str]], links: list[Link]) -> Path:
-    header = ["results", "reproduces", "inside", "outside", "holds", "does not hold", "no verdict", "run on"]
+    words = ["inside", "outside", "holds", "does not hold", "smaller than the paper's", "ours or undecided"]
+    header = ["results", "reproduces", *words, "run on"]
     caption = "Numbers of the paper inside and outside our spread, claims that hold and that do not, by the rule of the reports."
     sections = [Section("All results", [Table(header, rows, caption)]), Section("Reports", links)]
     path = folder / "index.html"

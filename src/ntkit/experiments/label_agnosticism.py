@@ -249,6 +249,7 @@ EXPERIMENT = by_seed(
     draw,
     embedded="digits",
     files=FILES,
+    grows=("train", "test", "width", "steps"),
 )
 
 if __name__ == "__main__":

@@ -208,6 +208,7 @@ EXPERIMENT = by_seed(
     draw,
     embedded="digits",
     files=FILES,
+    grows=("group", "width", "record"),
 )
 
 if __name__ == "__main__":

@@ -176,6 +176,8 @@ EXPERIMENT = by_seed(
     draw,
     embedded="digits",
     files=FILES,
+    grows=("train", "test", "width"),
+    paper={"train": 10_000, "test": 2_000, "width": 40_960},
 )
 
 if __name__ == "__main__":

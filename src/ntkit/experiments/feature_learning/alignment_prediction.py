@@ -200,6 +200,7 @@ EXPERIMENT = by_seed(
     measure,
     claims,
     draw,
+    grows=("size",),
 )
 
 if __name__ == "__main__":

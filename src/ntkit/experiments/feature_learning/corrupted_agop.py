@@ -135,6 +135,7 @@ EXPERIMENT = by_seed(
     claims,
     draw,
     comparisons,
+    grows=("n", "d", "width", "steps"),
 )
 
 if __name__ == "__main__":

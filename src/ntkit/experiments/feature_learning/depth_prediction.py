@@ -163,6 +163,7 @@ EXPERIMENT = by_seed(
     measure,
     claims,
     draw,
+    grows=("size", "widths"),
 )
 
 if __name__ == "__main__":

@@ -258,6 +258,8 @@ EXPERIMENT = by_seed(
     draw,
     embedded="digits",
     files=FILES,
+    grows=("n", "steps", "pairs", "epochs"),
+    paper={"n": 4_000, "steps": 3_000, "pairs": 7_500, "epochs": 500},
 )
 
 if __name__ == "__main__":

@@ -235,6 +235,7 @@ EXPERIMENT = by_seed(
     measure,
     claims,
     draw,
+    grows=("n", "d", "width", "steps"),
 )
 
 if __name__ == "__main__":

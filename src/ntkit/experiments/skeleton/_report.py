@@ -16,7 +16,7 @@ from ._files import write_whole
 from ._manifest import machine_table
 from ._run import Results
 from ._settings import settings_rows
-from ._verdict import Comparison, comparison_table
+from ._verdict import Comparison, both_sizes, comparison_table
 
 __all__ = ["Report", "html", "tables", "write_report"]
 
@@ -76,10 +76,12 @@ def _beside(report: Report) -> list[Table]:
 def _csv(report: Report) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["quantity", "paper", "ours", "spread", "draws", "verdict"])
+    writer.writerow(["quantity", "paper", "ours", "spread", "draws", "size", "verdict"])
     for one in report.comparisons:
         numbers = ["" if value is None else repr(value) for value in (one.paper, one.mean, one.spread)]
-        writer.writerow([one.quantity, *numbers, len(one.ours), one.verdict.name.lower().replace("_", " ")])
+        size = both_sizes(one.size, one.paper_size)
+        writer.writerow([one.quantity, *numbers, len(one.ours), size, one.verdict.value])
     for claim in report.claims:
-        writer.writerow([claim.what, claim.paper, claim.found, "", "", claim.verdict])
+        size = both_sizes(claim.size, claim.paper_size)
+        writer.writerow([claim.what, claim.paper, claim.found, "", "", size, claim.verdict.value])
     return text.getvalue()

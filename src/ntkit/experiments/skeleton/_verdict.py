@@ -12,20 +12,26 @@ from scipy.stats import t as student
 
 from ntkit.plots import Table
 
-__all__ = ["Comparison", "Verdict", "comparison_table", "half_width", "verdict"]
+__all__ = ["Comparison", "Verdict", "both_sizes", "comparison_table", "half_width", "verdict"]
 
 _LEVEL = 0.95
 
 
 class Verdict(Enum):
-    """How our number compares with the paper's; the value is the sentence that tables show."""
+    """What a row says of the paper's number or sentence that it quotes; the value is what tables show.
 
-    INSIDE = "inside the spread"
-    ABOVE = "ours is higher, outside the spread"
-    BELOW = "ours is lower, outside the spread"
-    OTHER_SETTINGS = "not comparable: other settings than the paper's"
-    NO_SPREAD = "no verdict: one value without a spread"
-    NO_FIGURE = "the paper has no figure"
+    Every row that quotes a paper has one of these. A number is inside or outside; a sentence holds or does not; a run too small
+    for either says so.
+    """
+
+    INSIDE = "inside"
+    WIDE = "inside, but the spread is above a tenth of the value"
+    OUTSIDE = "outside"
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    SMALLER = "smaller than the paper's (not compared)"
+    UNDECIDED = "undecided: no spread, or one wider than the value"
+    OURS = "ours"
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,9 @@ class Comparison:
     error
         Standard error of ours if there is a single value, such as that of a fit or of a finite test set; otherwise None.
     comparable
-        Whether ours was computed with the paper's data and settings.
+        Whether the run is as large as the paper's in all that the number depends on, such as training and test images.
+    size, paper_size
+        The run's size and the paper's, in words, such as ``"500 images"``; the latter is needed where they differ.
     """
 
     quantity: str
@@ -51,6 +59,8 @@ class Comparison:
     paper: float | None = None
     error: float | None = None
     comparable: bool = True
+    size: str = ""
+    paper_size: str = ""
 
     @property
     def mean(self) -> float:
@@ -60,7 +70,8 @@ class Comparison:
     @property
     def spread(self) -> float | None:
         """The standard deviation of ours over draws, or the error of a single value."""
-        return float(np.std(self.ours, ddof=1)) if len(self.ours) > 1 else self.error
+        found = _spread(self.ours, self.error)
+        return None if math.isnan(found) else found
 
     @property
     def verdict(self) -> Verdict:
@@ -75,6 +86,9 @@ def verdict(ours: Sequence[float], paper: float | None, error: float | None = No
     it lies in :math:`m \pm t_{n-1} s \sqrt{1 + 1/n}` with probability 95 %, t the quantile of Student's distribution.
     A single value with a standard error e has the interval :math:`m \pm 1.96 e` instead.
 
+    A number that is inside only because the interval is wide does not agree with anything: the spread (s, or e) is compared with
+    the size of the paper's number. Above a tenth of it the verdict says so, and a wider one than the number decides nothing.
+
     Parameters
     ----------
     ours
@@ -84,26 +98,34 @@ def verdict(ours: Sequence[float], paper: float | None, error: float | None = No
     error
         Standard error of a single value; not used if there are several.
     comparable
-        Whether ours was computed with the paper's data and settings.
+        Whether the run is as large as the paper's in all that the number depends on.
 
     Examples
     --------
     >>> verdict([44.0, 45.0, 46.0], 43.4)
-    <Verdict.INSIDE: 'inside the spread'>
-    >>> verdict([44.0, 44.1, 44.2], 43.4).name
-    'ABOVE'
+    <Verdict.INSIDE: 'inside'>
+    >>> verdict([44.0, 44.1, 44.2], 43.4).value
+    'outside'
+    >>> verdict([1.0, -3.0, 4.0], 2.0).value
+    'undecided: no spread, or one wider than the value'
     """
     if paper is None:
-        return Verdict.NO_FIGURE
+        return Verdict.OURS
     if not comparable:
-        return Verdict.OTHER_SETTINGS
-    reach = half_width(ours, error)
+        return Verdict.SMALLER
+    reach, mean = half_width(ours, error), float(np.mean(ours))
     if reach is None or not math.isfinite(reach):
-        return Verdict.NO_SPREAD
-    difference = float(np.mean(ours)) - paper
-    if abs(difference) <= reach:
-        return Verdict.INSIDE
-    return Verdict.ABOVE if difference > 0 else Verdict.BELOW
+        return Verdict.UNDECIDED
+    if abs(mean - paper) > reach:
+        return Verdict.OUTSIDE
+    spread, scale = _spread(ours, error), abs(paper) or abs(mean)
+    if spread > scale:
+        return Verdict.UNDECIDED
+    return Verdict.WIDE if spread > scale / 10 else Verdict.INSIDE
+
+
+def _spread(ours: Sequence[float], error: float | None) -> float:
+    return float(np.std(ours, ddof=1)) if len(ours) > 1 else float("nan") if error is None else error
 
 
 def half_width(ours: Sequence[float], error: float | None = None) -> float | None:
@@ -121,9 +143,15 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     for one in comparisons:
         paper = "–" if one.paper is None else f"{one.paper:.4g}"
         spread = "–" if one.spread is None else f"{one.spread:.2g}"
-        rows.append([one.quantity, paper, f"{one.mean:.4g}", spread, str(len(one.ours)), one.verdict.value])
+        numbers = paper, f"{one.mean:.4g}", spread, str(len(one.ours))
+        rows.append([one.quantity, *numbers, both_sizes(one.size, one.paper_size), one.verdict.value])
     caption = (
         "The paper's value and ours: mean and standard deviation over draws (for a single value its standard error). "
-        "Inside the spread: the paper's value lies in the 95 % interval for one more draw of ours."
+        "Inside: the paper's value lies in the 95 % interval for one more draw of ours. Ours: the paper has no such figure."
     )
-    return Table(["quantity", "paper", "ours", "spread", "draws", "verdict"], rows, caption)
+    return Table(["quantity", "paper", "ours", "spread", "draws", "size", "verdict"], rows, caption)
+
+
+def both_sizes(run: str, paper: str) -> str:
+    """Return the size of a run, and the paper's if it is another."""
+    return f"{run} (paper: {paper})" if paper and paper != run else run
