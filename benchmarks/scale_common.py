@@ -65,16 +65,6 @@ def relu_network(features: int, hidden: int = 3) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(features, 1))
 
 
-def vanilla_cnn(depth: int) -> nn.Module:
-    """Give the network of Arora et al. 2019, CNTK-V: 3x3 convolutions with ReLU, then flatten and a linear layer."""
-    layers: list[nn.Module] = []
-    channels = 3
-    for _ in range(depth):
-        layers += [nn.Conv2d(channels, 8, 3, padding=1, bias=False), nn.ReLU()]
-        channels = 8
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 32 * 32, 1, bias=False))
-
-
 def describe() -> None:
     """Print what the figures below were measured on."""
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())

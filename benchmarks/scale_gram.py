@@ -1,6 +1,6 @@
 """A vanilla CNTK Gram matrix into a Zarr store, interrupted by SIGKILL and resumed.
 
-    python benchmarks/scale_gram.py [--n 50000] [--depth 3] [--tile 1024] [--kills 2] [--data FILE.npz] [--folder DIR]
+    python benchmarks/scale_gram.py [--n 50000] [--depth 4] [--tile 1024] [--kills 2] [--data FILE.npz] [--folder DIR]
         [--store]
 
 The run that is killed and resumed is a process of its own; its peak memory is printed against 2 GB. Afterwards tiles drawn at
@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 import torch
 from history import Table, add_store, publish, started, threads
-from scale_common import describe, peak_memory, vanilla_cnn
+from scale_common import describe, peak_memory
 from torch import Tensor
 
 import ntkit
+from ntkit.experiments.cntk_cifar import label, network
 from ntkit.gram import GramProgress, Tile
 
 
@@ -51,7 +52,7 @@ def child(options: argparse.Namespace) -> None:
     def tell(at: GramProgress) -> None:
         print(f"{at.done} {at.total} {at.rate:.6g} {peak_memory()} {time.perf_counter() - start:.2f}", flush=True)
 
-    kernel = ntkit.infinite_width(vanilla_cnn(options.depth)).ntk
+    kernel = ntkit.infinite_width(network(options.depth, "flatten", 3, 32)).ntk
     ntkit.gram(kernel, images(options.n, options.data), out=options.out, tile=options.tile, progress=tell)
 
 
@@ -88,7 +89,7 @@ def killed_and_resumed(options: argparse.Namespace, path: Path) -> dict[str, Any
 def computed_alone(options: argparse.Namespace, path: Path) -> dict[str, Any]:
     """Compare tiles drawn at random with those of the kernel itself, and time it."""
     stored = ntkit.open_gram(path)
-    kernel, x = ntkit.infinite_width(vanilla_cnn(options.depth)).ntk, images(options.n, options.data)
+    kernel, x = ntkit.infinite_width(network(options.depth, "flatten", 3, 32)).ntk, images(options.n, options.data)
     tiles = random.Random(1).sample(list(stored.plan.tiles()), min(options.compare, len(stored.plan)))
     equal, alone = 0, 0.0
     for tile in tiles:
@@ -105,7 +106,7 @@ def main() -> None:
     """Run, kill, resume, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=50_000)
-    parser.add_argument("--depth", type=int, default=3)
+    parser.add_argument("--depth", type=int, default=4, help="layers with weights, as Arora et al. 2019 count")
     parser.add_argument("--tile", type=int, default=1024)
     parser.add_argument("--kills", type=int, default=2)
     parser.add_argument("--compare", type=int, default=10, help="tiles that are computed again")
@@ -131,7 +132,7 @@ def main() -> None:
         ["entries per second, last run", _power(run["rate"])],
         ["entries per second, the kernel alone on those tiles", _power(alone["rate"])],
     ]
-    what = f"The Gram matrix of {options.n:,} images, CNTK-V of depth {options.depth}, into a Zarr store"
+    what = f"The Gram matrix of {options.n:,} images, {label(options.depth, 'flatten')}, into a Zarr store"
     caption = f"{what}, float32, {threads()}, one run."
     publish("scale_gram", [Table(["what", "measured"], rows, caption)], start, options.store)
 

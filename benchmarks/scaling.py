@@ -1,4 +1,4 @@
-"""How the native engine's time grows with the number of inputs, the side of an image and the depth, with fitted exponents.
+"""How the native engine's time grows with the inputs, the side of an image and the convolutions, with fitted exponents.
 
     python benchmarks/scaling.py [--repeats 3] [--store]
 
@@ -24,28 +24,32 @@ SERIES = {
     ("n", "average"): [(3, "average", 32, n) for n in (16, 32, 64)],
     ("side", "flatten"): [(3, "flatten", side, 200) for side in (32, 64, 128)],
     ("side", "average"): [(3, "average", side, 16) for side in (16, 24, 32, 48)],
-    ("depth", "flatten"): [(depth, "flatten", 32, 400) for depth in (3, 6, 12, 24)],
-    ("depth", "average"): [(depth, "average", 32, 16) for depth in (3, 6, 12, 24)],
+    ("convolutions", "flatten"): [(number, "flatten", 32, 400) for number in (3, 6, 12, 24)],
+    ("convolutions", "average"): [(number, "average", 32, 16) for number in (3, 6, 12, 24)],
 }
-"""What grows and the head: the depth, head, side and number of images of each Gram matrix."""
+"""What grows and the head: the convolutions, head, side and number of images of each Gram matrix."""
 
-WORK = {"n": {"flatten": 2, "average": 2}, "side": {"flatten": 2, "average": 4}, "depth": {"flatten": 1, "average": 1}}
-PLACE = {"depth": 0, "side": 2, "n": 3}
+WORK = {
+    "n": {"flatten": 2, "average": 2},
+    "side": {"flatten": 2, "average": 4},
+    "convolutions": {"flatten": 1, "average": 1},
+}
+PLACE = {"convolutions": 0, "side": 2, "n": 3}
 
 
-def network(depth: int, head: str, side: int) -> nn.Module:
+def network(convolutions: int, head: str, side: int) -> nn.Module:
     """Give convolutions of 3 x 3 with ReLUs behind them, and the head."""
     layers: list[nn.Module] = []
-    for layer in range(depth):
+    for layer in range(convolutions):
         layers += [nn.Conv2d(1 if layer else 3, 1, 3, padding=1, bias=False), nn.ReLU()]
     layers += [nn.AdaptiveAvgPool2d(1)] if head == "average" else []
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(1 if head == "average" else side * side, 1, bias=False))
 
 
-def seconds(depth: int, head: str, side: int, n: int, repeats: int) -> float:
+def seconds(convolutions: int, head: str, side: int, n: int, repeats: int) -> float:
     """Time a Gram matrix of n images; the plan is made before."""
     x = torch.rand(n, 3, side, side, generator=torch.Generator().manual_seed(0))
-    kernel = ntkit.infinite_width(network(depth, head, side)).ntk
+    kernel = ntkit.infinite_width(network(convolutions, head, side)).ntk
     kernel(x[:1], x[:1], engine="native")
     best = float("inf")
     for _ in range(repeats):

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
+from torch import nn
 
 import ntkit
 from ntkit.experiments import cntk_cifar as experiment
@@ -19,6 +21,18 @@ def test_accuracy_is_that_of_the_classifier(head):
     model = ntkit.NTKClassifier(net, input_shape=(1, 8, 8)).fit(data.x.flatten(1).numpy(), data.y)
     assert model.score(data.x_test.flatten(1).numpy(), data.y_test) == result.accuracy
     assert [p.requires_grad for p in net.parameters()] == ([True] * 3 if head == "flatten" else [False, True, False])
+
+
+@pytest.mark.parametrize("head", ["flatten", "average"])
+@pytest.mark.parametrize(("depth", "convolutions"), [(3, 2), (4, 3), (6, 5), (11, 10), (21, 20)])
+def test_depth_counts_layers_with_weights(depth, convolutions, head):
+    """Arora et al. 2019, section 5.1: "We set the number of convolution layers to be 2, 3, 5, 10, or 20"."""
+    net = experiment.network(depth, head, 3, 8)
+    kinds = [type(layer) for layer in net if isinstance(layer, (nn.Conv2d, nn.Linear))]
+    assert kinds == [nn.Conv2d] * convolutions + [nn.Linear]
+    assert all(layer.kernel_size == (3, 3) and layer.stride == (1, 1) for layer in net if isinstance(layer, nn.Conv2d))
+    assert net(torch.zeros(2, 3, 8, 8)).shape == (2, 1)
+    assert all(depth in by_depth for by_depth in experiment.PAPER[head].values())
 
 
 def test_program(tmp_path, capsys):

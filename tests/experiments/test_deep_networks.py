@@ -16,10 +16,18 @@ def test_resnet50_has_fifty_layers_and_its_widths():
     found = layers(net)
     shortcuts = [one.shortcut for one in net if getattr(one, "shortcut", None) is not None]
     assert len(found) - len(shortcuts) == 50 and len(shortcuts) == 4
-    # Torchvision's ResNet-50 has 23,454,912 weights in its convolutions; its first one has 7x7 instead of 3x3 weights.
-    convolutions = sum(one.weight.numel() for one in found if isinstance(one, nn.Conv2d))
-    assert convolutions == 23_454_912 - 64 * 3 * (49 - 9)
+    # As many weights in its convolutions as torchvision's ResNet-50.
+    assert sum(one.weight.numel() for one in found if isinstance(one, nn.Conv2d)) == 23_454_912
     assert found[-1].in_features == 2048
+
+
+def test_resnet50_averages_where_it_has_a_maximum_pool():
+    """Golikov et al. 2022, section 9: "removing batch normalizations and substituting max poolings with average poolings"."""
+    first, pool, *rest = resnet50(3, 2)
+    assert (first.kernel_size, first.stride, first.padding) == ((7, 7), (2, 2), (3, 3))
+    assert isinstance(pool, nn.AvgPool2d) and (pool.kernel_size, pool.stride, pool.padding) == (3, 2, 1)
+    assert pool(first(torch.zeros(1, 3, 32, 32))).shape == (1, 2, 8, 8)
+    assert not any("MaxPool" in type(one).__name__ or "BatchNorm" in type(one).__name__ for one in resnet50(3, 2).modules())
 
 
 def test_myrtle_has_four_convolutions_and_a_linear_layer():

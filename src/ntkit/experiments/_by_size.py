@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
 from ntkit.plots import Section
 
 from ._flow_costs import REGIMES, Block, Case, Flow, Inputs, Outcome, Shared, Work, case_cells, share
-from ._flow_report import cost_picture, cost_table, costs, dominance, growth, nngp_beside_ntk, pair_seconds
+from ._flow_report import (
+    PAPER_IMAGES, cost_picture, cost_table, costs, dominance, growth, nngp_beside_ntk, pair_seconds,
+)  # fmt: skip
 from ._images import pair_name
 from .skeleton import Claim, Comparison, Report, Results, Run, check_at_least
 
@@ -116,19 +118,22 @@ def report(
         task = f"{classes} classes" if classes > 2 else pair_name(settings.pair, results.from_file)
         kind = 10 if classes > 2 else 2
         figure = f"Figure {figures[kind]}" if kind in figures else "No figure of the paper"
+        size = f"up to {max(one.n for one in here):,} images, {results.manifest.machine.threads} threads"
         for regime in ("NTK", "NNGP"):
             each = pair_seconds([one for one in here if one.case.regime == regime])
             ours = tuple(seconds * _MILLION / _YEAR for seconds in each)
             # Another machine: never a verdict, whatever the numbers.
             said = paper[kind] / _YEAR if results.from_file and regime == "NTK" and kind in paper else None
             quantity = f"{figure}, {task}, {regime}: years for the Gram matrix of a million images"
-            comparisons.append(Comparison(quantity, ours, said, comparable=False))
+            beside = size, f"{PAPER_IMAGES:,} images, GTX 1080Ti" if said is not None else ""
+            comparisons.append(Comparison(quantity, ours, said, None, False, *beside))
+        both = size, f"up to {PAPER_IMAGES:,} images"
         for claim in (
-            growth(here, "n", 2, 0.25, results.from_file),
-            dominance(here, results.from_file),
-            nngp_beside_ntk(here, results.from_file),
+            growth(here, "n", 2, 0.25, results.from_file, both, PAPER_IMAGES),
+            dominance(here, results.from_file, both),
+            nngp_beside_ntk(here, results.from_file, both),
         ):
-            claims.append(Claim(f"{task}: {claim.what}", claim.paper, claim.found, claim.holds))
+            claims.append(replace(claim, what=f"{task}: {claim.what}"))
         loss = "cross-entropy" if classes > 2 else "binary cross-entropy"
         caption = (
             f"{task}, {loss}, {settings.test} test images, T = {settings.steps:g}; seconds and operations: means of "

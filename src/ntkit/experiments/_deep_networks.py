@@ -43,11 +43,12 @@ def myrtle(channels: int, width: int) -> nn.Module:
 
 
 def resnet50(channels: int, width: int) -> nn.Module:
-    """Give ResNet-50 without batch normalisation and maximum pooling, its weights zero.
+    """Give ResNet-50 as the survey changes it, its weights zero: no batch normalisation, an average where it has a maximum pool.
 
-    The blocks apply their activation before the convolutions (He et al. 2016b). With the activation after the sum, as in the
-    first version, the sum is not Gaussian in the limit, and there is no closed form. The first convolution is 3x3 without
-    stride and without a pool after it, as is usual for images of 32 pixels; the survey does not say what theirs is.
+    The rest is ResNet-50's: a 7x7 convolution and a 3x3 pool, both of stride two, then 16 blocks, so that images of 32 pixels
+    have 8 in the first stage. The survey says no more than "a variant of Resnet50". One thing is ours: the blocks apply their
+    activation before the convolutions (He et al. 2016b). With the activation after the sum, as in the first version, the sum is
+    not Gaussian in the limit, and there is no closed form.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def resnet50(channels: int, width: int) -> nn.Module:
     """
 
     def make() -> nn.Module:
-        layers: list[nn.Module] = [_conv(channels, width, 3)]
+        layers: list[nn.Module] = [_conv(channels, width, 7, 2), nn.AvgPool2d(3, 2, 1)]
         inputs = width
         for stage, blocks in enumerate((3, 4, 6, 3)):
             for block in range(blocks):

@@ -24,7 +24,7 @@ from ._networks import conv_network
 from ._stored_gram import train_and_test
 from .skeleton import Comparison, Experiment, Report, Results, Run, Size
 
-__all__ = ["EXPERIMENT", "PAPER", "QUICK", "Accuracy", "Depth", "Settings", "main", "network", "run"]
+__all__ = ["EXPERIMENT", "PAPER", "QUICK", "Accuracy", "Depth", "Settings", "label", "main", "network", "run"]
 
 PAPER = {
     "flatten": {2000: {3: 40.94, 4: 42.54, 6: 43.43, 11: 43.42, 21: 42.53},
@@ -109,8 +109,30 @@ def prepare(run: Run[Settings]) -> _Shared:
 
 
 def network(depth: int, head: str, channels: int, side: int) -> nn.Module:
-    """Return the paper's network; a width of one serves, since the limit does not depend on it."""
+    """Return the paper's network; a width of one serves, since the limit does not depend on it.
+
+    Parameters
+    ----------
+    depth
+        As in the paper, "the total number of layers (including both convolution layers and fully-connected layers)":
+        ``depth - 1`` convolutions with ReLU, and the linear layer.
+    head
+        ``"flatten"`` (CNTK-V) or ``"average"`` (CNTK-GAP, first and last layer fixed).
+    channels, side
+        Of the images.
+    """
     return conv_network(depth - 1, 1, head == "average", channels, side)
+
+
+def label(depth: int, head: str) -> str:
+    """Name the network of :func:`network` as the paper does.
+
+    Examples
+    --------
+    >>> label(4, "flatten")
+    'CNTK-V, depth 4'
+    """
+    return f"{_NAMES[head]}, depth {depth}"
 
 
 def compute(shared: _Shared, cell: Depth) -> Accuracy:
@@ -141,7 +163,7 @@ def report(results: Results[Settings, Depth, Accuracy]) -> Report:
         nearest = min(paper, key=lambda size: abs(size - settings.train))
         if results.from_file and cell.depth in paper[nearest]:
             comparable = settings.train == nearest and settings.test >= _PAPER_TEST
-            quantity = f"{_NAMES[settings.head]}, depth {cell.depth}, {settings.train} images: accuracy in %"
+            quantity = f"{label(cell.depth, settings.head)}, {settings.train} images: accuracy in %"
             ours, size = (100 * found.accuracy,), images_size(settings.train, settings.test)
             theirs = images_size(nearest, _PAPER_TEST)
             comparisons.append(Comparison(quantity, ours, paper[nearest][cell.depth], error, comparable, size, theirs))
