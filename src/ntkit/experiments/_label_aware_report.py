@@ -100,8 +100,8 @@ def claims(results: Mapping[str, Scores], sizes: Mapping[str, tuple[int, int]]) 
                 f"LANTK outperforms CNTK (by {theirs:.2f})",
                 _difference(list(own.values()), accuracies),
                 is_positive(gains.tolist()) if enough else None,
-                "; ".join(sorted({images_size(*sizes[task]) for task in own})),
-                "; ".join(sorted({images_size(*_paper_size(task)) for task in own})),
+                "; ".join(sorted({f"{images_size(*sizes[task])}, {len(one.base)} draws" for task, one in own.items()})),
+                "; ".join(sorted({f"{images_size(*_paper_size(task))}, once" for task in own})),
             )
         )
     return found

@@ -145,8 +145,8 @@ def claims(settings: Settings, records: list[Record]) -> list[Claim]:
     below = observed <= _ALIGNED
     disrupted = np.array(settings.gammas) < 1
     gammas, means = np.array(settings.gammas)[disrupted], observed.mean(0)[disrupted]
-    rank = spearmanr(gammas, means)
-    points = spearmanr(np.tile(gammas, len(records)), observed[:, disrupted].ravel())
+    rank, chance = _rank(gammas, means)
+    points, points_chance = _rank(np.tile(gammas, len(records)), observed[:, disrupted].ravel())
     found = [
         Claim(
             f"single seeds: |predicted - observed| where the observed is below {_ALIGNED:g}, and their correlation",
@@ -165,9 +165,9 @@ def claims(settings: Settings, records: list[Record]) -> list[Claim]:
         Claim(
             "rank correlation of gamma with the means over seeds of the observed, gamma < 1",
             "disrupted as the balance gamma decreases (3.2)",
-            f"{rank.statistic:.2f} (p = {rank.pvalue:.2g}); over single points {points.statistic:.2f} (p = {points.pvalue:.2g}); "
+            f"{rank:.2f} (p = {chance:.2g}); over single points {points:.2f} (p = {points_chance:.2g}); "
             f"medians at least {np.median(observed, axis=0).min():.3f} at every gamma",
-            bool(rank.statistic > 0 and rank.pvalue < 0.05),
+            rank > 0 and chance < 0.05,
         ),
         Claim(
             "correlation with the plain average over networks as the prediction",
@@ -189,8 +189,16 @@ def claims(settings: Settings, records: list[Record]) -> list[Claim]:
 
 
 def _together(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Return the correlation; NaN for fewer than two points."""
-    return float(np.corrcoef(a.ravel(), b.ravel())[0, 1]) if a.size > 1 else float("nan")
+    """Return the correlation; NaN where all points are the same."""
+    return float(np.corrcoef(a.ravel(), b.ravel())[0, 1]) if a.size > 1 and np.ptp(a) and np.ptp(b) else float("nan")
+
+
+def _rank(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the rank correlation and its p-value; NaN where there is none."""
+    if a.size < 3 or not np.ptp(a) or not np.ptp(b):
+        return float("nan"), float("nan")
+    found = spearmanr(a, b)
+    return float(found.statistic), float(found.pvalue)
 
 
 def _mean(values: NDArray[np.float64]) -> float:
