@@ -20,6 +20,8 @@ from ._verdict import Comparison, comparison_table
 
 __all__ = ["Report", "html", "tables", "write_report"]
 
+_DIGITS = 10  # of a number in results.csv: more than any spread leaves certain, and none that depends on the processor
+
 
 @dataclass(frozen=True)
 class Report:
@@ -78,7 +80,7 @@ def _csv(report: Report) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["quantity", "paper", "ours", "spread", "draws", "verdict"])
     for one in report.comparisons:
-        numbers = ["" if value is None else repr(value) for value in (one.paper, one.mean, one.spread)]
+        numbers = ["" if value is None else f"{value:.{_DIGITS}g}" for value in (one.paper, one.mean, one.spread)]
         writer.writerow([one.quantity, *numbers, len(one.ours), one.verdict.name.lower().replace("_", " ")])
     for claim in report.claims:
         writer.writerow([claim.what, claim.paper, claim.found, "", "", claim.verdict])
