@@ -30,6 +30,7 @@ def _x(n: int = 90) -> Tensor:
     return torch.randn(n, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
+# Equal bits below: the native engine gives an entry the same bits in every tile and process of one machine.
 def _chunks(path: Path) -> dict[str, bytes]:
     return {str(p.relative_to(path)): p.read_bytes() for p in (path / "c").rglob("*") if p.is_file()}
 
