@@ -14,8 +14,15 @@ os.environ.setdefault("OMP_NUM_THREADS", os.environ["NTKIT_TEST_THREADS"])  # to
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", os.environ["NTKIT_TEST_THREADS"])  # numpy and scipy: of one, none spins
 
+import hypothesis
 import pytest
 import torch
+
+# The same examples in every run, but for runs in another order; and no folder of past ones in a tree that may be read-only.
+hypothesis.settings.register_profile(
+    "ntkit", database=None, deadline=None, derandomize="NTKIT_TEST_ORDER" not in os.environ
+)
+hypothesis.settings.load_profile("ntkit")
 
 
 @pytest.fixture(autouse=True)

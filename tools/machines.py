@@ -1,9 +1,9 @@
 """Run the tests as other machines would: ``python tools/machines.py [NAME ...] [--pytest ARGUMENTS]``.
 
-Last digits depend on the instruction set, on the kernels that BLAS chooses and on the number of threads; what tests take for granted
-may depend on their order, on the seed of hashes and on who runs them. Each name below is one such machine, held to narrower
-instruction sets by the variables of the libraries. Without names it runs ``CHEAP``, in which each of two machines differs from this
-one in everything at once, on the folders where numbers matter; ``all`` runs every machine with the whole test suite.
+Last digits depend on the instruction set, on the kernels that BLAS chooses and on the number of threads; what tests take for
+granted may depend on their order, on the seed of hashes and on who runs them. Each name below is one such machine, held to
+narrower instruction sets by the variables of the libraries. Without names it runs ``CHEAP``, in which each of two machines differs
+from this one in everything at once, on the folders where numbers matter; ``all`` runs every machine with the whole test suite.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from numpy._core import _multiarray_umath as numpy_core
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = (
-    *(f"tests/{name}" for name in ("rules", "native", "kernels", "solvers", "dynamics", "labels", "features", "finite")),
+    *(
+        f"tests/{name}"
+        for name in ("rules", "native", "kernels", "solvers", "dynamics", "labels", "features", "finite")
+    ),
     *(f"tests/{name}" for name in ("gram", "common", "diagnostics", "estimators", "experiments", "test_pages.py")),
 )
 """What ``CHEAP`` runs: where numbers are computed or compared."""
@@ -65,7 +68,12 @@ MACHINES: dict[str, dict[str, str]] = {
     "order-2": {"NTKIT_TEST_ORDER": "2", "PYTHONHASHSEED": "random"},
     "read-only": {},
     "avx2-two-threads": {**AVX2, "NTKIT_TEST_THREADS": "2", "NTKIT_TEST_ORDER": "1", "PYTHONHASHSEED": "random"},
-    "baseline-four-threads": {**BASELINE, "NTKIT_TEST_THREADS": "4", "NTKIT_TEST_ORDER": "2", "PYTHONHASHSEED": "random"},
+    "baseline-four-threads": {
+        **BASELINE,
+        "NTKIT_TEST_THREADS": "4",
+        "NTKIT_TEST_ORDER": "2",
+        "PYTHONHASHSEED": "random",
+    },
 }
 CHEAP = ("avx2-two-threads", "baseline-four-threads")
 
@@ -83,7 +91,9 @@ def run(name: str, arguments: list[str]) -> bool:
                 user = {"user": 65534, "group": 65534, "extra_groups": []}
                 os.chown(home, 65534, 65534)
             elif os.access(ROOT, os.W_OK):
-                raise SystemExit(f"{ROOT} must not be writable: run this as root, or `sudo chown -R root {ROOT}` first.")
+                raise SystemExit(
+                    f"{ROOT} must not be writable: run this as root, or `sudo chown -R root {ROOT}` first."
+                )
             environment |= {"HOME": home, "TMPDIR": home}
         shown = " ".join(f"{key}={value!r}" for key, value in MACHINES[name].items())
         print(f"== {name}: {shown}", flush=True)
@@ -94,8 +104,12 @@ def run(name: str, arguments: list[str]) -> bool:
 def main() -> int:
     """Run the tests on each machine named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[*MACHINES, "all", []], metavar="NAME", help=", ".join([*MACHINES, "all"]))
-    parser.add_argument("--pytest", nargs=argparse.REMAINDER, default=[], help="arguments for pytest, the last option here")
+    parser.add_argument(
+        "names", nargs="*", choices=[*MACHINES, "all", []], metavar="NAME", help=", ".join([*MACHINES, "all"])
+    )
+    parser.add_argument(
+        "--pytest", nargs=argparse.REMAINDER, default=[], help="arguments for pytest, the last option here"
+    )
     given = parser.parse_args()
     names = [*MACHINES] if "all" in given.names else given.names or CHEAP
     arguments = given.pytest or ([] if given.names else [*NUMBERS])
