@@ -2,7 +2,7 @@
 
 Last digits depend on the instruction set, on the kernels that BLAS chooses and on the number of threads; what tests take for
 granted may depend on their order, on the seed of hashes and on who runs them. Each name below is one such machine, held to
-narrower instruction sets by the variables of the libraries. Without names it runs ``CHEAP``, in which each of two machines differs
+narrower instruction sets by the variables of the libraries. Without names it runs ``CHEAP``: each of two machines differs
 from this one in everything at once, on the folders where numbers matter; ``all`` runs every machine with the whole test suite.
 """
 
