@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+MACHINES ?=
 MUTANTS_ARGS ?=
 
 # A file stays in one process, so that its fixtures and the tables of its activations are made once.
@@ -17,11 +18,13 @@ CORE := $(sort $(shell find src/ntkit/native/core -type f \( -name '*.cpp' -o -n
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -c constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow sanitize mutants wheel docs peer bench bench-empirical bench-layers bench-activations lint format clean distclean
+.PHONY: help setup demo test test-machines test-slow sanitize mutants wheel docs peer bench bench-empirical bench-layers bench-activations lint format clean distclean
 
 help:
 	@echo "make demo       kernels of scikit-learn's digits, a table and ntkit-demo.html"
 	@echo "make test       the tests"
+	@echo "make test-machines  the tests of numbers as on a machine with AVX2 only and on one with neither AVX nor FMA, on 2 and 4"
+	@echo "                threads and in other orders; MACHINES=all: the whole matrix that CI runs"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make sanitize   the tests of the core, built with AddressSanitizer and UBSan"
 	@echo "make mutants    random one-token changes of the sources, and those that no test notices; MUTANTS_ARGS=--help"
@@ -58,6 +61,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
+
+test-machines: $(STAMP)
+	$(BIN)/python tools/machines.py $(MACHINES)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL) -m slow $(PYTEST_ARGS) || test $$? -eq 5  # 5: there are none

@@ -59,7 +59,7 @@ def check(path: Path, width: int) -> None:
             "--dump-dom",
             probe.as_uri(),
         ]
-        shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     finally:
         probe.unlink()
     overflow = re.search(r'data-overflow="(-?\d+)"', shown)

@@ -67,16 +67,15 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(name, tmp_path: Path):
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     first = subprocess.Popen([*command, "--output", str(stopped)], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     cells = stopped / "cells.jsonl"
-    deadline = time.monotonic() + 200
-    while not (cells.exists() and cells.stat().st_size) and time.monotonic() < deadline and first.poll() is None:
+    while not (cells.exists() and cells.stat().st_size) and first.poll() is None:
         time.sleep(0.02)
     first.send_signal(signal.SIGINT)
-    _, errors = first.communicate(timeout=100)
+    _, errors = first.communicate()
     assert first.returncode == 130, errors
     assert b"The same command resumes" in errors and not (stopped / "results.json").exists()
     known = cells.read_bytes()
     for folder in (stopped, whole):
-        subprocess.run([*command, "--output", str(folder)], check=True, capture_output=True, timeout=200)
+        subprocess.run([*command, "--output", str(folder)], check=True, capture_output=True)
     assert cells.read_bytes().startswith(known) and 0 < known.count(b"\n") < 4
     for file in ("results.json", "results.csv"):
         assert (stopped / file).read_bytes() == (whole / file).read_bytes()

@@ -75,4 +75,5 @@ def test_singular_matrix_in_place_falls_back(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(_regression, "_LARGE", 60)
     with pytest.warns(JitterWarning):
         found = fit_dual(gram.clone(), y, 0.0, math.inf, left_out=True, owned=True)
+    # The matrix is restored to its bits (tests/solvers/test_in_place.py) before the other way is taken with it.
     assert torch.equal(found.dual, expected.dual) and found.jitter == expected.jitter

@@ -34,8 +34,8 @@ def test_restriction_takes_diagonals(keeps):
 
 def test_affine_term_settles_to_a_times_k():
     k, theta, a = normal(2, 3), normal(2, 3, seed=1), normal(2, 3, seed=2)
-    assert torch.equal(Covariance(k, theta, (), a).settled().ntk, theta + a * k)
-    assert torch.equal(Covariance(k, None, (), a).settled().ntk, a * k)
+    torch.testing.assert_close(Covariance(k, theta, (), a).settled().ntk, theta + a * k, rtol=1e-15, atol=1e-15)
+    torch.testing.assert_close(Covariance(k, None, (), a).settled().ntk, a * k, rtol=1e-15, atol=0)
     assert Covariance(k, None, (), a).settled().affine is None
     plain = Covariance(k, None, ())
     assert plain.settled() is plain

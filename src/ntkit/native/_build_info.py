@@ -24,7 +24,8 @@ class BuildInfo:
     simd : {"avx512", "avx2", "neon", "baseline"}
         Widest instruction set of this machine that the core checks for. On x86-64 the core has separate code for
         ``"avx512"`` (F, BW, DQ and VL, in vectors of 256 bits), ``"avx2"`` (AVX2 and FMA) and ``"baseline"`` (SSE2). On ARM,
-        ``"neon"`` is part of the baseline: it is the baseline code, compiled with NEON.
+        ``"neon"`` is part of the baseline: it is the baseline code, compiled with NEON. The environment variable
+        ``NTKIT_INSTRUCTION_SET``, read once, holds the core to a narrower one: ``baseline`` or ``avx2``.
     compiler : str
         Compiler that built the core: ``"gcc"``, ``"clang"``, ``"apple-clang"``, ``"msvc"`` or ``"unknown"``.
     compiler_version : str

@@ -20,6 +20,8 @@ from ._verdict import Comparison, both_sizes, comparison_table
 
 __all__ = ["Report", "html", "tables", "write_report"]
 
+_DIGITS = 10  # of a number in results.csv: more than any spread leaves certain, and none that depends on the processor
+
 
 @dataclass(frozen=True)
 class Report:
@@ -78,7 +80,7 @@ def _csv(report: Report) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["quantity", "paper", "ours", "spread", "draws", "size", "verdict"])
     for one in report.comparisons:
-        numbers = ["" if value is None else repr(value) for value in (one.paper, one.mean, one.spread)]
+        numbers = ["" if value is None else f"{value:.{_DIGITS}g}" for value in (one.paper, one.mean, one.spread)]
         size = both_sizes(one.size, one.paper_size)
         writer.writerow([one.quantity, *numbers, len(one.ours), size, one.verdict.value])
     for claim in report.claims:

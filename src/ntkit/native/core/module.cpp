@@ -46,7 +46,7 @@ NB_MODULE(_core, m) {
     nb::set_leak_warnings(false);
     m.doc() = "The compiled core of ntkit. Use it through ntkit.native.";
     m.def("version", [] { return NTKIT_VERSION; }, "Return the version of ntkit that this module was built from.");
-    m.def("simd_level", &ntkit::simd_level, "Return the widest usable instruction set: avx512, avx2, neon or baseline.",
+    m.def("simd_level", &ntkit::simd_level, "Return the instruction set in use: avx512, avx2, neon or baseline.",
           nb::sig("def simd_level() -> typing.Literal['avx512', 'avx2', 'neon', 'baseline']"));
     m.def("compiler", &compiler_name, "Return the name of the compiler that built this module.");
     m.def("compiler_version", &compiler_version, "Return the version of the compiler that built this module.");

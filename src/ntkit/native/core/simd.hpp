@@ -1,12 +1,17 @@
-// Which instruction set this machine has.
+// Which instruction set the core uses.
 
 #pragma once
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 
 namespace ntkit {
 
 // The widest instruction set that the processor and the operating system both support, detected at run time; the build assumes
 // only the baseline.
-inline const char* simd_level() {
+inline const char* widest_simd_level() {
 #if defined(__aarch64__) || defined(_M_ARM64)
     return "neon";  // part of every 64-bit ARM processor
 #elif (defined(__x86_64__) || defined(__i386__)) && (defined(__GNUC__) || defined(__clang__))
@@ -22,6 +27,23 @@ inline const char* simd_level() {
 #else
     return "baseline";  // there is no portable way to detect more, and the baseline always works
 #endif
+}
+
+// The instruction set in use: the widest, or a narrower one that NTKIT_INSTRUCTION_SET names, so that one machine can compute what
+// another does. It is read once, as an entry must have the same bits throughout a process.
+inline const char* simd_level() {
+    static const char* const level = [] {
+        const char* const widest = widest_simd_level();
+        const char* const given = std::getenv("NTKIT_INSTRUCTION_SET");
+        const std::string_view most = given == nullptr ? "" : given;
+        if (most.empty() || most == "avx512") return widest;
+        if (most != "baseline" && most != "avx2") {
+            throw std::invalid_argument("NTKIT_INSTRUCTION_SET must be baseline, avx2 or avx512, not '" + std::string(most) + "'.");
+        }
+        const bool narrower = most == "baseline" ? std::string_view(widest) != "neon" : std::string_view(widest) == "avx512";
+        return !narrower ? widest : most == "avx2" ? "avx2" : "baseline";
+    }();
+    return level;
 }
 
 }  // namespace ntkit
