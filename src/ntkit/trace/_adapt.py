@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
+from ntkit.common import copy_module
 from ntkit.errors import InputError, InputTypeError, Problem, UnsupportedLayerError
 
 from ._adapt_graph import rewrite_graph
 from ._adapt_layers import Change, Norm, replace_layers
+from ._adapt_proof import example_of, prove_graph, prove_layers
 from ._gains import GainRule
-from ._trace import Tracer
+from ._trace import TRACING, Tracer
 
 __all__ = ["Adapted", "Change", "adapt"]
 
@@ -102,9 +103,18 @@ def adapt(module: nn.Module, input_shape: Sequence[int] | None = None, *, norm: 
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
     if norm not in ("none", "layer", "group"):
         raise InputError(f'norm must be "none", "layer" or "group". Got {norm!r}.')
-    adapted, replaced = replace_layers(copy.deepcopy(module).eval(), norm)
-    adapted, rewritten = rewrite_graph(adapted)
-    return Adapted(adapted, (*replaced, *rewritten), _obstacles(adapted, input_shape))
+    with TRACING:
+        original = copy_module(module).eval()
+        replaced = replace_layers(copy_module(original), norm)
+        rewritten = rewrite_graph(copy_module(replaced.module))
+        if replaced.changes or rewritten.changes:
+            example = example_of(original, input_shape)
+            prove_layers(original, replaced.module, replaced.swaps, example)
+            if rewritten.changes:
+                prove_graph(replaced.module, rewritten.module, rewritten.swaps, example)
+        adapted = rewritten.module
+        obstacles = dict.fromkeys(replaced.kept.get(p.path, p) for p in _obstacles(adapted, input_shape))
+    return Adapted(adapted, (*replaced.changes, *rewritten.changes), tuple(obstacles))
 
 
 def _obstacles(module: nn.Module, input_shape: Sequence[int] | None) -> tuple[Problem, ...]:
@@ -112,6 +122,11 @@ def _obstacles(module: nn.Module, input_shape: Sequence[int] | None) -> tuple[Pr
         tracer = Tracer(module, GainRule())
         if input_shape is not None:
             tracer.program(input_shape)
+        elif not tracer.was_read:
+            raise InputError(
+                "input_shape must be the shape of one input, such as (3, 32, 32): it cannot be guessed from the module's layers, "
+                "so nothing shows whether the module has a limit. Got None."
+            )
     except UnsupportedLayerError as error:
         return error.problems
     return ()
