@@ -124,7 +124,7 @@ def _without_layer_scale(traced: fx.GraphModule, swaps: Swaps) -> list[Change]:
 
 def _per_channel(traced: fx.GraphModule, node: fx.Node) -> str | None:
     """Return the path of the parameter that a node is, possibly in another shape, if it has one entry per channel."""
-    while _is(node, _SHAPES) and isinstance(node.args[0], fx.Node):
+    while _reshapes(node) and isinstance(node.args[0], fx.Node):
         node = node.args[0]
     if node.op != "get_attr":
         return None
@@ -133,6 +133,14 @@ def _per_channel(traced: fx.GraphModule, node: fx.Node) -> str | None:
     value = getattr(traced.get_submodule(owner), name)
     scale = isinstance(value, nn.Parameter) and value.numel() > 1 and value.numel() == max(value.shape)
     return path if scale else None
+
+
+def _reshapes(node: fx.Node) -> bool:
+    """Return whether a node only changes the shape of its first argument."""
+    if not _is(node, {operator.getitem}):
+        return _is(node, _SHAPES)
+    index = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
+    return all(part is None or part is Ellipsis or part == slice(None) for part in index)
 
 
 def _pre_activation(traced: fx.GraphModule, swaps: Swaps) -> list[Change]:

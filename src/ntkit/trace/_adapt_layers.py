@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -137,9 +136,7 @@ def replace_layers(module: nn.Module, norm: Norm) -> Replaced:
             )  # fmt: skip
         elif replacement is not None:
             found[layer], swaps[path] = replacement.layer, replacement.swap
-            changes.append(
-                Change(path or "the module", type(layer).__name__, replacement.after, replacement.reason)
-            )
+            changes.append(Change(path or "the module", type(layer).__name__, replacement.after, replacement.reason))
     return Replaced(found.get(module, module), tuple(reversed(changes)), swaps, kept)
 
 
@@ -208,7 +205,8 @@ def _without_batch_norm(layer: _BatchNorm, norm: Norm) -> _Replacement | str:
     rest = _rest(layer, instead)
     if rest is None:
         return "a batch norm whose forward is its own and could not be read, so that nothing says what must stay of it"
-    return _Replacement(rest, f"{type(layer).__name__} with {after} for the norm", reason, swap)
+    without = "without its norm" if norm == "none" else f"with {after}"
+    return _Replacement(rest, f"{type(layer).__name__} {without}", reason, swap)
 
 
 def _norm(layer: _BatchNorm, norm: Norm) -> nn.Module:
@@ -229,14 +227,17 @@ class _Inside(fx.Tracer):
         return True
 
 
+def _any_input(input: Any) -> None:
+    """Accept any number of dimensions, which a proxy does not know."""
+
+
 def _rest(layer: _BatchNorm, instead: nn.Module) -> nn.Module | None:
     """Return the forward of a subclass of batch norm with another norm in its place; None if it cannot be read.
 
     timm's ``BatchNormAct2d`` is a batch norm, dropout and an activation: only the first has no limit.
     """
     owner = copy.deepcopy(layer)
-    check: Callable[[Any], None] = lambda input: None  # it compares the number of dimensions, which a proxy has not
-    owner._check_input_dim = check  # type: ignore[method-assign]
+    owner._check_input_dim = _any_input  # type: ignore[method-assign]
     try:
         graph = _Inside().trace(owner)
     except Exception:  # the layer's own code runs under proxies and may raise anything
@@ -250,8 +251,8 @@ def _rest(layer: _BatchNorm, instead: nn.Module) -> nn.Module | None:
     owner.add_module(name, instead)
     with graph.inserting_before(call):
         call.replace_all_uses_with(graph.call_module(name, (value,)))
-    for node in list(graph.nodes):
-        if node.target is torch._assert:  # of the input's dimensions
+    graph.erase_node(call)
+    for node in reversed(list(graph.nodes)):  # assertions on the input's shape, and the norm's parameters
+        if node.target is torch._assert or (not node.users and node.op in ("call_function", "call_method", "get_attr")):
             graph.erase_node(node)
-    graph.eliminate_dead_code()
     return fx.GraphModule(owner, graph, type(layer).__name__).eval()

@@ -49,7 +49,7 @@ class WithChanges(fx.Interpreter):
         copied = fx.node.map_aggregate(
             super().fetch_args_kwargs_from_env(n), lambda a: a.clone() if isinstance(a, Tensor) else a
         )
-        return copied  # type: ignore[return-value]
+        return copied
 
     def values(self, arguments: Any) -> Any:
         """Return arguments of a node of the changed graph with the values that they have here."""

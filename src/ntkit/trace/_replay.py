@@ -218,7 +218,7 @@ def check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | None
         raise Difference(f"they give {what} with an error of {float((error / size).nan_to_num().max()):.1g}", node)
 
 
-def probe(module: nn.Module, example: Tensor, scales: Sequence[float]) -> Tensor | None:
+def probe(module: Callable[[Tensor], Any], example: Tensor, scales: Sequence[float]) -> Tensor | None:
     """Return inputs of several scales and signs, or positive ones if the module's output would not be finite; else None."""
     if not example.is_floating_point():
         return example
