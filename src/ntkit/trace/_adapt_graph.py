@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from ._adapt_layers import NO_MAXIMUM, Change
+from ._adapt_swaps import AdaptTracer, Swaps, WithChanges
 from ._registry import find, find_module
 
-__all__ = ["rewrite_graph"]
+__all__ = ["Rewritten", "rewrite_graph"]
 
 _SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
 _PRODUCTS = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
@@ -23,29 +27,47 @@ _AVERAGES = {
 }
 
 
-class _Tracer(fx.Tracer):
-    """Stops at modules that the registry knows, as well as at PyTorch's own."""
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return find_module(m) is not None or super().is_leaf_module(m, module_qualified_name)
+_SHAPES = {"reshape", "view", "unsqueeze", "flatten", "expand", torch.reshape, torch.unsqueeze}
 
 
-def rewrite_graph(module: nn.Module) -> tuple[nn.Module, list[Change]]:
-    """Return a module that runs the changed graph; the module itself if nothing changed or its forward cannot be read."""
+@dataclass(frozen=True)
+class Rewritten:
+    """A module whose graph was changed.
+
+    Attributes
+    ----------
+    module
+        The module that runs the changed graph; the module given if nothing changed or its forward cannot be read.
+    changes
+        The changes, in the order of the forward pass.
+    swaps
+        What each changed node computes, by its name in the graph before the change.
+    """
+
+    module: nn.Module
+    changes: tuple[Change, ...]
+    swaps: Swaps
+
+
+def rewrite_graph(module: nn.Module) -> Rewritten:
+    """Change the graph of a module's forward pass; the module's own layers may lose their ``inplace``."""
     try:
-        graph = _Tracer().trace(module)
+        graph = AdaptTracer().trace(module)
     except Exception:  # user code runs under proxies and may raise anything; tracing reports it later
-        return module, []
+        return Rewritten(module, (), {})
     traced = fx.GraphModule(module, graph, type(module).__name__)
-    changes = [*_average_pools(traced), *_without_layer_scale(traced), *_pre_activation(traced)]
+    swaps: Swaps = {}
+    changes = (
+        *_average_pools(traced, swaps), *_without_layer_scale(traced, swaps), *_pre_activation(traced, swaps)
+    )  # fmt: skip
     if not changes:
-        return module, []
+        return Rewritten(module, (), {})
     traced.graph.eliminate_dead_code()
     traced.recompile()
-    return traced.eval(), changes
+    return Rewritten(traced.eval(), changes, swaps)
 
 
-def _average_pools(traced: fx.GraphModule) -> list[Change]:
+def _average_pools(traced: fx.GraphModule, swaps: Swaps) -> list[Change]:
     changes = []
     for node in list(traced.graph.nodes):
         if node.op != "call_function" or node.target not in _AVERAGES:
@@ -68,40 +90,60 @@ def _average_pools(traced: fx.GraphModule) -> list[Change]:
         average = _AVERAGES[node.target]
         changes.append(Change(_path(node), _name(node), average.__name__, NO_MAXIMUM))
         node.args, node.kwargs, node.target = (given["input"],), keywords, average
+        swaps[node.name] = partial(_pooled, average, given["input"], keywords)
     return changes
 
 
-def _without_layer_scale(traced: fx.GraphModule) -> list[Change]:
+def _pooled(average: Callable[..., Tensor], value: Any, keywords: dict[str, Any], run: WithChanges) -> Tensor:
+    return average(run.values(value), **run.values(keywords))
+
+
+def _without_layer_scale(traced: fx.GraphModule, swaps: Swaps) -> list[Change]:
     """Remove products with a trained factor per channel."""
     changes = []
     for node in list(traced.graph.nodes):
         if not _is(node, _PRODUCTS):
             continue
-        factors = [arg for arg in node.args if isinstance(arg, fx.Node) and _per_channel(traced, arg)]
+        factors = [arg for arg in node.args if isinstance(arg, fx.Node) and _per_channel(traced, arg) is not None]
         values = [arg for arg in node.args if isinstance(arg, fx.Node) and arg not in factors]
-        if len(factors) == 1 and len(values) == 1:
+        if len(factors) == 1 and len(values) == 1 and _has_layer_before(traced, values[0]):
+            scale = _per_channel(traced, factors[0])
             changes.append(
                 Change(
-                    str(factors[0].target),
+                    str(scale),
                     "layer scale",
                     "nothing",
                     "a trained factor per channel multiplies random values; the layer before it has a trained weight already",
                 )
             )
-            node.replace_all_uses_with(values[0])
-            traced.graph.erase_node(node)
+            # A copy, as the product was a tensor of its own, which may be overwritten.
+            node.op, node.target, node.args, node.kwargs = "call_function", torch.clone, (values[0],), {}
+            swaps[node.name] = partial(WithChanges.values, arguments=values[0])
     return changes
 
 
-def _per_channel(traced: fx.GraphModule, node: fx.Node) -> bool:
+def _per_channel(traced: fx.GraphModule, node: fx.Node) -> str | None:
+    """Return the path of the parameter that a node is, possibly in another shape, if it has one entry per channel."""
+    while _reshapes(node) and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
     if node.op != "get_attr":
-        return False
-    owner, _, name = str(node.target).rpartition(".")
+        return None
+    path = str(node.target)
+    owner, _, name = path.rpartition(".")
     value = getattr(traced.get_submodule(owner), name)
-    return isinstance(value, nn.Parameter) and value.numel() > 1 and value.numel() == max(value.shape)
+    scale = isinstance(value, nn.Parameter) and value.numel() > 1 and value.numel() == max(value.shape)
+    return path if scale else None
 
 
-def _pre_activation(traced: fx.GraphModule) -> list[Change]:
+def _reshapes(node: fx.Node) -> bool:
+    """Return whether a node only changes the shape of its first argument."""
+    if not _is(node, {operator.getitem}):
+        return _is(node, _SHAPES)
+    index = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
+    return all(part is None or part is Ellipsis or part == slice(None) for part in index)
+
+
+def _pre_activation(traced: fx.GraphModule, swaps: Swaps) -> list[Change]:
     """Rewire activated sums to add values without activation: the shortcut carries the earlier sum, not its activation."""
     changes = []
     for node in list(traced.graph.nodes):
@@ -109,13 +151,18 @@ def _pre_activation(traced: fx.GraphModule) -> list[Change]:
             continue
         taken_out = []
         arguments: list[Any] = list(node.args)
+        operands = list(node.args)
         for index, operand in enumerate(node.args[:2]):
             if isinstance(operand, fx.Node):
-                arguments[index], names = _before_activation(traced, operand, node)
-                taken_out += names
+                found = _activation_of(traced, operand)
+                if found is not None:
+                    arguments[index] = _before_activation(traced, *found, node)
+                    operands[index] = partial(_raw, found[0].all_input_nodes[0], [link.name for link in found[1]])
+                    taken_out.append(_kind(traced, found[0]))
         if taken_out:
             if node.target in (operator.iadd, "add_"):  # in place, it would overwrite the activation's input
                 node.op, node.target = "call_function", torch.add
+            swaps[node.name] = partial(_summed, tuple(operands), dict(node.kwargs))
             node.args = tuple(arguments)
             changes.append(
                 Change(
@@ -129,15 +176,32 @@ def _pre_activation(traced: fx.GraphModule) -> list[Change]:
     return changes
 
 
-def _before_activation(traced: fx.GraphModule, operand: fx.Node, before: fx.Node) -> tuple[fx.Node, list[str]]:
-    """Return an operand without its last activation, and that activation's name."""
+def _raw(value: fx.Node, chain: list[str], run: WithChanges) -> Any:
+    raw = run.values(value)
+    for link in reversed(chain):
+        raw = run.again(link, raw)
+    return raw
+
+
+def _summed(operands: tuple[Any, ...], keywords: dict[str, Any], run: WithChanges) -> Tensor:
+    terms = [operand(run) if callable(operand) else run.values(operand) for operand in operands]
+    return torch.add(*terms, **run.values(keywords))
+
+
+def _activation_of(traced: fx.GraphModule, operand: fx.Node) -> tuple[fx.Node, list[fx.Node]] | None:
+    """Return the last activation of an operand, and what comes after it from the last on; None without activation."""
     chain = []
     node = operand
     while _is_transparent(traced, node):
         chain.append(node)
         node = node.all_input_nodes[0]
     if not _is_activation(traced, node) or not _has_layer_before(traced, node.all_input_nodes[0]):
-        return operand, []
+        return None
+    return node, chain
+
+
+def _before_activation(traced: fx.GraphModule, node: fx.Node, chain: list[fx.Node], before: fx.Node) -> fx.Node:
+    """Return an operand of a sum without its last activation."""
     _out_of_place(traced, node)
     value = node.all_input_nodes[0]
     with traced.graph.inserting_before(before):
@@ -145,7 +209,7 @@ def _before_activation(traced: fx.GraphModule, operand: fx.Node, before: fx.Node
             source = link.all_input_nodes[0]
             copies = {source: value}
             value = traced.graph.node_copy(link, lambda n, copies=copies: copies.get(n, n))  # type: ignore[misc]
-    return value, [_kind(traced, node)]
+    return value
 
 
 def _has_layer_before(traced: fx.GraphModule, node: fx.Node) -> bool:

@@ -149,7 +149,12 @@ class Reader:
             drawn = module is None or not fixed(str(node.target), self.deterministic)
             if matcher is not None and matcher.fresh and isinstance(leaves[0], Data) and drawn:
                 return self._build(matcher, node, args, kwargs, own)
-            return self._run_on_data(node, module, args, kwargs, leaves)
+            try:
+                return self._run_on_data(node, module, args, kwargs, leaves)
+            except Refused:
+                if module is None and matcher is not None and matcher.refuses:  # it says more about itself
+                    matcher.build(self.builder, *args, **kwargs, **own)
+                raise
         return self._run_on_constants(node, module, args, kwargs, leaves)
 
     def _stand_in(self, node: fx.Node, then: Any) -> Any:

@@ -131,9 +131,14 @@ _refuse(
     modules=(nn.RReLU,),
 )  # fmt: skip
 _refuse(
+    "a linear layer written as a matrix product (GPT-2's Conv1D), or a product of random tensors",
+    f"use nn.Linear layers with weights of their own (for Conv1D, with its weight transposed); or {EMPIRICAL}",
+    torch.addmm, "addmm",
+)  # fmt: skip
+_refuse(
     "a product of random tensors by a matrix product",
     f"use nn.Linear layers with weights of their own; or {EMPIRICAL}",
-    torch.addmm, torch.baddbmm, torch.addbmm, "addmm", "baddbmm", "addbmm",
+    torch.baddbmm, torch.addbmm, "baddbmm", "addbmm",
     F.bilinear,
     modules=(nn.Bilinear,),
 )  # fmt: skip

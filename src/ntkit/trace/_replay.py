@@ -21,12 +21,12 @@ from ._builder import Builder
 from ._layout import tensor_of
 from ._values import Field, Weight
 
-__all__ = ["Difference", "FiniteNetwork", "replay"]
+__all__ = ["SCALES", "Difference", "FiniteNetwork", "check_close", "compare_derivatives", "probe", "replay"]
 
 _DIGITS = {torch.float64: 1e-9, torch.float32: 1e-3}  # rounding, relative to the largest entry of each input's values
 _COARSE = 0.05  # for lower precision
 _ROUNDINGS = 256  # rounding errors of the largest derivative allowed in derivatives that are sums of many terms
-_SCALES = (
+SCALES = (
     (1.0, 8.0),
     (0.1, 2.0),
 )  # scales of the two probe inputs, with the module's own parameters and with fresh ones
@@ -103,10 +103,10 @@ def replay(
     Difference
         For the first value that differs.
     """
-    for run, scales in enumerate(_SCALES):
+    for run, scales in enumerate(SCALES):
         if run == 1:
             _draw(module, network.builder.random, seed)
-        x = _probe(module, example, scales)
+        x = probe(module, example, scales)
         if x is None and run == 0:
             continue  # the values of random parameters do not matter, not even infinite ones
         if x is None:
@@ -120,7 +120,7 @@ def replay(
             _Comparison(graph, network.builder, fields, values).run(x.clone())
         output = _compare_output(module, network.builder, fields, values, x)
         if run == 1:
-            _compare_derivatives(module, output, tensor_of(network.builder, fields[None], values))
+            compare_derivatives(module, output, tensor_of(network.builder, fields[None], values))
         for name, value in module.state_dict().items():
             if isinstance(value, Tensor) and not _unchanged(value, state[name]):
                 raise Difference(f"its forward changes its own {name!r}, also in evaluation mode")
@@ -147,7 +147,7 @@ class _Comparison(fx.Interpreter):
         value = super().run_node(n)
         field = self.fields.get(n)
         if field is not None and isinstance(value, Tensor):
-            _check_close(value, tensor_of(self.builder, field, self.finite), "its values", n)
+            check_close(value, tensor_of(self.builder, field, self.finite), "its values", n)
         return value
 
 
@@ -158,13 +158,13 @@ def _compare_output(
     output = module(x.clone())
     if not isinstance(output, Tensor):
         raise Difference(f"its output is a {type(output).__name__}")
-    _check_close(output, tensor_of(builder, fields[None], values), "its output", None)
+    check_close(output, tensor_of(builder, fields[None], values), "its output", None)
     with torch.no_grad():
-        _check_close(module(x.clone()), output, "the output of a second call", None)
+        check_close(module(x.clone()), output, "the output of a second call", None)
     return output
 
 
-def _compare_derivatives(module: nn.Module, output: Tensor, program: Tensor) -> None:
+def compare_derivatives(module: nn.Module, output: Tensor, program: Tensor) -> None:
     """Compare the derivatives of a random sum of outputs with respect to the trained parameters."""
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not trained:
@@ -188,7 +188,7 @@ def _compare_derivatives(module: nn.Module, output: Tensor, program: Tensor) -> 
     rounding = _ROUNDINGS * torch.finfo(output.dtype).eps * max((float(g.abs().max()) for g in known), default=0.0)
     for name, own, its in zip(trained, *gradients, strict=True):
         zeros = torch.zeros_like(trained[name])
-        _check_close(
+        check_close(
             (zeros if own is None else own)[None],
             (zeros if its is None else its)[None],
             f"the derivative in the trained parameter {name!r}",
@@ -197,7 +197,7 @@ def _compare_derivatives(module: nn.Module, output: Tensor, program: Tensor) -> 
         )
 
 
-def _check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | None, rounding: float = 0.0) -> None:
+def check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | None, rounding: float = 0.0) -> None:
     """Raise an error if two tensors differ by more than rounding, which is at least ``rounding``."""
     if value.shape != expected.shape:
         raise Difference(f"they give {what} of shape {tuple(expected.shape)}, not {tuple(value.shape)}", node)
@@ -218,7 +218,7 @@ def _check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | Non
         raise Difference(f"they give {what} with an error of {float((error / size).nan_to_num().max()):.1g}", node)
 
 
-def _probe(module: nn.Module, example: Tensor, scales: Sequence[float]) -> Tensor | None:
+def probe(module: Callable[[Tensor], Any], example: Tensor, scales: Sequence[float]) -> Tensor | None:
     """Return inputs of several scales and signs, or positive ones if the module's output would not be finite; else None."""
     if not example.is_floating_point():
         return example

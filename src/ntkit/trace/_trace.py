@@ -25,12 +25,12 @@ from ._reader import Reader
 from ._replay import Difference, FiniteNetwork, replay
 from ._values import Field
 
-__all__ = ["Tracer"]
+__all__ = ["TRACING", "Tracer", "guesses"]
 
 _BATCH = 2
 _TOKENS = (4, 2, 16, 64)
 # While torch.fx traces, it replaces methods of nn.Module for every thread, so only one may trace or run a traced module.
-_TRACING = threading.RLock()
+TRACING = threading.RLock()
 _CONVOLUTIONS = {
     1: (nn.Conv1d, nn.ConvTranspose1d),
     2: (nn.Conv2d, nn.ConvTranspose2d),
@@ -72,7 +72,7 @@ class Tracer:
         self.module = strip_ntk(copy_module(module)).eval()
         self._programs: dict[tuple[tuple[int, ...], bool], Program] = {}
         self._guard: AbstractContextManager[Any] = OwnParameters(module)
-        with _TRACING:
+        with TRACING:
             self._probe()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -94,14 +94,14 @@ class Tracer:
             With every place that has no closed-form limit.
         """
         shape = tuple(int(size) for size in input_shape)
-        with _TRACING, torch.enable_grad():
+        with TRACING, torch.enable_grad():
             if (shape, positions) not in self._programs:
                 self._programs[shape, positions] = self._read(shape, positions)[0]
         return self._programs[shape, positions]
 
     def finite_network(self, input_shape: Sequence[int]) -> tuple[Program, FiniteNetwork]:
         """Read the program again, with the finite network that it describes: the oracle of its covariances."""
-        with _TRACING, torch.enable_grad():
+        with TRACING, torch.enable_grad():
             return self._read(tuple(int(size) for size in input_shape))
 
     def input_shapes(self, positions: Sequence[int]) -> list[tuple[int, ...]]:
@@ -120,7 +120,7 @@ class Tracer:
         A refusal for vectors counts only if tokens of as many channels are refused too: the mean over the tokens of
         (n, tokens, channels) is a mean over the channels of (n, channels).
         """
-        for shape in _guesses(self.module):
+        for shape in guesses(self.module):
             try:
                 self.program(shape)
             except WrongShape:
@@ -268,7 +268,7 @@ def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int,
     return []
 
 
-def _guesses(module: nn.Module) -> list[tuple[int, ...]]:
+def guesses(module: nn.Module) -> list[tuple[int, ...]]:
     """Guess input shapes from the first layer with weights."""
     attends = any(isinstance(layer, (nn.MultiheadAttention, SelfAttention)) for layer in module.modules())
     for layer in module.modules():
