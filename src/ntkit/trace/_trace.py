@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains, strip_ntk
+from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains, restored_random_state, strip_ntk
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 from ntkit.layers import SelfAttention, WrongInput
 from ntkit.program import LogitSamples, Program
@@ -72,7 +72,7 @@ class Tracer:
         self.module = strip_ntk(copy_module(module)).eval()
         self._programs: dict[tuple[tuple[int, ...], bool], Program] = {}
         self._guard: AbstractContextManager[Any] = OwnParameters(module)
-        with _TRACING:
+        with _TRACING, restored_random_state():
             self._probe()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -94,14 +94,14 @@ class Tracer:
             With every place that has no closed-form limit.
         """
         shape = tuple(int(size) for size in input_shape)
-        with _TRACING, torch.enable_grad():
+        with _TRACING, restored_random_state(), torch.enable_grad():
             if (shape, positions) not in self._programs:
                 self._programs[shape, positions] = self._read(shape, positions)[0]
         return self._programs[shape, positions]
 
     def finite_network(self, input_shape: Sequence[int]) -> tuple[Program, FiniteNetwork]:
         """Read the program again, with the finite network that it describes: the oracle of its covariances."""
-        with _TRACING, torch.enable_grad():
+        with _TRACING, restored_random_state(), torch.enable_grad():
             return self._read(tuple(int(size) for size in input_shape))
 
     def input_shapes(self, positions: Sequence[int]) -> list[tuple[int, ...]]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ntkit.common import block_rows, check_batches, check_module, row_blocks
+from ntkit.common import block_rows, check_batches, check_module, measuring, row_blocks
 from ntkit.errors import InputError
 from ntkit.kernels.empirical import check_modes
 
@@ -77,7 +77,7 @@ def linear_regions(module: nn.Module, x: Tensor) -> LinearRegions:
     patterns: set[bytes] = set()
     for rows in row_blocks(len(x), block_rows(64 * x[0].numel(), x.element_size())):
         recorder = _Signs(rows.stop - rows.start)
-        with torch.no_grad(), recorder:
+        with torch.no_grad(), measuring(module), recorder:
             module(x[rows])
         if not recorder.layers:
             raise InputError(
