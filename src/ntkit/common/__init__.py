@@ -21,7 +21,7 @@ from ._losses import Loss, LossFunction, find_loss, read_output_targets, read_ta
 from ._memory import available_bytes, check_gram_memory
 from ._mirror import mirror_rows, mirror_upper
 from ._module_copies import OwnParameters, copy_module
-from ._module_state import evaluation_mode, measuring, plain_attention, restored_attributes, unchanged
+from ._module_state import call_with, evaluation_mode, measuring, plain_attention, unchanged
 from ._nested_derivatives import Elementary
 from ._numbers import Numbers, as_columns, check_steps, check_times, listed
 from ._parameters import (
@@ -56,6 +56,7 @@ __all__ = [
     "as_constant",
     "available_bytes",
     "block_rows",
+    "call_with",
     "check_batches",
     "check_finite",
     "check_generator",
@@ -94,7 +95,6 @@ __all__ = [
     "random_state",
     "read_output_targets",
     "read_targets",
-    "restored_attributes",
     "restored_generator",
     "restored_random_state",
     "row_blocks",

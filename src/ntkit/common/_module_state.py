@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ._generator import restored_random_state
 
-__all__ = ["evaluation_mode", "measuring", "plain_attention", "restored_attributes", "unchanged"]
+__all__ = ["call_with", "evaluation_mode", "measuring", "plain_attention", "restored_attributes", "unchanged"]
 
 
 @contextmanager
@@ -74,6 +76,18 @@ def restored_attributes(module: nn.Module) -> Iterator[None]:
         for layer, attributes, buffers in before:
             _restore(vars(layer), attributes)
             _restore(layer._buffers, buffers)
+
+
+def call_with(
+    module: nn.Module, parameters: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+) -> Any:
+    """Call a module with other parameters and copies of its buffers, and restore its attributes.
+
+    Under a torch.func transform a forward may not write to the buffers themselves.
+    """
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with restored_attributes(module):
+        return functional_call(module, {**buffers, **parameters}, args, dict(kwargs or {}))
 
 
 @contextmanager

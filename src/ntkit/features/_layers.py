@@ -84,12 +84,14 @@ def check_measurable(module: nn.Module, x: Tensor, layers: dict[str, Layer]) -> 
                         f"Got an output of shape {tuple(call.output_shape)} for {rows} samples, from which several samples "
                         f"are computed. Leave it out: layers={[other for other in layers if other != path]}."
                     )
-    idle += [path for path in look.calls if path not in reached]
-    if idle:
-        rest = [path for path in layers if path not in idle]
+    lost = [path for path in look.calls if path not in reached]
+    if idle or lost:
+        found = [f"never calls {', '.join(map(repr, idle))}"] if idle else []
+        found += [f"computes outputs that do not depend on its calls of {', '.join(map(repr, lost))}"] if lost else []
         raise InputError(
-            "every layer must take part in the forward pass. The module's outputs do not depend on "
-            f"{', '.join(map(repr, idle))}. Remove them, or name the layers to measure: layers={rest}."
+            f"every layer must take part in the forward pass, by a call. The module {' and '.join(found)}. Call the layer if "
+            "the forward uses its weight in a function, or name the layers to measure: "
+            f"layers={[path for path in layers if path not in (*idle, *lost)]}."
         )
     return look
 

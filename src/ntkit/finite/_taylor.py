@@ -9,16 +9,16 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp
+from torch.func import jvp
 
 from ntkit.common import (
     Elementary,
     OwnParameters,
+    call_with,
     check_module,
     check_precision,
     copy_module,
     plain_attention,
-    restored_attributes,
 )
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import check_modes
@@ -63,7 +63,7 @@ class Taylor(nn.Module):
         direction = {name: parameters[name] - origin[name] for name in self.names}
         values = _function(self.module, args, kwargs)
         # Fused attention has neither forward-mode nor second derivatives.
-        with self._guard, plain_attention(), Elementary(), restored_attributes(self.module):
+        with self._guard, plain_attention(), Elementary():
             terms = _derivatives(values, origin, direction, self.order)
         self._guard = nullcontext()  # once is enough
         total = terms[0]
@@ -155,7 +155,7 @@ def linearize(module: nn.Module) -> nn.Module:
 
 def _function(module: nn.Module, args: Any, kwargs: Any) -> Callable[[dict[str, Tensor]], Tensor]:
     def values(parameters: dict[str, Tensor]) -> Tensor:
-        output = functional_call(module, parameters, args, kwargs)
+        output = call_with(module, parameters, args, kwargs)
         if not isinstance(output, Tensor):
             raise InputError(
                 f"the module's output must be one tensor. Got {type(output).__name__}. "

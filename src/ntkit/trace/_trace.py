@@ -194,10 +194,11 @@ class Tracer:
         raise UnsupportedLayerError((problem,))
 
     def _run(self, shape: tuple[int, ...]) -> tuple[nn.Module, Tensor, Any]:
-        """Run the module on an example, in float64 if its code allows that; return a copy, the example and the output."""
+        """Run the module on an example, in float64 or else in float32; return a copy, the example and the output."""
         parameter = next((p for p in self.module.parameters() if p.is_floating_point()), torch.empty(0))
         example = torch.randn((_BATCH, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        for dtype in (torch.float64, parameter.dtype):
+        # Never in half precision, where the replay could not tell another network from rounding.
+        for dtype in (torch.float64, torch.float32):
             try:
                 module = copy_module(self.module).to(dtype)
                 batch = example.to(dtype).to(parameter.device)

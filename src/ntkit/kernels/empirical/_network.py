@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ntkit.common import (
+    call_with,
     check_batches,
     check_finite,
     check_module,
@@ -20,7 +20,6 @@ from ntkit.common import (
     check_precision,
     measuring,
     random_state,
-    restored_attributes,
 )
 from ntkit.errors import InputError, InputTypeError
 
@@ -65,8 +64,7 @@ class Network:
         if parameters is None:
             returned = self.module(*inputs.args, **inputs.kwargs)
         else:
-            with restored_attributes(self.module):
-                returned = functional_call(self.module, dict(parameters), inputs.args, dict(inputs.kwargs))
+            returned = call_with(self.module, parameters, inputs.args, inputs.kwargs)
         return returned if self.read is None else self.read(returned)
 
     def __call__(self, x: Batch | Inputs, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -238,6 +236,10 @@ class _HalfPrecision(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for leaf in pytree.tree_leaves(result) if self.dtype is None else ():
-            if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dtype not in (torch.float32, torch.float64):
+            if (
+                isinstance(leaf, Tensor)
+                and leaf.is_floating_point()
+                and leaf.dtype not in (torch.float32, torch.float64)
+            ):
                 self.dtype, self.operation = leaf.dtype, str(func)
         return result

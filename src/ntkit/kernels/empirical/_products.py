@@ -49,7 +49,7 @@ def forward(survey: Survey, x: Inputs, tangents: dict[str, Tensor]) -> Tensor:
         try:
             with torch.no_grad(), plain_attention():
                 results.append(jvp(outputs, (parameters,), (tangents,))[1])
-        except NotImplementedError:  # a few torch operations have no forward mode
+        except RuntimeError:  # a few torch operations have no forward mode, or write to tensors that it captures
             results.append(_forward_by_backward(outputs, parameters, tangents))
     return torch.cat(results)
 
