@@ -35,7 +35,6 @@ TOGETHER = {
     "experiments/_search_space.py": "experiments/test_architecture_search.py",
     "experiments/feature_learning/*.py": "experiments/feature_learning/test_experiments.py",
     "experiments/skeleton/_threads.py": "experiments/skeleton/test_command_line.py",
-    "features/_attention.py": "features/test_nfa.py",
     "features/_layers.py": "features/test_matrices.py",
     "features/_passes.py": "features/test_matrices.py",
     "features/rfm/_metric*.py": "features/rfm/test_recursion.py",

@@ -183,7 +183,9 @@ MEASURE: dict[str, Callable[[nn.Module], Any]] = {
     "elasticity_course": course,
     "tangent_hierarchy": lambda net: ntkit.tangent_hierarchy(net, X, None, [X[:, 0]], X, output=0),
     "hierarchy_terms": lambda net: ntkit.hierarchy_terms(3).evaluate(net, X[:3], 0),
-    "TangentHierarchy": lambda net: ntkit.TangentHierarchy(module=First(net), n_samples=0, ridge=0.1).fit(X, X[:, 0]).label_part(X),
+    "TangentHierarchy": lambda net: (
+        ntkit.TangentHierarchy(module=First(net), n_samples=0, ridge=0.1).fit(X, X[:, 0]).label_part(X)
+    ),
     "finite_width_correction": lambda net: ntkit.finite_width_correction(
         net, X[:3], X[:3, 0], t=0.1, output=0, nodes=2
     ),

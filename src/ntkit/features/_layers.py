@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import shown
+from ntkit.common import check_precision, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels.empirical import TRANSPOSED, Layer, Network, structured_layers
 
@@ -22,12 +22,13 @@ def find_layers(module: nn.Module, layers: Sequence[str] | None = None) -> dict[
     Raises
     ------
     InputTypeError
-        If ``module`` is not a module, or ``layers`` not a sequence of names.
+        If ``module`` is not a module or has parameters of half precision, or ``layers`` is not a sequence of names.
     InputError
         If the module has no such layer, or none of a given name.
     """
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
+    check_precision(module)
     # The weight of a transposed convolution is not a matrix from patches to channels, as feature matrices require.
     every = structured_layers(module)
     found: dict[str, Layer] = {path: layer for path, layer in every.items() if not isinstance(layer, TRANSPOSED)}
