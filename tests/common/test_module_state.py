@@ -248,3 +248,133 @@ def test_everything_is_as_it_was_in_training_mode(name: str) -> None:
     before = state(net)
     MEASURE[name](net)
     assert changes(before, state(net)) == []
+
+
+@pytest.mark.parametrize("schedule", [ntkit.Schedule(learning_rate=0.01, steps=2), ntkit.Schedule("flow", time=0.01)])
+def test_training_changes_the_trained_parameters_alone(schedule: ntkit.Schedule) -> None:
+    net = network()
+    recorder = features.Recorder(net, X)
+    before = state(net)
+    ntkit.train(net, X, TARGETS, schedule, record=ntkit.Record(observe={"nfa": recorder.observe}, x_test=X[:2]))
+    after = state(net)
+    assert changes(before, after) == [f"{layer}:_parameters" for layer in (0, 1, 5, 7)]
+    assert before["0:_parameters"]["bias"] == after["0:_parameters"]["bias"]  # frozen
+
+
+def test_recorders_measure_in_evaluation_mode() -> None:
+    net = network().train()
+    recorder, kernels = features.Recorder(net, X, every=2), diagnostics.KernelRecorder(net, X)
+    for _ in range(2):
+        recorder.step()
+    measured, gram = recorder.history.measures, kernels.measure()
+    net.eval()
+    expected = features.nfa(net, X)
+    for path in recorder.layers:
+        assert measured[path]["uncentred"] == pytest.approx([expected[path].uncentred] * 2, rel=1e-12)
+    torch.testing.assert_close(gram, ntkit.empirical(net).ntk(X))
+    net.train()
+    with pytest.raises(InputError, match="evaluation mode"):
+        features.nfa(net, X)  # on demand the mode is the module's own, which must define an output for each input
+
+
+def test_recorders_follow_running_statistics() -> None:
+    net = network().train()
+    recorder = features.Recorder(net, X)
+    net(X + 1)  # moves the statistics of batch norm
+    recorder.step()
+    values = recorder.history.measures["0"]["uncentred"]
+    assert values[0] != pytest.approx(values[1], rel=1e-6)
+    assert values[1] == pytest.approx(features.nfa(net.eval(), X)["0"].uncentred, rel=1e-12)
+
+
+class Drawing(nn.Module):
+    """Draws from every global generator in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 2).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x) + float(torch.rand(())) * np.random.rand() * random.random()
+
+
+def test_a_refused_random_module_leaves_the_generators() -> None:
+    net = Drawing()
+    before = generators()
+    for name in ("empirical ntk, jacobian", "nfa", "attribute", "integrate", "Recorder", "tangent_hierarchy"):
+        with pytest.raises(InputError, match="random numbers"):
+            MEASURE[name](net)
+    with pytest.raises(NtkitError):
+        ntkit.infinite_width(net).ntk(X)
+    assert generators() == before
+
+
+class Numpy(nn.Module):
+    """A layer that numpy and Python draw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3))
+
+    def reset_parameters(self) -> None:
+        self.weight.data = torch.tensor([np.random.rand(), np.random.rand(), random.random()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+@pytest.mark.parametrize("scheme", ["ntk", "standard", "torch"])
+def test_drawing_with_a_generator_leaves_the_global_ones(scheme: str) -> None:
+    with torch.random.fork_rng():
+        nets = [nn.Sequential(Numpy(), nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)) for _ in range(2)]
+    before = generators()
+    for net in nets:
+        if scheme == "ntk":
+            ntkit.parametrize_ntk(net)
+        ntkit.initialize(net, scheme, generator=drawn())
+    assert generators() == before
+    assert nets[0][0].weight.abs().sum() > 0
+    for first, second in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        assert torch.equal(first, second)
+
+
+def test_studies_with_dropout_depend_on_their_seed_alone() -> None:
+    with torch.random.fork_rng():
+        first = study(network())
+        torch.manual_seed(7)
+        second = study(network())
+    assert torch.equal(first.kernel_distance, second.kernel_distance)
+
+
+def test_computed_weights_and_modes_come_back_after_an_error() -> None:
+    net = network()
+    prune.l1_unstructured(net[0], "weight", 0.5)
+    net(X)  # so that the layer holds a computed weight
+    weight, before = net[0].weight, state(net)
+    assert not weight.is_leaf
+    for context in (unchanged, measuring, evaluation_mode):
+        with pytest.raises(RuntimeError, match="midway"), context(net):  # noqa: PT012
+            net.eval()
+            net(X)
+            net[1].running_mean += 1
+            net.extra = 1
+            raise RuntimeError("midway")
+        assert net[0].weight is weight and changes(before, state(net)) == []
+
+
+def test_buffers_of_inference_mode() -> None:
+    with torch.inference_mode():
+        net = network()
+        before = state(net)
+        with measuring(net):
+            net(X)
+        assert changes(before, state(net)) == []
+    with torch.no_grad(), measuring(net.eval()):  # outside it they cannot change
+        assert net[1](torch.ones(1, 5, dtype=torch.float64)).shape == (1, 5)
+
+
+def test_reading_weights_runs_no_power_iteration() -> None:
+    net = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))).double()
+    before = state(net)
+    features.nfm(net)
+    assert changes(before, state(net)) == []

@@ -52,9 +52,16 @@ def restored_generator(seed: int | None = None) -> Iterator[None]:
 
 def random_state() -> tuple[object, ...]:
     """Return the states of all global generators, to compare: equal as long as nothing draws from them."""
-    kind, keys, *rest = np.random.get_state()
+    own = np.random.get_state(legacy=False)
+    words = own["state"]
     states = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [])]
-    return (*(state.numpy().tobytes() for state in states), kind, keys.tobytes(), *rest, random.getstate())
+    return (
+        *(state.numpy().tobytes() for state in states),
+        *(np.asarray(words[name]).tobytes() for name in words),
+        own["has_gauss"],
+        own["gauss"],
+        random.getstate(),
+    )
 
 
 @contextmanager

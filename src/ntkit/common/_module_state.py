@@ -120,7 +120,7 @@ def _version(tensor: Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
-def _restore(now: dict[str, object], before: dict[str, object]) -> None:
+def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
     # Entry by entry: another thread may be running the module.
     for name in [name for name in now if name not in before]:
         del now[name]

@@ -144,8 +144,8 @@ class Network:
         scale = float(values.abs().max())
         if not torch.allclose(values, again, rtol=0, atol=100 * torch.finfo(values.dtype).eps * scale):
             raise InputError(
-                "the module's output must not change from call to call, so its kernel is not unique: its forward changes a buffer "
-                "that it reads, as power iterations of a spectral norm do. Write module.eval()."
+                "the module's output changes from call to call, so its kernel is not unique: its forward writes to a buffer that "
+                "it reads, as the power iteration of a spectral norm does. Write module.eval()."
             )
         if not torch.allclose(values[:1], alone, rtol=0, atol=torch.finfo(values.dtype).eps ** 0.5 * scale):
             raise InputError(
@@ -229,7 +229,7 @@ class _HalfPrecision(TorchDispatchMode):
     """Notes the first operation whose result is of half precision, and its dtype: casts and autocast inside a forward."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.dtype: torch.dtype | None = None
         self.operation = ""
 
