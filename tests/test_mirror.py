@@ -23,7 +23,6 @@ TOGETHER = {
     "datasets/_high_rank_quadratic.py": "datasets/test_feature_tasks.py",
     "datasets/_spectral_gaussian.py": "datasets/test_feature_tasks.py",
     "diagnostics/_classes.py": "diagnostics/test_error_barrier.py",
-    "diagnostics/_evaluation_mode.py": "diagnostics/test_error_barrier.py",
     "diagnostics/_influence.py": "diagnostics/test_attribution.py",
     "diagnostics/_sketch.py": "diagnostics/test_attribution.py",
     "estimators/_parameters.py": "estimators/test_base.py",

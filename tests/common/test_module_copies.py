@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
-from ntkit.common import OwnParameters, copy_module, restored_tensors
+from ntkit.common import OwnParameters, copy_module
 from ntkit.errors import InputError
 
 
@@ -26,21 +26,6 @@ def test_a_copy_computes_the_same_with_parameters_of_its_own() -> None:
     with torch.no_grad():
         copied[2].bias += 1
     torch.testing.assert_close(copied(x), net(x) + 1)
-
-
-def test_plain_tensors_come_back_also_after_an_error() -> None:
-    net = pruned()
-    held = net[0].weight
-
-    def call_and_fail() -> None:
-        with restored_tensors(net):
-            net(torch.ones(1, 3))
-            assert net[0].weight is not held
-            raise RuntimeError("midway")
-
-    with pytest.raises(RuntimeError, match="midway"):
-        call_and_fail()
-    assert net[0].weight is held
 
 
 def test_a_function_that_closes_over_a_layer_is_named() -> None:

@@ -8,8 +8,10 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import ntkit
+from ntkit import diagnostics, features
+from ntkit.applications import integrate, search
 from ntkit.common import copy_module, ntk_gains, parameter_source, strip_ntk
-from ntkit.errors import InputError, NtkitError
+from ntkit.errors import InputError, InputTypeError, NtkitError
 
 
 class Twice(nn.Module):
@@ -166,3 +168,73 @@ def test_modules_without_values(door):
     net = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 1))
     with pytest.raises(InputError, match=r"lazy.*Run the module once"):
         door(net, *arguments).ntk(torch.zeros(2, 3))
+
+
+IDS = torch.tensor([[0, 3, 1, 4], [2, 2, 0, 1], [4, 1, 3, 0], [1, 1, 1, 2]])
+CLASSES = torch.tensor([0, 1, 1, 0])
+
+
+def bag(dtype):
+    """Build a network of integers, whose dtype shows only in its parameters."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Embedding(5, 6), nn.Flatten(), nn.Linear(24, 8), nn.Tanh(), nn.Linear(8, 1))
+    return net.to(dtype)
+
+
+HALF = {
+    "ntk": lambda net: ntkit.empirical(net).ntk(IDS),
+    "ntk, jacobian": lambda net: ntkit.empirical(net, method="jacobian").ntk(IDS),
+    "ntk, products": lambda net: ntkit.empirical(net, method="ntk-vp").ntk(IDS),
+    "ntk diag": lambda net: ntkit.empirical(net).ntk.diag(IDS),
+    "nngp": lambda net: ntkit.empirical(net).nngp(IDS),
+    "ntk_by_layer": lambda net: ntkit.empirical(net).ntk_by_layer(IDS),
+    "ntk_operator": lambda net: ntkit.empirical(net).ntk_operator(IDS) @ torch.ones(4, dtype=net[0].weight.dtype),
+    "linearize": ntkit.linearize,
+    "taylor": lambda net: ntkit.taylor(net, 2),
+    "train": lambda net: ntkit.train(
+        net, IDS, torch.ones(4, 1).to(net[0].weight), ntkit.Schedule(learning_rate=0.1, steps=1)
+    ),
+    "attribute": lambda net: ntkit.attribute(net, IDS, CLASSES, IDS),
+    "posterior": lambda net: ntkit.posterior(ntkit.empirical(net), IDS, torch.ones(4, 1).to(net[0].weight), IDS),
+    "tangent_hierarchy": lambda net: ntkit.tangent_hierarchy(net, IDS),
+    "hierarchy_terms": lambda net: ntkit.hierarchy_terms(3).evaluate(net, IDS[:3]),
+    "finite_width_correction": lambda net: ntkit.finite_width_correction(net, IDS, torch.ones(4).to(net[0].weight)),
+    "integrate": lambda net: integrate(net, IDS, torch.ones(4, 1).to(net[0].weight)),
+    "KernelRecorder": lambda net: diagnostics.KernelRecorder(net, IDS),
+    "Recorder": lambda net: features.Recorder(net, IDS),
+    "nfm": features.nfm,
+    "nfa": lambda net: features.nfa(net, IDS),
+    "agop": lambda net: features.agop(net, IDS),
+    "ptk": lambda net: features.ptk(net, IDS),
+    "layer_ntk": lambda net: features.layer_ntk(net, IDS),
+    "early_alignment": lambda net: features.early_alignment(net, IDS, torch.ones(4, 1).to(net[0].weight)),
+    "linear_regions": lambda net: search.linear_regions(net, torch.ones(2, 4)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", HALF)
+def test_parameters_of_half_precision_are_refused(name, dtype):
+    with pytest.raises(InputTypeError, match=f"half precision cannot hold a kernel. Got {dtype} in '0.weight'"):
+        HALF[name](bag(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_limits_and_random_networks_do_not_depend_on_the_modules_precision(dtype):
+    full, half = bag(torch.float32), bag(dtype)
+    expected = ntkit.infinite_width(full).ntk(IDS)
+    torch.testing.assert_close(ntkit.infinite_width(half).ntk(IDS), expected, rtol=1e-12, atol=0)
+    drawn = [ntkit.monte_carlo(net, 2, generator=torch.Generator().manual_seed(0)).ntk(IDS) for net in (full, half)]
+    torch.testing.assert_close(drawn[0], drawn[1], rtol=1e-12, atol=0)
+    x = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    vectors = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    expected = ntkit.infinite_width(vectors, b_std=0.3).ntk(x)
+    torch.testing.assert_close(ntkit.infinite_width(vectors.to(dtype), b_std=0.3).ntk(x), expected, rtol=1e-12, atol=0)
+
+
+def test_a_forward_that_works_in_half_precision_only_has_no_limit():
+    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)).half()
+    net.register_forward_pre_hook(lambda module, args: (args[0].half(),))
+    with pytest.raises(NtkitError):
+        ntkit.infinite_width(net).ntk(torch.ones(2, 3))

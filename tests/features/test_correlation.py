@@ -34,8 +34,10 @@ def test_bad_matrices() -> None:
         correlation(a, torch.eye(2))
     with pytest.raises(InputTypeError, match="the same dtype"):
         correlation(a, a.double())
-    with pytest.raises(InputTypeError, match="floating point"):
+    with pytest.raises(InputTypeError, match="float32 or float64"):
         correlation(a, a.long())
+    with pytest.raises(InputTypeError, match="float32 or float64"):
+        correlation(a.half(), a.half())
     with pytest.raises(InputError, match='"cosine" or "pearson"'):
         correlation(a, a, kind="spearman")  # type: ignore[arg-type]
     generator = torch.Generator()

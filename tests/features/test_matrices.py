@@ -132,8 +132,8 @@ class Mixing(nn.Module):
         (nn.Linear(4, 1), [[1.0] * 4], InputTypeError, "at least one torch.Tensor"),
         (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), torch.ones(2, 4), InputError, "evaluation mode"),
         (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), torch.ones(2, 4), InputError, "evaluation mode"),
-        (nn.Sequential(nn.Linear(4, 2), Detach()), torch.ones(2, 4), InputError, "do not depend on '0'"),
-        (Unused(), torch.ones(2, 4), InputError, "do not depend on 'idle', 'ignored'.*layers=\\['used'\\]"),
+        (nn.Sequential(nn.Linear(4, 2), Detach()), torch.ones(2, 4), InputError, "do not depend on its calls of '0'"),
+        (Unused(), torch.ones(2, 4), InputError, "never calls 'idle' and .* calls of 'ignored'.*layers=\\['used'\\]"),
         (Mixing(), torch.ones(3, 4), InputError, "'embed' must see each sample in separate rows"),
     ],
 )

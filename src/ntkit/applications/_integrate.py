@@ -21,6 +21,7 @@ from ntkit.common import (
     check_times,
     copy_module,
     find_loss,
+    measuring,
     read_output_targets,
     row_blocks,
     shown,
@@ -213,7 +214,7 @@ def integrated_residuals(
 
 def outputs_of(module: nn.Module, x: Tensor) -> Tensor:
     """Return the outputs, shape (n, ...), a block of rows at a time."""
-    with torch.no_grad():
+    with torch.no_grad(), measuring(module):
         return torch.cat([module(x[rows]) for rows in _blocks(x)])
 
 
@@ -221,13 +222,14 @@ def transposed_product(module: nn.Module, x: Tensor, weights: Tensor) -> dict[st
     """Return Z weights by trained parameter, for weights shaped like the outputs: vector-Jacobian products of blocks of rows."""
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     total = {name: torch.zeros_like(parameter) for name, parameter in trained.items()}
-    for rows in _blocks(x):
-        with torch.enable_grad():
-            values = module(x[rows])
-            parts = torch.autograd.grad(values, list(trained.values()), weights[rows].to(values), allow_unused=True)
-        for name, part in zip(trained, parts, strict=True):
-            if part is not None:
-                total[name] += part
+    with measuring(module):
+        for rows in _blocks(x):
+            with torch.enable_grad():
+                values = module(x[rows])
+                parts = torch.autograd.grad(values, list(trained.values()), weights[rows].to(values), allow_unused=True)
+            for name, part in zip(trained, parts, strict=True):
+                if part is not None:
+                    total[name] += part
     return total
 
 

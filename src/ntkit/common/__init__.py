@@ -13,20 +13,22 @@ from ._batches import (
 from ._class_labels import check_labels, class_numbers
 from ._deprecation import DEPRECATED, warn_renamed
 from ._derivatives import as_constant, constant, differentiated, transformed, without_derivatives
-from ._generator import check_generator, restored_generator
+from ._generator import check_generator, random_state, restored_generator, restored_random_state
 from ._input_shape import check_input_shape, fold_rows
 from ._largest_eigenvalue import largest_eigenvalue
 from ._linear_system import check_gram, check_ridge, check_right_hand_side
 from ._losses import Loss, LossFunction, find_loss, read_output_targets, read_targets
 from ._memory import available_bytes, check_gram_memory
 from ._mirror import mirror_rows, mirror_upper
-from ._module_copies import OwnParameters, copy_module, restored_tensors
+from ._module_copies import OwnParameters, copy_module
+from ._module_state import call_with, evaluation_mode, measuring, plain_attention, unchanged
 from ._nested_derivatives import Elementary
 from ._numbers import Numbers, as_columns, check_steps, check_times, listed
 from ._parameters import (
     ParameterSource,
     Scaled,
     check_module,
+    check_precision,
     ntk_gains,
     parameter_source,
     strip_ntk,
@@ -54,6 +56,7 @@ __all__ = [
     "as_constant",
     "available_bytes",
     "block_rows",
+    "call_with",
     "check_batches",
     "check_finite",
     "check_generator",
@@ -65,6 +68,7 @@ __all__ = [
     "check_labels",
     "check_module",
     "check_pair",
+    "check_precision",
     "check_result",
     "check_ridge",
     "check_right_hand_side",
@@ -75,20 +79,24 @@ __all__ = [
     "constant",
     "copy_module",
     "differentiated",
+    "evaluation_mode",
     "find_loss",
     "fold_rows",
     "largest_eigenvalue",
     "listed",
+    "measuring",
     "mirror_rows",
     "mirror_upper",
     "ntk_gains",
     "on_threads",
     "parameter_source",
+    "plain_attention",
     "random_rotation",
+    "random_state",
     "read_output_targets",
     "read_targets",
     "restored_generator",
-    "restored_tensors",
+    "restored_random_state",
     "row_blocks",
     "serial_product",
     "shifted_progress",
@@ -96,6 +104,7 @@ __all__ = [
     "split_rows",
     "strip_ntk",
     "transformed",
+    "unchanged",
     "warn_renamed",
     "why_singular",
     "without_derivatives",

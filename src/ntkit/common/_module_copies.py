@@ -1,11 +1,9 @@
-"""Copying modules and calling them with other parameters, even if they hold computed tensors, which torch cannot copy."""
+"""Copying modules, even if they hold computed tensors, which torch cannot copy."""
 
 from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from ntkit.errors import InputError
 
-__all__ = ["OwnParameters", "copy_module", "restored_tensors"]
+__all__ = ["OwnParameters", "copy_module"]
 
 
 def copy_module(module: nn.Module) -> nn.Module:
@@ -29,26 +27,6 @@ def copy_module(module: nn.Module) -> nn.Module:
             if isinstance(value, Tensor) and not value.is_leaf:
                 memo[id(value)] = torch.zeros(value.shape, dtype=value.dtype, device=value.device)
     return copy.deepcopy(module, memo)
-
-
-@contextmanager
-def restored_tensors(module: nn.Module) -> Iterator[None]:
-    """Restore the tensors that a module holds as plain attributes.
-
-    Pruning and old-style norms write the weight that they compute to the layer in every call: after a call with other
-    parameters, or under a torch.func transform, the layer would keep that call's weight.
-    """
-    found = [
-        (layer, name, value)
-        for layer in module.modules()
-        for name, value in vars(layer).items()
-        if isinstance(value, Tensor)
-    ]
-    try:
-        yield
-    finally:
-        for layer, name, value in found:
-            vars(layer)[name] = value
 
 
 class OwnParameters(TorchFunctionMode):

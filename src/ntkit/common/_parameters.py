@@ -19,7 +19,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["ParameterSource", "Scaled", "check_module", "ntk_gains", "parameter_source", "strip_ntk"]
+__all__ = ["ParameterSource", "Scaled", "check_module", "check_precision", "ntk_gains", "parameter_source", "strip_ntk"]
 
 
 class Scaled(nn.Module):
@@ -218,3 +218,19 @@ def check_module(module: object) -> None:
         raise InputError(
             f"the parameters {meta} are on the meta device and have no values. Write module.to_empty(device=...) and draw them."
         )
+
+
+def check_precision(module: nn.Module) -> None:
+    """Refuse parameters of half precision: what is computed with them, and derivatives in them, has two or three digits.
+
+    Raises
+    ------
+    InputTypeError
+        The message names the first such parameter.
+    """
+    for name, parameter in module.named_parameters():
+        if parameter.is_floating_point() and parameter.dtype not in (torch.float32, torch.float64):
+            raise InputTypeError(
+                "the module's parameters must be float32 or float64: half precision cannot hold a kernel. "
+                f"Got {parameter.dtype} in {name!r}. Write module.float()."
+            )

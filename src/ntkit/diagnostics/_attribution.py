@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import Progress, check_pair, shown
+from ntkit.common import Progress, check_pair, measuring, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels.empirical import Batch, Network, empirical
 
@@ -348,5 +348,5 @@ def _check_classes(name: str, y: Tensor, n: int, count: int) -> None:
 
 
 def _outputs(module: nn.Module, x: Tensor) -> int:
-    with torch.no_grad():
+    with torch.no_grad(), measuring(module):
         return int(module(x[:1]).flatten(1).shape[1])

@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import check_finite, check_labels, check_tensor, class_numbers
+from ntkit.common import check_finite, check_labels, check_tensor, class_numbers, evaluation_mode
 from ntkit.errors import InputError, InputTypeError
-
-from ._evaluation_mode import evaluation_mode
 
 __all__ = ["check_classes", "check_points", "error_rate", "outputs_of", "predicted"]
 

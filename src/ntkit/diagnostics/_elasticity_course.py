@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import measuring
 from ntkit.errors import InputError, InputTypeError
 from ntkit.finite import Record, Schedule, Trajectory, train
 from ntkit.kernels import empirical
@@ -127,7 +128,7 @@ def elasticity_course(
             found.append([local_elasticity(cross, test[name], y, diag_test, diag) for name, y in labels.items()])
         return torch.stack([torch.stack(row) for row in found]).cpu()
 
-    with torch.no_grad():
+    with torch.no_grad(), measuring(module):
         outputs = module(x[:1]).flatten(1).shape[1]
     schedule = _schedule(training)
     runs: list[Trajectory] = []

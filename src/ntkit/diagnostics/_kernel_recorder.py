@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import check_labels, check_module, class_numbers
+from ntkit.common import check_labels, check_module, class_numbers, evaluation_mode
 from ntkit.errors import InputError, InputTypeError
 from ntkit.finite import Trajectory
 from ntkit.kernels import empirical
 from ntkit.labels import alignment
 
-from ._evaluation_mode import evaluation_mode
 from ._kernel_distance import kernel_distance
 
 __all__ = ["KernelHistory", "KernelRecorder"]
@@ -63,7 +62,7 @@ class KernelRecorder:
     Parameters
     ----------
     module : nn.Module
-        The module to train; it is measured in evaluation mode, and its mode is restored.
+        The module to train; it is measured in evaluation mode and left as it was: modes, buffers, gradients.
     x : Tensor of shape (n, ...)
         Probe points.
     y : Tensor of shape (n,), optional

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ._evaluation_mode import evaluation_mode
+from ntkit.common import evaluation_mode
 
 __all__ = ["pattern_distance", "relu_patterns"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import check_module, copy_module, shown
+from ntkit.common import check_module, copy_module, restored_generator, shown
 from ntkit.errors import InputError, InputTypeError
 
 from ._classes import check_classes, check_points, error_rate, outputs_of, predicted
@@ -92,7 +92,7 @@ def spawn_study(
     learning_rate, batch_size, momentum : float, int, float
         Settings of stochastic gradient descent on the mean cross-entropy. Children inherit the momentum. Defaults 64 and 0.
     seed : int
-        Seed of the orders of batches. Default 0.
+        Seed of the orders of batches and of dropout. Default 0.
     probe : int
         Number of test points, the first ones, on which kernels and ReLU patterns are compared. Default 64.
     points : int
@@ -145,22 +145,23 @@ def spawn_study(
         if progress is not None:
             progress(done, total)
 
-    parent = _Training(copy_module(module), learning_rate, momentum, _seeded(seed, 0, 0))
-    recorder = KernelRecorder(parent.net, probes, output=output)
-    saved = {0: parent.copy()} if 0 in moments else {}
-    for epoch in range(1, epochs + 1):
-        advance(parent)
-        recorder.step()
-        if epoch in moments:
-            saved[epoch] = parent.copy()
-    rows = []
-    for T in moments:
-        pair = [saved[T].copy(_seeded(seed, T, child)) for child in (1, 2)]
-        for run in pair:
-            for _ in range(epochs - T):
-                advance(run)
-        first, second = (run.net.eval() for run in pair)
-        rows.append(_compare(first, second, x, x_test, targets_test, probes, points, output))
+    with restored_generator(seed):  # from which dropout draws
+        parent = _Training(copy_module(module), learning_rate, momentum, _seeded(seed, 0, 0))
+        recorder = KernelRecorder(parent.net, probes, output=output)
+        saved = {0: parent.copy()} if 0 in moments else {}
+        for epoch in range(1, epochs + 1):
+            advance(parent)
+            recorder.step()
+            if epoch in moments:
+                saved[epoch] = parent.copy()
+        rows = []
+        for T in moments:
+            pair = [saved[T].copy(_seeded(seed, T, child)) for child in (1, 2)]
+            for run in pair:
+                for _ in range(epochs - T):
+                    advance(run)
+            first, second = (run.net.eval() for run in pair)
+            rows.append(_compare(first, second, x, x_test, targets_test, probes, points, output))
     table = torch.tensor(rows, dtype=torch.float64)
     barrier, distance, hamming, disagreement = table[:, :4].T
     return SpawnStudy(torch.tensor(moments), barrier, distance, hamming, disagreement, table[:, 4:], recorder.history)

@@ -54,8 +54,8 @@ def correlation(a: Tensor, b: Tensor, kind: Kind = "cosine") -> float:
     for name, value in (("a", a), ("b", b)):
         if not isinstance(value, Tensor):
             raise InputTypeError(f"{name} must be a torch.Tensor. Got {type(value).__name__}.")
-        if not value.is_floating_point():
-            raise InputTypeError(f"{name} must be floating point. Got {value.dtype}: write {name}.double().")
+        if value.dtype not in (torch.float32, torch.float64):
+            raise InputTypeError(f"{name} must be float32 or float64. Got {value.dtype}: write {name}.double().")
     if a.shape != b.shape:
         raise InputError(f"a and b must have the same shape. Got {tuple(a.shape)} and {tuple(b.shape)}.")
     if a.dtype != b.dtype or a.device != b.device:

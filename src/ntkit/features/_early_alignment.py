@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import LossFunction, find_loss, read_targets
+from ntkit.common import LossFunction, find_loss, measuring, read_targets
 from ntkit.errors import InputError
 
 from ._correlation import Kind, check_kind, correlation
@@ -98,8 +98,8 @@ def early_alignment(
     """
     check_kind(kind)
     found = find_layers(module, layers)
-    parts = list(batches(module, x, found, batch_size))
-    with torch.no_grad():
+    with measuring(module), torch.no_grad():
+        parts = list(batches(module, x, found, batch_size))
         values = torch.cat([module(part).reshape(len(part), -1) for part in parts])
     measure = find_loss(loss)
     targets = read_targets(measure, y, values)
@@ -113,15 +113,16 @@ def early_alignment(
     covariance: dict[str, Tensor] = {}
     velocity: dict[str, Tensor] = {}
     weights: dict[str, Tensor] = {}
-    for part, slope in zip(parts, slopes.split([len(part) for part in parts]), strict=True):
-        look = run(module, part, found, features=True)
-        weights = look.weights
-        for path, gradients in look.gradients(slope, keep=True).items():
-            arrived = torch.cat(look.split(path, gradients), 3)  # (n, groups, out / groups, P)
-            own = torch.block_diag(*torch.einsum("ngdp,ngpq->gdq", arrived, look.patches(path)))
-            velocity[path] = velocity[path] - own if path in velocity else -own
-        for jacobians in look.jacobians():
-            add_products(covariance, jacobians)
+    with measuring(module):
+        for part, slope in zip(parts, slopes.split([len(part) for part in parts]), strict=True):
+            look = run(module, part, found, features=True)
+            weights = look.weights
+            for path, gradients in look.gradients(slope, keep=True).items():
+                arrived = torch.cat(look.split(path, gradients), 3)  # (n, groups, out / groups, P)
+                own = torch.block_diag(*torch.einsum("ngdp,ngpq->gdq", arrived, look.patches(path)))
+                velocity[path] = velocity[path] - own if path in velocity else -own
+            for jacobians in look.jacobians():
+                add_products(covariance, jacobians)
     result = {}
     for path in found:
         assert velocity[path].shape == weights[path].shape

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import check_batches
+from ntkit.common import check_batches, evaluation_mode
 from ntkit.errors import InputError
 from ntkit.program import Conv, Dense, Node, Normalize, Program
 from ntkit.rules import gram
@@ -82,7 +82,7 @@ def expected_ptk(
     frozen = replace(program, nodes=tuple(_frozen(node) for node in program.nodes))
     if bool(_tangent(frozen, x1[:2], None).any()):
         raise InputError("the module has trained parameters other than those of layers and norms. Freeze them first.")
-    with torch.no_grad():
+    with torch.no_grad(), evaluation_mode(module):
         outputs = module(x1[:1].to(next(module.parameters()))).numel()
     result = {}
     for path in found:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import shown
+from ntkit.common import check_precision, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels.empirical import TRANSPOSED, Layer, Network, structured_layers
 
@@ -22,12 +22,13 @@ def find_layers(module: nn.Module, layers: Sequence[str] | None = None) -> dict[
     Raises
     ------
     InputTypeError
-        If ``module`` is not a module, or ``layers`` not a sequence of names.
+        If ``module`` is not a module or has parameters of half precision, or ``layers`` is not a sequence of names.
     InputError
         If the module has no such layer, or none of a given name.
     """
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
+    check_precision(module)
     # The weight of a transposed convolution is not a matrix from patches to channels, as feature matrices require.
     every = structured_layers(module)
     found: dict[str, Layer] = {path: layer for path, layer in every.items() if not isinstance(layer, TRANSPOSED)}
@@ -84,12 +85,14 @@ def check_measurable(module: nn.Module, x: Tensor, layers: dict[str, Layer]) -> 
                         f"Got an output of shape {tuple(call.output_shape)} for {rows} samples, from which several samples "
                         f"are computed. Leave it out: layers={[other for other in layers if other != path]}."
                     )
-    idle += [path for path in look.calls if path not in reached]
-    if idle:
-        rest = [path for path in layers if path not in idle]
+    lost = [path for path in look.calls if path not in reached]
+    if idle or lost:
+        found = [f"never calls {', '.join(map(repr, idle))}"] if idle else []
+        found += [f"computes outputs that do not depend on its calls of {', '.join(map(repr, lost))}"] if lost else []
         raise InputError(
-            "every layer must take part in the forward pass. The module's outputs do not depend on "
-            f"{', '.join(map(repr, idle))}. Remove them, or name the layers to measure: layers={rest}."
+            f"every layer must take part in the forward pass, by a call. The module {' and '.join(found)}. Call the layer if "
+            "the forward uses its weight in a function, or name the layers to measure: "
+            f"layers={[path for path in layers if path not in (*idle, *lost)]}."
         )
     return look
 

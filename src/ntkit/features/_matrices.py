@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import measuring
 from ntkit.kernels.empirical import Call as _Call
 from ntkit.kernels.empirical import Layer, read_patches
 
@@ -51,7 +52,9 @@ def nfm(module: nn.Module, layers: Sequence[str] | None = None) -> dict[str, Ten
     >>> {path: tuple(F.shape) for path, F in features.nfm(net).items()}
     {'0': (3, 3), '2': (8, 8)}
     """
-    weights = {path: dense_weight(layer) for path, layer in find_layers(module, layers).items()}
+    found = find_layers(module, layers)
+    with measuring(module):
+        weights = {path: dense_weight(layer) for path, layer in found.items()}
     return {path: weight.T @ weight for path, weight in weights.items()}
 
 
@@ -66,7 +69,9 @@ def ptk_covariance(
     Parameters
     ----------
     module
-        The module; its mode, gradients and hooks are left unchanged. Frozen layers are measured too.
+        The module, in evaluation mode if it has dropout or batch norms; float32 or float64. Frozen layers are measured too,
+        and so is the ``out_proj`` of ``nn.MultiheadAttention``, but not its ``in_proj_weight``, which is no layer. Modes,
+        buffers, gradients, hooks and all global generators are left as they were.
     x
         Samples, shape (n, ...).
     layers
@@ -99,9 +104,10 @@ def ptk_covariance(
     """
     found = find_layers(module, layers)
     sums: dict[str, Tensor] = {}
-    for part in batches(module, x, found, batch_size):
-        for jacobians in run(module, part, found).jacobians():
-            add_products(sums, jacobians)
+    with measuring(module):
+        for part in batches(module, x, found, batch_size):
+            for jacobians in run(module, part, found).jacobians():
+                add_products(sums, jacobians)
     return {path: sums[path] / len(x) for path in found}
 
 
@@ -152,21 +158,25 @@ def agop(
     """
     found = find_layers(module, layers)
     if not total:
-        weights = {path: dense_weight(layer) for path, layer in found.items()}
+        with measuring(module):
+            weights = {path: dense_weight(layer) for path, layer in found.items()}
         return {path: sandwich(weights[path], K) for path, K in ptk_covariance(module, x, layers, batch_size).items()}
     sums: dict[str, Tensor] = {}
-    for part in batches(module, x, found, batch_size):
-        look = run(module, part, found, features=True, total=True)
-        c = look.values.shape[1]
-        for output in range(c):
-            gradients = look.output_gradients(output, output < c - 1, read=True)
-            add_products(
-                sums,
-                {
-                    path: torch.cat([_unfolded(look, call, g) for call, g in zip(look.calls[path], gs, strict=True)], 1)
-                    for path, gs in gradients.items()
-                },
-            )
+    with measuring(module):
+        for part in batches(module, x, found, batch_size):
+            look = run(module, part, found, features=True, total=True)
+            c = look.values.shape[1]
+            for output in range(c):
+                gradients = look.output_gradients(output, output < c - 1, read=True)
+                add_products(
+                    sums,
+                    {
+                        path: torch.cat(
+                            [_unfolded(look, call, g) for call, g in zip(look.calls[path], gs, strict=True)], 1
+                        )
+                        for path, gs in gradients.items()
+                    },
+                )
     return {path: sums[path] / len(x) for path in found}
 
 

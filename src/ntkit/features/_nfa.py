@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import shown
+from ntkit.common import measuring, shown
 from ntkit.errors import InputError, InputTypeError
 
 from ._correlation import Kind, check_kind, correlation
@@ -118,18 +118,19 @@ def nfa(
     moved: dict[str, Tensor] = {}
     weights: dict[str, Tensor] = {}
     starts: dict[str, Tensor] = {}
-    for part in batches(module, x, found, batch_size):
-        now = run(module, part, found)
-        weights = now.weights
-        if state is None:
-            for jacobians in now.jacobians():
+    with measuring(module):
+        for part in batches(module, x, found, batch_size):
+            now = run(module, part, found)
+            weights = now.weights
+            if state is None:
+                for jacobians in now.jacobians():
+                    add_products(covariance, jacobians)
+                continue
+            start = run(module, part, found, state)
+            starts = start.weights
+            for jacobians, initials in zip(now.jacobians(), start.jacobians(), strict=True):
                 add_products(covariance, jacobians)
-            continue
-        start = run(module, part, found, state)
-        starts = start.weights
-        for jacobians, initials in zip(now.jacobians(), start.jacobians(), strict=True):
-            add_products(covariance, jacobians)
-            add_products(moved, {path: jacobians[path] - initials[path] for path in found})
+                add_products(moved, {path: jacobians[path] - initials[path] for path in found})
     n = len(x)
     return {
         path: record(

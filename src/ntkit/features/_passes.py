@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import functional_call
 
 from ntkit.kernels.empirical import Call, Layer, read_gradients, read_patches
+
+from ._attention import called_projections
 
 __all__ = ["LayerCall", "Pass", "dense_weight", "run"]
 
@@ -136,22 +139,19 @@ def run(
             weights[path] = dense_weight(own)
         return output
 
-    handles = []
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(called_projections(module))
         for layer in layers.values():
             # Runs before the user's forward hooks, which may change the layer's output.
-            handles.append(layer.register_forward_hook(after, prepend=True, with_kwargs=True))
+            stack.callback(layer.register_forward_hook(after, prepend=True, with_kwargs=True).remove)
             if total:
-                handles.append(layer.register_forward_pre_hook(before, with_kwargs=True))
+                stack.callback(layer.register_forward_pre_hook(before, with_kwargs=True).remove)
         with torch.enable_grad():
             x = x.detach().requires_grad_() if total and x.is_floating_point() else x.detach()
             values: Tensor = (
                 module(x) if state is None else functional_call(module, dict(state), (x,), tie_weights=False)
             )
             values = values.flatten(1) if values.ndim > 1 else values[:, None]
-    finally:
-        for handle in handles:
-            handle.remove()
     return Pass(values, calls, weights)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import check_pair
+from ntkit.common import check_pair, measuring
 from ntkit.errors import InputError
 from ntkit.kernels.empirical import BYTE_BUDGET, Layer, layer_gram
 
@@ -130,8 +130,9 @@ def _pairwise(
     positions: bool = False,
 ) -> dict[str, Tensor]:
     found = find_layers(module, layers)
-    rows = list(batches(module, x1, found, batch_size))
-    columns = rows if x2 is None else list(batches(module, x2, found, batch_size))
+    with measuring(module):
+        rows = list(batches(module, x1, found, batch_size))
+        columns = rows if x2 is None else list(batches(module, x2, found, batch_size))
     if x2 is not None:
         check_pair(x1, x2)
     blocks: dict[str, list[list[Tensor]]] = {path: [] for path in found}
@@ -161,10 +162,11 @@ def _check_positions(path: str, first: Side, second: Side) -> None:
 
 
 def _sides(module: nn.Module, x: Tensor, layers: dict[str, Layer]) -> dict[str, Side]:
-    look = run(module, x, layers, features=True)
-    c = look.values.shape[1]
-    outputs: dict[str, list[Tensor]] = {path: [] for path in layers}
-    for output in range(c):
-        for path, gradients in look.output_gradients(output, output < c - 1).items():
-            outputs[path].append(torch.cat(look.split(path, gradients), 3))
-    return {path: (torch.stack(parts, 1), look.patches(path)) for path, parts in outputs.items()}
+    with measuring(module):
+        look = run(module, x, layers, features=True)
+        c = look.values.shape[1]
+        outputs: dict[str, list[Tensor]] = {path: [] for path in layers}
+        for output in range(c):
+            for path, gradients in look.output_gradients(output, output < c - 1).items():
+                outputs[path].append(torch.cat(look.split(path, gradients), 3))
+        return {path: (torch.stack(parts, 1), look.patches(path)) for path, parts in outputs.items()}

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ntkit.common import evaluation_mode
 from ntkit.errors import InputError, InputTypeError
 from ntkit.finite import Trajectory
 
@@ -76,7 +77,8 @@ class Recorder:
     Parameters
     ----------
     module
-        The module to train. Its present weights are W_0.
+        The module to train. Its present weights are W_0. It is measured in evaluation mode, whatever its mode, and left as it
+        was: modes, buffers such as running statistics, gradients.
     x
         Samples to measure on, shape (n, ...): usually the training data.
     every
@@ -123,21 +125,22 @@ class Recorder:
         if every < 1:
             raise InputError(f"every must be at least 1. Got {every}.")
         self._layers = find_layers(module, layers)
-        look = check_measurable(module, x, self._layers)
         self.module, self.every, self.kind = module, every, kind
-        self._batches = x.detach().split(batch_size or max(1, AUTOMATIC_BYTES // row_bytes(look, self._layers)))
+        self._derivatives: list[list[dict[str, Tensor]]] | None = None
+        with evaluation_mode(module):
+            look = check_measurable(module, x, self._layers)
+            self._batches = x.detach().split(batch_size or max(1, AUTOMATIC_BYTES // row_bytes(look, self._layers)))
+            self._start = {path: dense_weight(layer) for path, layer in self._layers.items()}
+            if derivatives:
+                self._derivatives = [
+                    [
+                        {path: J.clone() for path, J in jacobians.items()}
+                        for jacobians in run(module, part, self._layers).jacobians()
+                    ]
+                    for part in self._batches
+                ]
         self._n = len(x)
         self._taken = 0
-        self._start = {path: dense_weight(layer) for path, layer in self._layers.items()}
-        self._derivatives: list[list[dict[str, Tensor]]] | None = None
-        if derivatives:
-            self._derivatives = [
-                [
-                    {path: J.clone() for path, J in jacobians.items()}
-                    for jacobians in run(module, part, self._layers).jacobians()
-                ]
-                for part in self._batches
-            ]
         self._steps: list[int] = []
         self._records: list[dict[str, NFA]] = []
         self._losses: list[dict[str, float]] = []
@@ -166,21 +169,23 @@ class Recorder:
         """Measure the module's present state, without recording it."""
         covariance: dict[str, Tensor] = {}
         moved: dict[str, Tensor] = {}
-        for number, part in enumerate(self._batches):
-            for output, jacobians in enumerate(run(self.module, part, self._layers).jacobians()):
-                add_products(covariance, jacobians)
-                if self._derivatives is not None:
-                    initial = self._derivatives[number][output]
-                    add_products(moved, {path: J - initial[path] for path, J in jacobians.items()})
+        with evaluation_mode(self.module):
+            for number, part in enumerate(self._batches):
+                for output, jacobians in enumerate(run(self.module, part, self._layers).jacobians()):
+                    add_products(covariance, jacobians)
+                    if self._derivatives is not None:
+                        initial = self._derivatives[number][output]
+                        add_products(moved, {path: J - initial[path] for path, J in jacobians.items()})
+            weights = {path: dense_weight(layer) for path, layer in self._layers.items()}
         return {
             path: record(
-                dense_weight(layer),
+                weight,
                 self._start[path],
                 covariance[path] / self._n,
                 moved[path] / self._n if path in moved else None,
                 self.kind,
             )
-            for path, layer in self._layers.items()
+            for path, weight in weights.items()
         }
 
     def uncentred(self) -> dict[str, float]:
@@ -188,14 +193,15 @@ class Recorder:
         if self._latest is not None and self._latest[0] == self._versions():
             return self._latest[1]
         covariance: dict[str, Tensor] = {}
-        for part in self._batches:
-            for jacobians in run(self.module, part, self._layers).jacobians():
-                add_products(covariance, jacobians)
-        found = {}
-        for path, layer in self._layers.items():
-            weight = dense_weight(layer)
-            found[path] = correlation(weight.T @ weight, sandwich(weight, covariance[path]), self.kind)
-        return found
+        with evaluation_mode(self.module):
+            for part in self._batches:
+                for jacobians in run(self.module, part, self._layers).jacobians():
+                    add_products(covariance, jacobians)
+            weights = {path: dense_weight(layer) for path, layer in self._layers.items()}
+        return {
+            path: correlation(weight.T @ weight, sandwich(weight, covariance[path]), self.kind)
+            for path, weight in weights.items()
+        }
 
     def observe(self, module: nn.Module) -> Tensor:
         """Measure for :func:`ntkit.train`: ``train(..., record=ntkit.Record(observe={"nfa": recorder.observe}))``.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import OwnParameters, check_generator, check_module, copy_module, ntk_gains
+from ntkit.common import OwnParameters, check_generator, check_module, copy_module, measuring, ntk_gains
 from ntkit.errors import InputError
 from ntkit.kernels import BYTE_BUDGET, Batch, Empirical, EmpiricalKernel, Estimate, Inputs, Kernel, as_inputs
 from ntkit.trace import B_STD, W_STD, GainRule, Init, check_deterministic, fixed
@@ -131,7 +131,7 @@ class MonteCarlo:
         if not self._guarded:
             row = inputs[:1]
             row = row.like([t.double() if t.is_floating_point() else t for t in row.tensors.values()])
-            with torch.no_grad(), self._guard:
+            with torch.no_grad(), measuring(network), self._guard:
                 network(*row.args, **row.kwargs)
             self._guarded = True
         single = any(tensor.dtype == torch.float32 for tensor in inputs.tensors.values())

@@ -9,10 +9,17 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.func import jvp
 
-from ntkit.common import Elementary, OwnParameters, check_module, copy_module, restored_tensors
+from ntkit.common import (
+    Elementary,
+    OwnParameters,
+    call_with,
+    check_module,
+    check_precision,
+    copy_module,
+    plain_attention,
+)
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import check_modes
 
@@ -56,7 +63,7 @@ class Taylor(nn.Module):
         direction = {name: parameters[name] - origin[name] for name in self.names}
         values = _function(self.module, args, kwargs)
         # Fused attention has neither forward-mode nor second derivatives.
-        with self._guard, sdpa_kernel(SDPBackend.MATH), Elementary(), restored_tensors(self.module):
+        with self._guard, plain_attention(), Elementary():
             terms = _derivatives(values, origin, direction, self.order)
         self._guard = nullcontext()  # once is enough
         total = terms[0]
@@ -84,8 +91,8 @@ def taylor(module: nn.Module, order: int) -> nn.Module:
     Parameters
     ----------
     module
-        The module, which is copied; in evaluation mode if it has dropout or batch norms. Its output must be one tensor. Frozen
-        parameters stay fixed.
+        The module, which is copied; in evaluation mode if it has dropout or batch norms, in float32 or float64. Its output
+        must be one tensor. Frozen parameters stay fixed.
     order
         The order k, at least 1.
 
@@ -109,6 +116,7 @@ def taylor(module: nn.Module, order: int) -> nn.Module:
     3.25
     """
     check_module(module)
+    check_precision(module)
     if isinstance(order, bool) or not isinstance(order, int):
         raise InputTypeError(f"order must be an integer. Got {type(order).__name__}.")
     if order < 1:
@@ -147,7 +155,7 @@ def linearize(module: nn.Module) -> nn.Module:
 
 def _function(module: nn.Module, args: Any, kwargs: Any) -> Callable[[dict[str, Tensor]], Tensor]:
     def values(parameters: dict[str, Tensor]) -> Tensor:
-        output = functional_call(module, parameters, args, kwargs)
+        output = call_with(module, parameters, args, kwargs)
         if not isinstance(output, Tensor):
             raise InputError(
                 f"the module's output must be one tensor. Got {type(output).__name__}. "

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains, strip_ntk
+from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains, restored_random_state, strip_ntk
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 from ntkit.layers import SelfAttention, WrongInput
 from ntkit.program import LogitSamples, Program
@@ -72,7 +72,7 @@ class Tracer:
         self.module = strip_ntk(copy_module(module)).eval()
         self._programs: dict[tuple[tuple[int, ...], bool], Program] = {}
         self._guard: AbstractContextManager[Any] = OwnParameters(module)
-        with TRACING:
+        with TRACING, restored_random_state():
             self._probe()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -94,14 +94,14 @@ class Tracer:
             With every place that has no closed-form limit.
         """
         shape = tuple(int(size) for size in input_shape)
-        with TRACING, torch.enable_grad():
+        with TRACING, restored_random_state(), torch.enable_grad():
             if (shape, positions) not in self._programs:
                 self._programs[shape, positions] = self._read(shape, positions)[0]
         return self._programs[shape, positions]
 
     def finite_network(self, input_shape: Sequence[int]) -> tuple[Program, FiniteNetwork]:
         """Read the program again, with the finite network that it describes: the oracle of its covariances."""
-        with TRACING, torch.enable_grad():
+        with TRACING, restored_random_state(), torch.enable_grad():
             return self._read(tuple(int(size) for size in input_shape))
 
     def input_shapes(self, positions: Sequence[int]) -> list[tuple[int, ...]]:
@@ -194,10 +194,11 @@ class Tracer:
         raise UnsupportedLayerError((problem,))
 
     def _run(self, shape: tuple[int, ...]) -> tuple[nn.Module, Tensor, Any]:
-        """Run the module on an example, in float64 if its code allows that; return a copy, the example and the output."""
+        """Run the module on an example, in float64 or else in float32; return a copy, the example and the output."""
         parameter = next((p for p in self.module.parameters() if p.is_floating_point()), torch.empty(0))
         example = torch.randn((_BATCH, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        for dtype in (torch.float64, parameter.dtype):
+        # Never in half precision, where the replay could not tell another network from rounding.
+        for dtype in (torch.float64, torch.float32):
             try:
                 module = copy_module(self.module).to(dtype)
                 batch = example.to(dtype).to(parameter.device)

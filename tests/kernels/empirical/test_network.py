@@ -1,5 +1,8 @@
 """What has no empirical kernel is refused with the reason and what to write instead."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from tests.kernels.empirical.cases import Function
@@ -18,6 +21,16 @@ def of(function):
     return Function(function, fc=nn.Linear(3, 2))
 
 
+def warming(module, x):
+    module.steps += 1
+    return module.fc(x) * module.steps
+
+
+def under_autocast(module, x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return module.fc(x).float()
+
+
 X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
 NAN = torch.full((4, 3), float("nan"))
 
@@ -28,6 +41,17 @@ MODULES = {
         nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False)).eval(), InputError, "track_running_stats"),
     "functional dropout": (of(lambda m, x: F.dropout(m.fc(x), 0.5, m.training)), InputError, "random numbers"),
     "functional batch statistics": (of(lambda m, x: m.fc(x) - m.fc(x).mean(0)), InputError, "other inputs of its batch"),
+    "numbers from numpy": (of(lambda m, x: m.fc(x) * np.random.rand()), InputError, "random numbers"),
+    "numbers from Python": (of(lambda m, x: m.fc(x) * random.random()), InputError, "random numbers"),
+    "another function in every call": (
+        Function(warming, fc=nn.Linear(3, 2), steps=torch.zeros(())), InputError, "call to call"),
+    "float16": (mlp().half(), InputTypeError, r"float32 or float64: half.*float16 in '0.weight'. Write module.float\(\)"),
+    "bfloat16": (mlp().bfloat16(), InputTypeError, "torch.bfloat16 in '0.weight'"),
+    "one layer of half precision": (
+        Function(lambda m, x: m.last(m.fc(x).half()), fc=nn.Linear(3, 2), last=nn.Linear(2, 2).half()), InputTypeError,
+        "torch.float16 in 'last.weight'"),
+    "half precision inside": (of(lambda m, x: m.fc(x).half().float()), InputTypeError, "computes in torch.float16"),
+    "autocast inside": (of(under_autocast), InputTypeError, r"computes in torch.bfloat16 \(aten"),
     "two outputs": (of(lambda m, x: (m.fc(x), x)), InputError, "one tensor. Got tuple"),
     "integer output": (of(lambda m, x: m.fc(x).argmax(1)), InputError, "differentiable"),
     "detached output": (of(lambda m, x: m.fc(x).detach()), InputError, "differentiable"),
@@ -89,6 +113,28 @@ def test_pairs():
     ):
         with pytest.raises(error, match=message):
             kernel(X, x2)
+
+
+@pytest.mark.parametrize("method", ["structured", "jacobian", "ntk-vp"])
+def test_autocast_around_a_kernel_changes_nothing(method):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        emp = ntkit.empirical(mlp(), "full", method)
+    expected = emp.ntk(X)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(emp.ntk(X), expected, rtol=1e-6, atol=1e-6)
+        product = emp.ntk_operator(X) @ torch.eye(8)
+        assert torch.is_autocast_enabled("cpu")
+    torch.testing.assert_close(product, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_table_of_half_precision_may_be_read_in_full():
+    net = of(lambda m, x: m.fc(x) * m.table.float())
+    net.register_buffer("table", torch.tensor([0.5, 2.0], dtype=torch.float16))
+    full = of(lambda m, x: m.fc(x) * m.table)
+    full.load_state_dict(net.state_dict(), strict=False)
+    full.table = torch.tensor([0.5, 2.0])
+    torch.testing.assert_close(ntkit.empirical(net).ntk(X), ntkit.empirical(full).ntk(X))
 
 
 def test_token_out_of_range():

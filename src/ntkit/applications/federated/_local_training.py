@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import Loss, copy_module, read_output_targets
+from ntkit.common import Loss, copy_module, read_output_targets, restored_generator
 
 __all__ = ["local_training"]
 
@@ -18,11 +18,12 @@ def local_training(
     own.train()
     optimizer = torch.optim.SGD([p for p in own.parameters() if p.requires_grad], lr=learning_rate)
     generator = torch.Generator().manual_seed(seed)
-    for _ in range(epochs):
-        order = torch.randperm(len(x), generator=generator)
-        for batch in order.split(batch_size):
-            optimizer.zero_grad()
-            outputs = own(x[batch])
-            (loss.value(outputs, read_output_targets(loss, y[batch], outputs)) / len(batch)).backward()
-            optimizer.step()
+    with restored_generator(seed):  # from which dropout draws
+        for _ in range(epochs):
+            order = torch.randperm(len(x), generator=generator)
+            for batch in order.split(batch_size):
+                optimizer.zero_grad()
+                outputs = own(x[batch])
+                (loss.value(outputs, read_output_targets(loss, y[batch], outputs)) / len(batch)).backward()
+                optimizer.step()
     return {name: value.detach().clone() for name, value in own.state_dict().items()}

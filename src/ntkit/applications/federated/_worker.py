@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import Loss, block_rows, check_batches, read_output_targets, row_blocks
+from ntkit.common import Loss, block_rows, check_batches, measuring, read_output_targets, row_blocks
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import empirical
 from ntkit.kernels.empirical import Network, as_inputs, jacobian_rows
@@ -66,7 +66,8 @@ class Worker:
         """Return the derivatives of all outputs with respect to one parameter, shape (n, k, entries)."""
         network = Network(module, "full")
         k = outputs_of(module, self.x[:1]).numel()
-        rows = jacobian_rows(network, [name], as_inputs(self.x), slice(0, k))[name]
+        with measuring(module):
+            rows = jacobian_rows(network, [name], as_inputs(self.x), slice(0, k))[name]
         return rows.detach().reshape(len(self.x), k, -1)
 
     def sketch(self, module: nn.Module, size: int, seed: int) -> Tensor:
@@ -106,7 +107,8 @@ class Worker:
         for (name, output), numbers in groups.items():
             entries = torch.tensor([coordinates[number].index for number in numbers], device=self.x.device)
             for rows in row_blocks(len(self.x), block_rows(sizes[name], self.x.element_size())):
-                part = jacobian_rows(network, [name], as_inputs(self.x[rows]), slice(output, output + 1))[name]
+                with measuring(module):
+                    part = jacobian_rows(network, [name], as_inputs(self.x[rows]), slice(output, output + 1))[name]
                 out[rows, numbers] = part.detach().reshape(len(part), -1)[:, entries].to(out)
         return out
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ntkit.common import block_rows, check_batches, check_module, row_blocks
+from ntkit.common import block_rows, check_batches, check_module, check_precision, measuring, row_blocks
 from ntkit.errors import InputError
 from ntkit.kernels.empirical import check_modes
 
@@ -73,11 +73,12 @@ def linear_regions(module: nn.Module, x: Tensor) -> LinearRegions:
     """
     check_module(module)
     check_batches(x, None)
+    check_precision(module)
     check_modes(module)
     patterns: set[bytes] = set()
     for rows in row_blocks(len(x), block_rows(64 * x[0].numel(), x.element_size())):
         recorder = _Signs(rows.stop - rows.start)
-        with torch.no_grad(), recorder:
+        with torch.no_grad(), measuring(module), recorder:
             module(x[rows])
         if not recorder.layers:
             raise InputError(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import LossFunction, check_module, warn_renamed
+from ntkit.common import LossFunction, check_module, unchanged, warn_renamed
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Network
 
@@ -59,7 +59,8 @@ def train(
     Parameters
     ----------
     module : nn.Module
-        The module, trained in place; in evaluation mode if it has dropout or batch norms. Frozen parameters stay fixed.
+        The module, trained in place; in evaluation mode if it has dropout or batch norms. Only its trained parameters change:
+        frozen ones, buffers, modes and ``.grad`` stay as they are.
     x : Tensor of shape (n, ...)
         Training inputs.
     y : Tensor of shape (n, ...)
@@ -136,7 +137,8 @@ def train(
     limit = None if stop_below is None else check_number("stop_below", stop_below, float("-inf"))
     function = TrainedFunction(module, x, y, schedule, loss, recorded, kappa, bool(centre), resume)
     run = _Run(function, function.start(resume), limit, progress, saved)
-    status = run.flow() if schedule.is_flow else run.descend()
+    with unchanged(module):
+        status = run.flow() if schedule.is_flow else run.descend()
     function.write_back(run.state.theta)
     return function.trajectory(run.state, status, run.diverged)
 

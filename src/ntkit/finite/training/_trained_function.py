@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ntkit.common import LossFunction, find_loss, read_output_targets
+from ntkit.common import LossFunction, find_loss, measuring, read_output_targets
 from ntkit.errors import InputError
 
 from ._record import Record
@@ -57,7 +57,7 @@ class TrainedFunction:
             raise InputError(
                 f"resume must be a state of this module. Got one of {len(self.theta0)} parameters for {sum(self.sizes)}."
             )
-        with torch.no_grad():
+        with torch.no_grad(), measuring(module):
             self.f0 = self._raw(self.theta0, x) if centre else None
             self.f0_test = self._raw(self.theta0, self.x_test) if centre and self.x_test is not None else None
             outputs = self.outputs(self.theta0)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
-from ntkit.common import shown
+from ntkit.common import measuring, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels._kernel import Kernel
 from ntkit.trace import GainRule
@@ -50,7 +50,8 @@ class EmpiricalKernel(Kernel):
             found = self.emp._features(first, second)
             names = dict.fromkeys(found.names, "")
             total = Total(found, len(first), len(second or first), names)
-            structured_gram(found, first, second, total)
+            with measuring(self.emp.module):
+                structured_gram(found, first, second, total)
             value = total.finish(x2 is None)[""]
             check_finite_output(value)
             return value
@@ -61,11 +62,12 @@ class EmpiricalKernel(Kernel):
         inputs = as_inputs(x)
         found = self.emp._features(inputs, None) if self.which == "nngp" else self.emp._survey(inputs, None)
         diagonal = Diagonal(found, len(inputs))
-        if self.which == "nngp" or self.emp.method in ("auto", "structured"):
-            structured_diag(found, inputs, diagonal)
-            jacobian_diag(found, found.rest, inputs, diagonal)
-        else:
-            jacobian_diag(found, found.names, inputs, diagonal)
+        with measuring(self.emp.module):
+            if self.which == "nngp" or self.emp.method in ("auto", "structured"):
+                structured_diag(found, inputs, diagonal)
+                jacobian_diag(found, found.rest, inputs, diagonal)
+            else:
+                jacobian_diag(found, found.names, inputs, diagonal)
         check_finite_output(diagonal.value)
         return diagonal.value.flatten()
 
@@ -166,29 +168,32 @@ class Empirical:
     def _survey(self, x1: Inputs, x2: Inputs | None) -> Survey:
         network = Network(self.module, self.output, self._read)
         network.check(x1, x2, trained=True)
-        return survey(network, larger(x1, x2), self.byte_budget)
+        with measuring(self.module):
+            return survey(network, larger(x1, x2), self.byte_budget)
 
     def _features(self, x1: Inputs, x2: Inputs | None) -> Survey:
         network = Network(self.module, self.output, self._read)
         network.check(x1, x2, trained=False)
-        return survey_features(network, larger(x1, x2), self.byte_budget, self._gains)
+        with measuring(self.module):
+            return survey_features(network, larger(x1, x2), self.byte_budget, self._gains)
 
     def _compute(self, batch1: Batch, batch2: Batch | None, by_layer: bool) -> dict[str, Tensor]:
         x1, x2 = as_inputs(batch1), None if batch2 is None else as_inputs(batch2)
         found = self._survey(x1, x2)
         method = self._method(found, x1, x2)
         total = Total(found, len(x1), len(x1 if x2 is None else x2), _keys(found, by_layer))
-        if method == "structured":
-            structured_gram(found, x1, x2, total)
-            jacobian_gram(found, found.rest, x1, x2, total)
-        elif method == "jacobian":
-            jacobian_gram(found, found.names, x1, x2, total)
-        else:
-            groups: dict[str, list[str]] = {}
-            for name in found.names:
-                groups.setdefault(total.keys[name], []).append(name)
-            for names in groups.values():
-                product_gram(found, names, x1, x2, total)
+        with measuring(self.module):
+            if method == "structured":
+                structured_gram(found, x1, x2, total)
+                jacobian_gram(found, found.rest, x1, x2, total)
+            elif method == "jacobian":
+                jacobian_gram(found, found.names, x1, x2, total)
+            else:
+                groups: dict[str, list[str]] = {}
+                for name in found.names:
+                    groups.setdefault(total.keys[name], []).append(name)
+                for names in groups.values():
+                    product_gram(found, names, x1, x2, total)
         matrices = total.finish(x2 is None)
         for matrix in matrices.values():
             check_finite_output(matrix)
@@ -219,7 +224,8 @@ def empirical(
         Any module that maps a batch (n, ...) to a tensor (n, ...), row by row, and that autograd can differentiate: batch
         norm in evaluation mode, max pooling, attention, embeddings, tied weights. It may take several arguments: the
         kernels then take a tuple of positional arguments or a mapping of keyword arguments, whose tensors all have n rows,
-        such as ``{"input_ids": ids, "attention_mask": mask}``. It is not copied: the kernels follow its training.
+        such as ``{"input_ids": ids, "attention_mask": mask}``. It is not copied: the kernels follow its training. They leave
+        its modes, buffers and gradients and all global generators as they found them. Its parameters are float32 or float64.
     output
         ``"trace"``, the default: the mean over the k outputs of each output's kernel. ``"sum"``: the kernel of the sum of the
         outputs. ``"full"``: all outputs, a matrix of (n k) x (n k). An integer: one output. Outputs with several axes are
@@ -242,7 +248,8 @@ def empirical(
     Empirical
         With the kernels ``ntk`` and ``nngp``, ``ntk_by_layer`` and ``ntk_operator``. The kernels raise an
         :class:`~ntkit.errors.InputError` for modules in training mode with dropout or batch statistics, without trained
-        parameters, or whose output is not one differentiable tensor.
+        parameters, or whose output is not one differentiable tensor; an :class:`~ntkit.errors.InputTypeError` for modules
+        that compute in half precision.
 
     Examples
     --------

@@ -8,9 +8,19 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ntkit.common import check_batches, check_finite, check_module, check_pair, restored_tensors
+from ntkit.common import (
+    call_with,
+    check_batches,
+    check_finite,
+    check_module,
+    check_pair,
+    check_precision,
+    measuring,
+    random_state,
+)
 from ntkit.errors import InputError, InputTypeError
 
 from ._inputs import Batch, Inputs, as_inputs
@@ -54,8 +64,7 @@ class Network:
         if parameters is None:
             returned = self.module(*inputs.args, **inputs.kwargs)
         else:
-            with restored_tensors(self.module):
-                returned = functional_call(self.module, dict(parameters), inputs.args, dict(inputs.kwargs))
+            returned = call_with(self.module, parameters, inputs.args, inputs.kwargs)
         return returned if self.read is None else self.read(returned)
 
     def __call__(self, x: Batch | Inputs, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -73,12 +82,14 @@ class Network:
         ------
         InputTypeError
             Inputs whose dtype or device is not the module's, integers where the module takes none, inputs that require
-            gradients.
+            gradients; a module that computes in half precision.
         InputError
-            Inputs that are empty or not finite; a module that draws random numbers, mixes rows, has no trained parameters
-            (where ``trained``), or whose output is not one differentiable tensor with a row for each input.
+            Inputs that are empty or not finite; a module that draws random numbers, changes its own output, mixes rows, has
+            no trained parameters (where ``trained``), or whose output is not one differentiable tensor with a row for each
+            input.
         """
         check_module(self.module)
+        check_precision(self.module)
         parameter = next(self.module.parameters(), None)
         if parameter is None or (trained and not self.trained):
             raise InputError(
@@ -93,13 +104,14 @@ class Network:
             pair = (first.tensors[name], None if second is None else second.tensors[name])
             _check_tensors(name, pair, parameter)
         check_modes(self.module)
-        self._check_output(larger(first, second)[:3])
+        with measuring(self.module):
+            self._check_output(larger(first, second)[:3])
 
     def _check_output(self, x: Inputs) -> None:
-        before = _random_state(x.device)
+        before = random_state()
         try:
-            with torch.no_grad():
-                values, alone = self.values(x), self.values(x[:1])
+            with torch.no_grad(), _HalfPrecision() as rounded:
+                values, alone, again = self.values(x), self.values(x[:1]), self.values(x)
         except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
             tensors = x.tensors.values()
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
@@ -121,10 +133,20 @@ class Network:
             raise InputError(
                 f"the module's output must be differentiable. Got {values.dtype}. Return the values before argmax or rounding."
             )
+        if rounded.dtype is not None:
+            raise InputTypeError(
+                f"the module must compute in float32 or float64: half precision cannot hold a kernel. Its forward computes in "
+                f"{rounded.dtype} ({rounded.operation}). Remove the cast or autocast from it."
+            )
         check_finite_output(values)
-        if not torch.equal(before, _random_state(x.device)):
+        if before != random_state():
             raise InputError("the module draws random numbers, so its kernel is not unique. Write module.eval().")
         scale = float(values.abs().max())
+        if not torch.allclose(values, again, rtol=0, atol=100 * torch.finfo(values.dtype).eps * scale):
+            raise InputError(
+                "the module's output changes from call to call, so its kernel is not unique: its forward writes to a buffer that "
+                "it reads, as the power iteration of a spectral norm does. Write module.eval()."
+            )
         if not torch.allclose(values[:1], alone, rtol=0, atol=torch.finfo(values.dtype).eps ** 0.5 * scale):
             raise InputError(
                 "the module's output for an input must not depend on the other inputs of its batch, as batch statistics do. "
@@ -203,5 +225,21 @@ def check_modes(module: nn.Module) -> None:
         )
 
 
-def _random_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+class _HalfPrecision(TorchDispatchMode):
+    """Notes the first operation whose result is of half precision, and its dtype: casts and autocast inside a forward."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dtype: torch.dtype | None = None
+        self.operation = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in pytree.tree_leaves(result) if self.dtype is None else ():
+            if (
+                isinstance(leaf, Tensor)
+                and leaf.is_floating_point()
+                and leaf.dtype not in (torch.float32, torch.float64)
+            ):
+                self.dtype, self.operation = leaf.dtype, str(func)
+        return result

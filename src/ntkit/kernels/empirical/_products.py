@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 from torch.func import jvp
-from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ntkit.common import measuring, plain_attention
 
 from ._inputs import Inputs
 from ._jacobian import jacobian_diag
+from ._network import check_finite_output
 from ._parameter_sums import Diagonal, Total, slices
 from ._structured import structured_diag
 from ._survey import Survey
@@ -46,9 +47,9 @@ def forward(survey: Survey, x: Inputs, tangents: dict[str, Tensor]) -> Tensor:
             return survey.network(part, values)
 
         try:
-            with torch.no_grad(), _plain_attention():
+            with torch.no_grad(), plain_attention():
                 results.append(jvp(outputs, (parameters,), (tangents,))[1])
-        except NotImplementedError:  # a few torch operations have no forward mode
+        except RuntimeError:  # a few torch operations have no forward mode, or write to tensors that it captures
             results.append(_forward_by_backward(outputs, parameters, tangents))
     return torch.cat(results)
 
@@ -58,7 +59,7 @@ def _forward_by_backward(
 ) -> Tensor:
     """Return J tangents as the derivative of <J^T v, tangents> with respect to v, in which it is linear."""
     leaves = {name: parameter.clone().requires_grad_() for name, parameter in parameters.items()}
-    with torch.enable_grad(), _plain_attention():
+    with torch.enable_grad(), plain_attention():
         values = outputs(leaves)
         v = torch.zeros_like(values, requires_grad=True)
         gradients = torch.autograd.grad(
@@ -67,18 +68,6 @@ def _forward_by_backward(
         product = torch.stack([(g * t).sum() for g, t in zip(gradients, tangents.values(), strict=True)]).sum()
         (result,) = torch.autograd.grad(product, v)
     return result
-
-
-@contextmanager
-def _plain_attention() -> Iterator[None]:
-    """Make attention use operations that have all derivatives."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def product_gram(survey: Survey, names: Sequence[str], x1: Inputs, x2: Inputs | None, total: Total) -> None:
@@ -121,8 +110,11 @@ class TangentOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return torch.Size([n, n])
 
     def _matmul(self, rhs: Tensor) -> Tensor:
-        columns = [self._product(column) for column in rhs.detach().reshape(len(rhs), -1).T]
-        return torch.stack(columns, 1).view(rhs.shape)
+        with measuring(self.survey.network.module):
+            columns = [self._product(column) for column in rhs.detach().reshape(len(rhs), -1).T]
+        value = torch.stack(columns, 1).view(rhs.shape)
+        check_finite_output(value)
+        return value
 
     def _product(self, vector: Tensor) -> Tensor:
         survey, c = self.survey, self.survey.outputs
@@ -139,8 +131,9 @@ class TangentOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
 
     def _diagonal(self) -> Tensor:
         diagonal = Diagonal(self.survey, len(self.x))
-        structured_diag(self.survey, self.x, diagonal)
-        jacobian_diag(self.survey, self.survey.rest, self.x, diagonal)
+        with measuring(self.survey.network.module):
+            structured_diag(self.survey, self.x, diagonal)
+            jacobian_diag(self.survey, self.survey.rest, self.x, diagonal)
         return diagonal.value.flatten()
 
     def _transpose_nonbatch(self) -> TangentOperator:

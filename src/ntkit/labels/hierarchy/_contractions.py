@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from ntkit.common import measuring
 from ntkit.errors import InputError
 from ntkit.kernels import BYTE_BUDGET
 
@@ -94,4 +95,5 @@ def tangent_hierarchy(
     if isinstance(byte_budget, bool) or not isinstance(byte_budget, int) or byte_budget < 1:
         raise InputError(f"byte_budget must be a positive number of bytes. Got {byte_budget!r}.")
     tangents = Tangents(network, x1 if x is None else x, byte_budget)
-    return tangents.gram(x1, x2, [vectors])
+    with measuring(module):
+        return tangents.gram(x1, x2, [vectors])

@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import Progress
+from ntkit.common import Progress, measuring
 from ntkit.dynamics import GradientFlow
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import BYTE_BUDGET
@@ -168,7 +168,7 @@ def finite_width_correction(
     for number, one in enumerate(drawn.networks()):
         source = ModuleHierarchy(one.module, x, output=output, byte_budget=byte_budget)
         one.check(x, x_test, trained=True)
-        with torch.no_grad():
+        with torch.no_grad(), measuring(one.module):
             f0, f0_test = (None if centre or points is None else one(points)[:, 0] for points in (x, x_test))
         step = None if progress is None else _later(progress, number, count)
         found.append(_corrected(source, x, y, x_test, t, f0, f0_test, nodes, step))

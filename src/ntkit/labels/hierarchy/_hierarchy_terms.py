@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import measuring
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Network
 
@@ -104,7 +105,8 @@ class HierarchyTerms:
         if len(points) != self.order:
             raise InputError(f"points must be the {self.order} inputs of the kernel. Got {len(points)} rows.")
         tangents = Tangents(network, points)
-        return torch.stack([_contract(tangents, points, term) for term in self])
+        with measuring(module):
+            return torch.stack([_contract(tangents, points, term) for term in self])
 
     def __str__(self) -> str:
         names = ", ".join(_point_name(point) for point in range(self.order))

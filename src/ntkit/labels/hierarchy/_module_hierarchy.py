@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from ntkit.common import measuring
 from ntkit.errors import InputError, InputTypeError
 from ntkit.finite import monte_carlo
 from ntkit.kernels import BYTE_BUDGET, Empirical, Network
@@ -133,7 +134,8 @@ class ModuleHierarchy:
     def _mean(self, value: Callable[[Network], Tensor]) -> Tensor:
         total: Tensor | None = None
         for network in self.networks():
-            found = value(network)
+            with measuring(network.module):
+                found = value(network)
             total = found if total is None else total + found
         assert total is not None
         return total / max(1, self.n_samples)

@@ -11,9 +11,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.func import grad, jvp, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ntkit.common import Elementary, mirror_upper
+from ntkit.common import Elementary, measuring, mirror_upper, plain_attention
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import BYTE_BUDGET, Network
 
@@ -37,7 +36,7 @@ def scalar_network(module: nn.Module, output: int | None, x1: Tensor, x2: Tensor
     network = Network(module, 0 if output is None else output)
     network.check(x1, x2, trained=True)
     if output is None:
-        with torch.no_grad():
+        with torch.no_grad(), measuring(module):
             values = module(x1[:1])
         if values.numel() != 1:
             raise InputError(
@@ -254,6 +253,6 @@ def _slices(n: int, step: int) -> Iterator[slice]:
 def _differentiable() -> Iterator[None]:
     """Make torch use operations whose derivatives of every order are right."""
     # Fused attention has no forward-mode derivatives.
-    with torch.no_grad(), warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), Elementary():
+    with torch.no_grad(), warnings.catch_warnings(), plain_attention(), Elementary():
         warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
         yield

@@ -1,0 +1,129 @@
+"""Running a user's module and leaving it, and every source of random numbers, as it was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ._generator import restored_random_state
+
+__all__ = ["call_with", "evaluation_mode", "measuring", "plain_attention", "restored_attributes", "unchanged"]
+
+
+@contextmanager
+def measuring(module: nn.Module) -> Iterator[None]:
+    """Run a module for a measurement: afterwards, also after an error, everything is as it was.
+
+    That is all that :func:`unchanged` restores, and the states of torch's, numpy's and Python's global generators. The mode
+    is the module's own: callers refuse one in which outputs are random or depend on the batch.
+    """
+    with unchanged(module), restored_random_state():
+        yield
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Run a module for a measurement in evaluation mode; see :func:`measuring`."""
+    with measuring(module):
+        module.eval()
+        yield
+
+
+@contextmanager
+def unchanged(module: nn.Module) -> Iterator[None]:
+    """Restore modes, buffers and all other attributes of a module and its parts, but not its parameters.
+
+    Inside, the layers compute as they are written: without autocast, which would round to half precision, and without the
+    fast path of attention, which reads weights and calls no layer.
+    """
+    tensors = {
+        id(tensor): tensor
+        for layer in module.modules()
+        for tensor in (*layer._buffers.values(), *vars(layer).values())
+        # What is computed in every call need not be kept, and outside of inference mode nothing changes its tensors.
+        if isinstance(tensor, Tensor)
+        and tensor.is_leaf
+        and (torch.is_inference_mode_enabled() or not tensor.is_inference())
+    }
+    before = [(tensor, _version(tensor), tensor.detach().clone()) for tensor in tensors.values()]
+    with restored_attributes(module), _without_autocast(module), _no_fast_path():
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for tensor, version, values in before:
+                    if version is None or _version(tensor) != version:
+                        tensor.copy_(values)
+
+
+@contextmanager
+def restored_attributes(module: nn.Module) -> Iterator[None]:
+    """Restore what a module and its parts refer to: modes, buffers, plain tensors, numbers; not the entries of tensors.
+
+    Pruning and old-style norms write the weight that they compute to the layer in every call: after a call with other
+    parameters, or under a torch.func transform, the layer would keep that call's weight.
+    """
+    before = [(layer, dict(vars(layer)), dict(layer._buffers)) for layer in module.modules()]
+    try:
+        yield
+    finally:
+        for layer, attributes, buffers in before:
+            _restore(vars(layer), attributes)
+            _restore(layer._buffers, buffers)
+
+
+def call_with(
+    module: nn.Module, parameters: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+) -> Any:
+    """Call a module with other parameters and copies of its buffers, and restore its attributes.
+
+    Under a torch.func transform a forward may not write to the buffers themselves.
+    """
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with restored_attributes(module):
+        return functional_call(module, {**buffers, **parameters}, args, dict(kwargs or {}))
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """Make attention use operations that have all derivatives."""
+    with _no_fast_path(), sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+@contextmanager
+def _no_fast_path() -> Iterator[None]:
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@contextmanager
+def _without_autocast(module: nn.Module) -> Iterator[None]:
+    with ExitStack() as stack:
+        for kind in {"cpu", *(parameter.device.type for parameter in module.parameters())}:
+            if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+def _version(tensor: Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
+
+
+def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
+    # Entry by entry: another thread may be running the module.
+    for name in [name for name in now if name not in before]:
+        del now[name]
+    for name, value in before.items():
+        if name not in now or now[name] is not value:
+            now[name] = value
