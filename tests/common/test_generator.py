@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -26,6 +27,16 @@ def test_the_global_generator_goes_on_as_if_nothing_had_been_drawn():
     with restored_generator():
         torch.randn(3)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_numpy_and_python_go_on_too_and_follow_the_seed():
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    draws = []
+    for _ in range(2):
+        with restored_generator(3):
+            draws.append((random.random(), np.random.rand(), float(torch.rand(()))))
+    assert draws[0] == draws[1]
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
 def test_threads_that_share_it_draw_what_their_seeds_say():

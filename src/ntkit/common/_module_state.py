@@ -58,7 +58,7 @@ def unchanged(module: nn.Module) -> Iterator[None]:
         finally:
             with torch.no_grad():
                 for tensor, version, values in before:
-                    if version is None or _version(tensor) != version:
+                    if _changed(tensor, version, values):
                         tensor.copy_(values)
 
 
@@ -69,11 +69,13 @@ def restored_attributes(module: nn.Module) -> Iterator[None]:
     Pruning and old-style norms write the weight that they compute to the layer in every call: after a call with other
     parameters, or under a torch.func transform, the layer would keep that call's weight.
     """
-    before = [(layer, dict(vars(layer)), dict(layer._buffers)) for layer in module.modules()]
+    # TorchScript holds its mode and its buffers elsewhere.
+    before = [(layer, layer.training, dict(vars(layer)), dict(layer._buffers.items())) for layer in module.modules()]
     try:
         yield
     finally:
-        for layer, attributes, buffers in before:
+        for layer, mode, attributes, buffers in before:
+            layer.training = mode
             _restore(vars(layer), attributes)
             _restore(layer._buffers, buffers)
 
@@ -120,9 +122,17 @@ def _version(tensor: Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
+def _changed(tensor: Tensor, version: int | None, values: Tensor) -> bool:
+    # By its values: batch norm writes statistics and counts no new version. Untouched tensors keep theirs, so that a graph
+    # which the user holds can still be differentiated.
+    if tensor.layout == torch.strided and not tensor.is_meta:
+        return not torch.equal(tensor, values)
+    return _version(tensor) != version
+
+
 def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
     # Entry by entry: another thread may be running the module.
-    for name in [name for name in now if name not in before]:
+    for name in [name for name in now.keys() if name not in before]:  # noqa: SIM118
         del now[name]
     for name, value in before.items():
         if name not in now or now[name] is not value:
