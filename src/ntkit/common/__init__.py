@@ -32,6 +32,7 @@ from ._parameters import (
     strip_ntk,
 )
 from ._progress import Progress, shifted_progress
+from ._random_layers import RANDOM, RANDOM_INSTEAD, drawing_layers, random_layers
 from ._random_rotation import random_rotation
 from ._row_blocks import block_rows, row_blocks, split_rows
 from ._shown import shown
@@ -40,6 +41,8 @@ from ._threads import SERIAL_ENTRIES, on_threads, serial_product
 
 __all__ = [
     "DEPRECATED",
+    "RANDOM",
+    "RANDOM_INSTEAD",
     "SERIAL_ENTRIES",
     "Elementary",
     "Loss",
@@ -75,6 +78,7 @@ __all__ = [
     "constant",
     "copy_module",
     "differentiated",
+    "drawing_layers",
     "find_loss",
     "fold_rows",
     "largest_eigenvalue",
@@ -84,6 +88,7 @@ __all__ = [
     "ntk_gains",
     "on_threads",
     "parameter_source",
+    "random_layers",
     "random_rotation",
     "read_output_targets",
     "read_targets",

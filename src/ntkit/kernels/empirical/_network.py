@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ntkit.common import check_batches, check_finite, check_module, check_pair, restored_tensors
+from ntkit.common import check_batches, check_finite, check_module, check_pair, random_layers, restored_tensors
 from ntkit.errors import InputError, InputTypeError
 
 from ._inputs import Batch, Inputs, as_inputs
@@ -190,11 +190,11 @@ def _check_integers(batches: dict[str, Tensor]) -> None:
 
 def check_modes(module: nn.Module) -> None:
     """Refuse a module whose outputs are random or depend on the whole batch."""
-    found = []
+    found, random = [], random_layers(module)
     for path, layer in module.named_modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and (layer.training or not layer.track_running_stats):
             found.append(f"{path or 'the module'} ({type(layer).__name__}, batch statistics)")
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
+        if path in random:
             found.append(f"{path or 'the module'} ({type(layer).__name__}, random)")
     if found:
         raise InputError(
