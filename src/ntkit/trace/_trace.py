@@ -31,7 +31,7 @@ from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
 from ._places import ROOT
 from ._reader import Reader
-from ._replay import Difference, FiniteNetwork, replay
+from ._replay import Difference, FiniteNetwork, NotFinite, replay
 from ._values import Field
 
 __all__ = ["TRACING", "Tracer", "guesses"]
@@ -134,7 +134,7 @@ class Tracer:
         for shape in guesses(self.module):
             try:
                 self.program(shape)
-            except WrongShape:
+            except (WrongShape, NotFinite):  # no nodes are left over for a graph: the mean over none
                 continue
             except UnsupportedLayerError:
                 tokens = [(count, *shape) for count in _TOKENS] if len(shape) == 1 else []
