@@ -40,7 +40,9 @@ def test_program(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert experiment.EXPERIMENT.main(["--quick", "--draws", "1", "--output", str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    assert "2 hidden layers: exponent of the term of K_4" in text and "smaller than the paper's" in text and "of 4" in text
+    assert (
+        "2 hidden layers: exponent of the term of K_4" in text and "smaller than the paper's" in text and "of 4" in text
+    )
     assert (tmp_path / "report.html").read_text(encoding="utf-8").count("<img alt=") == 1
 
 

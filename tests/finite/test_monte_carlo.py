@@ -53,7 +53,7 @@ def test_seeded_and_independent_of_the_batch():
 
 
 def test_module_is_left_alone():
-    net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 1))
+    net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5).eval(), nn.ReLU(), nn.Linear(8, 1))
     before = {name: value.clone() for name, value in net.state_dict().items()}
     ntkit.monte_carlo(net, 2, generator=seed()).ntk(inputs().float())
     assert net.training

@@ -167,7 +167,7 @@ class Branching(nn.Module):
     def __init__(self):
         super().__init__()
         self.a, self.b = nn.Conv2d(2, 8, 3, padding=1, padding_mode="circular"), nn.Conv2d(8, 8, 3, padding="same")
-        self.norm, self.drop, self.fc = nn.LayerNorm(8), nn.Dropout(0.5), nn.Linear(8, 1)
+        self.norm, self.drop, self.fc = nn.LayerNorm(8), nn.Dropout(0.5).eval(), nn.Linear(8, 1)
 
     def forward(self, x):
         if x.shape[-1] % 2:
@@ -227,7 +227,7 @@ def test_prefix_that_writes_in_place_leaves_the_data_alone():
 
 
 def test_the_module_is_left_alone_and_read_once():
-    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 1)).train()
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5).eval(), nn.ReLU(), nn.Linear(8, 1))
     state = {name: value.clone() for name, value in net.state_dict().items()}
     x = normal(3, 4)
     limit = ntkit.infinite_width(net)

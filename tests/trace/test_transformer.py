@@ -56,7 +56,7 @@ class Block(nn.Module):
 @pytest.mark.parametrize("activation", [F.relu, F.gelu])
 @pytest.mark.parametrize("mask", [None, CAUSAL])
 def test_encoder_layer_written_out(norm_first, activation, mask):
-    layer = nn.TransformerEncoderLayer(8, 2, 16, activation=activation, batch_first=True, norm_first=norm_first)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, activation, batch_first=True, norm_first=norm_first)
     with_bias = {"w_std": 1.2, "b_std": 0.0}
     torch_layer = ntkit.infinite_width(Encoder(layer, mask=mask), **seeded(**with_bias))
     written = ntkit.infinite_width(Encoder(Block(norm_first, activation, mask)), **seeded(**with_bias))
@@ -65,7 +65,7 @@ def test_encoder_layer_written_out(norm_first, activation, mask):
 
 
 def test_encoder_is_its_layers():
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=True)
     stack = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(8), enable_nested_tensor=False)
     one_by_one = nn.Sequential(*stack.layers, stack.norm)
     first, second = (ntkit.infinite_width(Encoder(net), **seeded(b_std=0.2)) for net in (stack, one_by_one))

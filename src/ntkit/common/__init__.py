@@ -34,6 +34,7 @@ from ._parameters import (
     strip_ntk,
 )
 from ._progress import Progress, shifted_progress
+from ._random_layers import RANDOM, RANDOM_INSTEAD, drawing_layers, random_layers
 from ._random_rotation import random_rotation
 from ._row_blocks import block_rows, row_blocks, split_rows
 from ._shown import shown
@@ -42,6 +43,8 @@ from ._threads import SERIAL_ENTRIES, on_threads, serial_product
 
 __all__ = [
     "DEPRECATED",
+    "RANDOM",
+    "RANDOM_INSTEAD",
     "SERIAL_ENTRIES",
     "Elementary",
     "Loss",
@@ -79,6 +82,7 @@ __all__ = [
     "constant",
     "copy_module",
     "differentiated",
+    "drawing_layers",
     "evaluation_mode",
     "find_loss",
     "fold_rows",
@@ -91,6 +95,7 @@ __all__ = [
     "on_threads",
     "parameter_source",
     "plain_attention",
+    "random_layers",
     "random_rotation",
     "random_state",
     "read_output_targets",

@@ -11,7 +11,14 @@ from ntkit.plots import Section
 
 from ._flow_costs import REGIMES, Block, Case, Flow, Inputs, Outcome, Shared, Work, case_cells, share
 from ._flow_report import (
-    PAPER_IMAGES, cost_picture, cost_table, costs, dominance, growth, nngp_beside_ntk, pair_seconds,
+    PAPER_IMAGES,
+    cost_picture,
+    cost_table,
+    costs,
+    dominance,
+    growth,
+    nngp_beside_ntk,
+    pair_seconds,
 )  # fmt: skip
 from ._images import pair_name
 from .skeleton import Claim, Comparison, Report, Results, Run, check_at_least

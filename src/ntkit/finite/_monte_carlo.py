@@ -9,7 +9,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import OwnParameters, check_generator, check_module, copy_module, measuring, ntk_gains
+from ntkit.common import (
+    RANDOM,
+    RANDOM_INSTEAD,
+    OwnParameters,
+    check_generator,
+    check_module,
+    copy_module,
+    drawing_layers,
+    measuring,
+    ntk_gains,
+)
 from ntkit.errors import InputError
 from ntkit.kernels import BYTE_BUDGET, Batch, Empirical, EmpiricalKernel, Estimate, Inputs, Kernel, as_inputs
 from ntkit.trace import B_STD, W_STD, GainRule, Init, check_deterministic, fixed
@@ -98,6 +108,7 @@ class MonteCarlo:
     ) -> None:
         self.n_samples = n_samples
         self._deterministic, self._read = deterministic, read
+        self._training = {path for path, layer in module.named_modules() if layer.training}
         self._module = copy_module(module).eval()
         self._guard = OwnParameters(module)
         self._guarded = False
@@ -133,6 +144,7 @@ class MonteCarlo:
             row = row.like([t.double() if t.is_floating_point() else t for t in row.tensors.values()])
             with torch.no_grad(), measuring(network), self._guard:
                 network(*row.args, **row.kwargs)
+            self._refuse_drawing(network, row)
             self._guarded = True
         single = any(tensor.dtype == torch.float32 for tensor in inputs.tensors.values())
         kept = self._kept(network)
@@ -172,6 +184,13 @@ class MonteCarlo:
         wide = widen(self._plain, self._width_scale, row.args[0], torch.Generator().manual_seed(0))
         self._parametrize(wide)
         return wide.double()
+
+    def _refuse_drawing(self, network: nn.Module, rows: Inputs) -> None:
+        """Refuse a module that was given in training mode and draws random numbers there."""
+        drawing = drawing_layers(network, self._training, *rows.args, **rows.kwargs)
+        found = [f"{path or 'the module'} ({kind})" for path, kind in drawing.items()]
+        if found:
+            raise InputError(f"{', '.join(found)}: {RANDOM}; {RANDOM_INSTEAD}.")
 
     def _kept(self, network: nn.Module) -> dict[str, Tensor]:
         """Return the values of the deterministic parameters, whose widths must not have changed."""
@@ -213,7 +232,8 @@ def monte_carlo(
     Parameters
     ----------
     module
-        The module, read in evaluation mode and not changed. Its weights do not matter: every network is drawn by
+        The module, read in evaluation mode and not changed; refused in training mode if it draws random numbers there
+        (dropout). Its weights do not matter: every network is drawn by
         :func:`ntkit.initialize`.
     n_samples
         Number of networks.

@@ -229,10 +229,11 @@ def infinite_width(
     Parameters
     ----------
     module
-        Any ``nn.Module`` with one input and supported layers. It is read in its present state and in evaluation mode, so
-        dropout is off; its widths only set the proportions of concatenated channels (and fan-ins, unless ``init`` is
-        ``"ntk"``). Parameters with ``requires_grad=False`` are random but not trained. If the module's output keeps
-        positions, a call averages its kernel over them, and ``limit.ntk.positions`` returns all of it.
+        Any ``nn.Module`` with one input and supported layers. It is read in its present state and in evaluation mode; one in
+        training mode that draws random numbers there (dropout) is refused: write ``module.eval()``. Its widths only set the
+        proportions of concatenated channels (and fan-ins, unless ``init`` is ``"ntk"``). Parameters with
+        ``requires_grad=False`` are random but not trained. If the module's output keeps positions, a call averages its
+        kernel over them, and ``limit.ntk.positions`` returns all of it.
     w_std, b_std
         Gains of the weights and biases of every ``Linear`` and ``Conv`` layer; a layer without bias has no ``b_std``.
         Default sqrt(2) and 0. A module that went through :func:`ntkit.parametrize_ntk` already has gains, and different

@@ -21,7 +21,16 @@ from ._builder import Builder
 from ._layout import tensor_of
 from ._values import Field, Weight
 
-__all__ = ["SCALES", "Difference", "FiniteNetwork", "check_close", "compare_derivatives", "probe", "replay"]
+__all__ = [
+    "SCALES",
+    "Difference",
+    "FiniteNetwork",
+    "NotFinite",
+    "check_close",
+    "compare_derivatives",
+    "probe",
+    "replay",
+]
 
 _DIGITS = {torch.float64: 1e-9, torch.float32: 1e-3}  # rounding, relative to the largest entry of each input's values
 _COARSE = 0.05  # for lower precision
@@ -38,6 +47,10 @@ class Difference(Exception):
     def __init__(self, what: str, node: fx.Node | None = None) -> None:
         super().__init__(what)
         self.what, self.node = what, node
+
+
+class NotFinite(InputError):
+    """Raised if a module's output is never finite, so that nothing can be compared."""
 
 
 class FiniteNetwork:
@@ -110,7 +123,7 @@ def replay(
         if x is None and run == 0:
             continue  # the values of random parameters do not matter, not even infinite ones
         if x is None:
-            raise InputError(
+            raise NotFinite(
                 "the module's output is NaN or infinite for inputs of usual size, so the kernel cannot be checked. "
                 "Check its buffers and operations; check=False skips the check."
             )

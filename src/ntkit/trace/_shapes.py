@@ -35,7 +35,7 @@ _KEEP_AXES = "keep the batch first and the channel axis whole: flatten with x.fl
         )
     },
     family="no operation",
-    note="dropout is off, as in evaluation",
+    note="dropout in evaluation mode; in training mode it is refused",
 )  # fmt: skip
 def identity(builder: Builder, x: Field, *arguments: object, **options: object) -> Field:
     """Leave the field as it is."""

@@ -10,7 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import OwnParameters, check_module, copy_module, ntk_gains, restored_random_state, strip_ntk
+from ntkit.common import (
+    RANDOM,
+    RANDOM_INSTEAD,
+    OwnParameters,
+    check_module,
+    copy_module,
+    drawing_layers,
+    ntk_gains,
+    restored_random_state,
+    strip_ntk,
+)
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 from ntkit.layers import SelfAttention, WrongInput
 from ntkit.program import LogitSamples, Program
@@ -22,7 +32,7 @@ from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
 from ._places import ROOT
 from ._reader import Reader
-from ._replay import Difference, FiniteNetwork, replay
+from ._replay import Difference, FiniteNetwork, NotFinite, replay
 from ._values import Field
 
 __all__ = ["TRACING", "Tracer", "guesses"]
@@ -70,6 +80,8 @@ class Tracer:
         self.check = check
         # Read the gains of the NTK parametrisation, then trace the module with plain weights.
         self.module = strip_ntk(copy_module(module)).eval()
+        self._training = {path for path, layer in module.named_modules() if layer.training}
+        self._random: list[Problem] | None = None
         self._programs: dict[tuple[tuple[int, ...], bool], Program] = {}
         self._guard: AbstractContextManager[Any] = OwnParameters(module)
         with TRACING, restored_random_state():
@@ -123,7 +135,7 @@ class Tracer:
         for shape in guesses(self.module):
             try:
                 self.program(shape)
-            except WrongShape:
+            except (WrongShape, NotFinite):  # no nodes are left over for a graph: the mean over none
                 continue
             except UnsupportedLayerError:
                 tokens = [(count, *shape) for count in _TOKENS] if len(shape) == 1 else []
@@ -156,6 +168,9 @@ class Tracer:
 
     def _read(self, shape: tuple[int, ...], positions: bool = False) -> tuple[Program, FiniteNetwork]:
         module, example, output = self._run(shape)
+        if self._random is None:
+            found = drawing_layers(module, self._training, example)
+            self._random = [Problem(path or ROOT, kind, RANDOM, RANDOM_INSTEAD) for path, kind in found.items()]
         failures: list[str] = []
         first: UnsupportedLayerError | None = None
         for seed, trace in enumerate((symbolic_graph, export_graph), 2):
@@ -166,6 +181,7 @@ class Tracer:
                 continue
             reader = Reader(graph, example, self.gains, self.deterministic, self.samples)
             reader.read(output)
+            reader.problems[:0] = self._random
             if first is not None and reader.problems:
                 raise first
             reader.refuse()
@@ -191,7 +207,7 @@ class Tracer:
             f"outside torch); symbolic tracing said {failures[0]!r}, export said {failures[-1]!r}",
             f"write the forward without such control flow; or {EMPIRICAL}",
         )
-        raise UnsupportedLayerError((problem,))
+        raise UnsupportedLayerError((*self._random, problem))
 
     def _run(self, shape: tuple[int, ...]) -> tuple[nn.Module, Tensor, Any]:
         """Run the module on an example, in float64 or else in float32; return a copy, the example and the output."""

@@ -18,7 +18,7 @@ from ._values import Data, Field
 
 __all__: list[str] = []
 
-_NOTE = "transformer encoders with norms first or last, dropout off"
+_NOTE = "transformer encoders with norms first or last, dropout off by `eval()`"
 
 
 def _encoder_layer_arguments(module: nn.TransformerEncoderLayer, path: str) -> dict[str, Any]:

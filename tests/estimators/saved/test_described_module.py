@@ -30,6 +30,7 @@ def test_a_network_and_its_description_are_the_same(make):
     assert described is not None
     again = build_described(described)
     assert repr(again) == repr(network)
+    assert not any(layer.training for layer in again.modules())  # dropout is off
     flags = [[one.requires_grad for one in net.parameters()] for net in (network, again)]
     shapes = [[one.shape for one in net.parameters()] for net in (network, again)]
     assert flags[0] == flags[1] and shapes[0] == shapes[1]

@@ -17,7 +17,7 @@ _NOT_ARGUMENTS = ("self", "args", "kwargs", "device", "dtype", "inplace")
 
 
 def build_described(layers: Sequence[Mapping[str, Any]], where: str = "the description") -> nn.Sequential:
-    """Build a network from the description of its layers.
+    """Build a network from the description of its layers, in evaluation mode: a description has kernels, without dropout.
 
     Parameters
     ----------
@@ -51,7 +51,8 @@ def build_described(layers: Sequence[Mapping[str, Any]], where: str = "the descr
         raise InputError(f"{where} must list at least one layer. Got {layers!r:.60}.")
     # torch draws initial weights from its global generator; building a network must not advance the user's.
     with restored_generator():
-        return nn.Sequential(*[_layer(one, f"layer {number} of {where}") for number, one in enumerate(layers)])
+        made = [_layer(one, f"layer {number} of {where}") for number, one in enumerate(layers)]
+    return nn.Sequential(*made).eval()
 
 
 def describe_module(module: nn.Module) -> list[dict[str, Any]] | None:

@@ -19,6 +19,7 @@ from ntkit.common import (
     check_pair,
     check_precision,
     measuring,
+    random_layers,
     random_state,
 )
 from ntkit.errors import InputError, InputTypeError
@@ -212,11 +213,11 @@ def _check_integers(batches: dict[str, Tensor]) -> None:
 
 def check_modes(module: nn.Module) -> None:
     """Refuse a module whose outputs are random or depend on the whole batch."""
-    found = []
+    found, random = [], random_layers(module)
     for path, layer in module.named_modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and (layer.training or not layer.track_running_stats):
             found.append(f"{path or 'the module'} ({type(layer).__name__}, batch statistics)")
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training and layer.p > 0:
+        if path in random:
             found.append(f"{path or 'the module'} ({type(layer).__name__}, random)")
     if found:
         raise InputError(
