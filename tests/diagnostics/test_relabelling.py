@@ -108,9 +108,9 @@ def test_linear_kernel_falls_to_chance_and_label_aware_kernels_do_not():
     # The label-aware part was fitted to each system on its own, and the scores are those of plain kernel regression.
     kernel = ntkit.LabelAware(Linear(), pairs="fjlt-v1", strength=0.1).fit(x, curse.y[:, 1])
     gram = kernel(x)
-    weights = ntkit.solve(gram, curse.y[:, 1], ridge=1e-3 + kernel.definiteness().ridge).value
+    weights = torch.linalg.solve(gram + 1e-3 * gram.diagonal().mean() * torch.eye(400), curse.y[:, 1])
     expected = ((kernel(x_test, x) @ weights > 0) == (curse.y_test[:, 1] > 0)).double().mean()
-    assert abs(float(curse.accuracy[2, 1]) - float(expected)) < 0.02
+    assert abs(float(curse.accuracy[2, 1]) - float(expected)) < 0.002
 
 
 @pytest.mark.parametrize(("d", "least", "most"), [(5, 0.8, 1.0), (60, 0.0, 0.62)])

@@ -45,7 +45,7 @@ def test_scores_are_those_of_the_classifiers(classes):
                     kernel=base, input_shape=(1, 8, 8), pairs=name, strength=strength, calibration=None
                 )
                 assert result.test[name][draw, number] == accuracy(model)
-                assert (result.shift[name][draw, number] > 0) == (model.shift_ > 0)
+                assert result.indefinite[name][draw, number] == (model.definiteness_.negative > 0)
 
 
 def test_validation_decides_and_test_images_do_not():
@@ -67,8 +67,8 @@ def test_records_are_put_together():
     found = {(BASE, draw): Scored((0.5 + draw,)) for draw in range(2)}
     for place, method in enumerate(METHODS):
         for draw in range(2):
-            found[method, draw] = Scored((place, draw), (0.1, 0.2), (0.3, 0.4), (0.0, 0.5))
+            found[method, draw] = Scored((place, draw), (0.1, 0.2), (0.3, 0.4), (False, True))
     result = scores_from(found, (0.1, 1.0), 2)
     assert result.base.tolist() == [0.5, 1.5] and result.strengths == (0.1, 1.0)
     assert result.test["kr-v2"].tolist() == [[1, 0], [1, 1]]
-    assert result.shift["fjlt-v2"].tolist() == [[0, 0.5]] * 2
+    assert result.indefinite["fjlt-v2"].tolist() == [[False, True]] * 2

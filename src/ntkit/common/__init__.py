@@ -15,6 +15,7 @@ from ._deprecation import DEPRECATED, warn_renamed
 from ._derivatives import as_constant, constant, differentiated, transformed, without_derivatives
 from ._generator import check_generator, restored_generator
 from ._input_shape import check_input_shape, fold_rows
+from ._kinks import Kink, find_kinks
 from ._largest_eigenvalue import largest_eigenvalue
 from ._linear_system import check_gram, check_ridge, check_right_hand_side
 from ._losses import Loss, LossFunction, find_loss, read_output_targets, read_targets
@@ -42,6 +43,7 @@ __all__ = [
     "DEPRECATED",
     "SERIAL_ENTRIES",
     "Elementary",
+    "Kink",
     "Loss",
     "LossFunction",
     "Numbers",
@@ -75,6 +77,7 @@ __all__ = [
     "constant",
     "copy_module",
     "differentiated",
+    "find_kinks",
     "find_loss",
     "fold_rows",
     "largest_eigenvalue",

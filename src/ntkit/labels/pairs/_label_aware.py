@@ -51,8 +51,10 @@ class LabelAware(Kernel):
     two classes, :math:`1\{y_i = y_j\}` for more. The means are over all ordered training pairs. Every entry, for training and
     test points and on the diagonal, comes from the same Z(x, x'); true labels never replace it.
 
-    Z is symmetric but need not be positive semidefinite, nor need the sum: :meth:`definiteness` returns its smallest eigenvalue
-    and what must be added to its diagonal. Pair features are those of flattened inputs.
+    Z is symmetric but need not be positive semidefinite, nor need the sum: :meth:`definiteness` returns its smallest
+    eigenvalue. Kernel regression solves the indefinite system as it is, ``ntkit.solve(gram, y, method="ldl")``: adding to the
+    diagonal what would make it definite hides the kernel behind a multiple of the identity. Gradient flow and Gaussian
+    processes need a positive semidefinite kernel, and refuse the sum if it is not. Pair features are those of flattened inputs.
 
     Parameters
     ----------
@@ -259,7 +261,7 @@ class LabelAware(Kernel):
         return k + self.weight * torch.cat(parts)
 
     def definiteness(self, gram: Tensor | None = None) -> Definiteness:
-        """Return the smallest eigenvalue of the training Gram matrix, and what must be added to its diagonal.
+        """Return the smallest and largest eigenvalue of the training Gram matrix, and how many are negative.
 
         Parameters
         ----------
