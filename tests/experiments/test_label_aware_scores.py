@@ -17,7 +17,7 @@ def test_scores_are_those_of_the_classifiers(classes):
     # Every number again from float64 images, without a stored Gram matrix.
     settings = experiment.Settings(
         table=1 if classes else 2, train=(60,), test=40, draws=(2,), pairs=(classes,) if classes else None,
-        strengths=(0.01, 0.5), validation=3,
+        strengths=(0.01, 3.0), validation=3,
     )  # fmt: skip
     (result,) = experiment.scores_of(experiment.run(settings, seed=4)).values()
     found = load_images(60, 40, 4, None, classes)
@@ -36,7 +36,7 @@ def test_scores_are_those_of_the_classifiers(classes):
         assert result.base[draw] == accuracy(ntkit.NTKClassifier(net, input_shape=(1, 8, 8)))
         for name in METHODS:
             generator = torch.Generator().manual_seed(4 + draw)
-            aware = ntkit.LabelAware(base, name, (0.01, 0.5), validation=3, generator=generator).fit(x[rows], y[rows])
+            aware = ntkit.LabelAware(base, name, (0.01, 3.0), validation=3, generator=generator).fit(x[rows], y[rows])
             np.testing.assert_array_equal(result.validation[name][draw], aware.search.accuracies)
             np.testing.assert_allclose(result.error[name][draw], aware.search.errors, rtol=1e-3)
             assert settings.strengths[result.chosen(name)[draw]] == aware.strength

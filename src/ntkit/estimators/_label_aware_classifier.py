@@ -33,11 +33,12 @@ class LabelAwareClassifier(NTKClassifier):
 
     Regression on centred one-hot targets as in :class:`NTKClassifier`, with :class:`ntkit.LabelAware` [1]_ in place of K:
 
-    .. math:: f(x) = K^{(HR)}(x, X)\, \Bigl(A + r\,\tfrac{\operatorname{tr} A}{n} I\Bigr)^{-1} Y, \qquad
+    .. math:: f(x) = K^{(HR)}(x, X)\, \Bigl(A + r\,\tfrac{\operatorname{tr} |A|}{n} \operatorname{sgn} A\Bigr)^{-1} Y, \qquad
               A = K^{(HR)}(X, X), \qquad K^{(HR)} = K + \lambda Z
 
-    The sum need not be positive semidefinite. The system is solved as it is (:class:`ntkit.solvers.LDL`), as in the paper;
-    ``definiteness_`` has its smallest eigenvalue, and ``solution_status_`` says how many are negative.
+    A need not be positive semidefinite. The system is solved as it is, as in the paper, and a ridge is added to the absolute
+    values of its eigenvalues (:class:`ntkit.solvers.Indefinite`); for a positive semidefinite A this is the usual ridge.
+    ``definiteness_`` has the smallest eigenvalue, and ``solution_status_`` says how many are negative.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ class LabelAwareClassifier(NTKClassifier):
         The size of the label-aware part relative to K. Of several, the one that best predicts training points left out of the
         fit is chosen; "auto" stands for those of the paper, 0.001, 0.01, 0.1 and 1. Default ``"auto"``.
     ridge : float
-        r, relative to ``trace(K)/n``; also that of K^-1 in ``"kr-v2"`` and of the regressions that choose the strength.
+        r, relative to the mean size of the eigenvalues; also that of K^-1 in ``"kr-v2"`` and of the regressions that choose the strength.
         Default 0.
     solver : {"exact", "fjlt"}
         Solver of ``"fjlt-v1"`` and ``"fjlt-v2"``: over all pairs, or the sketch of the paper. Default ``"exact"``.
@@ -206,7 +207,7 @@ class LabelAwareClassifier(NTKClassifier):
             validation=self.validation,
             generator=generator,
         )
-        return aware, solve(aware.fit_gram(x, codes, gram), y, method="ldl", ridge=ridge)
+        return aware, solve(aware.fit_gram(x, codes, gram), y, method="indefinite", ridge=ridge)
 
     def _cross_fit(
         self,

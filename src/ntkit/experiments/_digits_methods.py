@@ -115,7 +115,7 @@ def predict_label_aware(
     cross = aware.from_base(between[len(labels) :], x_test, x)
     classes, codes = torch.unique(labels[index], return_inverse=True)
     targets = torch.nn.functional.one_hot(codes).to(gram) - 1 / len(classes)
-    dual = solve(gram, targets, method="ldl").value  # K + strength Z need not be positive definite
+    dual = solve(gram, targets, method="indefinite").value  # K + strength Z need not be positive definite
     return np.asarray(classes[(cross @ dual).argmax(1)])
 
 

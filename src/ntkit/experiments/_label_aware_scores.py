@@ -186,6 +186,6 @@ def _accuracy(pool: Pool, draw: Draw, gram: Tensor, cross: Tensor) -> tuple[floa
     """Return the test accuracy of kernel regression without ridge, and whether the matrix is indefinite."""
     classes, codes = torch.unique(pool.y[draw.rows], return_inverse=True)
     targets = torch.nn.functional.one_hot(codes).to(gram.dtype) - 1 / len(classes)
-    found = solve(gram, targets, method="ldl")
+    found = solve(gram, targets, method="indefinite")
     named = classes[(cross @ found.value).argmax(1)]
     return float((named == pool.y[draw.others]).double().mean()), found.stats["negative"] > 0

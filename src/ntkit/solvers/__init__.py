@@ -13,7 +13,7 @@ from ._eigenpro import EigenPro
 from ._eigh import Spectrum, decompose
 from ._falkon import Falkon
 from ._in_place import InPlaceFactor, factorize_in_place
-from ._ldl import LDL, LDLSystem
+from ._indefinite import Indefinite
 from ._method import Method, System
 from ._nystrom import Nystrom, NystromSystem
 from ._pivoted_cholesky import PivotedCholesky, pivoted_cholesky
@@ -24,14 +24,13 @@ from ._status import Outcome, Status
 
 __all__ = [
     "CG",
-    "LDL",
     "BlockedCholesky",
     "CholeskyFactor",
     "EigenPro",
     "Estimate",
     "Falkon",
     "InPlaceFactor",
-    "LDLSystem",
+    "Indefinite",
     "Method",
     "Nystrom",
     "NystromSystem",

@@ -25,7 +25,7 @@ from ._blocked_cholesky import BlockedCholesky, cholesky_bytes
 from ._conjugate_gradients import CG, default_rank
 from ._eigenpro import EigenPro, eigenpro_bytes
 from ._falkon import Falkon, falkon_bytes
-from ._ldl import LDL, ldl_bytes
+from ._indefinite import Indefinite, indefinite_bytes
 from ._method import Method
 from ._nystrom import Nystrom, default_centres, nystrom_bytes
 
@@ -35,7 +35,7 @@ _SHARE = 0.8  # of the available memory
 _PATIENCE = 1800.0  # seconds after which an approximation is preferred to the exact solution
 _CG_ITERATIONS, _FALKON_ITERATIONS, _EIGENPRO_EPOCHS = 60, 20, 20
 _DISK_RATE = 5e8  # bytes read per second, unless measured
-_KNOWN = (BlockedCholesky, LDL, CG, Nystrom, Falkon, EigenPro)
+_KNOWN = (BlockedCholesky, Indefinite, CG, Nystrom, Falkon, EigenPro)
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,10 @@ def estimate(method: Method, gram: GramOperator, outputs: int, limit: int, rates
             width = 1024
             reads = n**3 / 6 / width * size / _DISK_RATE
             return Estimate(method, seconds + reads, 4 * n * width * size, n * n // 2 * size, True)
-        case LDL():
-            # Half of the work is not in matrix products, and takes several times as long.
-            seconds = whole + 2 * n**3 / 3 / rates.flops + 2 * n * n * outputs / rates.flops64
-            return Estimate(method, seconds, ldl_bytes(n, size), 0, True)
+        case Indefinite():
+            # Of an eigendecomposition, which it may need; half of the work is not in matrix products.
+            seconds = whole + 10 * n**3 / rates.flops64 + 4 * n * n * outputs / rates.flops64
+            return Estimate(method, seconds, indefinite_bytes(n), 0, True)
         case CG():
             rank = default_rank(n) if method.rank is None else method.rank
             seconds = rank * n * rates.entry + _CG_ITERATIONS * (whole + 2 * n * n * outputs / rates.flops64)

@@ -19,7 +19,7 @@ from ._cholesky import solve_cholesky
 from ._conjugate_gradients import CG
 from ._eigenpro import EigenPro
 from ._falkon import Falkon
-from ._ldl import LDL
+from ._indefinite import Indefinite
 from ._method import Method, OnNote
 from ._nystrom import Nystrom
 from ._solution import Solution
@@ -28,7 +28,7 @@ __all__ = ["solve"]
 
 _METHODS: dict[str, Callable[[], Method]] = {
     "cholesky": BlockedCholesky,
-    "ldl": LDL,
+    "indefinite": Indefinite,
     "cg": CG,
     "nystrom": Nystrom,
     "falkon": Falkon,
@@ -55,15 +55,15 @@ def solve(
     Parameters
     ----------
     gram_or_kernel : Tensor of shape (n, n), LinearOperator or Kernel
-        The Gram matrix, symmetric and, except for ``"ldl"``, positive semidefinite: a tensor, or one stored by :func:`ntkit.gram`
+        The Gram matrix, symmetric and, except for ``"indefinite"``, positive semidefinite: a tensor, or one stored by :func:`ntkit.gram`
         (:func:`ntkit.open_gram`); or a kernel, whose points are then ``x``.
     y : Tensor of shape (n,) or (n, k)
         The right-hand side, one or many columns, of the Gram matrix's dtype and device.
-    method : {"auto", "cholesky", "ldl", "cg", "nystrom", "falkon", "eigenpro"} or Method, default "auto"
+    method : {"auto", "cholesky", "indefinite", "cg", "nystrom", "falkon", "eigenpro"} or Method, default "auto"
         ``"cholesky"`` adds a multiple of the identity (jitter) only if the factorisation needs it, and then issues a
         :class:`~ntkit.errors.JitterWarning`; for stored matrices and kernels it is
-        :class:`~ntkit.solvers.BlockedCholesky`. ``"ldl"`` is for matrices that are not positive semidefinite, and adds
-        nothing. It and the others are classes of :mod:`ntkit.solvers` with their own settings:
+        :class:`~ntkit.solvers.BlockedCholesky`. ``"indefinite"`` is for matrices that are not positive
+        semidefinite, and applies the ridge to the absolute values of their eigenvalues. It and the others are classes of :mod:`ntkit.solvers` with their own settings:
         ``method=ntkit.solvers.Nystrom(2000)``. A method of your own is a subclass of :class:`~ntkit.solvers.Method`. ``"auto"``: Cholesky for tensors and up to 8,192 rows; beyond that it decides
         by rows, measured seconds per entry, memory and disk: exact if that takes at most half an hour, otherwise Nystrom.
         It reports its choice and the reason to ``progress`` before it starts.

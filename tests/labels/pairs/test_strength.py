@@ -40,8 +40,9 @@ def test_search_is_a_fit_on_each_part(pairs, classes, validation):
         for index, strength in enumerate(strengths):
             part = fit_one(pairs, strength, x[train], y[train])
             gram = part(x[train])
-            shift = 1e-2 * gram.trace() / len(train)
-            dual = torch.linalg.solve(gram + shift * torch.eye(len(train)), targets[train].double())
+            values, vectors = torch.linalg.eigh(gram)
+            shifted = values + 1e-2 * values.abs().mean() * values.sign()
+            dual = vectors @ ((vectors.T @ targets[train].double()) / shifted[:, None])
             scores = part(x[rest], x[train]) @ dual
             named = (scores[:, 0] > 0).long() if classes == 2 else scores.argmax(1)
             hits[index] += float((named == codes[rest]).sum())

@@ -52,7 +52,7 @@ class LabelAware(Kernel):
     test points and on the diagonal, comes from the same Z(x, x'); true labels never replace it.
 
     Z is symmetric but need not be positive semidefinite, nor need the sum: :meth:`definiteness` returns its smallest
-    eigenvalue. Kernel regression solves the indefinite system as it is, ``ntkit.solve(gram, y, method="ldl")``: adding to the
+    eigenvalue. Kernel regression solves the indefinite system as it is, ``ntkit.solve(gram, y, method="indefinite")``: adding to the
     diagonal what would make it definite hides the kernel behind a multiple of the identity. Gradient flow and Gaussian
     processes need a positive semidefinite kernel, and refuse the sum if it is not. Pair features are those of flattened inputs.
 
@@ -73,7 +73,8 @@ class LabelAware(Kernel):
     eps : float, default 0.1
         The relative accuracy of the sketch.
     ridge : float, default 0
-        Relative to trace(K)/n: of K^-1 in ``"kr-v2"``, and of the kernel regressions that choose a strength.
+        Of K^-1 in ``"kr-v2"``, relative to trace(K)/n, and of the kernel regressions that choose a strength, as in
+        :class:`ntkit.solvers.Indefinite`.
     validation : int or float, default 5
         How several strengths are compared: the number of folds of a cross-validation, or the fraction of the training points
         in a single validation set. Either way the splits are stratified by class.

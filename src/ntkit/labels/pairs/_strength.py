@@ -134,7 +134,7 @@ def choose_strength(
         count += len(rest)
         for index, strength in enumerate(strengths):
             gram = own.k + strength * unit * z
-            dual = solve(gram, targets[train].to(gram.dtype), method="ldl", ridge=ridge).value
+            dual = solve(gram, targets[train].to(gram.dtype), method="indefinite", ridge=ridge).value
             scores = ((cross.k + strength * unit * z_cross) @ dual).double()
             named = (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
             hits[index] += int((named == codes[rest]).sum())
