@@ -94,8 +94,10 @@ def _order(name: str, node: Any) -> int | None:
         return 2 if math.isclose(node._saved_alpha * node._saved_input_scale, 1) else 1
     if name in _BENT:
         return 2
-    if name == "ClampMin" and isinstance(bound := getattr(node, "_saved_min", None), int | float) and bound > 0:
-        return None if bound <= _GUARD * float(node._saved_self.detach().min()) else 1
+    if name in ("Clamp", "ClampMin") and getattr(node, "_saved_max", None) is None:
+        bound = node._saved_min
+        guards = isinstance(bound, int | float) and 0 < bound <= _GUARD * float(node._saved_self.detach().min())
+        return None if guards else 1
     if name in ("LinalgVectorNorm", "Norm", "Cdist", "Dist"):
         power = node._saved_ord if name == "LinalgVectorNorm" else node._saved_p
         return None if power is None or (math.isfinite(power) and power > 0 and power % 2 == 0) else 1
