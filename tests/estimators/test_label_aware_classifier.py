@@ -139,7 +139,9 @@ def test_repeated_points():
     model = ntkit.LabelAwareClassifier(strength=0.1, calibration=None).fit(x, y)
     once = ntkit.LabelAwareClassifier(strength=0.1, calibration=None).fit(x[::2], y[::2])
     assert "singular" in model.solution_status_
-    np.testing.assert_allclose(model.decision_function(X[:9] / 16), once.decision_function(X[:9] / 16), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        model.decision_function(X[:9] / 16), once.decision_function(X[:9] / 16), rtol=1e-6, atol=1e-8
+    )
 
 
 def test_chooses_the_strength():

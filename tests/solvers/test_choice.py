@@ -42,7 +42,9 @@ def test_every_method_takes_every_matrix(case: Any, method: str, kind: str, tmp_
     found = ntkit.solve(gram, case.y, method=method, ridge=0.3, progress=notes.append, **arguments)
     fitted = case.dense[:, found.centres] @ found.value if found.centres is not None else case.dense @ found.value
     exact = case.dense @ case.exact(0.3)
-    assert float((fitted - exact).norm() / exact.norm()) < (1e-6 if method in ("auto", "cholesky", "indefinite", "cg") else 0.1)
+    assert float((fitted - exact).norm() / exact.norm()) < (
+        1e-6 if method in ("auto", "cholesky", "indefinite", "cg") else 0.1
+    )
     if not (kind != "stored" and method in ("auto", "cholesky")):
         assert "about" in notes[0] and "memory" in notes[0]
 
@@ -135,7 +137,12 @@ def test_a_method_of_the_user(case: Any, kind: str, tmp_path: Path, monkeypatch:
     gram = case.operator("stored", tmp_path) if gram is None else gram
     notes: list[str] = []
     found = ntkit.solve(
-        gram, case.y, method=Richardson(1500), ridge=5.0, progress=notes.append, **({"x": case.x} if kind == "kernel" else {})
+        gram,
+        case.y,
+        method=Richardson(1500),
+        ridge=5.0,
+        progress=notes.append,
+        **({"x": case.x} if kind == "kernel" else {}),
     )
     torch.testing.assert_close(found.value, case.exact(5.0), rtol=1e-6, atol=1e-6)
     assert notes == ["Richardson: its time and memory are not known.", "1500 steps."]
@@ -143,7 +150,9 @@ def test_a_method_of_the_user(case: Any, kind: str, tmp_path: Path, monkeypatch:
 
 
 def test_an_estimator_takes_a_method_of_the_user(case: Any) -> None:
-    model = ntkit.NTKRegressor(kernel=case.kernel, solver=Richardson(1500), ridge=5.0).fit(case.x.numpy(), case.y.numpy())
+    model = ntkit.NTKRegressor(kernel=case.kernel, solver=Richardson(1500), ridge=5.0).fit(
+        case.x.numpy(), case.y.numpy()
+    )
     expected = case.dense @ case.exact(5.0)
     torch.testing.assert_close(torch.from_numpy(model.predict(case.x.numpy())), expected, rtol=1e-6, atol=1e-6)
     assert model.jitter_ == 0 and model.solution_status_ == "Done."

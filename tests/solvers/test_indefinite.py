@@ -113,7 +113,9 @@ def test_single_precision_is_refined() -> None:
     values[::2] *= -1
     gram, y = with_eigenvalues(values).float(), targets(50).float()
     found = ntkit.solve(gram, y, method="indefinite")
-    assert found.value.dtype == torch.float32 and found.stats["refinements"] >= 1 and found.stats["residual"] < 1e-4  # eps times the condition number is 6e-4
+    assert (
+        found.value.dtype == torch.float32 and found.stats["refinements"] >= 1 and found.stats["residual"] < 1e-4
+    )  # eps times the condition number is 6e-4
     exact = np.linalg.solve(gram.double().numpy(), y.double().numpy())
     np.testing.assert_allclose(found.value, exact, rtol=0, atol=2e-5 * np.abs(exact).max())
 
@@ -160,7 +162,9 @@ def test_refusals() -> None:
     indefinite = torch.tensor([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
     with pytest.raises(SingularKernelError, match="method='indefinite'"):  # the default says what to write
         ntkit.solve(indefinite, y)
-    with pytest.raises(SingularKernelError, match="smallest eigenvalue is -1.*gradient flow diverges.*method='indefinite'"):
+    with pytest.raises(
+        SingularKernelError, match="smallest eigenvalue is -1.*gradient flow diverges.*method='indefinite'"
+    ):
         ntkit.GradientFlow("precomputed").fit(indefinite, y).predict(None, 1.0)
 
 

@@ -14,15 +14,16 @@ from torch.utils._pytree import tree_leaves
 
 __all__ = ["Kink", "find_kinks"]
 
-_KINKED = frozenset(
-    """
-    Relu LeakyRelu PreluKernel RreluWithNoise Threshold Hardtanh Hardsigmoid Hardswish Hardshrink Softshrink
-    Abs Clamp ClampMin ClampMax Maximum Minimum Fmax Fmin Max Min Amax Amin Aminmax
-    MaxPool2DWithIndices MaxPool3DWithIndices MkldnnMaxPool2D MkldnnMaxPool3D AdaptiveMaxPool2D AdaptiveMaxPool3D
-    FractionalMaxPool2D FractionalMaxPool3D Sort Topk Kthvalue Median Nanmedian Mode Cummax Cummin
-    Frac Fmod Remainder Sgn Sign Round Floor Ceil Trunc Copysign Renorm MultiMarginLoss MultilabelMarginLoss
-    """.split()
-)
+# fmt: off
+_KINKED = frozenset([
+    "Relu", "LeakyRelu", "PreluKernel", "RreluWithNoise", "Threshold", "Hardtanh", "Hardsigmoid", "Hardswish",
+    "Hardshrink", "Softshrink", "Abs", "Clamp", "ClampMin", "ClampMax", "Maximum", "Minimum", "Fmax", "Fmin", "Max",
+    "Min", "Amax", "Amin", "Aminmax", "MaxPool2DWithIndices", "MaxPool3DWithIndices", "MkldnnMaxPool2D",
+    "MkldnnMaxPool3D", "AdaptiveMaxPool2D", "AdaptiveMaxPool3D", "FractionalMaxPool2D", "FractionalMaxPool3D", "Sort",
+    "Topk", "Kthvalue", "Median", "Nanmedian", "Mode", "Cummax", "Cummin", "Frac", "Fmod", "Remainder", "Sgn", "Sign",
+    "Round", "Floor", "Ceil", "Trunc", "Copysign", "Renorm", "MultiMarginLoss", "MultilabelMarginLoss",
+])
+# fmt: on
 _BENT = frozenset(["Celu", "SmoothL1Loss", "HuberLoss"])
 _GUARD = 1e-5  # a lower bound this much smaller than all values only prevents a division by zero
 

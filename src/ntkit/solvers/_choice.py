@@ -131,7 +131,9 @@ def estimates(gram: GramOperator, outputs: int, limit: int) -> list[Estimate]:
     return [one for one in found if one is not None]
 
 
-def estimate(method: Method, gram: GramOperator, outputs: int, limit: int, rates: Rates | None = None) -> Estimate | None:
+def estimate(
+    method: Method, gram: GramOperator, outputs: int, limit: int, rates: Rates | None = None
+) -> Estimate | None:
     """Return the estimated cost of one method; None for a method that is not of this package."""
     if not isinstance(method, _KNOWN):
         return None

@@ -55,18 +55,18 @@ def solve(
     Parameters
     ----------
     gram_or_kernel : Tensor of shape (n, n), LinearOperator or Kernel
-        The Gram matrix, symmetric and, except for ``"indefinite"``, positive semidefinite: a tensor, or one stored by :func:`ntkit.gram`
-        (:func:`ntkit.open_gram`); or a kernel, whose points are then ``x``.
+        The Gram matrix, symmetric and, except for ``"indefinite"``, positive semidefinite: a tensor, or one stored
+        by :func:`ntkit.gram` (:func:`ntkit.open_gram`); or a kernel, whose points are then ``x``.
     y : Tensor of shape (n,) or (n, k)
         The right-hand side, one or many columns, of the Gram matrix's dtype and device.
     method : {"auto", "cholesky", "indefinite", "cg", "nystrom", "falkon", "eigenpro"} or Method, default "auto"
         ``"cholesky"`` adds a multiple of the identity (jitter) only if the factorisation needs it, and then issues a
         :class:`~ntkit.errors.JitterWarning`; for stored matrices and kernels it is
-        :class:`~ntkit.solvers.BlockedCholesky`. ``"indefinite"`` is for matrices that are not positive
-        semidefinite, and applies the ridge to the absolute values of their eigenvalues. It and the others are classes of :mod:`ntkit.solvers` with their own settings:
-        ``method=ntkit.solvers.Nystrom(2000)``. A method of your own is a subclass of :class:`~ntkit.solvers.Method`. ``"auto"``: Cholesky for tensors and up to 8,192 rows; beyond that it decides
-        by rows, measured seconds per entry, memory and disk: exact if that takes at most half an hour, otherwise Nystrom.
-        It reports its choice and the reason to ``progress`` before it starts.
+        :class:`~ntkit.solvers.BlockedCholesky`. ``"indefinite"`` is for matrices that are not positive semidefinite; it applies
+        the ridge to the absolute values of their eigenvalues. It and the others are classes of :mod:`ntkit.solvers` with
+        their own settings: ``method=ntkit.solvers.Nystrom(2000)``. For a method of your own, write a subclass of
+        :class:`~ntkit.solvers.Method`. ``"auto"``: Cholesky for tensors and up to 8,192 rows; beyond that it decides by rows,
+        measured seconds per entry, memory and disk: exact if that takes at most half an hour, otherwise Nystrom. It reports its choice and the reason to ``progress`` before it starts.
     ridge : float, default 0
         r, relative to ``trace(K)/n``, so that the scale of the kernel never changes the answer.
     x : Tensor of shape (n, ...), optional

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.labels.hierarchy.module_cases import normal
 from torch import Tensor, nn
 
 import ntkit
 from ntkit.errors import InputError
 from ntkit.labels import ModuleHierarchy
-from tests.labels.hierarchy.module_cases import normal
 
 X, Y = normal(4, 3), torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
 
@@ -39,13 +39,18 @@ KINKED = {"relu": net(nn.ReLU()), "leaky_relu": net(nn.LeakyReLU()), "hardtanh":
 def test_kinks_of_the_slope_are_refused_from_the_third_kernel_on(name):
     module = KINKED[name]
     for n_samples in (0, 2) if name == "relu" else (0,):
-        with pytest.raises(InputError, match=rf'{name}, whose value or slope jumps.*nn.GELU.*TangentHierarchy\("relu"\)'):
+        with pytest.raises(
+            InputError, match=rf'{name}, whose value or slope jumps.*nn.GELU.*TangentHierarchy\("relu"\)'
+        ):
             ntkit.TangentHierarchy(module=module, n_samples=n_samples).fit(X, Y)
     with pytest.raises(InputError, match=rf"{name}, whose value or slope jumps"):
         ntkit.finite_width_correction(module, X, Y, t=1.0)
     hierarchy = ModuleHierarchy(module, X)
     torch.testing.assert_close(hierarchy.second(X), ntkit.empirical(module).ntk(X))
-    for order, act in ((3, lambda: hierarchy.third(X, None, Y)), (4, lambda: hierarchy.fourth(X, None, Y[None], Y[None]))):
+    for order, act in (
+        (3, lambda: hierarchy.third(X, None, Y)),
+        (4, lambda: hierarchy.fourth(X, None, Y[None], Y[None])),
+    ):
         with pytest.raises(InputError, match=rf"up to K{order} needs.*order {order - 2} are continuous"):
             act()
 
@@ -63,7 +68,7 @@ def test_kinks_of_the_curvature_are_refused_from_the_fourth_kernel_on():
 
 
 def test_third_kernel_of_the_elu_is_the_mean_rate_and_that_of_the_relu_is_not():
-    """Over many draws the mean of K2 moves along a direction as K3 says, if K3 has no delta function; for the ReLU it does not."""
+    """The mean of K2 over draws moves along a direction as K3 says if K3 has no delta function; that of the ReLU does not."""
     step, draws = 0.05, 200_000
     w, b = (torch.randn(draws, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in (0, 1))
     for function, equal in ((F.elu, True), (F.relu, False)):
@@ -97,7 +102,9 @@ def test_kinks_of_frozen_layers_do_not_matter():
     assert ntkit.TangentHierarchy(module=module, n_samples=0, ridge=1e-3).fit(X, Y).label_part(X).shape == (4, 4)
 
 
-@pytest.mark.parametrize("function", [F.relu, torch.relu, F.leaky_relu, torch.abs, F.elu, lambda z: z * (z > 0), F.relu6])
+@pytest.mark.parametrize(
+    "function", [F.relu, torch.relu, F.leaky_relu, torch.abs, F.elu, lambda z: z * (z > 0), F.relu6]
+)
 def test_activations_of_two_layers(function):
     with pytest.raises(InputError, match='two continuous derivatives.*activation="relu"'):
         ntkit.TangentHierarchy(function)

@@ -97,8 +97,9 @@ def finite_width_correction(
     ----------
     module
         A smooth module, as in :func:`ntkit.tangent_hierarchy`; kinks such as those of ReLU, max pooling or ELU are refused,
-        because the kernel jumps when a neuron crosses one, and K3 and K4 by autograd miss that; or a source of the hierarchy bound to ``x``, such as
-        :class:`ntkit.labels.ModuleHierarchy`, which is assumed to be that of a network that starts at zero.
+        because the kernel jumps when a neuron crosses one, and K3 and K4 by autograd miss that. Or a source of the
+        hierarchy bound to ``x``, such as :class:`ntkit.labels.ModuleHierarchy`, which is assumed to be that of a network that
+        starts at zero.
     x, y
         Training inputs, shape (n, ...), and targets, shape (n,).
     x_test

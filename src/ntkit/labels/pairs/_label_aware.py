@@ -52,9 +52,10 @@ class LabelAware(Kernel):
     test points and on the diagonal, comes from the same Z(x, x'); true labels never replace it.
 
     Z is symmetric but need not be positive semidefinite, nor need the sum: :meth:`definiteness` returns its smallest
-    eigenvalue. Kernel regression solves the indefinite system as it is, ``ntkit.solve(gram, y, method="indefinite")``: adding to the
-    diagonal what would make it definite hides the kernel behind a multiple of the identity. Gradient flow and Gaussian
-    processes need a positive semidefinite kernel, and refuse the sum if it is not. Pair features are those of flattened inputs.
+    eigenvalue. Kernel regression solves the indefinite system as it is, ``ntkit.solve(gram, y, method="indefinite")``:
+    adding to the diagonal what would make it definite hides the kernel behind a multiple of the identity. Gradient flow and
+    Gaussian processes need a positive semidefinite kernel, and refuse the sum if it is not. Pair features are those of
+    flattened inputs.
 
     Parameters
     ----------
