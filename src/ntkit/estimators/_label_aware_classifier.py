@@ -55,8 +55,8 @@ class LabelAwareClassifier(NTKClassifier):
         fit is chosen; "auto" stands for those of the paper, 0.001, 0.01, 0.1 and 1. Default ``"auto"``.
     ridge : float
         r, relative to the mean size of the eigenvalues; also that of K^-1 in ``"kr-v2"`` and of the regressions that
-        choose the strength. Default 0. Where A has many small eigenvalues of both signs, as with ``"fjlt-v1"`` and ``"fjlt-v2"`` at a large
-        strength and few points, a solution without ridge fits noise: let the strength be chosen, or pass 0.01 to 0.1.
+        choose the strength. Default 0. Where A has many small eigenvalues of both signs, as with
+        ``"fjlt-v1"`` and ``"fjlt-v2"`` at a large strength and few points, a solution without ridge fits noise: let the strength be chosen, or pass 0.01 to 0.1.
     solver : {"exact", "fjlt"}
         Solver of ``"fjlt-v1"`` and ``"fjlt-v2"``: over all pairs, or the sketch of the paper. Default ``"exact"``.
     eps : float

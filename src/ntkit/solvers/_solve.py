@@ -66,7 +66,8 @@ def solve(
         the ridge to the absolute values of their eigenvalues. It and the others are classes of :mod:`ntkit.solvers` with
         their own settings: ``method=ntkit.solvers.Nystrom(2000)``. For a method of your own, write a subclass of
         :class:`~ntkit.solvers.Method`. ``"auto"``: Cholesky for tensors and up to 8,192 rows; beyond that it decides by rows,
-        measured seconds per entry, memory and disk: exact if that takes at most half an hour, otherwise Nystrom. It reports its choice and the reason to ``progress`` before it starts.
+        measured seconds per entry, memory and disk: exact if that takes at most half an hour, otherwise Nystrom. It
+        reports its choice and the reason to ``progress`` before it starts.
     ridge : float, default 0
         r, relative to ``trace(K)/n``, so that the scale of the kernel never changes the answer.
     x : Tensor of shape (n, ...), optional
