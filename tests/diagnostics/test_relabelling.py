@@ -99,7 +99,7 @@ def test_linear_kernel_falls_to_chance_and_label_aware_kernels_do_not():
         "chosen": LearnsSecondOrder(),
         "fjlt": ntkit.LabelAware(Linear(), pairs="fjlt-v1", strength=0.1),
     }
-    curse = curse_of_label_agnosticism(Linear(), x, y, x_test, y_test, aware=aware)
+    curse = curse_of_label_agnosticism(Linear(), x, y, x_test, y_test, aware=aware, ridge=0.1)
     assert curse.names == ("label-agnostic", "chosen", "fjlt")
     old, new = curse.accuracy.T
     assert float(old.min()) > 0.95
@@ -108,9 +108,9 @@ def test_linear_kernel_falls_to_chance_and_label_aware_kernels_do_not():
     # The label-aware part was fitted to each system on its own, and the scores are those of plain kernel regression.
     kernel = ntkit.LabelAware(Linear(), pairs="fjlt-v1", strength=0.1).fit(x, curse.y[:, 1])
     gram = kernel(x)
-    weights = ntkit.solve(gram, curse.y[:, 1], ridge=1e-3 + kernel.definiteness().ridge).value
+    weights = ntkit.solve(gram, curse.y[:, 1], method="indefinite", ridge=0.1).value
     expected = ((kernel(x_test, x) @ weights > 0) == (curse.y_test[:, 1] > 0)).double().mean()
-    assert abs(float(curse.accuracy[2, 1]) - float(expected)) < 0.02
+    assert abs(float(curse.accuracy[2, 1]) - float(expected)) < 0.002
 
 
 @pytest.mark.parametrize(("d", "least", "most"), [(5, 0.8, 1.0), (60, 0.0, 0.62)])
@@ -130,10 +130,11 @@ def test_digits():
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     train, test = order[:120], order[120:]
     aware = {"fjlt": ntkit.LabelAware(Linear(), pairs="fjlt-v1", strength=0.1)}
-    curse = curse_of_label_agnosticism(Linear(), x[train], y[train], x[test], y[test], aware=aware)
+    # The small eigenvalues of the label-aware part have both signs and only fit noise: the ridge is above them.
+    curse = curse_of_label_agnosticism(Linear(), x[train], y[train], x[test], y[test], aware=aware, ridge=1.0)
     old, new = curse.accuracy.T
     assert float(old.min()) > 0.95
-    assert float(new[0]) < 0.78 and float(new[1] - new[0]) > 0.08  # measured: 73.4 %, and 87.8 % label-aware
+    assert float(new[0]) < 0.78 and float(new[1] - new[0]) > 0.08  # measured: 73.0 %, and 86.9 % label-aware
 
 
 X, Y = gaussian(20, 5)

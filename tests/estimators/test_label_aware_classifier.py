@@ -87,12 +87,12 @@ def test_scores(pairs, strength, digits):
         kernel(torch.from_numpy(x[train])).numpy(),
         kernel(*map(torch.from_numpy, (x[test], x[train]))).numpy(),
     )
-    scale, lowest = np.trace(gram) / 60, np.linalg.eigvalsh(gram)[0]
-    gram = gram + np.eye(60) * (-2 * lowest if lowest < -0.5e-3 * scale else 0.0)
-    assert model.shift_ == pytest.approx(-2 * lowest if lowest < -0.5e-3 * scale else 0.0, rel=1e-6)
-    assert model.definiteness_.smallest == pytest.approx(lowest, rel=1e-6, abs=1e-9)
+    values, vectors = np.linalg.eigh(gram)
+    assert model.definiteness_.smallest == pytest.approx(values[0], rel=1e-6, abs=1e-9)
+    assert ("indefinite" in model.solution_status_) == (values[0] < 0)
+    inverse = vectors / (values + 1e-3 * np.abs(values).mean() * np.sign(values)) @ vectors.T
     targets = 2.0 * codes.numpy() - 1 if len(digits) == 2 else np.eye(3)[codes] - 1 / 3
-    scores = cross @ np.linalg.solve(gram + 1e-3 * np.trace(gram) / 60 * np.eye(60), targets)
+    scores = cross @ inverse @ targets
     np.testing.assert_allclose(model.decision_function(x[test]), scores, rtol=0, atol=1e-6 * np.abs(scores).max())
     named = (scores > 0).astype(int) if len(digits) == 2 else scores.argmax(1)
     assert (model.predict(x[test]) == model.classes_[named]).all()
@@ -103,7 +103,45 @@ def test_some_strength_is_too_much():
     """The cases above do reach matrices that are not positive semidefinite."""
     rows = np.isin(Y, (3, 5))
     model = ntkit.LabelAwareClassifier(pairs="fjlt-v1", strength=30.0, ridge=1e-3).fit(X[rows][:60], Y[rows][:60])
-    assert model.shift_ > 0 and model.definiteness_.smallest < 0
+    assert model.definiteness_.negative > 0 and "indefinite" in model.solution_status_ and model.jitter_ == 0
+
+
+def test_an_indefinite_kernel_is_not_lost():
+    """Adding what makes the matrix definite to its diagonal costs nine points here."""
+    rows = np.isin(Y, (3, 5)).nonzero()[0]
+    x, y = X[rows] / 16 + 0.6 * np.random.default_rng(0).standard_normal((len(rows), 64)), Y[rows]
+    convolution = {"kernel_size": 3, "padding": 1, "bias": False}
+    net = nn.Sequential(
+        nn.Conv2d(1, 1, **convolution), nn.ReLU(), nn.Conv2d(1, 1, **convolution), nn.ReLU(), nn.Flatten(),
+        nn.Linear(64, 1, bias=False),
+    )  # fmt: skip
+    options: dict[str, Any] = {"input_shape": (1, 8, 8), "calibration": None}
+    plain = ntkit.NTKClassifier(net, **options).fit(x[:120], y[:120]).predict(x[120:]) == y[120:]
+    model = ntkit.LabelAwareClassifier(net, pairs="kr-v1", strength=1.0, **options).fit(x[:120], y[:120])
+    aware = model.predict(x[120:]) == y[120:]
+    assert model.definiteness_.negative == 1
+    error = np.std(aware.astype(float) - plain) / len(plain) ** 0.5
+    assert aware.mean() > plain.mean() - error
+    points = torch.from_numpy(x).reshape(-1, 1, 8, 8)
+    gram, cross = model.kernel_(points[:120]), model.kernel_(points[120:], points[:120])
+    signs = torch.where(torch.from_numpy(y[:120]) == 5, 1.0, -1.0).double()
+    direct = cross @ torch.linalg.solve(gram, signs)
+    np.testing.assert_allclose(model.decision_function(x[120:]), direct, rtol=0, atol=1e-9 * float(direct.abs().max()))
+    shifted = gram - 2 * model.definiteness_.smallest * torch.eye(120)
+    lost = (cross @ torch.linalg.solve(shifted, signs) > 0).numpy() == (y[120:] == 5)
+    assert lost.mean() < aware.mean() - 0.05
+
+
+def test_repeated_points():
+    """Their matrix is singular: the shortest least-squares solution, which predicts their mean."""
+    rows = np.isin(Y, (3, 5)).nonzero()[0][:40]
+    x, y = np.repeat(X[rows] / 16, 2, 0), np.repeat(Y[rows], 2)
+    model = ntkit.LabelAwareClassifier(strength=0.1, calibration=None).fit(x, y)
+    once = ntkit.LabelAwareClassifier(strength=0.1, calibration=None).fit(x[::2], y[::2])
+    assert "singular" in model.solution_status_
+    np.testing.assert_allclose(
+        model.decision_function(X[:9] / 16), once.decision_function(X[:9] / 16), rtol=1e-6, atol=1e-8
+    )
 
 
 def test_chooses_the_strength():
@@ -120,7 +158,7 @@ def test_chooses_the_strength():
 def test_images_in_single_precision():
     net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 64, 1))
     model = ntkit.LabelAwareClassifier(
-        net, input_shape=(1, 8, 8), pairs="fjlt-v2", strength=0.1, ridge=1e-3, dtype="float32"
+        net, input_shape=(1, 8, 8), pairs="fjlt-v2", strength=0.01, ridge=1e-3, dtype="float32"
     )
     assert model.fit(X[:300], Y[:300]).score(X[300:600], Y[300:600]) > 0.85
     assert isinstance(model.kernel_, ntkit.LabelAware)

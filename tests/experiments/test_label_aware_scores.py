@@ -17,7 +17,7 @@ def test_scores_are_those_of_the_classifiers(classes):
     # Every number again from float64 images, without a stored Gram matrix.
     settings = experiment.Settings(
         table=1 if classes else 2, train=(60,), test=40, draws=(2,), pairs=(classes,) if classes else None,
-        strengths=(0.01, 0.5), validation=3,
+        strengths=(0.01, 3.0), validation=3,
     )  # fmt: skip
     (result,) = experiment.scores_of(experiment.run(settings, seed=4)).values()
     found = load_images(60, 40, 4, None, classes)
@@ -36,7 +36,7 @@ def test_scores_are_those_of_the_classifiers(classes):
         assert result.base[draw] == accuracy(ntkit.NTKClassifier(net, input_shape=(1, 8, 8)))
         for name in METHODS:
             generator = torch.Generator().manual_seed(4 + draw)
-            aware = ntkit.LabelAware(base, name, (0.01, 0.5), validation=3, generator=generator).fit(x[rows], y[rows])
+            aware = ntkit.LabelAware(base, name, (0.01, 3.0), validation=3, generator=generator).fit(x[rows], y[rows])
             np.testing.assert_array_equal(result.validation[name][draw], aware.search.accuracies)
             np.testing.assert_allclose(result.error[name][draw], aware.search.errors, rtol=1e-3)
             assert settings.strengths[result.chosen(name)[draw]] == aware.strength
@@ -45,7 +45,7 @@ def test_scores_are_those_of_the_classifiers(classes):
                     kernel=base, input_shape=(1, 8, 8), pairs=name, strength=strength, calibration=None
                 )
                 assert result.test[name][draw, number] == accuracy(model)
-                assert (result.shift[name][draw, number] > 0) == (model.shift_ > 0)
+                assert result.indefinite[name][draw, number] == (model.definiteness_.negative > 0)
 
 
 def test_validation_decides_and_test_images_do_not():
@@ -67,8 +67,8 @@ def test_records_are_put_together():
     found = {(BASE, draw): Scored((0.5 + draw,)) for draw in range(2)}
     for place, method in enumerate(METHODS):
         for draw in range(2):
-            found[method, draw] = Scored((place, draw), (0.1, 0.2), (0.3, 0.4), (0.0, 0.5))
+            found[method, draw] = Scored((place, draw), (0.1, 0.2), (0.3, 0.4), (False, True))
     result = scores_from(found, (0.1, 1.0), 2)
     assert result.base.tolist() == [0.5, 1.5] and result.strengths == (0.1, 1.0)
     assert result.test["kr-v2"].tolist() == [[1, 0], [1, 1]]
-    assert result.shift["fjlt-v2"].tolist() == [[0, 0.5]] * 2
+    assert result.indefinite["fjlt-v2"].tolist() == [[False, True]] * 2

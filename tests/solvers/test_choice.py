@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,24 @@ from torch import Tensor
 import ntkit
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 from ntkit.gram import KernelGram
-from ntkit.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, Outcome, Status, _choice
+from ntkit.solvers import (
+    CG,
+    BlockedCholesky,
+    EigenPro,
+    Falkon,
+    Indefinite,
+    Method,
+    Nystrom,
+    Outcome,
+    Solution,
+    Status,
+    System,
+    _choice,
+)
 from ntkit.solvers import _solve as solving
 
 
-@pytest.mark.parametrize("method", ["auto", "cholesky", "cg", "nystrom", "falkon", "eigenpro"])
+@pytest.mark.parametrize("method", ["auto", "cholesky", "indefinite", "cg", "nystrom", "falkon", "eigenpro"])
 @pytest.mark.parametrize("kind", ["tensor", "stored", "kernel"])
 def test_every_method_takes_every_matrix(case: Any, method: str, kind: str, tmp_path: Path) -> None:
     gram: Any = (
@@ -28,7 +42,9 @@ def test_every_method_takes_every_matrix(case: Any, method: str, kind: str, tmp_
     found = ntkit.solve(gram, case.y, method=method, ridge=0.3, progress=notes.append, **arguments)
     fitted = case.dense[:, found.centres] @ found.value if found.centres is not None else case.dense @ found.value
     exact = case.dense @ case.exact(0.3)
-    assert float((fitted - exact).norm() / exact.norm()) < (1e-6 if method in ("auto", "cholesky", "cg") else 0.1)
+    assert float((fitted - exact).norm() / exact.norm()) < (
+        1e-6 if method in ("auto", "cholesky", "indefinite", "cg") else 0.1
+    )
     if not (kind != "stored" and method in ("auto", "cholesky")):
         assert "about" in notes[0] and "memory" in notes[0]
 
@@ -79,13 +95,72 @@ def test_slow_kernels_are_not_asked_for_every_entry(case: Any, monkeypatch: pyte
     monkeypatch.setattr(_choice, "measure", lambda gram: _choice.Rates(1e-3, 1e10, 1e10))
     best, why = _choice.choose(gram, 1)
     assert isinstance(best.method, Nystrom) and "ask for it by name" in why
-    for method in (CG(), EigenPro(), Falkon(50), Nystrom(50), BlockedCholesky()):
-        assert _choice.estimate(method, gram, 1, 10**12).seconds > 0
+    for method in (Indefinite(), CG(), EigenPro(), Falkon(50), Nystrom(50), BlockedCholesky()):
+        expected = _choice.estimate(method, gram, 1, 10**12)
+        assert expected is not None and expected.seconds > 0
+
+
+@dataclass(frozen=True)
+class Richardson(Method):
+    """A user's method."""
+
+    steps: int
+
+    def set_up(self, gram: Any, ridge: float, y: Tensor | None = None, progress: Any = None) -> RichardsonSystem:
+        if progress is not None:
+            progress(f"{self.steps} steps.")
+        shift = ridge * float(gram.diagonal().mean())
+        largest = float(gram.diagonal().sum()) + shift  # at least the largest eigenvalue
+        return RichardsonSystem(gram, shift, 1 / largest, self.steps)
+
+
+@dataclass(frozen=True)
+class RichardsonSystem(System):
+    gram: Any
+    shift: float
+    step: float
+    steps: int
+
+    def solve(self, y: Tensor) -> Solution:
+        columns = y if y.ndim == 2 else y[:, None]
+        value = torch.zeros_like(columns)
+        for _ in range(self.steps):
+            value = value + self.step * (columns - self.gram.product(value) - self.shift * value)
+        rest = columns - self.gram.product(value) - self.shift * value
+        return Solution(value.reshape(y.shape), Status(Outcome.SOLVED, "Done."), {"residual": float(rest.norm())})
+
+
+@pytest.mark.parametrize("kind", ["tensor", "stored", "kernel"])
+def test_a_method_of_the_user(case: Any, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_choice, "measure", None)  # nothing is measured for a method whose cost nobody knows
+    gram: Any = {"tensor": case.dense, "kernel": case.kernel}.get(kind)
+    gram = case.operator("stored", tmp_path) if gram is None else gram
+    notes: list[str] = []
+    found = ntkit.solve(
+        gram,
+        case.y,
+        method=Richardson(1500),
+        ridge=5.0,
+        progress=notes.append,
+        **({"x": case.x} if kind == "kernel" else {}),
+    )
+    torch.testing.assert_close(found.value, case.exact(5.0), rtol=1e-6, atol=1e-6)
+    assert notes == ["Richardson: its time and memory are not known.", "1500 steps."]
+    assert found.status == "Done." and found.stats["residual"] < 1e-6
+
+
+def test_an_estimator_takes_a_method_of_the_user(case: Any) -> None:
+    model = ntkit.NTKRegressor(kernel=case.kernel, solver=Richardson(1500), ridge=5.0).fit(
+        case.x.numpy(), case.y.numpy()
+    )
+    expected = case.dense @ case.exact(5.0)
+    torch.testing.assert_close(torch.from_numpy(model.predict(case.x.numpy())), expected, rtol=1e-6, atol=1e-6)
+    assert model.jitter_ == 0 and model.solution_status_ == "Done."
 
 
 def test_bad_input(case: Any, tmp_path: Path) -> None:
     for method in ("lu", 3, None):
-        with pytest.raises(InputError, match="method must be one of 'auto', 'cholesky', 'cg'"):
+        with pytest.raises(InputError, match="method must be one of 'auto', 'cholesky', 'indefinite', 'cg'"):
             ntkit.solve(case.dense, case.y, method=method)  # type: ignore[arg-type]
     cross = ntkit.gram(case.kernel, case.x, case.x[:9], out=tmp_path / "cross.npy")
     square = ntkit.gram(case.kernel, case.x, case.x + 1, out=tmp_path / "square.npy")

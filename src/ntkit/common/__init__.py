@@ -15,6 +15,7 @@ from ._deprecation import DEPRECATED, warn_renamed
 from ._derivatives import as_constant, constant, differentiated, transformed, without_derivatives
 from ._generator import check_generator, random_state, restored_generator, restored_random_state
 from ._input_shape import check_input_shape, fold_rows
+from ._kinks import Kink, find_kinks
 from ._largest_eigenvalue import largest_eigenvalue
 from ._linear_system import check_gram, check_ridge, check_right_hand_side
 from ._losses import Loss, LossFunction, find_loss, read_output_targets, read_targets
@@ -47,6 +48,7 @@ __all__ = [
     "RANDOM_INSTEAD",
     "SERIAL_ENTRIES",
     "Elementary",
+    "Kink",
     "Loss",
     "LossFunction",
     "Numbers",
@@ -84,6 +86,7 @@ __all__ = [
     "differentiated",
     "drawing_layers",
     "evaluation_mode",
+    "find_kinks",
     "find_loss",
     "fold_rows",
     "largest_eigenvalue",

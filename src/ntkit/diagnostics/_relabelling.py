@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Kernel
-from ntkit.labels import check_labels, class_numbers, definiteness
-from ntkit.solvers import check_gram, check_ridge, factorize_exactly, solve
+from ntkit.labels import check_labels, class_numbers
+from ntkit.solvers import check_gram, check_ridge, solve
 
 __all__ = ["Curse", "LabelAwareModel", "Relabelling", "curse_of_label_agnosticism", "relabel"]
 
@@ -183,7 +183,7 @@ def curse_of_label_agnosticism(
         Fresh points and their classes, the same two.
     aware : mapping, optional
         Label-aware kernels by name, with a method ``fit(x, y)`` that returns the kernel, such as ``ntkit.LabelAware(kernel)``.
-        If one is not positive semidefinite, the ridge it needs is added. Default None: no such kernel.
+        One that is not positive semidefinite is taken as it is (:class:`ntkit.solvers.Indefinite`). Default None: no such kernel.
     ridge, direction
         See :func:`relabel` (defaults 1e-3 and 0); the ridge is that of all kernel regressions.
 
@@ -254,9 +254,8 @@ def _scores(
 
 
 def _fit(gram: Tensor, y: Tensor, ridge: float) -> Tensor:
-    """Solve for the coefficients of kernel regression; an indefinite kernel gets the additional ridge that it needs."""
-    factor = factorize_exactly(gram, ridge)
-    return factor.solve(y).value if factor is not None else solve(gram, y, ridge=ridge + definiteness(gram).ridge).value
+    """Solve for the coefficients of kernel regression, with a kernel that need not be positive semidefinite."""
+    return solve(gram, y, method="indefinite", ridge=ridge).value
 
 
 def _check(kernel: Kernel, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

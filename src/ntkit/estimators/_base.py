@@ -190,7 +190,7 @@ class KernelEstimator(BaseEstimator):
         self.X_fit_ = X if centres is None else np.array(X[centres.numpy()])
         self.dual_coef_ = fit.solution.value.cpu().numpy()
         self.ridge_, self.stopping_time_, self.tuning_ = fit.ridge, time, fit.errors or None
-        self.jitter_ = fit.solution.stats["jitter"]
+        self.jitter_ = fit.solution.stats.get("jitter", 0.0)
         self.solution_status_ = str(fit.solution.status)
         self._weighting = weighting
         if not left_out or fit.held_out is None:

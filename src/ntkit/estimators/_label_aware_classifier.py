@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from ntkit.common import DEPRECATED, check_gram_memory, shown, warn_renamed
 from ntkit.errors import InputError, NotFittedError
 from ntkit.kernels import Kernel
-from ntkit.labels import STRENGTHS, Definiteness, LabelAware, PairEstimator, shift_needed
-from ntkit.solvers import check_ridge
+from ntkit.labels import STRENGTHS, Definiteness, LabelAware, PairEstimator
+from ntkit.solvers import Solution, check_ridge, solve
 
 from ._classifier import NTKClassifier
 from ._inputs import as_batch, as_tensor
-from ._regression import DualFit, fit_dual
 from ._settings import build_kernel, read_device, read_dtype
 from ._weighting import Weighting
 
@@ -34,11 +33,12 @@ class LabelAwareClassifier(NTKClassifier):
 
     Regression on centred one-hot targets as in :class:`NTKClassifier`, with :class:`ntkit.LabelAware` [1]_ in place of K:
 
-    .. math:: f(x) = K^{(HR)}(x, X)\, \Bigl(A + r\,\tfrac{\operatorname{tr} A}{n} I\Bigr)^{-1} Y, \qquad
-              A = K^{(HR)}(X, X) + s I, \qquad K^{(HR)} = K + \lambda Z
+    .. math:: f(x) = K^{(HR)}(x, X)\, \Bigl(A + r\,\tfrac{\operatorname{tr} |A|}{n} \operatorname{sgn} A\Bigr)^{-1} Y, \qquad
+              A = K^{(HR)}(X, X), \qquad K^{(HR)} = K + \lambda Z
 
-    The sum need not be positive semidefinite. If its smallest eigenvalue is negative by more than half the ridge, the
-    shift s is twice its absolute value, which flips its sign; otherwise it is zero.
+    A need not be positive semidefinite. The system is solved as it is, as in the paper, and a ridge is added to the absolute
+    values of its eigenvalues (:class:`ntkit.solvers.Indefinite`); for a positive semidefinite A this is the usual ridge.
+    ``definiteness_`` has the smallest eigenvalue, and ``solution_status_`` says how many are negative.
 
     Parameters
     ----------
@@ -54,8 +54,9 @@ class LabelAwareClassifier(NTKClassifier):
         The size of the label-aware part relative to K. Of several, the one that best predicts training points left out of the
         fit is chosen; "auto" stands for those of the paper, 0.001, 0.01, 0.1 and 1. Default ``"auto"``.
     ridge : float
-        r, relative to ``trace(K)/n``; also that of K^-1 in ``"kr-v2"`` and of the regressions that choose the strength.
-        Default 0.
+        r, relative to the mean size of the eigenvalues; also that of K^-1 in ``"kr-v2"`` and of the regressions that
+        choose the strength. Default 0. Where A has many small eigenvalues of both signs, as with
+        ``"fjlt-v1"`` and ``"fjlt-v2"`` at a large strength and few points, a solution without ridge fits noise: let the strength be chosen, or pass 0.01 to 0.1.
     solver : {"exact", "fjlt"}
         Solver of ``"fjlt-v1"`` and ``"fjlt-v2"``: over all pairs, or the sketch of the paper. Default ``"exact"``.
     eps : float
@@ -81,11 +82,9 @@ class LabelAwareClassifier(NTKClassifier):
         The strength in use.
     search_ : StrengthSearch or None
         The scores of the candidate strengths on left-out points.
-    shift_ : float
-        s.
     definiteness_ : Definiteness
-        The smallest eigenvalue of the training Gram matrix and what it needs to be definite; computed on request from
-        the recomputed matrix.
+        The smallest and largest eigenvalue of the training Gram matrix, and how many are negative; computed on request
+        from the recomputed matrix.
     classes_, ridge_, X_fit_, dual_coef_, jitter_, solution_status_, temperature_, n_features_in_, feature_names_in_
         As in :class:`NTKClassifier`.
 
@@ -175,15 +174,15 @@ class LabelAwareClassifier(NTKClassifier):
         codes = y > 0 if y.ndim == 1 else y.argmax(1)
         with torch.no_grad():
             gram = base(batch)
-            aware, shift, fit = self._regress(base, batch, codes, y, gram, self._strengths(), ridge, generator)
+            aware, fit = self._regress(base, batch, codes, y, gram, self._strengths(), ridge, generator)
             predictions = None
             if left_out:
                 predictions = self._cross_fit(base, batch, codes, y, gram, aware.strength, ridge, generator)
         self.kernel_: Kernel | str = aware
         self.X_fit_ = X
-        self.dual_coef_ = fit.dual.cpu().numpy()
-        self.jitter_, self.solution_status_ = fit.jitter, fit.status
-        self.shift_, self.ridge_ = shift, ridge
+        self.dual_coef_ = fit.value.cpu().numpy()
+        self.jitter_, self.solution_status_ = 0.0, str(fit.status)
+        self.ridge_ = ridge
         self.strength_, self.search_ = aware.strength, aware.search
         return None if predictions is None else predictions.double().cpu().numpy()
 
@@ -197,8 +196,8 @@ class LabelAwareClassifier(NTKClassifier):
         strength: float | Sequence[float],
         ridge: float,
         generator: torch.Generator,
-    ) -> tuple[LabelAware, float, DualFit]:
-        """Return the label-aware kernel of these points, the shift of its Gram matrix, and the regression on it."""
+    ) -> tuple[LabelAware, Solution]:
+        """Return the label-aware kernel of these points, and the regression on it."""
         aware = LabelAware(
             base,
             self.pairs,
@@ -209,10 +208,7 @@ class LabelAwareClassifier(NTKClassifier):
             validation=self.validation,
             generator=generator,
         )
-        matrix = aware.fit_gram(x, codes, gram)
-        shift = shift_needed(matrix, ridge)
-        matrix.diagonal().add_(shift)
-        return aware, shift, fit_dual(matrix, y, ridge, math.inf, left_out=False)
+        return aware, solve(aware.fit_gram(x, codes, gram), y, method="indefinite", ridge=ridge)
 
     def _cross_fit(
         self,
@@ -233,8 +229,8 @@ class LabelAwareClassifier(NTKClassifier):
             if len(codes[rest].unique()) < 2:
                 continue  # only one class
             own = gram[rest[:, None], rest]
-            aware, _, fit = self._regress(base, x[rest], codes[rest], y[rest], own, strength, ridge, generator)
-            scores[held] = aware.from_base(gram[held[:, None], rest], x[held], x[rest]) @ fit.dual
+            aware, fit = self._regress(base, x[rest], codes[rest], y[rest], own, strength, ridge, generator)
+            scores[held] = aware.from_base(gram[held[:, None], rest], x[held], x[rest]) @ fit.value
         return scores
 
     def _check_calibration(self) -> None:
@@ -245,7 +241,7 @@ class LabelAwareClassifier(NTKClassifier):
 
     @property
     def definiteness_(self) -> Definiteness:
-        """The smallest eigenvalue of the training Gram matrix, and what it needs to be definite."""
+        """The smallest and largest eigenvalue of the training Gram matrix, and how many are negative."""
         if not isinstance(getattr(self, "kernel_", None), LabelAware):
             raise NotFittedError("definiteness_ is available after fit(X, y).")
         aware: LabelAware = self.kernel_  # type: ignore[assignment]

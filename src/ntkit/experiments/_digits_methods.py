@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from ntkit.datasets import Digits
 from ntkit.estimators import NTKClassifier
 from ntkit.kernels import InfiniteWidthKernel
-from ntkit.labels import STRENGTHS, LabelAware, shift_needed
+from ntkit.labels import STRENGTHS, LabelAware
+from ntkit.solvers import solve
 
 from ._networks import blank
 
@@ -111,10 +112,11 @@ def predict_label_aware(
     folds = min(_FOLDS, int(torch.bincount(labels[index]).min()))
     aware = LabelAware(kernel, "fjlt-v1", STRENGTHS, validation=folds, generator=generator)
     gram = aware.fit_gram(x, labels[index], gram=between[index])
-    gram.diagonal().add_(shift_needed(gram, 0.0))  # K + strength Z need not be positive definite
     cross = aware.from_base(between[len(labels) :], x_test, x)
-    model = NTKClassifier(kernel="precomputed", calibration=None).fit(gram.numpy(), labels[index].numpy())
-    return np.asarray(model.predict(cross.numpy()))
+    classes, codes = torch.unique(labels[index], return_inverse=True)
+    targets = torch.nn.functional.one_hot(codes).to(gram) - 1 / len(classes)
+    dual = solve(gram, targets, method="indefinite").value  # K + strength Z need not be positive definite
+    return np.asarray(classes[(cross @ dual).argmax(1)])
 
 
 def predict_svm(train: Digits, test: Digits, seed: int) -> NDArray[Any]:

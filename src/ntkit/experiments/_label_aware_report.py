@@ -138,12 +138,12 @@ def strengths_table(results: Mapping[str, Scores]) -> Table:
         chosen = Counter(int(number) for scores in results.values() for number in scores.chosen(method))
         for number in range(len(strengths)):
             gain = _difference(list(results.values()), _fixed(method, number))
-            shifted = np.mean(np.concatenate([scores.shift[method][:, number] > 0 for scores in results.values()]))
-            cells.append(f"{gain}; {chosen[number]}; {100 * shifted:.0f} %")
+            indefinite = np.mean(np.concatenate([scores.indefinite[method][:, number] for scores in results.values()]))
+            cells.append(f"{gain}; {chosen[number]}; {100 * indefinite:.0f} %")
         rows.append([method.upper(), *cells])
     caption = (
         "Difference to CNTK in points of test accuracy with one strength throughout; in how many draws validation chose it; in "
-        "how many the Gram matrix had to be made definite"
+        "how many the Gram matrix is indefinite"
     )
     return Table(["strength", *(f"{strength:g}" for strength in strengths)], rows, caption)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit.datasets import balanced_split
-from ntkit.estimators import NTKClassifier
 from ntkit.kernels import Kernel
-from ntkit.labels import LabelAware, shift_needed
+from ntkit.labels import LabelAware
+from ntkit.solvers import solve
 
 __all__ = ["BASE", "METHODS", "Draw", "Pool", "Scored", "Scores", "score", "scores_from"]
 
@@ -58,8 +59,8 @@ class Scores:
         That of the label-aware kernels, by method, shape (draws, strengths).
     validation, error
         Accuracy, and mean squared error of the scores, on training points left out of the fit, in the same shape.
-    shift
-        What was added to the diagonal of the training Gram matrix to make it definite, over its mean; zero if it already was.
+    indefinite
+        Whether the training Gram matrix has negative eigenvalues, in the same shape.
     """
 
     strengths: tuple[float, ...]
@@ -67,7 +68,7 @@ class Scores:
     test: dict[str, NDArray[np.float64]]
     validation: dict[str, NDArray[np.float64]]
     error: dict[str, NDArray[np.float64]]
-    shift: dict[str, NDArray[np.float64]]
+    indefinite: dict[str, NDArray[np.bool_]]
 
     def chosen(self, *methods: str) -> NDArray[np.int64]:
         """Return the method and strength with the best validation in each draw, numbered along both, shape (draws,).
@@ -99,24 +100,24 @@ class Scored:
     ----------
     test
         Accuracy on the test images.
-    validation, error, shift
+    validation, error, indefinite
         As in :class:`Scores`; empty for the base kernel.
     """
 
     test: tuple[float, ...]
     validation: tuple[float, ...] = ()
     error: tuple[float, ...] = ()
-    shift: tuple[float, ...] = ()
+    indefinite: tuple[bool, ...] = ()
 
 
 def scores_from(found: Mapping[tuple[str, int], Scored], strengths: Sequence[float], draws: int) -> Scores:
     """Put together what each method gave on each draw."""
 
-    def read(kind: str) -> dict[str, NDArray[np.float64]]:
+    def read(kind: str) -> dict[str, NDArray[Any]]:
         return {m: np.array([getattr(found[m, draw], kind) for draw in range(draws)]) for m in METHODS}
 
     base = np.array([found[BASE, draw].test[0] for draw in range(draws)])
-    return Scores(tuple(strengths), base, read("test"), read("validation"), read("error"), read("shift"))
+    return Scores(tuple(strengths), base, read("test"), read("validation"), read("error"), read("indefinite"))
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def score(
     """
     k, cross = draw.gram, draw.cross
     if method == BASE:
-        return Scored((_accuracy(pool, draw, k.clone(), cross)[0],))
+        return Scored((_accuracy(pool, draw, k, cross)[0],))
     x, x_test = pool.x[draw.rows].double(), pool.x[draw.others].double()
     generator = torch.Generator().manual_seed(seed)
     aware = LabelAware(pool.kernel, method, strengths, validation=validation, generator=generator)
@@ -177,14 +178,14 @@ def score(
     search = aware.search
     assert search is not None
     found = [_accuracy(pool, draw, k + strength * part, cross + strength * part_test) for strength in strengths]
-    test, shift = zip(*found, strict=True)
-    return Scored(test, tuple(map(float, search.accuracies)), tuple(map(float, search.errors)), shift)
+    test, indefinite = zip(*found, strict=True)
+    return Scored(test, tuple(map(float, search.accuracies)), tuple(map(float, search.errors)), indefinite)
 
 
-def _accuracy(pool: Pool, draw: Draw, gram: Tensor, cross: Tensor) -> tuple[float, float]:
-    """Return the test accuracy, and what was added to the diagonal, over its mean."""
-    scale = float(gram.diagonal().mean())
-    shift = shift_needed(gram, 0.0)
-    gram.diagonal().add_(shift)
-    model = NTKClassifier(kernel="precomputed", calibration=None).fit(gram.numpy(), pool.y[draw.rows].numpy())
-    return float(np.mean(model.predict(cross.numpy()) == pool.y[draw.others].numpy())), float(shift / scale)
+def _accuracy(pool: Pool, draw: Draw, gram: Tensor, cross: Tensor) -> tuple[float, bool]:
+    """Return the test accuracy of kernel regression without ridge, and whether the matrix is indefinite."""
+    classes, codes = torch.unique(pool.y[draw.rows], return_inverse=True)
+    targets = torch.nn.functional.one_hot(codes).to(gram.dtype) - 1 / len(classes)
+    found = solve(gram, targets, method="indefinite")
+    named = classes[(cross @ found.value).argmax(1)]
+    return float((named == pool.y[draw.others]).double().mean()), found.stats["negative"] > 0

@@ -85,8 +85,11 @@ def taylor(module: nn.Module, order: int) -> nn.Module:
     .. math:: f_k(x; \theta) = \sum_{j=0}^{k} \frac{1}{j!} \frac{d^j}{ds^j} f(x; \theta_0 + s (\theta - \theta_0)) \Big|_{s=0}
 
     computed by nested forward-mode derivatives: no Jacobian and no tensor of higher order is formed; time and memory are those
-    of about :math:`2^k` forward passes. Order 1 is the network whose training the neural tangent kernel describes exactly; orders
-    2 and 3 are the finite-width corrections (Golikov et al. 2022, section 3).
+    of about :math:`2^k` forward passes. With piecewise linear activations such as ReLU it is the polynomial of the piece that
+    theta_0 is in: exact until a neuron crosses its kink, after which no higher order makes up for it.
+
+    Order 1 is the network whose training the neural tangent kernel describes exactly; orders 2 and 3 are, for smooth
+    activations, the finite-width corrections (Golikov et al. 2022, section 3).
 
     Parameters
     ----------

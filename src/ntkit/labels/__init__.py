@@ -26,7 +26,6 @@ from .pairs import (
     StrengthSearch,
     definiteness,
     function_of_labels,
-    shift_needed,
 )
 
 __all__ = [
@@ -53,6 +52,5 @@ __all__ = [
     "function_of_labels",
     "hierarchy_terms",
     "hoeffding",
-    "shift_needed",
     "tangent_hierarchy",
 ]

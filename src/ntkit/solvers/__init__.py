@@ -13,6 +13,7 @@ from ._eigenpro import EigenPro
 from ._eigh import Spectrum, decompose
 from ._falkon import Falkon
 from ._in_place import InPlaceFactor, factorize_in_place
+from ._indefinite import Indefinite
 from ._method import Method, System
 from ._nystrom import Nystrom, NystromSystem
 from ._pivoted_cholesky import PivotedCholesky, pivoted_cholesky
@@ -29,6 +30,7 @@ __all__ = [
     "Estimate",
     "Falkon",
     "InPlaceFactor",
+    "Indefinite",
     "Method",
     "Nystrom",
     "NystromSystem",

@@ -25,6 +25,7 @@ from ._blocked_cholesky import BlockedCholesky, cholesky_bytes
 from ._conjugate_gradients import CG, default_rank
 from ._eigenpro import EigenPro, eigenpro_bytes
 from ._falkon import Falkon, falkon_bytes
+from ._indefinite import Indefinite, indefinite_bytes
 from ._method import Method
 from ._nystrom import Nystrom, default_centres, nystrom_bytes
 
@@ -34,6 +35,7 @@ _SHARE = 0.8  # of the available memory
 _PATIENCE = 1800.0  # seconds after which an approximation is preferred to the exact solution
 _CG_ITERATIONS, _FALKON_ITERATIONS, _EIGENPRO_EPOCHS = 60, 20, 20
 _DISK_RATE = 5e8  # bytes read per second, unless measured
+_KNOWN = (BlockedCholesky, Indefinite, CG, Nystrom, Falkon, EigenPro)
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,16 @@ def estimates(gram: GramOperator, outputs: int, limit: int) -> list[Estimate]:
         Nystrom(m),
         Falkon(m),
     )
-    return [estimate(method, gram, outputs, limit, rates) for method in methods]
+    found = (estimate(method, gram, outputs, limit, rates) for method in methods)
+    return [one for one in found if one is not None]
 
 
-def estimate(method: Method, gram: GramOperator, outputs: int, limit: int, rates: Rates | None = None) -> Estimate:
-    """Return the estimated cost of one method."""
+def estimate(
+    method: Method, gram: GramOperator, outputs: int, limit: int, rates: Rates | None = None
+) -> Estimate | None:
+    """Return the estimated cost of one method; None for a method that is not of this package."""
+    if not isinstance(method, _KNOWN):
+        return None
     rates = measure(gram) if rates is None else rates
     n, size = gram.shape[0], gram.dtype.itemsize
     whole = n * n / 2 * rates.entry  # every entry once, by symmetry
@@ -144,6 +151,10 @@ def estimate(method: Method, gram: GramOperator, outputs: int, limit: int, rates
             width = 1024
             reads = n**3 / 6 / width * size / _DISK_RATE
             return Estimate(method, seconds + reads, 4 * n * width * size, n * n // 2 * size, True)
+        case Indefinite():
+            # Of an eigendecomposition, which it may need; half of the work is not in matrix products.
+            seconds = whole + 10 * n**3 / rates.flops64 + 4 * n * n * outputs / rates.flops64
+            return Estimate(method, seconds, indefinite_bytes(n), 0, True)
         case CG():
             rank = default_rank(n) if method.rank is None else method.rank
             seconds = rank * n * rates.entry + _CG_ITERATIONS * (whole + 2 * n * n * outputs / rates.flops64)
@@ -160,7 +171,7 @@ def estimate(method: Method, gram: GramOperator, outputs: int, limit: int, rates
             memory = eigenpro_bytes(n, sample, sample // 10, max(1, (1 << 28) // (16 * n)), outputs)
             return Estimate(method, 2 * _EIGENPRO_EPOCHS * whole, memory, 0, True)
         case _:
-            raise NotImplementedError(type(method).__name__)
+            raise AssertionError(type(method).__name__)
 
 
 def measure(gram: GramOperator) -> Rates:

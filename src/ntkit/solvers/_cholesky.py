@@ -224,6 +224,6 @@ def _singular(gram: Tensor, ridge: float) -> SingularKernelError:
     largest = _LARGEST_JITTER[gram.dtype]
     return SingularKernelError(
         f"the Gram matrix stays singular with ridge={ridge:.1e} and a jitter of {largest:.0e} trace(K)/n. Is it "
-        f"positive semidefinite? Pass a ridge above {max(ridge, largest):.0e}"
-        + (", or compute it in float64." if gram.dtype == torch.float32 else ".")
+        "positive semidefinite? If not, as label-aware ones, solve it as it is, method='indefinite'; otherwise pass a ridge "
+        f"above {max(ridge, largest):.0e}" + (", or compute it in float64." if gram.dtype == torch.float32 else ".")
     )

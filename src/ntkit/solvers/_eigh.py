@@ -68,8 +68,9 @@ class Spectrum:
         if lowest < -self.tolerance and lowest + ridge * self.scale <= self.tolerance:
             raise SingularKernelError(
                 f"the Gram matrix is not positive semidefinite: its smallest eigenvalue is {lowest:.1e}, the largest "
-                f"{float(self.values[-1]):.1e}. Pass a ridge above {-lowest / self.scale:.1e} (got {ridge:.1e}), or check "
-                "the kernel."
+                f"{float(self.values[-1]):.1e}. Along it gradient flow diverges, and no Gaussian process has that variance. "
+                "Kernel regression still has a solution, ntkit.solve(gram, y, method='indefinite'); otherwise check the kernel, "
+                f"or pass a ridge above {-lowest / self.scale:.1e} (got {ridge:.1e})."
             )
         return self.clean + ridge * self.scale
 

@@ -21,7 +21,7 @@ OnNote = Callable[[str], None]
 
 
 class System(ABC):
-    """A prepared system: (K + ridge trace(K)/n I) a = y, exactly or in the span of some centres."""
+    """A prepared system: (K + ridge trace(K)/n I) a = y, exactly or in the span of some centres; see :class:`Method`."""
 
     @abstractmethod
     def solve(self, y: Tensor) -> Solution:
@@ -29,7 +29,41 @@ class System(ABC):
 
 
 class Method(ABC):
-    """The settings of one method; a frozen dataclass."""
+    """The settings of one method; a frozen dataclass.
+
+    To solve by a method of your own, write this class with :meth:`set_up`, and a :class:`System` with ``solve``, which
+    returns a :class:`~ntkit.solvers.Solution`: :func:`ntkit.solve` and the estimators take it like those of this package.
+    Their cost is estimated before they start, and yours is not.
+
+    Examples
+    --------
+    Richardson's iteration with a step size:
+
+    >>> import torch, ntkit
+    >>> from dataclasses import dataclass
+    >>> from ntkit.solvers import Method, Outcome, Solution, Status, System
+    >>> @dataclass(frozen=True)
+    ... class Richardson(Method):
+    ...     step: float
+    ...     def set_up(self, gram, ridge, y=None, progress=None):
+    ...         return RichardsonSystem(gram, ridge * float(gram.diagonal().mean()), self.step)
+    >>> @dataclass(frozen=True)
+    ... class RichardsonSystem(System):
+    ...     gram: object
+    ...     shift: float
+    ...     step: float
+    ...     def solve(self, y):
+    ...         columns = y if y.ndim == 2 else y[:, None]
+    ...         value = torch.zeros_like(columns)
+    ...         for _ in range(200):
+    ...             remainder = columns - self.gram.product(value) - self.shift * value
+    ...             value = value + self.step * remainder
+    ...         residual = float(remainder.norm() / columns.norm())
+    ...         return Solution(value.reshape(y.shape), Status(Outcome.SOLVED, "200 steps."), {"residual": residual})
+    >>> gram = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+    >>> ntkit.solve(gram, torch.tensor([3.0, 3.0]), method=Richardson(0.3)).value
+    tensor([1., 1.])
+    """
 
     @abstractmethod
     def set_up(

@@ -27,8 +27,9 @@ class Solution:
         Numbers about the run. Every method reports ``residual``, the largest over the columns of
         ``||A a - y|| / ||y||`` for the system A a = y that it solves. Cholesky adds ``ridge`` and ``jitter`` (both as
         multiples of ``trace(K)/n``), ``scale`` (``trace(K)/n``) and ``refinements`` (steps of iterative refinement that
-        were kept); methods for large n add ``iterations``, ``seconds`` and ``bytes`` (of memory that the method holds), those
-        with centres ``misfit``, ``||K_nM a - y|| / ||y||``.
+        were kept); :class:`~ntkit.solvers.Indefinite` ``negative``, ``condition`` and ``rank``; methods for
+        large n add ``iterations``, ``seconds`` and ``bytes`` (of memory that the method holds), those with centres
+        ``misfit``, ``||K_nM a - y|| / ||y||``.
     centres
         For methods with centres their row numbers, shape (M,): f(x) = K(x, X[centres]) a. None: f(x) = K(x, X) a.
 

@@ -19,6 +19,7 @@ from ._cholesky import solve_cholesky
 from ._conjugate_gradients import CG
 from ._eigenpro import EigenPro
 from ._falkon import Falkon
+from ._indefinite import Indefinite
 from ._method import Method, OnNote
 from ._nystrom import Nystrom
 from ._solution import Solution
@@ -27,6 +28,7 @@ __all__ = ["solve"]
 
 _METHODS: dict[str, Callable[[], Method]] = {
     "cholesky": BlockedCholesky,
+    "indefinite": Indefinite,
     "cg": CG,
     "nystrom": Nystrom,
     "falkon": Falkon,
@@ -53,17 +55,19 @@ def solve(
     Parameters
     ----------
     gram_or_kernel : Tensor of shape (n, n), LinearOperator or Kernel
-        The Gram matrix, symmetric and positive semidefinite: a tensor, or one stored by :func:`ntkit.gram`
-        (:func:`ntkit.open_gram`); or a kernel, whose points are then ``x``.
+        The Gram matrix, symmetric and, except for ``"indefinite"``, positive semidefinite: a tensor, or one stored
+        by :func:`ntkit.gram` (:func:`ntkit.open_gram`); or a kernel, whose points are then ``x``.
     y : Tensor of shape (n,) or (n, k)
         The right-hand side, one or many columns, of the Gram matrix's dtype and device.
-    method : {"auto", "cholesky", "cg", "nystrom", "falkon", "eigenpro"} or Method, default "auto"
+    method : {"auto", "cholesky", "indefinite", "cg", "nystrom", "falkon", "eigenpro"} or Method, default "auto"
         ``"cholesky"`` adds a multiple of the identity (jitter) only if the factorisation needs it, and then issues a
         :class:`~ntkit.errors.JitterWarning`; for stored matrices and kernels it is
-        :class:`~ntkit.solvers.BlockedCholesky`. The others are classes of :mod:`ntkit.solvers` with their own settings:
-        ``method=ntkit.solvers.Nystrom(2000)``. ``"auto"``: Cholesky for tensors and up to 8,192 rows; beyond that it decides
-        by rows, measured seconds per entry, memory and disk: exact if that takes at most half an hour, otherwise Nystrom.
-        It reports its choice and the reason to ``progress`` before it starts.
+        :class:`~ntkit.solvers.BlockedCholesky`. ``"indefinite"`` is for matrices that are not positive semidefinite; it applies
+        the ridge to the absolute values of their eigenvalues. It and the others are classes of :mod:`ntkit.solvers` with
+        their own settings: ``method=ntkit.solvers.Nystrom(2000)``. For a method of your own, write a subclass of
+        :class:`~ntkit.solvers.Method`. ``"auto"``: Cholesky for tensors and up to 8,192 rows; beyond that it decides by rows,
+        measured seconds per entry, memory and disk: exact if that takes at most half an hour, otherwise Nystrom. It
+        reports its choice and the reason to ``progress`` before it starts.
     ridge : float, default 0
         r, relative to ``trace(K)/n``, so that the scale of the kernel never changes the answer.
     x : Tensor of shape (n, ...), optional
@@ -76,8 +80,8 @@ def solve(
     Returns
     -------
     Solution
-        ``value`` is a, shaped like ``y``, or with one row per centre if ``centres`` is not None. For a tensor it
-        carries first-order gradients if the Gram matrix or ``y`` does.
+        ``value`` is a, shaped like ``y``, or with one row per centre if ``centres`` is not None. By
+        Cholesky factorisation of a tensor it carries first-order gradients if the Gram matrix or ``y`` does.
 
     Raises
     ------
@@ -138,6 +142,10 @@ def _chosen(
     chosen = method if isinstance(method, Method) else _METHODS[str(method)]()
     limit = int(0.8 * available_memory()) if memory is None else memory
     expected = estimate(chosen, gram, outputs, limit)
+    if expected is None:
+        if progress is not None:
+            progress(f"{type(chosen).__name__}: its time and memory are not known.")
+        return chosen
     if expected.memory > limit:
         try:
             instead = f"This would fit: {choose(gram, outputs, memory)[0]}."

@@ -16,6 +16,9 @@ class Outcome(Enum):
         The system was solved to the requested accuracy.
     JITTERED
         The matrix is numerically singular: a multiple of the identity was added, and that system was solved.
+    TRUNCATED
+        The matrix is numerically singular: the shortest least-squares solution was found, without the directions that are
+        only rounding.
     APPROXIMATED
         The solution in the span of some centres was found, not that of the whole system.
     NOT_CONVERGED
@@ -24,6 +27,7 @@ class Outcome(Enum):
 
     SOLVED = "solved"
     JITTERED = "jittered"
+    TRUNCATED = "truncated"
     APPROXIMATED = "approximated"
     NOT_CONVERGED = "not converged"
 

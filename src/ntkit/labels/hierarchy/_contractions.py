@@ -42,8 +42,10 @@ def tangent_hierarchy(
     ----------
     module
         The module with its present parameters, in evaluation mode; any module that :func:`ntkit.empirical` accepts and whose
-        operations have forward-mode derivatives. Derivatives are autograd's: at kinks, as of ReLU, the delta function of the
-        second derivative is missing, so K3 and K4 of a ReLU network of finite width miss the motion of its kinks.
+        operations have forward-mode derivatives. Derivatives are those at the present parameters: at kinks, as of ReLU (or for
+        K4 of ELU), the delta function is missing. These are the exact rates until a neuron crosses its kink, but neither their
+        mean over networks nor their integral over time is that of the kernels: :class:`ntkit.TangentHierarchy` and
+        :func:`ntkit.finite_width_correction`, which need those, refuse such modules.
     x1, x2
         Inputs, shape (n1, ...) and (n2, ...); ``x2=None``, the default, means ``x2 = x1``.
     vectors

@@ -97,8 +97,10 @@ def finite_width_correction(
     Parameters
     ----------
     module
-        A module, as in :func:`ntkit.tangent_hierarchy`; or a source of the hierarchy bound to ``x``, such as
-        :class:`ntkit.labels.ModuleHierarchy`, which is assumed to be that of a network that starts at zero.
+        A smooth module, as in :func:`ntkit.tangent_hierarchy`; kinks such as those of ReLU, max pooling or ELU are refused,
+        because the kernel jumps when a neuron crosses one, and K3 and K4 by autograd miss that. Or a source of the
+        hierarchy bound to ``x``, such as :class:`ntkit.labels.ModuleHierarchy`, which is assumed to be that of a network that
+        starts at zero.
     x, y
         Training inputs, shape (n, ...), and targets, shape (n,).
     x_test
@@ -163,6 +165,7 @@ def finite_width_correction(
             )
         return _corrected(module, x, y, x_test, t, None, None, nodes, progress)
     drawn = ModuleHierarchy(module, x, n_samples, generator, output=output, byte_budget=byte_budget)
+    drawn.check_smooth(4)
     count = max(1, n_samples)
     found = []
     for number, one in enumerate(drawn.networks()):

@@ -13,6 +13,7 @@ from ntkit.errors import InputError, InputTypeError
 from ntkit.finite import monte_carlo
 from ntkit.kernels import BYTE_BUDGET, Empirical, Network
 
+from ._smoothness import check_smooth, network_kinks
 from ._tangents import Tangents, check_weights, scalar_network
 
 __all__ = ["ModuleHierarchy"]
@@ -30,7 +31,8 @@ class ModuleHierarchy:
     module
         Any module with one output that :func:`ntkit.tangent_hierarchy` accepts; it is copied. If it is redrawn, it is put into
         the NTK parametrisation with the default gains unless it already is (:func:`ntkit.parametrize_ntk`), and into
-        evaluation mode.
+        evaluation mode. K3 and K4 need a smooth module: kinks such as those of ReLU and max pooling put delta functions into
+        both, and those of ELU into K4. A module that has them is refused when these kernels are asked for.
     x_train
         The n training inputs, shape (n, ...).
     n_samples
@@ -79,7 +81,8 @@ class ModuleHierarchy:
         self.x_train, self.n_samples, self.output, self.byte_budget = x_train, n_samples, output, byte_budget
         self._module = copy.deepcopy(module)
         self._drawn = monte_carlo(module, n_samples, generator=generator) if n_samples else None
-        self._tangents = Tangents(next(self.networks()), x_train, byte_budget)
+        first = next(self.networks())
+        self._tangents, self._kinks = Tangents(first, x_train, byte_budget), network_kinks(first, x_train)
 
     def networks(self) -> Iterator[Network]:
         """Yield the networks one after the other; each overwrites the one before."""
@@ -88,6 +91,16 @@ class ModuleHierarchy:
             return
         for drawn in self._drawn.networks(self.x_train):
             yield scalar_network(drawn.module, self.output, self.x_train)
+
+    def check_smooth(self, order: int) -> None:
+        """Refuse the kernel of an order, 3 or 4, if the module is not smooth enough for it.
+
+        Raises
+        ------
+        InputError
+            If it has kinks.
+        """
+        check_smooth(self._kinks, order)
 
     def second(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         """Return K2(x1_a, x2_b), shape (n1, n2)."""
@@ -114,6 +127,7 @@ class ModuleHierarchy:
         return self._contracted(x, None, {"u": u, "v": v}, diag=True)
 
     def _contracted(self, x1: Tensor, x2: Tensor | None, weights: dict[str, Tensor], diag: bool = False) -> Tensor:
+        self.check_smooth(2 + len(weights))
         x2 = None if x2 is x1 else x2
 
         def value(network: Network) -> Tensor:

@@ -51,7 +51,8 @@ class TangentHierarchy(Kernel):
         ``"relu"``, ``"erf"``, ``"gelu"``, ``"sigmoid"``, ``"silu"``, ``"sin"``, ``"softplus"``, ``"tanh"``, or a smooth
         elementwise function. Default None: pass a ``module`` instead.
     module
-        Any module with one output, instead of the two-layer network. Default None.
+        Any smooth module with one output, instead of the two-layer network. Default None. Derivatives are autograd's, which
+        leaves out the delta functions of kinks, so modules with ReLU, max pooling, ELU and the like are refused.
     width
         The width of the two-layer network, default 1024. The label part is proportional to 1 / width.
     rtol
@@ -166,6 +167,8 @@ class TangentHierarchy(Kernel):
 
         Raises
         ------
+        InputError
+            If the module has kinks: K4 then has delta functions.
         SingularKernelError
             If the Gram matrix of E K2 has an eigenvalue that is zero to rounding, as with repeated inputs.
 
@@ -178,7 +181,10 @@ class TangentHierarchy(Kernel):
         y = _check_targets(y, x)
         if self.module is not None:
             count = 8 if self.n_samples is None else self.n_samples
-            self.source_: HierarchySource = ModuleHierarchy(self.module, x, count, self.generator)
+            source = ModuleHierarchy(self.module, x, count, self.generator)
+            if self.time > 0:
+                source.check_smooth(4)
+            self.source_: HierarchySource = source
         else:
             assert self.activation is not None
             count = self.max_samples if self.n_samples is None else self.n_samples

@@ -15,6 +15,7 @@ from ntkit.kernels import Kernel, check_batches, infinite_width
 from ntkit.layers import Elementwise
 
 from ._neurons import Neurons
+from ._smoothness import check_smooth_function
 from ._two_layer_hyperplanes import input_terms, train_terms
 from ._two_layer_pairs import pair_terms
 from ._two_layer_terms import Contraction, Function, fourth_of_neurons
@@ -192,8 +193,7 @@ def check_activation(activation: str | Function) -> Function:
         raise InputTypeError(
             f"activation must be a name or a smooth elementwise function. Got {type(activation).__name__}."
         )
-    if activation in (F.relu, torch.relu):
-        raise InputError('a function with a kink has delta functions in its K4. Write activation="relu".')
+    check_smooth_function(activation)
     return activation
 
 

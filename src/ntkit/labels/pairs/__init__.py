@@ -1,6 +1,6 @@
 """Label-aware kernels by regression on pairs of points (Chen, He, Su 2020, sections 2.1, 3.1, D.3)."""
 
-from ._definiteness import Definiteness, definiteness, shift_needed
+from ._definiteness import Definiteness, definiteness
 from ._function_of_labels import function_of_labels
 from ._label_aware import STRENGTHS, LabelAware
 from ._pairs import PairEstimator, Pairs
@@ -15,5 +15,4 @@ __all__ = [
     "StrengthSearch",
     "definiteness",
     "function_of_labels",
-    "shift_needed",
 ]

@@ -1,40 +1,39 @@
-"""How far a symmetric matrix is from being positive semidefinite, and what would make it so."""
+"""How far a symmetric matrix is from being positive semidefinite."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ntkit.solvers import check_gram, factorize_exactly
+from ntkit.solvers import check_gram
 
-__all__ = ["Definiteness", "definiteness", "shift_needed"]
+__all__ = ["Definiteness", "definiteness"]
+
+# Rounding moves the eigenvalues of an n x n matrix, n up to some thousands, by a few eps times the largest.
+_ROUNDING = 10.0
 
 
 @dataclass(frozen=True)
 class Definiteness:
-    """The negative part of a Gram matrix.
+    """The ends of the spectrum of a Gram matrix.
 
     Attributes
     ----------
-    smallest
-        The smallest eigenvalue.
-    shift
-        What to add to the diagonal if that is negative: twice its absolute value, so that the smallest eigenvalue
-        changes sign. Zero if nothing is needed.
-    ridge
-        The same relative to trace(K)/n; infinite if the trace is not positive, since no ridge can be proportional to it.
+    smallest, largest
+        Its smallest and its largest eigenvalue.
+    negative
+        The number of eigenvalues that are negative by more than rounding.
     """
 
     smallest: float
-    shift: float
-    ridge: float
+    largest: float
+    negative: int
 
 
 def definiteness(gram: Tensor) -> Definiteness:
-    """Find the smallest eigenvalue of a Gram matrix, shape (n, n), in float64, and what it needs to be definite.
+    """Find the smallest eigenvalue of a Gram matrix, shape (n, n), in float64, and how many are negative.
 
     All eigenvalues are computed, which costs as much as about four factorisations. Iterations that find only the smallest
     take as long, because the low end of a kernel's spectrum is crowded.
@@ -42,18 +41,9 @@ def definiteness(gram: Tensor) -> Definiteness:
     Examples
     --------
     >>> definiteness(torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
-    Definiteness(smallest=-1.0, shift=2.0, ridge=2.0)
+    Definiteness(smallest=-1.0, largest=3.0, negative=1)
     """
     matrix = check_gram(gram).detach()
-    smallest = float(torch.linalg.eigvalsh(matrix.double())[0])
-    shift = 2 * max(0.0, -smallest)
-    scale = float(matrix.diagonal().double().mean())
-    return Definiteness(smallest, shift, shift / scale if scale > 0 else math.inf)
-
-
-def shift_needed(gram: Tensor, ridge: float) -> float:
-    """Return the shift of :func:`definiteness` for a regression with a ridge, without computing eigenvalues if not needed.
-
-    If K + r/2 trace(K)/n I has a Cholesky factor, no eigenvalue of K offsets more than half of the ridge: the shift is zero.
-    """
-    return 0.0 if factorize_exactly(gram, ridge / 2) is not None else definiteness(gram).shift
+    values = torch.linalg.eigvalsh(matrix.double())
+    rounding = _ROUNDING * torch.finfo(matrix.dtype).eps * float(values.abs().max())
+    return Definiteness(float(values[0]), float(values[-1]), int((values < -rounding).sum()))

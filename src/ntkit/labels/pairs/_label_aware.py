@@ -51,8 +51,11 @@ class LabelAware(Kernel):
     two classes, :math:`1\{y_i = y_j\}` for more. The means are over all ordered training pairs. Every entry, for training and
     test points and on the diagonal, comes from the same Z(x, x'); true labels never replace it.
 
-    Z is symmetric but need not be positive semidefinite, nor need the sum: :meth:`definiteness` returns its smallest eigenvalue
-    and what must be added to its diagonal. Pair features are those of flattened inputs.
+    Z is symmetric but need not be positive semidefinite, nor need the sum: :meth:`definiteness` returns its smallest
+    eigenvalue. Kernel regression solves the indefinite system as it is, ``ntkit.solve(gram, y, method="indefinite")``:
+    adding to the diagonal what would make it definite hides the kernel behind a multiple of the identity. Gradient flow and
+    Gaussian processes need a positive semidefinite kernel, and refuse the sum if it is not. Pair features are those of
+    flattened inputs.
 
     Parameters
     ----------
@@ -71,7 +74,8 @@ class LabelAware(Kernel):
     eps : float, default 0.1
         The relative accuracy of the sketch.
     ridge : float, default 0
-        Relative to trace(K)/n: of K^-1 in ``"kr-v2"``, and of the kernel regressions that choose a strength.
+        Of K^-1 in ``"kr-v2"``, relative to trace(K)/n, and of the kernel regressions that choose a strength, as in
+        :class:`ntkit.solvers.Indefinite`.
     validation : int or float, default 5
         How several strengths are compared: the number of folds of a cross-validation, or the fraction of the training points
         in a single validation set. Either way the splits are stratified by class.
@@ -259,7 +263,7 @@ class LabelAware(Kernel):
         return k + self.weight * torch.cat(parts)
 
     def definiteness(self, gram: Tensor | None = None) -> Definiteness:
-        """Return the smallest eigenvalue of the training Gram matrix, and what must be added to its diagonal.
+        """Return the smallest and largest eigenvalue of the training Gram matrix, and how many are negative.
 
         Parameters
         ----------

@@ -13,7 +13,6 @@ from ntkit.common import shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.solvers import solve
 
-from ._definiteness import shift_needed
 from ._pairs import PairEstimator, Pairs
 
 __all__ = ["StrengthSearch", "choose_strength", "mean_ratio", "splits"]
@@ -135,8 +134,7 @@ def choose_strength(
         count += len(rest)
         for index, strength in enumerate(strengths):
             gram = own.k + strength * unit * z
-            gram.diagonal().add_(shift_needed(gram, ridge))
-            dual = solve(gram, targets[train].to(gram.dtype), ridge=ridge).value
+            dual = solve(gram, targets[train].to(gram.dtype), method="indefinite", ridge=ridge).value
             scores = ((cross.k + strength * unit * z_cross) @ dual).double()
             named = (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
             hits[index] += int((named == codes[rest]).sum())
