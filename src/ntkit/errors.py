@@ -23,6 +23,7 @@ __all__ = [
     "NtkitError",
     "NtkitWarning",
     "Problem",
+    "QuadratureError",
     "QuadratureWarning",
     "SingularKernelError",
     "StoreError",
@@ -57,6 +58,10 @@ class NotFittedError(InputError, _SklearnNotFittedError):  # type: ignore[misc]
 
 class SingularKernelError(NtkitError, ArithmeticError):
     """A Gram matrix that stays singular after the largest allowed jitter."""
+
+
+class QuadratureError(NtkitError, ArithmeticError):
+    """A Gaussian expectation of an activation that diverges, or whose estimated relative error exceeds 1e-6."""
 
 
 class MemoryLimitError(NtkitError, MemoryError):
@@ -124,7 +129,7 @@ class AccuracyWarning(NtkitWarning):
 
 
 class QuadratureWarning(NtkitWarning):
-    """A Gaussian expectation whose estimated error exceeds the precision of the dtype."""
+    """An integral that is less accurate than promised: a Gaussian expectation with a relative error of 1e-10 to 1e-6."""
 
 
 class DivergenceWarning(NtkitWarning):

@@ -21,6 +21,11 @@ from torch import nn
 
 plain = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
 
+def own_gains():
+    import ntkit
+
+    return ntkit.parametrize_ntk(nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1)), w_std=1.3, b_std=0.2)
+
 def pooled():
     return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 1))
 
@@ -318,3 +323,15 @@ def test_attribute_refuses_weights(program, net, points, tmp_path: Path):
     (tmp_path / "w.pt").write_bytes(b"weights")
     message = program.fails(*command, "--weights", "w.pt")
     assert "w.pt is damaged or holds other Python objects" in message and "weights_only" not in message
+
+
+def test_gains_are_those_of_the_module(program, x, tmp_path: Path):
+    """Without options: those of a module in the NTK parametrisation, or sqrt(2) and 0."""
+    (tmp_path / "new.csv").write_text("a,b\n0.5,1\n2,-1\n")
+    net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+    for name, gains in (("own_gains", {"w_std": 1.3, "b_std": 0.2}), ("plain", {"w_std": 2**0.5, "b_std": 0.0})):
+        module = f"nets_of_a_test:{name}"
+        program("gram", module, "points.csv", "--drop", "y", "--out", f"{name}.npy")
+        limit = ntkit.infinite_width(net, **gains)
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), limit.ntk(x), rtol=1e-9)
+        program("posterior", module, "points.csv", "new.csv", "--target", "y", "--mode", "nngp", "--ridge", "0.1")

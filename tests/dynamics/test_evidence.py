@@ -136,3 +136,24 @@ X, Y = _normal(4, 3), _normal(4)
 def test_bad_input_is_explained(arguments: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ntkit.evidence(*arguments, **options)
+
+
+def test_gains_of_a_module_in_the_ntk_parametrisation_stay():
+    """Only the ridge is searched: the gains are part of the module."""
+    x, y = torch.linspace(-1, 1, 12, dtype=torch.float64)[:, None], torch.linspace(0, 1, 12, dtype=torch.float64)
+    net = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1))
+    fixed = ntkit.evidence(net, x, y, w_std=1.3, b_std=0.2, fixed=("w_std", "b_std"))
+    own = ntkit.evidence(ntkit.parametrize_ntk(net, w_std=1.3, b_std=0.2), x, y)
+    assert (own.w_std, own.b_std) == (None, None)
+    assert own.ridge == pytest.approx(fixed.ridge, rel=1e-5)
+    assert own.log_marginal_likelihood == pytest.approx(fixed.log_marginal_likelihood, rel=1e-9)
+    torch.testing.assert_close(own.limit.nngp(x), fixed.limit.nngp(x))
+    with pytest.raises(InputError, match="w_std=1.3, but w_std=1 is given"):
+        ntkit.evidence(net, x, y, w_std=1.0)
+
+
+def test_search_starts_at_the_defaults():
+    x, y = torch.linspace(-1, 1, 6, dtype=torch.float64)[:, None], torch.linspace(0, 1, 6, dtype=torch.float64)
+    net = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1))
+    start = ntkit.evidence(net, x, y, max_steps=0)
+    assert (start.w_std, start.b_std, start.ridge) == (pytest.approx(2**0.5), pytest.approx(0.1), pytest.approx(0.01))

@@ -94,3 +94,13 @@ def test_refusals() -> None:
     assert set(features.expected_ptk(conv, X[:, None], layers=["3"])) == {"3"}
     with pytest.raises(UnsupportedLayerError):
         features.expected_ptk(nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).eval(), X)
+
+
+def test_gains_are_those_of_the_module():
+    net, x = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), torch.eye(3, dtype=torch.float64)
+    given = features.expected_ptk(net, x, w_std=1.3, b_std=0.2)
+    plain, default = features.expected_ptk(net, x, w_std=2**0.5, b_std=0.0), features.expected_ptk(net, x)
+    own = features.expected_ptk(ntkit.parametrize_ntk(net, w_std=1.3, b_std=0.2), x)
+    for path in given:
+        torch.testing.assert_close(own[path], given[path])
+        torch.testing.assert_close(default[path], plain[path])

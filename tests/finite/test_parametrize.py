@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import ntkit
+from ntkit.common import ntk_gains
 from ntkit.errors import InputError, InputTypeError
 
 
@@ -246,3 +247,18 @@ def test_shared_weights_of_other_scale_are_refused():
     with pytest.raises(InputError, match="would scale it by"):
         ntkit.parametrize_ntk(net, overrides={"1": {"w_std": 1.0}})
     assert not parametrize.is_parametrized(net[0])
+
+
+def test_default_gains_are_sqrt_2_and_0():
+    net = ntkit.parametrize_ntk(mlp())
+    assert all(gains == {"w_std": 2**0.5, "b_std": 0.0} for gains in ntk_gains(net).values())
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_monte_carlo_has_the_gains_of_the_module(own):
+    gains = {"w_std": 1.3, "b_std": 0.2} if own else {"w_std": 2**0.5, "b_std": 0.0}
+    module = ntkit.parametrize_ntk(mlp(), **gains) if own else mlp()
+    x, seeds = normal(4, 3), [torch.Generator().manual_seed(0) for _ in range(2)]
+    found = ntkit.monte_carlo(module, n_samples=3, generator=seeds[0]).ntk(x)
+    expected = ntkit.monte_carlo(mlp(), n_samples=3, generator=seeds[1], **gains).ntk(x)
+    torch.testing.assert_close(found, expected)

@@ -205,3 +205,11 @@ def test_only_gains_that_exist_are_parameters() -> None:
         unbiased.b_std = 0.1
     with pytest.raises(InputError, match="w_std is not a parameter"):
         ntkit.as_gpytorch_kernel(ArcCosine(), w_std_constraint=gpytorch.constraints.Positive())
+
+
+def test_gains_of_a_module_in_the_ntk_parametrisation_are_no_parameters():
+    net = ntkit.parametrize_ntk(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), w_std=1.3, b_std=0.2)
+    limit = ntkit.infinite_width(net)
+    kernel, x = ntkit.as_gpytorch_kernel(limit.nngp), torch.randn(4, 3, dtype=torch.float64)
+    assert list(kernel.named_parameters()) == []
+    torch.testing.assert_close(kernel(x).to_dense(), limit.nngp(x))

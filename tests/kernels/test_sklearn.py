@@ -150,3 +150,13 @@ def test_gaussian_process_reaches_the_gains_of_evidence() -> None:
     assert found.w_std == pytest.approx(best.w_std, rel=1e-3)
     assert found.b_std == pytest.approx(best.b_std, rel=1e-3)
     assert process.log_marginal_likelihood_value_ == pytest.approx(best.log_marginal_likelihood, abs=1e-5)
+
+
+def test_gains_of_a_module_in_the_ntk_parametrisation_are_no_hyperparameters():
+    net = ntkit.parametrize_ntk(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), w_std=1.3, b_std=0.2)
+    limit = ntkit.infinite_width(net)
+    kernel, x = ntkit.as_sklearn_kernel(limit.nngp), np.random.default_rng(0).standard_normal((4, 3))
+    assert (kernel.w_std, kernel.b_std, len(kernel.theta)) == (None, None, 0)
+    values, slopes = kernel(x, eval_gradient=True)
+    np.testing.assert_allclose(values, limit.nngp(torch.from_numpy(x)).numpy())
+    assert slopes.shape == (4, 4, 0)

@@ -38,8 +38,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Shape = Annotated[
     str | None, typer.Option(metavar="C,H,W", help="Shape of one input without the batch, such as 784 or 3,32,32.")
 ]
-WStd = Annotated[float, typer.Option(help="Gain of the weights.")]
-BStd = Annotated[float, typer.Option(help="Gain of the biases.")]
+WStd = Annotated[float | None, typer.Option(help="Gain of the weights; default sqrt(2), or the module's own.")]
+BStd = Annotated[float | None, typer.Option(help="Gain of the biases; default 0, or the module's own.")]
 Kernel = Annotated[Literal["ntk", "nngp"], typer.Option(help="Which of the two kernels.")]
 
 

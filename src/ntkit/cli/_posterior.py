@@ -49,8 +49,8 @@ def posterior(
     time: Annotated[float, typer.Option(help="Training time of gradient flow.")] = math.inf,
     ridge: Annotated[float, typer.Option(help="Relative to the mean of the diagonal.")] = 0.0,
     shape: Shape = None,
-    w_std: WStd = 2**0.5,
-    b_std: BStd = 0.0,
+    w_std: WStd = None,
+    b_std: BStd = None,
     scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:

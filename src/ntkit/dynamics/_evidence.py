@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from ntkit.common import as_columns, check_gram_memory, check_tensor, shown, why_singular
+from ntkit.common import as_columns, check_gram_memory, check_tensor, ntk_gains, shown, why_singular
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ntkit.kernels import InfiniteWidth, infinite_width
 from ntkit.solvers import check_gram, check_ridge, check_right_hand_side, factorize_exactly
+from ntkit.trace import W_STD
 
 __all__ = ["Evidence", "evidence", "log_marginal_likelihood"]
 
+_GAINS = {"w_std": W_STD, "b_std": 0.1}  # where the search for gains starts, in their logarithms
 # Bounds of the search: smaller parameters no longer change a float64 kernel; larger ones match no data.
 _BOUNDS = {"w_std": (1e-2, 1e2), "b_std": (1e-4, 1e2), "ridge": (1e-9, 1e3)}
 
@@ -33,7 +35,7 @@ class Evidence:
     log_marginal_likelihood
         log p(y | X), summed over outputs, at these parameters.
     w_std, b_std, ridge
-        The parameters; the ridge is relative to trace(K)/n.
+        The parameters; the ridge is relative to trace(K)/n, and a gain is None if each layer of the module has its own.
     depth
         The depth, if depths were given.
     limit
@@ -45,8 +47,8 @@ class Evidence:
     """
 
     log_marginal_likelihood: float
-    w_std: float
-    b_std: float
+    w_std: float | None
+    b_std: float | None
     ridge: float
     depth: int | None
     limit: InfiniteWidth
@@ -122,8 +124,8 @@ def evidence(
     x: Tensor,
     y: Tensor,
     kernel: Literal["nngp", "ntk"] = "nngp",
-    w_std: float = 2**0.5,
-    b_std: float = 0.1,
+    w_std: float | None = None,
+    b_std: float | None = None,
     ridge: float = 1e-2,
     fixed: Sequence[str] = (),
     depths: Sequence[int] | None = None,
@@ -147,8 +149,11 @@ def evidence(
         Targets; centre and scale them so that a zero-mean process is a fair model.
     kernel : {"nngp", "ntk"}
         Which kernel is the covariance. Default ``"nngp"``.
-    w_std, b_std, ridge : float
-        Starting values of the search, all positive (except fixed ones). Defaults sqrt(2), 0.1 and 0.01.
+    w_std, b_std : float, optional
+        Starting values of the search for the gains, positive (except fixed ones). Default None: sqrt(2) and 0.1. A module in
+        the NTK parametrisation has gains of its own, which stay.
+    ridge : float
+        Starting value of the ridge. Default 0.01.
     fixed : sequence of str
         Names among ``"w_std"``, ``"b_std"``, ``"ridge"`` that keep their starting value. The b_std of a module without biases
         has no effect and stays fixed too. Default: none.
@@ -220,11 +225,14 @@ def evidence(
     return Evidence(**{**best.__dict__, "by_depth": scores})
 
 
-def _start(w_std: float, b_std: float, ridge: float, fixed: Sequence[str]) -> dict[str, float]:
+def _start(w_std: float | None, b_std: float | None, ridge: float, fixed: Sequence[str]) -> dict[str, float | None]:
+    """Check the starting values; None for gains that are not given."""
     start = {"w_std": w_std, "b_std": b_std, "ridge": ridge}
     if isinstance(fixed, str) or any(name not in start for name in fixed):
         raise InputError(f"fixed must be a sequence of names among {', '.join(map(repr, start))}. Got {shown(fixed)}.")
     for name, value in start.items():
+        if value is None and name != "ridge":
+            continue
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputTypeError(f"{name} must be a number. Got {shown(value)}.")
         low, high = _BOUNDS[name]
@@ -235,7 +243,7 @@ def _start(w_std: float, b_std: float, ridge: float, fixed: Sequence[str]) -> di
             )
         if not (math.isfinite(value) and value >= 0):
             raise InputError(f"{name} must be finite and not negative. Got {value}.")
-    return {name: float(value) for name, value in start.items()}
+    return {name: None if value is None else float(value) for name, value in start.items()}
 
 
 def _search(
@@ -244,11 +252,16 @@ def _search(
     y: Tensor,
     weights: Tensor | None,
     kernel: str,
-    start: dict[str, float],
+    given: Mapping[str, float | None],
     fixed: Sequence[str],
     depth: int | None,
     max_steps: int,
 ) -> Evidence:
+    start: dict[str, Any] = dict(given)
+    if ntk_gains(module):
+        fixed = (*fixed, *_GAINS)
+    else:
+        start.update({name: value for name, value in _GAINS.items() if given[name] is None})
     free = [name for name in start if name not in fixed]
 
     def objective(log_values: NDArray[Any], check: bool = False) -> tuple[float, NDArray[Any]]:

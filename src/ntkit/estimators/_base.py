@@ -43,8 +43,8 @@ class KernelEstimator(BaseEstimator):
         *,
         input_shape: Sequence[int] | None = None,
         kernel: str | Kernel = "ntk",
-        w_std: float = 2**0.5,
-        b_std: float = 0.0,
+        w_std: float | None = None,
+        b_std: float | None = None,
         ridge: Candidates = 0.0,
         stopping_time: Candidates = None,
         tune: str | None = None,
@@ -124,13 +124,11 @@ class KernelEstimator(BaseEstimator):
             which = cast(Literal["ntk", "nngp"], self.kernel)
             network = build_module(module, self.input_shape_, X.shape[1])
             if self.tune == "evidence":
-                tuning = gains = tune_by_evidence(
-                    network, batch, y, weighting.weights, which, self.w_std, self.b_std, ridge
-                )
-                ridge = gains.ridge
+                found = tune_by_evidence(network, batch, y, weighting.weights, which, self.w_std, self.b_std, ridge)
+                tuning, ridge, limit = found, found.ridge, found.limit
             else:
-                gains = tune_gains(network, batch, y, which, self.w_std, self.b_std)
-            kernel = gains.limit.ntk if which == "ntk" else gains.limit.nngp
+                limit = tune_gains(network, batch, y, which, self.w_std, self.b_std)
+            kernel = limit.ntk if which == "ntk" else limit.nngp
         with torch.no_grad():
             gram = batch if kernel is None else self._placed(kernel)(batch)
             if tuple(gram.shape) != (len(X), len(X)):
@@ -181,8 +179,8 @@ class KernelEstimator(BaseEstimator):
         if self.tune == "auto" and self._has_gains():
             which = cast(Literal["ntk", "nngp"], self.kernel)
             network = build_module(self._network(), self.input_shape_, X.shape[1])
-            gains = tune_gains(network, batch, y, which, self.w_std, self.b_std)
-            kernel = gains.limit.ntk if which == "ntk" else gains.limit.nngp
+            limit = tune_gains(network, batch, y, which, self.w_std, self.b_std)
+            kernel = limit.ntk if which == "ntk" else limit.nngp
         ridges = ridge_candidates(self.ridge, dtype) if self.tune is not None else [ridge]
         fit = fit_large(self._placed(kernel), batch, y, ridges, method, left_out)
         centres = fit.solution.centres

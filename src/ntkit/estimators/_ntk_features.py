@@ -44,8 +44,9 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         of the module with its present parameters, whatever its layers, by one forward pass per feature.
     input_shape : tuple of int, optional
         The shape of one input of the module, such as ``(3, 32, 32)``: images are flattened, one per row of X.
-    w_std, b_std : float
-        The gains of every weight and bias, as in :func:`ntkit.infinite_width`. Unused for ``"jacobian"``.
+    w_std, b_std : float, optional
+        The gains of every weight and bias, as in :func:`ntkit.infinite_width`. Unused for ``"jacobian"``. Default None: the
+        module's own, or else sqrt(2) and 0.
     dtype : {"float32", "float64"}, default "float32"
         The dtype in which features are computed.
     random_state : int, default 0
@@ -78,8 +79,8 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         kernel: str = "ntk",
         method: str = "sketch",
         input_shape: Sequence[int] | None = None,
-        w_std: float = 2**0.5,
-        b_std: float = 0.0,
+        w_std: float | None = None,
+        b_std: float | None = None,
         dtype: str | torch.dtype = "float32",
         random_state: int = 0,
     ) -> None:

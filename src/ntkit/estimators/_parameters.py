@@ -16,9 +16,9 @@ _PARAMETERS = """module : torch.nn.Module, optional
     kernel : {"ntk", "nngp", "precomputed"} or Kernel
         Which kernel of the module; or your own kernel, instead of a module; or ``"precomputed"``: X is then the Gram
         matrix K(X, X) at fit and K(x, X), shape (n_test, n_train), at predict. Default ``"ntk"``.
-    w_std, b_std : float
+    w_std, b_std : float, optional
         The gains of every weight and bias of the module, as in :func:`ntkit.infinite_width`. Unused if ``kernel`` is
-        a Kernel or precomputed. Defaults sqrt(2) and 0.
+        a Kernel or precomputed. Default None: those of a module in the NTK parametrisation, otherwise sqrt(2) and 0.
     ridge : float, sequence of float or "auto"
         r, relative to ``trace(K)/n``, so that the scale of the kernel never changes an answer. Candidates (a sequence, or
         "auto" for half decades from 1e-8 to 10, from 1e-5 in float32) require ``tune="loo"`` or ``tune="auto"``. Default 0.
@@ -34,7 +34,8 @@ _PARAMETERS = """module : torch.nn.Module, optional
         points and columns, in closed form (:func:`ntkit.leave_one_out`). ``"evidence"``: choose ridge, w_std and b_std by
         the marginal likelihood of the targets under the Gaussian process with covariance K, starting from those given, or
         from ridge 1e-2 and b_std 0.1 instead of zeros (:func:`ntkit.evidence`); for ``kernel="ntk"`` or ``"nngp"``. Weights
-        of points count there as copies; a noise level per target does not enter. Default None: everything as given.
+        of points count there as copies; a noise level per target does not enter. The gains of a module in the NTK
+        parametrisation are part of it and are not searched. Default None: everything as given.
     dtype : {"float64", "float32"}
         The dtype in which kernel and solution are computed. Default ``"float64"``.
     device : str or torch.device, optional

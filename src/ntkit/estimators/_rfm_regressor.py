@@ -55,8 +55,9 @@ class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
         Whether to divide M by its largest entry, or by the mean of its diagonal.
     held_out : float
         The fraction of rows held out.
-    w_std, b_std : float
-        Gains of a module's weights and biases, as in :func:`ntkit.infinite_width`.
+    w_std, b_std : float, optional
+        Gains of a module's weights and biases, as in :func:`ntkit.infinite_width`. Default None: the module's own, or else
+        sqrt(2) and 0.
     input_shape : tuple of int, optional
         The shape of one input of the module, such as ``(3, 32, 32)``: images are flattened, one per row of X.
     dtype : {"float64", "float32"}

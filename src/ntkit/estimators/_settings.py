@@ -57,8 +57,8 @@ def build_kernel(
     module: nn.Module | None,
     input_shape: Sequence[int] | None,
     n_features: int,
-    w_std: float,
-    b_std: float,
+    w_std: float | None,
+    b_std: float | None,
 ) -> Kernel | None:
     """Return the kernel that the parameters describe; None for a precomputed one."""
     if isinstance(kernel, Kernel):

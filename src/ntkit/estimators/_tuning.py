@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit.common import shown
+from ntkit.common import ntk_gains, shown
 from ntkit.dynamics import Evidence, LeaveOneOut, evidence, leave_one_out
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
-from ntkit.kernels import infinite_width
+from ntkit.kernels import InfiniteWidth, infinite_width
 
 __all__ = [
     "Candidates",
@@ -106,8 +106,8 @@ def tune_by_evidence(
     y: Tensor,
     weights: Tensor | None,
     kernel: Literal["ntk", "nngp"],
-    w_std: float,
-    b_std: float,
+    w_std: float | None,
+    b_std: float | None,
     ridge: float,
 ) -> Evidence:
     """Choose gains and ridge by marginal likelihood, starting from those given; zeros, which have no logarithm, are replaced."""
@@ -117,13 +117,21 @@ def tune_by_evidence(
 
 
 def tune_gains(
-    module: nn.Module, x: Tensor, y: Tensor, kernel: Literal["ntk", "nngp"], w_std: float, b_std: float
-) -> Evidence:
+    module: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    kernel: Literal["ntk", "nngp"],
+    w_std: float | None,
+    b_std: float | None,
+) -> InfiniteWidth:
     """Choose the gains by marginal likelihood on at most 256 of the points, the same in every fit.
 
-    The scale of the targets does not matter, since a ridge relative to trace(K)/n makes predictions independent of it:
-    they are rescaled to the scale of the kernel at the start of the search.
+    A module in the NTK parametrisation has its own, which stay. The scale of the targets does not matter, since a ridge
+    relative to trace(K)/n makes predictions independent of it: they are rescaled to the scale of the kernel at the start of
+    the search.
     """
+    if ntk_gains(module):
+        return infinite_width(module, w_std=w_std, b_std=b_std)
     chosen = (
         torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_GAIN_POINTS].sort().values.to(x.device)
     )
@@ -134,7 +142,7 @@ def tune_gains(
     power = float(targets.double().square().mean())
     if variance > 0 and power > 0:
         targets = targets * (variance / power) ** 0.5
-    return evidence(module, points, targets, kernel=kernel, w_std=w_std, b_std=start, max_steps=_GAIN_STEPS)
+    return evidence(module, points, targets, kernel=kernel, w_std=w_std, b_std=start, max_steps=_GAIN_STEPS).limit
 
 
 def _to_choose(value: object, name: str) -> bool:

@@ -12,7 +12,7 @@ from ntkit.common import check_batches, evaluation_mode
 from ntkit.errors import InputError
 from ntkit.program import Conv, Dense, Node, Normalize, Program
 from ntkit.rules import gram
-from ntkit.trace import B_STD, W_STD, GainRule, Init, Tracer
+from ntkit.trace import GainRule, Init, Tracer
 
 from ._layers import find_layers
 
@@ -23,8 +23,8 @@ def expected_ptk(
     module: nn.Module,
     x1: Tensor,
     x2: Tensor | None = None,
-    w_std: float = W_STD,
-    b_std: float = B_STD,
+    w_std: float | None = None,
+    b_std: float | None = None,
     init: Init = "ntk",
     overrides: Mapping[str, Mapping[str, float]] | None = None,
     layers: Sequence[str] | None = None,
@@ -44,7 +44,7 @@ def expected_ptk(
         Samples, shape (n1, ...) and (n2, ...); ``x2=None`` means ``x2 = x1``.
     w_std, b_std, init, overrides
         The variances, as for :func:`ntkit.infinite_width`: weights have variance ``w_std**2 / fan_in``. The paper's networks
-        have ``w_std=1``.
+        have ``w_std=1``. Default None: the gains of a module in the NTK parametrisation, otherwise sqrt(2) and 0.
     layers
         Paths of the layers to compute; None: all.
 

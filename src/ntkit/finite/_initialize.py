@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 
 from ntkit.common import check_generator, check_module, restored_generator
 from ntkit.errors import InputError
-from ntkit.trace import B_STD, W_STD, GainRule, Init
+from ntkit.trace import GainRule, Init
 
 from ._gain_tensors import GainTensor, check_overrides, check_readable, gain_tensors
 
@@ -73,12 +73,7 @@ def initialize(
     tensors = gain_tensors(module)
     given = {"w_std": w_std, "b_std": b_std, "overrides": overrides}
     _check_gains_allowed(scheme, [name for name, value in given.items() if value is not None])
-    rule = GainRule(
-        W_STD if w_std is None else w_std,
-        B_STD if b_std is None else b_std,
-        scheme,
-        check_overrides(overrides, tensors),
-    )
+    rule = GainRule(w_std, b_std, scheme, check_overrides(overrides, tensors))
     _check_parametrization(scheme, tensors)
     with seeded(generator):
         _reset(module)

@@ -22,7 +22,7 @@ from ntkit.common import (
 )
 from ntkit.errors import InputError
 from ntkit.kernels import BYTE_BUDGET, Batch, Empirical, EmpiricalKernel, Estimate, Inputs, Kernel, as_inputs
-from ntkit.trace import B_STD, W_STD, GainRule, Init, check_deterministic, fixed
+from ntkit.trace import GainRule, Init, check_deterministic, fixed
 
 from ._gain_tensors import gain_tensors
 from ._initialize import initialize
@@ -171,7 +171,7 @@ class MonteCarlo:
         # Deterministic parameters keep their values, so their gains just must not be zero.
         own = {t.path: {"w_std": 1.0, "b_std": 1.0} for t in gain_tensors(module) if fixed(t.path, self._deterministic)}
         overrides = {**self._gains.get("overrides", {}), **own}  # type: ignore[dict-item]
-        gains = {"w_std": W_STD, "b_std": B_STD, **self._gains, "overrides": overrides}
+        gains = {"w_std": None, "b_std": None, **self._gains, "overrides": overrides}
         register_scalings(module, **gains, drawn_afterwards=not self._deterministic)  # type: ignore[arg-type]
 
     def _widened(self, row: Inputs) -> nn.Module:

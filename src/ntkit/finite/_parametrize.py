@@ -9,7 +9,7 @@ from torch.nn.utils import parametrize
 
 from ntkit.common import Scaled, check_module, strip_ntk
 from ntkit.errors import InputError
-from ntkit.trace import B_STD, W_STD, GainRule
+from ntkit.trace import GainRule
 
 from ._gain_tensors import GainTensor, check_overrides, check_readable, gain_tensors
 
@@ -20,8 +20,8 @@ _DIGITS = 1e-12
 
 def parametrize_ntk(
     module: nn.Module,
-    w_std: float | Tensor = W_STD,
-    b_std: float | Tensor = B_STD,
+    w_std: float | Tensor | None = None,
+    b_std: float | Tensor | None = None,
     overrides: Mapping[str, Mapping[str, float | Tensor]] | None = None,
 ) -> nn.Module:
     r"""Put a module into the NTK parametrisation, in place.
@@ -41,7 +41,7 @@ def parametrize_ntk(
         The module, changed in place. You can still deep-copy it and save its ``state_dict``, which also holds the gains; torch
         cannot pickle a parametrised module as a whole.
     w_std, b_std
-        Gains of weights and biases.
+        Gains of weights and biases. Default None: sqrt(2) and 0.
     overrides
         Gains of individual layers by path: ``{"4": {"w_std": 1.0}}``.
 
@@ -75,8 +75,8 @@ def parametrize_ntk(
 
 def register_scalings(
     module: nn.Module,
-    w_std: float | Tensor,
-    b_std: float | Tensor,
+    w_std: float | Tensor | None,
+    b_std: float | Tensor | None,
     overrides: Mapping[str, Mapping[str, float | Tensor]] | None,
     drawn_afterwards: bool,
 ) -> nn.Module:

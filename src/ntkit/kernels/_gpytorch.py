@@ -35,8 +35,9 @@ def as_gpytorch_kernel(
     network trained by gradient descent [1]_ [2]_. Batch dimensions of the inputs are processed one batch at a time.
 
     The gains of ``ntkit.infinite_width`` are parameters, ``raw_w_std`` and ``raw_b_std``, that the marginal likelihood trains;
-    ``kernel.w_std`` and ``kernel.b_std`` read and set them. A gain of zero cannot be trained and stays zero, and kernels of
-    other kinds have no parameters. ``kernel.requires_grad_(False)`` freezes the gains.
+    ``kernel.w_std`` and ``kernel.b_std`` read and set them. A gain of zero cannot be trained and stays zero; kernels of
+    other kinds, and of modules in the NTK parametrisation, have no parameters. ``kernel.requires_grad_(False)`` freezes the
+    gains.
 
     Parameters
     ----------

@@ -15,8 +15,13 @@ GAINS = ("w_std", "b_std")
 
 
 def gain(kernel: Kernel, name: str) -> float:
-    """Return a gain of an infinite-width kernel; zero for other kernels and with PyTorch's initialisation."""
+    """Return a gain of an infinite-width kernel that all layers share, and that may be changed; zero if there is none.
+
+    That is so for other kernels, with PyTorch's initialisation, and for modules whose layers have gains of their own.
+    """
     if not isinstance(kernel, InfiniteWidthKernel) or kernel.limit.gains.init == "torch":
+        return 0.0
+    if kernel.limit.gains.parametrized:
         return 0.0
     value = getattr(kernel.limit.gains, name)
     if value is None:

@@ -37,7 +37,7 @@ class SklearnKernel(_SklearnBase):
     kernel, input_shape, dtype, w_std_bounds, b_std_bounds
         As given to :func:`as_sklearn_kernel`.
     w_std, b_std
-        The gains in use; None for kernels of other kinds.
+        The gains in use; None for kernels of other kinds, and of modules in the NTK parametrisation.
     """
 
     def __init__(
@@ -147,7 +147,8 @@ def as_sklearn_kernel(
     the infinitely wide network trained by gradient descent [1]_ [2]_.
 
     The gains of ``ntkit.infinite_width`` are hyperparameters, so ``GaussianProcessRegressor`` tunes them by marginal
-    likelihood unless they are fixed. A gain of zero stays zero.
+    likelihood unless they are fixed. A gain of zero stays zero. The gains of a module in the NTK parametrisation are part of
+    it: they are no hyperparameters.
 
     Parameters
     ----------

@@ -17,10 +17,18 @@ class Elementwise(nn.Module):
     function
         The function: torch in, torch out, the same on every entry, differentiable.
     kinks
-        Points where the function or one of its first two derivatives jumps, to all digits. Kinks at zero cost nothing, nor do
-        kinks between polynomials of degree at most three; others make the kernel slower, since its entries are then
-        integrated one by one. If an expectation is less accurate than 1e-10, a
-        :class:`~ntkit.errors.QuadratureWarning` says how large its error is.
+        Points where the function or one of its first two derivatives jumps, to all digits. Kinks between polynomials of degree
+        at most three cost nothing, nor does one at zero between powers of z, such as that of ``relu(z)**4``: these functions
+        have a closed form. Other smooth functions, with a kink at zero or without, take a second or so for each pair of
+        ranges of variances (a factor of 16 each), once in a process, and some hundred multiplications an entry after that. Kinks
+        elsewhere make the kernel slower, since its entries are then integrated one by one; so does quick growth, such as that
+        of exp(z^2 / 10).
+
+    Raises
+    ------
+    QuadratureError
+        By the kernel: if E[f(u)^2] or E[f'(u)^2] diverges for the variances at hand, or if the estimated relative error of an
+        expectation exceeds 1e-6. An error between 1e-10 and 1e-6 is a :class:`~ntkit.errors.QuadratureWarning`.
 
     Examples
     --------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ntkit.errors import QuadratureError
 from ntkit.program import Activation
 from ntkit.rules.expectations import dual, mean
 from ntkit.rules.expectations._kinked import _bounds, _cells, _deviations, _error, _mean_error, integrable
@@ -16,9 +17,9 @@ COSINE = Activation("quadrature", function=torch.cos, label="cosine")
 @pytest.mark.parametrize("cell", [-3, 0, 2])
 def test_deviations_lie_in_their_cell(cell):
     """Positions 0 and 1 are the ends: variances 16^cell and 16^(cell + 1)."""
-    low, high = _bounds(cell, cell)
+    low, high = _bounds(cell)
     assert (low, high) == (16.0**cell, 16.0 ** (cell + 1))
-    s = _deviations(cell, torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64))
+    s = _deviations((low, high), torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64))
     torch.testing.assert_close(s * s, torch.tensor([low, (low * high) ** 0.5, high], dtype=torch.float64))
     inside = torch.tensor([low, (low * high) ** 0.5, high * (1 - 1e-12)], dtype=torch.float64)
     assert _cells(inside).tolist() == [cell] * 3
@@ -62,12 +63,30 @@ def test_means():
 
 
 def test_measured_errors():
-    assert _error(SINE, 1, 1) < 1e-12
-    assert _mean_error(COSINE, 1) < 1e-12
+    first = _bounds(0)
+    assert _error(SINE, _bounds(1), _bounds(1), slopes=True) < 1e-12
+    assert _mean_error(COSINE, _bounds(1)) < 1e-12
     rough = Activation("quadrature", function=lambda z: torch.sin(z) + 0.1 * (z - 0.7).abs(), label="kink")
-    assert _error(rough, 0, 0) > 1e-10
+    assert _error(rough, first, first, slopes=False) < 1e-10 < _error(rough, first, first, slopes=True)
     jump = Activation("quadrature", function=lambda z: torch.where(z > 0.71, torch.sin(z), 1 + z), label="jump")
-    assert _mean_error(jump, 0) > 1e-10
+    assert _mean_error(jump, first) > 1e-10
+    growing = Activation("quadrature", function=lambda z: torch.exp(z * z / 10), label="growing")
+    assert _error(growing, first, first, slopes=False) == _mean_error(growing, first) == float("inf")
+    assert _error(growing, (0.5, 2.0), (0.5, 2.0), slopes=True) < 1e-12 and _mean_error(growing, (0.5, 2.0)) < 1e-12
+
+
+def test_errors_are_those_of_the_variances_at_hand():
+    """A kink at 12.3 is undeclared: variances of 1 do not reach it, though others of their cell would."""
+    phi = Activation("quadrature", function=lambda z: torch.sin(5 * z) + 100 * (z - 12.3).relu(), label="far")
+    one, ten = torch.ones(2, 1, dtype=torch.float64)
+    found = dual(phi, one / 2, one, one, tangent=True)
+    for which, name in enumerate(found):
+        exact = dual(Activation("sin"), 25 * one / 2, 25 * one, 25 * one, tangent=True)[which]
+        torch.testing.assert_close(name, exact * 25**which, rtol=0, atol=1e-12)
+    with pytest.raises(QuadratureError, match=r"far .*variances between 1 and 10, .*Near z = 12\.3 it is not smooth"):
+        dual(phi, one, one, 10 * ten, tangent=True)
+    with pytest.raises(QuadratureError, match=r"far .*variances between 1 and 10, .*Near z = 12\.3 it is not smooth"):
+        dual(phi, one, 10 * ten, one, tangent=True)
 
 
 def test_too_many_features_are_not_integrated():

@@ -13,7 +13,7 @@ from tests.rules.families import Vectors
 from torch import nn
 
 import ntkit
-from ntkit.errors import QuadratureWarning
+from ntkit.errors import QuadratureError, QuadratureWarning
 from ntkit.program import Activation
 from ntkit.rules._gain_dual import gain_dual
 from ntkit.rules.expectations import _mehler, _panels
@@ -294,15 +294,15 @@ def test_gain_dual():
     assert torch.autograd.gradcheck(lambda k: gain_dual(ONE, k, q1, q2)[:2], (k,), eps=1e-6, atol=1e-6)
 
 
-def test_undeclared_kinks_warn_and_are_named():
+def test_undeclared_kinks_are_refused_and_named():
     phi = quadrature("undeclared", lambda z: torch.tanh(z).clamp(-0.5, 0.7), (HIGH,))
     q = f64(2.0)[0]
     for k in (q / 2, q / 3):  # each time
-        with pytest.warns(QuadratureWarning, match=r"undeclared.*variances between 1 and 16.*Near z = -0\.549"):
+        with pytest.raises(QuadratureError, match=r"undeclared.*variances of 2,.*Near z = -0\.549"):
             dual(phi, k, q, q, tangent=True)
     # a kink in the wrong place is none there, and an undeclared one elsewhere
     rounded = quadrature("rounded", lambda z: torch.tanh(z).clamp(max=0.7), (0.867,))
-    with pytest.warns(QuadratureWarning, match="rounded.*to all digits"):
+    with pytest.warns(QuadratureWarning, match="rounded.*Near z = 0.8673.*to all digits"):
         dual(rounded, q / 2, q, q, tangent=True)
 
 

@@ -82,9 +82,15 @@ def test_a_jump_has_no_derivative():
     "phi",
     [
         activation("tanh", torch.tanh),
-        activation("quartic", lambda z: z**4),
+        activation("quartic", lambda z: z**4 + z),
         activation("far", lambda z: torch.where(z.abs() > 25, z * 0, z)),  # changes beyond the samples
-        activation("undeclared", torch.relu),
+        activation("undeclared", lambda z: (z - 1).relu()),
+        activation("narrow", lambda z: z + torch.exp(-1000 * (z - 0.2) ** 2)),  # between the points of a fit
+        activation("narrow power", lambda z: z**3 + torch.exp(-1000 * (z - 0.2) ** 2)),
+        activation("half a power", lambda z: z.abs() ** 2.5),
+        activation("zero", lambda z: 0 * z.tanh() + 0 * z.exp()),
+        activation("overflows", lambda z: torch.exp(12 * z * z)),
+        activation("ends", lambda z: torch.log(5 + z)),
     ],
     ids=str,
 )
@@ -134,7 +140,7 @@ def test_tangent_is_the_dual_of_the_derivative():
 @pytest.mark.parametrize(("bend", "found"), [(1.5e-12, True), (0.7e-12, False)])
 def test_rounding_is_no_corner(bend: float, found: bool) -> None:
     """Coefficients below 1e-12 of the largest are rounding."""
-    ((t, side, jump),) = pieces(activation(f"bend {bend}", lambda z: z + bend * z.relu(), 0.0)).corners
+    ((t, side, jump),) = pieces(activation(f"bend {bend}", lambda z: 1 + z + bend * z.relu(), 0.0)).corners
     assert (t, side) == (0.0, 1)
     assert jump[1:] == (pytest.approx(bend, rel=0.1) if found else 0.0, *jump[2:])
 
@@ -153,3 +159,31 @@ def test_how_far_away_a_function_is_looked_at(side):
     found = pieces(activation("overflow", lambda z: z.relu() + 0 * torch.exp(side * z / 2), 0.0))
     assert found is not None and found.corners == ((0.0, 1, (0.0, 1.0)),)
     assert pieces(activation("bent far away", lambda z: z.relu() + (side * z - 900).relu(), 0.0)) is None
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 7, 12])
+@pytest.mark.parametrize("declared", [True, False])
+def test_powers(n, declared):
+    """For relu(z)^n, polar coordinates leave E = (s1 s2)^n 2^n n! / (2 pi) int cos^n(t) cos^n(t - psi) dt."""
+    phi = activation(f"power {n}", lambda z: z.relu() ** n, *(0.0,) * declared)
+    found = pieces(phi)
+    assert (len(found.centre), len(found.corners)) == (n + 1, 1)
+    x, w = np.polynomial.legendre.leggauss(60)
+    for rho, q1, q2 in ((1.0, 1.0, 1.0), (0.9, 1e-8, 3.0), (-0.4, 2.0, 50.0), (-1.0, 1.0, 1.0)):
+        psi = np.arccos(rho)
+        t = (psi - np.pi / 2) + (np.pi - psi) * (x + 1) / 2
+        k, v1, v2 = (torch.tensor([v], dtype=torch.float64) for v in (rho * (q1 * q2) ** 0.5, q1, q2))
+        got = piecewise_dual(found, Pair(k, v1, v2), tangent=True)
+        for m, value in ((n, got[0]), (n - 1, got[1])):
+            scale = 2.0**m * math.factorial(m) * (1 if m == n else n * n) * (q1 * q2) ** (m / 2)
+            exact = scale / (2 * np.pi) * (w @ (np.cos(t) ** m * np.cos(t - psi) ** m)) * (np.pi - psi) / 2
+            assert float(value[0]) == pytest.approx(exact, rel=1e-11, abs=1e-13 * scale)
+
+
+def test_powers_of_both_signs():
+    cube = pieces(activation("leaky cube", lambda z: torch.where(z > 0, 3 * z, z / 2) ** 3))
+    assert cube.centre == (0.0, 0.0, 0.0, 0.125) and cube.corners == ((0.0, 1, (0.0, 0.0, 0.0, 26.875)),)
+    line = pieces(activation("cube", lambda z: 2 * z**3))
+    assert line.centre == (0.0, 0.0, 0.0, 2.0) and line.corners == ()
+    q = torch.tensor([1e-10], dtype=torch.float64)
+    assert float(piecewise_dual(line, Pair(q, q, q), tangent=False)[0][0]) == pytest.approx(60e-30, rel=1e-13)

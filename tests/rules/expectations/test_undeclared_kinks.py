@@ -24,10 +24,10 @@ def test_warning_names_the_variances_that_reach_the_kink():
         warnings.simplefilter("error")
         dual(phi, one / 2, one, one, tangent=False)
     large = torch.tensor([300.0], dtype=torch.float64)  # 3.5 standard deviations
-    with pytest.warns(QuadratureWarning, match=r"far.*variances between 256 and 4\.1e\+03"):
+    with pytest.warns(QuadratureWarning, match=r"far.*variances of 300,.*Near z = 60"):
         dual(phi, large / 2, large, large, tangent=False)
     # the cells of both variances count, in either order
-    with pytest.warns(QuadratureWarning, match=r"far.*variances between 1 and 4\.1e\+03"):
+    with pytest.warns(QuadratureWarning, match=r"far.*variances between 3 and 300,"):
         dual(phi, large / 40, large, large / 100, tangent=False)
-    with pytest.warns(QuadratureWarning, match=r"far.*variances between 1 and 4\.1e\+03"):
+    with pytest.warns(QuadratureWarning, match=r"far.*variances between 3 and 300,"):
         dual(phi, large / 50, large / 100, large, tangent=False)

@@ -60,11 +60,13 @@ def dual(
     ------
     InputError
         With ``tangent``, for an activation that jumps; and for a function that cannot be integrated.
+    QuadratureError
+        If the expectations of ``phi.function`` diverge, or cannot be computed to 1e-6.
 
     Warns
     -----
     QuadratureWarning
-        If the expectations of ``phi.function`` cannot be computed to 1e-10.
+        If they cannot be computed to 1e-10.
 
     Examples
     --------
@@ -98,7 +100,7 @@ def _dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | 
 
 
 def _smooth_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
-    """Look the expectations up where a table is accurate, and integrate the other entries one by one, or warn."""
+    """Look the expectations up where a table is accurate, and integrate the other entries one by one, or warn or refuse."""
     good = tabulated(phi, pair.q1, pair.q2)
     if not bool(good.all()):
         good |= ~(integrable(phi, pair.q1) & integrable(phi, pair.q2))

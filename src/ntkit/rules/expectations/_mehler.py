@@ -22,6 +22,7 @@ from ntkit.program import Activation
 from ._panels import Fields, legendre
 from ._partition import partition
 from ._quadrature import evaluate
+from ._reach import edge_octave, reach
 
 __all__ = ["BANDS", "mehler_fields", "mehler_reaches"]
 
@@ -29,6 +30,8 @@ __all__ = ["BANDS", "mehler_fields", "mehler_reaches"]
 BANDS = (0.3, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99)
 _OMITTED = 1e-13  # |rho|^N
 _RADIUS = 12.3  # He_n(x) exp(-x^2 / 2) / sqrt(n!) is below 1e-16 beyond it, for every n
+_SHARE = 1e-27  # of the mass of f^2 beyond the radius: its root bounds the error of a coefficient
+_FARTHEST = 30.0  # where the Gaussian density squared nears the smallest float64
 _NODES = 24  # of Gauss-Legendre on a panel
 _PANELS = 100  # on either side of zero; more would not pay off for functions that vary quickly
 _KEPT = 2**24  # coefficients of f held at once
@@ -40,37 +43,49 @@ def _terms(band: int) -> int:
     return math.ceil(math.log(_OMITTED) / math.log(BANDS[band]))
 
 
-def _octaves(s: Tensor) -> Tensor:
-    """Octave of each deviation; the smallest share one, where f is resolved on a single interval."""
-    return torch.ceil(torch.log2(s)).clamp_min(-8).long()
+def _tops(phi: Activation, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the largest deviation that shares a grid with each one, and how many deviations the grid spans for f's sake.
+
+    It is the largest of an octave or, where f grows too quickly for that, of a sixteenth of it. The smallest
+    deviations share an octave, where f is resolved on a single interval.
+    """
+    octave = torch.log2(s).clamp_min(-8.5)
+    top = torch.exp2(torch.ceil(octave))
+    radius = reach(phi, top, _RADIUS, _SHARE)
+    if bool((radius > _FARTHEST).any()):
+        top = torch.where(radius > _FARTHEST, torch.exp2(torch.ceil(16 * octave) / 16), top)
+        radius = reach(phi, top, _RADIUS, _SHARE)
+    return top, radius
 
 
 @lru_cache(maxsize=64)
 @constant
-def _edges(phi: Activation, octave: int, terms: int) -> Tensor:
-    """Edges of panels that resolve f(s x), 2^octave / 2 < s <= 2^octave, and the Hermite functions of these orders."""
-    parts = partition(phi, octave + 4)
+def _edges(phi: Activation, top: float, radius: float, terms: int) -> Tensor:
+    """Edges of panels that resolve f(s x), top / 2 < s <= top, and the Hermite functions of these orders."""
+    parts = partition(phi, edge_octave((radius + 1) * top))
     ends, sizes = parts.edges, parts.size
     # Hermite functions oscillate with wave numbers up to sqrt(n).
     widest = min(1.0, 26 / math.sqrt(terms))
     edges = [0.0]
-    while edges[-1] < _RADIUS and len(edges) <= _PANELS:
+    while edges[-1] < radius and len(edges) <= _PANELS:
         x = edges[-1]
-        # x and -x, in f's own variable, for every s of the octave and every panel that may begin here
-        far, near = (x + widest) * 2.0**octave, x * 2.0**octave / 2
+        # x and -x, in f's own variable, for every s up to the top and every panel that may begin here
+        far, near = (x + widest) * top, x * top / 2
         right = slice(int(torch.searchsorted(ends, near, right=True)) - 1, int(torch.searchsorted(ends, far)))
         left = slice(int(torch.searchsorted(ends, -far, right=True)) - 1, int(torch.searchsorted(ends, -near)))
         finest = min(float(sizes[right].min()), float(sizes[left].min()))
-        edges.append(min(x + min(widest, finest / 2.0**octave), _RADIUS))
+        edges.append(min(x + min(widest, finest / top), radius))
     half = torch.tensor(edges, dtype=torch.float64, device="cpu")
     return torch.cat([-half.flip(0), half[1:]])
 
 
 def mehler_reaches(phi: Activation, s: Tensor) -> Tensor:
     """Return for which deviations to use the expansion."""
-    octaves = _octaves(s)
-    good = [o for o in torch.unique(octaves).tolist() if _edges(phi, o, _terms(len(BANDS) - 1))[-1] == _RADIUS]
-    return torch.isin(octaves, torch.tensor(good, dtype=torch.long))
+    top, radius = _tops(phi, s)
+    terms = _terms(len(BANDS) - 1)
+    different, index = torch.unique(torch.stack([top, radius]), dim=1, return_inverse=True)
+    good = [r <= _FARTHEST and float(_edges(phi, t, r, terms)[-1]) == r for t, r in different.T.tolist()]
+    return torch.tensor(good)[index]
 
 
 def _hermite_functions(x: Tensor, terms: int) -> Tensor:
@@ -87,10 +102,10 @@ def _hermite_functions(x: Tensor, terms: int) -> Tensor:
 
 @lru_cache(maxsize=4)
 @constant
-def _grid(phi: Activation, octave: int, terms: int) -> tuple[Tensor, Tensor, Tensor]:
+def _grid(phi: Activation, top: float, radius: float, terms: int) -> tuple[Tensor, Tensor, Tensor]:
     """Edges (panels + 1,), nodes (panels, _NODES) and, at the nodes, weighted Hermite functions (nodes, terms)."""
     t, w = legendre(_NODES)
-    edges = _edges(phi, octave, terms)
+    edges = _edges(phi, top, radius, terms)
     width = edges.diff()[:, None]
     x = edges[:-1, None] + width * t
     return edges, x, _weighted(x, width * w, terms).reshape(terms, -1).T.contiguous()
@@ -101,12 +116,12 @@ def _weighted(x: Tensor, weight: Tensor, terms: int) -> Tensor:
     return _hermite_functions(x, terms).mul_(scale)
 
 
-def _coefficients(phi: Activation, s: Tensor, octave: int, terms: int) -> Tensor:
+def _coefficients(phi: Activation, s: Tensor, top: float, radius: float, terms: int) -> Tensor:
     """h_n(s) of f and of f': shape (2, n, terms)."""
-    edges, x, basis = _grid(phi, octave, terms)
+    edges, x, basis = _grid(phi, top, radius, terms)
     values = torch.stack(evaluate(phi, s[:, None, None] * x))
     kinks = torch.tensor(sorted(set(phi.kinks)), dtype=torch.float64, device="cpu") / s[:, None]
-    kinks = kinks.clamp(-_RADIUS, _RADIUS)
+    kinks = kinks.clamp(-radius, radius)
     panel = (torch.searchsorted(edges, kinks) - 1).clamp(0, x.shape[0] - 1)
     # Panels with kinks are integrated separately, in parts: before each kink, and after the last one of a panel.
     whole = torch.ones(len(s), x.shape[0], dtype=torch.float64).scatter_(1, panel, 0.0)
@@ -127,12 +142,12 @@ def _coefficients(phi: Activation, s: Tensor, octave: int, terms: int) -> Tensor
 
 def _all_coefficients(phi: Activation, s: Tensor, terms: int) -> Tensor:
     out = torch.empty(2, len(s), terms, dtype=torch.float64)
-    octaves = _octaves(s)
-    for octave in torch.unique(octaves).tolist():
-        at = torch.nonzero(octaves == octave).reshape(-1)
+    tops, radii = _tops(phi, s)
+    for top in torch.unique(tops).tolist():
+        at = torch.nonzero(tops == top).reshape(-1)
         each = max(1, _SPLIT // (terms * 2 * _NODES * max(len(phi.kinks), 1)))
         for some in at.split(each):
-            out[:, some] = _coefficients(phi, s[some], octave, terms)
+            out[:, some] = _coefficients(phi, s[some], top, float(radii[at[0]]), terms)
     return out
 
 

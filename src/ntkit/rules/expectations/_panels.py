@@ -19,6 +19,7 @@ which holds for functions that jump as well, such as the derivative of f in E[f'
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -32,10 +33,10 @@ from ntkit.program import Activation
 
 from ._partition import Partition, partition
 from ._quadrature import evaluate
+from ._reach import RADIUS, edge_octave, finite_reach
 
-__all__ = ["COARSE", "FINE", "RADIUS", "Fields", "Rule", "legendre", "panel_fields", "panel_moments"]
+__all__ = ["COARSE", "FINE", "Fields", "Rule", "legendre", "panel_fields", "panel_moments"]
 
-RADIUS = 9.3  # the Gaussian mass beyond it is 1e-20
 _NODES = 2**17  # of the plane, held at once
 _ENTRIES = 64  # entries whose outer panels are built at once
 _LAYERS = (-9.0, -4.5, 4.5, 9.0)  # edges of a layer's panels, in units of its width
@@ -101,13 +102,12 @@ def _density(x: Tensor) -> Tensor:
 
 
 def _parts(phi: Activation, reach: float, rule: Rule) -> Partition:
-    parts = partition(phi, math.ceil(math.log2(reach)))
+    parts = partition(phi, edge_octave(reach))
     return parts.halved() if rule.halved else parts
 
 
 def _kept_edges(edges: Tensor, width: Tensor, needed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Panels of each row: (row, low, high), from edges (rows, n), the widths next to them, and which edges must stay."""
-    edges = edges.clamp(-RADIUS, RADIUS)
     edges, order = torch.sort(edges, dim=1)
     width, needed = width.gather(1, order), needed.gather(1, order)
     gap = edges.diff(dim=1, prepend=edges.new_full((len(edges), 1), -math.inf))
@@ -118,18 +118,20 @@ def _kept_edges(edges: Tensor, width: Tensor, needed: Tensor) -> tuple[Tensor, T
     return row, edges[row, at], edges[row, at + 1]
 
 
-def _outer_edges(parts: Partition, s1: Tensor, s2: Tensor, rho: Tensor, tau: Tensor, rule: Rule) -> tuple[Tensor, ...]:
-    """Panels of the outer integral: between kinks and edges of f(s1 x) and of f(s2 rho x), and across its layers."""
+def _outer_edges(
+    parts: Partition, s1: Tensor, s2: Tensor, rho: Tensor, tau: Tensor, radius: float, rule: Rule
+) -> tuple[Tensor, ...]:
+    """Panels of the integral over |x| < radius: between kinks and edges of f(s1 x) and f(s2 rho x), and across its layers."""
     first, second = 1 / s1[:, None], 1 / (s2 * rho)[:, None]  # infinite without correlation, where I is constant
     kinks = parts.edges[parts.kink]
     spread = (tau / rho.abs().clamp_min(1e-300))[:, None]
-    count = 2 * math.ceil(RADIUS / rule.width) + 1
-    grid = torch.linspace(-RADIUS, RADIUS, count, dtype=torch.float64, device="cpu").expand(len(s1), -1)
+    count = 2 * math.ceil(radius / rule.width) + 1
+    grid = torch.linspace(-radius, radius, count, dtype=torch.float64, device="cpu").expand(len(s1), -1)
 
     def scaled(z: Tensor, by: Tensor) -> Tensor:
         return torch.nan_to_num(z * by, nan=0.0, posinf=1e9, neginf=-1e9)
 
-    groups = [(grid, torch.full_like(grid, rule.width), grid.abs() == RADIUS)]
+    groups = [(grid, torch.full_like(grid, rule.width), grid.abs() == radius)]
     for by in (first, second):
         z = scaled(parts.edges, by)
         groups.append((z, scaled(parts.width, by.abs()), parts.kink.expand_as(z)))
@@ -137,13 +139,23 @@ def _outer_edges(parts: Partition, s1: Tensor, s2: Tensor, rho: Tensor, tau: Ten
         z = scaled(kinks, second) + layer * spread
         groups.append((z, (4.5 * spread).expand_as(z), torch.zeros_like(z, dtype=torch.bool)))
     edges, widths, needed = (torch.cat(group, dim=1) for group in zip(*groups, strict=True))
-    return _kept_edges(edges, widths, needed)
+    return _kept_edges(edges.clamp(-radius, radius), widths, needed)
 
 
 def _smoothed(
-    phi: Activation, parts: Partition, m: Tensor, sigma: Tensor, reach: Tensor, rule: Rule, powers: int
+    phi: Activation,
+    parts: Partition,
+    m: Tensor,
+    sigma: Tensor,
+    reach: Tensor,
+    rule: Rule,
+    powers: int,
+    tame: bool = True,
 ) -> Tensor:
-    """E[z^i f(m + sigma z)] for i < powers and |z| < reach, for f and f': shape (2, powers, n)."""
+    """E[z^i f(m + sigma z)] for i < powers and |z| < reach, for f and f': shape (2, powers, n).
+
+    Not ``tame``: what lies farther than nine deviations matters, so that the rules without panels do not serve.
+    """
     out = torch.empty(2, powers, len(m), dtype=torch.float64)
     kinks = parts.edges[parts.kink]
     kinks = torch.cat([kinks.new_tensor([-math.inf]), kinks, kinks.new_tensor([math.inf])])
@@ -153,7 +165,7 @@ def _smoothed(
     scale = torch.where(distance > 8.7 * sigma, parts.smallest(m - 6 * sigma, m + 6 * sigma) / sigma, 0.0)
     scale = scale * (2 if rule.halved else 1)
     todo = torch.ones_like(m, dtype=torch.bool)
-    for smallest, z, w in _mean_rules(rule.step):
+    for smallest, z, w in _mean_rules(rule.step) if tame else ():
         at = torch.nonzero(todo & (scale >= smallest)).reshape(-1)
         todo[at] = False
         weights = torch.stack([w * z**i for i in range(powers)], dim=1)
@@ -195,19 +207,29 @@ def _split(
     return torch.zeros(2, powers, len(m), dtype=torch.float64).index_add_(2, node, torch.stack(sums, dim=1))
 
 
-def _sums(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, tau: Tensor, rule: Rule, graded: bool = True) -> Tensor:
+def _sums(
+    phi: Activation,
+    s1: Tensor,
+    s2: Tensor,
+    rho: Tensor,
+    tau: Tensor,
+    radius: float,
+    rule: Rule,
+    graded: bool = True,
+) -> Tensor:
     """E[f f p] for p = 1, x^2, z^2, x z and both functions, shape (2, 4, entries); only the first unless ``graded``."""
     out = torch.zeros(2, 4, len(s1), dtype=torch.float64)
-    parts = _parts(phi, RADIUS * max(s1.max().item(), s2.max().item()), rule)
-    entry, low, high = _outer_edges(parts, s1, s2, rho, tau, rule)
+    parts = _parts(phi, radius * max(s1.max().item(), s2.max().item()), rule)
+    entry, low, high = _outer_edges(parts, s1, s2, rho, tau, radius, rule)
     t, w = legendre(rule.nodes)
     x = low[:, None] + (high - low)[:, None] * t
     weight = (high - low)[:, None] * w * _density(x)
     left = torch.stack(evaluate(phi, s1[entry, None] * x)) * weight
     m = (rho * s2)[entry, None] * x
     sigma = (tau * s2)[entry, None].expand_as(x)
-    reach = torch.sqrt((RADIUS - x) * (RADIUS + x)).clamp_min(1e-3)
-    inner = _smoothed(phi, parts, m.reshape(-1), sigma.reshape(-1), reach.reshape(-1), rule, 3 if graded else 1)
+    reach = torch.sqrt((radius - x) * (radius + x)).clamp_min(1e-3)
+    m, sigma, reach = m.reshape(-1), sigma.reshape(-1), reach.reshape(-1)
+    inner = _smoothed(phi, parts, m, sigma, reach, rule, 3 if graded else 1, tame=radius <= RADIUS)
     i0, *higher = inner.unflatten(2, x.shape).unbind(1)
     products = [left * i0]
     if graded:
@@ -242,18 +264,32 @@ def panel_fields(
     -------
     Tensor
         Shape (2, 4, n): for f and f', E, s1 dE/ds1, s2 dE/ds2, dE/drho.
+
+    Raises
+    ------
+    QuadratureError
+        If E f^2 or E f'^2 diverges.
     """
-    blocks = zip(s1.split(_ENTRIES), s2.split(_ENTRIES), rho.split(_ENTRIES), strict=True)
-    parts = [_fields(phi, a, b, r, rule, graded) for a, b, r in blocks]
-    return torch.cat(parts, dim=2)
+    out = torch.empty(2, 4, len(rho), dtype=torch.float64)
+    for radius, at in _by_radius(phi, torch.maximum(s1, s2)):
+        out[:, :, at] = _fields(phi, s1[at], s2[at], rho[at], radius, rule, graded)
+    return out
 
 
-def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, rule: Rule, graded: bool) -> Fields:
+def _by_radius(phi: Activation, s: Tensor) -> Iterator[tuple[float, Tensor]]:
+    """Yield how far to integrate, and which entries, a few at a time, for the largest deviation of each."""
+    radii = finite_reach(phi, s)
+    for radius in torch.unique(radii).tolist():
+        for at in torch.nonzero(radii == radius).reshape(-1).split(_ENTRIES):
+            yield radius, at
+
+
+def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, radius: float, rule: Rule, graded: bool) -> Fields:
     tau = torch.sqrt((1 - rho) * (1 + rho))
     # The inner integral over the smaller deviation is the cheaper; and F(s1, s2) = F(s2, s1) to the last bit.
     swap = s2 > s1
     large, small = torch.where(swap, s2, s1), torch.where(swap, s1, s2)
-    sums = _sums(phi, large, small, rho, tau, rule, graded)
+    sums = _sums(phi, large, small, rho, tau, radius, rule, graded)
     if not graded:
         return sums
     e, xx, zz, xz = sums.unbind(1)
@@ -266,7 +302,8 @@ def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, rule: Rule, gr
         at = torch.nonzero(~inside & (large > small)).reshape(-1)
         if len(at):
             tilted = rho[at] * math.sqrt((1 - _NUDGE) * (1 + _NUDGE))
-            _, xx_, zz_, xz_ = _sums(phi, large[at], small[at], tilted, torch.full_like(tilted, _NUDGE), rule).unbind(1)
+            nudge = torch.full_like(tilted, _NUDGE)
+            _, xx_, zz_, xz_ = _sums(phi, large[at], small[at], tilted, nudge, radius, rule).unbind(1)
             difference[:, at] = xx_ - zz_ - 2 * (tilted / _NUDGE) * xz_
         both = xx + zz - 2 * e
         along_large = torch.where(inside, along_large, (both + difference) / 2)
@@ -277,13 +314,14 @@ def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, rule: Rule, gr
 
 def panel_moments(phi: Activation, s: Tensor, rule: Rule = COARSE) -> Tensor:
     """Integrate E p f(s x) and E p f'(s x) for p = 1 and p = x^2 - 1: shape (2, 2, n)."""
-    out = []
-    for some in s.split(_ENTRIES):
-        parts = _parts(phi, RADIUS * some.max().item(), rule)
-        row, low, high = _outer_edges(parts, some, some, torch.ones_like(some), torch.zeros_like(some), rule)
+    out = torch.zeros(2, 2, len(s), dtype=torch.float64)
+    for radius, at in _by_radius(phi, s):
+        some = s[at]
+        parts = _parts(phi, radius * some.max().item(), rule)
+        row, low, high = _outer_edges(parts, some, some, torch.ones_like(some), torch.zeros_like(some), radius, rule)
         t, w = legendre(rule.nodes)
         x = low[:, None] + (high - low)[:, None] * t
         values = torch.stack(evaluate(phi, some[row, None] * x)) * ((high - low)[:, None] * w * _density(x))
         sums = torch.stack([values.sum(-1), (values * (x * x - 1)).sum(-1)], dim=1)
-        out.append(torch.zeros(2, 2, len(some), dtype=torch.float64).index_add_(2, row, sums))
-    return torch.cat(out, dim=2) if out else torch.zeros(2, 2, 0, dtype=torch.float64)
+        out.index_add_(2, at[row], sums)
+    return out

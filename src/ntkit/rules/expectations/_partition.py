@@ -14,7 +14,7 @@ from torch import Tensor
 from ntkit.common import constant
 from ntkit.program import Activation
 
-from ._quadrature import evaluate
+from ._quadrature import evaluate, sample
 
 __all__ = ["Partition", "has_strong_kinks", "jumps", "partition"]
 
@@ -82,7 +82,8 @@ def partition(phi: Activation, octave: int) -> Partition:
     """Partition [-2^octave, 2^octave] by bisection of dyadic intervals, split at the kinks.
 
     An interval's error counts relative to f there or, if larger, to the root mean square of f nearer to zero, which
-    every centred Gaussian weighs more. Edges within a smaller range do not depend on ``octave``.
+    every centred Gaussian weighs more. Edges within a smaller range do not depend on ``octave``. Where f is not finite, which
+    may be farther away than any integral looks, nothing is resolved.
     """
     dyadic = [2.0**j for j in range(_FINEST, max(octave, _FINEST + 1) + 1)]
     kinks = sorted({k for k in phi.kinks if abs(k) < dyadic[-1]})
@@ -97,7 +98,7 @@ def partition(phi: Activation, octave: int) -> Partition:
             break
         middle = (low + high) / 2
         if depth == _DEPTH or len(low) > _MOST:
-            rough = middle.tolist()
+            rough = middle[torch.isfinite(_samples(phi, low, high)).all(0).all(-1)].tolist()
             break
         done.append(middle)
         low, high, floor = torch.cat([low, middle]), torch.cat([middle, high]), torch.cat([floor, floor], dim=1)
@@ -114,24 +115,28 @@ def _samples(phi: Activation, low: Tensor, high: Tensor) -> Tensor:
     """f and f' at the Chebyshev nodes of each interval, shape (2, intervals, _SAMPLES)."""
     angle = (torch.arange(_SAMPLES, dtype=torch.float64, device="cpu") + 0.5) * (torch.pi / _SAMPLES)
     nodes = (1 - torch.cos(angle)) / 2
-    return torch.stack(evaluate(phi, low[:, None] + (high - low)[:, None] * nodes))
+    return torch.stack(sample(phi, low[:, None] + (high - low)[:, None] * nodes))
 
 
 def _inner_scale(phi: Activation, low: Tensor, high: Tensor) -> Tensor:
     """Root mean squares of f and f' over the part of the line nearer to zero than each interval, shape (2, n)."""
-    squares = _samples(phi, low, high).square().mean(-1) * (high - low)
+    values = torch.nan_to_num(_samples(phi, low, high), nan=0.0, posinf=0.0, neginf=0.0)
+    largest = values.abs().amax((1, 2), keepdim=True).clamp_min(1e-300)  # its square may be beyond float64
+    squares = (values / largest).square().mean(-1) * (high - low)
     near = torch.minimum(low.abs(), high.abs())
     far = torch.maximum(low.abs(), high.abs())
     inside = (far[None, :] <= near[:, None]).to(squares)
-    return torch.sqrt(squares @ inside.T / torch.where(near > 0, 2 * near, 1.0))
+    return largest[:, 0] * torch.sqrt(squares @ inside.T / torch.where(near > 0, 2 * near, 1.0))
 
 
 def _resolved(phi: Activation, low: Tensor, high: Tensor, floor: Tensor) -> Tensor:
     values = _samples(phi, low, high)
+    finite = torch.isfinite(values).all(0)
     angle = (torch.arange(_SAMPLES, dtype=torch.float64, device="cpu") + 0.5) * (torch.pi / _SAMPLES)
     orders = torch.arange(_DEGREE + 1, _SAMPLES, dtype=torch.float64, device="cpu")
     tail = (values @ torch.cos(torch.outer(angle, orders))).abs().amax(-1) * (2 / _SAMPLES)
-    return (tail <= _TOLERANCE * torch.maximum(values.abs().amax(-1), floor)).all(0)
+    resolved = (tail <= _TOLERANCE * torch.maximum(values.abs().amax(-1), floor)).all(0) & finite.all(-1)
+    return resolved | ~finite.any(-1)  # where f is finite nowhere, no bisection helps
 
 
 def _sides(phi: Activation, kinks: list[float]) -> tuple[Tensor, Tensor]:

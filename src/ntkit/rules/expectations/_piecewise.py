@@ -1,4 +1,4 @@
-"""Gaussian expectations of functions that are polynomials between their kinks (hardtanh, relu6, hardswish, ...).
+"""Gaussian expectations of functions that are polynomials between their kinks (hardtanh, relu6, hardswish, relu(z)**4, ...).
 
 A table cannot serve them: where both inputs meet the same kink, E[phi' phi'] itself has a kink, along q1 = q2 at
 rho = 1. Their expectations reduce to orthant probabilities instead.
@@ -24,11 +24,13 @@ from ntkit.program import Activation
 from ._closed_forms import derivative_coefficients, jump_message, odd_factorial
 from ._orthant import orthant
 from ._pair import Pair
-from ._quadrature import evaluate
+from ._quadrature import sample
 
 __all__ = ["Pieces", "pieces", "piecewise_dual", "piecewise_mean"]
 
 _DEGREE = 3
+_POWERS = range(1, 13)  # of a homogeneous function
+_DENSE = 2001  # points where a function must be what it seems to be, so that a narrow bump is seen
 
 
 @dataclass(frozen=True)
@@ -60,20 +62,24 @@ class Pieces:
 @lru_cache(maxsize=64)
 @constant
 def pieces(phi: Activation) -> Pieces | None:
-    """Find the pieces of ``phi.function``; None unless they are polynomials of degree at most 3."""
+    """Find the pieces of ``phi.function``; None unless they are polynomials of degree at most 3, or powers of z up to 12."""
     kinks = sorted(set(phi.kinks))
+    if kinks in ([], [0.0]) and (power := _homogeneous(phi)) is not None:
+        return power
     edges = [(kinks[0] if kinks else 0.0) - 8, *kinks, (kinks[-1] if kinks else 0.0) + 8]
     polynomials = []
     for i, (low, high) in enumerate(itertools.pairwise(edges)):
         inside = low + (high - low) * (0.5 - 0.5 * np.cos(np.pi * (np.arange(24) + 0.5) / 24))
         # An unbounded piece must stay the same polynomial far away.
         far = [low - 1e3, low - 30] * (i == 0) + [high + 30, high + 1e3] * (i == len(kinks))
-        values = evaluate(phi, torch.from_numpy(inside))[0].numpy()
-        polynomial = _fit(inside, values)
-        if _differs(polynomial, inside, values):  # before looking far away, where another function may overflow
+        dense = low + (high - low) * np.linspace(0, 1, _DENSE)[1:-1]
+        near = np.concatenate([inside, dense])
+        z = np.concatenate([near, far])
+        values = sample(phi, torch.from_numpy(z))[0].numpy()
+        if not np.isfinite(values).all():
             return None
-        z = np.concatenate([inside, far])
-        if far and _differs(polynomial, z, evaluate(phi, torch.from_numpy(z))[0].numpy()):
+        polynomial = _fit(inside, values[: len(inside)])
+        if _differs(polynomial, near, values[: len(near)]) or _differs(polynomial, z, values):
             return None
         polynomials.append(polynomial)
     first = sum(t < 0 for t in kinks)
@@ -84,6 +90,25 @@ def pieces(phi: Activation) -> Pieces | None:
         scale = max(np.abs(p.coef).max() for p in polynomials) * max(1.0, abs(t)) ** _DEGREE
         corners.append((float(t), side, tuple(float(c) if abs(c) > 1e-12 * scale else 0.0 for c in jump.coef)))
     return Pieces(str(phi), tuple(map(float, polynomials[first].coef)), tuple(corners))
+
+
+def _homogeneous(phi: Activation) -> Pieces | None:
+    """Find n, a and b if the function is a z^n for z < 0 and b z^n for z > 0, such as relu(z)**4; None otherwise.
+
+    All powers but one vanish exactly here, which a fit does not see: it would be wrong for small variances.
+    """
+    z = np.geomspace(1e-6, 1e6, _DENSE)
+    values = sample(phi, torch.from_numpy(np.stack([-z, z])))[0].numpy()
+    if not np.isfinite(values).all() or not values.any():
+        return None
+    for n in _POWERS:
+        ratio = values / np.stack([(-z) ** n, z**n])
+        left, right = np.median(ratio, axis=1).tolist()
+        if np.abs(ratio - [[left], [right]]).max() <= 1e-14 * max(abs(left), abs(right)):
+            padding = (0.0,) * n
+            corners = ((0.0, 1, (*padding, right - left)),) if right != left else ()
+            return Pieces(str(phi), (*padding, left), corners)
+    return None
 
 
 def _differs(polynomial: Polynomial, z: NDArray[np.float64], values: NDArray[np.float64]) -> bool:

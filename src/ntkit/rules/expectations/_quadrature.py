@@ -25,7 +25,7 @@ from ntkit.common import all_finite, as_constant, constant, without_derivatives
 from ntkit.errors import InputError
 from ntkit.program import Activation
 
-__all__ = ["STEP", "evaluate", "moments", "sector_expectations"]
+__all__ = ["STEP", "evaluate", "moments", "sample", "sector_expectations"]
 
 # Steps of the two trapezoidal sums (radius, angle); errors fall like exp(-const / step), see tests/rules.
 STEP = (0.09, 0.07)
@@ -48,13 +48,13 @@ def _fractions(step: float) -> tuple[Tensor, Tensor]:
     return a, step * math.pi * torch.cosh(t) * a * a.flip(0)
 
 
-def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Evaluate and check the function of ``phi`` and its derivative at ``z`` (float64, CPU).
+def sample(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Evaluate the function of ``phi`` and its derivative at ``z`` (float64, CPU), which may be infinite or nan.
 
     Raises
     ------
     InputError
-        If the function is missing, changes shape or dtype, mixes elements, cannot be differentiated, or is not finite.
+        If the function is missing, changes shape or dtype, mixes elements, or cannot be differentiated.
     """
     if phi.function is None:
         raise InputError(f"Activation {phi} has no closed form and no function. Pass Activation(name, function=...).")
@@ -76,19 +76,32 @@ def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
         (slope,) = torch.autograd.grad(y.sum(), z)
         few = z.detach().reshape(-1)[:3]
         # Library functions may round differently on vectors and remainders, hence the tolerance.
-        elementwise = torch.allclose(phi.function(few), y.detach().reshape(-1)[:3], rtol=1e-9, atol=1e-300)
-    y = y.detach()
-    if not (all_finite(y) and all_finite(slope)):
-        bad = z.detach()[~(torch.isfinite(y) & torch.isfinite(slope))][0].item()
-        raise InputError(
-            f"The function of activation {phi} and its derivative must be finite for |z| <= {z.abs().max():.3g}, which "
-            f"Gaussians of this variance reach. Got a value that is not finite at z = {bad:.6g}. Rewrite it to be "
-            "finite there, or rescale the inputs."
-        )
+        alone, beside = phi.function(few), y.detach().reshape(-1)[:3]
+        elementwise = torch.allclose(alone, beside, rtol=1e-9, atol=1e-300, equal_nan=True)
     if not elementwise:
         raise InputError(
             f"The function of activation {phi} must act on each element alone. Got values that depend on the other "
             "elements; write normalisations and softmax as layers of the module, not as an activation."
+        )
+    return y.detach(), slope
+
+
+def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what :func:`sample` does, which must be finite.
+
+    Raises
+    ------
+    InputError
+        As :func:`sample`; and if the function or its derivative is not finite.
+    """
+    y, slope = sample(phi, z)
+    if not (all_finite(y) and all_finite(slope)):
+        bad = z.detach()[~(torch.isfinite(y) & torch.isfinite(slope))]
+        nearest = bad[bad.abs().argmin()].item()
+        raise InputError(
+            f"The function of activation {phi} and its derivative must be finite for |z| <= {z.abs().max():.3g}, which "
+            f"Gaussians of this variance reach. Got a value that is not finite at z = {nearest:.6g}. Rewrite it to be "
+            "finite there, or rescale the inputs."
         )
     return y, slope
 

@@ -8,7 +8,8 @@ within a factor 16, aligned to powers of 16, so a value never depends on the bat
 
 The inner sums are matrix products, because q1 belongs to rows and q2 to columns of a kernel; the outer sum is
 Clenshaw's recurrence, so an entry costs some hundred multiplications and no call of the function. Where a function varies
-too quickly (a sine at large variances) a table is inaccurate: :func:`tabulated` reports it, and using the table warns.
+too quickly (a sine at large variances) a table is inaccurate: :func:`tabulated` reports it, and using the table warns or, above
+an error of 1e-6, is refused.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from ntkit.errors import InputError
 from ntkit.program import Activation
 
 from ._quadrature import STEP, moments, sector_expectations
+from ._reach import tail
+from ._report import TOLERANCE, report_error
 from ._table_store import Table, load_table, store_table
-from ._warning import TOLERANCE, warn_inaccurate
 
 __all__ = ["mean_tabulated", "table_dual", "table_mean", "tabulated"]
 
@@ -35,6 +37,8 @@ _ORDER, _LARGEST_ORDER = 16, 24  # Chebyshev nodes in log q: first choice, and w
 _ORDERS = (16, 24, 32, 48, 64, 96, 128, 192)  # Chebyshev nodes in theta to choose from
 _TAIL = 2e-13  # coefficients below this, relative to the scale of the cell, are dropped
 _FINE = (STEP[0] / 1.5, STEP[1] / 1.5)  # steps of the rule that measures the error
+_RADIUS = 10.1  # how many deviations the rule spans
+_TAIL_SHARE = 1e-12  # of the mass of f^2 and f'^2, which may lie beyond
 _CHUNK = 2**21  # numbers held at once while evaluating
 # Off-grid points where a table is compared with a finer rule: positions in the cell, and angles, both ends included.
 _CHECK_POSITIONS = (-0.97, -0.31, 0.55, 0.95)
@@ -79,11 +83,19 @@ def _deviations(cell: int, position: Tensor) -> Tensor:
 @constant
 def _mean_table(phi: Activation, cell: int) -> tuple[Tensor, float]:
     """Chebyshev coefficients of E f(u) in log q on a cell, shape (_LARGEST_ORDER,), and their estimated error."""
+    if _too_wide(phi, cell):
+        return torch.full((_LARGEST_ORDER,), math.nan, dtype=torch.float64), math.inf
     table = _transform(_LARGEST_ORDER) @ moments(phi, _deviations(cell, _nodes(_LARGEST_ORDER)))[0]
     position = torch.tensor(_CHECK_POSITIONS, dtype=torch.float64, device="cpu")
     exact = moments(phi, _deviations(cell, position), _FINE)
     error = (_chebyshev(position, _LARGEST_ORDER) @ table - exact[0]).abs() / exact[2].sqrt().clamp_min(1e-300)
     return table, float(error.max())
+
+
+def _too_wide(phi: Activation, cell: int) -> bool:
+    """Whether, at the largest variance of a cell, the function grows too quickly for the rule or is not finite where it looks."""
+    largest = float(_deviations(cell, torch.ones((), dtype=torch.float64, device="cpu")))
+    return tail(phi, largest, _RADIUS) > _TAIL_SHARE
 
 
 @lru_cache(maxsize=256)
@@ -92,7 +104,7 @@ def _accurate(phi: Activation, cell1: int, cell2: int) -> Table | None:
     """Find or build the table of a pair of cells, the first not above the second; None if it would be inaccurate."""
     if (stored := load_table(phi, cell1, cell2)) is not None:
         return stored
-    if _rule_error(phi, cell1, cell2) > TOLERANCE:
+    if _too_wide(phi, cell2) or _rule_error(phi, cell1, cell2) > TOLERANCE:
         return None
     for order in (_ORDER, _LARGEST_ORDER):
         table = _build(phi, cell1, cell2, order)
@@ -106,17 +118,19 @@ def _accurate(phi: Activation, cell1: int, cell2: int) -> Table | None:
 @constant
 def _inaccurate(phi: Activation, cell1: int, cell2: int) -> tuple[Table, float]:
     """Build a table that is known to be inaccurate, and estimate its error."""
+    if _too_wide(phi, cell2):
+        return (torch.empty(0), torch.empty(0)), math.inf
     table = _build(phi, cell1, cell2, _ORDER)
     return table, _error(phi, cell1, cell2, table)
 
 
 def _table(phi: Activation, cell1: int, cell2: int) -> Table:
-    """Return the table of a pair of cells; :class:`QuadratureWarning` each time if it is inaccurate."""
+    """Return the table of a pair of cells; if it is inaccurate, warn each time, or refuse."""
     low, high = min(cell1, cell2), max(cell1, cell2)
     table = _accurate(phi, low, high)
     if table is None:
         table, error = _inaccurate(phi, low, high)
-        warn_inaccurate(phi, (2.0 ** (_OCTAVES * low), 2.0 ** (_OCTAVES * (high + 1))), error)
+        report_error(phi, (2.0 ** (_OCTAVES * low), 2.0 ** (_OCTAVES * (high + 1))), error)
     return table if cell1 <= cell2 else (table[0].transpose(1, 2), table[1].transpose(1, 2))
 
 
@@ -312,6 +326,6 @@ def table_mean(phi: Activation, q: Tensor) -> Tensor:
     out = torch.empty_like(cell, dtype=q.dtype)
     for c, at in _groups(cell):
         table, error = _mean_table(phi, c)
-        warn_inaccurate(phi, (2.0 ** (_OCTAVES * c), 2.0 ** (_OCTAVES * (c + 1))), error)
+        report_error(phi, (2.0 ** (_OCTAVES * c), 2.0 ** (_OCTAVES * (c + 1))), error)
         out[at] = basis[at] @ table.to(q)
     return out.reshape(q.shape)

@@ -1,4 +1,4 @@
-"""Inaccurate expectations: every kernel warns, at the user's line, and says why."""
+"""Inaccurate expectations: every kernel refuses or, where the error is small, warns at the user's line; and says why."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.errors import QuadratureWarning
+from ntkit.errors import QuadratureError, QuadratureWarning
 from ntkit.program import Activation
 from ntkit.rules.expectations import dual, mean
 from ntkit.rules.expectations._partition import partition
-from ntkit.rules.expectations._warning import TOLERANCE, _find_kink, _zoom, warn_inaccurate
+from ntkit.rules.expectations._report import REFUSED, TOLERANCE, _find_kink, _zoom, report_error
 
 
 def quadrature(function, kinks=()):
@@ -27,45 +27,67 @@ UNDECLARED = quadrature(lambda z: torch.tanh(z) + torch.relu(z - 1))
     ("phi", "q", "hint"),
     [
         (UNDECLARED, 2.0, r"Near z = 1 it is not smooth: declare its kinks"),
-        (quadrature(lambda z: torch.tanh(z).clamp(max=0.5), (0.5,)), 2.0, r"Near z = 0\.549\d* it is not smooth"),
+        (quadrature(lambda z: 2 * torch.tanh(z).clamp(max=0.5), (0.5,)), 2.0, r"Near z = 0\.549\d* it is not smooth"),
         (quadrature(torch.sin), 1e5, "varies too quickly for these variances"),
     ],
     ids=["undeclared", "misplaced", "wave"],
 )
-def test_every_call_warns(phi, q, hint):
+def test_every_call_refuses(phi, q, hint):
     variance = torch.tensor(q, dtype=torch.float64)
     for correlation in (0.5, 0.3):
-        with pytest.warns(QuadratureWarning, match=hint) as caught:
+        with pytest.raises(QuadratureError, match=f"activation f .*refused.*{hint}"):
             dual(phi, correlation * variance, variance, variance, tangent=True)
+
+
+def test_small_errors_warn_each_time():
+    """The derivative jumps by a hundredth at an undeclared kink: the estimate is small, and not below the error."""
+    weak = quadrature(lambda z: torch.tanh(z) + 0.01 * torch.relu(z - 1.1))
+    declared = quadrature(weak.function, (1.1,))
+    variance = torch.tensor(2.0, dtype=torch.float64)
+    for correlation in (0.995, 0.3):
+        arguments = (correlation * variance, variance, variance)
+        with pytest.warns(QuadratureWarning, match=r"error of 1\.\de-08 for variances of 2, more than 1e-10") as caught:
+            found = dual(weak, *arguments, tangent=True)[1]
         assert {warning.filename for warning in caught} == {__file__}
+        assert float(abs(found - dual(declared, *arguments, tangent=True)[1])) < 1.5e-8
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dual(weak, *arguments, tangent=False)  # the derivative's error does not count where it is not computed
 
 
-def test_means_warn():
+def test_means():
     jump = quadrature(lambda z: torch.where(z > 0.71, torch.sin(z), 1 + z))
-    for phi, q in ((jump, 2.0), (quadrature(torch.cos), 1e5)):
-        for _ in range(2):
-            with pytest.warns(QuadratureWarning):
-                mean(phi, torch.tensor([q], dtype=torch.float64))
+    for _ in range(2):
+        with pytest.warns(QuadratureWarning, match=r"Near z = 0\.71"):
+            mean(jump, torch.tensor([2.0], dtype=torch.float64))
+        with pytest.raises(QuadratureError, match="varies too quickly"):
+            mean(quadrature(torch.cos), torch.tensor([1e5], dtype=torch.float64))
 
 
-def test_every_kernel_warns():
+def test_every_kernel_refuses():
     x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x *= 500 / x.norm(dim=1, keepdim=True)
     net = nn.Sequential(nn.Linear(4, 8), ntkit.Elementwise(torch.sin), nn.Linear(8, 1))
     limit = ntkit.infinite_width(net)
     for kernel in (limit.ntk, limit.nngp, limit.ntk):
-        with pytest.warns(QuadratureWarning, match="varies too quickly"):
+        with pytest.raises(QuadratureError, match="varies too quickly"):
             kernel(x)
-    with pytest.warns(QuadratureWarning, match="varies too quickly"):
+    with pytest.raises(QuadratureError, match="varies too quickly"):
         limit.nngp.diag(x)
 
 
-def test_accurate_functions_do_not_warn():
+def test_limits():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_inaccurate(UNDECLARED, (1.0, 16.0), TOLERANCE)
-    with pytest.warns(QuadratureWarning, match="error of 1.1e-10 for variances between 1 and 16, more than 1e-10"):
-        warn_inaccurate(UNDECLARED, (1.0, 16.0), 1.1e-10)
+        report_error(UNDECLARED, (1.0, 16.0), TOLERANCE)
+    for error, text in ((1.1e-10, "1.1e-10"), (REFUSED, "1.0e-06")):
+        with pytest.warns(
+            QuadratureWarning, match=f"error of {text} for variances between 1 and 16, more than 1e-10. Near"
+        ):
+            report_error(UNDECLARED, (1.0, 16.0), error)
+    for error in (1.1e-6, float("inf"), float("nan")):
+        with pytest.raises(QuadratureError, match="between 1 and 16, more than 1e-06, and are refused. Near z = 1"):
+            report_error(UNDECLARED, (1.0, 16.0), error)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The warning that Gaussian expectations are less accurate than they should be, and why."""
+"""What happens to Gaussian expectations that are less accurate than they should be: a warning or a refusal that says why."""
 
 from __future__ import annotations
 
@@ -8,27 +8,37 @@ import warnings
 
 import torch
 
-from ntkit.errors import QuadratureWarning
+from ntkit.common import all_finite
+from ntkit.errors import QuadratureError, QuadratureWarning
 from ntkit.program import Activation
 
-from ._panels import RADIUS
 from ._partition import Partition, partition
-from ._quadrature import evaluate
+from ._quadrature import sample
+from ._reach import RADIUS, edge_octave
 
-__all__ = ["TOLERANCE", "warn_inaccurate"]
+__all__ = ["REFUSED", "TOLERANCE", "report_error"]
 
 TOLERANCE = 1e-10
 """The relative error above which expectations are inaccurate."""
+
+REFUSED = 1e-6
+"""The relative error above which they are not given at all."""
 
 _MANY = 200  # edges of a partition: a function with more of them oscillates
 _PACKAGE = __name__.partition(".")[0]
 
 
-def warn_inaccurate(phi: Activation, variances: tuple[float, float], error: float) -> None:
-    """Issue a :class:`QuadratureWarning` at the user's own line if the error is too large for variances in this range."""
+def report_error(phi: Activation, variances: tuple[float, float], error: float) -> None:
+    """Issue a :class:`QuadratureWarning` at the user's own line if the error is too large for variances in this range.
+
+    Raises
+    ------
+    QuadratureError
+        If it is so large that the expectations are no use.
+    """
     if error <= TOLERANCE:
         return
-    parts = partition(phi, math.ceil(math.log2(RADIUS * math.sqrt(variances[1]))))
+    parts = partition(phi, edge_octave(RADIUS * math.sqrt(variances[1])))
     kink = _find_kink(phi, parts)
     if kink is not None:
         hint = f"Near z = {kink:.4g} it is not smooth: declare its kinks in Activation(kinks=...), to all digits."
@@ -36,12 +46,16 @@ def warn_inaccurate(phi: Activation, variances: tuple[float, float], error: floa
         hint = "It varies too quickly for these variances: scale the inputs or the gains down."
     else:
         hint = f"Near z = {min(parts.rough, key=abs):.4g} it is not a polynomial on any small interval."
-    warnings.warn(
-        f"Gaussian expectations of activation {phi} have an estimated relative error of {error:.1e} for variances "
-        f"between {variances[0]:.3g} and {variances[1]:.3g}, more than {TOLERANCE:.0e}. {hint}",
-        QuadratureWarning,
-        stacklevel=_outside(),
+    low, high = (f"{q:.3g}" for q in variances)
+    where = f"for variances between {low} and {high}" if low != high else f"for variances of {low}"
+    refused = not error <= REFUSED
+    text = (
+        f"Gaussian expectations of activation {phi} have an estimated relative error of {error:.1e} {where}, more than "
+        f"{REFUSED if refused else TOLERANCE:.0e}{', and are refused' if refused else ''}. {hint}"
     )
+    if refused:
+        raise QuadratureError(text)
+    warnings.warn(text, QuadratureWarning, stacklevel=_outside())
 
 
 def _outside() -> int:
@@ -68,7 +82,9 @@ def _zoom(phi: Activation, z: float) -> float | None:
     width, sizes = 1e-3 * max(1.0, abs(z)), []
     for _ in range(4):
         points = z + width * torch.linspace(-1, 1, 65, dtype=torch.float64, device="cpu")
-        f, slope = evaluate(phi, points)
+        f, slope = sample(phi, points)
+        if not (all_finite(f) and all_finite(slope)):
+            return None
         change = (f.diff().abs() / (1 + f.abs().max())).maximum(slope.diff().abs() / (1 + slope.abs().max()))
         at = int(change.argmax())
         sizes.append(float(change[at]))
