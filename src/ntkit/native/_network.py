@@ -12,12 +12,12 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from ntkit.program import Input, Normalize, Op, Program
+from ntkit.program import Input, Node, Normalize, Op, Program
 
 from . import _core
 from .families import Family, family_of, why_none
 
-__all__ = ["Network", "single_precision", "unsupported"]
+__all__ = ["Network", "covered", "ranges", "single_precision", "unsupported"]
 
 _MOST_NODES = 400  # planning recurses through them
 _BATCH = 32  # blocks of pairs that run at once in networks of vectors
@@ -45,6 +45,17 @@ def single_precision(program: Program) -> bool:
     differences through the whole network, and scaling an input scales every value, once the biases are scaled along.
     """
     return all(_family(node.op).single_precision for node in program.nodes)
+
+
+def ranges(program: Program) -> tuple[str, ...]:
+    """Name the operations that cover a limited range of inputs, such as "1 (tanh): standard deviations up to 2"."""
+    found = ((node, covered(node)) for node in program.nodes)
+    return tuple(f"{node.path} ({node.op.label()}): {words}" for node, words in found if words is not None)
+
+
+def covered(node: Node) -> str | None:
+    """Return the range of inputs that the native engine covers at a node, in words; None if it covers every input."""
+    return _family(node.op).covered(node.op)
 
 
 def _family(op: Op) -> Family[Any]:
@@ -164,7 +175,7 @@ class Network:
         starts, total = {}, 1  # the first number is the input's scale: what the value one becomes
         for own, index in wanted:
             starts[own, index] = total
-            total += self._own_numbers(own, index)
+            total += self.own_numbers(own, index)
         return starts
 
     def own_at(self, own: _core.Own, index: int) -> int:
@@ -174,9 +185,10 @@ class Network:
     @cached_property
     def own_size(self) -> int:
         """How many numbers of own data there are per input."""
-        return 1 + sum(self._own_numbers(own, index) for own, index in self.own)
+        return 1 + sum(self.own_numbers(own, index) for own, index in self.own)
 
-    def _own_numbers(self, own: _core.Own, index: int) -> int:
+    def own_numbers(self, own: _core.Own, index: int) -> int:
+        """Return how many numbers own data of a node take."""
         node = self.program.nodes[index]
         return _family(node.op).own_numbers(self, own, node.op) * prod(node.positions)
 

@@ -67,6 +67,10 @@ class Family(Generic[OpT]):
         """Return the number of versions of different range; the engine uses the first whose range covers the inputs."""
         return 1
 
+    def covered(self, op: OpT) -> str | None:
+        """Return the range of inputs that all its versions together cover, in words; None if they cover every input."""
+        return None
+
     def store(self, network: Network, index: int, op: OpT, own: _core.Own, target: int) -> _core.Store:
         """Return the operation that stores own data, beginning at index ``target``."""
         return _core.Store(size=network.size(index), what=own, target_at=target)

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["NormalizeFamily", "gain_factor"]
+__all__ = ["MOST_RATIO", "NormalizeFamily", "gain_factor"]
+
+MOST_RATIO = 2.0**16
+"""Of two deviations: K / (s s') computed from H loses log2 of it from its 52 bits."""
 
 
 class NormalizeFamily(Family[Normalize]):
@@ -50,6 +53,9 @@ class NormalizeFamily(Family[Normalize]):
 
     def made_before(self, own: _core.Own) -> bool:
         return own == _core.Own.SCALE
+
+    def covered(self, op: Normalize) -> str:
+        return f"standard deviations of any two inputs within a factor of {MOST_RATIO:,.0f}"
 
     def store(self, network: Network, index: int, op: Normalize, own: _core.Own, target: int) -> _core.Store:
         over = [False] * _core.AXES
