@@ -198,7 +198,7 @@ class Runner:
         """
         numbers = self._numbers(plan, x)
         threads = torch.get_num_threads()
-        scale, nngp, ntk = np.empty(len(x)), np.zeros(len(x)), np.zeros(len(x))
+        units, nngp, ntk = np.empty((len(x), self.network.units)), np.zeros(len(x)), np.zeros(len(x))
         squares = np.zeros((len(plan.data_sizes), 1, 1, 1, _whole(len(x))))
         _core.read(
             numbers,
@@ -207,18 +207,18 @@ class Runner:
             self.network.bias,
             data,
             squares,
-            scale,
+            units,
             threads,
             None,
         )
-        _core.self(plan.tape, numbers, scale, squares, False, own, nngp, ntk, threads, None)
+        _core.self(plan.tape, numbers, units, squares, False, own, nngp, ntk, threads, None)
         if self.network.tiers > 1 and bool(np.isnan(own).any()):
             self._refuse_deviations(own)
         if own.dtype != np.float64 and self.network.windows:
             # Sums inside a window are subtracted from sums between two windows, so both must round in the same way.
             nothing = np.zeros(len(x), np.float32)
             products = np.zeros((0, 0, 0, 0, 0), np.float32)
-            _core.self(plan.tape, numbers, scale, products, True, own, nothing, nothing.copy(), threads, None)
+            _core.self(plan.tape, numbers, units, products, True, own, nothing, nothing.copy(), threads, None)
         return ntk, nngp
 
     def _refuse_deviations(self, own: NDArray[Any]) -> None:

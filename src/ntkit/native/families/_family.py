@@ -29,6 +29,9 @@ class Family(Generic[OpT]):
     reads_h: ClassVar[bool] = False
     """Whether it is nonlinear: then the planes before it hold H, not K."""
 
+    reads_angle: ClassVar[bool] = False
+    """Whether it reads the angle between two values, to which their sizes add nothing."""
+
     single_precision: ClassVar[bool] = True
     """Whether computing in float32 preserves the precision of float32 inputs."""
 
@@ -42,6 +45,10 @@ class Family(Generic[OpT]):
     def fuses(self, network: Network, index: int, op: OpT) -> bool:
         """Return whether it is computed together with the layer before it, which nothing else reads."""
         return False
+
+    def homogeneous(self, op: OpT) -> bool:
+        """Return whether r times its inputs give r times its output."""
+        return True
 
     def relative_bias(self, op: OpT) -> float:
         """Return the variance of its bias relative to that of its weights."""

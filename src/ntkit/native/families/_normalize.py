@@ -25,6 +25,7 @@ class NormalizeFamily(Family[Normalize]):
     """Normalisations over the channels, or over the channels and positions."""
 
     reads_h = True
+    reads_angle = True
     single_precision = False
 
     def missing(self, network: Network, index: int, op: Normalize) -> str | None:
@@ -45,6 +46,9 @@ class NormalizeFamily(Family[Normalize]):
             return "a trained gain before a sum or another normalisation"
         return None
 
+    def homogeneous(self, op: Normalize) -> bool:
+        return False
+
     def own_data(self, network: Network, index: int, op: Normalize) -> Iterator[tuple[_core.Own, int]]:
         yield _core.Own.SCALE, index
 
@@ -61,7 +65,10 @@ class NormalizeFamily(Family[Normalize]):
         over = [False] * _core.AXES
         for axis in op.axes:
             over[network.first_axis(index) + axis] = True
-        return _core.Store(size=network.size(index), what=own, target_at=target, eps=op.eps, mean_over=over)
+        unit_at = network.unit_at(network.program.nodes[index].inputs[0])
+        return _core.Store(
+            size=network.size(index), what=own, target_at=target, eps=op.eps, unit_at=unit_at, mean_over=over
+        )
 
     def inputs(self, node: Node) -> tuple[int, ...]:
         return node.inputs[

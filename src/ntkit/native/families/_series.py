@@ -76,6 +76,9 @@ class SeriesFamily(Family[Elementwise]):
         why = "its kinks" if op.phi.kinks else f"deviations up to {_LEAST:g}"
         return f"{op.phi} ({why} would need more than {ORDERS[-1]} Hermite orders)"
 
+    def homogeneous(self, op: Elementwise) -> bool:
+        return False
+
     def tiers(self, op: Elementwise) -> int:
         return len(ORDERS)
 
