@@ -28,3 +28,16 @@ def test_explain_says_the_precision_of_float32_inputs(phi: nn.Module, single: bo
     explanation = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), phi, nn.Linear(8, 1))).explain((3,))
     assert explanation.single_precision == single
     assert str(explanation).splitlines()[-1].startswith(last)
+
+
+def test_explain_names_the_ranges_beyond_which_the_reference_engine_computes():
+    layers = nn.Linear(3, 8), nn.LayerNorm(8, elementwise_affine=False), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)
+    explanation = ntkit.infinite_width(nn.Sequential(*layers)).explain((3,))
+    assert explanation.ranges == (
+        "1 (normalize): standard deviations of any two inputs within a factor of 65,536",
+        "3 (tanh): standard deviations up to 2",
+    )
+    assert str(explanation).splitlines()[-3:] == [
+        "The reference engine computes inputs beyond these ranges of the native one:",
+        *(f"  {covered}" for covered in explanation.ranges),
+    ]

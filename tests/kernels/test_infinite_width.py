@@ -342,6 +342,22 @@ def test_engines():
     assert torch.equal(smooth.ntk(x), smooth.ntk(x, engine="reference"))
 
 
+def test_only_auto_leaves_the_native_engine_beyond_a_range():
+    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)))
+    near, far = 0.1 * normal(3, 4), 10 * normal(3, 4)
+    refusal = r'1 \(tanh\): .* up to 2\. Got up to \d+\.?\d*\. Write engine="auto" or engine="reference"'
+    for x1, x2 in ((far, None), (far, near), (near, far)):
+        with pytest.raises(EngineError, match=refusal):
+            limit.both(x1, x2, engine="native")
+        for found, exact in zip(limit.both(x1, x2), limit.both(x1, x2, engine="reference"), strict=True):
+            assert torch.equal(found, exact)  # the same engine
+    limit.both(near, engine="native")
+    for kernel in (limit.ntk, limit.nngp):
+        with pytest.raises(EngineError, match=refusal):
+            kernel.diag(far, engine="native")
+        assert torch.equal(kernel.diag(far), kernel.diag(far, engine="reference"))
+
+
 def test_progress_counts_every_entry_once():
     limit = ntkit.infinite_width(nn.Sequential(*convs(1, 4, padding=1), nn.Flatten(), nn.Linear(64, 1)))
     program = limit._tracer.program((1, 4, 4))

@@ -30,6 +30,7 @@ OPERATIONS = {
     "row": core.Plain(size=ROW),
     "series": core.Series(size=ROW, table=TABLE, series_at=1, deviation_at=1),
     "product": core.Product(size=ROW),
+    "rescale": core.Rescale(size=ROW, ratio_at=2, half_at=1),
 }
 AT = {name: index for index, name in enumerate(OPERATIONS)}
 

@@ -187,10 +187,14 @@ def test_interruption_stops_within_a_second_and_leaves_no_threads():
         assert len(os.listdir("/proc/self/task")) <= before
 
 
-@pytest.mark.parametrize(("data", "own", "message"), [(5, 0, "wrong size"), (4, 1, "wrong shape")])
-def test_arrays_of_another_shape_are_refused(data, own, message):
+@pytest.mark.parametrize(
+    ("data", "units", "own", "message"),
+    [(5, 1, 0, "wrong size"), (4, 1, 1, "wrong shape"), (4, 2, 0, "one unit per input, or three")],
+)
+def test_arrays_of_another_shape_are_refused(data, units, own, message):
     plan = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4).runner().plan("own", False)
-    arrays = np.zeros((2, data)), np.ones(2), np.zeros((1, 1, 1, 1, 512)), False, np.zeros((2, plan.own_size + own))
+    numbers, results = (np.zeros((2, data)), np.ones((2, units))), np.zeros((2, plan.own_size + own))
+    arrays = *numbers, np.zeros((1, 1, 1, 1, 512)), False, results
     with pytest.raises(ValueError, match=message):
         _core.self(plan.tape, *arrays, np.zeros(2), np.zeros(2), 1, None)
 

@@ -19,6 +19,7 @@ from ntkit.native._core import (
     Rectified,
     Rectifier,
     Reduce,
+    Rescale,
     Series,
     SeriesTable,
     Smooth,
@@ -156,6 +157,17 @@ BAD_OPERATIONS = {
         r"second_half_at \[6, 10\) ends behind the 9",
     ),
     "convert without half": ({"convert": Convert(size=ROW)}, "half_at is needed and not set"),
+    "rescale without ratio": ({"rescale": Rescale(size=ROW)}, "ratio_at is needed and not set"),
+    "a ratio beyond the end": ({"rescale": Rescale(size=ROW, ratio_at=9)}, r"ratio_at \[9, 10\) ends behind the 9"),
+    "rescale beyond the end": (
+        {"rescale": Rescale(size=ROW, ratio_at=2, half_at=6)},
+        r"half_at \[6, 10\) ends behind the 9",
+    ),
+    "a layer without unit": ({"padded": Layer(in_size=ROW, out_size=ROW, unit_at=-1)}, "unit_at is needed and not set"),
+    "a unit beyond the end": (
+        {"store": Store(size=ROW, what=Own.SCALE, target_at=1, unit_at=9)},
+        r"unit_at \[9, 10\) ends behind the 9",
+    ),
 }
 
 
@@ -169,7 +181,7 @@ def test_operations_that_are_wrong_are_named(name):
 BAD_INSTRUCTIONS = {
     "no such operation": (
         [Instruction(Kind.INPUT, 99, out_slot=0)],
-        r"instruction 0 \(input .*there is no operation 99, only 17",
+        r"instruction 0 \(input .*there is no operation 99, only 18",
     ),
     "another operation": (
         [step(Kind.INPUT, "one", out_slot=0)],
@@ -243,6 +255,10 @@ BAD_INSTRUCTIONS = {
     ),
     "a product of H and K": (
         [READ, step(Kind.MULTIPLY, "product", out_slot=0, in_slot=0, covariance_out=True)],
+        "must hold K, or both H",
+    ),
+    "a change of scale from H to K": (
+        [READ, step(Kind.RESCALE, "rescale", out_slot=1, in_slot=0, covariance_out=True)],
         "must hold K, or both H",
     ),
     "a product that was not begun": (
@@ -322,6 +338,7 @@ def test_every_kind_has_an_instruction_that_is_accepted():
         step(Kind.COMBINE, "row", out_slot=1, in_slot=0),
         step(Kind.MULTIPLY, "product", out_slot=1, in_slot=0, covariance_in=True, covariance_out=True),
         step(Kind.CONVERT, "convert", out_slot=1, in_slot=0),
+        step(Kind.RESCALE, "rescale", out_slot=1, in_slot=0),
         step(Kind.STORE, "store", in_slot=1),
         step(Kind.LAYER, "padded", out_slot=0),
     ]

@@ -49,14 +49,20 @@ class Explanation:
         Why the reference engine runs them; None where the native engine does.
     single_precision
         Whether float32 inputs are computed in float32; in float64 otherwise, because float32 would lose their precision.
+    ranges
+        The operations that the native engine covers for a limited range of inputs, each with its range. For inputs beyond one of
+        them ``engine="auto"`` takes the reference engine, and ``engine="native"`` raises.
     """
 
     rows: tuple[Row, ...]
     reason: str | None = None
     single_precision: bool = False
+    ranges: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, program: Program, reason: str | None, single_precision: bool) -> Explanation:
+    def of(
+        cls, program: Program, reason: str | None, single_precision: bool = False, ranges: tuple[str, ...] = ()
+    ) -> Explanation:
         """Explain a program that the native engine runs, or the reference engine for a ``reason``."""
         engine = "native" if reason is None else "reference"
         return cls(
@@ -75,6 +81,7 @@ class Explanation:
             ),
             reason,
             single_precision,
+            ranges,
         )
 
     def __str__(self) -> str:
@@ -114,6 +121,9 @@ class Explanation:
             lines.append(f"The reference engine computes it: {self.reason}.")
         elif not self.single_precision:
             lines.append("float32 inputs are computed in float64.")
+        if self.ranges:
+            lines.append("The reference engine computes inputs beyond these ranges of the native one:")
+            lines += [f"  {covered}" for covered in self.ranges]
         return "\n".join(lines)
 
     __repr__ = __str__

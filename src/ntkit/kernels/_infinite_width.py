@@ -19,7 +19,7 @@ from ntkit.common import (
     without_derivatives,
 )
 from ntkit.errors import InputTypeError
-from ntkit.native import NativeEngine, reason_against, single_precision
+from ntkit.native import NativeEngine, ranges, reason_against, single_precision
 from ntkit.program import LogitSamples, Program
 from ntkit.rules import Kernels, gram
 from ntkit.trace import GainRule, Init, Tracer
@@ -27,7 +27,7 @@ from ntkit.trace import GainRule, Init, Tracer
 from ._differentiable import check_differentiable
 from ._estimate import logit_samples
 from ._explain import Explanation
-from ._infinite_width_kernel import Engine, InfiniteWidthKernel, chosen_native
+from ._infinite_width_kernel import Engine, InfiniteWidthKernel, run_on
 from ._prior_limit import PriorLimit, prior_of, with_prior_input
 
 __all__ = ["InfiniteWidth", "NtkAndNngp", "infinite_width"]
@@ -140,7 +140,9 @@ class InfiniteWidth:
     def explain(self, input_shape: Sequence[int]) -> Explanation:
         """Explain how the kernels of inputs of one shape (without the batch) are computed, in a table of operations.
 
-        Where the reference engine computes them, the last line says what the native engine lacks.
+        Where the reference engine computes them, the last line says what the native engine lacks. Where the native engine covers
+        a limited range of inputs, such as by the tables of tanh, a line names the layer and the range: for inputs beyond it
+        ``engine="auto"`` takes the reference engine, and ``engine="native"`` raises.
 
         Examples
         --------
@@ -157,7 +159,9 @@ class InfiniteWidth:
         """
         program = self._program(check_input_size(input_shape), ntk=False)
         reason = reason_against(program)
-        return Explanation.of(program, reason, reason is None and single_precision(program))
+        if reason is not None:
+            return Explanation.of(program, reason)
+        return Explanation.of(program, None, single_precision(program), ranges(program))
 
     def _program(self, input_shape: Sequence[int], ntk: bool, positions: bool = False) -> Program:
         with without_derivatives(), torch.enable_grad():  # the program does not depend on who differentiates
@@ -175,10 +179,12 @@ class InfiniteWidth:
             len(x1), columns, x1.dtype if x1.is_floating_point() else torch.float64, x1.device, matrices=ntk + nngp
         )
         program = self._program(x1.shape[1:], ntk)
-        if chosen_native(engine, reason_against(program, x1, x2)):
-            kernels = self._native(program).gram(x1, x2, ntk, nngp, progress)
-        else:
-            kernels = gram(program, x1, x2, ntk, nngp, progress=progress)
+        kernels = run_on(
+            engine,
+            reason_against(program, x1, x2),
+            native=lambda: self._native(program).gram(x1, x2, ntk, nngp, progress),
+            reference=lambda: gram(program, x1, x2, ntk, nngp, progress=progress),
+        )
         for matrix in kernels:
             if matrix is not None:
                 check_result(matrix)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from torch import Tensor
 
 from ntkit.common import Progress, check_result
 from ntkit.errors import EngineError, InputError
-from ntkit.native import reason_against
+from ntkit.native import BeyondRange, reason_against
 from ntkit.rules import diag, position_gram
 
 from ._estimate import Estimate, sampling_error
@@ -18,9 +19,10 @@ from ._positions import Positions, output_positions
 if TYPE_CHECKING:
     from ._infinite_width import InfiniteWidth
 
-__all__ = ["Engine", "InfiniteWidthKernel", "chosen_native"]
+__all__ = ["Engine", "InfiniteWidthKernel", "run_on"]
 
 Engine = Literal["auto", "reference", "native"]
+_Result = TypeVar("_Result")
 
 
 class InfiniteWidthKernel(Kernel):
@@ -45,9 +47,10 @@ class InfiniteWidthKernel(Kernel):
             Inputs, shape (n1, ...) and (n2, ...), float32 or float64; ``x2=None`` means ``x2 = x1``, at half the cost.
         engine
             ``"reference"``: torch, any device, differentiable. ``"native"``: the C++ core, for CPU tensors that need no
-            gradient; raises :class:`~ntkit.errors.EngineError` if it lacks an instruction for an operation. ``"auto"``:
-            native where possible. The reference engine computes in float64; so does the native one for float64 inputs,
-            while it computes float32 inputs in float32 where that preserves their precision.
+            gradient; raises :class:`~ntkit.errors.EngineError` if it lacks an instruction for an operation, or if an input is
+            beyond the range of one (``limit.explain`` lists the ranges). ``"auto"``: native where possible. The reference
+            engine computes in float64; so does the native one for float64 inputs, while it computes float32 inputs in float32
+            where that preserves their precision.
         progress
             Called after each tile with the number of entries done and the total number of entries.
         """
@@ -61,8 +64,12 @@ class InfiniteWidthKernel(Kernel):
         self.limit._check_batches(x, None)
         ntk = self.which == "ntk"
         program = self.limit._program(x.shape[1:], ntk)
-        native = chosen_native(engine, reason_against(program, x))
-        values = self.limit._native(program).diag(x, ntk) if native else diag(program, x, ntk)
+        values = run_on(
+            engine,
+            reason_against(program, x),
+            native=lambda: self.limit._native(program).diag(x, ntk),
+            reference=lambda: diag(program, x, ntk),
+        )
         check_result(values)
         return values
 
@@ -124,8 +131,20 @@ class InfiniteWidthKernel(Kernel):
         return f"{self.limit!r}.{self.which}"
 
 
-def chosen_native(engine: str, against: str | None) -> bool:
-    """Return whether to use the native engine; ``against`` says why it cannot run."""
+def run_on(
+    engine: str, against: str | None, native: Callable[[], _Result], reference: Callable[[], _Result]
+) -> _Result:
+    """Compute with an engine, given why the native one cannot; ``"auto"`` also leaves it for inputs beyond its ranges."""
+    if _chosen_native(engine, against):
+        try:
+            return native()
+        except BeyondRange:
+            if engine == "native":
+                raise
+    return reference()
+
+
+def _chosen_native(engine: str, against: str | None) -> bool:
     if engine not in ("auto", "reference", "native"):
         raise InputError(f'engine must be "auto", "reference" or "native". Got {engine!r}.')
     if engine == "native" and against is not None:

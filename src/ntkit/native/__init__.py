@@ -2,14 +2,17 @@
 
 from ._build_info import BuildInfo, SimdLevel, build_info, roofline
 from ._engine import NativeEngine, TapeKind, reason_against, tape_of
-from ._network import single_precision
+from ._network import ranges, single_precision
+from ._runner import BeyondRange
 
 __all__ = [
+    "BeyondRange",
     "BuildInfo",
     "NativeEngine",
     "SimdLevel",
     "TapeKind",
     "build_info",
+    "ranges",
     "reason_against",
     "roofline",
     "single_precision",

@@ -55,9 +55,11 @@ class Kind(enum.IntEnum):
 
     CONVERT = 21
 
-    STORE = 22
+    RESCALE = 22
 
-    OUTPUT = 23
+    STORE = 23
+
+    OUTPUT = 24
 
 class Own(enum.IntEnum):
     DEVIATION = 0
@@ -148,6 +150,7 @@ class Layer:
         bias_rate: float = ...,
         half_in_at: int = ...,
         half_out_at: int = ...,
+        unit_at: int = ...,
         activation: Rectifier | None = ...,
     ) -> None: ...
     @property
@@ -176,6 +179,8 @@ class Layer:
     def half_in_at(self) -> int: ...
     @property
     def half_out_at(self) -> int: ...
+    @property
+    def unit_at(self) -> int: ...
     @property
     def activation(self) -> Rectifier | None: ...
     def __repr__(self) -> str: ...
@@ -429,6 +434,16 @@ class Convert:
     def half_at(self) -> int: ...
     def __repr__(self) -> str: ...
 
+class Rescale:
+    def __init__(self, *, size: Sequence[int] = ..., ratio_at: int = ..., half_at: int = ...) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def ratio_at(self) -> int: ...
+    @property
+    def half_at(self) -> int: ...
+    def __repr__(self) -> str: ...
+
 class Store:
     def __init__(
         self,
@@ -438,6 +453,7 @@ class Store:
         target_at: int = ...,
         factor: float = ...,
         eps: float = ...,
+        unit_at: int = ...,
         mean_over: Sequence[bool] = ...,
         table: SeriesTable | None = ...,
     ) -> None: ...
@@ -451,6 +467,8 @@ class Store:
     def factor(self) -> float: ...
     @property
     def eps(self) -> float: ...
+    @property
+    def unit_at(self) -> int: ...
     @property
     def mean_over(self) -> list[bool]: ...
     @property
@@ -527,6 +545,7 @@ class Tape:
             | Map
             | Reduce
             | Convert
+            | Rescale
             | Store
             | Plain
         ],
@@ -555,6 +574,7 @@ class Tape:
         | Map
         | Reduce
         | Convert
+        | Rescale
         | Store
         | Plain
     ]: ...
@@ -622,7 +642,7 @@ def read(
     bias: float,
     data: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")] | None,
     squares: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu")],
-    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
     threads: int,
     progress: object | None,
 ) -> None: ...
@@ -634,7 +654,7 @@ def read(
     bias: float,
     data: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")] | None,
     squares: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu")],
-    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
     threads: int,
     progress: object | None,
 ) -> None: ...
@@ -646,7 +666,7 @@ def read(
     bias: float,
     data: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")] | None,
     squares: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu")],
-    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
     threads: int,
     progress: object | None,
 ) -> None: ...
@@ -658,7 +678,7 @@ def read(
     bias: float,
     data: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")] | None,
     squares: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu")],
-    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
     threads: int,
     progress: object | None,
 ) -> None: ...
@@ -666,7 +686,7 @@ def read(
 def self(
     tape: Tape,
     numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float32], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
@@ -681,7 +701,7 @@ def self(
 def self(
     tape: Tape,
     numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
@@ -696,7 +716,7 @@ def self(
 def self(
     tape: Tape,
     numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
@@ -711,7 +731,7 @@ def self(
 def self(
     tape: Tape,
     numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float32], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
@@ -726,7 +746,7 @@ def self(
 def self(
     tape: Tape,
     numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
@@ -741,7 +761,7 @@ def self(
 def self(
     tape: Tape,
     numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    scale: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -10,14 +12,14 @@ from ntkit.common import Progress, differentiated
 from ntkit.errors import EngineError
 from ntkit.program import Gains, Program
 from ntkit.rules import Kernels
-from ntkit.rules import diag as reference_diag
-from ntkit.rules import gram as reference_gram
 
 from . import _core
 from ._network import Network, unsupported
 from ._runner import BeyondRange, Runner, TapeKind
 
 __all__ = ["NativeEngine", "TapeKind", "reason_against", "tape_of"]
+
+_Result = TypeVar("_Result")
 
 
 def reason_against(program: Program, *batches: Tensor | None) -> str | None:
@@ -75,8 +77,9 @@ class NativeEngine:
 
     It computes in float32 for float32 inputs if the network has only activations of the ReLU family, no product of branches and
     no normalisation, and in float64 otherwise. Activations that are expanded in series have versions of more and more Hermite
-    orders, for larger and larger variances: the first that covers all inputs is used. Where none does, the reference engine
-    computes; likewise where deviations that a normalisation divides by differ by more than a factor of 65,536.
+    orders, for larger and larger variances: the first that covers all inputs is used. Where none does, it raises
+    :class:`BeyondRange`; likewise where deviations that a normalisation divides by differ by more than a factor of 65,536.
+    :func:`ranges` lists both limits.
 
     Parameters
     ----------
@@ -97,17 +100,19 @@ class NativeEngine:
 
         Inputs beyond the range of a version are detected when they are read; the computation then restarts with the next one.
         """
-        for tier in range(self.runner().network.tiers):
-            with suppress(BeyondRange):
-                return self.runner(tier).gram(x1, x2, ntk, nngp, progress)
-        return reference_gram(self.program, x1, x2, ntk, nngp, progress=progress)
+        return self._first_covering(lambda runner: runner.gram(x1, x2, ntk, nngp, progress))
 
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
         """Compute Theta(x_i, x_i), or K(x_i, x_i) if ``ntk`` is False, shape (n,)."""
-        for tier in range(self.runner().network.tiers):
+        return self._first_covering(lambda runner: runner.diag(x, ntk))
+
+    def _first_covering(self, compute: Callable[[Runner], _Result]) -> _Result:
+        """Compute with the first version of the network that covers the inputs; raise what the last one raises."""
+        last = self.runner().network.tiers - 1
+        for tier in range(last):
             with suppress(BeyondRange):
-                return self.runner(tier).diag(x, ntk)
-        return reference_diag(self.program, x, ntk)
+                return compute(self.runner(tier))
+        return compute(self.runner(last))
 
     def tape(self, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
         """Return one of the tapes that the engine runs; ``print`` lists its operations and instructions.

@@ -12,12 +12,13 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from ntkit.program import Input, Normalize, Op, Program
+from ntkit.program import Input, Node, Normalize, Op, Program
 
 from . import _core
+from ._rescaling import scaling, with_rescaling
 from .families import Family, family_of, why_none
 
-__all__ = ["Network", "single_precision", "unsupported"]
+__all__ = ["Network", "covered", "ranges", "single_precision", "unsupported"]
 
 _MOST_NODES = 400  # planning recurses through them
 _BATCH = 32  # blocks of pairs that run at once in networks of vectors
@@ -28,7 +29,7 @@ def unsupported(program: Program) -> str | None:
     if len(program.nodes) > _MOST_NODES:
         return f"more than {_MOST_NODES} operations"
     network = Network(program)
-    for index, node in enumerate(program.nodes):
+    for index, node in enumerate(network.program.nodes):
         if len(node.positions) > _core.AXES:
             return f"{node.path}: more than {_core.AXES} position axes"
         family = family_of(node.op)
@@ -47,6 +48,17 @@ def single_precision(program: Program) -> bool:
     return all(_family(node.op).single_precision for node in program.nodes)
 
 
+def ranges(program: Program) -> tuple[str, ...]:
+    """Name the operations that cover a limited range of inputs, such as "1 (tanh): standard deviations up to 2"."""
+    found = ((node, covered(node)) for node in program.nodes)
+    return tuple(f"{node.path} ({node.op.label()}): {words}" for node, words in found if words is not None)
+
+
+def covered(node: Node) -> str | None:
+    """Return the range of inputs that the native engine covers at a node, in words; None if it covers every input."""
+    return _family(node.op).covered(node.op)
+
+
 def _family(op: Op) -> Family[Any]:
     family = family_of(op)
     assert family is not None  # `unsupported` has been checked
@@ -59,14 +71,43 @@ class Network:
 
     Attributes
     ----------
-    program
+    traced
         The operations.
     tier
         Which version of activations that have several; see :meth:`Family.tiers`.
     """
 
-    program: Program
+    traced: Program
     tier: int = 0
+
+    @cached_property
+    def program(self) -> Program:
+        """The operations, with the changes of scale between them."""
+        return with_rescaling(self.traced)
+
+    @cached_property
+    def scaling(self) -> tuple[bool, ...]:
+        """Whether the values of each node scale along with the data."""
+        return scaling(self.program)
+
+    @cached_property
+    def rescales(self) -> bool:
+        """Whether the data have a scale of their own, up to where values stop scaling along."""
+        return self.program is not self.traced
+
+    @property
+    def ratio_at(self) -> int:
+        """Where the ratio of the common scale to that of the data is in own data."""
+        return 2
+
+    @property
+    def units(self) -> int:
+        """How many own numbers come first: the unit and, if the data have a scale of their own, that scale and their ratio."""
+        return 3 if self.rescales else 1
+
+    def unit_at(self, index: int) -> int:
+        """Return where own data say what the value one becomes at a node."""
+        return 1 if self.rescales and self.scaling[index] else 0
 
     @cached_property
     def tiers(self) -> int:
@@ -123,9 +164,10 @@ class Network:
     def rounded(self) -> tuple[bool, ...]:
         """Whether H of each node may be rounded like the variances, rather than relative to itself."""
         found: list[bool] = []
-        for node in self.program.nodes:
-            rounds = _family(node.op).rounds_h if self.normalises else not self.single_precision
-            found.append(rounds or any(found[read] for read in node.inputs))
+        for index, node in enumerate(self.program.nodes):
+            by_itself = self.normalises or (self.rescales and self.scaling[index])
+            rounds = _family(node.op).rounds_h if by_itself else True
+            found.append(not self.single_precision and (rounds or any(found[read] for read in node.inputs)))
         return tuple(found)
 
     @cached_property
@@ -161,10 +203,10 @@ class Network:
             readers = self.readers[index]
             if not self.linear_after[index] and any(self.linear_after[r] and not self.reads_h[r] for r in readers):
                 wanted[_core.Own.HALF, index] = None  # where planes of H end, K is computed from them
-        starts, total = {}, 1  # the first number is the input's scale: what the value one becomes
+        starts, total = {}, self.units
         for own, index in wanted:
             starts[own, index] = total
-            total += self._own_numbers(own, index)
+            total += self.own_numbers(own, index)
         return starts
 
     def own_at(self, own: _core.Own, index: int) -> int:
@@ -174,9 +216,10 @@ class Network:
     @cached_property
     def own_size(self) -> int:
         """How many numbers of own data there are per input."""
-        return 1 + sum(self._own_numbers(own, index) for own, index in self.own)
+        return self.units + sum(self.own_numbers(own, index) for own, index in self.own)
 
-    def _own_numbers(self, own: _core.Own, index: int) -> int:
+    def own_numbers(self, own: _core.Own, index: int) -> int:
+        """Return how many numbers own data of a node take."""
         node = self.program.nodes[index]
         return _family(node.op).own_numbers(self, own, node.op) * prod(node.positions)
 

@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit.common import Progress, mirror_upper, shifted_progress
+from ntkit.errors import EngineError
+from ntkit.program import Node
 from ntkit.rules import Kernels, read_data
 
 from . import _core
 from ._emitter import TapePlan
-from ._network import Network
+from ._network import Network, covered
 from ._tapes import tape_alone, tape_between
+from .families import MOST_RATIO
 
 __all__ = ["BeyondRange", "Runner", "TapeKind"]
 
@@ -31,14 +34,13 @@ _PART_NUMBERS = 1 << 22  # numbers read at a time, so that copies of inputs take
 _PRODUCT_COLUMNS = 5120  # vectors at a time
 _PROBE = 8  # inputs of a batch that are read before the others: the lanes of double precision
 _TILE = 512  # side of every matrix product: libraries often round the edges of other shapes differently
-_NORM_RATIO = 2.0**16  # ratio of normalised deviations: K / (s s') computed from H loses log2 of it from its 52 bits
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 TapeKind = Literal["between", "own", "diag"]
 """Which tape: of two inputs, of own data, or of each input with itself."""
 
 
-class BeyondRange(Exception):
+class BeyondRange(EngineError):
     """Raised if some input has variances beyond the range of this version of the activations, or of the normalisations."""
 
 
@@ -180,12 +182,12 @@ class Runner:
         """Refuse deviations of very different size before a normalisation: the larger one dominates H, which has then lost K."""
         for (own, index), start in self.network.own.items():
             if own == _core.Own.SCALE:
-                count = prod(self.network.program.nodes[index].positions)
-                found = batch.own[:, start : start + count]
+                node = self.network.program.nodes[index]
+                found = batch.own[:, start : start + prod(node.positions)]
                 low, high = scales.get(index, (np.inf, 0.0))
                 scales[index] = low, high = min(low, float(found.min())), max(high, float(found.max()))
-                if high > _NORM_RATIO * low:
-                    raise BeyondRange
+                if high > MOST_RATIO * low:
+                    raise _beyond(node, f"a factor of {high / low:,.0f}")
 
     def _alone(
         self, plan: TapePlan, x: Tensor, data: NDArray[Any] | None, own: NDArray[Any]
@@ -196,7 +198,7 @@ class Runner:
         """
         numbers = self._numbers(plan, x)
         threads = torch.get_num_threads()
-        scale, nngp, ntk = np.empty(len(x)), np.zeros(len(x)), np.zeros(len(x))
+        units, nngp, ntk = np.empty((len(x), self.network.units)), np.zeros(len(x)), np.zeros(len(x))
         squares = np.zeros((len(plan.data_sizes), 1, 1, 1, _whole(len(x))))
         _core.read(
             numbers,
@@ -205,19 +207,30 @@ class Runner:
             self.network.bias,
             data,
             squares,
-            scale,
+            units,
             threads,
             None,
         )
-        _core.self(plan.tape, numbers, scale, squares, False, own, nngp, ntk, threads, None)
+        _core.self(plan.tape, numbers, units, squares, False, own, nngp, ntk, threads, None)
         if self.network.tiers > 1 and bool(np.isnan(own).any()):
-            raise BeyondRange
+            self._refuse_deviations(own)
         if own.dtype != np.float64 and self.network.windows:
             # Sums inside a window are subtracted from sums between two windows, so both must round in the same way.
             nothing = np.zeros(len(x), np.float32)
             products = np.zeros((0, 0, 0, 0, 0), np.float32)
-            _core.self(plan.tape, numbers, scale, products, True, own, nothing, nothing.copy(), threads, None)
+            _core.self(plan.tape, numbers, units, products, True, own, nothing, nothing.copy(), threads, None)
         return ntk, nngp
+
+    def _refuse_deviations(self, own: NDArray[Any]) -> None:
+        """Name the first activation whose table lacks coefficients for an input: those are NaN, and all that follows."""
+        for (kind, index), start in self.network.own.items():
+            if kind == _core.Own.SERIES:
+                node = self.network.program.nodes[index]
+                coefficients = own[:, start : start + self.network.own_numbers(kind, index)]
+                if bool(np.isnan(coefficients).any()):
+                    at = self.network.own_at(_core.Own.DEVIATION, index)
+                    raise _beyond(node, f"up to {own[:, at : at + prod(node.positions)].max():.3g}")
+        raise AssertionError("own data are NaN, and all series have coefficients")
 
     def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
         """Return the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
@@ -237,6 +250,14 @@ class Runner:
             return torch.zeros((0, 0, 0, 0, 0), dtype=dtype)
         count = len(self.plan("own", False).inputs)
         return _empty(count, _whole(rows) // _TILE, _whole(columns) // _TILE, _TILE, _TILE, dtype=dtype)
+
+
+def _beyond(node: Node, got: str) -> BeyondRange:
+    """Return the error that says which operation has too small a range, and what of the inputs is beyond it."""
+    return BeyondRange(
+        f"{node.path} ({node.op.label()}): the native engine covers {covered(node)}. Got {got}. "
+        'Write engine="auto" or engine="reference".'
+    )
 
 
 def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> None:

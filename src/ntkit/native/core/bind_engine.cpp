@@ -100,32 +100,33 @@ void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> o
 
 template <class F, class T>
 void read(Array<const F, 2> numbers, const std::vector<std::int64_t>& sizes, bool scalable, double bias,
-          std::optional<Array<T, 2>> data, Array<double, 5> squares, Array<double, 1> scale, int threads, const nb::object& progress) {
+          std::optional<Array<T, 2>> data, Array<double, 5> squares, Array<double, 2> units, int threads, const nb::object& progress) {
     const std::size_t count = numbers.shape(0), size = numbers.shape(1);
     require(static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0})) == size, "data have the wrong size");
     require(!data || (data->shape(0) >= count && data->shape(1) == size), "a result has the wrong shape");
     require(squares.shape(0) == sizes.size() && squares.shape(4) >= count && squares.size() == squares.shape(0) * squares.shape(4),
             "the squares have the wrong shape");
-    require(scale.shape(0) == count, "there must be one scale per input");
+    require(units.shape(0) == count && (units.shape(1) == 1 || units.shape(1) == 3), "there must be one unit per input, or three");
     run_polled(progress, [&](const ntkit::Poll& poll) {
         ntkit::read<F, T>({numbers.data(), static_cast<std::int64_t>(count), static_cast<std::int64_t>(size)}, sizes, scalable, bias,
-                          data ? data->data() : nullptr, squares.data(), static_cast<std::int64_t>(squares.shape(4)), scale.data(),
-                          threads, poll);
+                          data ? data->data() : nullptr, squares.data(), static_cast<std::int64_t>(squares.shape(4)),
+                          {units.data(), static_cast<std::int64_t>(units.shape(1))}, threads, poll);
     });
 }
 
 template <class F, class T, class O>
-void self(const ntkit::Tape& tape, Array<const F, 2> numbers, Array<const double, 1> scale, Array<const T, 5> products, bool own_known,
+void self(const ntkit::Tape& tape, Array<const F, 2> numbers, Array<const double, 2> units, Array<const T, 5> products, bool own_known,
           Array<O, 2> own, Array<T, 1> nngp, Array<T, 1> ntk, int threads, const nb::object& progress) {
     const std::size_t count = own.shape(0);
     require(numbers.shape(0) == count && static_cast<std::int64_t>(numbers.shape(1)) == tape.data_size, "data have the wrong size");
     require(nngp.shape(0) == count && ntk.shape(0) == count && static_cast<std::int64_t>(own.shape(1)) == tape.own_size,
             "a result has the wrong shape");
-    require(scale.shape(0) == count, "there must be one scale per input");
+    require(units.shape(0) == count && (units.shape(1) == 1 || units.shape(1) == 3) && static_cast<std::int64_t>(units.shape(1)) <= tape.own_size,
+            "there must be one unit per input, or three");
     const ntkit::Products<T> read = read_products<T>(tape, products, 1, count);
     run_polled(progress, [&](const ntkit::Poll& poll) {
-        ntkit::self<F, T, O>(tape, {numbers.data(), static_cast<std::int64_t>(count), tape.data_size}, scale.data(), read, own_known,
-                             own.data(), nngp.data(), ntk.data(), threads, poll);
+        ntkit::self<F, T, O>(tape, {numbers.data(), static_cast<std::int64_t>(count), tape.data_size},
+                             {units.data(), static_cast<std::int64_t>(units.shape(1))}, read, own_known, own.data(), nngp.data(), ntk.data(), threads, poll);
     });
 }
 
@@ -139,13 +140,13 @@ void define_cross(nb::module_& m) {
 template <class F, class T>
 void define_read(nb::module_& m) {
     m.def("read", &read<F, T>, nb::arg("numbers"), nb::arg("sizes"), nb::arg("scalable"), nb::arg("bias"), nb::arg("data").none(),
-          nb::arg("squares"), nb::arg("scale"), nb::arg("threads"), nb::arg("progress").none(),
-          "Find the scale of each input, and scale it.");
+          nb::arg("squares"), nb::arg("units"), nb::arg("threads"), nb::arg("progress").none(),
+          "Find the units of each input, and scale it.");
 }
 
 template <class F, class T, class O>
 void define_self(nb::module_& m) {
-    m.def("self", &self<F, T, O>, nb::arg("tape"), nb::arg("numbers"), nb::arg("scale"), nb::arg("products"), nb::arg("own_known"),
+    m.def("self", &self<F, T, O>, nb::arg("tape"), nb::arg("numbers"), nb::arg("units"), nb::arg("products"), nb::arg("own_known"),
           nb::arg("own"), nb::arg("nngp"), nb::arg("ntk"), nb::arg("threads"), nb::arg("progress").none(),
           "Compute own data of each input, and its kernels with itself.");
 }

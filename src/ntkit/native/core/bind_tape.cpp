@@ -132,6 +132,7 @@ void ntkit::bind_tape(nb::module_& m) {
     bind_operation<Map>(m, "A linear map of the positions along one axis.");
     bind_operation<Reduce>(m, "A sum over some axes.");
     bind_operation<Convert>(m, "K from H.");
+    bind_operation<Rescale>(m, "From the scale of the data to the common one.");
     bind_operation<Store>(m, "Own data to keep.");
     bind_operation<Plain>(m, "Only the positions of a plane.");
     bind_instruction(m);

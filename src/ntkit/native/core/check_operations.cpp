@@ -32,6 +32,9 @@ struct OperationChecker {
                                            text(tape_.own_size) + " own numbers per input");
     }
 
+    // One own number, at `at`.
+    void check_unit(const char* name, std::int32_t at) const { check_own(name, at, Axes{1, 1, tape_.batch}, true); }
+
     template <class Op>
     void check_sizes(const Op& op) const {
         const auto [in, out] = sizes(op);
@@ -58,6 +61,7 @@ struct OperationChecker {
                     "kernel, stride and dilation must be at least 1 along every axis");
         check_own("half_in_at", op.half_in_at, op.in_size);
         check_own("half_out_at", op.half_out_at, op.out_size);
+        check_unit("unit_at", op.unit_at);
         if (op.activation) check_own("activation.deviation_at", op.activation->deviation_at, op.out_size, true);
         NTKIT_REQUIRE(!op.activation || op.weight > 0, "a layer fused with its activation must have a positive weight");
     }
@@ -159,10 +163,15 @@ struct OperationChecker {
                                                       text(positions_of(op.out_size)) + " positions of the output");
     }
     void check(const Convert& op) const { check_own("half_at", op.half_at, op.size, true); }
+    void check(const Rescale& op) const {
+        check_unit("ratio_at", op.ratio_at);
+        check_own("half_at", op.half_at, op.size);
+    }
     void check(const Store& op) const {
         if (op.what == Own::series) check_table(op.table);
         const std::int64_t copies = op.what == Own::scale ? 2 : op.what == Own::series ? 1 + op.table->terms() : 1;
         check_own("target_at", op.target_at, op.size, true, copies);
+        check_unit("unit_at", op.unit_at);
     }
     void check(const Plain&) const {}
 };

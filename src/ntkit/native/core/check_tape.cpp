@@ -200,6 +200,12 @@ private:
                 return rewrite_slot(step, op.size);
             }
             case Kind::convert: return unary(step, as<Convert>(operation).size);
+            case Kind::rescale: {
+                const Rescale& op = as<Rescale>(operation);
+                NTKIT_REQUIRE(step.covariance_in == step.covariance_out, "both planes must hold K, or both H");
+                NTKIT_REQUIRE(step.covariance_out || op.half_at != kNothing, "half_at is needed to rescale H");
+                return unary(step, op.size);
+            }
             case Kind::store: return read_slot(step, as<Store>(operation).size);
             case Kind::output: {
                 const Plain& op = as<Plain>(operation);

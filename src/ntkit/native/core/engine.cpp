@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "execute.hpp"
@@ -43,6 +44,9 @@ double sum_of_squares(const From* numbers, std::int64_t count) {
     for (int j = 0; i < count; ++i, ++j) sums[j] += static_cast<double>(numbers[i]) * static_cast<double>(numbers[i]);
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
+
+// The factor that makes a mean of squares one, if it is not zero.
+double norm_one(double mean) { return mean > 0 ? std::clamp(1 / std::sqrt(mean), 0x1p-100, 0x1p100) : 1.0; }
 
 template <class T>
 bool has_zeros(const T* numbers, std::int64_t count) {
@@ -109,7 +113,7 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
 
 template <class F, class T>
 bool read(const Inputs<F>& inputs, const std::vector<std::int64_t>& sizes, bool scalable, double bias, T* data, double* squares,
-          std::int64_t squares_stride, double* scale, int threads, const Poll& poll) {
+          std::int64_t squares_stride, const Units<double>& units, int threads, const Poll& poll) {
     std::atomic<std::int64_t> done{0};
     const std::int64_t size = inputs.size;
     const auto task = [&](std::int64_t index, int, const std::atomic<bool>&) {
@@ -122,34 +126,41 @@ bool read(const Inputs<F>& inputs, const std::vector<std::int64_t>& sizes, bool 
                 squares[which * squares_stride + row] = sum;
                 whole += sum;
             }
-            const double mean = whole / static_cast<double>(size) + bias;
+            const double mean = whole / static_cast<double>(size);
             // A number of single precision, so that products with inputs of single precision are exact in double precision.
-            const bool scaled = scalable && mean > 0;
-            scale[row] = scaled ? static_cast<float>(std::clamp(1 / std::sqrt(mean), 0x1p-100, 0x1p100)) : 1.0;
-            for (std::size_t which = 0; which < sizes.size(); ++which)
-                squares[which * squares_stride + row] *= scale[row] * scale[row];
+            const double unit = scalable ? static_cast<float>(norm_one(mean + bias)) : 1.0;
+            units.of(row)[0] = unit;
+            if (units.numbers > 1) {
+                // All digits for inputs of double precision: two inputs that differ by a factor get equal norms to rounding.
+                const double own = std::is_same_v<F, float> ? static_cast<float>(norm_one(mean)) : norm_one(mean);
+                units.of(row)[1] = own;
+                units.of(row)[2] = unit / own;
+            }
+            const double scale = units.scale(row);
+            for (std::size_t which = 0; which < sizes.size(); ++which) squares[which * squares_stride + row] *= scale * scale;
             if (data)
                 for (std::int64_t i = 0; i < size; ++i)
-                    data[row * size + i] = static_cast<T>(static_cast<double>(numbers[i]) * scale[row]);
+                    data[row * size + i] = static_cast<T>(static_cast<double>(numbers[i]) * scale);
         }
     };
     return run_tasks((inputs.count + kSegment - 1) / kSegment, threads, done, poll, [] { return 0; }, task);
 }
 
 template <class F, class T, class O>
-bool self(const Tape& tape, const Inputs<F>& inputs, const double* scale, const Products<T>& products, bool own_known, O* own,
+bool self(const Tape& tape, const Inputs<F>& inputs, const Units<const double>& units, const Products<T>& products, bool own_known, O* own,
           T* nngp, T* ntk, int threads, const Poll& poll) {
     const Execute<T> execute = choose_execute<T>();
     std::atomic<std::int64_t> done{0};
     const int width = tape.batch * kLanes<T>;
     const std::int64_t count = inputs.count;
-    const auto scaled = [&](F number, std::int64_t input) { return static_cast<double>(number) * scale[input]; };
+    const auto scaled = [&](F number, std::int64_t input) { return static_cast<double>(number) * units.scale(input); };
     const auto task = [&](std::int64_t block, Workspace<T>& workspace, const std::atomic<bool>&) {
         const std::int64_t first = block * width;
         if (tape.batch == 1) interleave(inputs.numbers, tape.data_size, first, count, width, workspace.data.get(), scaled);
         if (own_known) interleave(own, tape.own_size, first, count, width, workspace.own.get());
-        for (int place = 0; place < width; ++place)
-            workspace.own[place] = static_cast<T>(scale[std::min(first + place, count - 1)]);
+        for (std::int64_t number = 0; number < units.numbers; ++number)
+            for (int place = 0; place < width; ++place)
+                workspace.own[number * width + place] = static_cast<T>(units.of(std::min(first + place, count - 1))[number]);
         std::fill_n(workspace.nngp.get(), width, T(0));  // a tape without output does not write them
         std::fill_n(workspace.ntk.get(), width, T(0));
         execute(tape, {nullptr, workspace.data.get(), products.at(0, first), products.data_stride,
@@ -176,10 +187,10 @@ bool self(const Tape& tape, const Inputs<F>& inputs, const double* scale, const 
 NTKIT_CROSS(float)
 NTKIT_CROSS(double)
 #define NTKIT_SELF(F, T, O)                                                                                                     \
-    template bool self<F, T, O>(const Tape&, const Inputs<F>&, const double*, const Products<T>&, bool, O*, T*, T*, int, const Poll&);
+    template bool self<F, T, O>(const Tape&, const Inputs<F>&, const Units<const double>&, const Products<T>&, bool, O*, T*, T*, int, const Poll&);
 #define NTKIT_READ(F, T)                                                                                                        \
     template bool read<F, T>(const Inputs<F>&, const std::vector<std::int64_t>&, bool, double, T*, double*, std::int64_t,       \
-                             double*, int, const Poll&);
+                             const Units<double>&, int, const Poll&);
 #define NTKIT_FROM(F)          \
     NTKIT_READ(F, float)       \
     NTKIT_READ(F, double)      \

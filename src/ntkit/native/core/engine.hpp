@@ -57,17 +57,29 @@ template <class T>
 bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, const Products<T>& products, const Result<T>& result,
            bool upper, std::int64_t first_row, std::int64_t first_column, int threads, const Poll& poll);
 
-// Finds the scale of each input: one or, if `scalable`, the factor that makes the mean of its squares plus `bias` one. Writes the
-// scaled numbers to `data` (null: not requested), and the sum of their squares over each of the network's inputs, whose sizes are given.
+// The first own numbers of each input, (count, numbers). One number: the unit, what the value one becomes, which is the scale of the
+// data too. Three: the unit, the scale of the data, and the unit divided by the scale.
+template <class U>
+struct Units {
+    U* values;
+    std::int64_t numbers;
+
+    U* of(std::int64_t input) const { return values + input * numbers; }
+    double scale(std::int64_t input) const { return of(input)[numbers > 1 ? 1 : 0]; }
+};
+
+// Finds the unit of each input: one or, if `scalable`, the factor that makes the mean of its squares plus `bias` one; and the scale
+// of its data, if that is another: the factor that makes the mean of its squares one. Writes the scaled numbers to `data` (null: not
+// requested), and the sum of their squares over each of the network's inputs, whose sizes are given.
 template <class F, class T>
 bool read(const Inputs<F>& inputs, const std::vector<std::int64_t>& sizes, bool scalable, double bias, T* data, double* squares,
-          std::int64_t squares_stride, double* scale, int threads, const Poll& poll);
+          std::int64_t squares_stride, const Units<double>& units, int threads, const Poll& poll);
 
 // Computes the own data of each scaled input (count, own_size), and its K and Theta with itself. If `own_known`, own data are known
 // from a run in higher precision, and only those that must match the arithmetic of `cross` to the bit are recomputed.
 // O: the type in which own data are kept.
 template <class F, class T, class O>
-bool self(const Tape& tape, const Inputs<F>& inputs, const double* scale, const Products<T>& products, bool own_known, O* own,
+bool self(const Tape& tape, const Inputs<F>& inputs, const Units<const double>& units, const Products<T>& products, bool own_known, O* own,
           T* nngp, T* ntk, int threads, const Poll& poll);
 
 }  // namespace ntkit

@@ -87,6 +87,7 @@ struct Layer {
     double weight = 1, bias = 0, weight_rate = 0, bias_rate = 0;
     std::int32_t half_in_at = kNothing;   // of the input, for windows that reach into the padding
     std::int32_t half_out_at = kNothing;  // of the output, for the Theta of planes that hold H
+    std::int32_t unit_at = 0;             // what the value one became where it reads
     std::optional<Rectifier> activation;  // fused
 
     static constexpr const char* name = "Layer";
@@ -96,7 +97,7 @@ struct Layer {
                           Field{"circular", &Layer::circular}, Field{"weight", &Layer::weight}, Field{"bias", &Layer::bias},
                           Field{"weight_rate", &Layer::weight_rate}, Field{"bias_rate", &Layer::bias_rate},
                           Field{"half_in_at", &Layer::half_in_at}, Field{"half_out_at", &Layer::half_out_at},
-                          Field{"activation", &Layer::activation}};
+                          Field{"unit_at", &Layer::unit_at}, Field{"activation", &Layer::activation}};
     }
 };
 
@@ -250,19 +251,33 @@ struct Convert {
     static constexpr auto fields() { return std::tuple{Field{"size", &Convert::size}, Field{"half_at", &Convert::half_at}}; }
 };
 
+// From the scale of the data to the common one: each value times a = unit / scale of its input.
+struct Rescale {
+    Axes size{};
+    std::int32_t ratio_at = kNothing;  // a
+    std::int32_t half_at = kNothing;   // of the input, for H
+
+    static constexpr const char* name = "Rescale";
+    static constexpr auto fields() {
+        return std::tuple{Field{"size", &Rescale::size}, Field{"ratio_at", &Rescale::ratio_at}, Field{"half_at", &Rescale::half_at}};
+    }
+};
+
 struct Store {
     Axes size{};
     Own what = Own::half;
     std::int32_t target_at = kNothing;
     double factor = 1;            // deviation: multiplies the variance before the root
     double eps = 0;               // scale: s^2 = q + eps
+    std::int32_t unit_at = 0;     // scale: what the value one became, for eps
     std::array<bool, kAxes> mean_over{};  // scale: the axes over which q is averaged
     std::shared_ptr<const SeriesTable> table;  // series
 
     static constexpr const char* name = "Store";
     static constexpr auto fields() {
         return std::tuple{Field{"size", &Store::size}, Field{"what", &Store::what}, Field{"target_at", &Store::target_at},
-                          Field{"factor", &Store::factor}, Field{"eps", &Store::eps}, Field{"mean_over", &Store::mean_over},
+                          Field{"factor", &Store::factor}, Field{"eps", &Store::eps}, Field{"unit_at", &Store::unit_at},
+                          Field{"mean_over", &Store::mean_over},
                           Field{"table", &Store::table}};
     }
 };
@@ -275,6 +290,6 @@ struct Plain {
     static constexpr auto fields() { return std::tuple{Field{"size", &Plain::size}}; }
 };
 
-using Operation = std::variant<Input, Layer, Rectified, Smooth, Series, Normalize, Product, Fill, Pool, Select, Map, Reduce, Convert, Store, Plain>;
+using Operation = std::variant<Input, Layer, Rectified, Smooth, Series, Normalize, Product, Fill, Pool, Select, Map, Reduce, Convert, Rescale, Store, Plain>;
 
 }  // namespace ntkit

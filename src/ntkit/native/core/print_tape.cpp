@@ -124,6 +124,7 @@ const char* name_of(Kind kind) {
         case Kind::settle: return "settle";
         case Kind::combine: return "combine";
         case Kind::convert: return "convert";
+        case Kind::rescale: return "rescale";
         case Kind::store: return "store";
         case Kind::output: return "output";
     }

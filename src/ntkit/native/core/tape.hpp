@@ -14,6 +14,10 @@
 // ReLU-like activations contain a square root of 1 - rho, which K loses to rounding near rho = 1 and H does not: H is as exact for
 // two nearly equal inputs as for any others, and zero for equal ones. The last linear layers work on K itself.
 // Inputs are scaled to norm one first (biases with them), because H of a large and a small value loses the small one.
+//
+// With biases, a common scale must keep both the data and the biases from vanishing, and then two inputs that are nearly parallel but
+// of different norm have a large H, which has lost their angle. So if a layer that reads the angle alone comes before the first bias,
+// the data have a scale of their own up to there, which makes every norm one, and the instruction `rescale` changes to the common one.
 
 #pragma once
 
@@ -52,6 +56,7 @@ enum class Kind : std::int32_t {
     settle,        // Plain: copy a finished accumulator to a slot
     combine,       // Plain: add a multiple of a plane
     convert,       // Convert: K from H
+    rescale,       // Rescale: from the scale of the data to the common one
     store,         // Store: keep own data
     output,        // Plain: write K and Theta as the result
 };
@@ -78,7 +83,7 @@ struct Tape {
     std::vector<std::int64_t> slot_start{0};  // in positions; the last number is where the last slot ends
     std::int32_t accumulators = 0;
     std::int64_t accumulator_positions = 0;
-    std::int64_t own_size = 0;                // own numbers per input; the first is the input's scale
+    std::int64_t own_size = 0;                // own numbers per input; the first is the input's unit: what the value one became
     std::vector<std::int64_t> data_start;     // where the numbers of each of the network's inputs begin
     std::int64_t data_size = 0;               // numbers per input, all of the network's inputs together
     std::int64_t row_positions = 0;           // longest row that a window reads, including its padding

@@ -34,15 +34,26 @@ from ._family import Family
 from ._input import InputFamily
 from ._linear import LinearFamily
 from ._map import MapFamily
-from ._normalize import NormalizeFamily
+from ._normalize import MOST_RATIO, NormalizeFamily
 from ._pool import PoolFamily, kept_positions, shared_pools
 from ._product import ProductFamily
 from ._rectified import RectifiedFamily
 from ._reindex import ReindexFamily
+from ._rescale import Rescale, RescaleFamily
 from ._series import SeriesFamily
 from ._smooth import SmoothFamily
 
-__all__ = ["ACTIVATIONS", "FAMILIES", "Family", "family_of", "kept_positions", "shared_pools", "why_none"]
+__all__ = [
+    "ACTIVATIONS",
+    "FAMILIES",
+    "MOST_RATIO",
+    "Family",
+    "Rescale",
+    "family_of",
+    "kept_positions",
+    "shared_pools",
+    "why_none",
+]
 
 FAMILIES: dict[type[Op], Family[Any]] = {
     Input: InputFamily(),
@@ -60,6 +71,7 @@ FAMILIES: dict[type[Op], Family[Any]] = {
     Concat: ConcatFamily(),
     Constant: ConstantFamily(),
     Product: ProductFamily(),
+    Rescale: RescaleFamily(),
 }
 """The family of each operation except activations."""
 

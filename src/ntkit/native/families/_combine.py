@@ -62,6 +62,9 @@ class ConcatFamily(Family[Concat]):
 class ConstantFamily(Family[Constant]):
     """K = c^2 everywhere."""
 
+    def homogeneous(self, op: Constant) -> bool:
+        return False
+
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Constant) -> None:
         emitter.take_slot(plane)
         operation = emitter.fill(plane.node, op.value**2)

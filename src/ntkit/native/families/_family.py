@@ -29,6 +29,9 @@ class Family(Generic[OpT]):
     reads_h: ClassVar[bool] = False
     """Whether it is nonlinear: then the planes before it hold H, not K."""
 
+    reads_angle: ClassVar[bool] = False
+    """Whether it reads the angle between two values, to which their sizes add nothing."""
+
     single_precision: ClassVar[bool] = True
     """Whether computing in float32 preserves the precision of float32 inputs."""
 
@@ -42,6 +45,10 @@ class Family(Generic[OpT]):
     def fuses(self, network: Network, index: int, op: OpT) -> bool:
         """Return whether it is computed together with the layer before it, which nothing else reads."""
         return False
+
+    def homogeneous(self, op: OpT) -> bool:
+        """Return whether r times its inputs give r times its output."""
+        return True
 
     def relative_bias(self, op: OpT) -> float:
         """Return the variance of its bias relative to that of its weights."""
@@ -66,6 +73,10 @@ class Family(Generic[OpT]):
     def tiers(self, op: OpT) -> int:
         """Return the number of versions of different range; the engine uses the first whose range covers the inputs."""
         return 1
+
+    def covered(self, op: OpT) -> str | None:
+        """Return the range of inputs that all its versions together cover, in words; None if they cover every input."""
+        return None
 
     def store(self, network: Network, index: int, op: OpT, own: _core.Own, target: int) -> _core.Store:
         """Return the operation that stores own data, beginning at index ``target``."""

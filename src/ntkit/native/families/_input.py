@@ -39,7 +39,7 @@ class InputFamily(Family[Input]):
                 data=network.inputs.index(index),
                 channels=op.channels,
                 half_at=network.own_at(_core.Own.HALF, index),
-                sizes_matter=network.normalises,
+                sizes_matter=network.normalises and not network.rescales,
             ),
         )
         emitter.unary(_core.Kind.INPUT, operation, plane, parts)

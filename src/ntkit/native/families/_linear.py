@@ -27,6 +27,9 @@ class LinearFamily(Family[Dense | Conv]):
             return "a trained weight without variance"
         return None
 
+    def homogeneous(self, op: Dense | Conv) -> bool:
+        return float(op.gains.b_std) == 0
+
     def relative_bias(self, op: Dense | Conv) -> float:
         return float(op.gains.b_std / op.gains.w_std) ** 2 if float(op.gains.w_std) else 0.0
 
@@ -89,6 +92,7 @@ def layer_operation(
         bias_rate=float(op.gains.bias_rate),
         half_in_at=network.own_at(_core.Own.HALF, before),
         half_out_at=network.own_at(_core.Own.HALF, output),
+        unit_at=network.unit_at(index),
         activation=activation,
     )
 

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["NormalizeFamily", "gain_factor"]
+__all__ = ["MOST_RATIO", "NormalizeFamily", "gain_factor"]
+
+MOST_RATIO = 2.0**16
+"""Of two deviations: K / (s s') computed from H loses log2 of it from its 52 bits."""
 
 
 class NormalizeFamily(Family[Normalize]):
     """Normalisations over the channels, or over the channels and positions."""
 
     reads_h = True
+    reads_angle = True
     single_precision = False
 
     def missing(self, network: Network, index: int, op: Normalize) -> str | None:
@@ -42,6 +46,9 @@ class NormalizeFamily(Family[Normalize]):
             return "a trained gain before a sum or another normalisation"
         return None
 
+    def homogeneous(self, op: Normalize) -> bool:
+        return False
+
     def own_data(self, network: Network, index: int, op: Normalize) -> Iterator[tuple[_core.Own, int]]:
         yield _core.Own.SCALE, index
 
@@ -51,11 +58,17 @@ class NormalizeFamily(Family[Normalize]):
     def made_before(self, own: _core.Own) -> bool:
         return own == _core.Own.SCALE
 
+    def covered(self, op: Normalize) -> str:
+        return f"standard deviations of any two inputs within a factor of {MOST_RATIO:,.0f}"
+
     def store(self, network: Network, index: int, op: Normalize, own: _core.Own, target: int) -> _core.Store:
         over = [False] * _core.AXES
         for axis in op.axes:
             over[network.first_axis(index) + axis] = True
-        return _core.Store(size=network.size(index), what=own, target_at=target, eps=op.eps, mean_over=over)
+        unit_at = network.unit_at(network.program.nodes[index].inputs[0])
+        return _core.Store(
+            size=network.size(index), what=own, target_at=target, eps=op.eps, unit_at=unit_at, mean_over=over
+        )
 
     def inputs(self, node: Node) -> tuple[int, ...]:
         return node.inputs[

@@ -30,6 +30,9 @@ class ProductFamily(Family[Product]):
             return "a product of values with different positions"
         return None
 
+    def homogeneous(self, op: Product) -> bool:
+        return False
+
     def own_data(self, network: Network, index: int, op: Product) -> Iterator[tuple[_core.Own, int]]:
         if not network.linear_after[index]:
             for read in network.program.nodes[index].inputs:

@@ -24,6 +24,7 @@ class RectifiedFamily(Family[Elementwise]):
     """Rectifiers. One that is the only reader of a linear layer is fused with it: the layer's sums feed it directly."""
 
     reads_h = True
+    reads_angle = True
 
     def fuses(self, network: Network, index: int, op: Elementwise) -> bool:
         before = network.program.nodes[index].inputs[0]

@@ -76,8 +76,14 @@ class SeriesFamily(Family[Elementwise]):
         why = "its kinks" if op.phi.kinks else f"deviations up to {_LEAST:g}"
         return f"{op.phi} ({why} would need more than {ORDERS[-1]} Hermite orders)"
 
+    def homogeneous(self, op: Elementwise) -> bool:
+        return False
+
     def tiers(self, op: Elementwise) -> int:
         return len(ORDERS)
+
+    def covered(self, op: Elementwise) -> str:
+        return f"standard deviations up to {_reach(op.phi):g}"
 
     def own_data(self, network: Network, index: int, op: Elementwise) -> Iterator[tuple[_core.Own, int]]:
         yield _core.Own.DEVIATION, index
@@ -110,6 +116,13 @@ class SeriesFamily(Family[Elementwise]):
             ),
         )
         emitter.unary(_core.Kind.SERIES, operation, plane, parts)
+
+
+def _reach(phi: Activation) -> float:
+    """Return the largest deviation that some table covers."""
+    if (unit := unit_of(phi)) is not None:
+        return next(reach for reach in reversed(_UNIT_REACHES) if unit_series(unit.a, reach) is not None) / unit.rate
+    return _PIECE * len(_pieces(phi, ORDERS[-1]))
 
 
 def _table(network: Network, phi: Activation) -> _core.SeriesTable:

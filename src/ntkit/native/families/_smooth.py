@@ -31,6 +31,9 @@ class SmoothFamily(Family[Elementwise]):
     def __init__(self, function: _core.Function) -> None:
         self.function = function
 
+    def homogeneous(self, op: Elementwise) -> bool:
+        return False
+
     def own_data(self, network: Network, index: int, op: Elementwise) -> Iterator[tuple[_core.Own, int]]:
         yield _core.Own.DEVIATION, index
         if not network.linear_after[index]:

@@ -12,21 +12,21 @@
 namespace ntkit::NTKIT_TARGET {
 namespace {
 
-// The rule of a rectifier after a layer with the given numbers; without a layer, these are 1, 0, 0 and 0.
+// The rule of a rectifier after a layer with the given numbers; without a layer, these are 1, 0, 0, 0 and 0.
 template <class T, bool Self>
 RectifierRule<T, Self> rectifier_rule(const Context<T, Self>& context, const Rectifier& rectifier, double weight, double bias,
-                                      double weight_rate, double bias_rate, long moved, double mask) {
+                                      double weight_rate, double bias_rate, std::int32_t unit_at, long moved, double mask) {
     const double a = rectifier.negative_slope, b = rectifier.positive_slope;
     return {context.own(rectifier.deviation_at, moved), &rectifier.arc_cosine<T>(), static_cast<T>(weight * (b - a) * (b - a) / 2),
             static_cast<T>(weight * a * b), static_cast<T>(weight_rate), static_cast<T>(bias / weight),
-            static_cast<T>(bias_rate / weight), static_cast<T>(rectifier.trained_gain * mask), context.unit(), context.unit_step(),
+            static_cast<T>(bias_rate / weight), static_cast<T>(rectifier.trained_gain * mask), context.unit(unit_at), context.unit_step(),
             rectifier.signed_covariance, rectifier.rounded, Self || context.block.zeros};
 }
 
 template <class T, bool Self>
 RectifierRule<T, Self> layer_rule(const Context<T, Self>& context, const Layer& op, const Instruction& step) {
     if (!op.activation) return {};
-    return rectifier_rule(context, *op.activation, op.weight, op.bias, op.weight_rate, op.bias_rate,
+    return rectifier_rule(context, *op.activation, op.weight, op.bias, op.weight_rate, op.bias_rate, op.unit_at,
                           shift(op.out_size, step.out_offset), step.factor);
 }
 
@@ -50,7 +50,7 @@ void rectified(const Context<T, Self>& context, const Rectified& op, const Instr
         });
         return;
     }
-    const auto rule = rectifier_rule(context, op.activation, 1.0, 0.0, 0.0, 0.0, shift(op.size, step.out_offset), step.factor);
+    const auto rule = rectifier_rule(context, op.activation, 1.0, 0.0, 0.0, 0.0, 0, shift(op.size, step.out_offset), step.factor);
     rows(Region(op.size, step.out_offset), [&](long first, long last) {
         const Sums<T> sums{in.k + first, theta_in ? in.theta + first : nullptr};
         rule.run(theta, step.covariance_out, sums, first, last, 0, out.k, out.theta);

@@ -127,8 +127,8 @@ struct Context {
     }
 
     // Every input is scaled to norm one, so that the values of two inputs have the same magnitude. The first own number of each input
-    // is its scale: what the value one became.
-    Sides<T, Self> unit() const { return own(0, 0); }
+    // is its unit: what the value one became. Where the data have a scale of their own, another own number holds it.
+    Sides<T, Self> unit(std::int32_t at = 0) const { return own(at, 0); }
     int unit_step() const { return tape.batch > 1 ? 1 : 0; }
 };
 

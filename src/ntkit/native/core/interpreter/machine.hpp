@@ -73,6 +73,7 @@ private:
             case Kind::settle: return settle(context_, as<Plain>(op), step);
             case Kind::combine: return combine(context_, as<Plain>(op), step);
             case Kind::convert: return convert(context_, as<Convert>(op), step);
+            case Kind::rescale: return rescale(context_, as<Rescale>(op), step);
             case Kind::store: return keep(context_, as<Store>(op), step);
             case Kind::output: return output(context_, step);
         }

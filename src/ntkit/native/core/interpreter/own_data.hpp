@@ -23,6 +23,25 @@ void convert(const Context<T, Self>& context, const Convert& op, const Instructi
     });
 }
 
+// With a = unit / scale of each input, K' = a a' K, Theta' = a a' Theta, H' = a a' H + (a - a') (a q - a' q') / 2: where two inputs
+// are nearly parallel, q and q' are nearly equal, both terms are positive, and nothing cancels.
+template <class T, bool Self>
+void rescale(const Context<T, Self>& context, const Rescale& op, const Instruction& step) {
+    using Lanes = typename Vector<T>::Lanes;
+    const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
+    const Sides<T, Self> ratio = context.unit(op.ratio_at), half = context.own(op.half_at, shift(op.size, step.out_offset));
+    const int unit_step = context.unit_step();
+    rows(Region(op.size, step.out_offset), [&](long first, long last) {
+        for (long p = first; p < last; ++p) {
+            const Lanes a1 = ratio.first(p * unit_step), a2 = ratio.second(p * unit_step), both = a1 * a2;
+            Lanes k = both * in.k[p];
+            if (!step.covariance_out) k += (a1 - a2) * (a1 * half.first(p) - a2 * half.second(p));
+            out.k[p] = k;
+            if (step.theta_in) out.theta[p] = both * in.theta[p];
+        }
+    });
+}
+
 // Which mean the position p belongs to: positions that differ only along the axes averaged over share one.
 inline long mean_of(const Store& op, long p) {
     const long l = p % op.size[2], j = p / op.size[2] % op.size[1], i = p / op.size[2] / op.size[1];
@@ -52,13 +71,15 @@ void keep(const Context<T, Self>& context, const Store& op, const Instruction& s
     Lanes* to = reinterpret_cast<Lanes*>(context.block.own2) + op.target_at * context.tape.batch;
     const Lanes* k = context.slot(step.in_slot).k;
     const T factor = static_cast<T>(op.factor), eps = static_cast<T>(op.eps);
+    const Sides<T, Self> one = context.unit(op.unit_at);
+    const int unit_step = context.unit_step();
     const std::vector<Lanes> means = op.what == Own::scale ? averaged(op, k) : std::vector<Lanes>{};
     for (long p = 0; p < positions; ++p) {
         switch (op.what) {
             case Own::deviation: to[p] = sqrt(max(factor * k[p], Lanes{})); break;
             case Own::half: to[p] = T(0.5) * k[p]; break;
             case Own::scale:
-                to[p] = T(1) / sqrt((means.empty() ? k[p] : means[mean_of(op, p)]) + eps);
+                to[p] = T(1) / sqrt((means.empty() ? k[p] : means[mean_of(op, p)]) + eps * (one.second(p * unit_step) * one.second(p * unit_step)));
                 to[positions + p] = sqrt(max(k[p], Lanes{}));
                 break;
             case Own::inside:

@@ -201,7 +201,7 @@ private:
         const long moved = shift(op.out_size, step.out_offset);
         const T w = static_cast<T>(op.weight), b = static_cast<T>(op.bias);
         const T r = static_cast<T>(op.weight_rate), t = static_cast<T>(op.bias_rate);
-        const Sides<T, Self> one = context_.unit(), half = context_.own(op.half_out_at, moved);
+        const Sides<T, Self> one = context_.unit(op.unit_at), half = context_.own(op.half_out_at, moved);
         const int unit_at = context_.unit_step();
         for (int q = 0; q < row.width; ++q) {
             const long p = row.first + q, to = p + row.moved;
