@@ -36,7 +36,15 @@ def test_costs_are_sums_over_blocks():
 
 @pytest.mark.parametrize(
     ("power", "paper", "holds"),
-    [(2.0, 40, True), (1.8, 40, True), (1.5, 40, False), (2.5, 40, False), (2.0, 41, True), (1.5, 41, None), (2.5, 41, False)],
+    [
+        (2.0, 40, True),
+        (1.8, 40, True),
+        (1.5, 40, False),
+        (2.5, 40, False),
+        (2.0, 41, True),
+        (1.5, 41, None),
+        (2.5, 41, False),
+    ],
 )
 def test_growth(power, paper, holds):
     """Sizes below the paper's may have too small an exponent, for fixed costs, but not too large a one."""

@@ -10,13 +10,22 @@ from torch import nn
 from ntkit.plots import Section
 
 from ._flow_costs import REGIMES, Block, Case, Flow, Inputs, Outcome, Shared, Work, case_cells, share
+from ._flow_estimate import Part, flow_estimate
 from ._flow_report import (
-    PAPER_IMAGES, cost_picture, cost_table, costs, dominance, growth, nngp_beside_ntk, pair_seconds,
+    PAPER_IMAGES,
+    cost_picture,
+    cost_table,
+    costs,
+    dominance,
+    growth,
+    nngp_beside_ntk,
+    pair_seconds,
 )  # fmt: skip
 from ._images import pair_name
-from .skeleton import Claim, Comparison, Report, Results, Run, check_at_least
+from ._rates import image_shape
+from .skeleton import Claim, Comparison, Estimate, Report, Results, Run, check_at_least
 
-__all__ = ["Settings", "cells", "prepare", "report"]
+__all__ = ["Settings", "cells", "estimate", "prepare", "report"]
 
 _YEAR = 365.25 * 24 * 3600
 _MILLION = 1_000_000 * 1_000_001 / 2
@@ -87,6 +96,20 @@ def prepare(run: Run[Settings], network: Callable[[int, int], nn.Module]) -> Sha
     settings = run.settings
     inputs = Inputs(settings.sizes, settings.test, settings.pair, run.seed, run.data)
     return share(inputs, settings.steps, run.folder / "kernels", _cases(run), network)
+
+
+def estimate(run: Run[Settings], network: Callable[[int, int], nn.Module]) -> Estimate:
+    """Tell what a run takes."""
+    settings = run.settings
+    channels, side = image_shape(run.data)
+    parts = [
+        Part(regime, classes, side, settings.sizes_of(regime), settings.draws)
+        for classes in settings.classes
+        for regime in REGIMES
+        if settings.sizes_of(regime)
+    ]
+    change = "smaller sizes (--sizes), or networks of finite width on fewer images (--empirical)"
+    return flow_estimate(parts, settings.test, channels, settings.steps, network, change)
 
 
 def report(

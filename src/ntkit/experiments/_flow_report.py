@@ -179,9 +179,7 @@ def growth(
     first = min(len(where) - 2, next(place for place, at in enumerate(where) if 2 * at >= where[-1]))
     exponents = [fit_power_law(where[first:], column[first:]).exponent for column in seconds.T]
     steps = np.diff(np.log(seconds), axis=0) / np.diff(np.log(where))[:, None]
-    local = ", ".join(
-        f"{a} to {b}: {step:.2f}" for (a, b), step in zip(pairwise(where), steps.mean(1), strict=True)
-    )
+    local = ", ".join(f"{a} to {b}: {step:.2f}" for (a, b), step in zip(pairwise(where), steps.mean(1), strict=True))
     excess = float(np.mean(exponents)) - expected
     holds = abs(excess) <= reach if excess >= -reach or where[-1] >= paper else None
     words = f"{_mean(exponents)} (each step: {local})"

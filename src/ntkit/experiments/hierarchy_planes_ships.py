@@ -25,7 +25,19 @@ from ntkit.plots import Picture, Section, Table, new_figure, plot_levels
 
 from ._images import FILES, load_images
 from ._networks import dense_network
-from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least, share_nothing
+from .skeleton import (
+    Comparison,
+    Estimate,
+    Experiment,
+    Report,
+    Results,
+    Run,
+    Size,
+    check_at_least,
+    duration,
+    fitted_seconds,
+    share_nothing,
+)
 
 __all__ = ["EXPERIMENT", "PAPER", "QUICK", "Measured", "Sample", "Settings", "main", "points", "run"]
 
@@ -227,6 +239,28 @@ def report(results: Results[Settings, Sample, Measured]) -> Report:
     )
 
 
+_TRIAL = 128  # random neurons of the smaller of two trials
+
+
+def estimate(run: Run[Settings]) -> Estimate:
+    """Time each kind of cell with few random neurons, in whose number the work is linear."""
+    settings = run.settings
+
+    def fit(samples: int, size: int) -> None:
+        compute(replace(run, settings=replace(settings, samples=samples)), Sample("means", size, 0))
+
+    first, largest = settings.sizes[0], max(settings.sizes)
+    count = len(settings.sizes) * settings.draws
+    seconds = count * fitted_seconds(lambda samples: fit(samples, largest), _TRIAL, 1)(settings.samples)
+    # The levels need the kernel for no labels, each one and each pair of them.
+    pairs = 1 + 2 * first + first * (2 * first - 1)
+    seconds += pairs * duration(lambda: fit(settings.level_samples, first))
+    # Fourth derivatives of each neuron between all pairs of images, some of them at a time.
+    memory = 8.0 * settings.samples * (2 * largest) ** 2
+    basis = f"Measured here: cells with {_TRIAL} and {2 * _TRIAL} random neurons, all as the largest."
+    return Estimate(seconds, memory, basis, "fewer draws (--draws) or random neurons (--samples)")
+
+
 EXPERIMENT = Experiment(
     name="hierarchy_planes_ships",
     title="The label-aware part of the tangent hierarchy within classes and between them, and its levels.",
@@ -239,6 +273,7 @@ EXPERIMENT = Experiment(
     embedded="digits",
     files=FILES,
     selects=("sizes", "draws"),
+    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 
