@@ -332,7 +332,9 @@ def estimate(run: Run[Settings]) -> Estimate:
 
     seconds = len(settings.pairs) * (each + fitted_seconds(trial, _TRIAL, 3)(n))
     memory = max(bytes_of_training(n, inputs, settings.width), 8.0 * 14 * n**2)
-    basis = f"Measured here: products of matrices, and label-aware kernels of {_TRIAL} and {2 * _TRIAL} points, which grow as n^3."
+    basis = (
+        f"Measured here: products of matrices, and label-aware kernels of {_TRIAL} and {2 * _TRIAL} points (as n^3)."
+    )
     change = "fewer training images (--train), steps (--steps) or hidden units (--width, with --pool)"
     return Estimate(seconds, memory, basis, change)
 

@@ -3,13 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.experiments.skeleton.toy import EXPERIMENT, Settings
 
 from ntkit.errors import MemoryLimitError
 from ntkit.experiments.skeleton import Estimate, Run
 from ntkit.experiments.skeleton import _estimate as estimates
 from ntkit.experiments.skeleton._run import silent
-
-from tests.experiments.skeleton.toy import EXPERIMENT, Settings
 
 
 def toy(seconds: float, memory: float):
