@@ -141,7 +141,8 @@ def report(
         task = f"{classes} classes" if classes > 2 else pair_name(settings.pair, results.from_file)
         kind = 10 if classes > 2 else 2
         figure = f"Figure {figures[kind]}" if kind in figures else "No figure of the paper"
-        size = f"up to {max(one.n for one in here):,} images, {results.manifest.machine.threads} threads"
+        threads = results.manifest.machine.threads
+        size = f"up to {max(one.n for one in here):,} images, {threads} {'thread' if threads == 1 else 'threads'}"
         for regime in ("NTK", "NNGP"):
             each = pair_seconds([one for one in here if one.case.regime == regime])
             ours = tuple(seconds * _MILLION / _YEAR for seconds in each)
