@@ -23,7 +23,7 @@ def test_resnet50_has_fifty_layers_and_its_widths():
 
 def test_resnet50_averages_where_it_has_a_maximum_pool():
     """Golikov et al. 2022, section 9: "removing batch normalizations and substituting max poolings with average poolings"."""
-    first, pool, *rest = resnet50(3, 2)
+    first, pool, *_ = resnet50(3, 2)
     assert (first.kernel_size, first.stride, first.padding) == ((7, 7), (2, 2), (3, 3))
     assert isinstance(pool, nn.AvgPool2d) and (pool.kernel_size, pool.stride, pool.padding) == (3, 2, 1)
     assert pool(first(torch.zeros(1, 3, 32, 32))).shape == (1, 2, 8, 8)

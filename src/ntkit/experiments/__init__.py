@@ -7,7 +7,9 @@ A new experiment is one file on the skeleton (:mod:`ntkit.experiments.skeleton`)
 - a frozen dataclass for a cell and one for its result; ``cells`` lists what to compute, ``prepare`` computes what cells share,
   ``compute`` computes one cell;
 - ``report`` turns results into tables and figures, with a :class:`~ntkit.experiments.skeleton.Comparison` for every number of
-  the paper: the verdict follows by rule.
+  the paper: the verdict follows by rule;
+- ``estimate``, if larger runs take hours or gigabytes: an :class:`~ntkit.experiments.skeleton.Estimate` from short trials, said
+  before ``--full`` and sizes of one's own; what needs more memory than the machine has is refused.
 
 The skeleton does the rest: a store from which an interrupted run resumes to the same bytes, ``results.json``, ``results.csv``,
 ``report.html``, and ``manifest.json`` with versions, machine, data hash and durations.

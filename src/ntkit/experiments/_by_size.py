@@ -10,6 +10,7 @@ from torch import nn
 from ntkit.plots import Section
 
 from ._flow_costs import REGIMES, Block, Case, Flow, Inputs, Outcome, Shared, Work, case_cells, share
+from ._flow_estimate import Part, flow_estimate
 from ._flow_report import (
     PAPER_IMAGES,
     cost_picture,
@@ -21,9 +22,10 @@ from ._flow_report import (
     pair_seconds,
 )  # fmt: skip
 from ._images import pair_name
-from .skeleton import Claim, Comparison, Report, Results, Run, check_at_least
+from ._rates import image_shape
+from .skeleton import Claim, Comparison, Estimate, Report, Results, Run, check_at_least
 
-__all__ = ["Settings", "cells", "prepare", "report"]
+__all__ = ["Settings", "cells", "estimate", "prepare", "report"]
 
 _YEAR = 365.25 * 24 * 3600
 _MILLION = 1_000_000 * 1_000_001 / 2
@@ -96,6 +98,20 @@ def prepare(run: Run[Settings], network: Callable[[int, int], nn.Module]) -> Sha
     return share(inputs, settings.steps, run.folder / "kernels", _cases(run), network)
 
 
+def estimate(run: Run[Settings], network: Callable[[int, int], nn.Module]) -> Estimate:
+    """Tell what a run takes."""
+    settings = run.settings
+    channels, side = image_shape(run.data)
+    parts = [
+        Part(regime, classes, side, settings.sizes_of(regime), settings.draws)
+        for classes in settings.classes
+        for regime in REGIMES
+        if settings.sizes_of(regime)
+    ]
+    change = "smaller sizes (--sizes), or networks of finite width on fewer images (--empirical)"
+    return flow_estimate(parts, settings.test, channels, settings.steps, network, change)
+
+
 def report(
     results: Results[Settings, Block | Flow, Work | Outcome],
     network: str,
@@ -125,7 +141,8 @@ def report(
         task = f"{classes} classes" if classes > 2 else pair_name(settings.pair, results.from_file)
         kind = 10 if classes > 2 else 2
         figure = f"Figure {figures[kind]}" if kind in figures else "No figure of the paper"
-        size = f"up to {max(one.n for one in here):,} images, {results.manifest.machine.threads} threads"
+        threads = results.manifest.machine.threads
+        size = f"up to {max(one.n for one in here):,} images, {threads} {'thread' if threads == 1 else 'threads'}"
         for regime in ("NTK", "NNGP"):
             each = pair_seconds([one for one in here if one.case.regime == regime])
             ours = tuple(seconds * _MILLION / _YEAR for seconds in each)

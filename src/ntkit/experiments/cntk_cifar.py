@@ -21,8 +21,9 @@ from ntkit.plots import Section, Table
 
 from ._images import FILES, Images, images_size, load_images
 from ._networks import conv_network
+from ._rates import CUBIC, cholesky_rate, entry_seconds, image_shape
 from ._stored_gram import train_and_test
-from .skeleton import Comparison, Experiment, Report, Results, Run, Size
+from .skeleton import Comparison, Estimate, Experiment, Report, Results, Run, Size
 
 __all__ = ["EXPERIMENT", "PAPER", "QUICK", "Accuracy", "Depth", "Settings", "label", "main", "network", "run"]
 
@@ -184,6 +185,22 @@ def report(results: Results[Settings, Depth, Accuracy]) -> Report:
     )
 
 
+def estimate(run: Run[Settings]) -> Estimate:
+    """Count entries and factorisations of all depths; the Gram matrix and its factor are held in float64."""
+    settings = run.settings
+    n, m = settings.train, settings.test
+    channels, side = image_shape(run.data)
+    least = min(settings.depths)
+    kernel = infinite_width(network(least, settings.head, channels, side)).ntk
+    convolution = entry_seconds(kernel, (channels, side, side)) / (least - 1)
+    entries = n * (n + 1) / 2 + n * m
+    seconds = sum(entries * (depth - 1) * convolution + n**3 / 3 / cholesky_rate() for depth in settings.depths)
+    basis = f"Measured here: entries of the kernel of depth {least}, others in proportion to their convolutions, and {CUBIC}."
+    return Estimate(
+        seconds, 8.0 * (2 * n**2 + n * m), basis, "fewer training images (--train), with whose square both grow"
+    )
+
+
 EXPERIMENT = Experiment(
     name="cntk_cifar",
     title="Accuracy of exact convolutional kernels by depth, on all classes of images.",
@@ -196,6 +213,7 @@ EXPERIMENT = Experiment(
     embedded="digits",
     files=FILES,
     selects=("depths",),
+    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 import torch
@@ -25,7 +25,19 @@ from ntkit.plots import Picture, Section, Table, fit_power_law, new_figure, plot
 
 from ._by_width import WidthCell, by_width, mean_exponent, network_seed, width_cells
 from ._networks import blank
-from .skeleton import Claim, Comparison, Experiment, Report, Results, Run, Size, check_at_least, share_nothing
+from .skeleton import (
+    Claim,
+    Comparison,
+    Estimate,
+    Experiment,
+    Report,
+    Results,
+    Run,
+    Size,
+    check_at_least,
+    fitted_seconds,
+    share_nothing,
+)  # fmt: skip
 
 __all__ = ["EXPERIMENT", "NETWORKS", "QUICK", "Errors", "Settings", "compute", "network", "points"]
 
@@ -194,6 +206,28 @@ def _size(settings: Settings) -> str:
     return f"widths to {max(settings.widths):,}, time {settings.time:g}"
 
 
+_TRIAL = 16  # width of the smaller of two trials
+
+
+def estimate(run: Run[Settings]) -> Estimate:
+    """Time a narrow network of each depth; with two hidden layers the work grows as the number of weights, width^2."""
+    settings = run.settings
+    seconds = 0.0
+    for number, curve in enumerate(NETWORKS):
+
+        def trial(width: int, curve: str = curve) -> None:
+            compute(replace(run, settings=replace(settings, widths=(width, width + 1))), WidthCell(curve, width, 0))
+
+        of_width = fitted_seconds(trial, _TRIAL, number + 1)
+        seconds += settings.draws * sum(map(of_width, settings.widths))
+    basis = (
+        f"Measured here: networks of {_TRIAL} and {2 * _TRIAL} units, whose time grows with their number of weights."
+    )
+    # The Jacobian of seven points, and what the hierarchy's derivatives hold of it.
+    memory = 8.0 * 7 * 20 * max(settings.widths) ** 2
+    return Estimate(seconds, memory, basis, "smaller widths (--widths) or fewer networks (--draws)")
+
+
 EXPERIMENT = Experiment(
     name="hierarchy_error",
     title="Distance of a trained network's tangent kernel from the hierarchy's prediction, against width.",
@@ -203,6 +237,7 @@ EXPERIMENT = Experiment(
     prepare=share_nothing,
     compute=compute,
     report=report,
+    estimate=estimate,
 )
 
 if __name__ == "__main__":

@@ -26,7 +26,19 @@ from ntkit.plots import Picture, Section, Table, new_figure, plot_levels
 from ._by_seed import is_positive
 from ._images import FILES, load_images
 from ._networks import dense_network
-from .skeleton import Claim, Experiment, Report, Results, Run, Size, check_at_least, share_nothing
+from .skeleton import (
+    Claim,
+    Estimate,
+    Experiment,
+    Report,
+    Results,
+    Run,
+    Size,
+    check_at_least,
+    duration,
+    fitted_seconds,
+    share_nothing,
+)
 
 __all__ = ["EXPERIMENT", "PAPER", "QUICK", "Measured", "Sample", "Settings", "main", "points", "run"]
 
@@ -247,6 +259,28 @@ def _larger_within(intra: NDArray[Any], inter: NDArray[Any], size: int, quoted: 
     )
 
 
+_TRIAL = 128  # random neurons of the smaller of two trials
+
+
+def estimate(run: Run[Settings]) -> Estimate:
+    """Time each kind of cell with few random neurons, in whose number the work is linear."""
+    settings = run.settings
+
+    def fit(samples: int, size: int) -> None:
+        compute(replace(run, settings=replace(settings, samples=samples)), Sample("means", size, 0))
+
+    first, largest = settings.sizes[0], max(settings.sizes)
+    count = len(settings.sizes) * settings.draws
+    seconds = count * fitted_seconds(lambda samples: fit(samples, largest), _TRIAL, 1)(settings.samples)
+    # The levels need the kernel for no labels, each one and each pair of them.
+    pairs = 1 + 2 * first + first * (2 * first - 1)
+    seconds += pairs * duration(lambda: fit(settings.level_samples, first))
+    # Fourth derivatives of each neuron between all pairs of images, some of them at a time.
+    memory = 8.0 * settings.samples * (2 * largest) ** 2
+    basis = f"Measured here: cells with {_TRIAL} and {2 * _TRIAL} random neurons, all as the largest."
+    return Estimate(seconds, memory, basis, "fewer draws (--draws) or random neurons (--samples)")
+
+
 EXPERIMENT = Experiment(
     name="hierarchy_planes_ships",
     title="The label-aware part of the tangent hierarchy within classes and between them, and its levels.",
@@ -259,6 +293,7 @@ EXPERIMENT = Experiment(
     embedded="digits",
     files=FILES,
     selects=("sizes", "draws"),
+    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

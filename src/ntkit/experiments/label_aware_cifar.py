@@ -36,9 +36,10 @@ from ntkit.plots import Section
 from ._images import FILES, load_images, pair_name
 from ._label_aware_report import claims, comparisons, differences_table, strengths_table, table
 from ._label_aware_scores import BASE, METHODS, Draw, Pool, Scored, Scores, score, scores_from
-from ._networks import blank
+from ._networks import blank, dense_network
+from ._rates import entry_seconds, image_shape
 from ._stored_gram import stored_gram
-from .skeleton import Experiment, Report, Results, Run, Size
+from .skeleton import Estimate, Experiment, Report, Results, Run, Size, fitted_seconds
 
 __all__ = ["EXPERIMENT", "QUICK", "Settings", "Split", "Task", "main", "network", "run", "scores_of", "tasks_of"]
 
@@ -265,6 +266,36 @@ def report(results: Results[Settings, Split, Scored]) -> Report:
     )
 
 
+_TRIAL = 150  # images of the smaller of two trials: a second for all methods
+_MATRICES = 14  # of the training images, held by one method at a time
+
+
+def estimate(run: Run[Settings]) -> Estimate:
+    """Time every method on few random points, whose algebra grows as n^3, and entries of the network's kernel."""
+    settings, tasks = run.settings, tasks_of(run.settings, run.data is not None)
+    channels, side = image_shape(run.data)
+    entry = entry_seconds(infinite_width(network(channels, side)).ntk, (channels, side, side))
+    pools = {task.classes: max(one.train for one in tasks if one.classes == task.classes) + task.test for task in tasks}
+    seconds = sum(n * (n + 1) / 2 for n in pools.values()) * entry
+
+    def trial(n: int) -> None:
+        count = 2 if settings.table == 1 else 10
+        x, y = torch.randn(2 * n, 8, generator=torch.Generator().manual_seed(0)), torch.arange(2 * n) % count
+        kernel = infinite_width(dense_network(8, 1)).ntk
+        pool = Pool(x, y, kernel, kernel(x).numpy())
+        draw = Draw.of(pool, n, n - n % count, 0)
+        for method in (BASE, *METHODS):
+            score(pool, draw, method, settings.strengths, settings.left_out, 0)
+
+    of_draw = fitted_seconds(trial, _TRIAL, 3)
+    seconds += sum(task.draws * of_draw(task.train) for task in tasks)
+    largest = max(task.train for task in tasks)
+    basis = (
+        f"Measured here: entries of the kernel, and all methods on {_TRIAL} and {2 * _TRIAL} points, which grow as n^3."
+    )
+    return Estimate(seconds, 8.0 * _MATRICES * largest**2, basis, "fewer training images (--train) or splits (--draws)")
+
+
 EXPERIMENT = Experiment(
     name="label_aware_cifar",
     title="Accuracy of label-aware kernels and of the kernel of their network, on pairs of classes and on all.",
@@ -277,6 +308,7 @@ EXPERIMENT = Experiment(
     embedded="digits",
     files=FILES,
     selects=("train", "test", "draws", "pairs"),
+    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

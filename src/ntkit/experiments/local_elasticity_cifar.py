@@ -25,7 +25,20 @@ from ntkit.plots import Picture, Section, Table, new_figure, plot_accuracies
 from ._by_seed import reaches
 from ._images import FILES, Images, images_size, load_images, pair_name
 from ._networks import dense_network
-from .skeleton import Claim, Comparison, Experiment, Report, Results, Run, Size, check_at_least, share_nothing
+from ._rates import image_shape, product_rate
+from .skeleton import (
+    Claim,
+    Comparison,
+    Estimate,
+    Experiment,
+    Report,
+    Results,
+    Run,
+    Size,
+    check_at_least,
+    fitted_seconds,
+    share_nothing,
+)
 
 __all__ = [
     "CIFAR_PAIRS", "DIGIT_PAIRS", "EXPERIMENT", "KINDS", "METHODS", "PAPER", "QUICK", "Pair", "Ratios", "Settings", "main", "run",
@@ -340,6 +353,43 @@ def _table(
     return Table(["", *pairs], rows, caption)
 
 
+_TRIAL = 100  # images of the smaller of two trials
+
+
+def estimate(run: Run[Settings]) -> Estimate:
+    """Count the products of training, and time the kernels on few images, whose algebra grows as n^3."""
+    settings = run.settings
+    channels, side = image_shape(run.data)
+    n, inputs = settings.train, channels * (side // settings.pool) ** 2
+    each = products_of_training(n, inputs, settings.width, settings.steps) / product_rate()
+
+    def trial(images: int) -> None:
+        generator = torch.Generator().manual_seed(run.seed)
+        x, y = torch.randn(images, inputs, dtype=torch.float64, generator=generator), torch.arange(images) % 2
+        ntk = infinite_width(dense_network(inputs, 8)).ntk
+        aware = LabelAware(ntk, "kr-v1", settings.strengths, ridge=1e-6, generator=generator).fit(x, y)
+        for strength in settings.strengths:
+            aware.with_strength(strength)(x)
+
+    seconds = len(settings.pairs) * (each + fitted_seconds(trial, _TRIAL, 3)(n))
+    memory = max(bytes_of_training(n, inputs, settings.width), 8.0 * 14 * n**2)
+    basis = (
+        f"Measured here: products of matrices, and label-aware kernels of {_TRIAL} and {2 * _TRIAL} points (as n^3)."
+    )
+    change = "fewer training images (--train), steps (--steps) or hidden units (--width, with --pool)"
+    return Estimate(seconds, memory, basis, change)
+
+
+def products_of_training(n: int, inputs: int, width: int, steps: int) -> float:
+    """Count the operations of training a wide two-layer network on all images: a product forward, one for the gradient."""
+    return 4.0 * n * inputs * width * steps
+
+
+def bytes_of_training(n: int, inputs: int, width: int) -> float:
+    """Count what that holds: hidden layer, activation and gradient of all images; weights, gradient, two moments, a copy."""
+    return 4.0 * width * (3 * n + 5 * inputs)
+
+
 EXPERIMENT = Experiment(
     name="local_elasticity_cifar",
     title="Local elasticity of a network before and after training, of the exact and of the label-aware kernel.",
@@ -352,6 +402,7 @@ EXPERIMENT = Experiment(
     embedded="digits",
     files=FILES,
     selects=("pairs",),
+    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -18,9 +18,11 @@ from ntkit.plots import Section
 from ._deep_networks import myrtle
 from ._flow_costs import REGIMES, Block, Case, Flow, Inputs, Outcome, Shared, Work, case_cells, share
 from ._flow_costs import compute as compute_cost
+from ._flow_estimate import Part, flow_estimate
 from ._flow_report import cost_picture, cost_table, costs, growth, nngp_beside_ntk, pair_seconds
 from ._images import FILES, load_images
-from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
+from ._rates import image_shape
+from .skeleton import Comparison, Estimate, Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "PAPER_DAYS", "QUICK", "Original", "Pixels", "Settings", "main", "run"]
 
@@ -167,6 +169,15 @@ def report(results: Results[Settings, Block | Flow | Original, Work | Outcome | 
     return Report("The Myrtle network against resolution", introduction, [section], [comparison], claims)
 
 
+def estimate(run: Run[Settings]) -> Estimate:
+    """Tell what a run takes."""
+    settings = run.settings
+    channels, _ = image_shape(run.data)
+    parts = [Part(regime, 2, side, (settings.train,), settings.draws) for side in settings.sides for regime in REGIMES]
+    change = "smaller images (--sides) or fewer of them (--train)"
+    return flow_estimate(parts, settings.test, channels, settings.steps, myrtle, change)
+
+
 def _source(sides: tuple[int, ...], own: int, name: str) -> str:
     """Say what the images were before they were resized."""
     larger = [str(side) for side in sides if side > own]
@@ -185,6 +196,7 @@ EXPERIMENT = Experiment(
     report=report,
     embedded="digits",
     files=FILES,
+    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

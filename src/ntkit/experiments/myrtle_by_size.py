@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from ._by_size import Settings, cells, prepare, report
+from ._by_size import Settings, cells, estimate, prepare, report
 from ._deep_networks import myrtle
 from ._flow_costs import compute
 from ._images import FILES
@@ -41,6 +41,7 @@ EXPERIMENT = Experiment(
     report=partial(report, network="The Myrtle network", figures={2: 5, 10: 6}, paper=PAPER_SECONDS),
     embedded="digits",
     files=FILES,
+    estimate=partial(estimate, network=myrtle),
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -25,9 +25,10 @@ from ._by_seed import is_positive
 from ._by_width import WidthCell, by_width, network_seed, width_cells
 from ._images import FILES, Images, images_size, load_images
 from ._networks import conv_network
+from ._rates import CUBIC, cholesky_rate, entry_seconds, image_shape
 from ._stored_gram import train_and_test
 from .cntk_cifar import Accuracy
-from .skeleton import Claim, Comparison, Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Claim, Comparison, Estimate, Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "NETWORKS", "PAPER", "QUICK", "Settings", "main", "run"]
 
@@ -182,6 +183,25 @@ def _by_half(lost: NDArray[np.float64], margin: float) -> bool | None:
     return None if positive is None else positive and bool(lost.mean() >= margin / 2)
 
 
+def estimate(run: Run[Settings]) -> Estimate:
+    """Count entries and factorisations of the exact kernels and of every random network's."""
+    settings = run.settings
+    n, m = settings.train, settings.test
+    channels, side = image_shape(run.data)
+    solutions = len(NETWORKS) * (1 + len(settings.widths) * settings.draws)
+    each = 0.0
+    for name in NETWORKS:
+        for width in (_EXACT, *settings.widths):
+            net = conv_network(settings.depth, width or 1, name == "CNTK-GAP", channels, side)
+            kernel = infinite_width(net).ntk if width == _EXACT else empirical(parametrize_ntk(net)).ntk
+            each += (settings.draws if width else 1) * entry_seconds(kernel, (channels, side, side))
+    seconds = each * (n * (n + 1) / 2 + n * m) + solutions * n**3 / 3 / cholesky_rate()
+    basis = f"Measured here: entries of every kernel in blocks of up to 64 images, and {CUBIC}."
+    return Estimate(
+        seconds, 8.0 * (3 * n**2 + n * m), basis, "fewer training images (--train) or networks (--draws, --widths)"
+    )
+
+
 EXPERIMENT = Experiment(
     name="random_features_cifar",
     title="Accuracy of kernels of finite random networks and of the exact kernel, on two classes.",
@@ -193,6 +213,7 @@ EXPERIMENT = Experiment(
     report=report,
     embedded="digits",
     files=FILES,
+    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from ._by_size import Settings, cells, prepare, report
+from ._by_size import Settings, cells, estimate, prepare, report
 from ._deep_networks import resnet50
 from ._flow_costs import compute
 from ._images import FILES
@@ -41,6 +41,7 @@ EXPERIMENT = Experiment(
     report=partial(report, network="ResNet-50 without batch normalisation", figures={10: 7}, paper=PAPER_SECONDS),
     embedded="digits",
     files=FILES,
+    estimate=partial(estimate, network=resnet50),
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -23,8 +23,9 @@ from ntkit.solvers import solve
 from ._by_seed import Seed, by_seed, is_positive, mean_and_spread
 from ._images import FILES, images_size, load_images, pair_name
 from ._networks import drawn_network
-from .local_elasticity_cifar import CIFAR_PAIRS, DIGIT_PAIRS
-from .skeleton import Claim, Run, Size, check_at_least
+from ._rates import CUBIC, cholesky_rate, image_shape, product_rate
+from .local_elasticity_cifar import CIFAR_PAIRS, DIGIT_PAIRS, bytes_of_training, products_of_training
+from .skeleton import Claim, Estimate, Run, Size, check_at_least
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -177,6 +178,20 @@ def draw(settings: Settings, records: list[Accuracies]) -> dict[str, Figure]:
     return {"figure1(a)": figure}
 
 
+def estimate(run: Run[Settings]) -> Estimate:
+    """Count the products of training and of the two kernels, and their factorisations."""
+    settings = run.settings
+    channels, side = image_shape(run.data)
+    n, inputs, width = settings.train, channels * (side // settings.pool) ** 2, settings.width
+    kernels = 2 * 2.0 * (n + settings.test) * n * (width + inputs)
+    products = products_of_training(n, inputs, width, settings.steps) + kernels
+    each = products / product_rate() + 2 * n**3 / 3 / cholesky_rate()
+    basis = f"Measured here: products of matrices, and {CUBIC}."
+    change = "fewer training images (--train), steps (--steps) or hidden units (--width, with --pool)"
+    memory = max(bytes_of_training(n, inputs, width), 8.0 * 4 * n**2)
+    return Estimate(settings.seeds * len(settings.pairs) * each, memory, basis, change)
+
+
 EXPERIMENT = by_seed(
     "trained_kernel_cifar",
     "Gain in accuracy from the tangent kernel of a trained network over that before training.",
@@ -191,6 +206,7 @@ EXPERIMENT = by_seed(
     grows=("train", "test", "width"),
     paper={"train": 10_000, "test": 2_000, "width": 40_960, "pool": 1},
 )
+EXPERIMENT = replace(EXPERIMENT, estimate=estimate)
 
 if __name__ == "__main__":
     sys.exit(EXPERIMENT.main())

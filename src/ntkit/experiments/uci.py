@@ -8,16 +8,19 @@ that scikit-learn ships.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
 
 from ntkit.datasets import SplitTable, load_uci
 from ntkit.errors import InputError
 
 from ._uci_methods import METHODS, Grids, Outcome, evaluate
 from ._uci_report import Outcomes, sections
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Estimate, Experiment, Report, Results, Run, Size, check_at_least, duration, fitted_seconds
 
 __all__ = ["EXPERIMENT", "QUICK", "Settings", "Study", "main", "outcomes_of", "run"]
 
@@ -131,6 +134,42 @@ def report(results: Results[Settings, Study, Outcome]) -> Report:
     return Report("ntkit on small tables", introduction, sections(outcomes, seconds, grids, results.seed))
 
 
+_TRIAL, _TREES = 100, 20  # points of the smaller of two trials, and trees of a forest
+_FOREST = "random forest"
+
+
+def estimate(run: Run[Settings]) -> Estimate:
+    """Time the methods on random points: kernels grow as n^2 at these sizes, the forest as n and as its trees."""
+    settings, tables = run.settings, _tables(run)
+    methods = METHODS if settings.methods is None else dict.fromkeys(settings.methods)
+    few = replace(settings, trees=min(_TREES, settings.trees))
+
+    def trial(n: int, names: Sequence[str]) -> None:
+        for name in names:
+            evaluate(METHODS[name](_random_table(n), few, run.seed), _random_table(n))
+
+    kernels = [name for name in methods if name != _FOREST]
+    of_table = fitted_seconds(lambda n: trial(n, kernels), _TRIAL, 2)
+    seconds = sum(of_table(len(table)) for table in tables)
+    if _FOREST in methods:
+        forest = duration(lambda: trial(_TRIAL, [_FOREST])) * settings.trees / few.trees
+        seconds += sum(forest * max(1.0, len(table) / _TRIAL) for table in tables)
+    workers = os.cpu_count() or 1
+    memory = 8.0 * 4 * workers * max(map(len, tables)) ** 2
+    basis = f"Measured here: all methods on {_TRIAL} random points, the kernels on {2 * _TRIAL} too; {workers} tables at a time."
+    return Estimate(seconds / workers, memory, basis, "some of the tables (--only) or methods (--methods)")
+
+
+def _random_table(n: int) -> SplitTable:
+    draws = np.random.default_rng(0)
+    order, part = draws.permutation(n), n // 4
+    parts = [order[at * part : (at + 1) * part] for at in range(4)]
+    folds = tuple((np.setdiff1d(order, one), one) for one in parts)
+    return SplitTable(
+        "trial", draws.standard_normal((n, 10)), np.arange(n) % 2, order[: n // 2], order[n // 2 :], folds
+    )
+
+
 EXPERIMENT = Experiment(
     name="uci",
     title="Kernels of fully connected networks on small tables, compared with an RBF SVM and a random forest.",
@@ -144,6 +183,7 @@ EXPERIMENT = Experiment(
     files="the folder of the collection or an .npz file, see ntkit.datasets.load_uci (four bundled tables)",
     selects=("only", "methods"),
     parallel=True,
+    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ._claim import Claim
 from ._command_line import Progress, one_line, progress_bars
+from ._estimate import Estimate, duration, fitted_seconds
 from ._experiment import Experiment
 from ._manifest import Data
 from ._records import decode
@@ -16,6 +17,7 @@ __all__ = [
     "Claim",
     "Comparison",
     "Data",
+    "Estimate",
     "Experiment",
     "Progress",
     "Report",
@@ -25,6 +27,8 @@ __all__ = [
     "Verdict",
     "check_at_least",
     "decode",
+    "duration",
+    "fitted_seconds",
     "one_line",
     "progress_bars",
     "share_nothing",

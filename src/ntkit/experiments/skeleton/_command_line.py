@@ -17,9 +17,10 @@ import torch
 from ntkit.errors import NtkitError
 from ntkit.plots import Table, new_figure
 
+from ._estimate import announce
 from ._files import check_folder, write_whole
 from ._report import html, tables, write_report
-from ._run import Progress, Size
+from ._run import Progress, Run, Size, silent
 from ._settings import add_options, changed, read_toml
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | 
         check_folder(output.parent if alone else output)
         if alone:
             _check_file(output)
+        if size == "full" or settings not in (experiment.sizes(one, data is not None) for one in ("quick", "default")):
+            announce(experiment, Run(settings, chosen.seed, data, output.parent if alone else output, silent))
         with progress_bars() as progress:
             folder, workers = (None if alone else output), getattr(chosen, "workers", None)
             results = experiment.run(settings, chosen.seed, data, folder, progress, workers)
@@ -90,7 +93,9 @@ def _options(experiment: Experiment[Any, Any, Any, Any]) -> argparse.ArgumentPar
     options.add_argument("--threads", type=int, help="threads per operation (torch's choice)")
     size = options.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="a few seconds, too small to mean anything")
-    size.add_argument("--full", action="store_true", help="the paper's own sizes: hours or days")
+    size.add_argument(
+        "--full", action="store_true", help="the paper's own sizes: hours or days; says first what it takes"
+    )
     options.add_argument("--settings", type=Path, help="a TOML file with some of the settings below")
     if experiment.files:
         options.add_argument("--data", type=Path, help=experiment.files)

@@ -21,11 +21,12 @@ from ntkit.errors import InputError, NtkitWarning
 from ntkit.gram import locked
 
 from ._code_fingerprint import code_fingerprint
+from ._estimate import Estimate
 from ._files import check_folder
 from ._manifest import Data, Embedded, Manifest, data_of, this_machine, versions
 from ._records import canonical, encode
 from ._report import Report
-from ._run import Progress, Results, Run, Size, read_results, write_results
+from ._run import Progress, Results, Run, Size, read_results, silent, write_results
 from ._store import CellStore, Stored
 from ._threads import one_thread_per_operation
 
@@ -37,10 +38,6 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 _CELLS = "cells.jsonl"
-
-
-def _silent(what: str, done: int, there_are: int) -> None:
-    """Report nothing."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +73,8 @@ class Experiment(Generic[S, C, P, R]):
         Whether cells are distributed to Python threads, each with one thread per operation.
     output
         Where the command line writes by default: a folder, or an ``.html`` file for only the report.
+    estimate
+        Tells seconds and memory of a run before it starts; None if runs of every size are short and small.
     """
 
     name: str
@@ -91,6 +90,7 @@ class Experiment(Generic[S, C, P, R]):
     selects: tuple[str, ...] = ()
     parallel: bool = False
     output: str = ""
+    estimate: Callable[[Run[S]], Estimate] | None = None
 
     @cached_property
     def kinds(self) -> tuple[Any, Any]:
@@ -131,7 +131,7 @@ class Experiment(Generic[S, C, P, R]):
         if data is not None and ".npz" in self.files and data.is_file() and not is_zipfile(data):
             raise InputError(f"--data must be {self.files}. {data} is no such file, or it is damaged.")
         with _place(folder) as place:
-            run = Run(settings, seed, data, place, progress or _silent)
+            run = Run(settings, seed, data, place, progress or silent)
             key = self._key(run, source)
             store: CellStore[C, R] = CellStore(place / _CELLS, *self.kinds)
             if store.unreadable:

@@ -15,7 +15,7 @@ from ._files import write_whole
 from ._manifest import Data, Manifest
 from ._records import decode, encode
 
-__all__ = ["Progress", "Results", "Run", "Size", "read_results", "share_nothing", "write_results"]
+__all__ = ["Progress", "Results", "Run", "Size", "read_results", "share_nothing", "silent", "write_results"]
 
 S = TypeVar("S")
 C = TypeVar("C")
@@ -51,6 +51,10 @@ class Run(Generic[S]):
     data: Path | None
     folder: Path
     progress: Progress
+
+
+def silent(what: str, done: int, there_are: int) -> None:
+    """Report no progress."""
 
 
 def share_nothing(run: Run[S]) -> Run[S]:
