@@ -21,7 +21,16 @@ from ._builder import Builder
 from ._layout import tensor_of
 from ._values import Field, Weight
 
-__all__ = ["SCALES", "Difference", "FiniteNetwork", "NotFinite", "check_close", "compare_derivatives", "probe", "replay"]
+__all__ = [
+    "SCALES",
+    "Difference",
+    "FiniteNetwork",
+    "NotFinite",
+    "check_close",
+    "compare_derivatives",
+    "probe",
+    "replay",
+]
 
 _DIGITS = {torch.float64: 1e-9, torch.float32: 1e-3}  # rounding, relative to the largest entry of each input's values
 _COARSE = 0.05  # for lower precision
