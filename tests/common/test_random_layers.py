@@ -118,6 +118,19 @@ def test_known_layers_need_no_run():
     assert drawing_layers(net, set()) == {}
 
 
+def test_what_draws_in_evaluation_too_is_not_turned_off_by_it():
+    class Noisy(nn.Module):
+        def forward(self, x):
+            return x + torch.randn_like(x)
+
+    net = network(Noisy())
+    paths = {path for path, _ in net.named_modules()}
+    assert drawing_layers(net, paths, torch.randn(2, 3, dtype=torch.float64)) == {}
+    with pytest.raises(NtkitError) as caught:
+        ntkit.infinite_width(net).ntk(torch.randn(2, 3, dtype=torch.float64))
+    assert "module.eval()" not in str(caught.value)
+
+
 def test_monte_carlo_names_the_layer():
     mc = ntkit.monte_carlo(network(ByFunction()), 2)
     with pytest.raises(InputError, match=r"1 \(ByFunction\)"):

@@ -25,7 +25,7 @@ def random_layers(module: nn.Module) -> list[str]:
 
 
 def drawing_layers(module: nn.Module, training: Set[str], *args: Any, **kwargs: Any) -> dict[str, str]:
-    """Return the innermost layers that draw random numbers in a run: their class by path; the module's own is empty.
+    """Return the innermost layers that draw random numbers in training mode alone: their class by path, "" for the module.
 
     Dropout by functions and layers that are not those of torch.nn (stochastic depth) only show in a run.
 
@@ -34,7 +34,7 @@ def drawing_layers(module: nn.Module, training: Set[str], *args: Any, **kwargs: 
     module
         The module, of which a copy is run.
     training
-        Paths of the layers that are in training mode in the run.
+        Paths of the layers that are in training mode.
     args, kwargs
         Its arguments. If it does not take them, only :func:`random_layers` are found.
     """
@@ -44,14 +44,23 @@ def drawing_layers(module: nn.Module, training: Set[str], *args: Any, **kwargs: 
     layers = dict(copied.named_modules())
     for path, layer in layers.items():
         layer.training = path in training
-    draws = _Draws()
-    for path, layer in layers.items():
-        layer.register_forward_pre_hook(partial(draws.enter, path), prepend=True)
-        layer.register_forward_hook(draws.leave)
+    known, found = random_layers(copied), _drawn(copied, args, kwargs)
+    always = _drawn(copied.eval(), args, kwargs) if found else []
+    return {path: type(layers[path]).__name__ for path in [*known, *found] if path not in always}
+
+
+def _drawn(module: nn.Module, args: Any, kwargs: Any) -> list[str]:
+    """Return the paths of the innermost layers that draw in a run."""
+    draws, hooks = _Draws(), []
+    for path, layer in module.named_modules():
+        hooks.append(layer.register_forward_pre_hook(partial(draws.enter, path), prepend=True))
+        hooks.append(layer.register_forward_hook(draws.leave))
     # The run ends early if the module's code raises: batch norm, for one, takes no single row in training mode.
     with torch.no_grad(), draws, suppress(Exception):
-        copied(*args, **kwargs)
-    return {path: type(layers[path]).__name__ for path in [*random_layers(copied), *draws.found]}
+        module(*args, **kwargs)
+    for hook in hooks:
+        hook.remove()
+    return draws.found
 
 
 class _Draws(TorchDispatchMode):

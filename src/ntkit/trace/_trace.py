@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ntkit.common import (
     RANDOM,
@@ -135,14 +136,26 @@ class Tracer:
         for shape in guesses(self.module):
             try:
                 self.program(shape)
-            except (WrongShape, NotFinite):  # no nodes are left over for a graph: the mean over none
+            except WrongShape:
                 continue
+            except NotFinite:
+                if not self._makes_empty(shape):
+                    raise
+                continue  # a mean over nothing: the guess leaves no columns for a graph's adjacency, say
             except UnsupportedLayerError:
                 tokens = [(count, *shape) for count in _TOKENS] if len(shape) == 1 else []
                 # What has rules and is refused by the replay is so for every shape.
                 if self._readable(shape) or not any(self._readable(guess) for guess in tokens):
                     raise
             return
+
+    def _makes_empty(self, shape: tuple[int, ...]) -> bool:
+        """Return whether the module computes tensors without entries for inputs of a shape."""
+        module, example, _ = self._run(shape)
+        made = _Empty()
+        with torch.no_grad(), made:
+            module(example)
+        return made.found
 
     def _readable(self, shape: tuple[int, ...]) -> bool:
         """Return whether torch.fx traces the module for inputs of a shape, and every operation has a rule."""
@@ -266,6 +279,17 @@ class Tracer:
             )
         assert isinstance(reader.value, Field)
         return reader.builder.program(reader.value, positions)
+
+
+class _Empty(TorchFunctionMode):
+    """Notices tensors without entries."""
+
+    found = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.found = self.found or (isinstance(result, Tensor) and result.numel() == 0)
+        return result
 
 
 def _check_entries(output: Any, batch: Tensor) -> None:
