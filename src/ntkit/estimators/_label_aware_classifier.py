@@ -56,7 +56,8 @@ class LabelAwareClassifier(NTKClassifier):
     ridge : float
         r, relative to the mean size of the eigenvalues; also that of K^-1 in ``"kr-v2"`` and of the regressions that
         choose the strength. Default 0. Where A has many small eigenvalues of both signs, as with
-        ``"fjlt-v1"`` and ``"fjlt-v2"`` at a large strength and few points, a solution without ridge fits noise: let the strength be chosen, or pass 0.01 to 0.1.
+        ``"fjlt-v1"`` and ``"fjlt-v2"`` at a large strength and few points, a solution without ridge fits noise:
+        let the strength be chosen, or pass 0.01 to 0.1.
     solver : {"exact", "fjlt"}
         Solver of ``"fjlt-v1"`` and ``"fjlt-v2"``: over all pairs, or the sketch of the paper. Default ``"exact"``.
     eps : float
