@@ -45,7 +45,7 @@ def test_every_method_takes_every_matrix(case: Any, method: str, kind: str, tmp_
     assert float((fitted - exact).norm() / exact.norm()) < (
         1e-6 if method in ("auto", "cholesky", "indefinite", "cg") else 0.1
     )
-    if not (kind != "stored" and method in ("auto", "cholesky")):
+    if not ((kind != "stored" and method in ("auto", "cholesky")) or (kind == "tensor" and method == "indefinite")):
         assert "about" in notes[0] and "memory" in notes[0]
 
 
@@ -139,21 +139,21 @@ def test_a_method_of_the_user(case: Any, kind: str, tmp_path: Path, monkeypatch:
     found = ntkit.solve(
         gram,
         case.y,
-        method=Richardson(1500),
-        ridge=5.0,
+        method=Richardson(300),
+        ridge=20.0,
         progress=notes.append,
         **({"x": case.x} if kind == "kernel" else {}),
     )
-    torch.testing.assert_close(found.value, case.exact(5.0), rtol=1e-6, atol=1e-6)
-    assert notes == ["Richardson: its time and memory are not known.", "1500 steps."]
+    torch.testing.assert_close(found.value, case.exact(20.0), rtol=1e-6, atol=1e-6)
+    assert notes == ["Richardson: its time and memory are not known.", "300 steps."]
     assert found.status == "Done." and found.stats["residual"] < 1e-6
 
 
 def test_an_estimator_takes_a_method_of_the_user(case: Any) -> None:
-    model = ntkit.NTKRegressor(kernel=case.kernel, solver=Richardson(1500), ridge=5.0).fit(
+    model = ntkit.NTKRegressor(kernel=case.kernel, solver=Richardson(300), ridge=20.0).fit(
         case.x.numpy(), case.y.numpy()
     )
-    expected = case.dense @ case.exact(5.0)
+    expected = case.dense @ case.exact(20.0)
     torch.testing.assert_close(torch.from_numpy(model.predict(case.x.numpy())), expected, rtol=1e-6, atol=1e-6)
     assert model.jitter_ == 0 and model.solution_status_ == "Done."
 

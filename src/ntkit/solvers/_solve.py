@@ -123,6 +123,10 @@ def solve(
         if simple:
             return solve_cholesky(gram, y, ridge)
         operand = DenseGram(gram.detach())
+        if method == "indefinite" or isinstance(method, Indefinite):
+            # The matrix is in memory, and measuring this machine's speed would take longer than a small system.
+            with torch.no_grad():
+                return Indefinite().set_up(operand, ridge, y, progress).solve(y)
     check_right_hand_side(y, _like(operand))
     if operand.shape[0] != operand.shape[1] or not operand.symmetric:
         raise InputError(f"the stored matrix must be K(x, x). Got K(x1, x2) of shape {tuple(operand.shape)}.")
