@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 from linear_operator.operators import DiagLinearOperator
+from torch import nn
 
-from ntkit.common import _linear_system, check_gram, check_ridge, check_right_hand_side
+import ntkit
+from ntkit.common import _linear_system, check_gram, check_pairs, check_ridge, check_right_hand_side
 from ntkit.errors import InputError, InputTypeError
 
 
@@ -88,3 +90,55 @@ def test_no_right_hand_side(y: torch.Tensor, error: type[Exception], message: st
         check_right_hand_side(y, torch.eye(3))
     check_right_hand_side(torch.ones(3), torch.eye(3))
     check_right_hand_side(torch.ones(3, 2), torch.eye(3))
+
+
+def test_pairs() -> None:
+    values = torch.ones(2, 3)
+    assert check_pairs(values, (2, 3)) is values
+    for bad, message in (
+        (
+            torch.ones(4, 6),
+            r"kernel\(x\) must be a tensor of shape \(2, 3\).*Got shape \(4, 6\). A row for each of 2 outputs",
+        ),
+        (torch.ones(4, 3), r"Got shape \(4, 3\). Return one number"),
+        (torch.ones(2, 3, 1, 1), r"Got shape \(2, 3, 1, 1\). Return one number"),
+        (3.0, r"Got float. Return one number"),
+    ):
+        with pytest.raises(InputError, match=message):
+            check_pairs(bad, (2, 3))
+    with pytest.raises(InputError, match=r"k must be a tensor of shape \(0, 0\)"):
+        check_pairs(torch.ones(0), (0, 0), "k")
+
+
+X = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+Y = X @ torch.tensor([[1.0, 0.5], [-1.0, 2.0]], dtype=torch.float64)
+CLASSES = torch.tensor([0, 1] * 3)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda k: ntkit.GradientFlow(k).fit(X, Y),
+        lambda k: ntkit.GradientFlow(k).fit(X, Y.reshape(-1)),
+        lambda k: ntkit.solve(k, Y, x=X, ridge=0.1),
+        *(lambda k, m=m: ntkit.solve(k, Y, x=X, ridge=0.1, method=m) for m in ("cg", "nystrom", "falkon", "eigenpro")),
+        lambda k: ntkit.gram(k, X),
+        lambda k: ntkit.NTKRegressor(kernel=k).fit(X.numpy(), Y.numpy()),
+        lambda k: ntkit.NTKRegressor(kernel=k, solver="nystrom").fit(X.numpy(), Y.numpy()),
+        lambda k: ntkit.NTKClassifier(kernel=k).fit(X.numpy(), CLASSES.numpy()),
+        lambda k: ntkit.RFMRegressor(kernel=k, iterations=1).fit(X.numpy(), Y.numpy()),
+        lambda k: ntkit.LabelAware(k).fit(X, CLASSES),
+        lambda k: ntkit.LabelAwareClassifier(kernel=k).fit(X.numpy(), CLASSES.numpy()),
+        lambda k: ntkit.diagnostics.learning_times(k, X, y=Y[:, 0]),
+        lambda k: ntkit.diagnostics.bounds(k, Y[:, 0], 10, x=X),
+        lambda k: ntkit.diagnostics.relabel(k, X, CLASSES),
+        lambda k: ntkit.diagnostics.mercer(k, dim=2, degrees=3),
+        lambda k: ntkit.as_sklearn_kernel(k)(X.numpy()),
+        lambda k: ntkit.as_sklearn_kernel(k).diag(X.numpy()),
+        lambda k: ntkit.as_gpytorch_kernel(k)(X).to_dense(),
+    ],
+)
+def test_a_row_for_each_output_is_refused_by_name(use) -> None:
+    net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    with pytest.raises(InputError, match=r'one number for a pair.*each of 2 outputs comes from .*write output="trace"'):
+        use(ntkit.empirical(net, output="full").ntk)

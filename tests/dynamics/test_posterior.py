@@ -247,3 +247,41 @@ def test_jitter_is_reported_at_the_line_of_the_caller() -> None:
     with pytest.warns(JitterWarning) as caught:
         ntkit.posterior(LIMIT, torch.cat([X, X[:3]]), torch.cat([Y, Y[:3]]), NEW)
     assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_linearised_laplace_is_the_posterior_of_the_empirical_tangent_kernel() -> None:
+    """The docstring's recipe against the Gaussian posterior of the weights themselves: Jacobian, prior, noise."""
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+    tau, sigma, y = 0.7, 0.2, Y[:, 0]
+
+    def jacobian(points: Tensor) -> Tensor:
+        rows = [torch.autograd.grad(net(point[None]).squeeze(), list(net.parameters())) for point in points]
+        return torch.stack([torch.cat([part.reshape(-1) for part in row]) for row in rows])
+
+    trained, new = jacobian(X), jacobian(NEW)
+    eye = torch.eye(trained.shape[1], dtype=torch.float64)
+    weights = torch.linalg.inv(trained.T @ trained / sigma**2 + eye / tau**2)
+    with torch.no_grad():
+        residual, start = y - net(X)[:, 0], net(NEW)[:, 0]
+    covariance = new @ weights @ new.T
+    mean = start + new @ weights @ trained.T @ residual / sigma**2
+
+    kernel = tau**2 * ntkit.empirical(net).ntk
+    ridge = sigma**2 / float(kernel.diag(X).mean())
+    found = ntkit.posterior(kernel, X, residual, NEW, mode="nngp", ridge=ridge)
+    torch.testing.assert_close(found.covariance, covariance, rtol=0, atol=1e-11)
+    torch.testing.assert_close(found.variance, covariance.diagonal(), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(start + found.mean, mean, rtol=1e-10, atol=1e-10)
+    assert found.noise == pytest.approx(sigma**2)
+    # the ensemble of networks with these features is another question, with another answer
+    ensemble = ntkit.posterior(ntkit.empirical(net), X, residual, NEW, ridge=ridge)
+    assert float((ensemble.variance - found.variance).abs().max()) > 0.01
+
+
+@pytest.mark.parametrize("mode", ["ntk", "nngp", "last_layer"])
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_row_for_each_output_is_refused(mode: Any, flat: bool) -> None:
+    full = ntkit.empirical(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3)).double(), output="full")
+    with pytest.raises(InputError, match=r'shape \(10, 10\).*Got shape \(30, 30\).*3 outputs.*output="trace"'):
+        ntkit.posterior(full, X, Y.reshape(-1) if flat else Y, NEW, mode, ridge=0.1)

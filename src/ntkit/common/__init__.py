@@ -17,7 +17,7 @@ from ._generator import check_generator, random_state, restored_generator, resto
 from ._input_shape import check_input_shape, fold_rows
 from ._kinks import Kink, find_kinks
 from ._largest_eigenvalue import largest_eigenvalue
-from ._linear_system import check_gram, check_ridge, check_right_hand_side
+from ._linear_system import check_gram, check_pairs, check_ridge, check_right_hand_side
 from ._losses import Loss, LossFunction, find_loss, read_output_targets, read_targets
 from ._memory import available_bytes, check_gram_memory
 from ._mirror import mirror_rows, mirror_upper
@@ -74,6 +74,7 @@ __all__ = [
     "check_module",
     "check_pair",
     "check_precision",
+    "check_pairs",
     "check_result",
     "check_ridge",
     "check_right_hand_side",

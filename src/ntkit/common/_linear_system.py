@@ -14,7 +14,7 @@ from ._batches import check_tensor
 from ._row_blocks import row_blocks
 from ._shown import shown
 
-__all__ = ["check_gram", "check_ridge", "check_right_hand_side"]
+__all__ = ["check_gram", "check_pairs", "check_ridge", "check_right_hand_side"]
 
 _BLOCK_ROWS = 512  # two blocks fit into the cache
 
@@ -27,6 +27,32 @@ def check_ridge(ridge: float) -> float:
     if not (math.isfinite(value) and value >= 0):
         raise InputError(f"ridge must be finite and not negative (it is relative to trace(K)/n). Got {value}.")
     return value
+
+
+def check_pairs(values: object, shape: tuple[int, ...], call: str = "kernel(x)") -> Tensor:
+    """Return what a kernel gave for some points, or raise an error if it is not one number for each pair of them.
+
+    Parameters
+    ----------
+    values
+        What the kernel returned.
+    shape
+        What it must have: (n1, n2), or (n,) of a diagonal.
+    call
+        How messages name the call.
+    """
+    if isinstance(values, Tensor) and tuple(values.shape) == shape:
+        return values
+    got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+    why = "Return one number for each pair of points."
+    if isinstance(values, Tensor) and values.ndim == len(shape) and 0 not in shape:
+        outputs = values.shape[0] // shape[0]
+        if outputs > 1 and tuple(values.shape) == tuple(outputs * n for n in shape):
+            why = (
+                f'A row for each of {outputs} outputs comes from ntkit.empirical(module, output="full"): write output="trace", '
+                "which this function takes, or the index of one output."
+            )
+    raise InputError(f"{call} must be a tensor of shape {shape}, one number for a pair of points. Got {got}. {why}")
 
 
 def check_gram(gram: Tensor | LinearOperator) -> Tensor:

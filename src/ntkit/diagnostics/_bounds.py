@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ntkit.common import check_batches, check_gram_memory, check_right_hand_side
+from ntkit.common import check_batches, check_gram_memory, check_pairs, check_right_hand_side
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Kernel
 from ntkit.solvers import check_gram, decompose
@@ -340,7 +340,7 @@ def _gram(given: Kernel | Tensor, x: Tensor | None) -> Tensor:
             raise InputTypeError(f"x must be the inputs where a kernel is given, shape (m, d). Got {type(x).__name__}.")
         check_batches(x, None)
         check_gram_memory(len(x), len(x), x.dtype, x.device, matrices=3, what="the eigendecomposition")
-        return check_gram(given(x).detach())
+        return check_gram(check_pairs(given(x), (len(x), len(x))).detach())
     if not isinstance(given, Tensor):
         raise InputTypeError(
             f"kernel_or_gram must be an ntkit.Kernel or a Gram matrix. Got {type(given).__name__}: write "

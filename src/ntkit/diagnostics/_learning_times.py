@@ -8,7 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit.common import Numbers, as_columns, check_batches, check_gram_memory, check_right_hand_side, check_times
+from ntkit.common import (
+    Numbers,
+    as_columns,
+    check_batches,
+    check_gram_memory,
+    check_pairs,
+    check_right_hand_side,
+    check_times,
+)
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Kernel
 from ntkit.solvers import check_gram, decompose
@@ -124,7 +132,7 @@ def _gram(kernel: Kernel | Tensor, x: Tensor | None) -> Tensor:
             raise InputTypeError("x must be the training points if a kernel is given. Got None.")
         check_batches(x, None)
         check_gram_memory(len(x), len(x), x.dtype, x.device, matrices=3, what="the eigendecomposition")
-        return check_gram(kernel(x).detach())
+        return check_gram(check_pairs(kernel(x), (len(x), len(x))).detach())
     if not isinstance(kernel, Tensor):
         raise InputTypeError(f"kernel must be an ntkit.Kernel or a Gram matrix. Got {type(kernel).__name__}.")
     if x is not None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit.common import Numbers, all_finite, check_times, shown
+from ntkit.common import Numbers, all_finite, check_pairs, check_times, shown
 from ntkit.errors import InputError, InputTypeError, QuadratureWarning
 from ntkit.kernels import Kernel
 
@@ -266,7 +266,7 @@ def _check_zonal(kernel: Kernel, dim: int, radius: float) -> float:
     circle = _circle(dim, radius, t)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        expected = kernel(circle[:1], circle)[0]
+        expected = check_pairs(kernel(circle[:1], circle), (1, len(circle)), "kernel(x1, x2)")[0]
         if not all_finite(expected):
             raise InputError("the kernel returns NaN or infinite values on the sphere.")
         largest, off = float(expected.abs().max()), 0.0

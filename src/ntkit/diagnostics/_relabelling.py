@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from ntkit.common import check_pairs
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Kernel
 from ntkit.labels import check_labels, class_numbers
@@ -244,7 +245,7 @@ def _scores(
 ) -> tuple[Tensor, Tensor]:
     """Return test and training accuracy of each column of labels."""
     with torch.no_grad():
-        gram = check_gram(kernel(x))
+        gram = check_gram(check_pairs(kernel(x), (len(x), len(x))))
         weights = _fit(gram, y, ridge)
         found = [
             ((block @ weights > 0) == (labels > 0)).double().mean(0)
@@ -262,7 +263,7 @@ def _check(kernel: Kernel, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     if not isinstance(kernel, Kernel):
         raise InputTypeError(f"kernel must be an ntkit Kernel. Got {type(kernel).__name__}.")
     with torch.no_grad():
-        gram = check_gram(kernel(x)).detach()
+        gram = check_gram(check_pairs(kernel(x), (len(x), len(x)))).detach()
     check_labels("y", y, len(x), x.device)
     numbers, _, classes = class_numbers(y)
     if classes != 2:

@@ -18,6 +18,7 @@ from ntkit.common import (
     as_columns,
     check_batches,
     check_gram_memory,
+    check_pairs,
     check_steps,
     check_tensor,
     check_times,
@@ -144,9 +145,10 @@ class GradientFlow:
             # K, and its factor or eigenvectors.
             check_gram_memory(len(x), len(x), x.dtype, x.device, matrices=2, what="a gradient flow")
         with torch.no_grad():
-            gram = check_gram(x if not isinstance(self.kernel, Kernel) else self.kernel(x)).detach()
-        if len(gram) != len(x):
-            raise InputError(f"kernel(x) must have shape {(len(x), len(x))}. Got {tuple(gram.shape)}.")
+            if isinstance(self.kernel, Kernel):
+                gram = check_gram(check_pairs(self.kernel(x), (len(x), len(x)))).detach()
+            else:
+                gram = check_gram(x).detach()
         targets = read_targets(self.loss, y, gram)
         self._shape, self._f0 = tuple(targets.shape[1:]), f0
         self._x = x if isinstance(self.kernel, Kernel) else None

@@ -16,6 +16,7 @@ from ntkit.common import (
     available_bytes,
     block_rows,
     check_gram_memory,
+    check_pairs,
     check_tensor,
     check_times,
 )
@@ -156,8 +157,9 @@ def posterior(
     x_test : Tensor of shape (m, ...)
         Test points, where the process is evaluated.
     mode : {"ntk", "nngp", "last_layer"}
-        ``"ntk"``: all layers trained. ``"last_layer"``: only the last layer, so :math:`\Theta = K`. ``"nngp"``: the Bayesian
-        posterior (eqs. 149, 150), with the ridge as variance of the observation noise. Default ``"ntk"``.
+        ``"ntk"``: how do networks that start at random differ after all their layers are trained? ``"last_layer"``: the same
+        where only the last layer is trained, so :math:`\Theta = K`. ``"nngp"``: what does a Bayesian believe whose prior has
+        covariance K (eqs. 149, 150), with the ridge as variance of the observation noise? Default ``"ntk"``.
     t : float or sequence of floats
         Training time of gradient flow of half the **summed** squared error, infinite for ``"nngp"``. A sequence costs one
         eigendecomposition for all its times, and the result has one more dimension in front. Default infinity.
@@ -173,6 +175,27 @@ def posterior(
     Returns
     -------
     Posterior
+
+    Notes
+    -----
+    For one finite network, ``limit = ntkit.empirical(net)``, K is the kernel of its last hidden features. ``"ntk"`` then asks how
+    trained networks differ that all have these features and this tangent kernel, with last layers drawn afresh; that is no
+    statement about what the network's own weights could still be.
+
+    That other question is answered by the linearised Laplace approximation (Khan et al. 2019; Immer et al. 2021): replace the
+    network by its linearisation at its weights w, :math:`f(x) + J(x) (v - w)`, with the Gaussian prior
+    :math:`v - w \sim N(0, \tau^2 I)` and observation noise of variance :math:`\sigma^2`. The posterior of v has covariance
+    :math:`(J^T J / \sigma^2 + I / \tau^2)^{-1}`. In the space of functions it is a Gaussian process with covariance
+    :math:`\tau^2 \Theta`, the empirical tangent kernel, so for a network of one output
+
+    .. code-block:: python
+
+        kernel = tau**2 * ntkit.empirical(net).ntk
+        ridge = sigma**2 / float(kernel.diag(x_train).mean())
+        found = ntkit.posterior(kernel, x_train, y_train - net(x_train)[:, 0], x_test, mode="nngp", ridge=ridge)
+
+    ``found.variance`` is the variance of the Laplace approximation, whose mean is ``net(x_test)``;
+    ``net(x_test)[:, 0] + found.mean`` is the posterior mean of the linearised network.
 
     See Also
     --------
@@ -287,8 +310,8 @@ class _Pair:
         """Return Theta(x, x) and K(x, x), the same tensor if they are the same kernel."""
         if self.limit is not None:
             return self.limit.both(x)
-        prior = self.prior(x)
-        return (prior if self.tangent is self.prior else self.tangent(x)), prior
+        prior = check_pairs(self.prior(x), (len(x), len(x)))
+        return (prior if self.tangent is self.prior else check_pairs(self.tangent(x), (len(x), len(x)))), prior
 
     def between(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
         """Return Theta(x1, x2) and K(x1, x2)."""

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from ntkit.common import DEPRECATED, block_rows, check_gram_memory, fold_rows, row_blocks, warn_renamed
+from ntkit.common import DEPRECATED, block_rows, check_gram_memory, check_pairs, fold_rows, row_blocks, warn_renamed
 from ntkit.dynamics import Evidence, LeaveOneOut, flow_filter
 from ntkit.errors import InputError, NotFittedError
 from ntkit.gram import ClusterKernel
@@ -131,8 +131,7 @@ class KernelEstimator(BaseEstimator):
             kernel = limit.ntk if which == "ntk" else limit.nngp
         with torch.no_grad():
             gram = batch if kernel is None else self._placed(kernel)(batch)
-            if tuple(gram.shape) != (len(X), len(X)):
-                raise InputError(f"kernel(x) must have shape {(len(X), len(X))}. Got {tuple(gram.shape)}.")
+            check_pairs(gram, (len(X), len(X)))
             unit = weighting.ridge_unit(gram.diagonal())
             # Another kernel may return a matrix that it keeps.
             system = weighting.apply_to_gram(gram, owned)

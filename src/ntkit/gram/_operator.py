@@ -13,7 +13,7 @@ from linear_operator.operators import LinearOperator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit.common import shown
+from ntkit.common import check_pairs, shown
 from ntkit.errors import InputError
 from ntkit.kernels import Kernel
 
@@ -238,7 +238,8 @@ class KernelGram(GramOperator):
         with torch.no_grad():
             other = self.x1 if self.x2 is None else self.x2
             # Symmetry is not used: x2 holds the columns even if it is x1.
-            return self.kernel(_rows(self.x1, rows), _rows(other, columns))
+            values = self.kernel(_rows(self.x1, rows), _rows(other, columns))
+        return check_pairs(values, (len(rows), len(columns)), "kernel(x1, x2)")
 
     def restricted(self, rows: Tensor) -> GramOperator:
         return KernelGram(self.kernel, _rows(self.x1, rows), tile=self.plan.size)
@@ -247,7 +248,8 @@ class KernelGram(GramOperator):
         with torch.no_grad():
             if self.x2 is not None:
                 return super()._diagonal()
-            return torch.cat([self.kernel.diag(part) for part in torch.split(self.x1, self.plan.size)])
+            parts = torch.split(self.x1, self.plan.size)
+            return torch.cat([check_pairs(self.kernel.diag(part), (len(part),), "kernel.diag(x)") for part in parts])
 
 
 class _Restricted(GramOperator):

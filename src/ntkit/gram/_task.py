@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit.common import check_result
-from ntkit.errors import InputError
+from ntkit.common import check_pairs, check_result
 from ntkit.kernels import Kernel
 
 from ._plan import Tile, TilePlan
@@ -46,10 +45,6 @@ class Task:
                 values = self.kernel(self.x1[rows])
             else:
                 values = self.kernel(self.x1[rows], (self.x1 if self.x2 is None else self.x2)[columns])
-        shape = self.plan.tile_shape(tile)
-        if not isinstance(values, Tensor) or tuple(values.shape) != shape:
-            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            raise InputError(f"kernel(x1, x2) must be a tensor of shape {shape}. Got {got}.")
-        values = values.detach().to(self.stored)
+        values = check_pairs(values, self.plan.tile_shape(tile), "kernel(x1, x2)").detach().to(self.stored)
         check_result(values)
         return values

@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel as _GPyTorchBase
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from ntkit.common import fold_rows
+from ntkit.common import check_pairs, fold_rows
 from ntkit.errors import InputError
 
 from ._kernel import Kernel
@@ -140,7 +140,8 @@ class GPyTorchKernel(_GPyTorchBase):
 
     def _matrix(self, kernel: Kernel, x1: Tensor, x2: Tensor, same: bool, diag: bool) -> Tensor:
         inputs1 = fold_rows(x1, self.input_shape)
+        n1, n2 = len(x1), len(x2)
         if same:
-            return kernel.diag(inputs1) if diag else kernel(inputs1)
-        values = kernel(inputs1, fold_rows(x2, self.input_shape))
+            return check_pairs(kernel.diag(inputs1), (n1,)) if diag else check_pairs(kernel(inputs1), (n1, n1))
+        values = check_pairs(kernel(inputs1, fold_rows(x2, self.input_shape)), (n1, n2))
         return values.diagonal() if diag else values

@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import Hyperparameter
 from sklearn.gaussian_process.kernels import Kernel as _SklearnBase
 from torch import Tensor
 
-from ntkit.common import check_input_shape, fold_rows
+from ntkit.common import check_input_shape, check_pairs, fold_rows
 from ntkit.errors import InputError, InputTypeError
 
 from ._kernel import Kernel
@@ -81,7 +81,8 @@ class SklearnKernel(_SklearnBase):
             raise InputError("the gradient exists for K(X, X) only. Got Y too: leave Y or eval_gradient out.")
         if not eval_gradient:
             with torch.no_grad():
-                return _array(self._current()(self._batch(X), None if Y is None else self._batch(Y)))
+                x1, x2 = self._batch(X), None if Y is None else self._batch(Y)
+                return _array(check_pairs(self._current()(x1, x2), (len(x1), len(x1 if x2 is None else x2))))
         free = [one.name for one in self.hyperparameters if not one.fixed]
         if not free:
             values = self(X)
@@ -112,7 +113,8 @@ class SklearnKernel(_SklearnBase):
     def diag(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return K(x_i, x_i), shape (n,), float64."""
         with torch.no_grad():
-            return _array(self._current().diag(self._batch(X)))
+            x = self._batch(X)
+            return _array(check_pairs(self._current().diag(x), (len(x),), "kernel.diag(x)"))
 
     def is_stationary(self) -> bool:
         """Return False: K(x, x') depends on more than x - x'."""

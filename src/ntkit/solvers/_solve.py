@@ -8,7 +8,7 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from ntkit.common import as_columns, check_batches, check_gram, check_ridge, check_right_hand_side, shown
+from ntkit.common import as_columns, check_batches, check_gram, check_pairs, check_ridge, check_right_hand_side, shown
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 from ntkit.gram import DenseGram, GramOperator, KernelGram, available_memory, bytes_text
 from ntkit.kernels import Kernel
@@ -116,7 +116,9 @@ def solve(
     operand = _operand(gram_or_kernel, x)
     simple = method == "auto" or method == "cholesky"
     if isinstance(operand, KernelGram) and simple and operand.shape[0] <= _SMALL:
-        operand = operand.kernel(operand.x1)
+        points, operand = len(operand.x1), operand.kernel(operand.x1)
+        if isinstance(y, Tensor) and len(y) == points:  # otherwise there may be a row for each output of a point
+            check_pairs(operand, (points, points))
     if isinstance(operand, Tensor):
         gram = check_gram(operand)
         check_right_hand_side(y, gram)

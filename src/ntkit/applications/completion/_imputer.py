@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from ntkit.common import check_gram_memory, check_ridge, restored_generator, shown
+from ntkit.common import check_gram_memory, check_pairs, check_ridge, restored_generator, shown
 from ntkit.errors import InputError, InputTypeError, NtkitWarning
 from ntkit.kernels import Kernel, infinite_width
 
@@ -214,9 +214,7 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         kernel = self._kernel(features.shape[1])
         with torch.no_grad():
             gram = kernel(features)
-        if not isinstance(gram, Tensor) or tuple(gram.shape) != (d, d):
-            raise InputError(f"kernel(z) must have shape {(d, d)}. Got {getattr(gram, 'shape', type(gram).__name__)}.")
-        gram = gram.detach().double().cpu()
+        gram = check_pairs(gram, (d, d), "kernel(z)").detach().double().cpu()
         if not bool(torch.isfinite(gram).all()):
             raise InputError("the kernel of the columns is not finite. Scale the features of the prior.")
         return gram

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ntkit.common import check_gram
+from ntkit.common import check_gram, check_pairs
 from ntkit.errors import InputError
 from ntkit.kernels import Kernel
 
@@ -121,7 +121,8 @@ class DifferentiableKernel(MetricKernel):
     def gram(self, u1: Tensor, u2: Tensor | None = None) -> Tensor:
         """Return k(u1_i, u2_j), shape (n1, n2)."""
         with torch.no_grad():
-            return self.kernel(self._fold(u1), None if u2 is None else self._fold(u2))
+            values = self.kernel(self._fold(u1), None if u2 is None else self._fold(u2))
+        return check_pairs(values, (len(u1), len(u1 if u2 is None else u2)))
 
     def gradients(self, u: Tensor, gram: Tensor, coefficients: Tensor) -> Tensor:
         """Differentiate the kernel a block of rows at a time."""

@@ -228,8 +228,8 @@ def empirical(
         its modes, buffers and gradients and all global generators as they found them. Its parameters are float32 or float64.
     output
         ``"trace"``, the default: the mean over the k outputs of each output's kernel. ``"sum"``: the kernel of the sum of the
-        outputs. ``"full"``: all outputs, a matrix of (n k) x (n k). An integer: one output. Outputs with several axes are
-        flattened. A function: short for ``read=function`` with ``"trace"``.
+        outputs. ``"full"``: all outputs, a matrix of (n k) x (n k), which functions that fit a kernel to data do not take. An
+        integer: one output. Outputs with several axes are flattened. A function: short for ``read=function`` with ``"trace"``.
     method
         ``"structured"``: a ``Linear`` or ``Conv`` layer's kernel is the product of the Gram matrix of its inputs and that
         of the gradients backpropagated to it (Beaglehole et al. 2024, Proposition 3), summed over pairs of positions; other

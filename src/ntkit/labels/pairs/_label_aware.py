@@ -10,7 +10,7 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from ntkit.common import check_labels, class_numbers, shown
+from ntkit.common import check_labels, check_pairs, class_numbers, shown
 from ntkit.errors import InputError, InputTypeError
 from ntkit.kernels import Kernel, check_batches
 from ntkit.solvers import check_gram, check_ridge
@@ -321,9 +321,7 @@ def _check_strengths(strength: float | Sequence[float]) -> tuple[float, ...]:
 
 
 def _check_block(name: str, k: Tensor, x1: Tensor, x2: Tensor) -> None:
-    if not isinstance(k, Tensor) or k.shape != (len(x1), len(x2)):
-        got = f"shape {tuple(k.shape)}" if isinstance(k, Tensor) else type(k).__name__
-        raise InputError(f"{name} must be the base kernel of the inputs, shape {(len(x1), len(x2))}. Got {got}.")
+    check_pairs(k, (len(x1), len(x2)), f"{name}, the base kernel of the inputs,")
     if k.dtype != x1.dtype or k.device != x1.device:
         raise InputTypeError(
             f"{name} must have the dtype and device of the inputs, {x1.dtype} on {x1.device}. Got {k.dtype} on {k.device}: write "
