@@ -61,14 +61,19 @@ def test_bad_options(options, message, tmp_path, capsys, monkeypatch):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("train", "verdict"), [(2000, Verdict.INSIDE), (500, Verdict.OTHER_SETTINGS)])
-def test_paper_beside_cifar(train, verdict):
+@pytest.mark.parametrize(
+    ("train", "test", "verdict"),
+    [(2000, 10_000, Verdict.INSIDE), (500, 10_000, Verdict.SMALLER), (2000, 1000, Verdict.SMALLER)],
+)
+def test_paper_beside_cifar(train, test, verdict):
     ours = experiment.run(experiment.QUICK)
-    settings = experiment.Settings(depths=(3,), train=train, test=2000)
-    found = {experiment.Depth(3): experiment.Accuracy(0.42)}
+    settings = experiment.Settings(depths=(3,), train=train, test=test)
+    found = {experiment.Depth(3): experiment.Accuracy(0.415)}
     manifest = ours.manifest.__class__(**vars(ours.manifest) | {"cell_seconds": (1.0,)})
     report = experiment.report(Results(settings, 0, Data("cifar.npz", "0", False), found, manifest))
     (comparison,) = report.comparisons
     assert (comparison.paper, comparison.verdict) == (40.94, verdict)
-    assert comparison.error == pytest.approx(100 * (0.42 * 0.58 / 2000) ** 0.5)
+    assert comparison.error == pytest.approx(100 * (0.415 * 0.585 / test) ** 0.5)
+    assert comparison.size == f"{train:,} training and {test:,} test images"
+    assert comparison.paper_size == "2,000 training and 10,000 test images"
     assert report.sections[0].parts[0].rows[0][2:4] == ["40.94", "64.47"]

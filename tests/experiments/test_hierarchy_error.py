@@ -40,7 +40,7 @@ def test_program(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert experiment.EXPERIMENT.main(["--quick", "--draws", "1", "--output", str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    assert "2 hidden layers: exponent of the term of K_4" in text and "not comparable" in text and "of 4" in text
+    assert "2 hidden layers: exponent of the term of K_4" in text and "smaller than the paper's" in text and "of 4" in text
     assert (tmp_path / "report.html").read_text(encoding="utf-8").count("<img alt=") == 1
 
 
@@ -53,7 +53,7 @@ def test_rates_get_a_verdict_by_rule():
     manifest = Manifest("hierarchy_error", {}, this_machine(), "", 0.0, (0.0,) * len(values))
     report = experiment.report(Results(settings, 0, None, values, manifest))
     verdicts = [one.verdict.name for one in report.comparisons]
-    assert verdicts == ["ABOVE", "INSIDE", "INSIDE", "INSIDE", "INSIDE"] * 2
+    assert verdicts == ["OUTSIDE", "INSIDE", "INSIDE", "INSIDE", "INSIDE"] * 2
     assert report.claims[0].holds and report.claims[0].found == "48 of 48"
 
 

@@ -7,6 +7,7 @@ import torch
 import ntkit
 from ntkit.experiments import hierarchy_planes_ships as experiment
 from ntkit.experiments._images import load_images
+from ntkit.experiments.skeleton import Verdict
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,22 @@ def test_points_keep_their_inner_products_but_for_one_scale():
     flat = images.x.flatten(1).double()
     torch.testing.assert_close(x @ x.T, flat @ flat.T / flat.square().sum(1).mean())
     assert x.shape == (6, 6) and y.tolist() == np.where(images.y == 3, 1.0, -1.0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("intra", "inter", "size", "verdict"),
+    [
+        # The stored draws of five planes and five ships: their ratios, -65 to 13, decide nothing; the differences do.
+        ([1.71, 1.05, 2.88, 1.90, 1.78], [0.52, -0.016, 2.23, 0.147, 0.293], 5, Verdict.HOLDS),
+        ([1.0, 2.0, 3.0], [2.0, 1.0, 2.9], 5, Verdict.FAILS),  # a difference of 0.03 with an error of 0.6
+        ([1.0], [0.5], 9, Verdict.HOLDS),
+        ([1.0, 1.1], [0.5, 0.4], 4, Verdict.SMALLER),
+    ],
+)
+def test_whether_values_are_larger_within_classes(intra, inter, size, verdict):
+    found = experiment._larger_within(np.array(intra), np.array(inter), size, True)
+    assert found.verdict is verdict and found.paper == "98 and 48: larger within"
+    assert experiment._larger_within(np.array(intra), np.array(inter), size, False).verdict is Verdict.OURS
 
 
 @pytest.mark.slow

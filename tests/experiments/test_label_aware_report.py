@@ -43,7 +43,14 @@ def test_tables():
     assert strengths.rows[0][1:] == ["+4.50 ± 1.50; 4; 0 %", "-2.50 ± 2.50; 0; 0 %"]
 
 
-@pytest.mark.parametrize(("size", "expected"), [(10_000, Verdict.BELOW), (2000, Verdict.OTHER_SETTINGS)])
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((10_000, 2000), Verdict.OUTSIDE),
+        ((10_000, 400), Verdict.SMALLER),  # training images alone do not make a run the paper's
+        ((2000, 2000), Verdict.SMALLER),
+    ],
+)
 def test_every_number_of_the_paper_has_ours_beside_it(size, expected):
     results, _ = numbers()
     found = report.comparisons(results, dict.fromkeys(results, size))
@@ -56,5 +63,21 @@ def test_every_number_of_the_paper_has_ours_beside_it(size, expected):
 
 def test_sizes_of_the_second_table_are_in_its_columns():
     results, _ = numbers()
-    (first, *_), own = (report.comparisons({"2000": results["deer vs dog"]}, {"2000": n}) for n in (2000, 500))
+    (first, *_), own = (
+        report.comparisons({"2000": results["deer vs dog"]}, {"2000": (n, 10_000)}) for n in (2000, 500)
+    )
     assert first.paper == 44.01 and first.comparable and not own[0].comparable
+    assert own[0].paper_size == "2,000 training and 10,000 test images"
+
+
+def test_whether_a_label_aware_kernel_beats_the_label_agnostic_one():
+    results, single = numbers()
+    sizes = dict.fromkeys(results, (2000, 400))
+    found = {one.what.partition(" less")[0]: one for one in report.claims(results, sizes)}
+    # KR-V1 gains (6, 3) over the draws, 4.5 with a standard error of 1.5; FJLT-V1 (0, 5), 2.5 with an error of 2.5.
+    assert found["KR-V1"].found == "+4.50 ± 1.50" and found["KR-V1"].verdict is Verdict.HOLDS
+    assert found["FJLT-V1"].found == "+2.50 ± 2.50" and found["FJLT-V1"].verdict is Verdict.FAILS
+    assert found["FJLT-V1"].paper == "LANTK outperforms CNTK (by 1.45)"  # 86.75 - 85.15, and 84.85 - 83.55
+    assert {one.verdict for one in report.claims(results, dict.fromkeys(results, (20, 20)))} == {Verdict.SMALLER}
+    assert {one.verdict for one in report.claims({"deer vs dog": single}, sizes)} == {Verdict.SMALLER}
+    assert report.claims({"3 vs 8": single}, {"3 vs 8": (2000, 400)}) == []

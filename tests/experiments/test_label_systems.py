@@ -27,7 +27,7 @@ def test_program(tmp_path, capsys, monkeypatch):
     assert (
         "3 vs 8, train-train pairs: RR in %" in text
         and "4 vs 9, test-train pairs" in text
-        and text.count("nothing asked") == 8
+        and text.count("smaller than the paper's") == 8
     )
     assert (tmp_path / "report.html").read_text(encoding="utf-8").count("<img alt=") == 1
     (record,) = experiment.EXPERIMENT.read(tmp_path).values.values()

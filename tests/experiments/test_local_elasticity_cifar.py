@@ -12,6 +12,7 @@ import ntkit
 from ntkit.errors import InputError
 from ntkit.experiments import local_elasticity_cifar as experiment
 from ntkit.experiments._images import load_images
+from ntkit.experiments.skeleton import Data, Results, Verdict
 
 
 def ratios(settings, seed=0):
@@ -79,8 +80,26 @@ def test_program(tmp_path, capsys, monkeypatch):
     assert experiment.main([*options, "--parametrization", "ntk", "--strengths", "0.01", "0.1"]) == 0
     assert "data:image/png" in (folder / "report.html").read_text(encoding="utf-8")
     output = capsys.readouterr().out
-    assert "frog vs ship" in output and "58.37" in output and "LANTK 0.01" in output and "not comparable" in output
+    assert (
+        "frog vs ship" in output
+        and "58.37" in output
+        and "LANTK 0.01" in output
+        and "smaller than the paper's" in output
+    )
     assert json.loads((folder / "results.json").read_text())["settings"]["pairs"] == [[6, 8], [6, 9]]
+
+
+def test_a_rise_too_small_to_be_called_significant():
+    settings = experiment.sizes("default", True)
+    manifest = experiment.run(replace(experiment.QUICK, pairs=((3, 8),))).manifest
+    both = {"NN-init": 0.55, "NN-trained": 0.6, "NTK": 0.6, "LANTK": 0.6003, "expected init": 0.5}
+    both |= {f"LANTK {strength:g}": 0.6 for strength in settings.strengths}
+    ratios_ = experiment.Ratios({method: (value, value) for method, value in both.items()}, 0.1)
+    values = {experiment.Pair(number, pair, "kernels"): ratios_ for number, pair in enumerate(settings.pairs)}
+    report = experiment.EXPERIMENT.report(Results(settings, 0, Data("cifar.npz", "0", False), values, manifest))
+    assert {one.verdict for one in report.comparisons} == {Verdict.SMALLER}
+    assert [one.verdict for one in report.claims] == [Verdict.HOLDS, Verdict.FAILS] * 2
+    assert report.claims[1].found == "+0.03 to +0.03"
 
 
 def test_a_strength_beyond_similarities_has_no_ratio():

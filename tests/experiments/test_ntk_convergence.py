@@ -17,14 +17,16 @@ def test_errors_fall_with_the_width():
     for values, comparison in zip(errors.values(), comparisons, strict=True):
         assert values.shape == (2, 4) and (values > 0).all()
         assert -1.2 < comparison.mean < -0.15, (comparison.quantity, values)
-        assert comparison.verdict is Verdict.NO_SPREAD  # two widths leave no error of the slope
+        assert (
+            comparison.error > 0 and comparison.verdict is not Verdict.UNDECIDED
+        )  # draws give an error for two widths too
 
 
 def test_rates_are_compared_with_the_theory():
     results = ntk_convergence.run(ntk_convergence.QUICK, seed=1)
     for comparison in ntk_convergence.report(results).comparisons:
         assert comparison.paper == -0.5 and comparison.error > 0
-        assert comparison.verdict in (Verdict.INSIDE, Verdict.ABOVE, Verdict.BELOW)
+        assert comparison.verdict in (Verdict.INSIDE, Verdict.WIDE, Verdict.OUTSIDE, Verdict.UNDECIDED)
 
 
 @pytest.mark.parametrize("widths", [(8, 8), (8,), ()])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from tests.experiments.image_files import write_images
@@ -10,6 +11,7 @@ from ntkit.experiments import random_features_cifar as experiment
 from ntkit.experiments._by_width import WidthCell
 from ntkit.experiments._images import load_images
 from ntkit.experiments._networks import conv_network
+from ntkit.experiments.skeleton import Data, Results, Verdict
 
 
 def test_digits_by_default_and_the_same_bits_again():
@@ -38,6 +40,29 @@ def test_program(tmp_path, capsys, monkeypatch):
     assert "CNTK-GAP, depth 3, exact" in output and "71.05" in output and "51.1" in output
     assert "data:image/png" in (folder / "report.html").read_text(encoding="utf-8")
     assert json.loads((folder / "results.json").read_text())["settings"]["classes"] == [0, 1]
+
+
+def test_a_gap_that_the_paper_has_is_a_claim_at_every_size():
+    settings = experiment.sizes("default", True)
+    exact = {WidthCell(name, 0, 0): experiment.Accuracy(0.785) for name in experiment.NETWORKS}
+    lower = {"CNTK-V": 0.74, "CNTK-GAP": 0.786}
+    finite = {
+        WidthCell(name, width, draw): experiment.Accuracy(share + 0.002 * draw)
+        for name, share in lower.items()
+        for width in settings.widths
+        for draw in range(settings.draws)
+    }
+    manifest = experiment.run(experiment.QUICK).manifest
+    data = Data("cifar.npz", "0", False)
+    found = experiment.report(Results(settings, 0, data, {**exact, **finite}, manifest))
+    assert {one.verdict for one in found.comparisons} == {Verdict.SMALLER}
+    vanilla, pooled = found.claims  # 4.1 points, of the paper's 5.0; and less than nothing, of 41.6
+    assert vanilla.verdict is Verdict.HOLDS and vanilla.found.startswith("4.1 ±")
+    assert pooled.verdict is Verdict.FAILS and "(41.6)" in pooled.paper
+    tiny = Results(replace(settings, train=20), 0, data, {**exact, **finite}, manifest)
+    assert {one.verdict for one in experiment.report(tiny).claims} == {Verdict.SMALLER}
+    other = Results(replace(settings, classes=(2, 3)), 0, data, {**exact, **finite}, manifest)
+    assert not experiment.report(other).comparisons and not experiment.report(other).claims
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_program(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert experiment.EXPERIMENT.main(["--quick", "--seeds", "1", "--output", str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    assert "3 vs 8: accuracy with K_t less that with K_0" in text and text.count("nothing asked") == 4
+    assert "3 vs 8: accuracy with K_t less that with K_0" in text and text.count("smaller than the paper's") == 3
     assert (tmp_path / "report.html").read_text(encoding="utf-8").count("<img alt=") == 1
     (record,) = experiment.EXPERIMENT.read(tmp_path).values.values()
     assert len(record.before) == len(record.after) == len(record.network) == 2 and not record.from_file

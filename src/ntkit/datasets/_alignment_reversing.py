@@ -35,7 +35,7 @@ class AlignmentReversing:
 def alignment_reversing(
     n: int, d: int, gamma: float, generator: torch.Generator, pseudo_inverse: bool = False
 ) -> AlignmentReversing:
-    r"""Draw data whose balance gamma controls how well the neural feature ansatz develops early on.
+    r"""Draw data on which the neural feature ansatz may fail to develop early on, the more often the smaller the balance gamma.
 
     A fraction gamma of the points has label 1 and comes from :math:`N(0, 11^T + \tfrac12 I)`, the matrix :math:`X_1`. The others
     have label 0 and are :math:`X_2 = V_2 S_1^{-1} U_1^T`, with :math:`X_1^T X_1 = U_1 S_1 U_1^T` and :math:`V_2` the left
@@ -43,8 +43,10 @@ def alignment_reversing(
     gradients' matrix is near the identity, and that of the weights' is not (Beaglehole et al. 2024, appendix F).
 
     The construction as printed has mismatched shapes for gamma < 1, where :math:`X_1^T X_1` is singular. Here both matrices are
-    built with n rows, unnormalised, of which the first gamma n and (1 - gamma) n are kept: among many readings, the one in which
-    gamma changes the correlation.
+    built with n rows, unnormalised, of which the first gamma n and (1 - gamma) n are kept: among the readings tried, the one in
+    which gamma matters most. Even so it decides little. Of 110 draws with n = d = 1024 (gamma from 0.05 to 1), 87 have a
+    correlation above 0.95; below gamma = 1 the rank correlation of gamma with the mean over ten draws is 0.44 (p = 0.2), with
+    single draws 0.27 (p = 0.007). At gamma = 1 all are 1.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -86,7 +86,7 @@ def by_seed(
         numbers = [] if comparisons is None else comparisons(settings, records)
         said = claims(settings, records)
         default = sizes("default", results.from_file)
-        theirs = replace(default, **(paper or {}))
+        theirs: Any = replace(cast("Any", default), **(paper or {}))
         size, paper_size = size_text(settings, grows), size_text(theirs, grows)
         whole, enough = reaches(settings, theirs, grows), reaches(settings, default, grows)
         numbers = [

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["WidthCell", "by_width", "network_seed", "width_cells"]
+from ntkit.plots import fit_power_law
+
+__all__ = ["WidthCell", "by_width", "mean_exponent", "network_seed", "width_cells"]
 
 R = TypeVar("R")
 
@@ -52,3 +54,27 @@ def by_width(
         curve: np.array([[number(values[WidthCell(curve, w, d)]) for d in range(draws)] for w in widths])
         for curve in curves
     }
+
+
+def mean_exponent(widths: Sequence[int], values: NDArray[Any]) -> tuple[float, float | None]:
+    """Fit a power law of the width to each draw, and return the mean exponent and its standard error over draws.
+
+    The residuals of a single fit to root mean squares do not say how much these vary from one set of networks to the next: a few
+    large errors make up most of them, and the fit bends with them. Networks of different widths are independent, so any pairing
+    of draws gives the variance of the mean. A rate is no draw: it is compared with the mean.
+
+    Parameters
+    ----------
+    widths
+        At least two.
+    values
+        Positive, shape (widths, draws).
+
+    Returns
+    -------
+    tuple
+        The mean, and its standard error; None for a single draw.
+    """
+    exponents = [fit_power_law(widths, column).exponent for column in values.T]
+    error = float(np.std(exponents, ddof=1)) / len(exponents) ** 0.5 if len(exponents) > 1 else None
+    return float(np.mean(exponents)), error

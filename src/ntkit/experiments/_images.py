@@ -15,7 +15,7 @@ from torch import Tensor
 from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
 
-__all__ = ["CIFAR_CLASSES", "FILES", "Images", "load_images", "pair_name"]
+__all__ = ["CIFAR_CLASSES", "FILES", "Images", "images_size", "load_images", "pair_name"]
 
 FILES = "images as an .npz file with x_train, y_train, x_test, y_test (scikit-learn's digits)"
 """What ``--data`` takes in experiments on images."""
@@ -59,7 +59,8 @@ def load_images(
         Decides which images.
     data
         An ``.npz`` file with ``x_train`` and ``x_test`` of shape (n, side, side, channels), uint8, and ``y_train``,
-        ``y_test``: the images are standardised by channel, as by Arora et al. None takes the digits, as they are.
+        ``y_test``: the images are standardised by channel, by the mean and deviation of the training images drawn. None takes
+        the digits, as they are.
     classes
         Only these; None takes all.
     """
@@ -89,6 +90,12 @@ def load_images(
     (x, y), (x_test, y_test) = parts
     mean, deviation = x.mean((0, 2, 3), keepdim=True), x.std((0, 2, 3), keepdim=True)
     return Images((x - mean) / deviation, y, (x_test - mean) / deviation, y_test)
+
+
+def images_size(train: int, test: int, pool: int = 1) -> str:
+    """Return in words how many images a run has, and what is left of their pixels."""
+    averaged = f", pixels averaged over squares of {pool}" if pool > 1 else ""
+    return f"{train:,} training and {test:,} test images{averaged}"
 
 
 def _rows_of(labels: Tensor, classes: Sequence[int] | None) -> Tensor:

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from ntkit.plots import Table
 
+from ._by_seed import is_positive
+from ._images import images_size
 from ._label_aware_scores import METHODS, Scores
-from .skeleton import Comparison
+from .skeleton import Claim, Comparison
 
-__all__ = ["PAPER", "comparisons", "differences_table", "strengths_table", "table"]
+__all__ = ["PAPER", "claims", "comparisons", "differences_table", "strengths_table", "table"]
 
 PAPER = {
     "deer vs dog": (85.15, 86.75, 85.65, 85.80, 86.75, 86.25),
@@ -25,6 +27,8 @@ PAPER = {
     "5000": (50.44, 52.66, 51.39, 51.38, 52.66, 52.50),
 }
 """Accuracy in % in Tables 1 and 2, of CNTK, LANTK-best, KR-V1, KR-V2, FJLT-V1 and FJLT-V2; the pairs with 10,000 images."""
+
+_ENOUGH = 2000  # training images, as by default
 
 Accuracies = Callable[[Scores], NDArray[np.float64]]
 """Gives the test accuracy of something in each draw, shape (draws,)."""
@@ -49,7 +53,12 @@ def _fixed(method: str, number: int) -> Accuracies:
     return lambda scores: scores.test[method][:, number]
 
 
-def comparisons(results: Mapping[str, Scores], sizes: Mapping[str, int]) -> list[Comparison]:
+def _paper_size(task: str) -> tuple[int, int]:
+    """Return the paper's training and test images of a task: those of its name for all classes."""
+    return (int(task), 10_000) if task.isdigit() else (10_000, 2_000)
+
+
+def comparisons(results: Mapping[str, Scores], sizes: Mapping[str, tuple[int, int]]) -> list[Comparison]:
     """Return every number of the paper beside ours.
 
     Parameters
@@ -57,14 +66,44 @@ def comparisons(results: Mapping[str, Scores], sizes: Mapping[str, int]) -> list
     results
         By task.
     sizes
-        Training images of each task. The paper has 10,000 for a pair, and those of the task's name for all classes.
+        Training and test images of each task.
     """
     found = []
     for task, scores in results.items():
         for name, place, accuracies in _rows() if task in PAPER else ():
             ours = tuple(float(100 * one) for one in accuracies(scores))
-            comparable = sizes[task] == (int(task) if task.isdigit() else 10_000)
-            found.append(Comparison(f"{task}, {name}: accuracy in %", ours, PAPER[task][place], None, comparable))
+            train, test = _paper_size(task)
+            comparable = sizes[task][0] == train and sizes[task][1] >= test
+            both = images_size(*sizes[task]), images_size(train, test)
+            quantity = f"{task}, {name}: accuracy in %"
+            found.append(Comparison(quantity, ours, PAPER[task][place], None, comparable, *both))
+    return found
+
+
+def claims(results: Mapping[str, Scores], sizes: Mapping[str, tuple[int, int]]) -> list[Claim]:
+    """Ask of each kernel whether it is more accurate than the base kernel on the same images, on average over the paper's tasks.
+
+    It is if the mean difference is above zero by more than two standard errors over draws.
+    """
+    own = {task: scores for task, scores in results.items() if task in PAPER}
+    draws = {len(scores.base) for scores in own.values()}
+    if not own:
+        return []
+    found = []
+    enough = len(draws) == 1 and min(sizes[task][0] for task in own) >= _ENOUGH
+    for name, place, accuracies in _rows()[1:6]:
+        theirs = np.mean([PAPER[task][place] - PAPER[task][0] for task in own])
+        gains = np.mean([100 * (accuracies(one) - one.base) for one in own.values()], axis=0) if enough else np.zeros(1)
+        found.append(
+            Claim(
+                f"{name} less CNTK, in points of accuracy, mean over {len(own)} tasks",
+                f"LANTK outperforms CNTK (by {theirs:.2f})",
+                _difference(list(own.values()), accuracies),
+                is_positive(gains.tolist()) if enough else None,
+                "; ".join(sorted({f"{images_size(*sizes[task])}, {len(one.base)} draws" for task, one in own.items()})),
+                "; ".join(sorted({f"{images_size(*_paper_size(task))}, once" for task in own})),
+            )
+        )
     return found
 
 

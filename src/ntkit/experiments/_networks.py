@@ -33,6 +33,9 @@ def blank(make: Callable[[], nn.Module], dtype: torch.dtype = torch.float32) -> 
 def conv_network(convolutions: int, width: int, average: bool, channels: int, side: int) -> nn.Module:
     """Return a network of Arora et al. 2019 without biases, its weights zero: 3x3 convolutions with ReLU, and a head.
 
+    Its kernel is that of their appendix E. The formulas of their sections 4.1 and 4.2, as printed, apply one filter more: they
+    take the trace over patches after the last activation too, where the network has a linear layer and no convolution.
+
     Parameters
     ----------
     convolutions, width

@@ -53,7 +53,7 @@ def rebuild_reports(folder: Path) -> list[Path]:
 
 def _counts(report: Report) -> list[str]:
     """Count verdicts: numbers inside and outside the spread, claims that hold and that do not, everything else."""
-    verdicts = [one.verdict for one in (*report.comparisons, *report.claims)]
+    verdicts = [*(one.verdict for one in report.comparisons), *(one.verdict for one in report.claims)]
     kinds = ((Verdict.INSIDE, Verdict.WIDE), (Verdict.OUTSIDE,), (Verdict.HOLDS,), (Verdict.FAILS,), (Verdict.SMALLER,))
     counts = [sum(one in kind for one in verdicts) for kind in kinds]
     return [str(count) for count in (*counts, len(verdicts) - sum(counts))]

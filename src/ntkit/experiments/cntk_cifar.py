@@ -19,7 +19,7 @@ from ntkit.estimators import NTKClassifier
 from ntkit.kernels import infinite_width
 from ntkit.plots import Section, Table
 
-from ._images import FILES, Images, load_images
+from ._images import FILES, Images, images_size, load_images
 from ._networks import conv_network
 from ._rates import CUBIC, cholesky_rate, entry_seconds, image_shape
 from ._stored_gram import train_and_test
@@ -36,6 +36,7 @@ PAPER = {
 """Accuracy in % in Table 1, by head, training images and depth."""
 
 _NAMES = {"flatten": "CNTK-V", "average": "CNTK-GAP"}
+_PAPER_TEST = 10_000
 
 
 @dataclass(frozen=True)
@@ -162,11 +163,11 @@ def report(results: Results[Settings, Depth, Accuracy]) -> Report:
         )
         nearest = min(paper, key=lambda size: abs(size - settings.train))
         if results.from_file and cell.depth in paper[nearest]:
-            comparable = settings.train == nearest
-            size = f"{nearest} images" if comparable else f"{settings.train} images (paper: {nearest})"
-            quantity = f"{label(cell.depth, settings.head)}, {size}: accuracy in %"
-            ours = (100 * found.accuracy,)
-            comparisons.append(Comparison(quantity, ours, paper[nearest][cell.depth], error, comparable))
+            comparable = settings.train == nearest and settings.test >= _PAPER_TEST
+            quantity = f"{label(cell.depth, settings.head)}, {settings.train} images: accuracy in %"
+            ours, size = (100 * found.accuracy,), images_size(settings.train, settings.test)
+            theirs = images_size(nearest, _PAPER_TEST)
+            comparisons.append(Comparison(quantity, ours, paper[nearest][cell.depth], error, comparable, size, theirs))
     caption = (
         f"Test accuracy in % with {settings.train} training and {settings.test} test images, head: {settings.head}; ± is the "
         "standard error that the test images leave"

@@ -14,7 +14,6 @@ import sys
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +23,7 @@ from ntkit.kernels import empirical, infinite_width
 from ntkit.labels import TangentHierarchy
 from ntkit.plots import Picture, Section, Table, fit_power_law, new_figure, plot_width_errors
 
-from ._by_width import WidthCell, by_width, network_seed, width_cells
+from ._by_width import WidthCell, by_width, mean_exponent, network_seed, width_cells
 from ._networks import blank
 from .skeleton import (
     Claim,
@@ -166,14 +165,13 @@ def report(results: Results[Settings, WidthCell, Errors]) -> Report:
         for field in fields(Errors):
             what, paper = _STATED[field.name]
             values = by_width(own, settings.widths, settings.draws, attrgetter(field.name))[name]
-            exponents = tuple(fit_power_law(settings.widths, column).exponent for column in values.T)
-            # A rate is no draw: it is compared with the mean over draws, by its standard error.
-            error = float(np.std(exponents, ddof=1)) / len(exponents) ** 0.5 if len(exponents) > 1 else None
-            mean = float(np.mean(exponents))
-            comparisons.append(Comparison(f"{name}: exponent of the {what}", (mean,), paper, error, same))
+            mean, error = mean_exponent(settings.widths, values)
+            quantity = f"{name}: exponent of the {what}"
+            comparisons.append(Comparison(quantity, (mean,), paper, error, same, _size(settings), _size(Settings())))
             law = fit_power_law(settings.widths, values)
             numbers = [f"{(row**2).mean() ** 0.5:.2e}" for row in values]
-            rows.append([what, *numbers, f"{law.exponent:.2f}", f"{mean:.2f} ± {np.std(exponents):.2f}"])
+            by_draw = f"{mean:.2f}" if error is None else f"{mean:.2f} ± {error:.2f}"
+            rows.append([what, *numbers, f"{law.exponent:.2f}", by_draw])
             if field.name in ("expected", "start", "hierarchy"):
                 drawn[what] = values
         better += sum(one.hierarchy < min(one.start, one.expected) for one in own.values())
@@ -182,7 +180,7 @@ def report(results: Results[Settings, WidthCell, Errors]) -> Report:
         ax.set_title(name, fontsize="medium")
         caption = (
             f"{name}: root mean squares over {settings.draws} networks, relative to the kernel at the end; the exponent of the "
-            "width fitted to them, and fitted to each draw, mean and standard deviation"
+            "width fitted to them, and fitted to each draw, mean and standard error"
         )
         parts.append(Table(["", *map(str, settings.widths), "exponent", "by draw"], rows, caption))
     picture = Picture(
@@ -196,10 +194,16 @@ def report(results: Results[Settings, WidthCell, Errors]) -> Report:
         "strictly better",
         f"{better} of {count}",
         better == count if same else None,
+        _size(settings),
+        _size(Settings()),
     )
     text = " ".join((__doc__ or "").split())
     sections = [Section("Errors", [*parts, picture])]
     return Report("The error of the tangent hierarchy, by width", text, sections, comparisons, [claim])
+
+
+def _size(settings: Settings) -> str:
+    return f"widths to {max(settings.widths):,}, time {settings.time:g}"
 
 
 _TRIAL = 16  # width of the smaller of two trials

@@ -265,6 +265,7 @@ def report(results: Results[Settings, WidthCell, Movement]) -> Report:
                 (slope,),
                 -1.0 if name.startswith("NTK") else None,
                 spreads[name],
+                size=f"widths to {max(settings.widths):,}",
             )
             for name, slope in slopes.items()
         ],

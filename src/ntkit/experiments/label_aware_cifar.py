@@ -34,7 +34,7 @@ from ntkit.labels import STRENGTHS
 from ntkit.plots import Section
 
 from ._images import FILES, load_images, pair_name
-from ._label_aware_report import comparisons, differences_table, strengths_table, table
+from ._label_aware_report import claims, comparisons, differences_table, strengths_table, table
 from ._label_aware_scores import BASE, METHODS, Draw, Pool, Scored, Scores, score, scores_from
 from ._networks import blank, dense_network
 from ._rates import entry_seconds, image_shape
@@ -251,7 +251,7 @@ def scores_of(results: Results[Settings, Split, Scored]) -> dict[str, Scores]:
 def report(results: Results[Settings, Split, Scored]) -> Report:
     """Show accuracies, differences to the base kernel, and what each strength would have gained."""
     scores = scores_of(results)
-    trained = {cell.task: cell.train for cell in results.values}
+    images = {cell.task: (cell.train, cell.test) for cell in results.values}
     return Report(
         "Label-aware kernels on images",
         "Kernel regression with the label-aware kernels of Chen, He and Su 2020 (Tables 1 and 2), beside the kernel of their "
@@ -261,7 +261,8 @@ def report(results: Results[Settings, Split, Scored]) -> Report:
             Section("Accuracy", [table(scores), differences_table(scores)]),
             Section("Strengths", [strengths_table(scores)]),
         ],
-        comparisons(scores, trained) if results.from_file else [],
+        comparisons(scores, images) if results.from_file else [],
+        claims(scores, images) if results.from_file else [],
     )
 
 

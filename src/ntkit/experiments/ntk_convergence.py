@@ -6,7 +6,6 @@ with ``python -m ntkit.experiments ntk_convergence``.
 
 from __future__ import annotations
 
-import math
 import sys
 from dataclasses import dataclass
 
@@ -17,9 +16,9 @@ from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
 from ntkit.finite import initialize, parametrize_ntk
 from ntkit.kernels import empirical, infinite_width
-from ntkit.plots import Picture, Section, Table, fit_power_law, new_figure, plot_width_errors
+from ntkit.plots import Picture, Section, Table, new_figure, plot_width_errors
 
-from ._by_width import WidthCell, by_width, network_seed, width_cells
+from ._by_width import WidthCell, by_width, mean_exponent, network_seed, width_cells
 from ._networks import blank
 from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
 
@@ -43,7 +42,7 @@ class Settings:
     """
 
     widths: tuple[int, ...] = (32, 64, 128, 256, 512)
-    draws: int = 10
+    draws: int = 40
     points: int = 10
 
     def __post_init__(self) -> None:
@@ -57,7 +56,7 @@ QUICK = Settings(widths=(8, 16, 32), draws=3)
 
 def sizes(size: Size, from_file: bool) -> Settings:
     """Return the settings of a size."""
-    full = Settings(widths=(32, 64, 128, 256, 512, 1024, 2048), draws=20, points=20)
+    full = Settings(widths=(32, 64, 128, 256, 512, 1024, 2048), points=20)
     return {"quick": QUICK, "default": Settings(), "full": full}[size]
 
 
@@ -122,18 +121,21 @@ def report(results: Results[Settings, WidthCell, RelativeError]) -> Report:
     """Fit the rates and draw the errors."""
     settings = results.settings
     errors = by_width(results.values, settings.widths, settings.draws, lambda found: found.error)
-    rates = {name: fit_power_law(settings.widths, values) for name, values in errors.items()}
+    rates = {name: mean_exponent(settings.widths, values) for name, values in errors.items()}
     figure = new_figure(7.5, 4.8)
     plot_width_errors(figure.subplots(), settings.widths, errors, "relative error of the kernel matrix")
     rows = [
         [
             name,
             *(f"{(row**2).mean() ** 0.5:.4f}" for row in values),
-            f"{rates[name].exponent:.3f} ± {rates[name].error:.3f}",
+            _with_error(*rates[name]),
         ]
         for name, values in errors.items()
     ]
-    caption = f"Relative error by width, root mean square over {settings.draws} networks, and fitted exponent"
+    caption = (
+        f"Relative error by width, root mean square over {settings.draws} networks, and the exponent fitted to each of them, "
+        "mean and standard error"
+    )
     picture = Picture(
         figure,
         "Relative error of the empirical kernel at initialisation against width: points are root mean squares over "
@@ -141,13 +143,8 @@ def report(results: Results[Settings, WidthCell, RelativeError]) -> Report:
         "Falling straight lines of error against width on logarithmic axes, one per network.",
     )
     comparisons = [
-        Comparison(
-            f"{name}: exponent of the width",
-            (law.exponent,),
-            -0.5,
-            law.error if math.isfinite(law.error) else None,
-        )
-        for name, law in rates.items()
+        Comparison(f"{name}: exponent of the width", (mean,), -0.5, error, size=f"widths to {max(settings.widths):,}")
+        for name, (mean, error) in rates.items()
     ]
     return Report(
         "Convergence of the tangent kernel with width",
@@ -156,6 +153,10 @@ def report(results: Results[Settings, WidthCell, RelativeError]) -> Report:
         [Section("Errors", [Table(["network", *map(str, settings.widths), "exponent"], rows, caption), picture])],
         comparisons,
     )
+
+
+def _with_error(mean: float, error: float | None) -> str:
+    return f"{mean:.3f}" if error is None else f"{mean:.3f} ± {error:.3f}"
 
 
 EXPERIMENT = Experiment(

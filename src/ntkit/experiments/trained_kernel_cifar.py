@@ -21,7 +21,7 @@ from ntkit.plots import new_figure, plot_accuracies
 from ntkit.solvers import solve
 
 from ._by_seed import Seed, by_seed, is_positive, mean_and_spread
-from ._images import FILES, load_images, pair_name
+from ._images import FILES, images_size, load_images, pair_name
 from ._networks import drawn_network
 from ._rates import CUBIC, cholesky_rate, image_shape, product_rate
 from .local_elasticity_cifar import CIFAR_PAIRS, DIGIT_PAIRS, bytes_of_training, products_of_training
@@ -133,18 +133,30 @@ def claims(settings: Settings, records: list[Accuracies]) -> list[Claim]:
         100 * np.array([getattr(record, name) for record in records]) for name in ("before", "after", "network")
     )
     gains, from_file = after - before, records[0].from_file
+    both = _size(settings), _size(sizes("full", True))
     found = []
     for column, pair in enumerate(settings.pairs):
         what = f"{pair_name(pair, from_file)}: accuracy with K_t less that with K_0, in points"
         text = f"{mean_and_spread(gains[:, column].tolist())} ({before[:, column].mean():.1f} to {after[:, column].mean():.1f} %)"
-        found.append(Claim(what, "positive", text, is_positive(gains[:, column].tolist()) if from_file else None))
+        gain = is_positive(gains[:, column].tolist()) if from_file else None
+        found.append(Claim(what, "positive", text, gain, *both))
     means = gains.mean(1)
     holds = is_positive(means.tolist()) if from_file else None
     return [
         *found,
-        Claim("mean over the pairs, in points", "positive", mean_and_spread(means.tolist()), holds),
-        Claim("accuracy of the networks, mean over the pairs, in %", "-", mean_and_spread(network.mean(1).tolist())),
+        Claim("mean over the pairs, in points", "positive", mean_and_spread(means.tolist()), holds, *both),
+        Claim(
+            "accuracy of the networks, mean over the pairs, in %",
+            "-",
+            mean_and_spread(network.mean(1).tolist()),
+            None,
+            *both,
+        ),
     ]
+
+
+def _size(settings: Settings) -> str:
+    return f"{images_size(settings.train, settings.test, settings.pool)}, {settings.width:,} units"
 
 
 def draw(settings: Settings, records: list[Accuracies]) -> dict[str, Figure]:
@@ -192,7 +204,7 @@ EXPERIMENT = by_seed(
     embedded="digits",
     files=FILES,
     grows=("train", "test", "width"),
-    paper={"train": 10_000, "test": 2_000, "width": 40_960},
+    paper={"train": 10_000, "test": 2_000, "width": 40_960, "pool": 1},
 )
 EXPERIMENT = replace(EXPERIMENT, estimate=estimate)
 

@@ -69,7 +69,7 @@ def claims(values: Values, default: bool) -> list[Claim]:
     values
         By cell.
     default
-        Whether the sizes are those that the others' numbers are of; if not, nothing is asked.
+        Whether the sizes are those that the others' numbers are of; if not, they are not compared.
     """
     found = _claims(values, default)
     return found if default else [replace(one, holds=None) for one in found]
@@ -83,7 +83,7 @@ def _claims(values: Values, default: bool) -> list[Claim]:
     found = [
         Claim(
             "y = x0 x1, Laplace, fixed settings: R^2",
-            f"xrfm 0.4.5: {', '.join(f'{theirs:.3f}' for _, theirs in both) or '-'}",
+            f"xrfm 0.4.5: {', '.join(f'{theirs:.3f}' for _, theirs in both)}" if both else "-",
             f"{end} after the updates, {start} with M = I",
             all(abs(ours - theirs) <= 0.01 for ours, theirs in both) if both else None,
         )
@@ -92,18 +92,16 @@ def _claims(values: Values, default: bool) -> list[Claim]:
     for kernel in chosen:
         scores = [course.score for course in _courses(values, "product", kernel, None).values()]
         what = f"y = x0 x1, {_KERNELS[kernel]}, all chosen on the training points: R^2"
-        found.append(Claim(what, "-", mean_and_spread(scores), min(scores) >= 0.92))
+        found.append(Claim(what, "-", mean_and_spread(scores)))
     errors = {p: [one.error for one in _courses(values, "low rank", "laplace", p).values()] for p in (1.0, 0.5)}
     text = {power: f"{np.mean(own):.5f} ± {np.std(own):.5f}" for power, own in errors.items()}
     found += [
-        Claim("y = x0 x1 1{x5 > 0}, power 1: test error", f"{NOTEBOOK:.4f}", text[1.0], bool(np.mean(errors[1.0]) <= 0.0025)),
-        Claim("y = x0 x1 1{x5 > 0}, power 0.5: test error", "-", text[0.5]),
-    ]  # fmt: skip
+        Claim("y = x0 x1 1{x5 > 0}, power 1; power 0.5: test error", "-", f"{text[1.0]}; {text[0.5]}"),
+    ]
     smaller: tuple[Kernel, ...] = ("ntk", "laplace")
     for kernel in smaller:
         scores = [course.score for course in _courses(values, "tangent kernel", kernel, 1.0).values()]
-        asked = bool(np.mean(scores) >= 0.95) if kernel == "ntk" else None
-        found.append(Claim(f"y = x0 x1, smaller, {_KERNELS[kernel]}: R^2", "-", mean_and_spread(scores), asked))
+        found.append(Claim(f"y = x0 x1, smaller, {_KERNELS[kernel]}: R^2", "-", mean_and_spread(scores)))
     return [*found, _features_found(values), _accuracy(values)]
 
 
@@ -121,12 +119,16 @@ def _features_found(values: Values) -> Claim:
 
 def _accuracy(values: Values) -> Claim:
     tables = _tables(values)
-    what = "UCI tables: mean accuracy in %"
+    what = "UCI tables, known while the grid was fixed: mean accuracy in %"
     if not tables:
         return Claim(what, "-", "left out: no file of tables was given (--data FILE)")
     rfm, ntk = (100 * np.mean([np.mean(getattr(one, name)) for one in tables.values()]) for name in ("rfm", "ntk"))
     asked = bool(rfm >= XRFM_ACCURACY - 0.5) if set(tables) == set(TABLES) else None
-    theirs = f"xrfm 0.4.5: {XRFM_ACCURACY}" if asked is not None else "-"
+    theirs = (
+        f"xrfm 0.4.5, its leaf with Laplace's kernel, half as many settings: {XRFM_ACCURACY}"
+        if asked is not None
+        else "-"
+    )
     return Claim(what, theirs, f"{rfm:.2f}; the plain tangent kernel {ntk:.2f} ({len(tables)} tables)", asked)
 
 

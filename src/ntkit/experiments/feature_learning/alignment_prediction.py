@@ -3,6 +3,11 @@
 For the quadratic network f = a^T (Wx)^2 and the alignment-reversing data, over the balance gamma: the ratio of expectations from
 free probability, the correlation in one network, and the plain average of the correlation over a few
 networks. If A and B have one outlier each, the correlation is near 1 in every network while the ratio of expectations is not.
+
+The paper's balance is to disrupt the correlation as gamma decreases. In our reading of its data few draws are disrupted, at any
+gamma below 1: in the stored run the medians over draws are above 0.99 at every gamma, 87 of 110 points are above 0.95, and below
+gamma = 1 the rank correlation of gamma with the mean over draws is 0.44 (p = 0.2; over single draws 0.27, p = 0.007). Prediction
+and observation have a correlation of 0.96 over all points, and of 0.84 over the 23 that are not near 1.
 """
 
 from __future__ import annotations
@@ -14,6 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
 from torch import Tensor
 
 from ntkit.datasets import alignment_reversing, chain_monomial
@@ -27,6 +34,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["EXPERIMENT", "Record", "Settings", "measure", "quadratic_alignment"]
+
+_ALIGNED, _CLOSE = 0.95, 0.05
+"""Above the one, points say nothing: any prediction near 1 matches them. The other is what counts as a close match."""
 
 
 @dataclass(frozen=True)
@@ -131,37 +141,68 @@ def claims(settings: Settings, records: list[Record]) -> list[Claim]:
         np.array([getattr(record, name) for record in records]) for name in ("predicted", "observed", "average")
     )
 
-    def together(a: np.ndarray, b: np.ndarray) -> float:
-        return float(np.corrcoef(a.ravel(), b.ravel())[0, 1])
-
-    points = together(predicted, observed)
+    gaps = np.abs(predicted - observed)
+    below = observed <= _ALIGNED
+    disrupted = np.array(settings.gammas) < 1
+    gammas, means = np.array(settings.gammas)[disrupted], observed.mean(0)[disrupted]
+    rank, chance = _rank(gammas, means)
+    points, points_chance = _rank(np.tile(gammas, len(records)), observed[:, disrupted].ravel())
     found = [
         Claim(
-            "correlation of predicted and observed over all (gamma, seed)", "agree", f"{points:.3f} ({predicted.size} points)",
-            points >= 0.88,
+            f"single seeds: |predicted - observed| where the observed is below {_ALIGNED:g}, and their correlation",
+            "closely match, across individual seeds (3.2)",
+            f"{_mean(gaps[below]):.3f} on average, {gaps.max():.3f} at most; correlation {_together(predicted, observed):.3f} "
+            f"over {gaps.size} points, of which {gaps.size - below.sum()} are above {_ALIGNED:g}, and "
+            f"{_together(predicted[below], observed[below]):.3f} over the other {below.sum()}",
+            bool(_mean(gaps[below]) <= _CLOSE),
         ),
         Claim(
-            "... of the means over seeds", "agree", f"{together(predicted.mean(0), observed.mean(0)):.3f}",
+            "means over seeds: largest |predicted - observed| over gamma, and their correlation",
+            "closely match, for the average (3.2)",
+            f"{np.abs(predicted.mean(0) - observed.mean(0)).max():.3f}; {_together(predicted.mean(0), observed.mean(0)):.3f}",
+            bool(np.abs(predicted.mean(0) - observed.mean(0)).max() <= _CLOSE),
         ),
         Claim(
-            "... with the plain average over networks as the prediction", "-", f"{together(average, observed):.3f}",
+            "rank correlation of gamma with the means over seeds of the observed, gamma < 1",
+            "disrupted as the balance gamma decreases (3.2)",
+            f"{rank:.2f} (p = {chance:.2g}); over single points {points:.2f} (p = {points_chance:.2g}); "
+            f"medians at least {np.median(observed, axis=0).min():.3f} at every gamma",
+            rank > 0 and chance < 0.05,
         ),
         Claim(
-            "largest |predicted - observed|", "-", f"{np.abs(predicted - observed).max():.3f}",
+            "correlation with the plain average over networks as the prediction",
+            "-",
+            f"{_together(average, observed):.3f}",
         ),
-    ]  # fmt: skip
+    ]
     for alpha, (rho, *each) in records[0].gaussian.items():
         where = "isotropic" if alpha == "-1" else f"alpha = {alpha}"
         gap = abs(rho - float(np.mean(each)))
         found.append(
             Claim(
                 f"Gaussian inputs, {where}: |predicted - mean over {len(each)} networks|",
-                "agree",
+                "-",
                 f"{gap:.4f} (predicted {rho:.4f}, observed {np.mean(each):.4f} ± {np.std(each):.4f})",
-                gap <= 0.03,
             )
         )
     return found
+
+
+def _together(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Return the correlation; NaN where all points are the same."""
+    return float(np.corrcoef(a.ravel(), b.ravel())[0, 1]) if a.size > 1 and np.ptp(a) and np.ptp(b) else float("nan")
+
+
+def _rank(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the rank correlation and its p-value; NaN where there is none."""
+    if a.size < 3 or not np.ptp(a) or not np.ptp(b):
+        return float("nan"), float("nan")
+    found = spearmanr(a, b)
+    return float(found.statistic), float(found.pvalue)
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if values.size else 0.0
 
 
 def draw(settings: Settings, records: list[Record]) -> dict[str, Figure]:

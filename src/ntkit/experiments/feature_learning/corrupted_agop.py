@@ -105,11 +105,15 @@ def comparisons(settings: Settings, records: list[Record]) -> list[Comparison]:
 
 
 def claims(settings: Settings, records: list[Record]) -> list[Claim]:
-    """Ask what the figure shows: random eigenvectors destroy the correlation."""
+    """Ask what section 2.2 says of the figure."""
     aligned, corrupted = ([getattr(record, name) for record in records] for name in ("aligned", "corrupted"))
-    holds = bool(np.mean(aligned) - np.mean(corrupted) >= 0.25)
-    found = f"{mean_and_spread(aligned)} and {mean_and_spread(corrupted)}"
-    return [Claim("rho(F, G) and rho(F, W^T Q W)", "random eigenvectors destroy the correlation", found, holds)]
+    # "Greatly" is more than half of the paper's own 0.40.
+    greatly = bool(np.mean(aligned) - np.mean(corrupted) >= 0.2)
+    holds = greatly and all(a > b for a, b in zip(aligned, corrupted, strict=True))
+    found = f"{mean_and_spread(aligned)} to {mean_and_spread(corrupted)}"
+    return [
+        Claim("rho(F, G) to rho(F, W^T Q W)", "random eigenvectors greatly reduce the correlation (2.2)", found, holds)
+    ]
 
 
 def draw(settings: Settings, records: list[Record]) -> dict[str, Figure]:

@@ -192,26 +192,32 @@ def claims(settings: Settings, records: list[Record]) -> list[Claim]:
     """Compare with the figures."""
     ends = {m: [record.curves[m]["uncentred"][-1] for record in records] for m in METHODS}
     ratios = {m: [record.curves[m]["centred_ratio"][-1] for record in records] for m in METHODS}
-    gain = np.mean(ends["SLO"]) - np.mean(ends["standard"])
     aligned, corrupted = [r.aligned for r in records], [float(np.mean(r.corrupted)) for r in records]
-    gap = np.mean(aligned) - np.mean(corrupted)
+    each = [value for record in records for value in record.corrupted]
     return [
         Claim(
-            "first layer, uncentred at the end, standard and SLO",
-            "SLO higher (SVHN)",
+            "Figure 14: first layer, uncentred at the end, standard and SLO",
+            "SLO can improve the strength of the UC-NFA (SVHN)",
             f"{mean_and_spread(ends['standard'])} and {mean_and_spread(ends['SLO'])}",
-            bool(gain >= 0.08),
+            all(b > a for a, b in zip(ends["standard"], ends["SLO"], strict=True)),
         ),
         Claim(
-            "centred / uncentred at the end, standard and SLO",
-            "SLO near 1 (SVHN)",
+            "Figure 14: centred / uncentred at the end, standard and SLO",
+            "close to 1 with SLO; the same result holds for SVHN (4.2)",
             f"{mean_and_spread(ratios['standard'])} and {mean_and_spread(ratios['SLO'])}",
+            bool(np.mean(ratios["SLO"]) >= 0.9),
         ),
         Claim(
-            "Pearson correlation of the diagonals of F and G; with random eigenvectors",
-            "0.91; 0.04 (CelebA)",
-            f"{mean_and_spread(aligned)}; {mean_and_spread(corrupted)} (mean of {settings.draws} draws)",
-            bool(gap >= 0.2),
+            "Figure 13: Pearson correlation of the diagonals of F and G",
+            "similar to each other, 0.91 (CelebA)",
+            mean_and_spread(aligned),
+            bool(np.mean(aligned) >= 0.8),
+        ),
+        Claim(
+            "Figure 13: the same with random eigenvectors",
+            "reduced to 0.04 (CelebA)",
+            f"{mean_and_spread(corrupted)} (mean of {settings.draws} draws from {min(each):.3f} to {max(each):.3f})",
+            bool(np.mean(corrupted) <= 0.2),
         ),
     ]
 

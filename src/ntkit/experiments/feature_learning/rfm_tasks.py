@@ -235,9 +235,15 @@ def _classified(table: SplitTable) -> Accuracies:
 def report(results: Results[Settings, Fit | TableCell, Course | Accuracies]) -> Report:
     """Show what was found; only the default settings get a verdict."""
     default = replace(results.settings, tables=TABLES, seeds=1) == Settings(seeds=1)
-    numbers, said = comparisons(results.values, default), claims(results.values, default)
+    size = _size(results.settings)
+    numbers = [replace(one, size=size, paper_size=_size(Settings())) for one in comparisons(results.values, default)]
+    said = [replace(one, size=size, paper_size=_size(Settings())) for one in claims(results.values, default)]
     text = " ".join((__doc__ or "").split())
     return Report("Recursive feature machines", text, sections(results.values), numbers, said)
+
+
+def _size(settings: Settings) -> str:
+    return f"n = {settings.n:,}, {settings.low_rank_n:,} and {settings.ntk_n:,}"
 
 
 EXPERIMENT = Experiment(

@@ -90,7 +90,8 @@ def finite_width_correction(
     .. math:: \dot f^{(1)}_t(x) = - K^{(1)}_t(x, X)\, r_t - K_2(x, X) f^{(1)}_t(X), \qquad f^{(1)}_0 = 0
 
     (Golikov et al. 2022, eqs 39-51; here the leading order is each network's own kernel and start instead of their
-    limits, from which they differ by order width^-1/2, so that the error is of order width^-2 for each network too). K3
+    limits, from which they differ by order width^-1/2, so that the error is of order width^-2 for each network too). Where
+    they carry out the double integral, and in their eq. 158, r and a are contracted with each other's slot of K4. K3
     and K4 enter only contracted with r and a, once per quadrature time; the action of H in between is integrated exactly.
 
     Parameters

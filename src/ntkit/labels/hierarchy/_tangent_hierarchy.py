@@ -34,7 +34,9 @@ class TangentHierarchy(Kernel):
 
     quadratic in the labels. At t = infinity it is their eq. (5). In the eigenvectors of H, with eigenvalues d, the weights of
     E K4 are then :math:`y_k y_l / (d_k (d_k + d_l))`. As a matrix they have a numerical rank of ten or twenty, so E K4 is
-    only ever contracted with that many pairs of vectors.
+    only ever contracted with that many pairs of vectors. Golikov et al. (2022, eq. 158) print the weights
+    :math:`y_k y_l / (d_l (d_k + d_l))`: there the last two slots of O_4, which is not symmetric in them, are swapped. The third
+    slot belongs to the outer, later time, the fourth to the inner one.
 
     The expectations are either those of a two-layer network f(x) = a . sigma(W x) / sqrt(width), a and W standard normal,
     over random neurons (``activation``), or means over random networks of any architecture (``module``). For the ReLU E K4
