@@ -111,7 +111,7 @@ GRAM, Y = _problem(4, 1)
         ((GRAM, Y, 0.1, "soon"), InputTypeError, "a time"),
         ((GRAM[:1, :1], Y[:1]), InputError, "at least two"),
         ((0 * GRAM, Y), SingularKernelError, "trace"),
-        ((GRAM - 0.5 * torch.eye(4).double(), Y), SingularKernelError, "Pass a ridge above"),
+        ((GRAM - 0.5 * torch.eye(4).double(), Y), SingularKernelError, "pass a ridge above"),
     ],
 )
 def test_bad_input_is_explained(arguments: Any, error: type[Exception], message: str) -> None:

@@ -104,7 +104,7 @@ def test_indefinite_matrix_is_refused_or_mended_by_a_ridge() -> None:
     y = torch.ones(2, dtype=torch.float64)
     flow = GradientFlow("precomputed").fit(gram, y)
     for t in (1.0, INF):
-        with pytest.raises(SingularKernelError, match="Pass a ridge above"):
+        with pytest.raises(SingularKernelError, match="pass a ridge above"):
             flow.predict(None, t)
     mended = GradientFlow("precomputed", ridge=2.0).fit(gram, y)
     torch.testing.assert_close(mended.predict(None, 50.0), mended.predict(None), rtol=1e-9, atol=1e-9)

@@ -108,7 +108,7 @@ def test_zero_targets() -> None:
 
 def test_indefinite_and_zero_matrices_are_singular() -> None:
     indefinite = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=torch.float64)
-    with pytest.raises(SingularKernelError, match=r"Pass a ridge above 1e-06"):
+    with pytest.raises(SingularKernelError, match=r"pass a ridge above 1e-06"):
         ntkit.solve(indefinite, torch.ones(2, dtype=torch.float64))
     with pytest.raises(SingularKernelError, match=r"or compute it in float64"):
         ntkit.solve(indefinite.float(), torch.ones(2))
