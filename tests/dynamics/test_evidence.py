@@ -11,7 +11,8 @@ from scipy.stats import multivariate_normal
 from torch import Tensor, nn
 
 import ntkit
-from ntkit.errors import InputError, InputTypeError, SingularKernelError
+from ntkit.dynamics._evidence import _guarded
+from ntkit.errors import InputError, InputTypeError, QuadratureError, SingularKernelError
 
 
 def _normal(*shape: int, seed: int = 0) -> Tensor:
@@ -157,3 +158,11 @@ def test_search_starts_at_the_defaults():
     net = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1))
     start = ntkit.evidence(net, x, y, max_steps=0)
     assert (start.w_std, start.b_std, start.ridge) == (pytest.approx(2**0.5), pytest.approx(0.1), pytest.approx(0.01))
+
+
+def test_the_search_steps_back_from_gains_for_which_the_kernel_diverges():
+    def diverges(log_values):
+        raise QuadratureError("the expectation diverges")
+
+    value, slope = _guarded(diverges)(np.ones(2))
+    assert value == 1e300 and slope.tolist() == [0.0, 0.0]

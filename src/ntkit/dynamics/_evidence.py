@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from ntkit.common import as_columns, check_gram_memory, check_tensor, ntk_gains, shown, why_singular
-from ntkit.errors import InputError, InputTypeError, SingularKernelError
+from ntkit.errors import InputError, InputTypeError, QuadratureError, SingularKernelError
 from ntkit.kernels import InfiniteWidth, infinite_width
 from ntkit.solvers import check_gram, check_ridge, check_right_hand_side, factorize_exactly
 from ntkit.trace import W_STD
@@ -310,7 +310,7 @@ def _guarded(
     def value(log_values: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         try:
             return objective(log_values)
-        except (SingularKernelError, InputError):
+        except (SingularKernelError, InputError, QuadratureError):
             return 1e300, np.zeros_like(log_values)
 
     return value

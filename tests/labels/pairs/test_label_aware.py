@@ -303,7 +303,7 @@ def test_bad_use():
     kernel.fit(X, Y)
     with pytest.raises(InputError, match="shape of the training inputs"):
         kernel(X[:, :4])
-    with pytest.raises(InputError, match="k must be the base kernel"):
+    with pytest.raises(InputError, match="k, the base kernel of the inputs, must be"):
         kernel.from_base(X, X)
     for value, message in ((lambda k: k[:1], "shape"), (lambda k: k.float(), "float64"), (lambda k: k / 0, "NaN")):
         with pytest.raises(InputError, match=message):
