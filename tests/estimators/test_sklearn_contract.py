@@ -42,12 +42,13 @@ PARAMETERS: list[dict[str, Any]] = [
     {"module": _module(), "ridge": 1e-3, "b_std": 0.3},
     {"kernel": Cubic(), "ridge": 1e-3},
     {"kernel": "precomputed", "ridge": 1.0},
-    # What follows the kernel does not depend on its name, so it is checked with the cheapest.
-    {"kernel": Cubic(), "tune": "loo"},
-    {"kernel": Cubic(), "stopping_time": 5.0},
 ]
 KINDS = (ntkit.NTKRegressor, ntkit.NTKClassifier)
-ESTIMATORS = [kind(**parameters) for kind in KINDS for parameters in PARAMETERS] + [
+ESTIMATORS = [kind(**parameters) for kind in KINDS for parameters in PARAMETERS]
+# What follows the kernel does not depend on its name, so it is checked with the cheapest; and it fits by the same code.
+OTHERS = [
+    *(kind(kernel=Cubic(), tune="loo") for kind in KINDS),
+    *(kind(kernel=Cubic(), stopping_time=5.0) for kind in KINDS),
     ntkit.NTKRegressor(kernel=Cubic(), normalize_y=True, ridge=0.1),
     ntkit.NTKClassifier(kernel=Cubic(), calibration=None, ridge=0.1),
 ]
@@ -76,6 +77,13 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
 @pytest.mark.filterwarnings("ignore::ntkit.errors.JitterWarning")
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=_expected_failures, xfail_strict=True)  # type: ignore[untyped-decorator]
 def test_sklearn_check(estimator: BaseEstimator, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ntkit.errors.JitterWarning")
+@parametrize_with_checks(OTHERS, expected_failed_checks=_expected_failures, xfail_strict=True)  # type: ignore[untyped-decorator]
+def test_sklearn_check_of_other_settings(estimator: BaseEstimator, check: Any) -> None:
     check(estimator)
 
 

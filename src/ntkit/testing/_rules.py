@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ntkit.kernels import Kernel, infinite_width
+from ntkit.kernels import InfiniteWidth, Kernel, infinite_width
 from ntkit.program import Program
 from ntkit.rules import gram
 from ntkit.rules._engine import covariance, moments, read_data
@@ -37,6 +37,7 @@ class RuleConformance(KernelConformance):
     tangent: bool = True
     width: int = 48
     n_samples: int = 300
+    _traced: InfiniteWidth
 
     def module(self, width: int) -> nn.Module:
         """Return a network of a hidden width, containing the rule."""
@@ -48,8 +49,15 @@ class RuleConformance(KernelConformance):
 
     def kernels(self) -> list[Kernel]:
         """Return the kernels of the network's limit."""
-        limit = infinite_width(self.module(8), **self.gains)
+        limit = self._limit()
         return [limit.nngp, limit.ntk] if self.tangent else [limit.nngp]
+
+    @classmethod
+    def _limit(cls) -> InfiniteWidth:
+        """Return the limit, which is traced once for all tests of a class."""
+        if "_traced" not in cls.__dict__:
+            cls._traced = infinite_width(cls().module(8), **cls.gains)
+        return cls._traced
 
     def test_monte_carlo(self) -> None:
         """The exact kernels lie within the error of kernels of finite networks, extrapolated to infinite width."""
@@ -58,7 +66,7 @@ class RuleConformance(KernelConformance):
         estimates = extrapolated_kernels(
             self.module(self.width), self.module(2 * self.width), x, None, gains, self.n_samples, seed=0
         )
-        limit = infinite_width(self.module(8), **self.gains)
+        limit = self._limit()
         if self.gains.get("init", "ntk") != "ntk":
             limit = infinite_width(self.module(2 * self.width), **self.gains)
         ntk, nngp = estimates
@@ -92,7 +100,7 @@ class RuleConformance(KernelConformance):
     def test_cheapest_representation(self) -> None:
         """Keeping only what is needed gives the same kernel as keeping every pair of positions everywhere."""
         x1, x2 = self.inputs()[:3], self.inputs()[1:]
-        program = Tracer(self.module(8), GainRule(**self.gains)).program(x1.shape[1:])
+        program = self._limit()._tracer.program(tuple(x1.shape[1:]))
         cheap = gram(program, x1, x2, ntk=self.tangent, nngp=True)
         first, second = (moments(program, read_data(program, x), program.full_keeps) for x in (x1, x2))
         full = covariance(program, first, second, self.tangent, program.full_keeps)
@@ -103,7 +111,7 @@ class RuleConformance(KernelConformance):
     def test_engines_agree(self) -> None:
         """If the native engine supports the network, it agrees with the reference engine."""
         x1, x2 = self.inputs(), self.inputs()[:3]
-        limit = infinite_width(self.module(8), **self.gains)
+        limit = self._limit()
         if limit.explain(x1.shape[1:]).rows[0].engine != "native":
             return
         for kernel in (limit.nngp, limit.ntk) if self.tangent else (limit.nngp,):
@@ -114,7 +122,7 @@ class RuleConformance(KernelConformance):
     def test_tiles(self) -> None:
         """A byte budget that allows one pair at a time changes nothing."""
         x = self.inputs()
-        program = Tracer(self.module(8), GainRule(**self.gains)).program(x.shape[1:])
+        program = self._limit()._tracer.program(tuple(x.shape[1:]))
         for x2 in (None, x[:2]):
             small = gram(program, x, x2, ntk=self.tangent, nngp=True, byte_budget=1)
             large = gram(program, x, x2, ntk=self.tangent, nngp=True)
