@@ -26,7 +26,7 @@ from scale_common import apart, describe, stopwatch, vanilla_cnn
 from torch import Tensor
 
 import ntkit
-from ntkit.gram import GramProgress
+from ntkit._src.gram import GramProgress
 
 ARORA = {3: 64.47, 4: 65.52, 6: 66.03, 11: 65.90, 21: 64.09}  # CNTK-V of Arora et al. 2019, Table 1, 50,000 images
 

@@ -27,7 +27,7 @@ from scale_common import describe, peak_memory, vanilla_cnn
 from torch import Tensor
 
 import ntkit
-from ntkit.gram import GramProgress, Tile
+from ntkit._src.gram import GramProgress, Tile
 
 
 def images(n: int, data: str | None) -> Tensor:

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import ntkit
-from ntkit.experiments import NAMES, find
-from ntkit.experiments._index import of_folder
-from ntkit.experiments.skeleton import write_report
-from ntkit.experiments.skeleton._command_line import _options
+from ntkit._src.experiments import NAMES, find
+from ntkit._src.experiments._index import of_folder
+from ntkit._src.experiments.skeleton import write_report
+from ntkit._src.experiments.skeleton._command_line import _options
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -65,7 +65,7 @@ COMMANDS = sorted({command.strip() for page in PAGES for command in commands(pag
 def test_command_exists_with_its_options(command):
     """Commands in code blocks and sentences: their names, their options and the names of experiments."""
     typer = pytest.importorskip("typer")
-    from ntkit.cli._app import app
+    from ntkit._src.cli._app import app
 
     _, name, *words = command.split()
     options = {word.partition("=")[0] for word in words if word.startswith("--")}
@@ -79,7 +79,7 @@ def test_command_exists_with_its_options(command):
 
 
 def test_network_written_as_toml(tmp_path):
-    from ntkit.cli._modules import read_module
+    from ntkit._src.cli._modules import read_module
 
     (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/command_line.md").read_text("utf-8"), flags=re.DOTALL)
     (tmp_path / "net.toml").write_text(text, encoding="utf-8")
@@ -163,7 +163,7 @@ def test_every_public_name_is_on_the_page_of_the_api():
 
 
 def test_every_folder_and_every_file_of_the_core_is_described():
-    package = ROOT / "src/ntkit"
+    package = ROOT / "src/ntkit/_src"
     if not package.exists():
         pytest.skip("installed from a wheel there is no src/")
     contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -206,7 +206,7 @@ STORED = sorted(path.parent for path in (ROOT / "docs/results").rglob("results.*
 def test_stored_results_have_manifests_and_verdicts_by_rule(folder, tmp_path, monkeypatch: pytest.MonkeyPatch):
     experiment = of_folder(folder)
     results = experiment.read(folder)
-    monkeypatch.setattr("ntkit.experiments.skeleton._report.html", lambda *_: "")  # the slow test has the pages
+    monkeypatch.setattr("ntkit._src.experiments.skeleton._report.html", lambda *_: "")  # the slow test has the pages
     write_report(experiment.report(results), results, tmp_path)
     assert (tmp_path / "results.csv").read_bytes() == (folder / "results.csv").read_bytes()
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from linear_operator.operators import DiagLinearOperator
 
-from ntkit.common import _linear_system, check_gram, check_ridge, check_right_hand_side
+from ntkit._src.common import _linear_system, check_gram, check_ridge, check_right_hand_side
 from ntkit.errors import InputError, InputTypeError
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import ntkit
-from ntkit.common import copy_module, ntk_gains, parameter_source, strip_ntk
+from ntkit._src.common import copy_module, ntk_gains, parameter_source, strip_ntk
 from ntkit.errors import InputError, NtkitError
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ntkit.experiments._by_seed import Seed, are_default, by_seed, is_positive, mean_and_spread
-from ntkit.experiments.skeleton import Claim, Run
-from ntkit.plots import new_figure
+from ntkit._src.experiments._by_seed import Seed, are_default, by_seed, is_positive, mean_and_spread
+from ntkit._src.experiments.skeleton import Claim, Run
+from ntkit._src.plots import new_figure
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ntkit.experiments._by_width import WidthCell, by_width, network_seed, width_cells
+from ntkit._src.experiments._by_width import WidthCell, by_width, network_seed, width_cells
 
 
 def test_numbers_by_curve_width_and_draw():

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ntkit.experiments import _flow_report as report
-from ntkit.experiments._flow_costs import Block, Case, Flow, Outcome, Work
+from ntkit._src.experiments import _flow_report as report
+from ntkit._src.experiments._flow_costs import Block, Case, Flow, Outcome, Work
 
 NTK, NNGP = (Case(regime, 2, 0, 0) for regime in ("NTK", "NNGP"))
 

@@ -9,9 +9,9 @@ from tests.experiments.image_files import write_images
 from torch import nn
 
 import ntkit
+from ntkit._src.experiments import local_elasticity_cifar as experiment
+from ntkit._src.experiments._images import load_images
 from ntkit.errors import InputError
-from ntkit.experiments import local_elasticity_cifar as experiment
-from ntkit.experiments._images import load_images
 
 
 def ratios(settings, seed=0):

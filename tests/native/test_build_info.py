@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 import ntkit
-from ntkit.native import build_info
+from ntkit._src.native import build_info
 
 
 def test_build_info():

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from ntkit import MonteCarlo
-from ntkit.testing import RuleConformance
+from ntkit._src.testing import RuleConformance
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 import ntkit
+from ntkit._src.gram import KernelGram
+from ntkit._src.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, Outcome, Status, _choice
+from ntkit._src.solvers import _solve as solving
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
-from ntkit.gram import KernelGram
-from ntkit.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, Outcome, Status, _choice
-from ntkit.solvers import _solve as solving
 
 
 @pytest.mark.parametrize("method", ["auto", "cholesky", "cg", "nystrom", "falkon", "eigenpro"])

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from ntkit.labels import definiteness, shift_needed
+from ntkit._src.labels import definiteness, shift_needed
 
 
 def with_eigenvalues(*values: float) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
-from ntkit.native._runner import BeyondRange, Runner
+from ntkit._src.native._runner import BeyondRange, Runner
 
 
 @pytest.mark.parametrize("size", [1.0, 1e4, 1e9])
@@ -23,7 +23,7 @@ def test_rows_of_very_different_size(size: float) -> None:
         found, exact = (limit.both(a, b, engine=engine) for engine in ("native", "reference"))
         for one, other in zip(found, exact, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
-    runner = limit._native(limit._tracer.program((5,))).runner()
+    runner = limit._native(limit.program((5,))).runner()
     assert isinstance(runner, Runner)
     if size > 1e5:
         with pytest.raises(BeyondRange):

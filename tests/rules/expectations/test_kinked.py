@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit.program import Activation
-from ntkit.rules.expectations import dual, mean
-from ntkit.rules.expectations._kinked import _bounds, _cells, _deviations, _error, _mean_error, integrable
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations import dual, mean
+from ntkit._src.rules.expectations._kinked import _bounds, _cells, _deviations, _error, _mean_error, integrable
 
 SINE = Activation("quadrature", function=torch.sin, label="sine")
 COSINE = Activation("quadrature", function=torch.cos, label="cosine")

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 import ntkit
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations import dual, mean
+from ntkit._src.rules.expectations._partition import partition
+from ntkit._src.rules.expectations._warning import TOLERANCE, _find_kink, _zoom, warn_inaccurate
 from ntkit.errors import QuadratureWarning
-from ntkit.program import Activation
-from ntkit.rules.expectations import dual, mean
-from ntkit.rules.expectations._partition import partition
-from ntkit.rules.expectations._warning import TOLERANCE, _find_kink, _zoom, warn_inaccurate
 
 
 def quadrature(function, kinks=()):

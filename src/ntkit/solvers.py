@@ -1,0 +1,15 @@
+"""Methods of :func:`ntkit.solve`: each is a class that holds its settings."""
+
+from ntkit._src.solvers import CG, BlockedCholesky, EigenPro, Falkon, Method, Nystrom, Outcome, Status, System
+
+__all__ = [
+    "CG",
+    "BlockedCholesky",
+    "EigenPro",
+    "Falkon",
+    "Method",
+    "Nystrom",
+    "Outcome",
+    "Status",
+    "System",
+]
