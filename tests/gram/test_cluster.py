@@ -133,7 +133,8 @@ def _foreign_worker(address: str, setup: str, wrapper: tuple[str, ...] = ()) -> 
     [
         ("sys.modules['ntkit'] = None", "no ntkit"),
         ("import ntkit._src.native._core as c, ntkit._src.native._build_info as b; "
-         "b._core = type('C', (), dict(version=lambda: '0.0.1', simd_level=c.simd_level, compiler=c.compiler, compiler_version=c.compiler_version))", "ntkit 0.0.1"),
+         "b._core = type('C', (), dict(version=lambda: '0.0.1', simd_level=c.simd_level, compiler=c.compiler, "
+         "compiler_version=c.compiler_version))", "ntkit 0.0.1"),
     ],
 )  # fmt: skip
 def test_workers_without_ntkit_or_with_another_version(setup: str, message: str) -> None:

@@ -70,7 +70,15 @@ def main() -> int:
     equivalent = _equivalent()
     chosen = _survivors() if arguments.again else _draw(arguments.folders, arguments.n, arguments.seed, equivalent)
     unchanged = [
-        Mutant(m.file, m.line, m.function, m.before, m.before, "nothing", (TREE / "src" / "ntkit" / "_src" / m.file).read_text())
+        Mutant(
+            m.file,
+            m.line,
+            m.function,
+            m.before,
+            m.before,
+            "nothing",
+            (TREE / "src" / "ntkit" / "_src" / m.file).read_text(),
+        )
         for m in chosen[:1]
     ]
     if any(r["status"] != "survived" for r in _run(key, unchanged, tests, arguments)):
