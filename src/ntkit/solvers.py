@@ -1,6 +1,6 @@
 """Methods of :func:`ntkit.solve`: each is a class that holds its settings."""
 
-from ntkit._src.solvers import CG, BlockedCholesky, EigenPro, Falkon, Method, Nystrom, Outcome, Status, System
+from ntkit._src.solvers import CG, BlockedCholesky, EigenPro, Falkon, Method, Nystrom, Outcome, Status, System, predict
 
 __all__ = [
     "CG",
@@ -12,4 +12,5 @@ __all__ = [
     "Outcome",
     "Status",
     "System",
+    "predict",
 ]

@@ -135,7 +135,7 @@ def mixed(y):
     return y.reshape(y.shape[0], 4, 8)
 
 
-WRITE = r"transpose\(1, 2\).*nn.MultiheadAttention or ntkit._src.layers.SelfAttention"
+WRITE = r"transpose\(1, 2\).*nn.MultiheadAttention or ntkit.layers.SelfAttention"
 REFUSED = {
     "no samples": (lambda: Written(viewed), "attention_samples=1024"),
     "one head": (lambda: Written(one_head, lambda y: y), "single head"),
@@ -185,8 +185,6 @@ def test_torch_attention_that_only_the_exporter_reads():
         def forward(self, h):
             return self.layer(h, h, h)[0]
 
-    with pytest.raises(
-        UnsupportedLayerError, match=r"(?s)only torch.export.*ntkit._src.layers.SelfAttention"
-    ) as caught:
+    with pytest.raises(UnsupportedLayerError, match=r"(?s)only torch.export.*ntkit.layers.SelfAttention") as caught:
         limit(Exported(Weighted())).ntk(X)
     assert [(p.path, p.what) for p in caught.value.problems] == [("attention.layer", "MultiheadAttention")]

@@ -82,9 +82,7 @@ def find(name: str) -> Experiment[Any, Any, Any, Any]:
     """
     if name not in NAMES:
         raise InputError(f"there is no experiment {name!r}. Name one of {', '.join(NAMES)}.")
-    experiment: Experiment[Any, Any, Any, Any] = import_module(
-        f"ntkit.experiments.{_MODULES.get(name, name)}"
-    ).EXPERIMENT
+    experiment: Experiment[Any, Any, Any, Any] = import_module(f"{__package__}.{_MODULES.get(name, name)}").EXPERIMENT
     return experiment
 
 

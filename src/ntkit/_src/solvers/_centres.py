@@ -53,7 +53,7 @@ def choose_centres(
     Examples
     --------
     >>> import torch
-    >>> from ntkit.gram import DenseGram
+    >>> from ntkit._src.gram import DenseGram
     >>> gram = torch.eye(4).repeat_interleave(25, 0).repeat_interleave(25, 1)  # four points, 25 times each
     >>> sorted((choose_centres(DenseGram(gram), 8) // 25).tolist())
     [0, 1, 2, 3]

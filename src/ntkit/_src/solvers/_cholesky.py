@@ -126,7 +126,7 @@ def factorize(gram: Tensor, ridge: float = 0.0) -> CholeskyFactor:
     Examples
     --------
     >>> import torch
-    >>> from ntkit.solvers import factorize
+    >>> from ntkit._src.solvers import factorize
     >>> factor = factorize(2 * torch.eye(3))
     >>> factor.solve(torch.ones(3)).value
     tensor([0.5000, 0.5000, 0.5000])

@@ -97,7 +97,7 @@ def decompose(gram: Tensor, overwrite: bool = False) -> Spectrum:
     Examples
     --------
     >>> import torch
-    >>> from ntkit.solvers import decompose
+    >>> from ntkit._src.solvers import decompose
     >>> decompose(torch.tensor([[2.0, 1.0], [1.0, 2.0]])).values
     tensor([1., 3.])
     """

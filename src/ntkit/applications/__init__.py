@@ -15,8 +15,9 @@ from ntkit._src.applications import (
     inpaint,
     integrate,
     recover_inputs,
-    search,
 )
+
+from . import search
 
 __all__ = [
     "Coordinate",
