@@ -14,7 +14,7 @@ PARALLEL := -n auto --dist loadfile
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ntkit-installed
-CORE := $(sort $(shell find src/ntkit/native/core -type f \( -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name '*.inc' \)))
+CORE := $(sort $(shell find src/ntkit/_src/native/core -type f \( -name '*.cpp' -o -name '*.hpp' -o -name '*.h' -o -name '*.inc' \)))
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -c constraints.txt
 
 .DELETE_ON_ERROR:

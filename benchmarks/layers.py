@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit.layers import SelfAttention
+from ntkit._src.layers import SelfAttention
 
 WIDTH, DIGITS = 8, 1e-10
 CALLS = 3  # in a row, of each side

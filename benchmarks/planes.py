@@ -17,10 +17,10 @@ from rich.progress import track
 from torch import nn
 
 import ntkit
-from ntkit.native import NativeEngine
-from ntkit.native._emitter import TapePlan
-from ntkit.native._tapes import tape_computing_again
-from ntkit.native.families import shared_pools
+from ntkit._src.native import NativeEngine
+from ntkit._src.native._emitter import TapePlan
+from ntkit._src.native._tapes import tape_computing_again
+from ntkit._src.native.families import shared_pools
 
 CASES = [(1, 32), (3, 32), (1, 64)]
 PAIRS = 2, 16
@@ -38,7 +38,7 @@ def network(layers: int) -> nn.Module:
 
 def plans(layers: int, side: int) -> tuple[NativeEngine, list[TapePlan]]:
     """Give an engine, and its plans: everything kept, and everything along the last axis computed again."""
-    engine = NativeEngine(ntkit.infinite_width(network(layers))._tracer.program((3, side, side)))
+    engine = NativeEngine(ntkit.infinite_width(network(layers)).program((3, side, side)))
     planned = engine.runner().network
     last = {pool: axis for pool, axis in shared_pools(planned).items() if axis == 1}
     return engine, [tape_computing_again(planned, True, again) for again in ({}, last)]

@@ -25,9 +25,8 @@ from history import MISSING, Table, add_store, number, publish, started, threads
 from rich.progress import track
 
 import ntkit
-from ntkit.datasets import SplitTable, load_uci
-from ntkit.errors import JitterWarning
-from ntkit.experiments.feature_learning.rfm_tasks import (
+from ntkit._src.datasets import SplitTable, load_uci
+from ntkit._src.experiments.feature_learning.rfm_tasks import (
     BANDWIDTH,
     RIDGE,
     TABLES,
@@ -36,6 +35,7 @@ from ntkit.experiments.feature_learning.rfm_tasks import (
     draw_product,
     network,
 )
+from ntkit.errors import JitterWarning
 
 CLOCKS = {False: time.perf_counter, True: time.process_time}
 SEEDS = range(3)

@@ -21,8 +21,8 @@ from scale_common import apart, by_error, describe, figures, relu_network, stopw
 from torch import Tensor
 
 import ntkit
-from ntkit.gram import KernelGram
-from ntkit.solvers import Nystrom, predict
+from ntkit._src.gram import KernelGram
+from ntkit._src.solvers import Nystrom, predict
 
 RIDGES = tuple(10.0 ** (power / 2) for power in range(-18, -3))
 GAINS = ((3, 0.1), (3, 0.5), (3, 1.0), (5, 0.5))  # hidden layers and b_std

@@ -24,8 +24,8 @@ from history import Table, add_store, publish, started, threads
 from scale_common import apart, by_error, describe, figures, relu_network, stopwatch
 
 import ntkit
-from ntkit.gram import KernelGram
-from ntkit.solvers import Nystrom, predict
+from ntkit._src.gram import KernelGram
+from ntkit._src.solvers import Nystrom, predict
 
 FEATURES, HELD_OUT = 50, 50_000
 RIDGES = tuple(10.0**power for power in range(-9, 3))

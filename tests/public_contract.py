@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import ntkit
 
@@ -13,14 +14,20 @@ FILE = Path(__file__).with_name("public_contract.txt")
 
 def signatures() -> str:
     """Give one line per public function, class and method: names, order, kinds and defaults of its parameters."""
+    return "\n".join(_of_module(ntkit, "")) + "\n"
+
+
+def _of_module(module: ModuleType, prefix: str) -> list[str]:
     lines = []
-    for name in sorted(ntkit.__all__):
-        value = getattr(ntkit, name)
-        if inspect.isclass(value):
-            lines += [f"{name}.{method}{line}" for method, line in _methods(value)]
+    for name in sorted(module.__all__):
+        value = getattr(module, name)
+        if isinstance(value, ModuleType):
+            lines += _of_module(value, f"{prefix}{name}.")
+        elif inspect.isclass(value):
+            lines += [f"{prefix}{name}.{method}{line}" for method, line in _methods(value)]
         elif inspect.isfunction(value):
-            lines.append(name + _signature(value))
-    return "\n".join(lines) + "\n"
+            lines.append(prefix + name + _signature(value))
+    return lines
 
 
 def _methods(kind: type) -> Iterator[tuple[str, str]]:

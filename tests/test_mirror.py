@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-SOURCES = TESTS.parent / "src" / "ntkit"
+SOURCES = TESTS.parent / "src" / "ntkit" / "_src"
 
 # Files that are parts of one thing and are tested through it: where their tests are. A new file needs one of its own.
 TOGETHER = {

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import csv
-import importlib
 import importlib.util
 import json
 import re
 from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
 import ntkit
-from ntkit.experiments import NAMES, find
-from ntkit.experiments._index import of_folder
-from ntkit.experiments.skeleton import write_report
-from ntkit.experiments.skeleton._command_line import _options
+from ntkit._src.experiments import NAMES, find
+from ntkit._src.experiments._index import of_folder
+from ntkit._src.experiments.skeleton import write_report
+from ntkit._src.experiments.skeleton._command_line import _options
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -66,7 +67,7 @@ COMMANDS = sorted({command.strip() for page in PAGES for command in commands(pag
 def test_command_exists_with_its_options(command):
     """Commands in code blocks and sentences: their names, their options and the names of experiments."""
     typer = pytest.importorskip("typer")
-    from ntkit.cli._app import app
+    from ntkit._src.cli._app import app
 
     _, name, *words = command.split()
     options = {word.partition("=")[0] for word in words if word.startswith("--")}
@@ -80,7 +81,7 @@ def test_command_exists_with_its_options(command):
 
 
 def test_network_written_as_toml(tmp_path):
-    from ntkit.cli._modules import read_module
+    from ntkit._src.cli._modules import read_module
 
     (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/command_line.md").read_text("utf-8"), flags=re.DOTALL)
     (tmp_path / "net.toml").write_text(text, encoding="utf-8")
@@ -156,15 +157,30 @@ def test_every_benchmark_record_says_where_it_comes_from():
 
 def test_every_public_name_is_on_the_page_of_the_api():
     listed = set(re.findall(r"^   ([\w.]+)$", (ROOT / "docs/api.rst").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    names = set(ntkit.__all__) - {"applications", "errors", "features", "layers", "testing"}
-    for folder in ("applications", "applications.search", "datasets", "diagnostics", "errors", "features", "plots"):
-        own = set(importlib.import_module(f"ntkit.{folder}").__all__) - names - {"search"}
-        names |= {f"{folder}.{name}" for name in own}
-    assert not names - listed, "list it in docs/api.rst"
+    assert listed == set(public_names(ntkit, "")), "docs/api.rst must list all public names, and no others"
+
+
+def public_names(module, prefix):
+    """The names of a module and of the modules in it; a name of the package itself is listed once."""
+    for name in module.__all__:
+        value = getattr(module, name)
+        if isinstance(value, ModuleType):
+            yield from public_names(value, f"{prefix}{name}.")
+        elif not prefix or name not in ntkit.__all__:
+            yield prefix + name
+
+
+def test_the_stub_lists_the_names_that_are_found():
+    stub = ROOT / "src/ntkit/__init__.pyi"
+    if not stub.exists():
+        pytest.skip("installed from a wheel there is no src/")
+    names = {found for node in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)
+             for found in (alias.name for alias in node.names)}  # fmt: skip
+    assert names == set(ntkit.__all__) and len(ntkit.__all__) < 65
 
 
 def test_every_folder_and_every_file_of_the_core_is_described():
-    package = ROOT / "src/ntkit"
+    package = ROOT / "src/ntkit/_src"
     if not package.exists():
         pytest.skip("installed from a wheel there is no src/")
     contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -207,7 +223,7 @@ STORED = sorted(path.parent for path in (ROOT / "docs/results").rglob("results.*
 def test_stored_results_have_manifests_and_verdicts_by_rule(folder, tmp_path, monkeypatch: pytest.MonkeyPatch):
     experiment = of_folder(folder)
     results = experiment.read(folder)
-    monkeypatch.setattr("ntkit.experiments.skeleton._report.html", lambda *_: "")  # the slow test has the pages
+    monkeypatch.setattr("ntkit._src.experiments.skeleton._report.html", lambda *_: "")  # the slow test has the pages
     write_report(experiment.report(results), results, tmp_path)
     found, stored = ((where / "results.csv").open(encoding="utf-8", newline="") for where in (tmp_path, folder))
     with found, stored:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ntkit.experiments import find
+from ntkit._src.experiments import find
 
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "build" / "site"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ntkit.experiments.skeleton import Claim, Comparison, Verdict
-from ntkit.experiments.skeleton._report import Report, _csv
+from ntkit._src.experiments.skeleton import Claim, Comparison, Verdict
+from ntkit._src.experiments.skeleton._report import Report, _csv
 
 RESULTS = Path(__file__).parents[1] / "docs/results"
 STORED = sorted(RESULTS.rglob("results.csv"))

@@ -20,11 +20,11 @@ from textwrap import fill
 from typing import Any
 
 import ntkit
-from ntkit.experiments import NAMES, find
-from ntkit.experiments._index import of_folder
-from ntkit.experiments.feature_learning.rfm_tasks import TABLES
-from ntkit.plots import Table
-from ntkit.trace._refusals import refused_layers
+from ntkit._src.experiments import NAMES, find
+from ntkit._src.experiments._index import of_folder
+from ntkit._src.experiments.feature_learning.rfm_tasks import TABLES
+from ntkit._src.plots import Table
+from ntkit._src.trace._refusals import refused_layers
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -298,7 +298,7 @@ def draw_history() -> None:
     """Draw the ratios of all records, in the order of the records."""
     import matplotlib as mpl
 
-    from ntkit.plots import new_figure
+    from ntkit._src.plots import new_figure
 
     records = [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
     figure = new_figure(8, 4)

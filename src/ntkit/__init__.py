@@ -1,146 +1,59 @@
-"""Neural tangent kernels of ordinary PyTorch modules."""
+"""Neural tangent kernels of ordinary PyTorch modules.
 
-from ntkit.diagnostics import Attribution, attribute, local_elasticity
-from ntkit.dynamics import (
-    Descent,
-    Evidence,
-    GradientFlow,
-    LearningCurves,
-    LeaveOneOut,
-    Posterior,
-    evidence,
-    leave_one_out,
-    log_marginal_likelihood,
-    max_learning_rate,
-    posterior,
-)
-from ntkit.estimators import (
-    LabelAwareClassifier,
-    NTKClassifier,
-    NTKFeatures,
-    NTKRegressor,
-    RFMClassifier,
-    RFMRegressor,
-    StreamingRidge,
-    load_model,
-    save_model,
-    tabular_pipeline,
-)
-from ntkit.finite import (
-    Checkpoint,
-    MonteCarlo,
-    Record,
-    Schedule,
-    TrainState,
-    Trajectory,
-    initialize,
-    linearize,
-    monte_carlo,
-    parametrize_ntk,
-    remove_ntk,
-    taylor,
-    train,
-    widen,
-)
-from ntkit.gram import StoredGram, gram, open_gram
-from ntkit.kernels import (
-    Empirical,
-    InfiniteWidth,
-    Kernel,
-    as_gpytorch_kernel,
-    as_sklearn_kernel,
-    empirical,
-    infinite_width,
-)
-from ntkit.labels import (
-    FiniteWidthCorrection,
-    HierarchyTerms,
-    Hoeffding,
-    LabelAware,
-    TangentHierarchy,
-    alignment,
-    finite_width_correction,
-    hierarchy_terms,
-    hoeffding,
-    tangent_hierarchy,
-)
-from ntkit.layers import Elementwise
-from ntkit.native import build_info
-from ntkit.solvers import Solution, solve
-from ntkit.trace import Adapted, adapt, supported_layers
+Importing this package loads nothing, not even torch: each name is found when it is first used. The types of all names are in
+``__init__.pyi``.
+"""
 
-from . import applications, errors, features, layers, testing
+from importlib import import_module
 
-__version__ = build_info().version
+_NAMES = {
+    "diagnostics": "attribute local_elasticity",
+    "dynamics": "Descent GradientFlow evidence leave_one_out log_marginal_likelihood max_learning_rate posterior",
+    "estimators": "LabelAwareClassifier NTKClassifier NTKFeatures NTKRegressor RFMClassifier RFMRegressor StreamingRidge"
+    " load_model save_model tabular_pipeline",
+    "finite": "Checkpoint Record Schedule TrainState initialize linearize monte_carlo parametrize_ntk remove_ntk taylor"
+    " train widen",
+    "gram": "gram open_gram",
+    "kernels": "Kernel as_gpytorch_kernel as_sklearn_kernel empirical infinite_width",
+    "labels": "LabelAware TangentHierarchy alignment finite_width_correction hierarchy_terms hoeffding tangent_hierarchy",
+    "layers": "Elementwise",
+    "solvers": "solve",
+    "trace": "adapt supported_layers",
+}
+"""Folders of the implementation, and the names that each makes public."""
 
-__all__ = [
-    "Adapted",
-    "Attribution",
-    "Checkpoint",
-    "Descent",
-    "Elementwise",
-    "Empirical",
-    "Evidence",
-    "FiniteWidthCorrection",
-    "GradientFlow",
-    "HierarchyTerms",
-    "Hoeffding",
-    "InfiniteWidth",
-    "Kernel",
-    "LabelAware",
-    "LabelAwareClassifier",
-    "LearningCurves",
-    "LeaveOneOut",
-    "MonteCarlo",
-    "NTKClassifier",
-    "NTKFeatures",
-    "NTKRegressor",
-    "Posterior",
-    "RFMClassifier",
-    "RFMRegressor",
-    "Record",
-    "Schedule",
-    "Solution",
-    "StoredGram",
-    "StreamingRidge",
-    "TangentHierarchy",
-    "TrainState",
-    "Trajectory",
-    "adapt",
-    "alignment",
+_MODULES = [
     "applications",
-    "as_gpytorch_kernel",
-    "as_sklearn_kernel",
-    "attribute",
-    "empirical",
+    "datasets",
+    "diagnostics",
     "errors",
-    "evidence",
     "features",
-    "finite_width_correction",
-    "gram",
-    "hierarchy_terms",
-    "hoeffding",
-    "infinite_width",
-    "initialize",
+    "labels",
     "layers",
-    "leave_one_out",
-    "linearize",
-    "load_model",
-    "local_elasticity",
-    "log_marginal_likelihood",
-    "max_learning_rate",
-    "monte_carlo",
-    "open_gram",
-    "parametrize_ntk",
-    "posterior",
-    "remove_ntk",
-    "save_model",
-    "solve",
-    "supported_layers",
-    "tabular_pipeline",
-    "tangent_hierarchy",
-    "taylor",
+    "plots",
+    "results",
+    "solvers",
     "testing",
-    "train",
-    "widen",
 ]
+
+_FOLDERS = {name: folder for folder, names in _NAMES.items() for name in names.split()}
+
+__all__ = [*_MODULES, *_FOLDERS]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    value: object
+    if name in _FOLDERS:
+        value = getattr(import_module(f"ntkit._src.{_FOLDERS[name]}"), name)
+    elif name in _MODULES:
+        value = import_module(f"ntkit.{name}")
+    elif name == "__version__":
+        value = import_module("importlib.metadata").version("ntkit")
+    else:
+        raise AttributeError(f"module 'ntkit' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit.applications import integrate
+from ntkit._src.applications import integrate
 from ntkit.errors import InputError, InputTypeError
 
 

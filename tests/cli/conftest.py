@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from ntkit.cli._app import app
+from ntkit._src.cli._app import app
 
 
 class Program:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ntkit
-from ntkit.cli import main
+from ntkit._src.cli import main
 
 COMMANDS = [
     "fit", "predict", "evaluate", "explain", "doctor", "gram", "solve", "posterior", "attribute", "list", "run", "report",
@@ -46,7 +46,7 @@ def test_a_request_that_is_too_large(program, net, monkeypatch: pytest.MonkeyPat
             "[enforce fail at alloc_cpu.cpp:127] you tried to allocate 160000000000 bytes. Error code 12"
         )
 
-    monkeypatch.setattr("ntkit.cli._explain.infinite_width", allocate)
+    monkeypatch.setattr("ntkit._src.cli._explain.infinite_width", allocate)
     assert program.fails("explain", net, "--shape", "2") == "not enough memory: tried to allocate 160000000000 bytes."
 
 
@@ -61,7 +61,7 @@ def test_completion_and_module_form(words, found, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "argv", ["ntkit"])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as end:
-        runpy.run_module("ntkit.cli", run_name="__main__", alter_sys=True)
+        runpy.run_module("ntkit", run_name="__main__", alter_sys=True)
     assert end.value.code == 0
     assert capsys.readouterr().out.split() == found.split()
 
@@ -74,7 +74,7 @@ def test_an_interruption_ends_at_once(error, monkeypatch: pytest.MonkeyPatch):
     def stop(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("ntkit.cli._app.app", stop)
+    monkeypatch.setattr("ntkit._src.cli._app.app", stop)
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     ended: list[int] = []
     monkeypatch.setattr("os._exit", ended.append)

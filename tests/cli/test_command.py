@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import ntkit_command
+from ntkit.__main__ import main
 
 PROGRAM = """
 import os, signal, sys
@@ -19,8 +19,8 @@ class Interrupt:
 
 sys.meta_path.insert(0, Interrupt())
 sys.argv = ["ntkit", "--version"]
-import ntkit_command
-ntkit_command.main()
+from ntkit.__main__ import main
+main()
 """
 
 
@@ -45,7 +45,7 @@ def test_a_signal_that_is_ignored_stays_ignored(handler, changes, monkeypatch: p
     calls: list[tuple[int, Any]] = []
     monkeypatch.setattr(signal, "getsignal", lambda _: handler)
     monkeypatch.setattr(signal, "signal", lambda number, new: calls.append((number, new)))
-    monkeypatch.setattr("ntkit.cli.main", lambda: calls.append((0, "ran")))
-    ntkit_command.main()
+    monkeypatch.setattr("ntkit._src.cli.main", lambda: calls.append((0, "ran")))
+    main()
     assert len(calls) == 2 * changes + 1 and calls[-1] == (0, "ran")
     assert [new for _, new in calls[changes:-1]] == [handler] * changes

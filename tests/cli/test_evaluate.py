@@ -42,7 +42,7 @@ def test_too_many_parts(program, table):
 
 
 def test_many_rows_leave_the_svm_out(program, table, monkeypatch):
-    monkeypatch.setattr("ntkit.cli._evaluate._SVM_ROWS", 50)
+    monkeypatch.setattr("ntkit._src.cli._evaluate._SVM_ROWS", 50)
     found = json.loads(program("evaluate", "table.csv", "--target", "label", "--folds", "2", "--json"))
     assert list(found["methods"]) == [name for name in METHODS if name != "RBF SVM"]
     assert "left out: RBF SVM" in program.err

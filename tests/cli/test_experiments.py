@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ntkit.experiments import NAMES, find
-from ntkit.experiments._rebuild import rebuild_reports
+from ntkit._src.experiments import NAMES, find
+from ntkit._src.experiments._rebuild import rebuild_reports
 
 QUICK = ["ntk_convergence", "--quick", "--widths", "4", "8", "--draws", "2"]
 
@@ -63,7 +63,7 @@ def test_a_report_of_one_folder_is_no_index(program, tmp_path: Path):
 def test_an_interrupted_run_resumes_to_the_same_bytes(name, tmp_path: Path):
     """Ctrl-C once the first cells are stored, then the same command again, against a run in one go."""
     settings = ["--quick", "--n", "128", "--steps", "150", "--seeds", "4", "--threads", "1"]
-    command = [sys.executable, "-m", "ntkit.cli", "run", name, *settings]
+    command = [sys.executable, "-m", "ntkit", "run", name, *settings]
     stopped, whole = tmp_path / "stopped", tmp_path / "whole"
     first = subprocess.Popen([*command, "--output", str(stopped)], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     cells = stopped / "cells.jsonl"

@@ -11,7 +11,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import ntkit
-from ntkit.estimators import NTKClassifier
+from ntkit._src.estimators import NTKClassifier
 
 BAD = {
     "no target": ("a,b\n1,2\n3,4\n5,5\n", "has no column 'y'. Its columns are 'a', 'b'."),
@@ -158,10 +158,10 @@ def test_images_and_a_network(program, tmp_path: Path):
 
 
 def test_many_rows_take_centres(program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ntkit.cli._estimators.EXACT_ROWS", 50)
-    monkeypatch.setattr("ntkit.cli._estimators._MOST_CENTRES", 40)
-    monkeypatch.setattr("ntkit.cli._estimators._LEAST_CENTRES", 10)
-    monkeypatch.setattr("ntkit.cli._estimators._FULL_ROWS", 30)
+    monkeypatch.setattr("ntkit._src.cli._estimators.EXACT_ROWS", 50)
+    monkeypatch.setattr("ntkit._src.cli._estimators._MOST_CENTRES", 40)
+    monkeypatch.setattr("ntkit._src.cli._estimators._LEAST_CENTRES", 10)
+    monkeypatch.setattr("ntkit._src.cli._estimators._FULL_ROWS", 30)
     x = np.random.default_rng(0).standard_normal((120, 2))
     pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": x[:, 0] + x[:, 1]}).to_csv(tmp_path / "t.csv", index=False)
     program("fit", "t.csv", "--target", "y", "--out", "m.ntkit")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.common import check_batches, check_finite, check_tensor
+from ntkit._src.common import check_batches, check_finite, check_tensor
 from ntkit.errors import InputError, InputTypeError
 
 X = torch.ones(4, 3, dtype=torch.float64)

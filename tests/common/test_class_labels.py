@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit.common import check_labels, class_numbers
+from ntkit._src.common import check_labels, class_numbers
 from ntkit.errors import InputError, InputTypeError
 
 CPU = torch.device("cpu")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ntkit.common import warn_renamed
+from ntkit._src.common import warn_renamed
 
 
 def renamed() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ntkit.common import as_constant, constant, differentiated, transformed, without_derivatives
+from ntkit._src.common import as_constant, constant, differentiated, transformed, without_derivatives
 
 X = torch.arange(3.0)
 

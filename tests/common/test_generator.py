@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit.common import check_generator, restored_generator
+from ntkit._src.common import check_generator, restored_generator
 from ntkit.errors import InputTypeError
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit.common import check_input_shape, fold_rows
+from ntkit._src.common import check_input_shape, fold_rows
 from ntkit.errors import InputError, InputTypeError
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ntkit.common import find_kinks
+from ntkit._src.common import find_kinks
 
 SHAPE = (2, 3, 4, 4)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit.common import largest_eigenvalue
+from ntkit._src.common import largest_eigenvalue
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -6,7 +6,7 @@ from linear_operator.operators import DiagLinearOperator
 from torch import nn
 
 import ntkit
-from ntkit.common import _linear_system, check_gram, check_pairs, check_ridge, check_right_hand_side
+from ntkit._src.common import _linear_system, check_gram, check_pairs, check_ridge, check_right_hand_side
 from ntkit.errors import InputError, InputTypeError
 
 

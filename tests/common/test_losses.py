@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ntkit.common import find_loss, read_output_targets, read_targets
+from ntkit._src.common import find_loss, read_output_targets, read_targets
 from ntkit.errors import InputError, InputTypeError
 
 

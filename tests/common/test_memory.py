@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ntkit
-from ntkit.common import _memory, available_bytes, check_gram_memory
+from ntkit._src.common import _memory, available_bytes, check_gram_memory
 from ntkit.errors import MemoryLimitError
 
 

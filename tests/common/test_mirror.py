@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit.common import _mirror, mirror_rows, mirror_upper
+from ntkit._src.common import _mirror, mirror_rows, mirror_upper
 
 
 @pytest.mark.parametrize("n", [1, 5, 12, 13])

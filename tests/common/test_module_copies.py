@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
-from ntkit.common import OwnParameters, copy_module
+from ntkit._src.common import OwnParameters, copy_module
 from ntkit.errors import InputError
 
 

@@ -17,8 +17,8 @@ from torch.nn.utils import prune
 
 import ntkit
 from ntkit import diagnostics, features
-from ntkit.applications import FederatedAveraging, FederatedNTK, Worker, integrate, search
-from ntkit.common import evaluation_mode, measuring, unchanged
+from ntkit._src.applications import FederatedAveraging, FederatedNTK, Worker, integrate, search
+from ntkit._src.common import evaluation_mode, measuring, unchanged
 from ntkit.errors import InputError, NtkitError
 
 X = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

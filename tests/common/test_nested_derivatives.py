@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import grad, jvp
 from torch.nn import functional as F
 
-from ntkit.common import Elementary
+from ntkit._src.common import Elementary
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

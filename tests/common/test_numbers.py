@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit.common import as_columns, check_steps, check_times, listed
+from ntkit._src.common import as_columns, check_steps, check_times, listed
 from ntkit.errors import InputError, InputTypeError
 
 

@@ -9,8 +9,8 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 import ntkit
 from ntkit import diagnostics, features
-from ntkit.applications import integrate, search
-from ntkit.common import copy_module, ntk_gains, parameter_source, strip_ntk
+from ntkit._src.applications import integrate, search
+from ntkit._src.common import copy_module, ntk_gains, parameter_source, strip_ntk
 from ntkit.errors import InputError, InputTypeError, NtkitError
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ntkit.common import shifted_progress
+from ntkit._src.common import shifted_progress
 
 
 def test_part_of_a_larger_task() -> None:

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit.common import drawing_layers, random_layers
+from ntkit._src.common import drawing_layers, random_layers
 from ntkit.errors import InputError, NtkitError, UnsupportedLayerError
 
 

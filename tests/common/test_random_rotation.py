@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from ntkit.common import random_rotation
+from ntkit._src.common import random_rotation
 
 
 def test_orthogonal_and_from_the_seed() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit.common import _row_blocks, block_rows, row_blocks, split_rows
+from ntkit._src.common import _row_blocks, block_rows, row_blocks, split_rows
 
 
 @pytest.mark.parametrize(("rows", "size"), [(0, 3), (2, 3), (3, 3), (7, 3), (9, 3)])

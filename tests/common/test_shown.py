@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from ntkit.common import shown
+from ntkit._src.common import shown
 
 CASES = [
     (3, "3"),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
-from ntkit.common import why_singular
+from ntkit._src.common import why_singular
 from ntkit.errors import JitterWarning
 
 
@@ -15,7 +15,7 @@ def normal(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def limit(b_std: float) -> ntkit.InfiniteWidth:
+def limit(b_std: float) -> ntkit.results.InfiniteWidth:
     return ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=b_std)
 
 

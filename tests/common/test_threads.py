@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ntkit.common import SERIAL_ENTRIES, on_threads, serial_product
+from ntkit._src.common import SERIAL_ENTRIES, on_threads, serial_product
 
 
 @pytest.fixture

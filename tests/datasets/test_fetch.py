@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ntkit.datasets._fetch import RemoteFile, fetch
+from ntkit._src.datasets._fetch import RemoteFile, fetch
 from ntkit.errors import InputError, MissingDependencyError
 
 CONTENT = b"some images"

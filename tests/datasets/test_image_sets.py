@@ -9,8 +9,8 @@ import pytest
 from scipy.io import savemat
 
 from ntkit import datasets
+from ntkit._src.experiments._images import load_images
 from ntkit.errors import InputError
-from ntkit.experiments._images import load_images
 
 DRAWS = np.random.default_rng(0)
 

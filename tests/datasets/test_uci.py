@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ntkit.datasets import load_uci
+from ntkit._src.datasets import load_uci
 from ntkit.errors import InputError, InputTypeError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "uci_45.npz"

@@ -9,7 +9,7 @@ from torch import nn
 from torch.func import functional_call, jacrev
 
 import ntkit
-from ntkit.diagnostics._sketch import Sketch
+from ntkit._src.diagnostics._sketch import Sketch
 from ntkit.errors import InputError, InputTypeError
 
 N, M = 9, 4

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.datasets import load_digits
-from ntkit.diagnostics import bounds, two_layer_gram
+from ntkit._src.datasets import load_digits
+from ntkit._src.diagnostics import bounds, two_layer_gram
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 
 
@@ -173,8 +173,8 @@ def test_inputs_must_go_with_the_kernel():
 def test_too_many_points_are_refused_before_the_work(monkeypatch):
     x, y = orthonormal(5)
     kernel = ntkit.infinite_width(nn.Sequential(nn.Linear(5, 2), nn.ReLU(), nn.Linear(2, 1))).ntk
-    monkeypatch.setattr("ntkit.common._memory._SMALL", 0)
-    monkeypatch.setattr("ntkit.common._memory.available_bytes", lambda device: 3 * 8 * 5**2 - 1)
+    monkeypatch.setattr("ntkit._src.common._memory._SMALL", 0)
+    monkeypatch.setattr("ntkit._src.common._memory.available_bytes", lambda device: 3 * 8 * 5**2 - 1)
     for given in (kernel, torch.eye(5, dtype=torch.float64)):
         with pytest.raises(MemoryLimitError, match="n = 5 needs"):
             bounds(given, y, 10, x=x)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.diagnostics import elasticity_course
+from ntkit._src.diagnostics import elasticity_course
 from ntkit.errors import InputError, InputTypeError
 
 

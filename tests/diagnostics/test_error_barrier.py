@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ntkit.diagnostics import error_barrier
+from ntkit._src.diagnostics import error_barrier
 from ntkit.errors import InputError, InputTypeError
 
 

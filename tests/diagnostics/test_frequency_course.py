@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.diagnostics import frequency_course, mercer
+from ntkit._src.diagnostics import frequency_course, mercer
 from ntkit.errors import InputError, InputTypeError
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit.diagnostics import kernel_distance
+from ntkit._src.diagnostics import kernel_distance
 from ntkit.errors import InputError, InputTypeError
 
 

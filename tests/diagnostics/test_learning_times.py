@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.diagnostics import learning_times
+from ntkit._src.diagnostics import learning_times
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 
 NTK = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))).ntk
@@ -64,8 +64,8 @@ def test_bad_input(kernel, x, y, error, message):
 
 def test_too_many_points_are_refused_before_the_work(monkeypatch):
     x, y = problem()
-    monkeypatch.setattr("ntkit.common._memory._SMALL", 0)
-    monkeypatch.setattr("ntkit.common._memory.available_bytes", lambda device: 3 * 8 * 12**2 - 1)
+    monkeypatch.setattr("ntkit._src.common._memory._SMALL", 0)
+    monkeypatch.setattr("ntkit._src.common._memory.available_bytes", lambda device: 3 * 8 * 12**2 - 1)
     with pytest.raises(MemoryLimitError, match="n = 12 needs"):
         learning_times(NTK, x, y)
     with pytest.raises(MemoryLimitError, match="n = 12 needs"):

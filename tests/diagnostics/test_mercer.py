@@ -9,7 +9,7 @@ from scipy.special import eval_chebyt, eval_gegenbauer
 from torch import nn
 
 import ntkit
-from ntkit.diagnostics import mercer
+from ntkit._src.diagnostics import mercer
 from ntkit.errors import InputError, InputTypeError, QuadratureWarning
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.diagnostics import normalized_limit
+from ntkit._src.diagnostics import normalized_limit
 from ntkit.errors import InputError, InputTypeError
 
 X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

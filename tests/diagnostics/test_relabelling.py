@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.datasets import load_digits
-from ntkit.diagnostics import curse_of_label_agnosticism, relabel
+from ntkit._src.datasets import load_digits
+from ntkit._src.diagnostics import curse_of_label_agnosticism, relabel
 from ntkit.errors import InputError, InputTypeError
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ntkit.diagnostics._relu_patterns import pattern_distance, relu_patterns
+from ntkit._src.diagnostics._relu_patterns import pattern_distance, relu_patterns
 
 
 class Functional(nn.Module):

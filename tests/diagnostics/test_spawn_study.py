@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ntkit.diagnostics import error_barrier, spawn_study
+from ntkit._src.diagnostics import error_barrier, spawn_study
 from ntkit.errors import InputError, InputTypeError
 
 

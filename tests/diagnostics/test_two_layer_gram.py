@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ntkit.diagnostics import two_layer_gram
+from ntkit._src.diagnostics import two_layer_gram
 from ntkit.errors import InputError
 
 

@@ -6,8 +6,8 @@ import torch
 from numpy.polynomial import chebyshev
 from scipy.integrate import solve_ivp
 
-from ntkit.dynamics import GradientFlow
-from ntkit.dynamics._chebyshev import Chebyshev, _chebyshev
+from ntkit._src.dynamics import GradientFlow
+from ntkit._src.dynamics._chebyshev import Chebyshev, _chebyshev
 from ntkit.errors import InputError
 
 

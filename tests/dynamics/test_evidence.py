@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 from torch import Tensor, nn
 
 import ntkit
-from ntkit.dynamics._evidence import _guarded
+from ntkit._src.dynamics._evidence import _guarded
 from ntkit.errors import InputError, InputTypeError, QuadratureError, SingularKernelError
 
 

@@ -57,7 +57,7 @@ def test_infinite_time_needs_no_eigendecomposition(monkeypatch: pytest.MonkeyPat
     def refuse(*arguments: Any, **options: Any) -> None:
         raise AssertionError("an eigendecomposition")
 
-    monkeypatch.setattr("ntkit.dynamics._squared_error.decompose", refuse)
+    monkeypatch.setattr("ntkit._src.dynamics._squared_error.decompose", refuse)
     flow = GradientFlow(KERNEL, ridge=0.01).fit(X, Y)
     expected = KERNEL(NEW, X) @ ntkit.solve(KERNEL(X), Y, ridge=0.01).value
     torch.testing.assert_close(flow.predict(NEW), expected, rtol=1e-12, atol=1e-12)
@@ -140,8 +140,8 @@ def test_memory_is_asked_for_before_the_kernel_is_computed(monkeypatch: pytest.M
         def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
             raise AssertionError("the kernel was computed")
 
-    monkeypatch.setattr("ntkit.common._memory._SMALL", 0)
-    monkeypatch.setattr("ntkit.common._memory.available_bytes", lambda device: 2 * 8 * 15**2 - 1)
+    monkeypatch.setattr("ntkit._src.common._memory._SMALL", 0)
+    monkeypatch.setattr("ntkit._src.common._memory.available_bytes", lambda device: 2 * 8 * 15**2 - 1)
     with pytest.raises(MemoryLimitError, match=r"n = 15 .*largest n that fits is 14"):
         GradientFlow(Never()).fit(X, Y)
     for x in (None, X.to("meta"), X.to_sparse(), X.to(torch.complex128)):

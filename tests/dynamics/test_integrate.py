@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 import ntkit
 from ntkit import Descent, GradientFlow
-from ntkit.common import find_loss
-from ntkit.dynamics._integrate import Accuracy, Problem, integrate
+from ntkit._src.common import find_loss
+from ntkit._src.dynamics._integrate import Accuracy, Problem, integrate
 from ntkit.errors import InputError, InputTypeError
 
 KERNEL, X, NEW = Features(), normal(12, 3), normal(4, 3, seed=2)
@@ -107,7 +107,7 @@ def test_integration_stops_at_a_loss(name: str) -> None:
 def test_prediction_at_the_stop_costs_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = GradientFlow(KERNEL, "cross_entropy").fit(X, CLASSES)
     t = flow.time_to_loss(8.0)
-    monkeypatch.setattr("ntkit.dynamics._gradient_flow.integrate", None)
+    monkeypatch.setattr("ntkit._src.dynamics._gradient_flow.integrate", None)
     assert flow.predict(NEW, t).shape == (4, 3)
     assert "RK45" in flow.status
 

@@ -12,8 +12,8 @@ from tests.dynamics.problems import normal
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.solvers import decompose
 from ntkit.errors import InputError, InputTypeError, JitterWarning
-from ntkit.solvers import decompose
 
 INF = math.inf
 NET = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -108,7 +108,7 @@ def test_samples_have_the_moments() -> None:
 
 def test_diagonal_where_the_full_covariance_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     free = [2 * 8 * 6 * (3 * 6 + 4 * 10)]
-    monkeypatch.setattr("ntkit.dynamics._posterior.available_bytes", lambda device: free[0])
+    monkeypatch.setattr("ntkit._src.dynamics._posterior.available_bytes", lambda device: free[0])
     assert ntkit.posterior(LIMIT, X, Y, NEW).covariance is not None
     free[0] -= 1
     small = ntkit.posterior(LIMIT, X, Y, NEW)
@@ -131,7 +131,7 @@ def test_many_times_are_each_time_with_one_decomposition(
         calls.append(1)
         return decompose(*arguments, **options)
 
-    monkeypatch.setattr("ntkit.dynamics._posterior.decompose", counted)
+    monkeypatch.setattr("ntkit._src.dynamics._posterior.decompose", counted)
     many = ntkit.posterior(LIMIT, X, Y, NEW, mode, times, ridge, kind)
     assert len(calls) == 1
     assert many.times is not None and many.times.tolist() == times and each[0].times is None
@@ -236,7 +236,7 @@ def test_memory_is_asked_for_each_kernel_and_the_factor(
 ) -> None:
     asked = []
     monkeypatch.setattr(
-        "ntkit.dynamics._posterior.check_gram_memory",
+        "ntkit._src.dynamics._posterior.check_gram_memory",
         lambda *sizes, **options: asked.append((sizes[:2], options["matrices"])),
     )
     ntkit.posterior(LIMIT, X, Y, NEW, mode=mode, ridge=0.1)

@@ -18,8 +18,8 @@ from tests.estimators.problems import Array, Laplace, regression_data
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.estimators import _base
 from ntkit.errors import InputError, JitterWarning, MemoryLimitError, NotFittedError
-from ntkit.estimators import _base
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +131,8 @@ def test_memory_is_asked_for_before_the_kernel_is_computed(
     data: tuple[Array, Array], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = Laplace()
-    monkeypatch.setattr("ntkit.common._memory._SMALL", 0)
-    monkeypatch.setattr("ntkit.common._memory.available_bytes", lambda device: 2 * 8 * 60**2 - 1)
+    monkeypatch.setattr("ntkit._src.common._memory._SMALL", 0)
+    monkeypatch.setattr("ntkit._src.common._memory.available_bytes", lambda device: 2 * 8 * 60**2 - 1)
     with pytest.raises(MemoryLimitError, match=r"n = 60.*largest n that fits is 59.*float32"):
         ntkit.NTKRegressor(kernel=kernel).fit(*data)
     assert not kernel.shapes

@@ -14,8 +14,8 @@ from sklearn.metrics import log_loss
 from sklearn.utils import shuffle
 
 import ntkit
+from ntkit._src.estimators._calibration import fit_temperature
 from ntkit.errors import InputError, JitterWarning
-from ntkit.estimators._calibration import fit_temperature
 
 Array = NDArray[Any]
 

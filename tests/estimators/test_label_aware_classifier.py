@@ -15,9 +15,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.estimators._calibration import fit_temperature
+from ntkit._src.estimators._label_aware_classifier import _folds
 from ntkit.errors import InputError, InputTypeError
-from ntkit.estimators._calibration import fit_temperature
-from ntkit.estimators._label_aware_classifier import _folds
 
 X, Y = load_digits(return_X_y=True)
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import ntkit
+from ntkit._src.solvers import CG, EigenPro, Nystrom
 from ntkit.errors import InputError, InputTypeError
-from ntkit.solvers import CG, EigenPro, Nystrom
 
 
 def _data(n: int = 240) -> tuple[Any, Any]:
@@ -112,7 +112,7 @@ def test_bad_input(settings: dict[str, Any], message: str) -> None:
 
 
 def test_ridges_are_tried_on_a_part_of_very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ntkit.estimators import _large
+    from ntkit._src.estimators import _large
 
     assert _large._thinned(torch.arange(10), 10).tolist() == list(range(10))
     assert _large._thinned(torch.arange(11), 3).tolist() == [0, 5, 10]

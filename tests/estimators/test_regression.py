@@ -9,9 +9,9 @@ import torch
 from tests.estimators.problems import Laplace, regression_data
 
 import ntkit
+from ntkit._src.estimators import _regression
+from ntkit._src.estimators._regression import fit_dual
 from ntkit.errors import JitterWarning
-from ntkit.estimators import _regression
-from ntkit.estimators._regression import fit_dual
 
 X, Y = (torch.from_numpy(one) for one in regression_data())
 GRAM = Laplace()(X)
@@ -44,11 +44,11 @@ def test_singular_matrix_counts_its_jitter() -> None:
 
 def test_calibration_takes_the_factor_of_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """One factorisation serves the coefficients and the leave-one-out scores; no eigendecomposition, no second one."""
-    from ntkit.solvers import _cholesky
+    from ntkit._src.solvers import _cholesky
 
     calls, original = [], _cholesky.cholesky
     monkeypatch.setattr(_cholesky, "cholesky", lambda *given: calls.append(1) or original(*given))
-    monkeypatch.setattr("ntkit.estimators._tuning.leave_one_out", None)
+    monkeypatch.setattr("ntkit._src.estimators._tuning.leave_one_out", None)
     ntkit.NTKClassifier(b_std=0.1).fit(X.numpy(), [0, 1, 2] * 20)
     assert len(calls) == 1
 

@@ -13,8 +13,8 @@ from sklearn.metrics import r2_score
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.features.rfm import DistanceKernel, RFMSettings, recursion
 from ntkit.errors import InputError, InputTypeError, JitterWarning
-from ntkit.features.rfm import DistanceKernel, RFMSettings, recursion
 
 FIXED: dict[str, Any] = {"iterations": 3, "ridge": 1e-3, "bandwidth": 3.0, "power": 0.5, "diagonal": False}
 

@@ -18,8 +18,8 @@ from sklearn.model_selection import GridSearchCV
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.estimators import _base
 from ntkit.errors import InputError, InputTypeError, JitterWarning, SingularKernelError
-from ntkit.estimators import _base
 
 Array = NDArray[Any]
 

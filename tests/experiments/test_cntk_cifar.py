@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.experiments import cntk_cifar as experiment
-from ntkit.experiments._images import load_images
-from ntkit.experiments.skeleton import Data, Results, Verdict
+from ntkit._src.experiments import cntk_cifar as experiment
+from ntkit._src.experiments._images import load_images
+from ntkit._src.experiments.skeleton import Data, Results, Verdict
 
 
 @pytest.mark.parametrize("head", ["flatten", "average"])

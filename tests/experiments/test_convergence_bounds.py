@@ -4,9 +4,9 @@ import math
 
 import torch
 
-from ntkit.diagnostics import two_layer_gram
-from ntkit.experiments import convergence_bounds
-from ntkit.kernels import empirical
+from ntkit._src.diagnostics import two_layer_gram
+from ntkit._src.experiments import convergence_bounds
+from ntkit._src.kernels import empirical
 
 
 def test_the_network_is_that_of_the_theorems():

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import ntkit
-from ntkit.datasets import load_digits
+from ntkit._src.datasets import load_digits
+from ntkit._src.experiments import digits
+from ntkit._src.experiments._digits_cells import KERNELS, METHODS, KernelView, Limit, Wide
+from ntkit._src.experiments._digits_methods import conv_net
+from ntkit._src.experiments._digits_report import accuracies
 from ntkit.errors import InputError
-from ntkit.experiments import digits
-from ntkit.experiments._digits_cells import KERNELS, METHODS, KernelView, Limit, Wide
-from ntkit.experiments._digits_methods import conv_net
-from ntkit.experiments._digits_report import accuracies
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV
 
 import ntkit
-from ntkit.datasets import balanced_split, load_digits
-from ntkit.experiments import _digits_methods as methods
+from ntkit._src.datasets import balanced_split, load_digits
+from ntkit._src.experiments import _digits_methods as methods
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import torch
 from tests.experiments.image_files import write_images
 
 import ntkit
-from ntkit.experiments import _flow_costs as costs
-from ntkit.experiments._deep_networks import myrtle
+from ntkit._src.experiments import _flow_costs as costs
+from ntkit._src.experiments._deep_networks import myrtle
 
 CASES = [costs.Case(regime, classes, 0, 0) for regime in costs.REGIMES for classes in (2, 10)]
 

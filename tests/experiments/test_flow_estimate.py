@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ntkit.experiments import _flow_estimate as estimates
-from ntkit.experiments._deep_networks import myrtle
+from ntkit._src.experiments import _flow_estimate as estimates
+from ntkit._src.experiments._deep_networks import myrtle
 
 
 def test_entries_and_flows_of_every_part_are_added(monkeypatch):

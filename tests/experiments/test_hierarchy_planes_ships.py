@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import ntkit
-from ntkit.experiments import hierarchy_planes_ships as experiment
-from ntkit.experiments._images import load_images
-from ntkit.experiments.skeleton import Verdict
+from ntkit._src.experiments import hierarchy_planes_ships as experiment
+from ntkit._src.experiments._images import load_images
+from ntkit._src.experiments.skeleton import Verdict
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import torch
 from tests.experiments.image_files import write_images
 from torch import nn
 
+from ntkit._src.experiments import label_aware_cifar as experiment
 from ntkit.errors import InputError
-from ntkit.experiments import label_aware_cifar as experiment
 
 PAIR = replace(experiment.QUICK, pairs=experiment.QUICK.pairs[:1])
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from tests.experiments.label_aware_numbers import scores
 
-from ntkit.experiments import _label_aware_report as report
-from ntkit.experiments._label_aware_scores import METHODS
-from ntkit.experiments.skeleton import Verdict
+from ntkit._src.experiments import _label_aware_report as report
+from ntkit._src.experiments._label_aware_scores import METHODS
+from ntkit._src.experiments.skeleton import Verdict
 
 
 def test_papers_averages():

@@ -6,10 +6,10 @@ import torch
 from tests.experiments.label_aware_numbers import scores
 
 import ntkit
-from ntkit.datasets import balanced_split
-from ntkit.experiments import label_aware_cifar as experiment
-from ntkit.experiments._images import load_images
-from ntkit.experiments._label_aware_scores import BASE, METHODS, Scored, scores_from
+from ntkit._src.datasets import balanced_split
+from ntkit._src.experiments import label_aware_cifar as experiment
+from ntkit._src.experiments._images import load_images
+from ntkit._src.experiments._label_aware_scores import BASE, METHODS, Scored, scores_from
 
 
 @pytest.mark.parametrize("classes", [(3, 8), None], ids=["pair", "all"])

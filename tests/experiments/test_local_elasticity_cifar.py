@@ -9,10 +9,10 @@ from tests.experiments.image_files import write_images
 from torch import nn
 
 import ntkit
+from ntkit._src.experiments import local_elasticity_cifar as experiment
+from ntkit._src.experiments._images import load_images
+from ntkit._src.experiments.skeleton import Data, Results, Verdict
 from ntkit.errors import InputError
-from ntkit.experiments import local_elasticity_cifar as experiment
-from ntkit.experiments._images import load_images
-from ntkit.experiments.skeleton import Data, Results, Verdict
 
 
 def ratios(settings, seed=0):

@@ -7,11 +7,11 @@ import pytest
 from tests.experiments.image_files import write_images
 
 import ntkit
-from ntkit.experiments import random_features_cifar as experiment
-from ntkit.experiments._by_width import WidthCell
-from ntkit.experiments._images import load_images
-from ntkit.experiments._networks import conv_network
-from ntkit.experiments.skeleton import Data, Results, Verdict
+from ntkit._src.experiments import random_features_cifar as experiment
+from ntkit._src.experiments._by_width import WidthCell
+from ntkit._src.experiments._images import load_images
+from ntkit._src.experiments._networks import conv_network
+from ntkit._src.experiments.skeleton import Data, Results, Verdict
 
 
 def test_digits_by_default_and_the_same_bits_again():

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.experiments import _stored_gram
-from ntkit.experiments._images import Images
-from ntkit.experiments._stored_gram import stored_gram, train_and_test
-from ntkit.experiments.skeleton import Run
-from ntkit.kernels import InfiniteWidthKernel
+from ntkit._src.experiments import _stored_gram
+from ntkit._src.experiments._images import Images
+from ntkit._src.experiments._stored_gram import stored_gram, train_and_test
+from ntkit._src.experiments.skeleton import Run
+from ntkit._src.kernels import InfiniteWidthKernel
 
 
 def kernel(hidden=1, which="ntk", w_std=2**0.5):

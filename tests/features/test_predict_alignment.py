@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ntkit import features
-from ntkit.common import random_rotation
-from ntkit.datasets import spectral_gaussian
+from ntkit._src.common import random_rotation
+from ntkit._src.datasets import spectral_gaussian
+from ntkit._src.features._predict_alignment import limit_moments, predict_from_moments, sampled_moments
 from ntkit.errors import InputError, InputTypeError
-from ntkit.features._predict_alignment import limit_moments, predict_from_moments, sampled_moments
 
 
 def _traces(A: Tensor, B: Tensor, R: Tensor) -> Tensor:

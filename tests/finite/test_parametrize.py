@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import ntkit
-from ntkit.common import ntk_gains
+from ntkit._src.common import ntk_gains
 from ntkit.errors import InputError, InputTypeError
 
 

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ntkit
-from ntkit.common._nested_derivatives import Elementary
+from ntkit._src.common._nested_derivatives import Elementary
+from ntkit._src.finite._taylor import _derivatives
 from ntkit.errors import InputError, InputTypeError
-from ntkit.finite._taylor import _derivatives
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

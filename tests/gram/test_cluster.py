@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.gram import GramProgress
 from ntkit.errors import InputTypeError, WorkerError
-from ntkit.gram import GramProgress
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:Creating scratch directories")
 
@@ -88,7 +88,7 @@ def test_tiles_come_through_the_client_where_no_store_is_shared(cluster: Any, tm
 
 
 def _hide() -> None:
-    from ntkit.gram import _cluster
+    from ntkit._src.gram import _cluster
 
     _cluster._sees = lambda path, word: False
 
@@ -96,7 +96,7 @@ def _hide() -> None:
 def _show() -> None:
     import importlib
 
-    from ntkit.gram import _cluster
+    from ntkit._src.gram import _cluster
 
     importlib.reload(_cluster)
 
@@ -133,8 +133,9 @@ def _foreign_worker(address: str, setup: str, wrapper: tuple[str, ...] = ()) -> 
     ("setup", "message"),
     [
         ("sys.modules['ntkit'] = None", "no ntkit"),
-        ("import ntkit.native._core as c, ntkit.native._build_info as b; b._core = type('C', (), dict(version=lambda: '0.0.1', "
-         "simd_level=c.simd_level, compiler=c.compiler, compiler_version=c.compiler_version))", "ntkit 0.0.1"),
+        ("import ntkit._src.native._core as c, ntkit._src.native._build_info as b; "
+         "b._core = type('C', (), dict(version=lambda: '0.0.1', simd_level=c.simd_level, compiler=c.compiler, "
+         "compiler_version=c.compiler_version))", "ntkit 0.0.1"),
     ],
 )  # fmt: skip
 def test_workers_without_ntkit_or_with_another_version(setup: str, message: str) -> None:

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.gram import fingerprint, kernel_fingerprint
 from ntkit.errors import InputError, InputTypeError
-from ntkit.gram import fingerprint, kernel_fingerprint
 
 FACTOR = 2.0
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.gram import GramProgress, Tile
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError, StoreError
-from ntkit.gram import GramProgress, Tile
 
 ENDINGS = [".zarr", ".npy"]
 

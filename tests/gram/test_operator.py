@@ -13,8 +13,8 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 import ntkit
+from ntkit._src.gram import DenseGram, GramOperator, KernelGram
 from ntkit.errors import InputError, MemoryLimitError
-from ntkit.gram import DenseGram, GramOperator, KernelGram
 
 
 def _operators(linear: Any, x: Tensor, folder: Path) -> list[GramOperator]:

@@ -44,13 +44,13 @@ LEARNT_X = rows(30, 2, seed=3)
 LEARNT_Y = torch.sin(1.5 * LEARNT_X[:, 0]) + 0.5 * LEARNT_X[:, 1] ** 2 - 0.5 + 0.2 * rows(30, 1, seed=4)[:, 0]
 
 
-def learnt_limit(w_std: float = 1.2, b_std: float = 0.4) -> ntkit.InfiniteWidth:
+def learnt_limit(w_std: float = 1.2, b_std: float = 0.4) -> ntkit.results.InfiniteWidth:
     """Give a network whose gains have a clear best value for the data above."""
     net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
     return ntkit.infinite_width(net, w_std=w_std, b_std=b_std)
 
 
-def best_gains() -> ntkit.Evidence:
+def best_gains() -> ntkit.results.Evidence:
     """Give the gains that ntkit's own search finds."""
-    net = learnt_limit()._tracer.module
+    net = learnt_limit().module
     return ntkit.evidence(net, LEARNT_X, LEARNT_Y, w_std=1.2, b_std=0.4, ridge=0.05, max_steps=500)

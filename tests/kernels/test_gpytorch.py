@@ -115,7 +115,7 @@ def test_bad_input_is_explained() -> None:
 def test_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "gpytorch"]:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "ntkit.kernels._gpytorch_kernel", raising=False)
+    monkeypatch.delitem(sys.modules, "ntkit._src.kernels._gpytorch_kernel", raising=False)
     with pytest.raises(ImportError, match=r"pip install ntkit\[gp\]"):
         ntkit.as_gpytorch_kernel(ArcCosine())
 
@@ -137,7 +137,7 @@ def test_gains_are_parameters_that_training_moves() -> None:
         optimizer.step()
     assert objective_of(process).item() < before - 0.05
     assert abs(kernel.w_std.item() - 1.2) > 0.05 and abs(kernel.b_std.item() - 0.4) > 0.05
-    now = ntkit.infinite_width(kernel.kernel.limit._tracer.module, kernel.w_std.item(), kernel.b_std.item()).ntk
+    now = ntkit.infinite_width(kernel.kernel.limit.module, kernel.w_std.item(), kernel.b_std.item()).ntk
     torch.testing.assert_close(kernel(LEARNT_X).to_dense().detach(), now(LEARNT_X), rtol=1e-9, atol=1e-12)
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import ntkit
+from ntkit._src.rules import diag, gram, pair_bytes
 from ntkit.errors import EngineError, InputError, InputTypeError
-from ntkit.rules import diag, gram, pair_bytes
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "infinite_width.npz"
 
@@ -237,7 +237,7 @@ def test_torch_initialisation_is_pytorchs():
     """The variances that init="torch" assumes are those of freshly made layers."""
     torch.manual_seed(0)
     layer = nn.Linear(64, 4096)
-    rule = ntkit.trace.GainRule(init="torch")("", 64, True, True, True)
+    rule = ntkit._src.trace.GainRule(init="torch")("", 64, True, True, True)
     assert math.isclose(float(layer.weight.detach().var()), rule.w_std**2 / 64, rel_tol=0.02)
     assert math.isclose(float(layer.bias.detach().var()), rule.b_std**2, rel_tol=0.1)
 
@@ -360,7 +360,7 @@ def test_only_auto_leaves_the_native_engine_beyond_a_range():
 
 def test_progress_counts_every_entry_once():
     limit = ntkit.infinite_width(nn.Sequential(*convs(1, 4, padding=1), nn.Flatten(), nn.Linear(64, 1)))
-    program = limit._tracer.program((1, 4, 4))
+    program = limit.program((1, 4, 4))
     x = normal(7, 1, 4, 4)
     for x2, total in ((None, 28), (x[:5], 35)):
         calls = []
@@ -375,7 +375,7 @@ def test_progress_counts_every_entry_once():
 def test_memory_stays_within_the_budget():
     """Tiles are chosen so that all tensors of a tile together fit; torch's own allocations are counted."""
     net = nn.Sequential(*convs(2, 8, 8, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
-    program = ntkit.infinite_width(net)._tracer.program((2, 8, 8))
+    program = ntkit.infinite_width(net).program((2, 8, 8))
     x = normal(24, 2, 8, 8)
     budget = 4 << 20  # below the size of a tile, so that it is the budget that binds
     for work in (

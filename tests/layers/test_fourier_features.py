@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import ntkit
+from ntkit._src.layers import FourierFeatures
 from ntkit.errors import InputError, InputTypeError
-from ntkit.layers import FourierFeatures
 
 KINDS = {
     "basic": {},

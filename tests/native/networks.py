@@ -4,13 +4,13 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.native import _core
-from ntkit.native._network import Network
-from ntkit.program import Elementwise
+from ntkit._src.native import _core
+from ntkit._src.native._network import Network
+from ntkit._src.program import Elementwise
 
 
 def network(net, *shape, **gains):
-    return Network(ntkit.infinite_width(net, **gains)._tracer.program(shape))
+    return Network(ntkit.infinite_width(net, **gains).program(shape))
 
 
 def of_type(network, kind):

@@ -1,6 +1,6 @@
 """A small tape that the core accepts, to be printed and to be broken."""
 
-from ntkit.native import _core as core
+from ntkit._src.native import _core as core
 
 ROW = (1, 1, 4)
 ONE = (1, 1, 1)

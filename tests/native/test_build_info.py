@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 import ntkit
-from ntkit.native import _core, build_info
+from ntkit._src.native import _core, build_info
 
 _SCRIPT = """
 import importlib.util, sys

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-import ntkit.native
-from ntkit.native import _core
+import ntkit._src.native
+from ntkit._src.native import _core
 
-STUB = Path(ntkit.native.__file__).with_name("_core.pyi")
+STUB = Path(ntkit._src.native.__file__).with_name("_core.pyi")
 
 
 def names(tree):
@@ -25,5 +25,7 @@ def test_the_stub_is_current():
     stubgen = pytest.importorskip("nanobind.stubgen")
     generator = stubgen.StubGen(_core, include_docstrings=False, quiet=True)
     generator.put(_core)
-    command = "python -m nanobind.stubgen -D -m ntkit.native._core -o src/ntkit/native/_core.pyi; ruff format it"
+    command = (
+        "python -m nanobind.stubgen -D -m ntkit._src.native._core -o src/ntkit/_src/native/_core.pyi; ruff format it"
+    )
     assert names(ast.parse(generator.get())) == names(ast.parse(STUB.read_text())), f"Write: {command}"

@@ -5,10 +5,10 @@ import torch
 from tests.native.networks import network, of_type
 from torch import nn
 
-from ntkit.native._demand import Demand
-from ntkit.native._plane import Plane
-from ntkit.native.families._combine import ContractFamily
-from ntkit.program import AvgPool, Contract, Conv, Dense, Elementwise, Input, Normalize, Reindex, Sum
+from ntkit._src.native._demand import Demand
+from ntkit._src.native._plane import Plane
+from ntkit._src.native.families._combine import ContractFamily
+from ntkit._src.program import AvgPool, Contract, Conv, Dense, Elementwise, Input, Normalize, Reindex, Sum
 
 
 class Function(nn.Module):

@@ -5,9 +5,9 @@ import torch
 from tests.native.networks import network, steps
 from torch import nn
 
-from ntkit.native._core import Fill, Kind, Layer, Pool, Reduce
-from ntkit.native._emitter import POSITION_BYTES
-from ntkit.native._tapes import tape_alone, tape_between
+from ntkit._src.native._core import Fill, Kind, Layer, Pool, Reduce
+from ntkit._src.native._emitter import POSITION_BYTES
+from ntkit._src.native._tapes import tape_alone, tape_between
 
 
 def operation(plan, step):

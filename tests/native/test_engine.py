@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.native import NativeEngine, _core, _runner, _tapes
+from ntkit._src.native import NativeEngine, _core, _runner, _tapes
 
 
 def normal(*shape, seed=0):
@@ -37,7 +37,7 @@ POOLED = nn.Sequential(
 
 
 def engine_of(net, *shape):
-    return NativeEngine(ntkit.infinite_width(net)._tracer.program(shape))
+    return NativeEngine(ntkit.infinite_width(net).program(shape))
 
 
 @pytest.fixture

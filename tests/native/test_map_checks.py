@@ -3,7 +3,7 @@
 import pytest
 from tests.native.tapes import OPERATIONS, READ, ROW, tape
 
-from ntkit.native._core import Instruction, Kind, Map, Select
+from ntkit._src.native._core import Instruction, Kind, Map, Select
 
 LAST = len(OPERATIONS)
 MAPS = {Kind.SELECT, Kind.MAP, Kind.MAP_END, Kind.OWN_MAP, Kind.OWN_MAP_END}

@@ -6,9 +6,9 @@ from tests.native.networks import network, of_type
 from torch import nn
 
 import ntkit
-from ntkit.native._core import NOTHING, Own
-from ntkit.native._network import _MOST_NODES, Network, single_precision, unsupported
-from ntkit.program import AvgPool, Conv, Dense, Elementwise, Input, Node, Normalize, Program
+from ntkit._src.native._core import NOTHING, Own
+from ntkit._src.native._network import _MOST_NODES, Network, single_precision, unsupported
+from ntkit._src.program import AvgPool, Conv, Dense, Elementwise, Input, Node, Normalize, Program
 
 
 def own(net):
@@ -161,7 +161,7 @@ UNSUPPORTED = {
 def test_what_is_unsupported_is_named(name):
     shape, layers, reason = UNSUPPORTED[name]
     try:
-        program = ntkit.infinite_width(nn.Sequential(*layers))._tracer.program(shape)
+        program = ntkit.infinite_width(nn.Sequential(*layers)).program(shape)
     except ntkit.errors.UnsupportedLayerError:
         pytest.skip("no limit at all")
     found = unsupported(program)

@@ -10,10 +10,10 @@ from tests.rules.high_precision import duals, kernels
 from torch import Tensor, nn
 
 import ntkit
-from ntkit.native._network import Network
-from ntkit.native._rescaling import scaling, with_rescaling
-from ntkit.native.families import Rescale
-from ntkit.program import Dense, Elementwise
+from ntkit._src.native._network import Network
+from ntkit._src.native._rescaling import scaling, with_rescaling
+from ntkit._src.native.families import Rescale
+from ntkit._src.program import Dense, Elementwise
 
 APART = (1e-1, 1e-3, 1e-5, 1e-7, 1e-9, 1e-11, 0.0)
 SIZES = (1e-3, 0.5, 1.001, 1.7, 1e3)

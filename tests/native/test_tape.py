@@ -3,7 +3,7 @@
 import pytest
 from tests.native.tapes import AT, GOOD, step, tape
 
-from ntkit.native._core import NOTHING, Kind, Pool
+from ntkit._src.native._core import NOTHING, Kind, Pool
 
 
 def test_a_tape_reads_as_it_was_written():

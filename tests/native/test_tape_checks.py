@@ -4,7 +4,7 @@ import pytest
 from tests.native.tapes import ACTIVATE, CLEAR, GOOD, ONE, READ, ROW, TABLE, step, tape
 from tests.native.test_map_checks import MAPS
 
-from ntkit.native._core import (
+from ntkit._src.native._core import (
     Convert,
     Fill,
     Function,

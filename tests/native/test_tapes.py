@@ -4,10 +4,10 @@ import pytest
 from tests.native.networks import network
 from torch import nn
 
-from ntkit.native import _tapes
-from ntkit.native._emitter import POSITION_BYTES
-from ntkit.native._tapes import tape_between, tape_computing_again
-from ntkit.native.families import kept_positions, shared_pools
+from ntkit._src.native import _tapes
+from ntkit._src.native._emitter import POSITION_BYTES
+from ntkit._src.native._tapes import tape_between, tape_computing_again
+from ntkit._src.native.families import kept_positions, shared_pools
 
 NET = nn.Sequential(
     nn.Conv2d(1, 4, 3, padding=1),

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ntkit._src.plots import fit_power_law, new_figure, plot_random_features, plot_width_errors
 from ntkit.errors import InputError
-from ntkit.plots import fit_power_law, new_figure, plot_random_features, plot_width_errors
 
 
 @pytest.fixture

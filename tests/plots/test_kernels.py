@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ntkit._src.plots import CurveStyle, new_figure, plot_heat_map, plot_shares, plot_spectrum
 from ntkit.errors import InputError
-from ntkit.plots import CurveStyle, new_figure, plot_heat_map, plot_shares, plot_spectrum
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from ntkit._src.plots import new_figure, plot_accuracies, plot_elasticity, plot_levels, plot_relabelling
 from ntkit.errors import InputError
-from ntkit.plots import new_figure, plot_accuracies, plot_elasticity, plot_levels, plot_relabelling
 
 
 @pytest.fixture

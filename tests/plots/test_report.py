@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from ntkit._src.plots import Picture, Section, Table, html_report, new_figure
 from ntkit.errors import MissingDependencyError
-from ntkit.plots import Picture, Section, Table, html_report, new_figure
 
 
 def test_report_escapes_all_text_and_embeds_figures():

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from ntkit import MonteCarlo
-from ntkit.testing import RuleConformance
+from ntkit._src.testing import RuleConformance
+from ntkit.results import MonteCarlo
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -6,7 +6,7 @@ from tests.rules.families import Images, Signals, Vectors, normal
 from torch import nn
 
 import ntkit
-from ntkit.testing import RuleConformance
+from ntkit._src.testing import RuleConformance
 
 
 class TestMlp(Vectors):
@@ -35,8 +35,8 @@ class TestStandardInit(TestMlp):
 
     def test_monte_carlo(self):
         """The standard parametrisation's kernel grows with width, so it is compared at one width, to first order in it."""
-        from ntkit.testing import sampled_kernels
-        from ntkit.trace import GainRule
+        from ntkit._src.testing import sampled_kernels
+        from ntkit._src.trace import GainRule
 
         x = self.inputs()[:3]
         module = self.module(256)

@@ -7,9 +7,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit.program import Concat, Node, Product, Sum
-from ntkit.rules._combine import combined_mean, concat, product, total
-from ntkit.rules._covariance import Covariance, Moments
+from ntkit._src.program import Concat, Node, Product, Sum
+from ntkit._src.rules._combine import combined_mean, concat, product, total
+from ntkit._src.rules._covariance import Covariance, Moments
 
 
 class TestMultipleOfTrainedLayerNorm(Vectors):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from tests.rules.families import normal
 
-from ntkit.program import Keep
-from ntkit.rules._covariance import Covariance, Ends, Moments, diagonal_mask
+from ntkit._src.program import Keep
+from ntkit._src.rules._covariance import Covariance, Ends, Moments, diagonal_mask
 
 ALL, SAME = Keep.ALL, Keep.SAME
 

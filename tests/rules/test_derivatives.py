@@ -72,7 +72,7 @@ def _modes(
     return found
 
 
-def _kernels(limit: ntkit.InfiniteWidth, kind: str, x: Tensor) -> Tensor:
+def _kernels(limit: ntkit.results.InfiniteWidth, kind: str, x: Tensor) -> Tensor:
     """Give one kernel, or the two computed together, shape (kinds, n1, n2)."""
     return torch.stack(limit.both(x, X2)) if kind == "both" else getattr(limit, kind)(x, X2)[None]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit.program import Activation
-from ntkit.rules._gain_dual import gain_dual
+from ntkit._src.program import Activation
+from ntkit._src.rules._gain_dual import gain_dual
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
 WEIGHTS = WEIGHTS / math.sqrt(math.tau)

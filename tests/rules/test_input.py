@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit.program import Input, Keep
-from ntkit.rules._covariance import Ends, Moments
-from ntkit.rules._input import _refine, input_covariance
+from ntkit._src.program import Input, Keep
+from ntkit._src.rules._covariance import Ends, Moments
+from ntkit._src.rules._input import _refine, input_covariance
 
 
 class Prefix(nn.Module):
@@ -40,8 +40,8 @@ class TestPrefix(Vectors):
 
     def test_monte_carlo(self):
         """The raw input's share of the last layer is its share of the width, so only one width is compared."""
-        from ntkit.testing import sampled_kernels
-        from ntkit.trace import GainRule
+        from ntkit._src.testing import sampled_kernels
+        from ntkit._src.trace import GainRule
 
         x, module = self.inputs(), self.module(256)
         ntk, nngp = sampled_kernels(module, x, None, GainRule(), 100, torch.Generator().manual_seed(0))

@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from ntkit import infinite_width
-from ntkit.testing._finite import sampled_kernels
-from ntkit.trace import GainRule
+from ntkit._src.testing._finite import sampled_kernels
+from ntkit._src.trace import GainRule
 
 
 class TestNearest(Images):

@@ -11,9 +11,9 @@ from mpmath import mp, mpf
 from torch import Tensor, nn
 
 import ntkit
-from ntkit.program import Keep
-from ntkit.rules import _engine
-from ntkit.rules._covariance import Covariance, Ends
+from ntkit._src.program import Keep
+from ntkit._src.rules import _engine
+from ntkit._src.rules._covariance import Covariance, Ends
 
 from .high_precision import duals, kernels
 
@@ -273,7 +273,7 @@ def test_what_carries_h(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     channels = nn.Sequential(*layers)(torch.zeros(1, 2, 9)).shape[1]
     module = nn.Sequential(*layers, *_last(channels))
-    program = ntkit.infinite_width(module, w_std=1.3, b_std=0.4)._tracer.program((2, 9))
+    program = ntkit.infinite_width(module, w_std=1.3, b_std=0.4).program((2, 9))
     own = _engine.moments(program, _engine.read_data(program, _normal(3, 2, 9)))
     monkeypatch.setattr(_engine, "_apply", record)
     _engine.covariance(program, own, own, ntk=False)

@@ -4,7 +4,7 @@ from tests.rules.families import Function, Images, Signals, normal
 from torch import nn
 from torch.nn import functional as F
 
-from ntkit.testing import RuleConformance
+from ntkit._src.testing import RuleConformance
 
 
 class TestAdaptivePooling(Signals):

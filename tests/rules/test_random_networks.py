@@ -15,9 +15,9 @@ from tests.rules.families import normal
 from torch import nn
 
 import ntkit
-from ntkit.program import Merge
-from ntkit.rules import gram
-from ntkit.rules._engine import _moved, covariance, moments, read_data
+from ntkit._src.program import Merge
+from ntkit._src.rules import gram
+from ntkit._src.rules._engine import _moved, covariance, moments, read_data
 
 CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 POOLS = {1: nn.AvgPool1d, 2: nn.AvgPool2d, 3: nn.AvgPool3d}
@@ -142,7 +142,7 @@ def test_random_networks(case, seed):
     torch.testing.assert_close(limit.ntk(x[order], x), ntk[order], rtol=1e-10, atol=1e-12)
     assert torch.linalg.eigvalsh(ntk).min() > -1e-10 * ntk.diagonal().max()
 
-    program = limit._tracer.program(shape)
+    program = limit.program(shape)
     first = moments(program, read_data(program, x), program.full_keeps)
     full = covariance(program, first, first, True, program.full_keeps)
     torch.testing.assert_close(nngp, full.nngp, rtol=1e-12, atol=1e-14)

@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit.layers import SelfAttention
-from ntkit.rules._sampled_attention import _factor, _jacobian
+from ntkit._src.layers import SelfAttention
+from ntkit._src.rules._sampled_attention import _factor, _jacobian
 
 
 class Mean(nn.Module):

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from ntkit.rules import gram
-from ntkit.rules._tiles import _count, _stored_bytes, _tile_shape, diag, pair_bytes
-from ntkit.trace import GainRule, Tracer
+from ntkit._src.rules import gram
+from ntkit._src.rules._tiles import _count, _stored_bytes, _tile_shape, diag, pair_bytes
+from ntkit._src.trace import GainRule, Tracer
 
 
 def _program(module, shape):

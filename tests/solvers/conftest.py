@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
-from ntkit.gram import DenseGram, GramOperator, KernelGram
+from ntkit._src.gram import DenseGram, GramOperator, KernelGram
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ntkit._src.gram import DenseGram
+from ntkit._src.solvers import _centres
+from ntkit._src.solvers._centres import _leveraged, _spread, choose_centres
 from ntkit.errors import InputError
-from ntkit.gram import DenseGram
-from ntkit.solvers import _centres
-from ntkit.solvers._centres import _leveraged, _spread, choose_centres
 
 WAYS = ("uniform", "rpcholesky", "leverage", "kmeans++")
 

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 import ntkit
-from ntkit.errors import InputError, InputTypeError, MemoryLimitError
-from ntkit.gram import KernelGram
-from ntkit.solvers import (
+from ntkit._src.gram import KernelGram
+from ntkit._src.solvers import (
     CG,
     BlockedCholesky,
     EigenPro,
@@ -28,7 +27,8 @@ from ntkit.solvers import (
     System,
     _choice,
 )
-from ntkit.solvers import _solve as solving
+from ntkit._src.solvers import _solve as solving
+from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 
 
 @pytest.mark.parametrize("method", ["auto", "cholesky", "indefinite", "cg", "nystrom", "falkon", "eigenpro"])

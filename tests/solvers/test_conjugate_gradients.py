@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import ntkit
+from ntkit._src.gram import DenseGram
+from ntkit._src.solvers import CG, Outcome
 from ntkit.errors import SingularKernelError
-from ntkit.gram import DenseGram
-from ntkit.solvers import CG, Outcome
 
 
 @pytest.mark.parametrize(

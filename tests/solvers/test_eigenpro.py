@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import ntkit
-from ntkit.gram import DenseGram, KernelGram
-from ntkit.solvers import EigenPro, Outcome
+from ntkit._src.gram import DenseGram, KernelGram
+from ntkit._src.solvers import EigenPro, Outcome
 
 
 @pytest.mark.parametrize("kind", ["dense", "stored", "computed"])

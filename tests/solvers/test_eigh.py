@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from ntkit._src.solvers import _eigh, decompose
 from ntkit.errors import InputError, SingularKernelError
-from ntkit.solvers import _eigh, decompose
 
 
 def _gram(n: int, rank: int, dtype: torch.dtype = torch.float64) -> Tensor:

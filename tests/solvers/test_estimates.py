@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 import ntkit
+from ntkit._src.gram import DenseGram, KernelGram
+from ntkit._src.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, _choice
+from ntkit._src.solvers._blocked_cholesky import cholesky_bytes
+from ntkit._src.solvers._choice import Estimate, Rates, choose, estimate
+from ntkit._src.solvers._conjugate_gradients import default_rank
+from ntkit._src.solvers._eigenpro import eigenpro_bytes
+from ntkit._src.solvers._falkon import falkon_bytes
+from ntkit._src.solvers._nystrom import default_centres, nystrom_bytes
 from ntkit.errors import MemoryLimitError
-from ntkit.gram import DenseGram, KernelGram
-from ntkit.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, _choice
-from ntkit.solvers._blocked_cholesky import cholesky_bytes
-from ntkit.solvers._choice import Estimate, Rates, choose, estimate
-from ntkit.solvers._conjugate_gradients import default_rank
-from ntkit.solvers._eigenpro import eigenpro_bytes
-from ntkit.solvers._falkon import falkon_bytes
-from ntkit.solvers._nystrom import default_centres, nystrom_bytes
 
 ENTRY, FLOPS, FLOPS64 = 1e-6, 1e9, 2.5e8
 RATES = Rates(ENTRY, FLOPS, FLOPS64)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ntkit.solvers import _in_place, factorize_in_place
+from ntkit._src.solvers import _in_place, factorize_in_place
 
 
 def problem(n: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:

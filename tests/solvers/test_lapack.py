@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit.solvers import _lapack
+from ntkit._src.solvers import _lapack
 
 
 @pytest.fixture(params=[1, 10**9], ids=["in place", "torch"], autouse=True)

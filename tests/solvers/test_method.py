@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ntkit._src.gram import DenseGram
+from ntkit._src.solvers._method import count, generator, relative_residual, trace_mean
 from ntkit.errors import InputError, InputTypeError
-from ntkit.gram import DenseGram
-from ntkit.solvers._method import count, generator, relative_residual, trace_mean
 
 
 def test_counts() -> None:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.gram import DenseGram, KernelGram
+from ntkit._src.solvers import Falkon, Nystrom, Outcome, _nystrom, choose_centres, predict
+from ntkit._src.solvers._nystrom import factorise_centres
 from ntkit.errors import InputError, SingularKernelError
-from ntkit.gram import DenseGram, KernelGram
-from ntkit.solvers import Falkon, Nystrom, Outcome, _nystrom, choose_centres, predict
-from ntkit.solvers._nystrom import factorise_centres
 
 HOW = ["uniform", "rpcholesky", "leverage", "kmeans++"]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from ntkit.gram import DenseGram
-from ntkit.solvers import pivoted_cholesky
-from ntkit.solvers._pivoted_cholesky import _choose
+from ntkit._src.gram import DenseGram
+from ntkit._src.solvers import pivoted_cholesky
+from ntkit._src.solvers._pivoted_cholesky import _choose
 
 
 @pytest.mark.parametrize("pivoting", ["random", "greedy", "uniform"])

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.solvers import Outcome, Solution, _predict, predict
-from ntkit.solvers._status import Status
+from ntkit._src.solvers import Outcome, Solution, _predict, predict
+from ntkit._src.solvers._status import Status
 
 KERNEL = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))).ntk
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import ntkit
+from ntkit._src.solvers import factorize
 from ntkit.errors import InputError, InputTypeError, JitterWarning, SingularKernelError
-from ntkit.solvers import factorize
 
 
 def _gram(n: int = 40, dtype: torch.dtype = torch.float64, decay: float = 2.0) -> Tensor:

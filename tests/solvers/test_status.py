@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from ntkit.solvers import Outcome
-from ntkit.solvers._status import Status
+from ntkit._src.solvers import Outcome
+from ntkit._src.solvers._status import Status
 
 
 @pytest.mark.parametrize("outcome", Outcome)

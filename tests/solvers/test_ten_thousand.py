@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
-from ntkit.gram import DenseGram
-from ntkit.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, Outcome
+from ntkit._src.gram import DenseGram
+from ntkit._src.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, Outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 

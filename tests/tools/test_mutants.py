@@ -66,7 +66,7 @@ def _tokens(source):
 
 
 def test_each_differs_by_one_token(mutants):
-    root = PATH.parents[2] / "src" / "ntkit"
+    root = PATH.parents[2] / "src" / "ntkit" / "_src"
     files = [root / "rules" / "_combine.py", root / "kernels" / "_kernel.py"]
     sources = [file.read_text() for file in files if file.exists()] or [
         SOURCE

@@ -30,7 +30,7 @@ from tests.trace.dot_products import (
 from torch import nn
 from torch.nn import functional as F
 
-from ntkit.layers import SelfAttention
+from ntkit._src.layers import SelfAttention
 
 LAYOUTS = {
     "view": lambda: Written(viewed),

@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
+from ntkit._src.layers import SelfAttention
+from ntkit._src.trace._graph import Untraceable, symbolic_graph
 from ntkit.errors import UnsupportedLayerError
-from ntkit.layers import SelfAttention
-from ntkit.trace._graph import Untraceable, symbolic_graph
 
 
 def normal(*shape, seed=0):

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 import ntkit
+from ntkit._src.program import Reindex
+from ntkit._src.trace import GainRule, Tracer
+from ntkit._src.trace._matrix import _explicit, _written
 from ntkit.errors import InputError, UnsupportedLayerError
-from ntkit.program import Reindex
-from ntkit.trace import GainRule, Tracer
-from ntkit.trace._matrix import _explicit, _written
 
 
 def normal(*shape, seed=0):

@@ -6,9 +6,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
+from ntkit._src.trace._refusals import refused_layers
+from ntkit._src.trace._registry import _MODULES
 from ntkit.errors import UnsupportedLayerError
-from ntkit.trace._refusals import refused_layers
-from ntkit.trace._registry import _MODULES
 
 
 class Net(nn.Module):

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.testing import sampled_kernels
-from ntkit.trace import GainRule
+from ntkit._src.testing import sampled_kernels
+from ntkit._src.trace import GainRule
 
 
 def normal(*shape, seed=0):

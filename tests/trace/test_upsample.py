@@ -6,9 +6,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
+from ntkit._src.program import ConstantMap, Reindex
+from ntkit._src.trace import GainRule, Tracer
 from ntkit.errors import InputError
-from ntkit.program import ConstantMap, Reindex
-from ntkit.trace import GainRule, Tracer
 
 
 def normal(*shape, seed=0):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import ntkit
-from ntkit.common import copy_module, ntk_gains
+from ntkit._src.common import copy_module, ntk_gains
 from ntkit.errors import InputError, UnsupportedLayerError
 
 WIDTH, DRAWS, OUTPUTS = 96, 20, 12

@@ -70,7 +70,15 @@ def main() -> int:
     equivalent = _equivalent()
     chosen = _survivors() if arguments.again else _draw(arguments.folders, arguments.n, arguments.seed, equivalent)
     unchanged = [
-        Mutant(m.file, m.line, m.function, m.before, m.before, "nothing", (TREE / "src" / "ntkit" / m.file).read_text())
+        Mutant(
+            m.file,
+            m.line,
+            m.function,
+            m.before,
+            m.before,
+            "nothing",
+            (TREE / "src" / "ntkit" / "_src" / m.file).read_text(),
+        )
         for m in chosen[:1]
     ]
     if any(r["status"] != "survived" for r in _run(key, unchanged, tests, arguments)):
@@ -86,7 +94,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=200, help="mutants to draw")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
-    parser.add_argument("--folders", nargs="+", default=list(FOLDERS), help="folders or files of src/ntkit")
+    parser.add_argument("--folders", nargs="+", default=list(FOLDERS), help="folders or files of src/ntkit/_src")
     parser.add_argument("--budget", type=float, default=60, help="CPU seconds of tests to spend on a mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--again", action="store_true", help="try the survivors of the last run, instead of a draw")
@@ -99,7 +107,7 @@ def _arguments() -> argparse.Namespace:
 def _copy() -> str:
     """Copy what tests read to ``TREE``, with the compiled core, and return a hash of it."""
     core = subprocess.run(
-        [sys.executable, "-c", "import ntkit.native._core as core; print(core.__file__)"],
+        [sys.executable, "-c", "import ntkit._src.native._core as core; print(core.__file__)"],
         capture_output=True,
         text=True,
         check=True,
@@ -119,7 +127,7 @@ def _copy() -> str:
             target = TREE / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-    shutil.copy(core, TREE / "src" / "ntkit" / "native")
+    shutil.copy(core, TREE / "src" / "ntkit" / "_src" / "native")
     beside = ROOT.parent / "shared"  # data that some tests look for beside the checkout
     if beside.exists() and not (STORE / "shared").exists():
         (STORE / "shared").symlink_to(beside)
@@ -140,7 +148,7 @@ def _test_files(folders: Iterable[str]) -> list[str]:
     paths += [
         path
         for top in tops
-        for path in sorted((TREE / "src" / "ntkit" / top).rglob("*.py"))
+        for path in sorted((TREE / "src" / "ntkit" / "_src" / top).rglob("*.py"))
         if ">>>" in path.read_text()
     ]
     return [str(path.relative_to(TREE)) for path in paths]
@@ -176,7 +184,7 @@ def _coverage(files: list[str], jobs: int) -> Tests:
 
 def _draw(folders: Iterable[str], n: int, seed: int, equivalent: dict[tuple[str, str, str], str]) -> list[Mutant]:
     every: list[Mutant] = []
-    package = TREE / "src" / "ntkit"
+    package = TREE / "src" / "ntkit" / "_src"
     for folder in folders:
         paths = [package / folder] if folder.endswith(".py") else sorted((package / folder).rglob("*.py"))
         for path in paths:
@@ -196,7 +204,7 @@ def _survivors() -> list[Mutant]:
     }
     found = []
     for file in sorted({file for file, _, _ in wanted}):
-        path = TREE / "src" / "ntkit" / file
+        path = TREE / "src" / "ntkit" / "_src" / file
         for mutant in mutants(file, path.read_text()) if path.exists() else []:
             name = (mutant.file, mutant.before, mutant.after)
             if name in wanted and name not in equivalent:

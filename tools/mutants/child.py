@@ -47,7 +47,7 @@ def run_tests(tree: Path, files: list[str], order: dict[str, float] | None, muta
     """
     _isolate(out)
     os.chdir(tree)
-    plugin = _Order(order) if order is not None else _Coverage(tree / "src" / "ntkit")
+    plugin = _Order(order) if order is not None else _Coverage(tree / "src" / "ntkit" / "_src")
     failed = "import"
     try:
         _import_ntkit(tree, mutant)
@@ -126,7 +126,7 @@ def _isolate(out: Path) -> None:
 
 def _patch(mutant: Mutant, tree: Path) -> bool:
     """Give every function of the changed source its new code; return whether there was one."""
-    path = str(tree / "src" / "ntkit" / mutant.file)
+    path = str(tree / "src" / "ntkit" / "_src" / mutant.file)
     name = mutant.function.split(".<locals>.")[0]  # inner functions are created from the code of the outer one
     codes = [
         code for code in _codes(compile(mutant.source, path, "exec", dont_inherit=True)) if code.co_qualname == name
@@ -157,7 +157,7 @@ def _import_ntkit(tree: Path, mutant: Mutant | None) -> None:
     sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("_editable_")]
     sys.path.insert(0, str(tree / "src"))
     if mutant is not None:
-        sys.meta_path.insert(0, _Finder(tree / "src" / "ntkit" / mutant.file, mutant))
+        sys.meta_path.insert(0, _Finder(tree / "src" / "ntkit" / "_src" / mutant.file, mutant))
     import ntkit
 
     assert Path(ntkit.__file__).is_relative_to(tree), ntkit.__file__
@@ -165,7 +165,7 @@ def _import_ntkit(tree: Path, mutant: Mutant | None) -> None:
 
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, path: Path, mutant: Mutant) -> None:
-        parts = [*Path("ntkit", mutant.file).with_suffix("").parts]
+        parts = [*Path("ntkit", "_src", mutant.file).with_suffix("").parts]
         self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         self.path, self.source = path, mutant.source
 

@@ -1,18 +1,23 @@
-"""Applications of tangent kernels: completion, inpainting, training in weight space, federated learning, search."""
+"""Applications of tangent kernels: matrix completion, inpainting, federated learning, architecture search."""
 
-from . import search
-from ._integrate import Integration, integrate
-from .completion import NTKImputer
-from .federated import (
+from ntkit._src.applications import (
     Coordinate,
     FederatedAveraging,
     FederatedNTK,
+    Inpainting,
+    InpaintingKernel,
+    Integration,
+    NTKImputer,
     Round,
     TrainConvexifyTrain,
     Worker,
+    encoder_decoder,
+    inpaint,
+    integrate,
     recover_inputs,
 )
-from .inpainting import Inpainting, InpaintingKernel, encoder_decoder, inpaint
+
+from . import search
 
 __all__ = [
     "Coordinate",

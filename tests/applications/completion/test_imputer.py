@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 import ntkit
-from ntkit.applications import NTKImputer
+from ntkit._src.applications import NTKImputer
 from ntkit.errors import InputError, InputTypeError, JitterWarning, NotFittedError, NtkitWarning, SingularKernelError
 
 

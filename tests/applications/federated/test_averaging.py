@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ntkit.applications import FederatedAveraging, Worker
+from ntkit._src.applications import FederatedAveraging, Worker
 from ntkit.errors import InputError
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.applications import FederatedNTK, Worker, integrate, recover_inputs
+from ntkit._src.applications import FederatedNTK, Worker, integrate, recover_inputs
 from ntkit.errors import InputError, InputTypeError, WorkerError
 
 

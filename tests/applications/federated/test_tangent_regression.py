@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit.applications import TrainConvexifyTrain, Worker
-from ntkit.applications.federated._coordinates import draw_coordinates
+from ntkit._src.applications import TrainConvexifyTrain, Worker
+from ntkit._src.applications.federated._coordinates import draw_coordinates
 from ntkit.errors import InputError, NotFittedError
 
 

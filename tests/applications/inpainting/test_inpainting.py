@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.applications import InpaintingKernel, encoder_decoder, inpaint
-from ntkit.applications.inpainting._held_out import RIDGES
-from ntkit.applications.inpainting._sparse_system import solve_sparse
+from ntkit._src.applications import InpaintingKernel, encoder_decoder, inpaint
+from ntkit._src.applications.inpainting._held_out import RIDGES
+from ntkit._src.applications.inpainting._sparse_system import solve_sparse
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit.applications.search import condition_number, draw_kaiming, kernel_score, linear_regions, rank
+from ntkit._src.applications.search import condition_number, draw_kaiming, kernel_score, linear_regions, rank
 from ntkit.errors import InputError, InputTypeError
 
 

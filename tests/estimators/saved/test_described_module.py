@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from ntkit._src.estimators.saved import build_described, describe_module
 from ntkit.errors import InputError
-from ntkit.estimators.saved import build_described, describe_module
 
 
 def frozen(layer: nn.Module) -> nn.Module:

@@ -14,9 +14,9 @@ from sklearn.linear_model import LinearRegression
 from torch import nn
 
 import ntkit
+from ntkit._src.estimators.saved import read_model
+from ntkit._src.kernels import infinite_width
 from ntkit.errors import InputError, NotFittedError
-from ntkit.estimators.saved import read_model
-from ntkit.kernels import infinite_width
 
 RANDOM = np.random.default_rng(0)
 X, NEW = RANDOM.standard_normal((40, 4)), RANDOM.standard_normal((7, 4))

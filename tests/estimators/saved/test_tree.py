@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from ntkit._src.estimators.saved._tree import Decoder, Encoder
 from ntkit.errors import InputError
-from ntkit.estimators.saved._tree import Decoder, Encoder
 
 VALUES = [
     None, True, 3, -0.5, "text", [1, [2.0]], (1, "a"), {"a": 1, 2: (3,)}, slice(1, 4), float, np.float64, torch.float32,

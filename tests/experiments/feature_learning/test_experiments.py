@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit.errors import InputError
-from ntkit.experiments._by_seed import Seed
-from ntkit.experiments.feature_learning import (
+from ntkit._src.experiments._by_seed import Seed
+from ntkit._src.experiments.feature_learning import (
     adaptive_speeds,
     alignment_prediction,
     corrupted_agop,
@@ -20,10 +19,11 @@ from ntkit.experiments.feature_learning import (
     initial_scales,
     speed_limits,
 )
-from ntkit.experiments.feature_learning._image_files import load_image_rows, standardize
-from ntkit.experiments.feature_learning._networks import build_mlp, weight_at
-from ntkit.experiments.skeleton import Verdict
-from ntkit.features import early_alignment
+from ntkit._src.experiments.feature_learning._image_files import load_image_rows, standardize
+from ntkit._src.experiments.feature_learning._networks import build_mlp, weight_at
+from ntkit._src.experiments.skeleton import Verdict
+from ntkit._src.features import early_alignment
+from ntkit.errors import InputError
 
 MODULES = (
     corrupted_agop,

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from tests.experiments.skeleton.toy import EXPERIMENT, Settings
 
-from ntkit.experiments.skeleton import Claim
-from ntkit.experiments.skeleton._claim import claims_table
-from ntkit.experiments.skeleton._report import html, tables, write_report
+from ntkit._src.experiments.skeleton import Claim
+from ntkit._src.experiments.skeleton._claim import claims_table
+from ntkit._src.experiments.skeleton._report import html, tables, write_report
 
 CLAIMS = [
     Claim("rises", "rises", "0.1 to 0.9", True),

@@ -7,9 +7,9 @@ import pytest
 import torch
 from tests.experiments.skeleton.toy import EXPERIMENT
 
-from ntkit.experiments.skeleton import Experiment
-from ntkit.experiments.skeleton._command_line import one_line, print_table
-from ntkit.plots import Table
+from ntkit._src.experiments.skeleton import Experiment
+from ntkit._src.experiments.skeleton._command_line import one_line, print_table
+from ntkit._src.plots import Table
 
 
 def test_program_writes_everything(tmp_path, capsys):

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from tests.experiments.skeleton.toy import EXPERIMENT, Settings
 
+from ntkit._src.experiments.skeleton import Estimate, Run
+from ntkit._src.experiments.skeleton import _estimate as estimates
+from ntkit._src.experiments.skeleton._run import silent
 from ntkit.errors import MemoryLimitError
-from ntkit.experiments.skeleton import Estimate, Run
-from ntkit.experiments.skeleton import _estimate as estimates
-from ntkit.experiments.skeleton._run import silent
 
 
 def toy(seconds: float, memory: float):

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from tests.experiments.skeleton import toy
 
+from ntkit._src.experiments.skeleton import _experiment, _manifest
+from ntkit._src.experiments.skeleton._code_fingerprint import code_fingerprint
 from ntkit.errors import InputError, NtkitWarning
-from ntkit.experiments.skeleton import _experiment, _manifest
-from ntkit.experiments.skeleton._code_fingerprint import code_fingerprint
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,8 @@ import csv
 
 from tests.experiments.skeleton.toy import EXPERIMENT, Settings
 
-from ntkit.experiments.skeleton import Comparison, Report
-from ntkit.experiments.skeleton._report import html, tables, write_report
+from ntkit._src.experiments.skeleton import Comparison, Report
+from ntkit._src.experiments.skeleton._report import html, tables, write_report
 
 
 def test_csv_has_the_papers_value_ours_and_the_verdict(tmp_path):

@@ -5,8 +5,8 @@ import argparse
 import pytest
 from tests.experiments.skeleton.toy import Settings
 
+from ntkit._src.experiments.skeleton._settings import add_options, changed, read_toml, settings_rows
 from ntkit.errors import InputError
-from ntkit.experiments.skeleton._settings import add_options, changed, read_toml, settings_rows
 
 
 def chosen(*arguments):

@@ -5,8 +5,8 @@ import json
 import pytest
 from tests.experiments.skeleton.toy import Cell, Product
 
+from ntkit._src.experiments.skeleton._store import CellStore, Stored
 from ntkit.errors import InputError
-from ntkit.experiments.skeleton._store import CellStore, Stored
 
 FIRST, SECOND = Cell(1, 0), Cell(2, 0)
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, RFMSettings, metric_from, recursion
+from ntkit._src.features.rfm._metric_kernels import squared_distances
 from ntkit.errors import InputError
-from ntkit.features.rfm import DifferentiableKernel, DistanceKernel, RFMSettings, metric_from, recursion
-from ntkit.features.rfm._metric_kernels import squared_distances
 
 
 def _data(n: int = 12, d: int = 4, c: int = 2) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 import ntkit
 from ntkit import Schedule
+from ntkit._src.finite.training._divergence import has_diverged, stable_learning_rate
+from ntkit._src.finite.training._record import Record
+from ntkit._src.finite.training._trained_function import TrainedFunction
 from ntkit.errors import DivergenceWarning
-from ntkit.finite.training._divergence import has_diverged, stable_learning_rate
-from ntkit.finite.training._record import Record
-from ntkit.finite.training._trained_function import TrainedFunction
 
 CASES = {
     "gd": Schedule(learning_rate=100.0, steps=50),

@@ -9,8 +9,8 @@ from tests.rules.every_family import ACTIVATIONS, LAYERS
 from tests.rules.families import Vectors
 
 import ntkit
-from ntkit.plots import fit_power_law
-from ntkit.testing import RuleConformance
+from ntkit._src.plots import fit_power_law
+from ntkit._src.testing import RuleConformance
 
 FAMILIES = {name: case for name, case in {**LAYERS, **ACTIVATIONS}.items() if case.gains.get("init", "ntk") == "ntk"}
 DRAWS = 24

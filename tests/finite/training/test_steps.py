@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 import ntkit
 from ntkit import Schedule
+from ntkit._src.finite.training._steps import _ERROR, _STAGES, runge_kutta_step
 from ntkit.errors import InputError
-from ntkit.finite.training._steps import _ERROR, _STAGES, runge_kutta_step
 
 
 def test_tolerance_is_kept():

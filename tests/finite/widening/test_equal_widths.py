@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ntkit.finite.widening._equal_widths import Widths, _meetings
+from ntkit._src.finite.widening._equal_widths import Widths, _meetings
 
 
 def test_joined_widths_are_one() -> None:

@@ -11,10 +11,10 @@ from tests.kernels.empirical.cases import CASES, Function, brute_jacobian, brute
 from torch import nn
 
 import ntkit
-from ntkit.kernels.empirical._cost import costs
-from ntkit.kernels.empirical._network import Network
-from ntkit.kernels.empirical._survey import survey
-from ntkit.testing import KernelConformance
+from ntkit._src.kernels.empirical._cost import costs
+from ntkit._src.kernels.empirical._network import Network
+from ntkit._src.kernels.empirical._survey import survey
+from ntkit._src.testing import KernelConformance
 
 pytestmark = [  # torch's own, of the brute-force derivatives
     pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning"),

@@ -8,7 +8,7 @@ from tests.kernels.empirical.cases import brute_ntk
 from torch import nn
 
 import ntkit
-from ntkit.kernels.empirical import _jacobian
+from ntkit._src.kernels.empirical import _jacobian
 
 
 def problem() -> tuple[nn.Module, torch.Tensor]:

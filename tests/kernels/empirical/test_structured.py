@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit.kernels.empirical import Network, as_inputs
-from ntkit.kernels.empirical._structured import row_plan
-from ntkit.kernels.empirical._survey import survey
+from ntkit._src.kernels.empirical import Network, as_inputs
+from ntkit._src.kernels.empirical._structured import row_plan
+from ntkit._src.kernels.empirical._survey import survey
 
 
 def _survey(output):

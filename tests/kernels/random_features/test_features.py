@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.kernels.random_features import _features, jacobian_features, sketched_features
+from ntkit._src.kernels.random_features._propagate import _merged
+from ntkit._src.kernels.random_features._sketch import CountSketch, TensorSketch
 from ntkit.errors import InputError, InputTypeError, UnsupportedLayerError
-from ntkit.kernels.random_features import _features, jacobian_features, sketched_features
-from ntkit.kernels.random_features._propagate import _merged
-from ntkit.kernels.random_features._sketch import CountSketch, TensorSketch
 
 
 class Residual(nn.Module):

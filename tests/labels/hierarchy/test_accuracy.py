@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ntkit.finite import Estimate
-from ntkit.labels.hierarchy._accuracy import FIRST, PROBES, Accuracy, draw_until, measure
+from ntkit._src.finite import Estimate
+from ntkit._src.labels.hierarchy._accuracy import FIRST, PROBES, Accuracy, draw_until, measure
 
 
 class Source:

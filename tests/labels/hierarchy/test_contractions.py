@@ -10,8 +10,8 @@ from tests.labels.hierarchy.module_cases import CASES, case, close, normal, towe
 from torch import nn
 
 import ntkit
+from ntkit._src.labels import ModuleHierarchy
 from ntkit.errors import InputError, InputTypeError
-from ntkit.labels import ModuleHierarchy
 
 
 @pytest.mark.parametrize("name", CASES)

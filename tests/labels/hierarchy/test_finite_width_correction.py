@@ -12,8 +12,8 @@ from scipy.integrate import solve_ivp
 from torch import nn
 
 import ntkit
+from ntkit._src.labels import ModuleHierarchy
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
-from ntkit.labels import ModuleHierarchy
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -10,8 +10,8 @@ from torch import nn
 from torch.func import functional_call, jacrev
 
 import ntkit
+from ntkit._src.labels import HierarchyTerm
 from ntkit.errors import InputError, InputTypeError
-from ntkit.labels import HierarchyTerm
 
 
 def network(widths=(2, 2, 1)) -> nn.Module:

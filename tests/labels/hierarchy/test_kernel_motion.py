@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit.labels.hierarchy._kernel_motion import KernelMotion, _breaks
-from ntkit.solvers import decompose
+from ntkit._src.labels.hierarchy._kernel_motion import KernelMotion, _breaks
+from ntkit._src.solvers import decompose
 
 
 def test_panels_double_and_end_at_the_times():

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from ntkit.labels.hierarchy import _neurons
-from ntkit.labels.hierarchy._neurons import BITS, DIRECTIONS, Neurons
+from ntkit._src.labels.hierarchy import _neurons
+from ntkit._src.labels.hierarchy._neurons import BITS, DIRECTIONS, Neurons
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

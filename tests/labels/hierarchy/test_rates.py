@@ -11,8 +11,8 @@ from numpy.polynomial import legendre
 from torch import nn
 
 import ntkit
-from ntkit.labels import ModuleHierarchy
-from ntkit.plots import fit_power_law
+from ntkit._src.labels import ModuleHierarchy
+from ntkit._src.plots import fit_power_law
 
 WIDTHS = (32, 64, 128, 256, 512)
 DRAWS = 6

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import ntkit
+from ntkit._src.labels.hierarchy._residuals import Residuals, check_time, double_integral, single_integral
 from ntkit.errors import InputError, SingularKernelError
-from ntkit.labels.hierarchy._residuals import Residuals, check_time, double_integral, single_integral
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

@@ -9,8 +9,8 @@ from tests.labels.hierarchy.module_cases import normal
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.labels import ModuleHierarchy
 from ntkit.errors import InputError
-from ntkit.labels import ModuleHierarchy
 
 X, Y = normal(4, 3), torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
 

@@ -13,10 +13,10 @@ from scipy.integrate import solve_ivp
 from torch import Tensor, nn
 
 import ntkit
+from ntkit._src.kernels import Kernel
+from ntkit._src.labels import Accuracy
+from ntkit._src.testing import KernelConformance
 from ntkit.errors import AccuracyWarning, InputError, InputTypeError, SingularKernelError
-from ntkit.kernels import Kernel
-from ntkit.labels import Accuracy
-from ntkit.testing import KernelConformance
 
 N, D = 4, 5
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.labels.hierarchy.module_cases import case, close
 
-from ntkit.labels.hierarchy._tangents import Tangents, scalar_network
+from ntkit._src.labels.hierarchy._tangents import Tangents, scalar_network
 
 
 def test_without_vmap():

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from ntkit._src.labels import TwoLayerHierarchy
+from ntkit._src.labels.hierarchy._neurons import Neurons
+from ntkit._src.labels.hierarchy._two_layer_terms import derivatives
 from ntkit.errors import InputError, InputTypeError
-from ntkit.labels import TwoLayerHierarchy
-from ntkit.labels.hierarchy._neurons import Neurons
-from ntkit.labels.hierarchy._two_layer_terms import derivatives
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

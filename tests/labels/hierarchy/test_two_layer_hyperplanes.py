@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ntkit.labels import TwoLayerHierarchy
+from ntkit._src.labels import TwoLayerHierarchy
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

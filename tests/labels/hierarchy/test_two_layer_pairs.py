@@ -9,7 +9,7 @@ import torch
 from tests.labels.hierarchy import two_layer_oracle as oracle
 from torch import Tensor
 
-from ntkit.labels import TwoLayerHierarchy
+from ntkit._src.labels import TwoLayerHierarchy
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

@@ -10,7 +10,7 @@ from tests.labels.hierarchy import two_layer_oracle as oracle
 from torch import Tensor
 from torch.func import grad, jvp
 
-from ntkit.labels.hierarchy._two_layer_terms import Contraction, derivatives, fourth_of_neurons
+from ntkit._src.labels.hierarchy._two_layer_terms import Contraction, derivatives, fourth_of_neurons
 
 Theta = tuple[Tensor, Tensor]
 

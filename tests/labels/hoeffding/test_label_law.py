@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
+from ntkit._src.labels.hoeffding._label_law import label_law, number_of_vectors
 from ntkit.errors import InputError
-from ntkit.labels.hoeffding._label_law import label_law, number_of_vectors
 
 TABLE = torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]], dtype=torch.float64)
 LAWS = {"fair": label_law(2, None), "biased": label_law(2, torch.tensor([0.3, 0.9])), "classes": label_law(2, TABLE)}

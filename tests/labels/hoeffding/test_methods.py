@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from ntkit._src.labels.hoeffding._label_law import LabelLaw, label_law
+from ntkit._src.labels.hoeffding._methods import Evaluator, _weights, by_enumeration, by_pairs, by_sampling, second_part
 from ntkit.errors import InputError, InputTypeError
-from ntkit.labels.hoeffding._label_law import LabelLaw, label_law
-from ntkit.labels.hoeffding._methods import Evaluator, _weights, by_enumeration, by_pairs, by_sampling, second_part
 
 ETA = torch.tensor([0.5, 0.3, 0.8, 0.62], dtype=torch.float64)
 THREE = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1], [1 / 3, 1 / 3, 1 / 3]], dtype=torch.float64)

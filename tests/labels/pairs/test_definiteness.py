@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit.labels import definiteness
+from ntkit._src.labels import definiteness
 
 
 def with_eigenvalues(*values: float) -> torch.Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit.labels.pairs import _distances
-from ntkit.labels.pairs._distances import l1_distances
+from ntkit._src.labels.pairs import _distances
+from ntkit._src.labels.pairs._distances import l1_distances
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

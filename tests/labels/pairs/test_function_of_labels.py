@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import ntkit
+from ntkit._src.labels import function_of_labels
 from ntkit.errors import InputError, InputTypeError
-from ntkit.labels import function_of_labels
 
 N = 7
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from tests.labels.pairs.oracles import base, data, double_sum, targets
 
-from ntkit.labels.pairs import _kernel_regression
-from ntkit.labels.pairs._kernel_regression import KernelRegression
-from ntkit.labels.pairs._pairs import Pairs
+from ntkit._src.labels.pairs import _kernel_regression
+from ntkit._src.labels.pairs._kernel_regression import KernelRegression
+from ntkit._src.labels.pairs._pairs import Pairs
 
 
 def label_matrix(y):

@@ -10,10 +10,10 @@ from sklearn.datasets import load_digits
 from tests.labels.pairs.oracles import base, data
 
 import ntkit
-from ntkit.common._threads import on_threads
-from ntkit.labels import Pairs
-from ntkit.labels.pairs import _pair_regression as module
-from ntkit.labels.pairs._pair_regression import PairRegression, Triangle
+from ntkit._src.common._threads import on_threads
+from ntkit._src.labels import Pairs
+from ntkit._src.labels.pairs import _pair_regression as module
+from ntkit._src.labels.pairs._pair_regression import PairRegression, Triangle
 
 
 def normal(*shape, seed=0):

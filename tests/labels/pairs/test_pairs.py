@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ntkit.labels.pairs import _pairs
-from ntkit.labels.pairs._pairs import PairEstimator, Pairs
-from ntkit.labels.pairs._products import pair_products
+from ntkit._src.labels.pairs import _pairs
+from ntkit._src.labels.pairs._pairs import PairEstimator, Pairs
+from ntkit._src.labels.pairs._products import pair_products
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit.labels.pairs import _distances, _products
-from ntkit.labels.pairs._products import common_mean, pair_products
+from ntkit._src.labels.pairs import _distances, _products
+from ntkit._src.labels.pairs._products import common_mean, pair_products
 
 
 def normal(*shape: int, seed: int = 0, dtype=torch.float64) -> torch.Tensor:

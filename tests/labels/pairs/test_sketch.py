@@ -10,8 +10,8 @@ import torch
 from tests.labels.pairs.oracles import base, data, targets
 
 import ntkit
+from ntkit._src.labels.pairs._sketch import Sketch, sketch_size, walsh_hadamard
 from ntkit.errors import InputError
-from ntkit.labels.pairs._sketch import Sketch, sketch_size, walsh_hadamard
 
 
 def seeded(seed):

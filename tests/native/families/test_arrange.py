@@ -6,9 +6,9 @@ from tests.native.networks import Function, around, engines_agree, network, norm
 from torch import nn
 
 import ntkit
-from ntkit.native import _core, tape_of
-from ntkit.native.families import FAMILIES
-from ntkit.program import Arrange, Split
+from ntkit._src.native import _core, tape_of
+from ntkit._src.native.families import FAMILIES
+from ntkit._src.program import Arrange, Split
 
 
 class Branch(nn.Module):
@@ -122,7 +122,7 @@ def test_how_far_the_input_moves():
         nn.Flatten(),
         nn.Linear(48, 1),
     )
-    program = ntkit.infinite_width(net)._tracer.program((2, 3, 4))
+    program = ntkit.infinite_width(net).program((2, 3, 4))
     (select,) = [op for op in tape_of(program).operations if isinstance(op, _core.Select)]
     assert select.in_size == [1, 1, 4] and select.out_size == [1, 3, 4]
     assert select.in_stride == [0, 0, 1] and select.axis == _core.NOTHING and select.index == []

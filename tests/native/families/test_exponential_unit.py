@@ -9,11 +9,11 @@ from tests.native.networks import compare, hard, network, normal, phi_of
 from torch import nn
 
 import ntkit
-from ntkit.native import BeyondRange, NativeEngine, tape_of
-from ntkit.native._core import Kind
-from ntkit.native.families._exponential_unit import Unit, unit_coefficients, unit_mean, unit_of, unit_series
-from ntkit.native.families._series import ORDERS, series_table
-from ntkit.rules.expectations import dual
+from ntkit._src.native import BeyondRange, NativeEngine, tape_of
+from ntkit._src.native._core import Kind
+from ntkit._src.native.families._exponential_unit import Unit, unit_coefficients, unit_mean, unit_of, unit_series
+from ntkit._src.native.families._series import ORDERS, series_table
+from ntkit._src.rules.expectations import dual
 
 UNITS = {
     "elu": nn.ELU(),
@@ -137,7 +137,7 @@ def test_images_as_the_reference_engine(name, head):
 
 def test_larger_inputs_take_more_orders_and_the_largest_the_reference_engine():
     limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 4), nn.ELU(), nn.Linear(4, 1)), w_std=1.0)
-    engine = NativeEngine(limit._tracer.program((3,)))
+    engine = NativeEngine(limit.program((3,)))
     x = nn.functional.normalize(normal(4, 3), dim=1) * math.sqrt(3)  # deviations of one
     tiers = []
     for size in (0.9, 1.4, 3.1):

@@ -6,12 +6,12 @@ from tests.native.networks import network
 from torch import nn
 
 import ntkit
-from ntkit.native import _core, families, tape_of
-from ntkit.native._network import unsupported
-from ntkit.native.families import ACTIVATIONS, FAMILIES, family_of
-from ntkit.native.families._normalize import gain_factor
-from ntkit.native.families._smooth import hermite_terms
-from ntkit.program import Activation, Elementwise, Normalize, Product, Sum
+from ntkit._src.native import _core, families, tape_of
+from ntkit._src.native._network import unsupported
+from ntkit._src.native.families import ACTIVATIONS, FAMILIES, family_of
+from ntkit._src.native.families._normalize import gain_factor
+from ntkit._src.native.families._smooth import hermite_terms
+from ntkit._src.program import Activation, Elementwise, Normalize, Product, Sum
 
 
 def test_activations_are_told_apart_by_name():
@@ -54,7 +54,7 @@ def test_hermite_terms_of_a_cubic():
 def test_a_trained_weight_without_variance_is_refused():
     limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), w_std=0.0, init="standard")
     with pytest.raises(ntkit.errors.EngineError, match="a trained weight without variance"):
-        tape_of(limit._tracer.program((3,)))
+        tape_of(limit.program((3,)))
 
 
 class Branches(nn.Module):

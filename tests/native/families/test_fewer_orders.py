@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ntkit.native.families._fewer_orders import fewer_orders
+from ntkit._src.native.families._fewer_orders import fewer_orders
 
 ORDERS = torch.arange(1, 256, 2)
 

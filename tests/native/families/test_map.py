@@ -6,10 +6,10 @@ from tests.native.networks import around, engines_agree, network, normal, of_typ
 from torch import nn
 
 import ntkit
-from ntkit.native._network import single_precision, unsupported
-from ntkit.native.families import family_of
-from ntkit.native.families._map import rows_of
-from ntkit.program import AdaptiveAvgPool, ConstantMap
+from ntkit._src.native._network import single_precision, unsupported
+from ntkit._src.native.families import family_of
+from ntkit._src.native.families._map import rows_of
+from ntkit._src.program import AdaptiveAvgPool, ConstantMap
 
 
 class Frozen(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
-from ntkit.native import BeyondRange
+from ntkit._src.native import BeyondRange
 
 
 @pytest.mark.parametrize("size", [1.0, 1e4, 1e9])

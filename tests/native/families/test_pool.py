@@ -1,9 +1,9 @@
 from tests.native.networks import network, of_type
 from torch import nn
 
-from ntkit.native.families import kept_positions, shared_pools
-from ntkit.native.families._pool import window_weights
-from ntkit.program import AvgPool
+from ntkit._src.native.families import kept_positions, shared_pools
+from ntkit._src.native.families._pool import window_weights
+from ntkit._src.program import AvgPool
 
 
 def test_weights_of_windows():

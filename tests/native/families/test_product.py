@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit.native import tape_of
-from ntkit.native._core import Kind
+from ntkit._src.native import tape_of
+from ntkit._src.native._core import Kind
 
 
 class Gate(nn.Module):

@@ -6,10 +6,10 @@ from tests.native.networks import Function, around, engines_agree, network, norm
 from torch import nn
 
 import ntkit
-from ntkit.native._tapes import tape_between
-from ntkit.native.families import FAMILIES
-from ntkit.native.families._reindex import start_and_step
-from ntkit.program import Reindex
+from ntkit._src.native._tapes import tape_between
+from ntkit._src.native.families import FAMILIES
+from ntkit._src.native.families._reindex import start_and_step
+from ntkit._src.program import Reindex
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from tests.native.networks import compare, hard, network, normal, phi_of
 from torch import nn
 
 import ntkit
-from ntkit.native import BeyondRange, NativeEngine, tape_of
-from ntkit.native._core import Kind
-from ntkit.native.families._series import ORDERS, _expansion, series_table
-from ntkit.program import Activation
+from ntkit._src.native import BeyondRange, NativeEngine, tape_of
+from ntkit._src.native._core import Kind
+from ntkit._src.native.families._series import ORDERS, _expansion, series_table
+from ntkit._src.program import Activation
 
 SMOOTH = {
     "tanh": (nn.Tanh(), 1, 2),
@@ -149,7 +149,7 @@ def test_kinks_are_left_to_the_reference_engine():
 def test_the_version_with_fewest_orders_that_covers_all_inputs():
     """Larger inputs take more orders, and the engine refuses those beyond the last version."""
     limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), w_std=1.0)
-    engine = NativeEngine(limit._tracer.program((3,)))
+    engine = NativeEngine(limit.program((3,)))
     x = normal(4, 3)
     x = x / x.norm(dim=1, keepdim=True) * math.sqrt(3)  # deviations of one
     tiers = []

@@ -24,7 +24,7 @@ class Function(nn.Module):
         return self.function(z)
 
 
-def _limit(activation: nn.Module, depth: int, b_std: float) -> ntkit.InfiniteWidth:
+def _limit(activation: nn.Module, depth: int, b_std: float) -> ntkit.results.InfiniteWidth:
     layers: list[nn.Module] = [nn.Linear(5, 7)]
     for _ in range(depth):
         layers += [activation, nn.Linear(7, 7)]

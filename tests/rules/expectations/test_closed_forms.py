@@ -8,8 +8,8 @@ import pytest
 import torch
 from mpmath import mp, mpf
 
-from ntkit.program import Activation
-from ntkit.rules.expectations import dual
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations import dual
 
 mp.dps = 60
 POWERS = [10.0**power for power in (-6, -3, 0, 2, 4, 6, 8, 10, 12)]

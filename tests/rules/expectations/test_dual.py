@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import special
 
-from ntkit.program import Activation
-from ntkit.rules.expectations._dual import dual, dual_difference, dual_with_difference, mean
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations._dual import dual, dual_difference, dual_with_difference, mean
 
 RHOS = (-1.0, -0.999999, -0.3, 0.0, 0.3, 0.999999, 1.0)
 VARIANCES = ((1.0, 1.0), (0.01, 2.5), (3.0, 0.7), (7.0, 7.0))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations import dual, mean
+from ntkit._src.rules.expectations._kinked import _bounds, _cells, _deviations, _error, _mean_error, integrable
 from ntkit.errors import QuadratureError
-from ntkit.program import Activation
-from ntkit.rules.expectations import dual, mean
-from ntkit.rules.expectations._kinked import _bounds, _cells, _deviations, _error, _mean_error, integrable
 
 SINE = Activation("quadrature", function=torch.sin, label="sine")
 COSINE = Activation("quadrature", function=torch.cos, label="cosine")

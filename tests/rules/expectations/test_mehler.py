@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit.program import Activation
-from ntkit.rules.expectations import _mehler
-from ntkit.rules.expectations._mehler import BANDS, mehler_fields, mehler_reaches
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations import _mehler
+from ntkit._src.rules.expectations._mehler import BANDS, mehler_fields, mehler_reaches
 
 ABS = Activation("quadrature", function=torch.abs, kinks=(0.0,), label="abs")
 

@@ -10,8 +10,8 @@ import torch
 from scipy.special import ndtr, owens_t
 from torch.autograd import gradcheck
 
-from ntkit.rules.expectations import _orthant
-from ntkit.rules.expectations._orthant import orthant
+from ntkit._src.rules.expectations import _orthant
+from ntkit._src.rules.expectations._orthant import orthant
 
 
 def grid(*axes: list[float]) -> tuple[torch.Tensor, ...]:

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from ntkit.rules.expectations._pair import Pair, safe_sqrt
+from ntkit._src.rules.expectations._pair import Pair, safe_sqrt
 
 
 def f64(*values):

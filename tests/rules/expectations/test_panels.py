@@ -13,18 +13,18 @@ from tests.rules.families import Vectors
 from torch import nn
 
 import ntkit
+from ntkit._src.program import Activation
+from ntkit._src.rules._gain_dual import gain_dual
+from ntkit._src.rules.expectations import _mehler, _panels
+from ntkit._src.rules.expectations._dual import dual, mean
+from ntkit._src.rules.expectations._kinked import kinked_dual, kinked_mean
+from ntkit._src.rules.expectations._mehler import BANDS, mehler_fields, mehler_reaches
+from ntkit._src.rules.expectations._pair import Pair
+from ntkit._src.rules.expectations._panels import FINE, panel_fields
+from ntkit._src.rules.expectations._partition import has_strong_kinks, jumps
+from ntkit._src.rules.expectations._piecewise import pieces, piecewise_dual, piecewise_mean
+from ntkit._src.rules.expectations._table import table_dual
 from ntkit.errors import QuadratureError, QuadratureWarning
-from ntkit.program import Activation
-from ntkit.rules._gain_dual import gain_dual
-from ntkit.rules.expectations import _mehler, _panels
-from ntkit.rules.expectations._dual import dual, mean
-from ntkit.rules.expectations._kinked import kinked_dual, kinked_mean
-from ntkit.rules.expectations._mehler import BANDS, mehler_fields, mehler_reaches
-from ntkit.rules.expectations._pair import Pair
-from ntkit.rules.expectations._panels import FINE, panel_fields
-from ntkit.rules.expectations._partition import has_strong_kinks, jumps
-from ntkit.rules.expectations._piecewise import pieces, piecewise_dual, piecewise_mean
-from ntkit.rules.expectations._table import table_dual
 
 
 def quadrature(label, function, kinks=()):

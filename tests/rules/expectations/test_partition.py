@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit.program import Activation
-from ntkit.rules.expectations._partition import Partition, _inner_scale, _widths, has_strong_kinks, jumps, partition
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations._partition import (
+    Partition,
+    _inner_scale,
+    _widths,
+    has_strong_kinks,
+    jumps,
+    partition,
+)
 
 
 def activation(label, function, *kinks):

@@ -9,10 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ntkit.errors import InputError
-from ntkit.program import Activation
-from ntkit.rules.expectations._pair import Pair
-from ntkit.rules.expectations._piecewise import (
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations._pair import Pair
+from ntkit._src.rules.expectations._piecewise import (
     Pieces,
     _corner_moments,
     _differs,
@@ -21,6 +20,7 @@ from ntkit.rules.expectations._piecewise import (
     piecewise_dual,
     piecewise_mean,
 )
+from ntkit.errors import InputError
 
 
 def activation(label, function, *kinks):

@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ntkit.program import Activation
-from ntkit.rules.expectations import _dual, _table
-from ntkit.rules.expectations._dual import dual, mean
-from ntkit.rules.expectations._piecewise import pieces
-from ntkit.rules.expectations._table import mean_tabulated
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations import _dual, _table
+from ntkit._src.rules.expectations._dual import dual, mean
+from ntkit._src.rules.expectations._piecewise import pieces
+from ntkit._src.rules.expectations._table import mean_tabulated
 
 
 def quadrature(label, function, kinks=()):
@@ -113,7 +113,7 @@ def test_relu_by_table_and_by_pieces_equals_closed_form(monkeypatch):
     k = rho * torch.sqrt(q1 * q2)
     exact = dual(Activation("rectified", (0.0, 1.0)), k, q1, q2, tangent=True)
     by_pieces = dual(RELU, k, q1, q2, tangent=True)
-    monkeypatch.setattr("ntkit.rules.expectations._dual.pieces", lambda phi: None)
+    monkeypatch.setattr("ntkit._src.rules.expectations._dual.pieces", lambda phi: None)
     by_table = dual(RELU, k, q1, q2, tangent=True)
     for found in (by_pieces, by_table):
         for a, b in zip(found, exact, strict=True):

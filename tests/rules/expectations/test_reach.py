@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 import ntkit
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations import dual, mean
+from ntkit._src.rules.expectations._mehler import mehler_reaches
+from ntkit._src.rules.expectations._reach import RADIUS, finite_reach, reach, tail
+from ntkit._src.rules.expectations._table import tabulated
 from ntkit.errors import InputError, QuadratureError
-from ntkit.program import Activation
-from ntkit.rules.expectations import dual, mean
-from ntkit.rules.expectations._mehler import mehler_reaches
-from ntkit.rules.expectations._reach import RADIUS, finite_reach, reach, tail
-from ntkit.rules.expectations._table import tabulated
 
 RATE = 0.1
 

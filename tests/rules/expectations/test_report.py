@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 import ntkit
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations import dual, mean
+from ntkit._src.rules.expectations._partition import partition
+from ntkit._src.rules.expectations._report import REFUSED, TOLERANCE, _find_kink, _zoom, report_error
 from ntkit.errors import QuadratureError, QuadratureWarning
-from ntkit.program import Activation
-from ntkit.rules.expectations import dual, mean
-from ntkit.rules.expectations._partition import partition
-from ntkit.rules.expectations._report import REFUSED, TOLERANCE, _find_kink, _zoom, report_error
 
 
 def quadrature(function, kinks=()):

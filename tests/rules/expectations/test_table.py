@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations import _table
+from ntkit._src.rules.expectations._table import mean_tabulated, table_dual, table_mean, tabulated
 from ntkit.errors import InputError
-from ntkit.program import Activation
-from ntkit.rules.expectations import _table
-from ntkit.rules.expectations._table import mean_tabulated, table_dual, table_mean, tabulated
 
 SQUARE = Activation("quadrature", function=lambda z: z * z + z, label="z^2 + z")
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ntkit.program import Activation
-from ntkit.rules.expectations import _table, _table_store, dual
-from ntkit.rules.expectations._table_store import load_table, store_table, table_directory
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations import _table, _table_store, dual
+from ntkit._src.rules.expectations._table_store import load_table, store_table, table_directory
 
 TANH = Activation("quadrature", function=torch.tanh, label="tanh")
 TABLE = (torch.rand(3, 4, 4, dtype=torch.float64), torch.rand(5, 4, 4, dtype=torch.float64))

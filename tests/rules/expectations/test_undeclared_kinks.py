@@ -5,9 +5,9 @@ import warnings
 import pytest
 import torch
 
+from ntkit._src.program import Activation
+from ntkit._src.rules.expectations._dual import dual
 from ntkit.errors import QuadratureWarning
-from ntkit.program import Activation
-from ntkit.rules.expectations._dual import dual
 
 FAR = 60.0
 

@@ -1,0 +1,44 @@
+"""``ntkit explain``: how the kernels of a network are computed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import Enum
+from typing import Any
+
+import typer
+
+from ntkit._src.kernels import infinite_width
+from ntkit.errors import InputError
+
+from ._console import Json, Shape, emit, examples, read_shape
+from ._modules import Module, read_module
+
+__all__ = ["add_to", "explain"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=examples("ntkit explain my_package.nets:resnet --shape 3,32,32", "ntkit explain net.toml --shape 784")
+    )(explain)
+
+
+def explain(module: Module, shape: Shape = None, json: Json = False) -> None:
+    """Show how the kernels of a network are computed.
+
+    Lists each operation, what is kept of its covariance, at what cost, and which engine runs it.
+    """
+    of_one = read_shape(shape)
+    if of_one is None:
+        raise InputError("--shape must be the shape of one input, such as 784 or 3,32,32.")
+    found = infinite_width(read_module(module)).explain(of_one)
+    rows = [{name: _plain(value) for name, value in asdict(row).items()} for row in found.rows]
+    emit({"module": module, "shape": list(of_one), "operations": rows}, json, str(found))
+
+
+def _plain(value: Any) -> Any:
+    """Convert to what JSON holds: tuples to lists, enums to their names."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value.name.lower() if isinstance(value, Enum) else value

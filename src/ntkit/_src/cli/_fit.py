@@ -1,0 +1,103 @@
+"""``ntkit fit``: from a table to a model file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from sklearn.pipeline import Pipeline
+
+from ntkit._src.estimators._tabular import category_columns
+from ntkit._src.estimators.saved import save_model
+from ntkit.errors import InputError
+
+from ._cluster import Scheduler, connected
+from ._console import Json, Shape, check_out, emit, examples, note, read_shape
+from ._data import Data
+from ._estimators import build_estimator, fit_on
+from ._modules import read_module
+from ._tables import Problem, Task, read_problem
+
+__all__ = ["add_to", "fit"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=examples(
+            "ntkit fit houses.csv --target price --out houses.ntkit",
+            "ntkit fit digits.npz --target y --module net.toml --shape 1,8,8 --out digits.ntkit",
+            "ntkit fit images.npz --target y --module net.toml --shape 3,32,32 --out m.ntkit --scheduler tcp://10.0.0.1:8786",
+        )
+    )(fit)
+
+
+def fit(
+    data: Data,
+    target: Annotated[str, typer.Option(help="Name of the column to predict.")],
+    out: Annotated[Path, typer.Option(help="The model file to write.")],
+    task: Annotated[Task, typer.Option(help="What the target is.")] = Task.AUTO,
+    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    module: Annotated[str | None, typer.Option(help="The network; default three hidden layers with ReLU.")] = None,
+    shape: Shape = None,
+    centres: Annotated[
+        int | None, typer.Option(min=1, help="Rows to fit with; default all up to 8,192, else 2,000 to 1,000.")
+    ] = None,
+    scheduler: Scheduler = None,
+    json: Json = False,
+) -> None:
+    """Fit a model to a table, with nothing to tune.
+
+    Columns may hold numbers, text and missing values. With --shape they are the entries of one input, such as the pixels of
+    an image, and are used unchanged.
+    """
+    check_out(out, data)
+    network, of_one = None if module is None else read_module(module), read_shape(shape)
+    problem = read_problem(data, target, task, drop or (), keep_constant=of_one is not None)
+    _say(problem, target)
+    estimator = build_estimator(problem.task, len(problem.target), network, of_one, centres)
+    start = time.perf_counter()
+    features: Any = problem.features if of_one is None else _plain(problem)
+    with connected(scheduler) as client:
+        fit_on(client, estimator, features, problem.target)
+    seconds = time.perf_counter() - start
+    categories = set(category_columns(problem.features))
+    kinds = {name: "category" if name in categories else "number" for name in problem.features.columns}
+    save_model(estimator, out, notes={"target": target, "task": problem.task.value, "columns": kinds})
+    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    result = {
+        "model": str(out),
+        "task": problem.task.value,
+        "rows": len(problem.target),
+        "columns": len(kinds),
+        "left_out": list(problem.left_out),
+        "features": int(last.n_features_in_),
+        "ridge": float(last.ridge_),
+        "status": str(last.solution_status_),
+        "seconds": round(seconds, 3),
+    }
+    emit(
+        result, json, f"{out}: {problem.task.value} of {target!r}, {len(problem.target):,} rows, {seconds:.1f} seconds."
+    )
+
+
+def _say(problem: Problem, target: str) -> None:
+    if problem.task is Task.CLASSIFICATION:
+        note(f"{target!r} has {len(set(problem.target.tolist()))} classes: classification.")
+    else:
+        note(f"{target!r} holds numbers: regression.")
+    categories = category_columns(problem.features)
+    if categories:
+        shown = ", ".join(f"{name:.40}" for name in categories[:12]) + (", ..." if len(categories) > 12 else "")
+        note(f"categories, since they do not hold numbers: {shown}")
+    if problem.left_out:
+        note(f"left out, since all rows have the same value: {', '.join(problem.left_out)}")
+
+
+def _plain(problem: Problem) -> Any:
+    """Return the columns as entries of inputs, shape (n, entries)."""
+    if category_columns(problem.features) or problem.features.isna().any(axis=None):
+        raise InputError("--shape needs columns of numbers without gaps. Leave --shape out to have columns encoded.")
+    return problem.features.to_numpy("float64")

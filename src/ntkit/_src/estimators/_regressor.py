@@ -1,0 +1,181 @@
+"""The infinitely wide network as a scikit-learn regressor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from torch import nn
+
+from ntkit._src.common import DEPRECATED
+from ntkit._src.kernels import Kernel
+from ntkit._src.solvers import Method
+
+from ._base import KernelEstimator
+from ._inputs import read_features
+from ._parameters import document
+from ._settings import numpy_dtype
+from ._tuning import Candidates
+from ._weighting import kept_rows, read_noise, read_weights
+
+__all__ = ["NTKRegressor"]
+
+
+@document
+class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
+    r"""Regression with the exact infinite-width kernel of a network.
+
+    .. math:: f(x) = K(x, X)\, A^{-1} \bigl(I - e^{-A t}\bigr)\, Y, \qquad
+              A = K(X, X) + r\,\tfrac{\operatorname{tr} K}{n} I
+
+    With the NTK and r = 0 this is the infinitely wide network trained on the squared loss from zero output by gradient flow
+    for the time t, and kernel regression for infinite t [1]_ [2]_. With the NNGP kernel only the last layer is trained.
+
+    Parameters
+    ----------
+    {parameters}
+    normalize_y : bool
+        Whether to normalise targets to mean 0 and variance 1 per output; predictions and standard deviations are still in the
+        units of the targets. Recommended with ``tune="auto"``, and if the targets are far from zero. Default False: the targets
+        are used unchanged.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (n_train,) or (n_train, n_outputs)
+        The coefficients a in f(x) = K(x, X) a, for the normalised targets if they are normalised.
+    y_mean_, y_scale_ : ndarray of shape () or (n_outputs,)
+        Shift and scale of the targets; 0 and 1 without ``normalize_y``.
+    {attributes}
+
+    See Also
+    --------
+    NTKClassifier : the same for classes.
+    ntkit.posterior : mean and covariance of trained networks at any time.
+    ntkit.tabular_pipeline : with preprocessing of a data frame.
+
+    References
+    ----------
+    .. [1] Jacot, Gabriel, Hongler, "Neural Tangent Kernel: Convergence and Generalization in Neural Networks", 2018.
+    .. [2] Arora, Du, Hu, Li, Salakhutdinov, Wang, "On Exact Computation with an Infinitely Wide Neural Net", 2019.
+
+    Examples
+    --------
+    >>> import ntkit
+    >>> from sklearn.datasets import make_friedman1
+    >>> X, y = make_friedman1(300, random_state=0)
+    >>> regressor = ntkit.NTKRegressor(b_std=0.1, ridge=1e-3).fit(X[:200], y[:200])
+    >>> bool(regressor.score(X[200:], y[200:]) > 0.8)
+    True
+
+    Nothing to choose by hand:
+
+    >>> tuned = ntkit.NTKRegressor(tune="auto", normalize_y=True).fit(X[:200], y[:200])
+    >>> bool(tuned.score(X[200:], y[200:]) > 0.8)
+    True
+    >>> mean, std = tuned.predict(X[200:], return_std=True)
+    >>> mean.shape, std.shape
+    ((100,), (100,))
+    """
+
+    def __init__(
+        self,
+        module: nn.Module | None = None,
+        *,
+        normalize_y: bool = False,
+        input_shape: Sequence[int] | None = None,
+        kernel: str | Kernel = "ntk",
+        w_std: float | None = None,
+        b_std: float | None = None,
+        tune: str | None = None,
+        ridge: Candidates = 0.0,
+        stopping_time: Candidates = None,
+        dtype: str | torch.dtype = "float64",
+        device: str | torch.device | None = None,
+        solver: str | Method | None = None,
+        n_centres: int | None = None,
+        model: nn.Module | None = DEPRECATED,
+    ) -> None:
+        gains: dict[str, Any] = {"w_std": w_std, "b_std": b_std}
+        place: dict[str, Any] = {"dtype": dtype, "device": device, "solver": solver, "n_centres": n_centres}
+        tuning: dict[str, Any] = {"ridge": ridge, "stopping_time": stopping_time, "tune": tune}
+        super().__init__(module, input_shape=input_shape, kernel=kernel, model=model, **gains, **place, **tuning)
+        self.normalize_y = normalize_y
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, noise: ArrayLike | None = None
+    ) -> NTKRegressor:
+        """Compute the Gram matrix and solve for the dual coefficients.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_train, n_features), or array of shape (n_train, channels, ...)
+            The inputs; the Gram matrix (n_train, n_train) when precomputed.
+        y : array of shape (n_train,) or (n_train, n_outputs)
+            The targets.
+        sample_weight : array of shape (n_train,), optional
+            Non-negative weights of the points in the squared error. They act through the ridge: with ``ridge=0`` the
+            targets are fitted exactly, whatever their weights. Zero leaves a point out. Default None: all one.
+        noise : float or array of shape (n_train,), optional
+            The variance of the noise of each target, in the squared units of the targets; added to the diagonal of K, in
+            addition to the ridge. Default None: no noise.
+        """
+        dtype = numpy_dtype(self.dtype)
+        # Copied, so that a later change of the caller's array does not affect the predictions.
+        rows, given = read_features(self, X, fitting=True, copy=self._keeps_rows(), y=y)
+        weights, variances = read_weights(sample_weight, rows), read_noise(noise, len(rows))
+        kept = kept_rows(weights)
+        targets = np.asarray(given, dtype=dtype)[kept]
+        self.y_mean_, self.y_scale_ = np.zeros(targets.shape[1:]), np.ones(targets.shape[1:])
+        if self.normalize_y:
+            counted = None if weights is None else weights[kept]
+            self.y_mean_ = np.average(targets, axis=0, weights=counted)
+            spread = np.sqrt(np.average((targets - self.y_mean_) ** 2, axis=0, weights=counted))
+            self.y_scale_ = np.where(spread > 0, spread, 1.0)
+            targets = ((targets - self.y_mean_) / self.y_scale_).astype(dtype)
+        if variances is not None:
+            # Outputs share one kernel matrix and hence the noise: for several outputs the mean scale is used.
+            variances = variances / np.mean(self.y_scale_**2)
+        self._fit_kept(rows, targets, kept, weights, variances)
+        return self
+
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[False] = False) -> NDArray[Any]: ...
+
+    @overload
+    def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[NDArray[Any], NDArray[Any]]: ...
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> NDArray[Any] | tuple[NDArray[Any], NDArray[Any]]:
+        r"""Return f(X), shape (n_test,) or (n_test, n_outputs) like y at fit.
+
+        Parameters
+        ----------
+        X : array as at fit, of n_test inputs, or K(X_test, X_train) when precomputed
+        return_std : bool
+            Whether to return the standard deviation too: that of the Gaussian process with covariance K, conditioned on the
+            targets with the ridge as the variance of their noise,
+
+            .. math:: \sigma^2(x) = K(x, x) - K(x, X)\, A^{-1} \bigl(I - e^{-2 A t}\bigr)\, K(X, x),
+
+            which at finite t is the spread of gradient flows that start at draws of that process and fit targets with
+            fresh noise. For ``kernel="nngp"`` and infinite t this is the exact Bayesian posterior of the infinitely wide
+            network. For ``kernel="ntk"`` the prior covariance is the NTK, not the network's own; the spread of trained
+            networks is ``ntkit.posterior``. It is in the units of K, whatever the scale of the targets: with ``normalize_y``
+            times their standard deviation, so in their units; ``tune="evidence"`` fits that scale. It costs as much as the
+            fit. Default False.
+
+        Returns
+        -------
+        mean : ndarray
+            f(X).
+        std : ndarray of the same shape
+            Only with ``return_std``.
+        """
+        mean = self._scores(X) * self.y_scale_ + self.y_mean_
+        if not return_std:
+            return mean
+        std = self._deviations(X)
+        return mean, (std if mean.ndim == 1 else std[:, None]) * self.y_scale_

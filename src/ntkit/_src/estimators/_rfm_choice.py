@@ -1,0 +1,161 @@
+"""The choice of settings of a recursive feature machine, on held-out parts of the training data."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ntkit._src.common import shown
+from ntkit._src.features.rfm import RFMSettings, RFMState, recursion
+from ntkit.errors import InputError, InputTypeError, JitterWarning
+
+__all__ = ["Candidate", "RFMChoice", "choose", "listed_numbers", "quiet_recursion"]
+
+_FEWEST_PATHS = 4
+
+Error = Callable[[Tensor, Tensor], float]
+"""An error of predictions and targets, both of shape (m, c): the smaller the better."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Settings of a recursive feature machine.
+
+    Attributes
+    ----------
+    bandwidth
+        A number, "median", or a multiple of the median as in ``("median", 4.0)``; None for a kernel without bandwidth.
+    ridge, power
+        Numbers.
+    diagonal
+        Whether M is diagonal.
+    iterations
+        Updates of the metric.
+    """
+
+    bandwidth: float | str | tuple[str, float] | None
+    ridge: float
+    power: float
+    diagonal: bool
+    iterations: int
+
+
+@dataclass(frozen=True)
+class RFMChoice:
+    """What was chosen, and from what.
+
+    Attributes
+    ----------
+    best
+        The settings in use.
+    candidates
+        All that were tried.
+    errors
+        The mean error of each on the held-out parts, shape (candidates,); infinite for those dropped before the last part;
+        empty if there was nothing to choose.
+    parts
+        Number of parts held out in turn.
+    """
+
+    best: Candidate
+    candidates: tuple[Candidate, ...]
+    errors: NDArray[np.float64]
+    parts: int
+
+
+def choose(
+    x: Tensor,
+    y: Tensor,
+    grid: Mapping[str, Sequence[Any]],
+    settings: Callable[[Candidate], RFMSettings],
+    parts: Sequence[tuple[NDArray[np.intp], NDArray[np.intp]]],
+    error: Error,
+) -> RFMChoice:
+    """Return the candidate with the smallest mean error on held-out rows, or the first one if none are held out.
+
+    After each part the worse half of the settings is dropped, each judged by its best number of updates, down to four.
+
+    Parameters
+    ----------
+    x, y
+        Training points, shape (n, d), and targets, shape (n, c).
+    grid
+        The values to try for every field of a candidate.
+    settings
+        Turns a candidate into settings.
+    parts
+        Pairs of rows to fit and rows to predict.
+    error
+        Error on the rows to predict.
+    """
+    longest = max(grid["iterations"])
+    settled = product(grid["bandwidth"], grid["ridge"], grid["power"], grid["diagonal"])
+    paths = [Candidate(*values, iterations=longest) for values in settled]
+    candidates = tuple(
+        Candidate(path.bandwidth, path.ridge, path.power, path.diagonal, iterations)
+        for path in paths
+        for iterations in grid["iterations"]
+    )
+    if len(candidates) == 1 or not parts:
+        return RFMChoice(candidates[0], candidates, np.empty(0), 0)
+    updates = list(grid["iterations"])
+    errors = np.zeros((len(paths), len(updates)))
+    remaining = list(range(len(paths)))
+    for number, (fit, held_out) in enumerate(parts, start=1):
+        inside, outside = torch.from_numpy(fit).to(x.device), torch.from_numpy(held_out).to(x.device)
+        for index in remaining:
+            found = [
+                error(state.predict(x[outside]), y[outside]) if iteration in updates else math.nan
+                for iteration, state in enumerate(quiet_recursion(x[inside], y[inside], settings(paths[index])))
+            ]
+            errors[index] += [found[iteration] for iteration in updates]
+        if number < len(parts):
+            keep = max(_FEWEST_PATHS, -(-len(remaining) // 2))
+            best = np.where(np.isnan(errors), math.inf, errors).min(axis=1)
+            dropped = sorted(remaining, key=lambda index: best[index])[keep:]
+            errors[dropped] = math.inf
+            remaining = [index for index in remaining if index not in dropped]
+    means = np.where(np.isnan(errors), math.inf, errors / len(parts)).ravel()
+    return RFMChoice(candidates[int(means.argmin())], candidates, means, len(parts))
+
+
+def quiet_recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFMState]:
+    """Run the recursion; jitter of singular matrices is stored in the states, and the estimator warns about it once."""
+    with torch.no_grad():
+        states = recursion(x, y, settings)
+        while True:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", JitterWarning)
+                state = next(states, None)
+            if state is None:
+                return
+            yield state
+
+
+def listed_numbers(name: str, given: Any, automatic: Sequence[Any], positive: bool, whole: bool = False) -> list[Any]:
+    """Return the candidates of a setting, "auto", a number or a sequence of numbers, as a list."""
+    if isinstance(given, str):
+        if given == "auto":
+            return list(automatic)
+        raise InputTypeError(
+            f'{name} must be a number, "auto", or a sequence of numbers to choose from. Got {shown(given)}.'
+        )
+    values = list(given) if isinstance(given, (Sequence, np.ndarray, range)) else [given]
+    if not values:
+        raise InputError(f"{name} must have at least one value to choose from. Got an empty sequence.")
+    for value in values:
+        if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.integer, np.floating)):
+            raise InputTypeError(f"{name} must be a number. Got {shown(value)} of type {type(value).__name__}.")
+        if not math.isfinite(value) or value < 0 or (positive and value == 0) or (whole and value != int(value)):
+            kind = "a whole number from 0 on" if whole else f"finite and {'positive' if positive else 'not negative'}"
+            raise InputError(f"{name} must be {kind}. Got {value}.")
+    return [int(value) if whole else float(value) for value in values]

@@ -1,0 +1,143 @@
+"""Networks as plain data: a list of layers of ``torch.nn`` with their arguments, and back."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from ntkit._src.common import restored_generator
+from ntkit.errors import InputError
+
+__all__ = ["build_described", "describe_module"]
+
+_NOT_ARGUMENTS = ("self", "args", "kwargs", "device", "dtype", "inplace")
+
+
+def build_described(layers: Sequence[Mapping[str, Any]], where: str = "the description") -> nn.Sequential:
+    """Build a network from the description of its layers, in evaluation mode: a description has kernels, without dropout.
+
+    Parameters
+    ----------
+    layers
+        Per layer a mapping with ``layer``, the name of a class of ``torch.nn``, and its arguments by name. ``frozen = true``
+        freezes its parameters; ``Sequential`` takes a nested list ``layers``.
+    where
+        Name of the description, for messages.
+
+    Raises
+    ------
+    InputError
+        If a layer does not exist, or does not take the given arguments.
+
+    See Also
+    --------
+    describe_module : the reverse.
+
+    Examples
+    --------
+    >>> net = build_described([
+    ...     {"layer": "Linear", "in_features": 5, "out_features": 64}, {"layer": "ReLU"},
+    ...     {"layer": "Linear", "in_features": 64, "out_features": 1, "frozen": True},
+    ... ])
+    >>> net[2]
+    Linear(in_features=64, out_features=1, bias=True)
+    >>> describe_module(net)[1]
+    {'layer': 'ReLU'}
+    """
+    if not isinstance(layers, Sequence) or isinstance(layers, str) or not layers:
+        raise InputError(f"{where} must list at least one layer. Got {layers!r:.60}.")
+    # torch draws initial weights from its global generator; building a network must not advance the user's.
+    with restored_generator():
+        made = [_layer(one, f"layer {number} of {where}") for number, one in enumerate(layers)]
+    return nn.Sequential(*made).eval()
+
+
+def describe_module(module: nn.Module) -> list[dict[str, Any]] | None:
+    """Describe a network as a list of layers with their arguments; None if that is not possible.
+
+    Parameters
+    ----------
+    module
+        Any module. A ``Sequential`` of layers of ``torch.nn``, possibly nested, can be described. The description does not
+        contain the values of parameters, only whether they are trained.
+    """
+    if type(module) is not nn.Sequential:
+        return None
+    found: list[dict[str, Any]] = []
+    for layer in module:
+        one = _described(layer)
+        if one is None:
+            return None
+        found.append(one)
+    return found
+
+
+def _layer(entry: Mapping[str, Any], where: str) -> nn.Module:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("layer"), str):
+        raise InputError(f'{where} must have a name, as in layer = "Linear". Got {entry!r:.60}.')
+    arguments = {key: _tuples(value) for key, value in entry.items() if key not in ("layer", "frozen")}
+    name = entry["layer"]
+    if name == "Sequential":
+        made: nn.Module = build_described(arguments.pop("layers", ()), where)
+    else:
+        made = _made(_class(name, where), arguments, where)
+    if entry.get("frozen", False):
+        made.requires_grad_(False)
+    return made
+
+
+def _class(name: str, where: str) -> type[nn.Module]:
+    kind = getattr(nn, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__.startswith("torch.nn.modules")):
+        raise InputError(f"{where} must be a layer of torch.nn. Got {name!r}.")
+    return kind
+
+
+def _made(kind: type[nn.Module], arguments: dict[str, Any], where: str) -> nn.Module:
+    try:
+        return kind(**arguments)
+    except (TypeError, ValueError, RuntimeError, AssertionError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{where}, {kind.__name__}, does not take these arguments: {text}") from error
+
+
+def _described(layer: nn.Module) -> dict[str, Any] | None:
+    kind = type(layer)
+    if kind is nn.Sequential:
+        inner = describe_module(layer)
+        return None if inner is None else {"layer": "Sequential", "layers": inner}
+    if getattr(nn, kind.__name__, None) is not kind:
+        return None
+    entry: dict[str, Any] = {"layer": kind.__name__}
+    for name, parameter in inspect.signature(kind.__init__).parameters.items():
+        if name in _NOT_ARGUMENTS:
+            continue
+        value = getattr(layer, name, parameter.default)
+        if name == "bias":
+            value = value is not None and value is not False
+        if not _plain(value):
+            return None
+        if value != parameter.default:
+            entry[name] = list(value) if isinstance(value, tuple) else value
+    trained = {parameter.requires_grad for parameter in layer.parameters()}
+    if len(trained) > 1 or any(True for _ in layer.children()):
+        return None
+    if trained == {False}:
+        entry["frozen"] = True
+    return entry
+
+
+def _plain(value: object) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(_plain(one) for one in value)
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _tuples(value: Any) -> Any:
+    """Return arrays of JSON and TOML as the tuples that torch's layers take."""
+    if isinstance(value, list) and not any(isinstance(one, Mapping) for one in value):
+        return tuple(_tuples(one) for one in value)
+    return value

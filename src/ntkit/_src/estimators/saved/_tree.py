@@ -1,0 +1,232 @@
+"""Fitted objects as trees of plain values, with separate arrays; only the classes and functions listed here are restored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from torch import Tensor, nn
+
+from ntkit._src.kernels import InfiniteWidthKernel, infinite_width
+from ntkit.errors import InputError
+
+from .._classifier import NTKClassifier
+from .._regressor import NTKRegressor
+from .._tabular import _as_floats, _as_strings, category_columns, number_columns
+from .._weighting import Weighting
+from ._described_module import build_described, describe_module
+
+__all__ = ["OF_THE_KERNEL", "Decoder", "Encoder"]
+
+_CLASSES: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        ColumnTransformer,
+        FunctionTransformer,
+        MissingIndicator,
+        NTKClassifier,
+        NTKRegressor,
+        OneHotEncoder,
+        Pipeline,
+        SimpleImputer,
+        StandardScaler,
+        Weighting,
+    )
+}
+_FUNCTIONS = {one.__name__: one for one in (_as_floats, _as_strings, category_columns, number_columns)}
+_TYPES: dict[str, type] = {"float64": np.float64, "float32": np.float32, "float": float, "object": object}
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+OF_THE_KERNEL: Any = "of the kernel"
+"""What an estimator's ``module`` is decoded as: the network of its kernel."""
+
+# The record of the tuning is not part of the fitted model.
+_LEFT_OUT = ("tuning_",)
+
+
+class Encoder:
+    """Turns a fitted object into a tree of JSON values; arrays are collected in ``arrays``.
+
+    Lists and plain values are stored as such; anything else becomes an object whose first key says what it is.
+
+    Parameters
+    ----------
+    rows
+        A few inputs in the form that the kernel takes, shape (m, ...): a network is described only if the kernel of the network
+        built from the description has the same values there. None if there is no kernel.
+
+    Raises
+    ------
+    InputError
+        For what no file can hold: the user's own kernels, functions and classes.
+    """
+
+    def __init__(self, rows: Tensor | None) -> None:
+        self._rows = rows
+        self.arrays: dict[str, NDArray[Any]] = {}
+
+    def __call__(self, value: object) -> Any:
+        """Encode one value."""
+        match value:
+            case None | bool() | int():
+                return value
+            case str():
+                return str(value)  # a plain string, even if it is of a subclass
+            case float():
+                return float(value) if math.isfinite(value) else {"float": str(value)}
+            case list():
+                return [self(one) for one in value]
+            case tuple():
+                return {"tuple": [self(one) for one in value]}
+            case dict():
+                return {"dict": [[self(key), self(one)] for key, one in value.items()]}
+            case slice():
+                return {"slice": [self(value.start), self(value.stop), self(value.step)]}
+            case np.ndarray() | np.generic():
+                return self._array(value)
+            case Tensor():
+                return {"tensor": self._array(value.detach().cpu().numpy())}
+            case nn.Module():
+                return {"network": "of the kernel"}
+            case InfiniteWidthKernel():
+                return self._kernel(value)
+            case np.dtype():
+                return {"dtype": self._array(np.empty(0, value))}
+            case torch.dtype():
+                return {"torch dtype": str(value).removeprefix("torch.")}
+            case torch.device():
+                return str(value)
+        return self._named(value)
+
+    def _named(self, value: object) -> dict[str, Any]:
+        for key, table in (("type", _TYPES), ("function", _FUNCTIONS)):
+            for name, known in table.items():
+                if value is known:
+                    return {key: name}
+        kind = type(value)
+        if _CLASSES.get(kind.__name__) is kind:
+            state = {name: self(one) for name, one in vars(value).items() if name not in _LEFT_OUT}
+            return {"class": kind.__name__, "state": state}
+        raise InputError(
+            f"a model file holds an NTKClassifier or NTKRegressor with a network's kernel, alone or in tabular_pipeline(). Got "
+            f"a {kind.__module__}.{kind.__name__}."
+        )
+
+    def _array(self, value: NDArray[Any] | np.generic) -> dict[str, Any]:
+        array = np.asarray(value)
+        if array.dtype == object or array.dtype.kind == "T":
+            return {"objects": [self(one) for one in array.ravel().tolist()], "shape": list(array.shape)}
+        name = f"a{len(self.arrays)}"
+        # Memory order does not change the numbers; a fixed order makes equal models equal files.
+        self.arrays[name] = np.array(array, order="C", subok=False)
+        return {"scalar" if isinstance(value, np.generic) else "array": name}
+
+    def _kernel(self, kernel: InfiniteWidthKernel) -> dict[str, Any]:
+        module, gains = kernel.limit.module, kernel.limit.gains
+        if gains.overrides:
+            raise InputError("a model file cannot hold overrides of individual gains. Fit without them.")
+        numbers = [None if one is None else float(one) for one in (gains.w_std, gains.b_std)]
+        entry = {"kernel": kernel.which, "gains": numbers, "init": gains.init, "name": type(module).__name__}
+        layers = describe_module(module)
+        return {**entry, "layers": layers if layers is not None and self._same(entry, layers, kernel) else None}
+
+    def _same(self, entry: dict[str, Any], layers: list[Any], kernel: InfiniteWidthKernel) -> bool:
+        if self._rows is None:
+            return False
+        try:
+            again = _kernel({**entry, "layers": layers}, None)
+            with torch.no_grad():
+                return torch.equal(again(self._rows), kernel(self._rows))
+        except InputError:
+            return False
+
+
+class Decoder:
+    """Turns a tree back into the object.
+
+    Parameters
+    ----------
+    arrays
+        The arrays by name.
+    module
+        The network, if the file could not describe it.
+
+    Raises
+    ------
+    ValueError, KeyError, TypeError
+        If the tree was not made by :class:`Encoder`.
+    InputError
+        If the network must be given and is not.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], module: nn.Module | None) -> None:
+        self._arrays = arrays
+        self._given = module
+
+    def __call__(self, tree: Any) -> Any:
+        """Decode one value."""
+        if isinstance(tree, list):
+            return [self(one) for one in tree]
+        if not isinstance(tree, dict):
+            return tree
+        match tree:
+            case {"class": name, "state": state}:
+                kind = _CLASSES[name]
+                made = kind.__new__(kind)
+                made.__dict__.update({key: self(one) for key, one in state.items()})
+                return made
+            case {"objects": values, "shape": shape}:
+                array = np.empty(len(values), dtype=object)
+                array[:] = [self(one) for one in values]
+                return array.reshape(shape)
+            case {"kernel": _}:
+                return _kernel(tree, self._given)
+        ((key, value),) = tree.items()
+        return self._simple(key, value)
+
+    def _simple(self, key: str, value: Any) -> Any:
+        match key:
+            case "array":
+                return self._arrays[value].copy()
+            case "scalar":
+                return self._arrays[value][()]
+            case "tensor":
+                return torch.from_numpy(self(value))
+            case "tuple":
+                return tuple(self(one) for one in value)
+            case "dict":
+                return {self(name): self(one) for name, one in value}
+            case "slice":
+                return slice(*[self(one) for one in value])
+            case "float":
+                return float(value)
+            case "network":
+                return OF_THE_KERNEL
+            case "dtype":
+                return self(value).dtype
+            case "torch dtype":
+                return _DTYPES[value]
+            case "type":
+                return _TYPES[value]
+            case "function":
+                return _FUNCTIONS[value]
+        raise ValueError(f"unknown entry {key!r}")
+
+
+def _kernel(entry: Mapping[str, Any], given: nn.Module | None) -> InfiniteWidthKernel:
+    if given is None and entry["layers"] is None:
+        raise InputError(
+            f"the model's network is a {entry['name']}, which its file does not hold. Pass the network: load_model(path, "
+            "module=...), on the command line --module package.module:attribute."
+        )
+    module = build_described(entry["layers"], "the model's network") if given is None else given
+    w_std, b_std = entry["gains"]
+    limit = infinite_width(module, w_std=w_std, b_std=b_std, init=entry["init"])
+    return limit.ntk if entry["kernel"] == "ntk" else limit.nngp

@@ -1,0 +1,100 @@
+"""The tiles of a Gram matrix: which rows and columns each holds, and which of them are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ntkit._src.common import shown
+from ntkit.errors import InputError, InputTypeError
+
+__all__ = ["Tile", "TilePlan", "default_tile"]
+
+_IMAGES, _VECTORS = 1024, 4096
+
+
+@dataclass(frozen=True, order=True)
+class Tile:
+    """One tile by its position in the grid: row ``i`` and column ``j`` of tiles."""
+
+    i: int
+    j: int
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """A matrix cut into tiles of equal size; those at the right and lower edge may be smaller.
+
+    Attributes
+    ----------
+    shape
+        (n1, n2) of the matrix.
+    size
+        Rows and columns of a tile.
+    symmetric
+        Whether the matrix is K(x, x): then only tiles with i <= j are computed and stored.
+
+    Examples
+    --------
+    >>> plan = TilePlan((5, 5), 2, symmetric=True)
+    >>> [(tile.i, tile.j) for tile in plan.tiles()]
+    [(0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
+    >>> plan.rows(Tile(1, 2)), plan.columns(Tile(1, 2)), plan.entries
+    (slice(2, 4, None), slice(4, 5, None), 17)
+    """
+
+    shape: tuple[int, int]
+    size: int
+    symmetric: bool
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Number of tiles along each axis."""
+        return -(-self.shape[0] // self.size), -(-self.shape[1] // self.size)
+
+    def tiles(self) -> Iterator[Tile]:
+        """Return every tile that is computed, column by column: a column's inputs are read once."""
+        rows, columns = self.grid
+        return (Tile(i, j) for j in range(columns) for i in range(min(rows, j + 1) if self.symmetric else rows))
+
+    def rows(self, tile: Tile) -> slice:
+        """Return the rows of the matrix that a tile holds."""
+        return slice(tile.i * self.size, min((tile.i + 1) * self.size, self.shape[0]))
+
+    def columns(self, tile: Tile) -> slice:
+        """Return the columns of the matrix that a tile holds."""
+        return slice(tile.j * self.size, min((tile.j + 1) * self.size, self.shape[1]))
+
+    def tile_shape(self, tile: Tile) -> tuple[int, int]:
+        """Return the shape of a tile."""
+        rows, columns = self.rows(tile), self.columns(tile)
+        return rows.stop - rows.start, columns.stop - columns.start
+
+    def tile_entries(self, tile: Tile) -> int:
+        """Count the entries of a tile."""
+        rows, columns = self.tile_shape(tile)
+        return rows * columns
+
+    @property
+    def entries(self) -> int:
+        """Number of entries that are computed."""
+        return sum(self.tile_entries(tile) for tile in self.tiles())
+
+    def __len__(self) -> int:
+        rows, columns = self.grid
+        return rows * (rows + 1) // 2 if self.symmetric else rows * columns
+
+
+def default_tile(x: Tensor, tile: int | None) -> int:
+    """Return the tile size: the requested one, or one that takes about a second for the kernel of a typical network."""
+    if tile is None:
+        return _VECTORS if x.ndim == 2 else _IMAGES
+    if isinstance(tile, bool) or not isinstance(tile, int):
+        raise InputTypeError(
+            f"tile must be a whole number of rows, or None. Got {shown(tile)} of type {type(tile).__name__}."
+        )
+    if tile < 1:
+        raise InputError(f"tile must be at least one row. Got {tile}.")
+    return tile

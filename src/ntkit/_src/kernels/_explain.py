@@ -1,0 +1,139 @@
+"""A table of how a program is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ntkit._src.program import Keep, Keeps, Program, entries
+
+__all__ = ["Explanation", "Row"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation.
+
+    Attributes
+    ----------
+    operation, path
+        What it is and which part of the module it comes from.
+    positions
+        Lengths of its position axes.
+    cross, own
+        What is kept, axis by axis, of the covariance between two inputs and of each input's own covariance; None: nothing.
+    entries_per_pair, bytes_per_pair
+        Size of K alone for one pair of inputs, in float64.
+    engine
+        Which engine runs it.
+    """
+
+    operation: str
+    path: str
+    positions: tuple[int, ...]
+    cross: Keeps | None
+    own: Keeps | None
+    entries_per_pair: int
+    bytes_per_pair: int
+    engine: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How the kernels of inputs of one shape are computed; printed as a table.
+
+    Attributes
+    ----------
+    rows
+        The operations.
+    reason
+        Why the reference engine runs them; None where the native engine does.
+    single_precision
+        Whether float32 inputs are computed in float32; in float64 otherwise, because float32 would lose their precision.
+    ranges
+        The operations that the native engine covers for a limited range of inputs, each with its range. For inputs beyond one of
+        them ``engine="auto"`` takes the reference engine, and ``engine="native"`` raises.
+    """
+
+    rows: tuple[Row, ...]
+    reason: str | None = None
+    single_precision: bool = False
+    ranges: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, program: Program, reason: str | None, single_precision: bool = False, ranges: tuple[str, ...] = ()
+    ) -> Explanation:
+        """Explain a program that the native engine runs, or the reference engine for a ``reason``."""
+        engine = "native" if reason is None else "reference"
+        return cls(
+            tuple(
+                Row(
+                    node.op.label(),
+                    node.path,
+                    node.positions,
+                    cross,
+                    own,
+                    entries(node.positions, cross),
+                    8 * entries(node.positions, cross),
+                    engine,
+                )
+                for node, cross, own in zip(program.nodes, program.cross_keeps, program.self_keeps, strict=True)
+            ),
+            reason,
+            single_precision,
+            ranges,
+        )
+
+    def __str__(self) -> str:
+        head = [
+            "operation",
+            "path",
+            "positions",
+            "between x and x'",
+            "of x itself",
+            "entries per pair",
+            "bytes per pair",
+            "engine",
+        ]
+        table = [head] + [
+            [
+                row.operation,
+                row.path,
+                "x".join(map(str, row.positions)) or "-",
+                _words(row.cross),
+                _words(row.own),
+                f"{row.entries_per_pair:,}",
+                f"{row.bytes_per_pair:,}",
+                row.engine,
+            ]
+            for row in self.rows
+        ]
+        widths = [max(len(line[column]) for line in table) for column in range(len(head))]
+        right = {head.index("entries per pair"), head.index("bytes per pair")}
+        lines = [
+            "  ".join(
+                cell.rjust(width) if column in right else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in table
+        ]
+        if self.reason is not None:
+            lines.append(f"The reference engine computes it: {self.reason}.")
+        elif not self.single_precision:
+            lines.append("float32 inputs are computed in float64.")
+        if self.ranges:
+            lines.append("The reference engine computes inputs beyond these ranges of the native one:")
+            lines += [f"  {covered}" for covered in self.ranges]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _words(keeps: Keeps | None) -> str:
+    if keeps is None:
+        return "nothing"
+    words = {Keep.SAME: "same", Keep.ALL: "all"}
+    names = list(dict.fromkeys(words[keep] for keep in keeps))
+    if len(names) > 1:
+        return " x ".join(words[keep] for keep in keeps)
+    return names[0] if names else "same"

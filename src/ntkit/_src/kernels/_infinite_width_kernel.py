@@ -1,0 +1,152 @@
+"""One of the two kernels of an infinitely wide network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from torch import Tensor
+
+from ntkit._src.common import Progress, check_result
+from ntkit._src.native import BeyondRange, reason_against
+from ntkit._src.rules import diag, position_gram
+from ntkit.errors import EngineError, InputError
+
+from ._estimate import Estimate, sampling_error
+from ._kernel import Kernel
+from ._positions import Positions, output_positions
+
+if TYPE_CHECKING:
+    from ._infinite_width import InfiniteWidth
+
+__all__ = ["Engine", "InfiniteWidthKernel", "run_on"]
+
+Engine = Literal["auto", "reference", "native"]
+_Result = TypeVar("_Result")
+
+
+class InfiniteWidthKernel(Kernel):
+    """One of the two kernels of an infinitely wide network: ``limit.ntk`` or ``limit.nngp``."""
+
+    def __init__(self, limit: InfiniteWidth, which: Literal["ntk", "nngp"]) -> None:
+        self.limit = limit
+        self.which = which
+
+    def __call__(
+        self,
+        x1: Tensor,
+        x2: Tensor | None = None,
+        engine: Engine = "auto",
+        progress: Progress | None = None,
+    ) -> Tensor:
+        """Return the kernel matrix, shape (n1, n2), in the dtype and on the device of the input.
+
+        Parameters
+        ----------
+        x1, x2
+            Inputs, shape (n1, ...) and (n2, ...), float32 or float64; ``x2=None`` means ``x2 = x1``, at half the cost.
+        engine
+            ``"reference"``: torch, any device, differentiable. ``"native"``: the C++ core, for CPU tensors that need no
+            gradient; raises :class:`~ntkit.errors.EngineError` if it lacks an instruction for an operation, or if an input is
+            beyond the range of one (``limit.explain`` lists the ranges). ``"auto"``: native where possible. The reference
+            engine computes in float64; so does the native one for float64 inputs, while it computes float32 inputs in float32
+            where that preserves their precision.
+        progress
+            Called after each tile with the number of entries done and the total number of entries.
+        """
+        kernels = self.limit._compute(x1, x2, engine, progress, ntk=self.which == "ntk", nngp=self.which == "nngp")
+        value = kernels.ntk if self.which == "ntk" else kernels.nngp
+        assert value is not None
+        return value
+
+    def diag(self, x: Tensor, engine: Engine = "auto") -> Tensor:
+        """Return K(x_i, x_i), shape (n,), with an ``engine`` as in a call."""
+        self.limit._check_batches(x, None)
+        ntk = self.which == "ntk"
+        program = self.limit._program(x.shape[1:], ntk)
+        values = run_on(
+            engine,
+            reason_against(program, x),
+            native=lambda: self.limit._native(program).diag(x, ntk),
+            reference=lambda: diag(program, x, ntk),
+        )
+        check_result(values)
+        return values
+
+    def positions(self, x1: Tensor, x2: Tensor | None = None, at: Positions | None = None) -> Tensor:
+        r"""Return the kernel between positions of the output, for networks whose output is an image or a sequence.
+
+        If the module returns (n, channels, H, W), the result has the shape (n1, n2, H, W, H, W): entry
+        :math:`[i, j, p, p']` is the kernel between one channel of :math:`f(x_i)` at p and the same channel of
+        :math:`f(x_j)` at p'; it is zero between different channels. A call, ``limit.ntk(x1, x2)``, returns its mean over
+        p = p'. The reference engine always computes it.
+
+        Parameters
+        ----------
+        x1, x2
+            As in a call.
+        at
+            m positions of the output: integers if it has one position axis, otherwise tuples, or a tensor of shape
+            (m, axes). The result is (n1, n2, m, m), and rows and columns that hold none of them are not formed. Default:
+            all positions.
+
+        Raises
+        ------
+        InputError
+            For positions outside the output.
+        MemoryLimitError
+            If the result does not fit into memory.
+
+        Examples
+        --------
+        >>> import torch, ntkit
+        >>> from torch import nn
+        >>> net = nn.Sequential(nn.Conv1d(1, 64, 3, padding=1), nn.ReLU(), nn.Conv1d(64, 1, 3, padding=1))
+        >>> x = torch.ones(2, 1, 5, dtype=torch.float64)
+        >>> limit = ntkit.infinite_width(net)
+        >>> limit.ntk.positions(x).shape
+        torch.Size([2, 2, 5, 5])
+        >>> limit.ntk.positions(x, at=[0, 2]).shape
+        torch.Size([2, 2, 2, 2])
+        """
+        self.limit._check_batches(x1, x2)
+        ntk = self.which == "ntk"
+        asked = output_positions(self.limit._program(x1.shape[1:], ntk, positions=True), at)
+        asked.check_memory(len(x1) * len(x1 if x2 is None else x2), ntk, x1)
+        value = asked.read(position_gram(asked.program, x1, x2, ntk))
+        check_result(value)
+        return value
+
+    def estimate(self, x1: Tensor, x2: Tensor | None = None) -> Estimate:
+        """Return the kernel and its standard error, both of shape (n1, n2); the error is zero without sampled attention."""
+        value = self(x1, x2)
+        program = self.limit._program(x1.shape[1:], self.which == "ntk")
+        return Estimate(value, sampling_error(program, x1, x2, ntk=self.which == "ntk"))
+
+    def standard_error(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        """Return the standard error due to sampled attention, shape (n1, n2)."""
+        return self.estimate(x1, x2).error
+
+    def __repr__(self) -> str:
+        return f"{self.limit!r}.{self.which}"
+
+
+def run_on(
+    engine: str, against: str | None, native: Callable[[], _Result], reference: Callable[[], _Result]
+) -> _Result:
+    """Compute with an engine, given why the native one cannot; ``"auto"`` also leaves it for inputs beyond its ranges."""
+    if _chosen_native(engine, against):
+        try:
+            return native()
+        except BeyondRange:
+            if engine == "native":
+                raise
+    return reference()
+
+
+def _chosen_native(engine: str, against: str | None) -> bool:
+    if engine not in ("auto", "reference", "native"):
+        raise InputError(f'engine must be "auto", "reference" or "native". Got {engine!r}.')
+    if engine == "native" and against is not None:
+        raise EngineError(f'{against}. Write engine="reference" or engine="auto".')
+    return engine != "reference" and against is None

@@ -1,0 +1,145 @@
+"""Maps from inputs to random features."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ntkit._src.common import check_batches
+from ntkit.errors import InputError, InputTypeError
+
+from .._infinite_width_kernel import InfiniteWidthKernel
+from ..empirical import Empirical
+from ..empirical._inputs import as_inputs
+from ..empirical._products import forward
+from ._propagate import Propagation, check_sketchable
+from ._sketch import CountSketch
+
+__all__ = ["RandomFeatures", "jacobian_features", "sketched_features"]
+
+_BLOCK_BYTES = 1 << 27
+
+
+class RandomFeatures(ABC):
+    """A random map z whose products z(x) . z(x') estimate a kernel, without bias or with a small one from nesting.
+
+    Attributes
+    ----------
+    n_components
+        The number of features.
+    """
+
+    n_components: int
+
+    @abstractmethod
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the features of x of shape (n, ...), shape (n, n_components)."""
+
+
+def sketched_features(
+    kernel: InfiniteWidthKernel, n_components: int, input_shape: Sequence[int], seed: int = 0, width: int | None = None
+) -> RandomFeatures:
+    r"""Return random features of an infinitely wide network, layer by layer, without a finite network.
+
+    Parameters
+    ----------
+    kernel
+        ``limit.ntk`` or ``limit.nngp``.
+    n_components
+        The number of features.
+    input_shape
+        The shape of one input.
+    seed
+        Seed of the draws.
+    width
+        Random neurons per activation. None: half the number of features.
+
+    Notes
+    -----
+    Each activation's expectation becomes a mean over ``width`` random neurons, so entries have an error of order
+    :math:`1/\sqrt{width}` per layer.
+    """
+    if not isinstance(kernel, InfiniteWidthKernel):
+        raise InputTypeError(
+            f"kernel must be limit.ntk or limit.nngp of an infinite-width limit. Got {type(kernel).__name__}."
+        )
+    return _Sketched(kernel, _count(n_components), tuple(input_shape), seed, width)
+
+
+def jacobian_features(empirical: Empirical, n_components: int, seed: int = 0) -> RandomFeatures:
+    r"""Return random features of the tangent kernel of any finite module: its derivatives, projected.
+
+    With s standard normal over the parameters and r random signs over the c outputs, feature j is
+    :math:`r_j^T J(x)\, s_j / \sqrt{c\, m}`: a derivative along s_j, by one forward pass. The mean of its products is
+    :math:`\frac{1}{c} \sum_o J_o(x) J_o(x')^T`, the empirical tangent kernel (output="trace").
+    """
+    if not isinstance(empirical, Empirical):
+        raise InputTypeError(f"empirical must come from ntkit.empirical(module). Got {type(empirical).__name__}.")
+    if empirical.output != "trace":
+        raise InputError(f'random features exist for the mean over outputs, output="trace". Got {empirical.output!r}.')
+    return _Projected(empirical, _count(n_components), seed)
+
+
+def _count(n_components: int) -> int:
+    if isinstance(n_components, bool) or not isinstance(n_components, int) or n_components < 1:
+        raise InputError(f"n_components must be a whole number of at least 1. Got {n_components!r}.")
+    return n_components
+
+
+class _Sketched(RandomFeatures):
+    def __init__(
+        self, kernel: InfiniteWidthKernel, n_components: int, input_shape: tuple[int, ...], seed: int, width: int | None
+    ) -> None:
+        self.kernel, self.n_components, self.input_shape = kernel, n_components, input_shape
+        program = kernel.limit._program(input_shape, kernel.which == "ntk")
+        check_sketchable(program)
+        generator = torch.Generator().manual_seed(seed)
+        own = max(1, n_components // 2) if width is None else width
+        # The last layer's tangent kernel has three parts: the features of its inputs, its bias, and psi.
+        self._propagation = Propagation(program, own, max(1, n_components - own - 1), generator)
+        self._positions = max(math.prod(node.positions) for node in program.nodes)
+        self._last: CountSketch | None = None
+        self._generator = generator
+
+    def __call__(self, x: Tensor) -> Tensor:
+        check_batches(x, None)
+        if tuple(x.shape[1:]) != self.input_shape:
+            raise InputError(f"x must have shape (n, {', '.join(map(str, self.input_shape))}). Got {tuple(x.shape)}.")
+        size = max(1, _BLOCK_BYTES // (16 * self.n_components * self._positions * x.element_size()))
+        with torch.no_grad():
+            return torch.cat([self._block(part) for part in torch.split(x, size)])
+
+    def _block(self, x: Tensor) -> Tensor:
+        features = self._propagation.run(x, self.kernel.which == "ntk")
+        missing = self.n_components - features.shape[1]
+        if missing >= 0:
+            return torch.nn.functional.pad(features, (0, missing))
+        if self._last is None:
+            self._last = CountSketch.draw(features.shape[1], self.n_components, features, self._generator)
+        return self._last(features)
+
+
+class _Projected(RandomFeatures):
+    def __init__(self, empirical: Empirical, n_components: int, seed: int) -> None:
+        self.empirical, self.n_components, self.seed = empirical, n_components, seed
+
+    def __call__(self, x: Tensor) -> Tensor:
+        inputs = as_inputs(x)
+        survey = self.empirical._survey(inputs, None)
+        c, generator = survey.outputs, torch.Generator().manual_seed(self.seed)
+        columns = []
+        for _ in range(self.n_components):
+            # Redrawn in the same order for each batch, so that no matrix of size (features, parameters) is stored.
+            tangents = {
+                name: torch.randn(survey.network.trained[name].shape, generator=generator, dtype=torch.float64).to(
+                    survey.network.trained[name]
+                )
+                for name in survey.names
+            }
+            signs = (2 * torch.randint(2, (c,), generator=generator) - 1).to(survey.like)
+            columns.append(forward(survey, inputs, tangents) @ signs)
+        return torch.stack(columns, 1).detach() / math.sqrt(c * self.n_components)

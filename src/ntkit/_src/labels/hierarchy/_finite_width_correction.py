@@ -1,0 +1,222 @@
+"""Predictions of a network of finite width during training, to first order in 1/width."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ntkit._src.common import Progress, measuring
+from ntkit._src.dynamics import GradientFlow
+from ntkit._src.kernels import BYTE_BUDGET
+from ntkit._src.solvers import decompose
+from ntkit.errors import InputError, InputTypeError, SingularKernelError
+
+from ._hierarchy_source import HierarchySource
+from ._kernel_motion import KernelMotion
+from ._module_hierarchy import ModuleHierarchy
+
+__all__ = ["FiniteWidthCorrection", "finite_width_correction"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class FiniteWidthCorrection:
+    """Predictions to first order in 1/width, by order, as :func:`finite_width_correction` returns them.
+
+    Attributes
+    ----------
+    leading
+        f^(0): the predictions of the constant kernel, shape (n,), or (m, n) for m times.
+    correction
+        f^(1): the contribution of the kernel's first-order motion, of the same shape.
+    """
+
+    leading: Tensor
+    correction: Tensor
+
+    @property
+    def prediction(self) -> Tensor:
+        """f^(0) + f^(1)."""
+        return self.leading + self.correction
+
+
+def _accepts_network(function: Callable[P, R]) -> Callable[P, R]:
+    """Accept the argument ``module`` under its old name, ``network``, with a warning."""
+
+    @wraps(function)
+    def accepting(*args: P.args, **kwargs: P.kwargs) -> R:
+        if "network" in kwargs:
+            warnings.warn("network= is now called module=. Write module=...", DeprecationWarning, stacklevel=2)
+            kwargs["module"] = kwargs.pop("network")
+        return function(*args, **kwargs)
+
+    return accepting
+
+
+@_accepts_network
+def finite_width_correction(
+    module: nn.Module | HierarchySource,
+    x: Tensor,
+    y: Tensor,
+    x_test: Tensor | None = None,
+    t: float | Sequence[float] | Tensor = math.inf,
+    *,
+    n_samples: int = 0,
+    generator: torch.Generator | None = None,
+    centre: bool = False,
+    output: int | None = None,
+    nodes: int = 8,
+    byte_budget: int = BYTE_BUDGET,
+    progress: Progress | None = None,
+) -> FiniteWidthCorrection:
+    r"""Predict a network of finite width during gradient flow from its tangent hierarchy at the start.
+
+    With :math:`H = K_2(X, X)`, :math:`r_s = e^{-Hs} (f_0(X) - y)` and :math:`a_s = \int_0^s r = H^{-1}(I - e^{-Hs}) r_0`, the
+    kernel moves by
+
+    .. math:: K^{(1)}_t(x, x') = - \langle K_3(x, x', \cdot), a_t \rangle + \int_0^t r_s^T K_4(x, x', \cdot, \cdot)\, a_s\, ds
+
+    up to terms of order width^-2, and the prediction :math:`f^{(0)}` of the constant kernel K2 by
+
+    .. math:: \dot f^{(1)}_t(x) = - K^{(1)}_t(x, X)\, r_t - K_2(x, X) f^{(1)}_t(X), \qquad f^{(1)}_0 = 0
+
+    (Golikov et al. 2022, eqs 39-51; here the leading order is each network's own kernel and start instead of their
+    limits, from which they differ by order width^-1/2, so that the error is of order width^-2 for each network too). Where
+    they carry out the double integral, and in their eq. 158, r and a are contracted with each other's slot of K4. K3
+    and K4 enter only contracted with r and a, once per quadrature time; the action of H in between is integrated exactly.
+
+    Parameters
+    ----------
+    module
+        A smooth module, as in :func:`ntkit.tangent_hierarchy`; kinks such as those of ReLU, max pooling or ELU are refused,
+        because the kernel jumps when a neuron crosses one, and K3 and K4 by autograd miss that. Or a source of the
+        hierarchy bound to ``x``, such as :class:`ntkit.labels.ModuleHierarchy`, which is assumed to be that of a network that
+        starts at zero.
+    x, y
+        Training inputs, shape (n, ...), and targets, shape (n,).
+    x_test
+        Inputs to predict, shape (n_test, ...). Default None: the training inputs.
+    t
+        Times of gradient flow on :math:`\frac12 \sum (f - y)^2`, a **sum** over points as in :func:`ntkit.train`; infinity is
+        training to the end, the default. The correction is useful as long as :math:`K^{(1)}_t` is small compared with K2.
+    n_samples, generator
+        Average over this many networks, drawn as by :func:`ntkit.monte_carlo`, each corrected by its own hierarchy and
+        start, so that every correlation among them is kept. Default 0 and None: the module with its present parameters.
+    centre
+        Whether to train f - f_0, which starts at zero, as ``ntkit.train(centre=True)`` does. Default False.
+    output
+        Index of the output, for a module with several. Default None: there is only one.
+    nodes
+        Quadrature times per doubling of t, starting from 1 / (largest eigenvalue of H), default 8; 8 give about ten digits,
+        6 about eight.
+    byte_budget
+        About how many bytes may be held at a time, default 512 MiB.
+    progress
+        Called with the number of times done and their total. Default None.
+
+    Returns
+    -------
+    FiniteWidthCorrection
+
+    See Also
+    --------
+    ntkit.GradientFlow : The predictions of the constant kernel at any time.
+    ntkit.train : Trains the network itself.
+    ntkit.tangent_hierarchy : The kernels that move the tangent kernel.
+
+    Raises
+    ------
+    SingularKernelError
+        If t is infinite and H is singular: the kernel then moves forever.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> from torch import nn
+    >>> net = ntkit.parametrize_ntk(nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 1)).double(), w_std=1.0)
+    >>> net = ntkit.initialize(net, generator=torch.Generator().manual_seed(0))
+    >>> x, y = torch.eye(2, dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
+    >>> found = ntkit.finite_width_correction(net, x, y, t=1.0)
+    >>> run = ntkit.train(net, x, y[:, None], ntkit.Schedule("flow", time=1.0))
+    >>> true = run.predictions[-1][:, 0]
+    >>> bool((found.prediction - true).norm() < 0.1 * (found.leading - true).norm())
+    True
+    """
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 2:
+        raise InputError(f"nodes must be at least 2 times for each doubling. Got {nodes!r}.")
+    if not isinstance(module, nn.Module):
+        if not all(callable(getattr(module, name, None)) for name in ("second", "third", "fourth")):
+            raise InputTypeError(
+                f"module must be a torch.nn.Module or a source of the hierarchy. Got {type(module).__name__}. "
+                "Write ntkit.labels.ModuleHierarchy(module, x)."
+            )
+        if n_samples or centre or output is not None:
+            raise InputError(
+                "n_samples, centre and output are for a module. Leave them out with a source of the hierarchy."
+            )
+        return _corrected(module, x, y, x_test, t, None, None, nodes, progress)
+    drawn = ModuleHierarchy(module, x, n_samples, generator, output=output, byte_budget=byte_budget)
+    drawn.check_smooth(4)
+    count = max(1, n_samples)
+    found = []
+    for number, one in enumerate(drawn.networks()):
+        source = ModuleHierarchy(one.module, x, output=output, byte_budget=byte_budget)
+        one.check(x, x_test, trained=True)
+        with torch.no_grad(), measuring(one.module):
+            f0, f0_test = (None if centre or points is None else one(points)[:, 0] for points in (x, x_test))
+        step = None if progress is None else _later(progress, number, count)
+        found.append(_corrected(source, x, y, x_test, t, f0, f0_test, nodes, step))
+    return FiniteWidthCorrection(
+        sum((one.leading for one in found[1:]), found[0].leading) / count,
+        sum((one.correction for one in found[1:]), found[0].correction) / count,
+    )
+
+
+def _corrected(
+    source: HierarchySource,
+    x: Tensor,
+    y: Tensor,
+    x_test: Tensor | None,
+    t: float | Sequence[float] | Tensor,
+    f0: Tensor | None,
+    f0_test: Tensor | None,
+    nodes: int,
+    progress: Progress | None,
+) -> FiniteWidthCorrection:
+    """Return the prediction of one hierarchy and start, zero if None."""
+    gram = source.second(x)
+    if not isinstance(y, Tensor) or y.shape != (len(gram),):
+        got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+        raise InputError(f"y must be a tensor of shape {(len(gram),)}, one target for each training input. Got {got}.")
+    cross = gram if x_test is None else source.second(x_test, x)
+    flow = GradientFlow("precomputed").fit(gram, y, f0)
+    spectrum = decompose(gram)
+    times = torch.as_tensor(t, dtype=torch.float64).reshape(-1).tolist()
+    if any(map(math.isinf, times)) and spectrum.rank < len(gram):
+        raise SingularKernelError(
+            f"the kernel of the training points is singular: {len(gram) - spectrum.rank} of its {len(gram)} eigenvalues are "
+            "rounding, so its motion has no end. Pass a finite t, or leave out repeated inputs."
+        )
+    leading = flow.predict(None if x_test is None else cross, t, f0_test)
+    start = -y if f0 is None else f0 - y
+    motion = KernelMotion(source, x, x_test, spectrum, spectrum.vectors.T @ start, nodes)
+    found = motion.at(times, progress)
+    states = [found[time] for time in times]
+    if x_test is None:
+        rows = [spectrum.vectors @ state.outputs for state in states]
+    else:
+        rows = [-state.driven - cross @ (spectrum.vectors @ state.summed) for state in states]
+    return FiniteWidthCorrection(leading, torch.stack(rows).reshape(leading.shape))
+
+
+def _later(progress: Progress, number: int, count: int) -> Progress:
+    return lambda done, total: progress(number * total + done, count * total)

@@ -1,0 +1,158 @@
+"""The tangent hierarchy of any module at finite width, with its present parameters or averaged over random ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from ntkit._src.common import measuring
+from ntkit._src.finite import monte_carlo
+from ntkit._src.kernels import BYTE_BUDGET, Empirical, Network
+from ntkit.errors import InputError, InputTypeError
+
+from ._smoothness import check_smooth, network_kinks
+from ._tangents import Tangents, check_weights, scalar_network
+
+__all__ = ["ModuleHierarchy"]
+
+
+class ModuleHierarchy:
+    r"""K2, K3 and K4 of a module of finite width, contracted over the training points.
+
+    The kernels are those of :func:`ntkit.tangent_hierarchy`: exact for each network, and averaged over ``n_samples`` networks
+    drawn like those of :func:`ntkit.monte_carlo`, each contraction on the same networks.
+    ``ntkit.TangentHierarchy(module=...)`` and :func:`ntkit.finite_width_correction` are computed from it.
+
+    Parameters
+    ----------
+    module
+        Any module with one output that :func:`ntkit.tangent_hierarchy` accepts; it is copied. If it is redrawn, it is put into
+        the NTK parametrisation with the default gains unless it already is (:func:`ntkit.parametrize_ntk`), and into
+        evaluation mode. K3 and K4 need a smooth module: kinks such as those of ReLU and max pooling put delta functions into
+        both, and those of ELU into K4. A module that has them is refused when these kernels are asked for.
+    x_train
+        The n training inputs, shape (n, ...).
+    n_samples
+        Number of networks. Default 0: the module with its present parameters.
+    generator
+        Generator of the networks' seeds, on the CPU. Default None, torch's global one.
+    output
+        Index of the output, for a module with several. Default None: there is only one.
+    byte_budget
+        About how many bytes may be held at a time, default 512 MiB.
+
+    See Also
+    --------
+    TwoLayerHierarchy : The same for two-layer networks, in expectation.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from ntkit.labels import ModuleHierarchy
+    >>> net = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 1))
+    >>> x, u = torch.randn(5, 2), torch.randn(5)
+    >>> hierarchy = ModuleHierarchy(net, x, n_samples=4, generator=torch.Generator().manual_seed(0))
+    >>> hierarchy.second(x[:3], x).shape, hierarchy.fourth(x[:3], x, u[None], u[None]).shape
+    (torch.Size([3, 5]), torch.Size([3, 5]))
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        x_train: Tensor,
+        n_samples: int = 0,
+        generator: torch.Generator | None = None,
+        *,
+        output: int | None = None,
+        byte_budget: int = BYTE_BUDGET,
+    ) -> None:
+        if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 0:
+            raise InputError(
+                f"n_samples must be a number of networks, or 0 for the module's present parameters. Got {n_samples!r}."
+            )
+        if not isinstance(module, nn.Module):
+            raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
+        if not isinstance(x_train, Tensor):
+            raise InputTypeError(f"x_train must be a tensor of shape (n, ...). Got {type(x_train).__name__}.")
+        self.x_train, self.n_samples, self.output, self.byte_budget = x_train, n_samples, output, byte_budget
+        self._module = copy.deepcopy(module)
+        self._drawn = monte_carlo(module, n_samples, generator=generator) if n_samples else None
+        first = next(self.networks())
+        self._tangents, self._kinks = Tangents(first, x_train, byte_budget), network_kinks(first, x_train)
+
+    def networks(self) -> Iterator[Network]:
+        """Yield the networks one after the other; each overwrites the one before."""
+        if self._drawn is None:
+            yield scalar_network(self._module, self.output, self.x_train)
+            return
+        for drawn in self._drawn.networks(self.x_train):
+            yield scalar_network(drawn.module, self.output, self.x_train)
+
+    def check_smooth(self, order: int) -> None:
+        """Refuse the kernel of an order, 3 or 4, if the module is not smooth enough for it.
+
+        Raises
+        ------
+        InputError
+            If it has kinks.
+        """
+        check_smooth(self._kinks, order)
+
+    def second(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        """Return K2(x1_a, x2_b), shape (n1, n2)."""
+        return self._mean(lambda network: self._empirical(network).ntk(x1, x2))
+
+    def second_diag(self, x: Tensor) -> Tensor:
+        """Return K2(x_a, x_a), shape (n,)."""
+        return self._mean(lambda network: self._empirical(network).ntk.diag(x))
+
+    def third(self, x1: Tensor, x2: Tensor | None, u: Tensor) -> Tensor:
+        """Return sum_i u_i K3(x1_a, x2_b, x_i) over the training points, for u of shape (n,), shape (n1, n2)."""
+        return self._contracted(x1, x2, {"u": u[None] if isinstance(u, Tensor) else u})
+
+    def third_diag(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return the diagonal of ``third(x, x, u)``, shape (n,)."""
+        return self._contracted(x, None, {"u": u[None] if isinstance(u, Tensor) else u}, diag=True)
+
+    def fourth(self, x1: Tensor, x2: Tensor | None, u: Tensor, v: Tensor) -> Tensor:
+        """Return sum_q sum_ij u_qi v_qj K4(x1_a, x2_b, x_i, x_j), for u and v of shape (Q, n), shape (n1, n2)."""
+        return self._contracted(x1, x2, {"u": u, "v": v})
+
+    def fourth_diag(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """Return the diagonal of ``fourth(x, x, u, v)``, shape (n,)."""
+        return self._contracted(x, None, {"u": u, "v": v}, diag=True)
+
+    def _contracted(self, x1: Tensor, x2: Tensor | None, weights: dict[str, Tensor], diag: bool = False) -> Tensor:
+        self.check_smooth(2 + len(weights))
+        x2 = None if x2 is x1 else x2
+
+        def value(network: Network) -> Tensor:
+            network.check(x1, x2, trained=True)
+            like = next(iter(network.trained.values()))
+            count = max(1, len(weights["u"])) if isinstance(weights["u"], Tensor) and weights["u"].ndim else 1
+            for name, vectors in weights.items():
+                check_weights(name, vectors, (count, len(self.x_train)), like)
+            tangents = self._tangents.of(network)
+            fields = list(zip(*weights.values(), strict=True))
+            return tangents.diag(x1, fields) if diag else tangents.gram(x1, x2, fields)
+
+        return self._mean(value)
+
+    def _empirical(self, network: Network) -> Empirical:
+        return Empirical(network.module, network.output, "auto", self.byte_budget)
+
+    def _mean(self, value: Callable[[Network], Tensor]) -> Tensor:
+        total: Tensor | None = None
+        for network in self.networks():
+            with measuring(network.module):
+                found = value(network)
+            total = found if total is None else total + found
+        assert total is not None
+        return total / max(1, self.n_samples)
+
+    def __repr__(self) -> str:
+        return f"ModuleHierarchy({type(self._module).__name__}, n={len(self.x_train)}, n_samples={self.n_samples})"

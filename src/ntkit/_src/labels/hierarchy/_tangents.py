@@ -1,0 +1,258 @@
+"""A network's gradients and their derivatives along vector fields, nested: no tensor of order 3 or more is formed."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.func import grad, jvp, vmap
+
+from ntkit._src.common import Elementary, measuring, mirror_upper, plain_attention
+from ntkit._src.kernels import BYTE_BUDGET, Network
+from ntkit.errors import InputError, InputTypeError
+
+__all__ = ["Tangents", "check_weights", "scalar_network"]
+
+Frame = Sequence[Tensor]
+r"""Parameter vectors by bit mask: entry 0 is theta; entry S is :math:`V_{S - i} g_i` with i the lowest bit of S.
+
+With :math:`V_i` the derivative along the vector field :math:`g_i(\theta) = \sum_j u_{ij} \nabla f(x_j)`, a function's
+:math:`V_k \cdots V_1` is its mixed derivative in all :math:`t_i` at :math:`\theta + \sum_{S \neq 0} c_S \prod_{i \in S} t_i`:
+the entries are constants, so only the network itself is differentiated more than once.
+"""
+
+
+def scalar_network(module: nn.Module, output: int | None, x1: Tensor, x2: Tensor | None = None) -> Network:
+    """Return one output of a module as a network, and refuse modules without a kernel."""
+    if not isinstance(module, nn.Module):
+        raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
+    if output is not None and (isinstance(output, bool) or not isinstance(output, int)):
+        raise InputTypeError(f"output must be the index of one output or None. Got {output!r}.")
+    network = Network(module, 0 if output is None else output)
+    network.check(x1, x2, trained=True)
+    if output is None:
+        with torch.no_grad(), measuring(module):
+            values = module(x1[:1])
+        if values.numel() != 1:
+            raise InputError(
+                f"the tangent hierarchy is that of one output. The module has {values.numel()}. Write output=0, or another index."
+            )
+    kinds = {(p.dtype, p.device) for p in network.trained.values()}
+    if len(kinds) > 1:
+        raise InputError(f"the trained parameters must have the same dtype and device. Got {sorted(map(str, kinds))}.")
+    return network
+
+
+def check_weights(name: str, value: object, shape: tuple[int, ...], like: Tensor) -> None:
+    """Refuse weights of the training points that are not a finite tensor of the shape, dtype and device."""
+    if not isinstance(value, Tensor):
+        raise InputTypeError(f"{name} must be a tensor of shape {shape}. Got {type(value).__name__}.")
+    if tuple(value.shape) != shape:
+        raise InputError(
+            f"{name} must have shape {shape}: one weight for each training point. Got {tuple(value.shape)}."
+        )
+    if value.dtype != like.dtype or value.device != like.device:
+        raise InputTypeError(
+            f"{name} must be {like.dtype} on {like.device}, like the network. Got {value.dtype} on {value.device}. "
+            f"Write {name}.to({like.dtype})."
+        )
+    if not bool(torch.isfinite(value).all()):
+        raise InputError(f"{name} must be finite. Got NaN or infinite values.")
+
+
+class Tangents:
+    """A network with one output as a function of one parameter vector, and its gradients' derivatives along vector fields.
+
+    Attributes
+    ----------
+    theta
+        The trained parameters, shape (P,).
+    x
+        The inputs whose gradients form the vector fields, shape (n, ...).
+    """
+
+    def __init__(self, network: Network, x: Tensor, byte_budget: int = BYTE_BUDGET) -> None:
+        self.x, self.byte_budget = x, byte_budget
+        self._network = network
+        self._shapes = {name: parameter.shape for name, parameter in network.trained.items()}
+        self.theta = _vector(network)
+        self._row_bytes: int | None = None
+        self._batched = True
+        self._compared: set[tuple[int, int]] = set()
+
+    def of(self, network: Network) -> Tangents:
+        """Return the same for other parameters of the same architecture."""
+        other = copy.copy(self)
+        other._network = network
+        other.theta = _vector(network)
+        return other
+
+    def outputs(self, theta: Tensor, x: Tensor) -> Tensor:
+        """Return f(x; theta), shape (n,)."""
+        pieces = theta.split([shape.numel() for shape in self._shapes.values()])
+        parameters = {
+            name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
+        }
+        return self._network(x, parameters)[:, 0]
+
+    def frame(self, vectors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the frame of the fields of some vectors, each of shape (n,): 2^k parameter vectors."""
+        frame = [self.theta]
+        for mask in range(1, 2 ** len(vectors)):
+            rest = mask & (mask - 1)
+            lowest = (mask ^ rest).bit_length() - 1
+            frame.append(self.pull(vectors[lowest], self.x, _within(frame, rest)))
+        return frame
+
+    def pull(self, u: Tensor, x: Tensor, frame: Frame) -> Tensor:
+        r"""Return :math:`\sum_i u_i V_k \cdots V_1 \nabla f(x_i)`, shape (P,)."""
+        total = torch.zeros_like(self.theta)
+        for rows in _slices(len(x), self._rows_at_once(0, len(frame))):
+            with _differentiable():
+                weighted = grad(lambda theta, rows=rows: u[rows] @ self.outputs(theta, x[rows]))
+                total += _derivatives(weighted, frame)[-1]
+        return total
+
+    def rows(self, x: Tensor, frame: Frame) -> list[Tensor]:
+        r"""Return V_S J(x) for every set S of the frame's vectors, each of shape (n, P): the gradients' derivatives."""
+        if self._batched:
+            try:
+                with _differentiable():
+                    found = _derivatives(lambda theta: vmap(lambda row: self._gradient(theta, row))(x), frame)
+                if self._agrees(found[-1], x, frame):
+                    return found
+            except (RuntimeError, ValueError, TypeError, NotImplementedError):
+                pass  # vmap does not support all that autograd supports
+            self._batched = False
+        with _differentiable():
+            each = [_derivatives(partial(self._gradient, row=row), frame) for row in x]
+        return [torch.stack(parts) for parts in zip(*each, strict=True)]
+
+    def gram(self, x1: Tensor, x2: Tensor | None, fields: Sequence[Sequence[Tensor]]) -> Tensor:
+        """Return the kernel contracted with the vectors of each of some fields, k vectors each, summed, shape (n1, n2)."""
+        total = self.theta.new_zeros(len(x1), len(x1 if x2 is None else x2))
+        for frames in self._frames(fields):
+            few = self._rows_at_once(16 * len(frames[0]), len(frames[0]))
+            for rows in _slices(len(x1), 8 * few):
+                for frame in frames:
+                    self._add(total, x1, rows, x2, frame, few)
+        return total if x2 is not None else mirror_upper(total.mT).mT
+
+    def _add(self, total: Tensor, x1: Tensor, rows1: slice, x2: Tensor | None, frame: Frame, few: int) -> None:
+        """Add some rows of the kernel, or the part of them that is not above the diagonal's blocks.
+
+        Many rows are held while the others pass by a few at a time, so that each is computed as few times as possible.
+        """
+        held = self._held(x1[rows1], frame, few)
+        other = x1 if x2 is None else x2
+        for rows2 in _slices(rows1.start if x2 is None else len(other), few):
+            _add_products(total[rows1, rows2], held, self.rows(other[rows2], frame))
+        if x2 is None:
+            _add_products(total[rows1, rows1], held, held)
+
+    def diag(self, x: Tensor, fields: Sequence[Sequence[Tensor]]) -> Tensor:
+        """Return the diagonal of ``gram(x, None, fields)``, shape (n,)."""
+        total = self.theta.new_zeros(len(x))
+        for frames in self._frames(fields):
+            for rows in _slices(len(x), self._rows_at_once(4 * len(frames[0]), len(frames[0]))):
+                for frame in frames:
+                    parts = self.rows(x[rows], frame)
+                    total[rows] += sum((a * b).sum(1) for a, b in zip(parts, reversed(parts), strict=True))
+        return total
+
+    def _held(self, x: Tensor, frame: Frame, few: int) -> Tensor:
+        """Return ``rows(x, frame)`` in one tensor, shape (2^k, n, P), computed a few rows at a time."""
+        held = self.theta.new_empty(len(frame), len(x), len(self.theta))
+        for rows in _slices(len(x), few):
+            for part, found in zip(held, self.rows(x[rows], frame), strict=True):
+                part[rows] = found
+        return held
+
+    def _frames(self, fields: Sequence[Sequence[Tensor]]) -> Iterator[list[list[Tensor]]]:
+        """Yield the frames of the fields, as many at a time as a quarter of the budget holds."""
+        size = 2 ** len(fields[0]) * self.theta.numel() * self.theta.element_size()
+        for part in _slices(len(fields), max(1, self.byte_budget // (4 * size))):
+            yield [self.frame(vectors) for vectors in fields[part]]
+
+    def _gradient(self, theta: Tensor, row: Tensor) -> Tensor:
+        found: Tensor = grad(lambda point: self.outputs(point, row[None])[0])(theta)
+        return found
+
+    def _agrees(self, found: Tensor, x: Tensor, frame: Frame) -> bool:
+        """Compare a random combination with derivatives without vmap, once for each number of rows and derivatives.
+
+        Batching rules of vmap can be silently wrong for some numbers of rows.
+        """
+        key = (len(x), len(frame))
+        if key in self._compared:
+            return True
+        weights = torch.randn(len(x), generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(found)
+        difference = (weights @ found - self.pull(weights, x, frame)).norm()
+        if bool(difference > torch.finfo(found.dtype).eps ** 0.5 * found.norm()):
+            return False
+        self._compared.add(key)
+        return True
+
+    def _rows_at_once(self, derivatives: int, frame: int) -> int:
+        """Return how many rows to take at a time, given the derivatives held per row and the entries of a frame."""
+        if self._row_bytes is None:
+            self._row_bytes = self._activations(2) - self._activations(1)
+        row = self.theta.numel() * self.theta.element_size()
+        # Each jvp doubles what is kept for the backward pass.
+        return max(1, self.byte_budget // (derivatives * row + 3 * frame * self._row_bytes + 1))
+
+    def _activations(self, rows: int) -> int:
+        """Return the bytes that one backward pass keeps for some rows."""
+        held = 0
+
+        def pack(tensor: Tensor) -> Tensor:
+            nonlocal held
+            held += tensor.numel() * tensor.element_size()
+            return tensor
+
+        x = self.x[:1].expand(rows, *self.x.shape[1:])
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            self.outputs(self.theta.clone().requires_grad_(), x)
+        return held
+
+
+def _add_products(total: Tensor, first: Sequence[Tensor] | Tensor, second: Sequence[Tensor] | Tensor) -> None:
+    """Add sum_S (V_S J1) (V_rest J2)^T, Leibniz' rule for V_k ... V_1 (J1 J2^T), in place."""
+    for a, b in enumerate(range(len(first) - 1, -1, -1)):
+        total += first[a] @ second[b].T
+
+
+def _vector(network: Network) -> Tensor:
+    return torch.cat([parameter.detach().reshape(-1) for parameter in network.trained.values()])
+
+
+def _derivatives(function: Callable[[Tensor], Tensor], frame: Frame) -> list[Tensor]:
+    """Return the derivatives along every set of the frame's vectors: one half of the frame says how the other half moves."""
+    if len(frame) == 1:
+        return [function(frame[0])]
+    half = len(frame) // 2
+    found = jvp(lambda *low: _derivatives(function, low), tuple(frame[:half]), tuple(frame[half:]))
+    return [*found[0], *found[1]]
+
+
+def _within(frame: Frame, mask: int) -> list[Tensor]:
+    """Return the entries whose masks are subsets of a given one: the frame of its vectors alone."""
+    return [frame[part] for part in range(mask + 1) if part & mask == part]
+
+
+def _slices(n: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(start + step, n)) for start in range(0, n, step))
+
+
+@contextmanager
+def _differentiable() -> Iterator[None]:
+    """Make torch use operations whose derivatives of every order are right."""
+    # Fused attention has no forward-mode derivatives.
+    with torch.no_grad(), warnings.catch_warnings(), plain_attention(), Elementary():
+        warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
+        yield

@@ -1,0 +1,134 @@
+"""Which planes of a covariance each plane is computed from.
+
+The plane of offset d holds the entries (p, p + d) for all positions p. To compute plane d of its output, an operation reads
+a few planes of its input: an activation, a sum or a convolution of stride one the same plane; a convolution of stride s the plane
+s d; pooling with window k and stride s the planes s d + e, |e| < k; flatten the plane zero. So the output demands planes, these
+demand others, and no other plane is ever computed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+from ntkit._src.program import Node
+
+from ._network import Network
+from ._plane import Offset, Part, Plane, Read
+from .families import Family, family_of
+
+__all__ = ["Demand"]
+
+
+class Demand:
+    """The planes that planes of one program are computed from.
+
+    Parameters
+    ----------
+    network
+        The program as the native engine sees it.
+    ntk
+        Whether Theta is wanted.
+    alone
+        Whether each input is paired with itself: then the plane of offset zero holds variances, and H is zero there.
+    again
+        Nodes whose source planes are recomputed for each offset along one axis instead of kept, with that axis.
+    """
+
+    def __init__(self, network: Network, ntk: bool, alone: bool, again: Mapping[int, int] | None = None) -> None:
+        self.network, self.ntk, self.alone, self.again = network, ntk, alone, again or {}
+        self.nodes = network.program.nodes
+
+    def own_plane(self, index: int) -> Plane:
+        """Return the plane that holds the variances of a node."""
+        return Plane(index, (0,) * len(self.nodes[index].positions), True)
+
+    def uses(self, roots: list[Plane]) -> Counter[Plane]:
+        """Count how often each plane is read to compute some planes, including those planes themselves."""
+        uses = Counter(roots)
+        wanted: dict[int, dict[Plane, None]] = {}
+        for plane in roots:
+            wanted.setdefault(plane.node, {})[plane] = None
+        for index in reversed(range(len(self.nodes))):
+            queue = list(wanted.get(index, ()))  # grows, because a node's K may be computed from its H
+            for plane in queue:
+                for part in self.parts(plane):
+                    for read in part.planes:
+                        uses[read] += 1
+                        planes = wanted.setdefault(read.node, {})
+                        if read not in planes:
+                            planes[read] = None
+                            if read.node == index:
+                                queue.append(read)
+        return uses
+
+    def converts(self, plane: Plane) -> bool:
+        """Return whether a plane is K computed from H."""
+        return plane.covariance and not self.network.linear_after[plane.node] and not self.own(plane)
+
+    def own(self, plane: Plane) -> bool:
+        """Return whether a plane holds variances."""
+        return self.alone and plane.covariance and not any(plane.offset)
+
+    def vanishes(self, plane: Plane) -> bool:
+        """Return whether a plane is H of a value with itself, which is zero; its Theta is not."""
+        return self.alone and not plane.covariance and not any(plane.offset)
+
+    def parts(self, plane: Plane) -> list[Part]:
+        """Return what each ordinary offset of a plane is computed from."""
+        if self.converts(plane):
+            h = plane._replace(covariance=False)
+            return [Part(offset, [Read(h, offset, 0)]) for offset in self._ordinary(plane)]
+        if self.vanishes(plane):
+            return [Part(plane.offset, [Read(self.own_plane(plane.node), plane.offset, 0)])]
+        own, node = self.own(plane), self.nodes[plane.node]
+        if not own and plane.node in self.network.fused:
+            node, covariance = self.nodes[node.inputs[0]], False
+        else:
+            covariance = own or (plane.covariance and not self.network.reads_h[plane.node])
+        copy = plane.copy
+        if plane.node in self.again:
+            copy = (*copy, plane.offset[self.again[plane.node]])
+        return [
+            Part(offset, self._reads(node, plane.node, offset, own, covariance, copy))
+            for offset in self._ordinary(plane)
+        ]
+
+    def _reads(self, node: Node, index: int, offset: Offset, own: bool, covariance: bool, copy: Offset) -> list[Read]:
+        """Return what an ordinary offset of ``node``, which is computed as part of node ``index``, is computed from."""
+        family: Family[Any] | None = family_of(node.op)
+        assert family is not None
+        reads = []
+        for which, read in enumerate(family.inputs(node)):
+            for source in family.sources(node.op, offset, self.nodes[read].positions):
+                wants_k = covariance and not family.reads_between(self.network, index, own, source)
+                plane = self._request(read, source, wants_k, copy, family.wrapped_axes(node.op))
+                reads.append(Read(plane, source, which))
+        return reads
+
+    def _ordinary(self, plane: Plane) -> list[Offset]:
+        """Return the offsets that a plane represents: two for each axis along which it wraps around."""
+        positions, cyclic = self.nodes[plane.node].positions, self.network.cyclic[plane.node]
+        if not any(cyclic):
+            return [plane.offset]
+        choices = [
+            (d, d - size) if wraps and d else (d,)
+            for d, size, wraps in zip(plane.offset, positions, cyclic, strict=True)
+        ]
+        return list(product(*choices))
+
+    def _request(
+        self, index: int, offset: Offset, covariance: bool, copy: Offset, wrapped: tuple[int, ...]
+    ) -> Plane | None:
+        """Return the plane that holds an ordinary offset of a node; None if it has no entries or is zero."""
+        positions, cyclic = self.nodes[index].positions, self.network.cyclic[index]
+        found = []
+        for axis, (d, size) in enumerate(zip(offset, positions, strict=True)):
+            if axis not in wrapped and abs(d) >= size:
+                return None
+            found.append(d % size if cyclic[axis] else d)
+        if self.alone and not covariance and not any(found) and not wrapped and not self.ntk:
+            return None  # H of a value with itself is zero, although circular windows read it
+        return Plane(index, tuple(found), covariance, copy)

@@ -1,0 +1,341 @@
+"""From planes to instructions: each plane is computed once and kept while it is needed; then its memory is reused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ntkit._src.program import Input
+
+from . import _core
+from ._demand import Demand
+from ._network import Network
+from ._plane import Offset, Part, Plane
+from .families import family_of
+
+__all__ = ["POSITION_BYTES", "Emitter", "TapePlan"]
+
+POSITION_BYTES = 2 * 64  # bytes of a plane per position: kLanes numbers of K or H, and as many of Theta
+
+_Operation = Any  # one of the operations of `_core`; the Tape checks which
+
+
+@dataclass(frozen=True)
+class TapePlan:
+    """A tape and the sizes of its inputs.
+
+    Attributes
+    ----------
+    tape
+        The instructions; ``print(tape)`` lists them.
+    inputs
+        The operations whose data it reads, in order; the data of each input have shape (channels, positions).
+    data_sizes
+        How many numbers per input it reads of each of ``inputs``.
+    own_size
+        How many numbers of own data there are per input.
+    batch
+        How many blocks of pairs it runs at once: more than one if no value has positions.
+    planes
+        How many planes it computes, all nodes together.
+    kept_bytes
+        How much memory a thread needs for the planes that exist at the same time.
+    """
+
+    tape: _core.Tape
+    inputs: tuple[Input, ...]
+    data_sizes: tuple[int, ...]
+    own_size: int
+    batch: int
+    planes: int
+    kept_bytes: int
+
+    @property
+    def data_size(self) -> int:
+        """How many numbers of data it reads per input, in total."""
+        return sum(self.data_sizes)
+
+    @property
+    def row_numbers(self) -> int:
+        """How many numbers per input it reads: data and own data."""
+        return self.data_size + self.own_size
+
+
+class Emitter:
+    """Emits the instructions for planes and for the planes they are computed from.
+
+    Parameters
+    ----------
+    network
+        The program as the native engine sees it.
+    ntk
+        Whether Theta is wanted.
+    alone
+        Whether each input is paired with itself.
+    again
+        See :class:`Demand`.
+    """
+
+    def __init__(self, network: Network, ntk: bool, alone: bool, again: Mapping[int, int] | None = None) -> None:
+        self.network, self.ntk = network, ntk
+        self.demand = Demand(network, ntk, alone, again)
+        self.nodes = network.program.nodes
+        self.instructions: list[_core.Instruction] = []
+        self.operations: list[_Operation] = []
+        self._operation_of: dict[tuple[str, int, float], int] = {}
+        self._read_once: list[int] = []  # instructions whose output only one other reads
+        self._computed = 0
+        self._slot: dict[Plane, int] = {}
+        self._slot_positions: list[int] = []
+        self._free: dict[int, list[int]] = {}  # slots, by their positions
+        self._sums = 0  # accumulators
+        self._sum_positions = 1
+        self._free_sums: list[int] = []
+
+    def count(self, roots: list[Plane]) -> None:
+        """Count how often each plane is read, so that its slot is freed after the last read."""
+        self._uses = self.demand.uses(roots)
+
+    def compute(self, plane: Plane) -> None:
+        """Emit the instructions of a plane, after those of the planes it reads, unless they have been emitted."""
+        if plane in self._slot:
+            return
+        parts, index = self.demand.parts(plane), plane.node
+        self._computed += 1
+        if self.demand.converts(plane):
+            half_at = self.network.own_at(_core.Own.HALF, index)
+            convert = self.operation(
+                "convert", index, lambda: _core.Convert(size=self.network.size(index), half_at=half_at)
+            )
+            self.unary(_core.Kind.CONVERT, convert, plane, parts)
+        elif self.demand.vanishes(plane):
+            self.unary(_core.Kind.FILL, self.fill(index, 0.0), plane, parts)  # Theta is that of the value with itself
+        else:
+            op = self.nodes[index].op
+            family = family_of(op)
+            assert family is not None
+            family.emit(self, plane, parts, op)
+
+    def unary(self, kind: _core.Kind, operation: int, plane: Plane, parts: list[Part], factor: float = 1.0) -> None:
+        """Emit one instruction per part, each of which reads at most one plane."""
+        for part in parts:
+            for read in part.planes:
+                self.compute(read)
+        self.take_slot(plane)
+        for part in parts:
+            source = part.reads[0].plane if part.reads else None
+            at = part.reads[0].offset if part.reads else part.offset
+            self.emit(kind, operation, plane, part.offset, source, at, factor)
+        if len(parts) == 1 and self._uses[plane] == 1 and kind in (_core.Kind.INPUT, _core.Kind.LAYER):
+            self._read_once.append(len(self.instructions) - 1)
+        for part in parts:
+            for read in part.planes:
+                self.release(read)
+
+    def accumulate(
+        self,
+        kind: _core.Kind,
+        operation: int,
+        plane: Plane,
+        parts: list[Part],
+        wide: bool,
+        factors: list[float] | None = None,
+    ) -> None:
+        """Emit a sum of planes, each times the factor of the input it belongs to; ``wide``: in double precision."""
+        index = plane.node
+        if wide:
+            total = self._take_sum(index)
+            self.instructions.append(_core.Instruction(_core.Kind.CLEAR, self.plain(index), out_slot=total))
+        else:
+            self.take_slot(plane)
+        for part in parts:
+            if not wide:
+                self.emit(_core.Kind.FILL, self.fill(index, 0.0), plane, part.offset)
+            for read, source, which in part.reads:
+                if read is None:
+                    continue
+                self.compute(read)
+                factor = 1.0 if factors is None else factors[which]
+                self.emit(kind, operation, plane, part.offset, read, source, factor, total if wide else None)
+                self.release(read)
+        if wide:
+            self.take_slot(plane)
+            for part in parts:
+                self.emit(_core.Kind.SETTLE, self.plain(index), plane, part.offset, start=total)
+            self._free_sums.append(total)
+
+    def finish(self, plane: Plane) -> None:
+        """Compute a plane and emit it as the result."""
+        self.compute(plane)
+        trained = self.ntk and self.nodes[plane.node].trained
+        self.instructions.append(
+            _core.Instruction(
+                _core.Kind.OUTPUT,
+                self.plain(plane.node),
+                in_slot=self._slot[plane],
+                theta_in=trained,
+                covariance_in=True,
+                covariance_out=True,
+                theta_out=trained,
+            )
+        )
+        self.release(plane)
+
+    def store(self, own: _core.Own, index: int, plane: Plane) -> None:
+        """Store own data of each input, computed from a plane of its variances."""
+        op = self.nodes[index].op
+        family = family_of(op)
+        assert family is not None
+        made = family.store(self.network, index, op, own, self.network.own[own, index])
+        self.instructions.append(
+            _core.Instruction(
+                _core.Kind.STORE,
+                self._add(made),
+                in_slot=self._slot[plane],
+                covariance_in=plane.covariance,
+                own_only=own != _core.Own.INSIDE,
+            )
+        )
+
+    def emit(
+        self,
+        kind: _core.Kind,
+        operation: int,
+        plane: Plane,
+        offset: Offset,
+        read: Plane | None = None,
+        source: Offset | None = None,
+        factor: float = 1.0,
+        out: int | None = None,
+        start: int | None = None,
+    ) -> None:
+        """Add one instruction.
+
+        Parameters
+        ----------
+        kind, operation
+            What it does.
+        plane, offset
+            The plane it computes, and the ordinary offset within it.
+        read, source
+            The plane it reads, and the ordinary offset within it; None if a convolution's window sees only padding.
+        factor
+            See ``Instruction`` in ``core/tape.hpp``.
+        out, start
+            A slot or accumulator to write, or to read, instead of the planes' own.
+        """
+        if read is None:
+            into = _core.NOTHING if start is None else start
+            covariance_in = plane.covariance and not self.network.reads_h[plane.node]
+        else:
+            into, covariance_in = self._slot[read], read.covariance
+        offset = self._three(offset)
+        self.instructions.append(
+            _core.Instruction(
+                kind,
+                operation,
+                self._slot[plane] if out is None else out,
+                into,
+                offset,
+                offset if source is None else self._three(source),
+                factor,
+                self.ntk and read is not None and self.nodes[read.node].trained,
+                self.ntk and self.nodes[plane.node].trained,
+                covariance_in,
+                plane.covariance,
+                self.demand.own(plane),
+            )
+        )
+
+    @staticmethod
+    def _three(offset: Offset) -> Offset:
+        return (0,) * (_core.AXES - len(offset)) + offset
+
+    def operation(self, role: str, index: int, make: Callable[[], _Operation], number: float = 0.0) -> int:
+        """Return the operation with some role for a node, created on first use; ``number`` distinguishes two of one role."""
+        key = (role, index, number)
+        if key not in self._operation_of:
+            self._operation_of[key] = self._add(make())
+        return self._operation_of[key]
+
+    def plain(self, index: int) -> int:
+        """Return the operation that holds only the positions of a node."""
+        return self.operation("plain", index, lambda: _core.Plain(size=self.network.size(index)))
+
+    def fill(self, index: int, square: float) -> int:
+        """Return the operation that fills a plane of a node with the square of a constant."""
+        return self.operation(
+            "fill", index, lambda: _core.Fill(size=self.network.size(index), square=square), number=square
+        )
+
+    def _add(self, operation: _Operation) -> int:
+        self.operations.append(operation)
+        return len(self.operations) - 1
+
+    def take_slot(self, plane: Plane) -> int:
+        """Reserve memory for a plane."""
+        positions = self.network.batch * prod(self.nodes[plane.node].positions)
+        free = self._free.setdefault(positions, [])
+        if not free:
+            free.append(len(self._slot_positions))
+            self._slot_positions.append(positions)
+        self._slot[plane] = free.pop()
+        return self._slot[plane]
+
+    def leave_slot(self, plane: Plane) -> None:
+        """Release the memory of a plane."""
+        slot = self._slot.pop(plane)
+        self._free[self._slot_positions[slot]].append(slot)
+
+    def slot(self, plane: Plane) -> int:
+        """Return the slot of a plane."""
+        return self._slot[plane]
+
+    def rename(self, old: Plane, new: Plane) -> None:
+        """Let a plane take over the memory of another."""
+        self._slot[new] = self._slot.pop(old)
+
+    def release(self, plane: Plane) -> None:
+        """Record that a plane was read; its slot is freed after the last read."""
+        self._uses[plane] -= 1
+        if self._uses[plane] == 0:
+            self.leave_slot(plane)
+
+    def _take_sum(self, index: int) -> int:
+        self._sum_positions = max(self._sum_positions, self.network.batch * prod(self.nodes[index].positions))
+        if not self._free_sums:
+            self._free_sums.append(self._sums)
+            self._sums += 1
+        return self._free_sums.pop()
+
+    def plan(self) -> TapePlan:
+        """Pass the tape to the core, which checks it."""
+        for index in self._read_once:
+            step, following = self.instructions[index], self.instructions[index + 1]
+            step.chained = following.in_slot == step.out_slot and following.kind in (
+                _core.Kind.LAYER,
+                _core.Kind.REDUCE,
+            )
+        network = self.network
+        tape = _core.Tape(
+            self.operations,
+            self.instructions,
+            batch=network.batch,
+            slots=self._slot_positions,
+            accumulators=self._sums,
+            accumulator_positions=self._sum_positions,
+            own_size=network.own_size,
+            data_sizes=network.data_sizes,
+        )
+        inputs = [op for index in network.inputs if isinstance(op := self.nodes[index].op, Input)]
+        return TapePlan(
+            tape,
+            tuple(inputs),
+            network.data_sizes,
+            network.own_size,
+            network.batch,
+            self._computed,
+            sum(self._slot_positions) * POSITION_BYTES,
+        )

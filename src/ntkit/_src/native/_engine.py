@@ -1,0 +1,134 @@
+"""The native engine: the contract of the reference engine, on CPU tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from torch import Tensor
+
+from ntkit._src.common import Progress, differentiated
+from ntkit._src.program import Gains, Program
+from ntkit._src.rules import Kernels
+from ntkit.errors import EngineError
+
+from . import _core
+from ._network import Network, unsupported
+from ._runner import BeyondRange, Runner, TapeKind
+
+__all__ = ["NativeEngine", "TapeKind", "reason_against", "tape_of"]
+
+_Result = TypeVar("_Result")
+
+
+def reason_against(program: Program, *batches: Tensor | None) -> str | None:
+    """Return why the native engine cannot compute this; None if it can."""
+    for batch in batches:
+        if batch is not None and batch.device.type != "cpu":
+            return f"the input is on {batch.device}, and the native engine runs on the CPU"
+        if batch is not None and differentiated(batch):
+            return "the input needs gradients, which the native engine does not support"
+    if any(_needs_gradient(node.op) for node in program.nodes):
+        return "a gain needs gradients, which the native engine does not support"
+    missing = unsupported(program)
+    return None if missing is None else f"the native engine has no instruction for {missing}"
+
+
+def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
+    """Plan a program and return its tape: ``print`` shows each operation, and each instruction with its planes and flags.
+
+    Parameters
+    ----------
+    program
+        A traced network.
+    kind, ntk
+        Which tape; see :meth:`NativeEngine.tape`.
+
+    Raises
+    ------
+    EngineError
+        If the native engine has no instruction for an operation.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> import ntkit
+    >>> net = nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 1, bias=False))
+    >>> program = ntkit.infinite_width(net).program((1, 8))
+    >>> print(str(ntkit._src.native.tape_of(program, ntk=False)).splitlines()[0])
+    tape: batch 1, ...
+    """
+    missing = unsupported(program)
+    if missing is not None:
+        raise EngineError(f"The native engine has no instruction for {missing}, so it plans no tape.")
+    return NativeEngine(program).tape(kind, ntk)
+
+
+def _needs_gradient(op: object) -> bool:
+    gains = getattr(op, "gains", None)
+    return isinstance(gains, Gains) and any(
+        isinstance(gain, Tensor) and differentiated(gain) for gain in (gains.w_std, gains.b_std)
+    )
+
+
+class NativeEngine:
+    """Computes kernels of one program; tapes are planned once.
+
+    It computes in float32 for float32 inputs if the network has only activations of the ReLU family, no product of branches and
+    no normalisation, and in float64 otherwise. Activations that are expanded in series have versions of more and more Hermite
+    orders, for larger and larger variances: the first that covers all inputs is used. Where none does, it raises
+    :class:`BeyondRange`; likewise where deviations that a normalisation divides by differ by more than a factor of 65,536.
+    :func:`ranges` lists both limits.
+
+    Parameters
+    ----------
+    program
+        A program for which :func:`reason_against` returns None.
+
+    See Also
+    --------
+    ntkit.infinite_width : Chooses the engine.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._runners: dict[int, Runner] = {}
+
+    def gram(self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None) -> Kernels:
+        """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself if ``x2`` is None.
+
+        Inputs beyond the range of a version are detected when they are read; the computation then restarts with the next one.
+        """
+        return self._first_covering(lambda runner: runner.gram(x1, x2, ntk, nngp, progress))
+
+    def diag(self, x: Tensor, ntk: bool) -> Tensor:
+        """Compute Theta(x_i, x_i), or K(x_i, x_i) if ``ntk`` is False, shape (n,)."""
+        return self._first_covering(lambda runner: runner.diag(x, ntk))
+
+    def _first_covering(self, compute: Callable[[Runner], _Result]) -> _Result:
+        """Compute with the first version of the network that covers the inputs; raise what the last one raises."""
+        last = self.runner().network.tiers - 1
+        for tier in range(last):
+            with suppress(BeyondRange):
+                return compute(self.runner(tier))
+        return compute(self.runner(last))
+
+    def tape(self, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
+        """Return one of the tapes that the engine runs; ``print`` lists its operations and instructions.
+
+        Parameters
+        ----------
+        kind
+            ``"between"`` (default): the kernels of two inputs. ``"own"``: the own data of each input. ``"diag"``: the kernels
+            of each input with itself.
+        ntk
+            Whether the tape computes Theta in addition to K; default True. The tape of own data never does.
+        """
+        return self.runner().plan(kind, ntk and kind != "own").tape
+
+    def runner(self, tier: int = 0) -> Runner:
+        """Return the runner of one version of the network."""
+        if tier not in self._runners:
+            self._runners[tier] = Runner(Network(self.program, tier))
+        return self._runners[tier]

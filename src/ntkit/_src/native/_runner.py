@@ -1,0 +1,296 @@
+"""Runs the tapes of one network on batches of CPU tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ntkit._src.common import Progress, mirror_upper, shifted_progress
+from ntkit._src.program import Node
+from ntkit._src.rules import Kernels, read_data
+from ntkit.errors import EngineError
+
+from . import _core
+from ._emitter import TapePlan
+from ._network import Network, covered
+from ._tapes import tape_alone, tape_between
+from .families import MOST_RATIO
+
+__all__ = ["BeyondRange", "Runner", "TapeKind"]
+
+_CHUNK_BYTES = 48 << 20  # each for the packed columns, the packed rows and a tile of the result
+# Large, because after each matrix product torch's threads spin for some milliseconds and take the processor from the layers that
+# follow. Below 32 MB, because glibc returns larger blocks to the system, and fetching them again takes as long as the layers.
+_PRODUCT_BYTES = 31 << 20
+_MOST_BYTES = 256 << 20  # of own data and data, where rows are long
+_PART_NUMBERS = 1 << 22  # numbers read at a time, so that copies of inputs take little memory
+_PRODUCT_COLUMNS = 5120  # vectors at a time
+_PROBE = 8  # inputs of a batch that are read before the others: the lanes of double precision
+_TILE = 512  # side of every matrix product: libraries often round the edges of other shapes differently
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+
+TapeKind = Literal["between", "own", "diag"]
+"""Which tape: of two inputs, of own data, or of each input with itself."""
+
+
+class BeyondRange(EngineError):
+    """Raised if some input has variances beyond the range of this version of the activations, or of the normalisations."""
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Inputs in the form that the core reads.
+
+    Attributes
+    ----------
+    data
+        Their numbers, shape (n, numbers); for vectors, rows of zeros follow up to whole tiles of matrix products.
+    own
+        Their own data, shape (n, numbers).
+    features
+        How many numbers each of the network's inputs reads, for vectors; empty for images.
+    """
+
+    data: NDArray[Any]
+    own: NDArray[Any]
+    features: tuple[int, ...]
+
+    def rows(self, start: int, stop: int) -> _Batch:
+        """Return some of the inputs; for vectors, the first must begin a tile."""
+        end = stop if not self.features else start + _whole(stop - start)
+        return _Batch(self.data[start:end], self.own[start:stop], self.features)
+
+    @property
+    def vectors(self) -> tuple[Tensor, ...]:
+        """The features of vectors, shape (rows in whole tiles, features), one tensor for each of the network's inputs."""
+        return torch.from_numpy(self.data).split(self.features, 1) if self.features else ()
+
+
+class Runner:
+    """Runs the tapes of one network, each planned once.
+
+    Parameters
+    ----------
+    network
+        The program, and which version of its activations.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._plans: dict[tuple[TapeKind, bool], TapePlan] = {}
+
+    def gram(self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None) -> Kernels:
+        """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None."""
+        plan = self.plan("between", ntk)
+        dtype = self._dtype(x1)
+        columns = x1 if x2 is None else x2
+        # If the core computes in the dtype of the inputs, it writes directly into the result.
+        out = Kernels(*(_empty(len(x1), len(columns), dtype=x1.dtype) if wanted else None for wanted in (ntk, nngp)))
+        total = len(x1) * len(columns) if x2 is not None else len(x1) * (len(x1) + 1) // 2
+        done = 0
+        size = torch.finfo(dtype).bits // 8
+        step = _rows_at_a_time(plan, size)
+        if plan.batch > 1:
+            step = min(max(_TILE, step // _TILE * _TILE), _PRODUCT_COLUMNS)
+        scales: dict[int, tuple[float, float]] = {}
+        for own2 in _ranges(len(columns), step):
+            second = self._read(columns[own2.start : own2.stop], dtype)
+            self._check_scales(second, scales)
+            row_step = max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
+            if plan.batch > 1:
+                fitting = _PRODUCT_BYTES // (size * len(plan.inputs) * _whole(len(own2)))
+                row_step = max(1, min(row_step, fitting) // _TILE) * _TILE
+            products = self._space_for_products(min(row_step, len(x1)), len(own2), dtype)
+            for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
+                if x2 is None and own1.start >= own2.start and own1.stop <= own2.stop:
+                    first = second.rows(own1.start - own2.start, own1.stop - own2.start)
+                else:
+                    first = self._read(x1[own1.start : own1.stop], dtype)
+                    self._check_scales(first, scales)
+                upper = x2 is None and own1.stop > own2.start
+                targets = [
+                    None if matrix is None else matrix[own1.start : own1.stop, own2.start : own2.stop] for matrix in out
+                ]
+                tile = [
+                    None if target is None else target.numpy() if target.dtype == dtype else np.empty(target.shape)
+                    for target in targets
+                ]
+                report = None if progress is None else shifted_progress(progress, done, total)
+                _multiply(first, second, products, own1.start - own2.start if upper else -len(x1))
+                _core.cross(
+                    plan.tape, first.data, first.own, second.data, second.own, products.numpy(),
+                    tile[1], tile[0], upper, own1.start, own2.start, torch.get_num_threads(), report,
+                )  # fmt: skip
+                done += _entries(own1, own2) if upper else len(own1) * len(own2)
+                for target, values in zip(targets, tile, strict=True):
+                    if target is not None and target.dtype != dtype:
+                        target.copy_(torch.from_numpy(values))
+        for target in out:
+            if x2 is None and target is not None:
+                mirror_upper(target)
+        return out
+
+    def diag(self, x: Tensor, ntk: bool) -> Tensor:
+        """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
+        plan = self.plan("diag", ntk)
+        parts = []
+        for rows in self._parts(len(x), plan, 8):
+            kernels = self._alone(plan, x[rows.start : rows.stop], None, np.zeros((len(rows), plan.own_size)))
+            parts.append(kernels[0 if ntk else 1])
+        return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
+
+    @staticmethod
+    def _parts(count: int, plan: TapePlan, size: int) -> Iterator[range]:
+        return _ranges(count, _rows_at_a_time(plan, size))
+
+    def _dtype(self, x: Tensor) -> torch.dtype:
+        return torch.float32 if x.dtype == torch.float32 and self.network.single_precision else torch.float64
+
+    def plan(self, kind: TapeKind, ntk: bool) -> TapePlan:
+        """Return a tape with the sizes of its inputs, planned on first use."""
+        if (kind, ntk) not in self._plans:
+            between = kind == "between"
+            self._plans[kind, ntk] = (
+                tape_between(self.network, ntk) if between else tape_alone(self.network, ntk, kind == "diag")
+            )
+        return self._plans[kind, ntk]
+
+    def _read(self, x: Tensor, dtype: torch.dtype) -> _Batch:
+        """Compute the own data of each input, and scale the input."""
+        plan = self.plan("own", False)
+        own = np.empty((len(x), plan.own_size), _NUMPY[dtype])
+        data = np.empty((_whole(len(x)) if plan.batch > 1 else len(x), plan.data_size), _NUMPY[dtype])
+        data[len(x) :] = 0
+        # Most batches that are beyond the range of a version show it by their first inputs.
+        probed = _PROBE if self.network.tiers > 1 else 0
+        for part in (
+            *_ranges(min(probed, len(x)), _PROBE),
+            *_ranges(len(x), max(64, _PART_NUMBERS // plan.data_size), probed),
+        ):
+            rows = slice(part.start, part.stop)
+            self._alone(plan, x[rows], data[rows], own[rows])
+        return _Batch(data, own, plan.data_sizes if plan.batch > 1 else ())
+
+    def _check_scales(self, batch: _Batch, scales: dict[int, tuple[float, float]]) -> None:
+        """Refuse deviations of very different size before a normalisation: the larger one dominates H, which has then lost K."""
+        for (own, index), start in self.network.own.items():
+            if own == _core.Own.SCALE:
+                node = self.network.program.nodes[index]
+                found = batch.own[:, start : start + prod(node.positions)]
+                low, high = scales.get(index, (np.inf, 0.0))
+                scales[index] = low, high = min(low, float(found.min())), max(high, float(found.max()))
+                if high > MOST_RATIO * low:
+                    raise _beyond(node, f"a factor of {high / low:,.0f}")
+
+    def _alone(
+        self, plan: TapePlan, x: Tensor, data: NDArray[Any] | None, own: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Compute own data of each input into ``own``, and its Theta and K with itself if the tape has an output.
+
+        All computations are in double precision, whatever the other dtypes. Scaled inputs go to ``data``. Both are (n, numbers).
+        """
+        numbers = self._numbers(plan, x)
+        threads = torch.get_num_threads()
+        units, nngp, ntk = np.empty((len(x), self.network.units)), np.zeros(len(x)), np.zeros(len(x))
+        squares = np.zeros((len(plan.data_sizes), 1, 1, 1, _whole(len(x))))
+        _core.read(
+            numbers,
+            plan.data_sizes,
+            self.network.single_precision,
+            self.network.bias,
+            data,
+            squares,
+            units,
+            threads,
+            None,
+        )
+        _core.self(plan.tape, numbers, units, squares, False, own, nngp, ntk, threads, None)
+        if self.network.tiers > 1 and bool(np.isnan(own).any()):
+            self._refuse_deviations(own)
+        if own.dtype != np.float64 and self.network.windows:
+            # Sums inside a window are subtracted from sums between two windows, so both must round in the same way.
+            nothing = np.zeros(len(x), np.float32)
+            products = np.zeros((0, 0, 0, 0, 0), np.float32)
+            _core.self(plan.tape, numbers, units, products, True, own, nothing, nothing.copy(), threads, None)
+        return ntk, nngp
+
+    def _refuse_deviations(self, own: NDArray[Any]) -> None:
+        """Name the first activation whose table lacks coefficients for an input: those are NaN, and all that follows."""
+        for (kind, index), start in self.network.own.items():
+            if kind == _core.Own.SERIES:
+                node = self.network.program.nodes[index]
+                coefficients = own[:, start : start + self.network.own_numbers(kind, index)]
+                if bool(np.isnan(coefficients).any()):
+                    at = self.network.own_at(_core.Own.DEVIATION, index)
+                    raise _beyond(node, f"up to {own[:, at : at + prod(node.positions)].max():.3g}")
+        raise AssertionError("own data are NaN, and all series have coefficients")
+
+    def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
+        """Return the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
+        with torch.no_grad():
+            if all(self.network.program.prefixes[op.prefix] is None for op in plan.inputs):
+                values = [x.movedim(op.channel, 1) for op in plan.inputs]
+            else:
+                data = read_data(self.network.program, x).data
+                values = [data[op.prefix, op.channel].movedim(-1, 1) for op in plan.inputs]
+            rows = [value.reshape(len(value), -1) for value in values]
+            numbers = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
+        return numbers.detach().contiguous().numpy()
+
+    def _space_for_products(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        """Allocate x . x' of vectors, shape (inputs, tiles of rows, tiles of columns, rows, columns); empty for images."""
+        if self.network.batch == 1:
+            return torch.zeros((0, 0, 0, 0, 0), dtype=dtype)
+        count = len(self.plan("own", False).inputs)
+        return _empty(count, _whole(rows) // _TILE, _whole(columns) // _TILE, _TILE, _TILE, dtype=dtype)
+
+
+def _beyond(node: Node, got: str) -> BeyondRange:
+    """Return the error that says which operation has too small a range, and what of the inputs is beyond it."""
+    return BeyondRange(
+        f"{node.path} ({node.op.label()}): the native engine covers {covered(node)}. Got {got}. "
+        'Write engine="auto" or engine="reference".'
+    )
+
+
+def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> None:
+    """Write x . x' of vectors to ``products``, tile by tile.
+
+    All matrix products have the same shape, because in another shape the same entry might have other bits. ``below`` is the index
+    of the first row minus that of the first column; tiles below the diagonal are left untouched.
+    """
+    for left, right, product in zip(first.vectors, second.vectors, products, strict=True):
+        for rows, own in enumerate(left.unflatten(0, (-1, _TILE))):
+            skipped = max(below // _TILE + rows, 0)
+            others = right.unflatten(0, (-1, _TILE))[skipped:]
+            torch.bmm(own.expand(len(others), -1, -1), others.transpose(1, 2), out=product[rows, skipped:])
+
+
+def _rows_at_a_time(plan: TapePlan, size: int) -> int:
+    """Return how many inputs are held at a time, for numbers of ``size`` bytes."""
+    row_bytes = size * max(plan.row_numbers, 1)
+    return max(16, min(128, _MOST_BYTES // row_bytes), _CHUNK_BYTES // row_bytes)
+
+
+def _empty(*shape: int, dtype: torch.dtype) -> Tensor:
+    # numpy requests large pages; page faults of small ones would take as long as the kernels of vectors.
+    return torch.from_numpy(np.empty(shape, _NUMPY[dtype]))
+
+
+def _whole(count: int) -> int:
+    return -(-count // _TILE) * _TILE
+
+
+def _ranges(stop: int, step: int, start: int = 0) -> Iterator[range]:
+    return (range(a, min(a + step, stop)) for a in range(start, stop, step))
+
+
+def _entries(rows: range, columns: range) -> int:
+    return sum(max(0, columns.stop - max(columns.start, row)) for row in rows)

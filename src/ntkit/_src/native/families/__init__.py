@@ -1,0 +1,106 @@
+"""What the native engine knows about each operation: one file per family, and their registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ntkit._src.program import (
+    AdaptiveAvgPool,
+    Arrange,
+    AvgPool,
+    Concat,
+    Constant,
+    ConstantMap,
+    Contract,
+    Conv,
+    DataMap,
+    Dense,
+    Elementwise,
+    Input,
+    Join,
+    Normalize,
+    Op,
+    Product,
+    Reindex,
+    Split,
+    Sum,
+    Table,
+)
+
+from .. import _core
+from ._arrange import ArrangeFamily, SplitFamily
+from ._combine import ConcatFamily, ConstantFamily, ContractFamily, SumFamily
+from ._family import Family
+from ._input import InputFamily
+from ._linear import LinearFamily
+from ._map import MapFamily
+from ._normalize import MOST_RATIO, NormalizeFamily
+from ._pool import PoolFamily, kept_positions, shared_pools
+from ._product import ProductFamily
+from ._rectified import RectifiedFamily
+from ._reindex import ReindexFamily
+from ._rescale import Rescale, RescaleFamily
+from ._series import SeriesFamily
+from ._smooth import SmoothFamily
+
+__all__ = [
+    "ACTIVATIONS",
+    "FAMILIES",
+    "MOST_RATIO",
+    "Family",
+    "Rescale",
+    "family_of",
+    "kept_positions",
+    "shared_pools",
+    "why_none",
+]
+
+FAMILIES: dict[type[Op], Family[Any]] = {
+    Input: InputFamily(),
+    Dense: LinearFamily(),
+    Conv: LinearFamily(),
+    Normalize: NormalizeFamily(),
+    AvgPool: PoolFamily(),
+    AdaptiveAvgPool: MapFamily(),
+    ConstantMap: MapFamily(),
+    Reindex: ReindexFamily(),
+    Arrange: ArrangeFamily(),
+    Split: SplitFamily(),
+    Contract: ContractFamily(),
+    Sum: SumFamily(),
+    Concat: ConcatFamily(),
+    Constant: ConstantFamily(),
+    Product: ProductFamily(),
+    Rescale: RescaleFamily(),
+}
+"""The family of each operation except activations."""
+
+ACTIVATIONS: dict[str, Family[Elementwise]] = {
+    "rectified": RectifiedFamily(),
+    "erf": SmoothFamily(_core.Function.ERF),
+    "gelu": SmoothFamily(_core.Function.GELU),
+    "sin": SmoothFamily(_core.Function.SINE),
+    "cos": SmoothFamily(_core.Function.COSINE),
+    "exp": SmoothFamily(_core.Function.EXPONENTIAL),
+    "polynomial": SmoothFamily(_core.Function.POLYNOMIAL),
+    "quadrature": SeriesFamily(),
+}
+"""The family of each activation, by ``Activation.name``."""
+
+_WHY_NONE: dict[type[Op], str] = {
+    DataMap: "instructions have one matrix for all inputs",
+    Join: "the planes of a value hold one field, not several side by side",
+    Table: "planes are computed from inputs, and it has a covariance of its own",
+}
+"""Why an operation has no family, where this can be said in few words."""
+
+
+def family_of(op: Op) -> Family[Any] | None:
+    """Return the family of an operation; None if the native engine has none."""
+    return ACTIVATIONS.get(op.phi.name) if isinstance(op, Elementwise) else FAMILIES.get(type(op))
+
+
+def why_none(op: Op) -> str:
+    """Name an operation without a family, and say why it has none where this is known."""
+    why = _WHY_NONE.get(type(op))
+    return op.label() if why is None else f"{op.label()} ({why})"

@@ -1,0 +1,106 @@
+"""The interface between the native engine and a family of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+from ntkit._src.program import Node, Op
+
+from .. import _core
+from .._plane import Offset, Part, Plane
+
+if TYPE_CHECKING:
+    from .._emitter import Emitter
+    from .._network import Network
+
+__all__ = ["Family", "OpT"]
+
+OpT = TypeVar("OpT", bound=Op)
+
+
+class Family(Generic[OpT]):
+    """Everything the native engine knows about one family of operations.
+
+    A subclass overrides what differs from a linear operation that maps each plane to itself. ``index`` is a node of the program,
+    ``op`` its operation.
+    """
+
+    reads_h: ClassVar[bool] = False
+    """Whether it is nonlinear: then the planes before it hold H, not K."""
+
+    reads_angle: ClassVar[bool] = False
+    """Whether it reads the angle between two values, to which their sizes add nothing."""
+
+    single_precision: ClassVar[bool] = True
+    """Whether computing in float32 preserves the precision of float32 inputs."""
+
+    rounds_h: ClassVar[bool] = False
+    """Whether H after it is a difference of larger terms."""
+
+    def missing(self, network: Network, index: int, op: OpT) -> str | None:
+        """Return what the native engine lacks to run this operation; None if it lacks nothing."""
+        return None
+
+    def fuses(self, network: Network, index: int, op: OpT) -> bool:
+        """Return whether it is computed together with the layer before it, which nothing else reads."""
+        return False
+
+    def homogeneous(self, op: OpT) -> bool:
+        """Return whether r times its inputs give r times its output."""
+        return True
+
+    def relative_bias(self, op: OpT) -> float:
+        """Return the variance of its bias relative to that of its weights."""
+        return 0.0
+
+    def may_be_negative(self, op: OpT, before: bool) -> bool:
+        """Return whether K between two inputs may be negative, given whether that of its input may be."""
+        return before
+
+    def own_data(self, network: Network, index: int, op: OpT) -> Iterator[tuple[_core.Own, int]]:
+        """Return which own data must be kept, and of which node."""
+        return iter(())
+
+    def own_numbers(self, network: Network, own: _core.Own, op: OpT) -> int:
+        """Return how many numbers of own data there are per position."""
+        return 1
+
+    def made_before(self, own: _core.Own) -> bool:
+        """Return whether own data are computed from the variances before the operation rather than after it."""
+        return own == _core.Own.DEVIATION
+
+    def tiers(self, op: OpT) -> int:
+        """Return the number of versions of different range; the engine uses the first whose range covers the inputs."""
+        return 1
+
+    def covered(self, op: OpT) -> str | None:
+        """Return the range of inputs that all its versions together cover, in words; None if they cover every input."""
+        return None
+
+    def store(self, network: Network, index: int, op: OpT, own: _core.Own, target: int) -> _core.Store:
+        """Return the operation that stores own data, beginning at index ``target``."""
+        return _core.Store(size=network.size(index), what=own, target_at=target)
+
+    def inputs(self, node: Node) -> tuple[int, ...]:
+        """Return the nodes whose planes it reads."""
+        return node.inputs
+
+    def wrapped_axes(self, op: OpT) -> tuple[int, ...]:
+        """Return the axes of the input along which windows wrap around."""
+        return ()
+
+    def sources(self, op: OpT, offset: Offset, positions: tuple[int, ...]) -> Iterator[Offset]:
+        """Yield the offsets of the input's planes that the plane at ``offset`` is computed from.
+
+        ``positions`` are the lengths of the input's axes.
+        """
+        yield offset
+
+    def reads_between(self, network: Network, index: int, own: bool, source: Offset) -> bool:
+        """Return whether it reads H at an offset although its output, or the variance it computes (``own``), is K."""
+        return False
+
+    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: OpT) -> None:
+        """Emit the instructions that compute a plane."""
+        raise NotImplementedError

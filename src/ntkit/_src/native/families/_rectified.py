@@ -1,0 +1,81 @@
+"""The ReLU family: phi(z) = a min(z, 0) + b max(z, 0)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ntkit._src.program import Conv, Dense, Elementwise, Normalize
+
+from .. import _core
+from .._plane import Part, Plane
+from ._family import Family
+from ._linear import layer_operation, window_weight
+from ._normalize import gain_factor
+
+if TYPE_CHECKING:
+    from .._emitter import Emitter
+    from .._network import Network
+
+__all__ = ["RectifiedFamily"]
+
+
+class RectifiedFamily(Family[Elementwise]):
+    """Rectifiers. One that is the only reader of a linear layer is fused with it: the layer's sums feed it directly."""
+
+    reads_h = True
+    reads_angle = True
+
+    def fuses(self, network: Network, index: int, op: Elementwise) -> bool:
+        before = network.program.nodes[index].inputs[0]
+        layer = network.program.nodes[before].op
+        return isinstance(layer, (Dense, Conv)) and float(layer.gains.w_std) != 0 and len(network.readers[before]) == 1
+
+    def may_be_negative(self, op: Elementwise, before: bool) -> bool:
+        low, high = op.phi.parameters
+        return before and low * high > 0  # otherwise its values have one sign
+
+    def own_data(self, network: Network, index: int, op: Elementwise) -> Iterator[tuple[_core.Own, int]]:
+        yield _core.Own.DEVIATION, index
+
+    def store(self, network: Network, index: int, op: Elementwise, own: _core.Own, target: int) -> _core.Store:
+        # The deviations of a fused layer are divided by the root of its weight, see core/interpreter/rectifier.hpp.
+        factor = 1.0
+        if own == _core.Own.DEVIATION and index in network.fused:
+            layer = network.program.nodes[network.program.nodes[index].inputs[0]].op
+            assert isinstance(layer, (Dense, Conv))
+            factor = 1.0 / window_weight(layer)
+        return _core.Store(size=network.size(index), what=own, target_at=target, factor=factor)
+
+    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Elementwise) -> None:
+        network, index = emitter.network, plane.node
+        before = network.program.nodes[index].inputs[0]
+        layer = network.program.nodes[before].op
+        if index in network.fused and not emitter.demand.own(plane):
+            assert isinstance(layer, (Dense, Conv))
+            operation = emitter.operation(
+                "fused", index, lambda: layer_operation(network, before, layer, index, _rectifier(network, index, op))
+            )
+            emitter.unary(_core.Kind.LAYER, operation, plane, parts)
+            return
+        operation = emitter.operation(
+            "rectified",
+            index,
+            lambda: _core.Rectified(size=network.size(index), activation=_rectifier(network, index, op)),
+        )
+        factor = gain_factor(layer, plane.offset) if isinstance(layer, Normalize) else 1.0
+        emitter.unary(_core.Kind.RECTIFIED, operation, plane, parts, factor)
+
+
+def _rectifier(network: Network, index: int, op: Elementwise) -> _core.Rectifier:
+    before = network.program.nodes[index].inputs[0]
+    norm = network.program.nodes[before].op
+    low, high = op.phi.parameters
+    return _core.Rectifier(
+        negative_slope=low,
+        positive_slope=high,
+        deviation_at=network.own_at(_core.Own.DEVIATION, index),
+        signed_covariance=network.negative[before],
+        rounded=network.rounded[before],
+        trained_gain=float(isinstance(norm, Normalize) and norm.weight_trained),
+    )

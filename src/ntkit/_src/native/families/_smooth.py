@@ -1,0 +1,73 @@
+"""Activations with a closed form that is smooth at rho = 1: erf, GELU, sine, cosine, exponential, polynomials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import comb
+from typing import TYPE_CHECKING
+
+from ntkit._src.program import Elementwise, Normalize
+from ntkit._src.rules import odd_factorial
+
+from .. import _core
+from .._plane import Part, Plane
+from ._family import Family
+from ._normalize import gain_factor
+
+if TYPE_CHECKING:
+    from .._emitter import Emitter
+    from .._network import Network
+
+__all__ = ["SmoothFamily"]
+
+
+class SmoothFamily(Family[Elementwise]):
+    """One closed form, implemented in the core as ``function``."""
+
+    reads_h = True
+    single_precision = False
+    rounds_h = True
+
+    def __init__(self, function: _core.Function) -> None:
+        self.function = function
+
+    def homogeneous(self, op: Elementwise) -> bool:
+        return False
+
+    def own_data(self, network: Network, index: int, op: Elementwise) -> Iterator[tuple[_core.Own, int]]:
+        yield _core.Own.DEVIATION, index
+        if not network.linear_after[index]:
+            yield _core.Own.HALF, index
+
+    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Elementwise) -> None:
+        network, index = emitter.network, plane.node
+        before = network.program.nodes[network.program.nodes[index].inputs[0]].op
+        gain = isinstance(before, Normalize) and before.weight_trained
+        coefficients = op.phi.parameters if self.function == _core.Function.POLYNOMIAL else ()
+        slopes = tuple(power * coefficient for power, coefficient in enumerate(coefficients))  # of z phi'(z)
+        operation = emitter.operation(
+            "smooth",
+            index,
+            lambda: _core.Smooth(
+                size=network.size(index),
+                function=self.function,
+                hermite_terms=hermite_terms(coefficients),
+                deviation_at=network.own_at(_core.Own.DEVIATION, index),
+                half_at=network.own_at(_core.Own.HALF, index),
+                rounded=network.nonlinear_before[index],
+                trained_gain=float(gain),
+                gain_terms=hermite_terms(slopes) if gain else (),
+            ),
+        )
+        factor = gain_factor(before, plane.offset) if isinstance(before, Normalize) else 1.0
+        emitter.unary(_core.Kind.SMOOTH, operation, plane, parts, factor)
+
+
+def hermite_terms(coefficients: tuple[float, ...]) -> list[float]:
+    """Return c[m] C(m, j) (m - j - 1)!! at [j, m], zero where m - j is odd or negative."""
+    size = len(coefficients)
+    return [
+        coefficients[m] * comb(m, j) * odd_factorial(m - j) if m >= j and (m - j) % 2 == 0 else 0.0
+        for j in range(size)
+        for m in range(size)
+    ]

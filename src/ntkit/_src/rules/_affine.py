@@ -1,0 +1,99 @@
+"""Linear and convolutional layers: K' = w^2 M(K) + b^2, Theta' = K-terms of the trained parameters + w^2 M(Theta).
+
+M is the identity for a linear layer and the mean over the window for a convolution, which moves over p and p' together:
+M(K)[p, p'] = mean over e of K[s p + d e, s p' + d e]. It always divides by the full window; zero padding counts as zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ntkit._src.program import Conv, Dense, Gains, Keep, Node, pad
+
+from ._covariance import Covariance, Ends
+
+__all__ = ["conv", "dense", "pads_zeros"]
+
+
+def dense(op: Dense, x: Covariance) -> Covariance:
+    """Apply a fully connected layer at every position."""
+    return _fresh_weights(op.gains, x.settled())
+
+
+def conv(op: Conv, node: Node, x: Covariance, ends: Ends) -> Covariance:
+    """Apply a convolution."""
+    x = x.settled()
+    mean = x.map(lambda k: _window_mean(op, x, k), moves=not (pads_zeros(op) and Keep.ALL in x.keeps))
+    if x.h is not None and mean.h is None:
+        mean = replace(mean, h=_uneven_mean(op, x, x.h, ends.variances(node.inputs[0], x.keeps)))
+    return _fresh_weights(op.gains, mean)
+
+
+def pads_zeros(op: Conv) -> bool:
+    """Return whether the field has zero padding: then p may lie in it while p' does not."""
+    return not op.circular and any(any(sides) for sides in op.padding)
+
+
+def _fresh_weights(gains: Gains, mean: Covariance) -> Covariance:
+    weight = gains.w_std**2
+    nngp = _scaled(mean.nngp, weight, gains.b_std**2)
+    if gains.trained:
+        ntk: Tensor | None = _scaled(mean.nngp, gains.weight_rate, gains.bias_rate)
+        if ntk is not None and mean.ntk is not None:
+            ntk = ntk + weight * mean.ntk if isinstance(weight, Tensor) else torch.add(ntk, mean.ntk, alpha=weight)
+    else:
+        ntk = None if mean.ntk is None else weight * mean.ntk
+    h = None if mean.h is None else weight * mean.h  # a bias cancels in x - x', and r x - x' has none
+    return Covariance(nngp, ntk, mean.keeps, h=h, ratio=mean.ratio)
+
+
+def _scaled(k: Tensor, factor: float | Tensor, shift: float | Tensor) -> Tensor:
+    """Return factor k + shift, in one pass where both are numbers."""
+    if isinstance(factor, Tensor) or isinstance(shift, Tensor):
+        return factor * k + shift
+    return torch.add(k.new_full((), shift), k, alpha=factor) if shift else factor * k
+
+
+def _uneven_mean(op: Conv, x: Covariance, h: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
+    """Return the window mean of H: where only p lies in the padding, K is zero and H half the variance at p'."""
+    if variances is None:
+        return None
+    if x.multiple is not None:
+        variances = x.multiple**2 * variances[0], variances[1]
+
+    def padded(k: Tensor, sides: tuple[int, ...]) -> Tensor:
+        for index, axis in enumerate(op.axes):
+            dims = x.dims(axis)
+            for dim in dict.fromkeys(dims[min(side, len(dims) - 1)] for side in sides):
+                k = pad(k, dim, *op.padding[index], op.circular)
+        return k
+
+    h = padded(h, (0, 1))
+    inside = [padded(torch.ones_like(q[(slice(1),) * x.pair_dims]), (side,)) for side, q in enumerate(variances)]
+    for side, q in enumerate(variances):
+        h = h + padded(q, (side,)) * ((1 - inside[1 - side]) / 2)
+    return _window_mean(op, x, h, padded=True)
+
+
+def _window_mean(op: Conv, x: Covariance, k: Tensor, padded: bool = False) -> Tensor:
+    # The window is a product of intervals, so the mean is taken one axis at a time.
+    for index, axis in enumerate(op.axes):
+        dims = x.dims(axis)
+        out = op.output_size(index, x.nngp.shape[dims[0]])
+        kernel, stride, dilation = op.kernel[index], op.stride[index], op.dilation[index]
+        if not padded:
+            for dim in dims:
+                k = pad(k, dim, *op.padding[index], op.circular)
+        total: Tensor | None = None
+        for e in range(kernel):
+            part = k
+            for dim in dims:
+                start = e * dilation
+                part = part[(slice(None),) * dim + (slice(start, start + (out - 1) * stride + 1, stride),)]
+            total = part if total is None else total + part
+        assert total is not None
+        k = total / kernel if kernel > 1 else total
+    return k

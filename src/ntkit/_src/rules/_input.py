@@ -1,0 +1,116 @@
+"""K = x . x' / C and H = |x - x'|^2 / (2 C) of the data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from ntkit._src.program import Input, Keep, Keeps
+
+from ._covariance import Covariance, Ends
+
+__all__ = ["input_covariance"]
+
+_FEW_CHANNELS = 8  # a sum this short has the same rounding in K(x, x') as in K(x, x)
+_NEAR = 1e-6  # threshold of 1 - rho and |x - x'|^2 / (|x|^2 + |x'|^2) below which x . x' is computed from a difference
+_PARALLEL = 1e-4  # threshold of 1 - rho below which inputs of different size are scaled
+_DIFFERENT = 1e-6  # ... of |r - 1| above which they are
+_BLOCK = 1 << 22  # entries gathered at once
+
+
+def input_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True, scaled: bool = False) -> Covariance:
+    """Return the mean over the channels of x[p] x'[p'], exact to rounding even where x and x' nearly coincide.
+
+    H is left out unless ``carry``, and if ``scaled`` it is of r x and x' where they are parallel but of different size.
+    """
+    key = (op.prefix, op.channel)
+    x1, x2 = ends.first.data[key], ends.second.data[key]
+    letters = iter("abcdefghijklmnopqrstuvw")
+    pair = [next(letters)] * 2 if ends.pair_dims == 1 else [next(letters), next(letters)]
+    axes = [[next(letters)] * 2 if keep is Keep.SAME else [next(letters), next(letters)] for keep in keeps]
+    sides = ["".join([pair[side], *(axis[side] for axis in axes)]) + "z" for side in (0, 1)]
+    output = "".join(dict.fromkeys("".join(pair) + "".join("".join(axis) for axis in axes)))
+    channels = x1.shape[-1]
+    k = torch.einsum(f"{sides[0]},{sides[1]}->{output}", x1, x2) / channels
+    if ends.pair_dims == 1 and Keep.ALL not in keeps:
+        return Covariance(k, None, keeps)  # each value with itself: H is zero, which k = q expresses exactly
+    ratio = _ratio(x1, x2) if scaled and carry and ends.pair_dims == 2 else None
+    result = Covariance(k, None, keeps, ratio=ratio)
+    r = None if ratio is None else ratio[(...,) + (None,) * sum(keeps)]
+    if channels <= _FEW_CHANNELS:
+        if not carry:
+            return result
+        spread = (ends.spread(x1[..., c], x2[..., c], keeps) for c in range(channels))
+        h = reduce(Tensor.add, ((_times(r, first) - second).square() for first, second in spread)) / (2 * channels)
+        return replace(result, h=h)
+    squares = [torch.einsum("...z,...z->...", x, x) / channels for x in (x1, x2)]
+    q1, q2 = ends.spread(squares[0], squares[1], keeps)
+    rows = _spread_indices(x1, x2, ends, keeps)
+    k, refined = _refine(k, q1, q2, *rows, x1.reshape(-1, channels), x2.reshape(-1, channels), carry, r)
+    return replace(result, nngp=k, h=refined)
+
+
+def _ratio(x1: Tensor, x2: Tensor) -> Tensor | None:
+    """Return |x'| / |x| for inputs that are nearly parallel as a whole, one for others, shape (n1, n2); None if all are one."""
+    x1, x2 = x1.detach().flatten(1), x2.detach().flatten(1)
+    s1, s2 = x1.norm(dim=1)[:, None], x2.norm(dim=1)
+    r = s2 / torch.where(s1 > 0, s1, 1.0)
+    used = (x1 @ x2.T > (1 - _PARALLEL) * s1 * s2) & ((r - 1).abs() > _DIFFERENT) & (r > 0)
+    return torch.where(used, r, 1.0) if bool(used.any()) else None
+
+
+def _times(r: Tensor | None, x: Tensor) -> Tensor:
+    return x if r is None else r * x
+
+
+def _spread_indices(x1: Tensor, x2: Tensor, ends: Ends, keeps: Keeps) -> tuple[Tensor, Tensor]:
+    rows = [torch.arange(x.shape[:-1].numel(), device=x.device).reshape(x.shape[:-1]) for x in (x1, x2)]
+    return ends.spread(rows[0], rows[1], keeps)
+
+
+def _refine(
+    k: Tensor,
+    q1: Tensor,
+    q2: Tensor,
+    rows1: Tensor,
+    rows2: Tensor,
+    x1: Tensor,
+    x2: Tensor,
+    carry: bool,
+    ratio: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
+    """Compute x . x' from a difference where the points are nearly parallel, and return H if ``carry``.
+
+    The correlation of two parallel points must be one: a matrix product that rounds differently from |x|^2 makes it 1 - eps,
+    an angle of sqrt(2 eps), and the tangent kernel of a ReLU network is wrong in the eighth digit. Where x and x' nearly
+    coincide, H = |x - x'|^2 / 2 and K = (q + q') / 2 - H. Where only their directions do, 1 - rho^2 = |r|^2 / |x'|^2 with r
+    the component of x' orthogonal to x. A ``ratio`` multiplies x, and divides K at the end.
+    """
+    where = (k > ((1 - _NEAR) * q1.sqrt()) * q2.sqrt()).nonzero(as_tuple=True)
+    h = None
+    if carry:
+        h = (q1 / 2 - k) + q2 / 2 if ratio is None else (ratio**2 * q1 / 2 - ratio * k) + q2 / 2
+    if where[0].numel() == 0:
+        return k, h
+    first, second = (rows.expand_as(k)[where] for rows in (rows1, rows2))
+    square1, square2 = (q.expand_as(k)[where] for q in (q1, q2))
+    scale = torch.ones_like(square1) if ratio is None else ratio.expand_as(k)[where]
+    square1 = scale**2 * square1
+    # |r|^2 is minimal at this factor, so its derivative with respect to the factor is zero.
+    along = (scale * k[where] / square1).detach()
+    step = max(1, _BLOCK // x1.shape[1])
+    apart, across = [], []
+    for a, b, c, factor in zip(*(t.split(step) for t in (first, second, scale, along)), strict=True):
+        left, right = c[:, None] * x1[a], x2[b]
+        apart.append((left - right).square().mean(1))
+        across.append((right - factor[:, None] * left).square().mean(1))
+    share = torch.cat(across) / square2
+    deviations = square1.sqrt() * square2.sqrt()
+    turned = deviations * share / (1 + (1 - share).sqrt())  # s s' (1 - rho)
+    coincide = torch.cat(apart) < _NEAR * (square1 + square2)
+    own = torch.where(coincide, torch.cat(apart) / 2, turned + (square1.sqrt() - square2.sqrt()) ** 2 / 2)
+    value = torch.where(coincide, (square1 + square2) / 2 - own, deviations - turned) / scale
+    return k.index_put(where, value), None if h is None else h.index_put(where, own)

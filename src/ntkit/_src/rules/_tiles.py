@@ -1,0 +1,169 @@
+"""The Gram matrix in tiles: memory bounded by a byte budget, a symmetric matrix computed once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ntkit._src.common import Progress
+from ntkit._src.program import Attention, Elementwise, Keeps, Program, entries
+
+from ._covariance import Covariance, Moments
+from ._engine import covariance, moments, read_data, read_variance, self_covariance
+
+__all__ = ["BYTE_BUDGET", "Kernels", "diag", "gram", "pair_bytes"]
+
+BYTE_BUDGET = 1 << 30
+"""Bytes that the computation may hold in addition to its inputs and its result."""
+
+_TILE_BYTES = 8 << 20  # a tile that stays in the cache is several times faster than one that fills the budget
+
+
+class Kernels(NamedTuple):
+    """The two kernels of one pass; one that was not requested is None."""
+
+    ntk: Tensor | None
+    nngp: Tensor | None
+
+
+def gram(
+    program: Program,
+    x1: Tensor,
+    x2: Tensor | None,
+    ntk: bool,
+    nngp: bool,
+    byte_budget: int = BYTE_BUDGET,
+    progress: Progress | None = None,
+) -> Kernels:
+    """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself if ``x2`` is None."""
+    n1, n2 = len(x1), len(x1 if x2 is None else x2)
+    out = Kernels(*(x1.new_zeros(n1, n2, dtype=_result_dtype(x1)) if wanted else None for wanted in (ntk, nngp)))
+    data1 = read_data(program, x1)
+    data2 = data1 if x2 is None else read_data(program, x2)
+    tile_bytes = min(byte_budget, _TILE_BYTES)
+    pairs = max(1, tile_bytes // pair_bytes(program, program.cross_keeps, ntk))
+    tile1, tile2 = _tile_shape(n1, n2, pairs, symmetric=x2 is None)
+    per_input = pair_bytes(program, program.self_keeps, ntk=False) + _stored_bytes(program)
+    block = max(1, byte_budget // (2 * per_input))  # inputs of each side whose moments fit in the budget
+    done, there_are = 0, n1 * n2 if x2 is not None else n1 * (n1 + 1) // 2
+    for columns in _ranges(0, n2, max(tile2, block - block % tile2)):
+        second = _blockwise_moments(program, data2, columns, block)
+        for band in _ranges(0, n1 if x2 is not None else columns.stop, max(tile1, block - block % tile1)):
+            first = second if x2 is None and band == columns else _blockwise_moments(program, data1, band, block)
+            for rows, tile in product(_ranges(*_ends(band), tile1), _ranges(*_ends(columns), tile2)):
+                if x2 is None and tile.stop <= rows.start:
+                    continue
+                ends = (_part(first, band, rows), _part(second, columns, tile))
+                value = covariance(program, *ends, ntk=ntk)
+                _write(out, value, rows, tile, symmetric=x2 is None)
+                done += _count(rows, tile, symmetric=x2 is None)
+                if progress is not None:
+                    progress(done, there_are)
+    return out
+
+
+def diag(program: Program, x: Tensor, ntk: bool, byte_budget: int = BYTE_BUDGET) -> Tensor:
+    """Compute Theta(x_i, x_i), or K(x_i, x_i) if ``ntk`` is False, shape (n,)."""
+    out = x.new_zeros(len(x), dtype=_result_dtype(x))
+    data = read_data(program, x)
+    block = max(1, byte_budget // (pair_bytes(program, program.diag_keeps, ntk) + _stored_bytes(program)))
+    for rows in _ranges(0, len(x), block):
+        value = self_covariance(program, data.rows(rows.start, rows.stop), ntk)
+        chosen = value.ntk if ntk else value.nngp
+        if chosen is not None:
+            out[rows.start : rows.stop] = chosen.to(out.dtype)
+    return out
+
+
+def _result_dtype(x: Tensor) -> torch.dtype:
+    """Return the input's dtype, or float64 for integers."""
+    return x.dtype if x.is_floating_point() else torch.float64
+
+
+def pair_bytes(program: Program, keeps: tuple[Keeps | None, ...], ntk: bool) -> int:
+    """Estimate the memory that one pair of inputs takes while the program runs."""
+    last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
+    counts = [entries(node.positions, kept) for node, kept in zip(program.nodes, keeps, strict=True)]
+    kept_tensors = 3 if ntk else 2  # K, H and Theta
+    peak, live = 1, 0
+    for index, node in enumerate(program.nodes):
+        largest = max([counts[index], *(counts[read] for read in node.inputs)])
+        temporaries = 12 if isinstance(node.op, Elementwise) else 3  # as many as the rules allocate
+        kept = keeps[index]
+        extra = node.op.workspace(node.positions, kept) if isinstance(node.op, Attention) and kept is not None else 0
+        peak = max(peak, kept_tensors * (live + counts[index]) + temporaries * largest + extra)
+        live += counts[index] - sum(counts[read] for read in set(node.inputs) if last_use[read] == index)
+    return peak * torch.finfo(torch.float64).bits // 8
+
+
+def _stored_bytes(program: Program) -> int:
+    """Count the bytes of one input's own covariances that are kept for the whole computation."""
+    own = program.own_demands
+    kept = sum(entries(program.nodes[read].positions, keeps) for read, keeps in own.items())
+    return 8 * (kept + sum(math.prod(program.nodes[read].positions) for read in read_variance(program) - own.keys()))
+
+
+def _blockwise_moments(program: Program, data: Moments, rows: range, block: int) -> Moments:
+    parts = [moments(program, data.rows(part.start, part.stop)) for part in _ranges(rows.start, rows.stop, block)]
+    if len(parts) == 1:
+        return parts[0]
+    joined = [
+        {key: torch.cat([getattr(part, name)[key] for part in parts]) for key in getattr(parts[0], name)}
+        for name in ("data", "variance", "mean", "own")
+    ]
+    return Moments(*joined)
+
+
+def _part(moments: Moments, inputs: range, some: range) -> Moments:
+    """Return the moments of some of the inputs of ``moments``."""
+    return moments.rows(some.start - inputs.start, some.stop - inputs.start)
+
+
+def _ends(inputs: range) -> tuple[int, int]:
+    return inputs.start, inputs.stop
+
+
+def _tile_shape(n1: int, n2: int, pairs: int, symmetric: bool) -> tuple[int, int]:
+    if symmetric:  # squares of equal size, so that those below the diagonal are left out
+        side = -(-n1 // -(-n1 // min(n1, math.isqrt(pairs))))
+        return side, side
+    tile1 = min(n1, max(1, math.isqrt(pairs)))
+    tile2 = min(n2, max(1, pairs // tile1))
+    return min(n1, max(1, pairs // tile2)), tile2
+
+
+def _ranges(start: int, stop: int, step: int) -> Iterator[range]:
+    return (range(a, min(a + step, stop)) for a in range(start, stop, step))
+
+
+def _count(rows: range, columns: range, symmetric: bool) -> int:
+    """Count the entries of a tile that are on or above the diagonal, or all of them."""
+    if not symmetric:
+        return len(rows) * len(columns)
+    return sum(max(0, columns.stop - max(columns.start, row)) for row in rows)
+
+
+def _write(out: Kernels, value: Covariance, rows: range, columns: range, symmetric: bool) -> None:
+    for target, tile in ((out.ntk, value.ntk), (out.nngp, value.nngp)):
+        if target is None or tile is None:  # a network with nothing trained has a tangent kernel of zero
+            continue
+        part = tile.to(target.dtype).expand(len(rows), len(columns))
+        if symmetric:
+            # Each entry above the diagonal is written to both of its places, so that the matrix is symmetric to the bit.
+            index1 = torch.arange(rows.start, rows.stop, device=part.device)[:, None]
+            index2 = torch.arange(columns.start, columns.stop, device=part.device)[None, :]
+            above = index1 <= index2
+            if bool(above.all()):
+                target[rows.start : rows.stop, columns.start : columns.stop] = part
+                target[columns.start : columns.stop, rows.start : rows.stop] = part.T
+            else:
+                i, j = (index.expand_as(part)[above] for index in (index1, index2))
+                target[i, j] = part[above]
+                target[j, i] = part[above]
+        else:
+            target[rows.start : rows.stop, columns.start : columns.stop] = part

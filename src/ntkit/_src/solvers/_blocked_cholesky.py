@@ -1,0 +1,313 @@
+"""Cholesky factorisation in block columns: in place in one matrix, or on disk if memory is short."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ntkit._src.common import as_columns
+from ntkit._src.gram import GramOperator, StoredGram, available_memory, bytes_text, free_disk, scratch_folder
+from ntkit.errors import MemoryLimitError, SingularKernelError, StoreError
+
+from ._conjugate_gradients import conjugate_gradients
+from ._method import Method, OnNote, System, trace_mean
+from ._solution import Solution
+from ._status import Outcome, Status
+
+__all__ = ["BlockedCholesky", "cholesky_bytes"]
+
+_WIDTH = 1024
+_LARGEST_JITTER = {torch.float32: 1e-3, torch.float64: 1e-6}
+_SHARE = 0.8  # share of the available memory that the matrix may take
+
+
+def cholesky_bytes(n: int, itemsize: int) -> int:
+    """Return the memory that the in-place factorisation takes, including the matrix."""
+    return n * n * itemsize + 3 * n * _WIDTH * itemsize
+
+
+@dataclass(frozen=True)
+class BlockedCholesky(Method):
+    """Exact solution by Cholesky factorisation with one matrix in memory, or none.
+
+    The factor occupies the lower triangle of the only matrix in memory; the upper triangle keeps K. If even that does not fit,
+    block columns of the factor go to disk. The factor has the dtype of the stored entries. It then preconditions conjugate
+    gradients in float64 on K itself (iterative refinement), so neither the rounding of a float32 factorisation nor the jitter it
+    may need changes the solution.
+
+    Parameters
+    ----------
+    in_memory : bool, optional
+        Whether to hold the matrix in memory. None (default): if it fits.
+    memory : int, optional
+        Bytes that may be used. None (default): four fifths of what is available.
+    scratch : str, optional
+        Folder for the factor on disk. None (default): next to the stored matrix, or the system's temporary folder.
+    rtol : float, default 1e-12
+        The residual that refinement aims at.
+    max_iterations : int, default 100
+        Maximum number of refinement steps.
+    """
+
+    in_memory: bool | None = None
+    memory: int | None = None
+    scratch: str | None = None
+    rtol: float = 1e-12
+    max_iterations: int = 100
+
+    def set_up(
+        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
+    ) -> System:
+        """Read the matrix and factorise it."""
+        n, scale = gram.shape[0], trace_mean(gram)
+        if not scale > 0:
+            raise SingularKernelError(
+                f"the Gram matrix has trace(K)/n = {scale:.1e}, so nothing can be learnt from it: are all inputs zero?"
+            )
+        limit = int(_SHARE * available_memory()) if self.memory is None else self.memory
+        needed = cholesky_bytes(n, gram.dtype.itemsize)
+        inside = needed <= limit if self.in_memory is None else self.in_memory
+        if inside and needed > limit:
+            raise MemoryLimitError(
+                f"factorising {n} x {n} {gram.dtype} entries in memory takes {bytes_text(needed)}, and {bytes_text(limit)} can "
+                "be used. Write BlockedCholesky(in_memory=False), which works on disk."
+            )
+        panels: _Panels = _InPlace(gram) if inside else _OnDisk(gram, limit, self.scratch)
+        jitter, eps = 0.0, torch.finfo(gram.dtype).eps
+        while not _factorise(panels, (ridge + jitter) * scale, progress):
+            jitter = max(10 * jitter, 10 * eps)
+            if jitter > _LARGEST_JITTER[gram.dtype]:
+                raise SingularKernelError(
+                    f"the Gram matrix stays singular with ridge={ridge:.1e} and a jitter of {jitter / 10:.0e} trace(K)/n. Is it "
+                    f"positive semidefinite? Pass a ridge above {max(ridge, jitter):.0e}, or store it in float64."
+                )
+            if progress is not None:
+                progress(f"The factorisation broke down and is repeated with {jitter:.0e} trace(K)/n on the diagonal.")
+        return _Factored(gram, panels, ridge, jitter, scale, self, progress)
+
+
+class _Panels(ABC):
+    """The block columns of a matrix: K before the factorisation, the factor after it."""
+
+    n: int
+    width: int
+    dtype: torch.dtype
+    bytes: int
+
+    def columns(self, j: int) -> slice:
+        """Return the columns of block column j."""
+        return slice(j * self.width, min((j + 1) * self.width, self.n))
+
+    @property
+    def count(self) -> int:
+        """Number of block columns."""
+        return -(-self.n // self.width)
+
+    @abstractmethod
+    def kernel(self, j: int) -> Tensor:
+        """Return a copy of block column j of K from the diagonal down, shape (n - start, width)."""
+
+    @abstractmethod
+    def factor(self, j: int, start: int) -> Tensor:
+        """Return block column j of the factor from row ``start`` down."""
+
+    @abstractmethod
+    def put(self, j: int, panel: Tensor) -> None:
+        """Store block column j of the factor, from its diagonal down; entries above the diagonal are not read."""
+
+    @abstractmethod
+    def product(self, v: Tensor) -> Tensor:
+        """Return K v for v of shape (n, k), float64."""
+
+
+class _InPlace(_Panels):
+    """One matrix: K in its upper triangle, the factor in the lower one; the diagonal of K is stored separately."""
+
+    def __init__(self, gram: GramOperator) -> None:
+        self.n, self.width, self.dtype = gram.shape[0], _WIDTH, gram.dtype
+        self.matrix = torch.empty(self.n, self.n, dtype=gram.dtype)
+        for rows, columns, values in gram.tiles():
+            self.matrix[rows, columns] = values.cpu()
+        self.diagonal = self.matrix.diagonal().clone()
+        self.bytes = cholesky_bytes(self.n, gram.dtype.itemsize)
+
+    def kernel(self, j: int) -> Tensor:
+        own = self.columns(j)
+        panel = self.matrix[own, own.start :].T.contiguous()
+        top = panel[: own.stop - own.start]
+        upper = self.matrix[own, own].triu(1)
+        top.copy_(upper + upper.T + torch.diag(self.diagonal[own]))
+        return panel
+
+    def factor(self, j: int, start: int) -> Tensor:
+        return self.matrix[start:, self.columns(j)]
+
+    def put(self, j: int, panel: Tensor) -> None:
+        own = self.columns(j)
+        size = own.stop - own.start
+        self.matrix[own, own] = panel[:size].tril() + self.matrix[own, own].triu(1)
+        self.matrix[own.stop :, own] = panel[size:]
+
+    def product(self, v: Tensor) -> Tensor:
+        total = self.diagonal.double()[:, None] * v
+        for j in range(self.count):
+            own = self.columns(j)
+            square = self.matrix[own, own].triu(1).double()
+            total[own] += square @ v[own] + square.T @ v[own]
+            for start in range(own.stop, self.n, 4 * self.width):  # so that the float64 copy stays small
+                rest = slice(start, min(start + 4 * self.width, self.n))
+                values = self.matrix[own, rest].double()
+                total[own] += values @ v[rest]
+                total[rest] += values.T @ v[own]
+        return total
+
+
+class _OnDisk(_Panels):
+    """Block columns of the factor in files of a temporary folder; K is read from its store."""
+
+    def __init__(self, gram: GramOperator, limit: int, scratch: str | None) -> None:
+        self.n, self.dtype, self.gram = gram.shape[0], gram.dtype, gram
+        size = gram.dtype.itemsize
+        # Two panels, a product and a tile of K are in memory at a time.
+        fitting = (limit - 2 * gram.plan.size**2 * size) // (4 * self.n * size)
+        if fitting < 32:
+            raise MemoryLimitError(
+                f"factorising {self.n} x {self.n} entries on disk needs at least "
+                f"{bytes_text(128 * self.n * size + 2 * gram.plan.size**2 * size)} of memory, and {bytes_text(limit)} can be "
+                "used. Use method='cg', or a Nystrom approximation."
+            )
+        self.width = min(int(fitting), 4096, self.n)
+        self.bytes = 4 * self.n * self.width * size + 2 * gram.plan.size**2 * size
+        beside = Path(gram.path).parent if isinstance(gram, StoredGram) else Path(tempfile.gettempdir())
+        folder = beside if scratch is None else Path(scratch)
+        needed = self.n * (self.n + self.width) // 2 * size
+        if needed > free_disk(folder):
+            raise StoreError(
+                f"the factor takes {bytes_text(needed)} on disk, and {folder} has {bytes_text(free_disk(folder))} free. Name "
+                "another folder: BlockedCholesky(scratch=...)."
+            )
+        self._folder = scratch_folder(self, folder)
+
+    def kernel(self, j: int) -> Tensor:
+        own = self.columns(j)
+        return self.gram.block(slice(own.start, None), own).cpu().clone()
+
+    def factor(self, j: int, start: int) -> Tensor:
+        own = self.columns(j)
+        width = own.stop - own.start
+        count = (self.n - start) * width
+        offset = (start - own.start) * width * self.dtype.itemsize
+        kind = np.float32 if self.dtype == torch.float32 else np.float64
+        values = np.fromfile(self._file(j), kind, count=count, offset=offset)
+        return torch.from_numpy(values.reshape(self.n - start, width))
+
+    def put(self, j: int, panel: Tensor) -> None:
+        panel.contiguous().numpy().tofile(self._file(j))
+
+    def product(self, v: Tensor) -> Tensor:
+        return self.gram.product(v)
+
+    def _file(self, j: int) -> Path:
+        return self._folder / str(j)
+
+
+def _factorise(panels: _Panels, shift: float, progress: OnNote | None) -> bool:
+    """Replace K + shift I by its factor, block column by block column from the left; False if it is singular."""
+    start = time.perf_counter()
+    eps = torch.finfo(panels.dtype).eps
+    for j in range(panels.count):
+        own = panels.columns(j)
+        size = own.stop - own.start
+        panel = panels.kernel(j)
+        panel[:size].diagonal().add_(shift)
+        before = panel[:size].diagonal().clone()
+        for k in range(j):
+            left = panels.factor(k, own.start)
+            panel.addmm_(left, left[:size].T, alpha=-1)
+        lower, info = torch.linalg.cholesky_ex(panel[:size])
+        # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of that, it is only rounding.
+        if int(info) or not bool((lower.diagonal() ** 2 > 4 * eps * before).all()):
+            return False
+        panel[:size] = lower
+        if len(panel) > size:
+            panel[size:] = torch.linalg.solve_triangular(lower, panel[size:].T, upper=False).T
+        panels.put(j, panel)
+        if progress is not None:
+            share = 1 - (1 - own.stop / panels.n) ** 3
+            progress(
+                f"Factorised {own.stop} of {panels.n} columns in {time.perf_counter() - start:.0f} s ({share:.0%})."
+            )
+    return True
+
+
+def _substitute(panels: _Panels, y: Tensor) -> Tensor:
+    """Return (L L^T)^-1 y for y of shape (n, k)."""
+    value = y.to(panels.dtype, copy=True)
+    for j in range(panels.count):
+        own = panels.columns(j)
+        panel = panels.factor(j, own.start)
+        size = own.stop - own.start
+        value[own] = torch.linalg.solve_triangular(panel[:size].tril(), value[own], upper=False)
+        value[own.stop :] -= panel[size:] @ value[own]
+    for j in reversed(range(panels.count)):
+        own = panels.columns(j)
+        panel = panels.factor(j, own.start)
+        size = own.stop - own.start
+        rest = value[own] - panel[size:].T @ value[own.stop :]
+        value[own] = torch.linalg.solve_triangular(panel[:size].tril().T, rest, upper=True)
+    return value.to(y.dtype)
+
+
+@dataclass(frozen=True)
+class _Factored(System):
+    gram: GramOperator
+    panels: _Panels
+    ridge: float
+    jitter: float
+    scale: float
+    settings: BlockedCholesky
+    progress: OnNote | None
+
+    def solve(self, y: Tensor) -> Solution:
+        start = time.perf_counter()
+        columns = as_columns(y).detach().cpu().double()
+        shift = self.ridge * self.scale
+        found = conjugate_gradients(
+            lambda v: self.panels.product(v) + shift * v,
+            columns,
+            lambda v: _substitute(self.panels, v),
+            self.settings.rtol,
+            self.settings.max_iterations,
+            self.progress,
+        )
+        stats = {
+            "residual": found.residual,
+            "refinements": float(found.iterations),
+            "iterations": float(found.iterations),
+            "ridge": self.ridge,
+            "jitter": 0.0,
+            "scale": self.scale,
+            "seconds": time.perf_counter() - start,
+            "bytes": float(self.panels.bytes),
+        }
+        # For an ill-conditioned matrix, rounding stops refinement above any tolerance; what counts is that y is reproduced.
+        good = found.residual <= max(self.settings.rtol, torch.finfo(torch.float64).eps ** 0.5)
+        where = "in memory" if isinstance(self.panels, _InPlace) else "on disk"
+        added = (
+            "no jitter was needed"
+            if not self.jitter
+            else f"the factor, not the solution, has a jitter of {self.jitter:.0e}"
+        )
+        sentence = (
+            f"Solved by Cholesky factorisation {where} in {self.panels.dtype}, refined in float64 by {found.iterations} steps; "
+            f"{added}; relative residual {found.residual:.1e}."
+        )
+        status = Status(Outcome.SOLVED, sentence) if good else found.status("refinement of a Cholesky factorisation")
+        return Solution(found.value.reshape(y.shape).to(y), status, stats)

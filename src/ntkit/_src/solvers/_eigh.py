@@ -1,0 +1,123 @@
+"""Eigendecomposition of a Gram matrix: one decomposition serves every function of the matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ntkit._src.common import check_gram
+from ntkit.errors import SingularKernelError
+
+from ._lapack import eigh
+
+__all__ = ["Spectrum", "decompose"]
+
+# Rounding moves the eigenvalues of an n x n matrix, n up to some thousands, by a few eps times the largest.
+_ROUNDING = 10.0
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    r"""Eigenvalues and eigenvectors of a Gram matrix, :math:`K = V \operatorname{diag}(\lambda) V^T`.
+
+    Attributes
+    ----------
+    values
+        The eigenvalues, shape (n,), increasing.
+    vectors
+        V, shape (n, n): column k belongs to ``values[k]``.
+    scale
+        trace(K)/n, the unit of every ridge.
+    tolerance
+        Eigenvalues whose absolute value is at most this are rounding: ten times the machine epsilon times the largest, or
+        twice the most negative one if that is more but still explained by rounding of the entries.
+    """
+
+    values: Tensor
+    vectors: Tensor
+    scale: float
+    tolerance: float
+
+    @property
+    def rank(self) -> int:
+        """Number of eigenvalues above rounding."""
+        return int((self.values > self.tolerance).sum())
+
+    @property
+    def status(self) -> str:
+        """One English sentence: how many eigenvalues could be distinguished from rounding."""
+        n, lost = len(self.values), len(self.values) - self.rank
+        if not lost:
+            return f"Eigendecomposition; all {n} eigenvalues are above rounding."
+        return (
+            f"Eigendecomposition; {lost} of {n} eigenvalues are rounding (at most {self.tolerance:.1e}, the largest being "
+            f"{float(self.values[-1]):.1e}) and were set to zero."
+        )
+
+    def shifted(self, ridge: float) -> Tensor:
+        """Return the eigenvalues of K + ridge trace(K)/n I, rounding set to zero, shape (n,).
+
+        Raises
+        ------
+        SingularKernelError
+            If one of them is negative by more than rounding: the matrix is indefinite and the ridge too small for it.
+        """
+        lowest = float(self.values[0])
+        if lowest < -self.tolerance and lowest + ridge * self.scale <= self.tolerance:
+            raise SingularKernelError(
+                f"the Gram matrix is not positive semidefinite: its smallest eigenvalue is {lowest:.1e}, the largest "
+                f"{float(self.values[-1]):.1e}. Along it gradient flow diverges, and no Gaussian process has that variance. "
+                "Kernel regression still has a solution, ntkit.solve(gram, y, method='indefinite'); otherwise check the kernel, "
+                f"or pass a ridge above {-lowest / self.scale:.1e} (got {ridge:.1e})."
+            )
+        return self.clean + ridge * self.scale
+
+    @property
+    def clean(self) -> Tensor:
+        """The eigenvalues with those that are rounding set to zero, shape (n,)."""
+        return torch.where(self.values.abs() > self.tolerance, self.values, torch.zeros_like(self.values))
+
+
+def decompose(gram: Tensor, overwrite: bool = False) -> Spectrum:
+    """Decompose a Gram matrix, in its own dtype and on its device.
+
+    Parameters
+    ----------
+    gram : Tensor of shape (n, n)
+        Symmetric, float32 or float64.
+    overwrite : bool
+        Whether the eigenvectors may overwrite the matrix in memory, as large ones on the CPU do.
+
+    Raises
+    ------
+    SingularKernelError
+        If the trace is not positive: there is nothing to learn from.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from ntkit._src.solvers import decompose
+    >>> decompose(torch.tensor([[2.0, 1.0], [1.0, 2.0]])).values
+    tensor([1., 3.])
+    """
+    matrix = check_gram(gram).detach()
+    scale = float(matrix.diagonal().double().mean())
+    if not scale > 0:
+        raise SingularKernelError(
+            f"the Gram matrix has trace(K)/n = {scale:.1e}, so nothing can be learnt from it. Expected a positive trace: "
+            "are all inputs zero? A kernel without biases is zero there; pass b_std=0.1 or so."
+        )
+    values, vectors = eigh(matrix, overwrite)
+    return Spectrum(values, vectors, scale, _tolerance(values))
+
+
+def _tolerance(values: Tensor) -> float:
+    eps = torch.finfo(values.dtype).eps
+    largest, lowest = float(values[-1]), float(values[0])
+    rounding = _ROUNDING * eps * largest
+    # Random rounding of the entries moves eigenvalues by at most sqrt(n) eps max|K|; more means an indefinite matrix.
+    if rounding < -2 * lowest <= 2 * rounding * len(values) ** 0.5:
+        return -2 * lowest
+    return rounding

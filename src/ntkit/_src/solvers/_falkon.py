@@ -1,0 +1,138 @@
+"""Falkon: the Nystrom approximation by preconditioned conjugate gradients, for more centres than normal equations allow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ntkit._src.common import as_columns
+from ntkit._src.gram import GramOperator, check_memory
+
+from ._centres import Centres
+from ._conjugate_gradients import conjugate_gradients
+from ._method import Method, OnNote, System, count, trace_mean
+from ._nystrom import Nystrom, factorise_centres, find_centres
+from ._solution import Solution
+from ._status import Outcome, Status
+
+__all__ = ["Falkon", "falkon_bytes"]
+
+_BLOCK_BYTES = 1 << 26
+
+
+def falkon_bytes(m: int, outputs: int) -> int:
+    """Return the memory that the method holds, whatever n is."""
+    return 8 * (3 * m * m + 10 * m * outputs) + 3 * _BLOCK_BYTES
+
+
+@dataclass(frozen=True)
+class Falkon(Method):
+    r"""The minimiser of :class:`Nystrom` by conjugate gradients (Rudi, Carratino, Rosasco 2017).
+
+    With :math:`K_{MM} = T^T T` and :math:`\frac{n}{M} T T^T + \rho I = A^T A`, the matrix
+    :math:`A^{-T} T^{-T} (K_{nM}^T K_{nM} + \rho K_{MM})\, T^{-1} A^{-1}` is close to the identity, so about ten
+    iterations suffice, each of which recomputes K_nM in blocks. Nothing of size n M is stored, and
+    n M^2 operations are never needed.
+
+    Parameters
+    ----------
+    n_centres : int, optional
+        M. None (default): about 10 sqrt(n), at most 4000.
+    centres : {"uniform", "rpcholesky", "leverage", "kmeans++"} or Tensor of shape (M,), default "uniform"
+        How they are chosen (:func:`~ntkit.solvers.choose_centres`), or their row numbers. The preconditioner assumes that
+        they represent all rows equally, as those drawn uniformly do; with others it takes more iterations.
+    rtol : float, default 1e-10
+        Stop at this residual of the preconditioned system.
+    max_iterations : int, default 100
+        Maximum number of passes over the data.
+    seed : int, default 0
+        Seed of the random choice.
+    """
+
+    n_centres: int | None = None
+    centres: Centres | Tensor = "uniform"
+    rtol: float = 1e-10
+    max_iterations: int = 100
+    seed: int = 0
+
+    def set_up(
+        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
+    ) -> System:
+        """Factorise the matrix of the centres."""
+        count(self.max_iterations, "max_iterations")
+        n, scale = gram.shape[0], trace_mean(gram)
+        rows = find_centres(Nystrom(self.n_centres, self.centres, seed=self.seed), gram, ridge)
+        outputs = 1 if y is None else as_columns(y).shape[1]
+        check_memory(falkon_bytes(len(rows), outputs), f"Falkon with {len(rows)} centres", "Use fewer centres.")
+        lower, jitter = factorise_centres(gram, rows, scale)
+        inner = (n / len(rows)) * (lower.T @ lower)
+        inner.diagonal().add_(max(ridge, 1e-15) * scale)
+        outer = torch.linalg.cholesky(inner)
+        return _FalkonSystem(gram, rows, lower, outer, ridge, jitter, scale, self, progress)
+
+
+@dataclass(frozen=True)
+class _FalkonSystem(System):
+    """``lower`` is T^T, ``outer`` is A^T, both lower triangular of shape (M, M)."""
+
+    gram: GramOperator
+    centres: Tensor
+    lower: Tensor
+    outer: Tensor
+    ridge: float
+    jitter: float
+    scale: float
+    settings: Falkon
+    progress: OnNote | None
+
+    def solve(self, y: Tensor) -> Solution:
+        start = time.perf_counter()
+        columns = as_columns(y).detach().cpu().double()
+        rho = self.ridge * self.scale
+        right = self._down(self._pass(lambda rows, block: block.T @ columns[rows], columns.shape[1]))
+
+        def apply(v: Tensor) -> Tensor:
+            w = torch.linalg.solve_triangular(self.outer.T, v, upper=True)
+            u = torch.linalg.solve_triangular(self.lower.T, w, upper=True)
+            image = self._pass(lambda rows, block: block.T @ (block @ u), v.shape[1])
+            half = torch.linalg.solve_triangular(self.lower, image, upper=False) + rho * w
+            result: Tensor = torch.linalg.solve_triangular(self.outer, half, upper=False)
+            return result
+
+        found = conjugate_gradients(
+            apply, right, torch.clone, self.settings.rtol, self.settings.max_iterations, self.progress
+        )
+        w = torch.linalg.solve_triangular(self.outer.T, found.value, upper=True)
+        value = torch.linalg.solve_triangular(self.lower.T, w, upper=True)
+        stats = {
+            "residual": found.residual,
+            "iterations": float(found.iterations),
+            "ridge": self.ridge,
+            "jitter": self.jitter,
+            "scale": self.scale,
+            "seconds": time.perf_counter() - start,
+            "bytes": float(falkon_bytes(len(self.centres), columns.shape[1])),
+        }
+        status = found.status(f"Falkon with {len(self.centres)} of {len(columns)} rows as centres")
+        if status.outcome is Outcome.SOLVED:
+            status = Status(Outcome.APPROXIMATED, str(status))
+        shape = (len(self.centres), *y.shape[1:])
+        return Solution(value.reshape(shape).to(y), status, stats, self.centres)
+
+    def _down(self, v: Tensor) -> Tensor:
+        half = torch.linalg.solve_triangular(self.lower, v, upper=False)
+        result: Tensor = torch.linalg.solve_triangular(self.outer, half, upper=False)
+        return result
+
+    def _pass(self, function: Callable[[slice, Tensor], Tensor], outputs: int) -> Tensor:
+        """Add up a function of K_nM's blocks of rows, shape (M, outputs)."""
+        n, size = self.gram.shape[0], max(64, _BLOCK_BYTES // (8 * len(self.centres)))
+        total = torch.zeros(len(self.centres), outputs, dtype=torch.float64)
+        for first in range(0, n, size):
+            rows = slice(first, min(first + size, n))
+            total += function(rows, self.gram.block(rows, self.centres).cpu().double())
+        return total

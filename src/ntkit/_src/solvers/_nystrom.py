@@ -1,0 +1,312 @@
+"""The Nystrom approximation: kernel ridge regression in the span of some centres, from one pass over the data."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ntkit._src.common import as_columns, mirror_upper
+from ntkit._src.gram import GramOperator, check_memory, free_disk, scratch_folder, seconds_text
+from ntkit.errors import InputError, SingularKernelError
+
+from ._centres import Centres, choose_centres
+from ._method import Method, OnNote, System, count, generator, trace_mean
+from ._solution import Solution
+from ._status import Outcome, Status
+
+__all__ = ["Nystrom", "NystromSystem", "default_centres", "factorise_centres", "find_centres", "nystrom_bytes"]
+
+_BLOCK_BYTES = 1 << 26
+_STRIP = 512
+_LARGEST_JITTER = {torch.float32: 1e-3, torch.float64: 1e-6}
+
+
+@dataclass(frozen=True)
+class Nystrom(Method):
+    r"""Kernel ridge regression with M of the n training points as centres.
+
+    .. math:: f(x) = K(x, Z)\, a, \qquad a = \arg\min_a \|K_{nM} a - y\|^2 + \rho\, a^T K_{MM} a, \qquad
+              \rho = r \operatorname{tr} K / n,
+
+    which is exact kernel ridge regression for M = n (Williams and Seeger 2001, Rudi et al. 2015). With
+    :math:`K_{MM} = L L^T` and :math:`B = K_{nM} L^{-T}` the normal equations are
+    :math:`(B^T B + \rho I)\, w = B^T y`, :math:`a = L^{-T} w`. K_nM is computed once, a block of rows at a time, and B^T B is
+    added up in float64 from entries in the dtype of the inputs. Forming K_nM^T K_nM instead would square the condition number of
+    K_MM too, and fail in float32.
+
+    Parameters
+    ----------
+    n_centres : int, optional
+        M. None (default): about 10 sqrt(n), at most 4000.
+    centres : {"uniform", "rpcholesky", "leverage", "kmeans++"} or Tensor of shape (M,), default "rpcholesky"
+        How they are chosen (:func:`~ntkit.solvers.choose_centres`), or their row numbers.
+    keep : bool, optional
+        Whether to keep K_nM on disk for further right-hand sides. None (default): if it is set up without one, and
+        writing the first block took less time than computing it.
+    scratch : str, optional
+        Folder for K_nM. None (default): the system's temporary folder.
+    seed : int, default 0
+        Seed of the random choice.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> from torch import nn
+    >>> kernel = ntkit.infinite_width(nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=1.0).ntk
+    >>> x = torch.randn(2000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    >>> y = torch.sin(x.sum(1))
+    >>> found = ntkit.solve(kernel, y, x=x, method=ntkit.solvers.Nystrom(100), ridge=1e-6)
+    >>> found.value.shape, found.centres.shape, found.stats["misfit"] < 0.05
+    (torch.Size([100]), torch.Size([100]), True)
+    """
+
+    n_centres: int | None = None
+    centres: Centres | Tensor = "rpcholesky"
+    keep: bool | None = None
+    scratch: str | None = None
+    seed: int = 0
+
+    def set_up(
+        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
+    ) -> NystromSystem:
+        """Read K_nM once: accumulate B^T B, and B^T y if y is given."""
+        start = time.perf_counter()
+        scale = trace_mean(gram)
+        centres = find_centres(self, gram, ridge)
+        check_memory(
+            nystrom_bytes(len(centres), 1 if y is None else as_columns(y).shape[1]),
+            f"a Nystrom approximation with {len(centres)} centres",
+            "Use fewer centres, or Falkon, which does not form their normal equations.",
+        )
+        lower, jitter = factorise_centres(gram, centres, scale)
+        blocks = _Blocks(gram, centres, _rows_at_a_time(len(centres)))
+        keep = self.keep if self.keep is not None or y is not None else blocks.worth_keeping(self.scratch)
+        if keep:
+            blocks.keep(self.scratch)
+        normal = torch.zeros(len(centres), len(centres), dtype=torch.float64)
+        columns = None if y is None else as_columns(y).detach().cpu().double()
+        moment = None if columns is None else torch.zeros(len(centres), columns.shape[1], dtype=torch.float64)
+        for rows, block in blocks:
+            part = torch.linalg.solve_triangular(lower, block.double().T, upper=False)  # B^T, shape (M, rows)
+            for first in range(0, len(part), _STRIP):  # only the upper triangle: torch lacks BLAS's syrk
+                strip = slice(first, first + _STRIP)
+                normal[strip, first:].addmm_(part[strip], part[first:].T)
+            if moment is not None and columns is not None:
+                moment.addmm_(part, columns[rows])
+            if progress is not None:
+                left = (time.perf_counter() - start) * (gram.shape[0] / rows.stop - 1)
+                progress(f"{rows.stop} of {gram.shape[0]} rows; {seconds_text(left)} left.")
+        mirror_upper(normal)
+        return NystromSystem(
+            blocks, centres, lower, jitter, normal, ridge, scale, time.perf_counter() - start, columns, moment
+        )
+
+
+@dataclass(frozen=True)
+class NystromSystem(System):
+    """The normal equations of a Nystrom approximation.
+
+    Attributes
+    ----------
+    centres
+        Row numbers, shape (M,).
+    lower
+        L with L L^T = K_MM + jitter trace(K)/n I, shape (M, M).
+    normal
+        B^T B, shape (M, M), float64.
+    ridge
+        Relative to ``scale`` = trace(K)/n.
+    """
+
+    _blocks: _Blocks
+    centres: Tensor
+    lower: Tensor
+    jitter: float
+    normal: Tensor
+    ridge: float
+    scale: float
+    seconds: float
+    _targets: Tensor | None
+    _moment: Tensor | None
+
+    def with_ridge(self, ridge: float) -> NystromSystem:
+        """Return the same system with another ridge, at the cost of one factorisation of M x M."""
+        return replace(self, ridge=ridge, seconds=0.0)
+
+    def solve(self, y: Tensor) -> Solution:
+        start = time.perf_counter()
+        columns = as_columns(y).detach().cpu().double()
+        moment = self._moment
+        if moment is None or self._targets is None or not torch.equal(self._targets, columns):
+            moment = self._project(columns)
+        shifted = self.normal.clone()
+        shifted.diagonal().add_(self.ridge * self.scale)
+        factor, info = torch.linalg.cholesky_ex(shifted)
+        if int(info):
+            raise SingularKernelError(
+                f"the normal equations of {len(self.centres)} centres are singular with ridge={self.ridge:.1e}. Pass a larger "
+                f"one, {max(10 * self.ridge, 1e-10):.0e} or so."
+            )
+        w = torch.cholesky_solve(moment, factor)
+        residual = moment - shifted @ w
+        w = w + torch.cholesky_solve(residual, factor)  # one step of refinement
+        value = torch.linalg.solve_triangular(self.lower.T, w, upper=True)
+        norms = columns.square().sum(0)
+        misfit = (norms - 2 * (w * moment).sum(0) + (w * (self.normal @ w)).sum(0)).clamp_min(0)
+        tops = moment.norm(dim=0)
+        stats = {
+            "residual": float(((moment - shifted @ w).norm(dim=0) / torch.where(tops > 0, tops, 1)).max()),
+            "misfit": float((misfit / torch.where(norms > 0, norms, 1)).sqrt().max()),
+            "iterations": 1.0,
+            "ridge": self.ridge,
+            "jitter": self.jitter,
+            "scale": self.scale,
+            "seconds": self.seconds + time.perf_counter() - start,
+            "bytes": float(nystrom_bytes(len(self.centres), columns.shape[1])),
+        }
+        sentence = (
+            f"Nystrom approximation with {len(self.centres)} of {len(columns)} rows as centres; "
+            f"{'no jitter' if not self.jitter else f'a jitter of {self.jitter:.0e} trace(K)/n'} on their matrix; relative misfit "
+            f"{stats['misfit']:.1e}."
+        )
+        shape = (len(self.centres), *y.shape[1:])
+        return Solution(value.reshape(shape).to(y), Status(Outcome.APPROXIMATED, sentence), stats, self.centres)
+
+    def _project(self, columns: Tensor) -> Tensor:
+        """Return B^T y in another pass over K_nM."""
+        moment = torch.zeros(len(self.centres), columns.shape[1], dtype=torch.float64)
+        for rows, block in self._blocks:
+            moment += block.double().T @ columns[rows]
+        projected: Tensor = torch.linalg.solve_triangular(self.lower, moment, upper=False)
+        return projected
+
+
+class _Blocks:
+    """K_nM in blocks of rows: computed, or read from a file if it is kept."""
+
+    def __init__(self, gram: GramOperator, centres: Tensor, rows: int) -> None:
+        self.gram, self.centres, self.rows = gram, centres, rows
+        self._folder: Path | None = None
+        self._whole = False
+
+    def keep(self, scratch: str | None) -> None:
+        """Write blocks to a file in the first pass and read them in later ones."""
+        self._folder = scratch_folder(self, Path(tempfile.gettempdir() if scratch is None else scratch))
+
+    def worth_keeping(self, scratch: str | None) -> bool:
+        """Measure, on the first block, whether writing is faster than computing."""
+        size = self.gram.shape[0] * len(self.centres) * self.gram.dtype.itemsize
+        folder = Path(tempfile.gettempdir() if scratch is None else scratch)
+        if size > free_disk(folder) // 2:
+            return False
+        start = time.perf_counter()
+        block = self._compute(0)
+        computed = time.perf_counter()
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(block.contiguous().numpy().data)
+            file.flush()
+            os.fsync(file.fileno())
+        return time.perf_counter() - computed < computed - start
+
+    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
+        n = self.gram.shape[0]
+        for start in range(0, n, self.rows):
+            rows = slice(start, min(start + self.rows, n))
+            if self._folder is not None and self._whole:
+                yield rows, self._load(rows)
+                continue
+            block = self._compute(start)
+            if self._folder is not None:
+                with open(self._file, "ab" if start else "wb") as file:
+                    file.write(block.contiguous().numpy().data)
+            yield rows, block
+        self._whole = self._folder is not None
+
+    def _compute(self, start: int) -> Tensor:
+        return self.gram.block(slice(start, start + self.rows), self.centres).cpu()
+
+    def _load(self, rows: slice) -> Tensor:
+        width = len(self.centres)
+        kind = np.float32 if self.gram.dtype == torch.float32 else np.float64
+        size = self.gram.dtype.itemsize
+        count = (rows.stop - rows.start) * width
+        values = np.fromfile(self._file, kind, count=count, offset=rows.start * width * size)
+        return torch.from_numpy(values.reshape(-1, width))
+
+    @property
+    def _file(self) -> Path:
+        assert self._folder is not None
+        return self._folder / "knm"
+
+
+def default_centres(n: int) -> int:
+    """Return the default number of centres: Nystrom needs of the order of sqrt(n) (Rudi et al. 2015)."""
+    return min(n, 4000, max(100, math.ceil(10 * math.sqrt(n))))
+
+
+def nystrom_bytes(m: int, outputs: int) -> int:
+    """Return the memory that the method holds, whatever n is."""
+    return 8 * (4 * m * m + 2 * m * outputs) + 4 * _BLOCK_BYTES
+
+
+def _rows_at_a_time(m: int) -> int:
+    return max(64, _BLOCK_BYTES // (8 * m))
+
+
+def find_centres(settings: Nystrom, gram: GramOperator, ridge: float) -> Tensor:
+    """Return the row numbers of the centres, shape (M,)."""
+    n = gram.shape[0]
+    if isinstance(settings.centres, Tensor):
+        rows = settings.centres.cpu().long()
+        if (
+            rows.ndim != 1
+            or not len(rows)
+            or int(rows.min()) < 0
+            or int(rows.max()) >= n
+            or len(rows.unique()) < len(rows)
+        ):
+            raise InputError(f"centres must be row numbers between 0 and {n - 1}, each once, shape (M,).")
+        return rows
+    m = default_centres(n) if settings.n_centres is None else count(settings.n_centres, "n_centres")
+    return choose_centres(gram, m, settings.centres, ridge, generator(settings.seed))
+
+
+def factorise_centres(gram: GramOperator, centres: Tensor, scale: float) -> tuple[Tensor, float]:
+    """Return L with L L^T = K_MM + jitter trace(K)/n I in float64, and the smallest jitter that works.
+
+    Raises
+    ------
+    SingularKernelError
+        If none up to 1e-3 (float32) or 1e-6 (float64) does.
+    """
+    if not scale > 0:
+        raise SingularKernelError(
+            f"the Gram matrix has trace(K)/n = {scale:.1e}, so nothing can be learnt from it: are all inputs zero?"
+        )
+    square = gram.block(centres, centres).cpu().double()
+    square = (square + square.T) / 2
+    eps, largest = torch.finfo(gram.dtype).eps, _LARGEST_JITTER[gram.dtype]
+    # Rounding of float32 entries looks like small eigenvalues, by which one must not divide.
+    jitter = 0.0 if gram.dtype == torch.float64 else 4 * eps
+    while jitter <= largest:
+        shifted = square.clone()
+        shifted.diagonal().add_(jitter * scale)
+        lower, info = torch.linalg.cholesky_ex(shifted)
+        if not int(info) and bool(
+            (lower.diagonal() ** 2 > 4 * torch.finfo(torch.float64).eps * shifted.diagonal()).all()
+        ):
+            return lower, jitter
+        jitter = max(10 * jitter, 4 * eps)
+    raise SingularKernelError(
+        f"the matrix K_MM of the {len(centres)} centres stays singular with a jitter of {largest:.0e} trace(K)/n: are centres "
+        "repeated, or is the kernel not positive semidefinite? Choose them with centres='rpcholesky', or use fewer."
+    )

@@ -1,0 +1,195 @@
+"""The entry point to the solvers: checks the input, then calls the method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from ntkit._src.common import (
+    as_columns,
+    check_batches,
+    check_gram,
+    check_pairs,
+    check_ridge,
+    check_right_hand_side,
+    shown,
+)
+from ntkit._src.gram import DenseGram, GramOperator, KernelGram, available_memory, bytes_text
+from ntkit._src.kernels import Kernel
+from ntkit.errors import InputError, InputTypeError, MemoryLimitError
+
+from ._blocked_cholesky import BlockedCholesky
+from ._choice import choose, estimate
+from ._cholesky import solve_cholesky
+from ._conjugate_gradients import CG
+from ._eigenpro import EigenPro
+from ._falkon import Falkon
+from ._indefinite import Indefinite
+from ._method import Method, OnNote
+from ._nystrom import Nystrom
+from ._solution import Solution
+
+__all__ = ["solve"]
+
+_METHODS: dict[str, Callable[[], Method]] = {
+    "cholesky": BlockedCholesky,
+    "indefinite": Indefinite,
+    "cg": CG,
+    "nystrom": Nystrom,
+    "falkon": Falkon,
+    "eigenpro": EigenPro,
+}
+_SMALL = 8192  # rows up to which a kernel's Gram matrix is simply computed and factorised
+
+
+def solve(
+    gram_or_kernel: Tensor | LinearOperator | Kernel,
+    y: Tensor,
+    method: str | Method = "auto",
+    ridge: float = 0.0,
+    x: Tensor | None = None,
+    *,
+    memory: int | None = None,
+    progress: OnNote | None = None,
+) -> Solution:
+    r"""Solve :math:`(K + r\,\frac{\operatorname{tr} K}{n} I)\, a = y`.
+
+    With a the coefficients of kernel regression, :math:`f(x) = K(x, X)\, a`, which for r = 0 and K the neural tangent
+    kernel is the infinitely wide network trained to convergence from zero output [1]_ [2]_.
+
+    Parameters
+    ----------
+    gram_or_kernel : Tensor of shape (n, n), LinearOperator or Kernel
+        The Gram matrix, symmetric and, except for ``"indefinite"``, positive semidefinite: a tensor, or one stored
+        by :func:`ntkit.gram` (:func:`ntkit.open_gram`); or a kernel, whose points are then ``x``.
+    y : Tensor of shape (n,) or (n, k)
+        The right-hand side, one or many columns, of the Gram matrix's dtype and device.
+    method : {"auto", "cholesky", "indefinite", "cg", "nystrom", "falkon", "eigenpro"} or Method, default "auto"
+        ``"cholesky"`` adds a multiple of the identity (jitter) only if the factorisation needs it, and then issues a
+        :class:`~ntkit.errors.JitterWarning`; for stored matrices and kernels it is
+        :class:`~ntkit.solvers.BlockedCholesky`. ``"indefinite"`` is for matrices that are not positive semidefinite; it applies
+        the ridge to the absolute values of their eigenvalues. It and the others are classes of :mod:`ntkit.solvers` with
+        their own settings: ``method=ntkit.solvers.Nystrom(2000)``. For a method of your own, write a subclass of
+        :class:`~ntkit.solvers.Method`. ``"auto"``: Cholesky for tensors and up to 8,192 rows; beyond that it decides by rows,
+        measured seconds per entry, memory and disk: exact if that takes at most half an hour, otherwise Nystrom. It
+        reports its choice and the reason to ``progress`` before it starts.
+    ridge : float, default 0
+        r, relative to ``trace(K)/n``, so that the scale of the kernel never changes the answer.
+    x : Tensor of shape (n, ...), optional
+        The points, if a kernel is given.
+    memory : int, optional
+        Bytes that may be used. None (default): four fifths of what is available.
+    progress : callable, optional
+        Called with sentences: first the method with its time and memory, then its progress. ``print`` works.
+
+    Returns
+    -------
+    Solution
+        ``value`` is a, shaped like ``y``, or with one row per centre if ``centres`` is not None. By
+        Cholesky factorisation of a tensor it carries first-order gradients if the Gram matrix or ``y`` does.
+
+    Raises
+    ------
+    InputError, InputTypeError
+        For shapes, dtypes, devices or values that do not form a linear system.
+    SingularKernelError
+        If the matrix stays singular after the largest jitter.
+    MemoryLimitError
+        If the method does not fit into memory; the message says what would.
+
+    See Also
+    --------
+    ntkit.solvers.predict : f(x) from a solution, in blocks.
+    ntkit.gram : Compute and store the Gram matrix.
+
+    References
+    ----------
+    .. [1] Jacot, Gabriel, Hongler, "Neural Tangent Kernel: Convergence and Generalization in Neural Networks", 2018.
+    .. [2] Arora, Du, Hu, Li, Salakhutdinov, Wang, "On Exact Computation with an Infinitely Wide Neural Net", 2019.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> gram = torch.tensor([[2.0, 0.0], [0.0, 4.0]], dtype=torch.float64)
+    >>> ntkit.solve(gram, torch.tensor([5.0, 7.0], dtype=torch.float64), ridge=1.0).value
+    tensor([1., 1.], dtype=torch.float64)
+    """
+    if not isinstance(method, Method) and (not isinstance(method, str) or method not in ("auto", *_METHODS)):
+        names = ", ".join(map(repr, ("auto", *_METHODS)))
+        raise InputError(f"method must be one of {names}, or a Method of ntkit.solvers. Got {shown(method)}.")
+    ridge = check_ridge(ridge)
+    operand = _operand(gram_or_kernel, x)
+    simple = method == "auto" or method == "cholesky"
+    if isinstance(operand, KernelGram) and simple and operand.shape[0] <= _SMALL:
+        points, operand = len(operand.x1), operand.kernel(operand.x1)
+        if isinstance(y, Tensor) and len(y) == points:  # otherwise there may be a row for each output of a point
+            check_pairs(operand, (points, points))
+    if isinstance(operand, Tensor):
+        gram = check_gram(operand)
+        check_right_hand_side(y, gram)
+        if simple:
+            return solve_cholesky(gram, y, ridge)
+        operand = DenseGram(gram.detach())
+        if method == "indefinite" or isinstance(method, Indefinite):
+            # The matrix is in memory, and measuring this machine's speed would take longer than a small system.
+            with torch.no_grad():
+                return Indefinite().set_up(operand, ridge, y, progress).solve(y)
+    check_right_hand_side(y, _like(operand))
+    if operand.shape[0] != operand.shape[1] or not operand.symmetric:
+        raise InputError(f"the stored matrix must be K(x, x). Got K(x1, x2) of shape {tuple(operand.shape)}.")
+    chosen = _chosen(method, operand, as_columns(y).shape[1], memory, progress)
+    with torch.no_grad():
+        return chosen.set_up(operand, ridge, y, progress).solve(y)
+
+
+def _chosen(
+    method: str | Method, gram: GramOperator, outputs: int, memory: int | None, progress: OnNote | None
+) -> Method:
+    if method == "auto":
+        best, why = choose(gram, outputs, memory)
+        if progress is not None:
+            progress(f"Chosen: {why}")
+        return best.method
+    chosen = method if isinstance(method, Method) else _METHODS[str(method)]()
+    limit = int(0.8 * available_memory()) if memory is None else memory
+    expected = estimate(chosen, gram, outputs, limit)
+    if expected is None:
+        if progress is not None:
+            progress(f"{type(chosen).__name__}: its time and memory are not known.")
+        return chosen
+    if expected.memory > limit:
+        try:
+            instead = f"This would fit: {choose(gram, outputs, memory)[0]}."
+        except MemoryLimitError:
+            instead = "Nothing else would fit either; use fewer centres or a larger machine."
+        raise MemoryLimitError(f"{expected}, and {bytes_text(limit)} can be used. {instead}")
+    if progress is not None:
+        progress(f"{expected}.")
+    return chosen
+
+
+def _operand(gram_or_kernel: Tensor | LinearOperator | Kernel, x: Tensor | None) -> Tensor | GramOperator:
+    if isinstance(gram_or_kernel, Kernel):
+        if x is None:
+            raise InputError("a kernel needs the points too: write solve(kernel, y, x=x), or solve(kernel(x), y).")
+        check_batches(x, None)
+        return KernelGram(gram_or_kernel, x)
+    if x is not None:
+        raise InputError("x goes with a kernel. Got a Gram matrix and x: leave x out.")
+    if isinstance(gram_or_kernel, (Tensor, GramOperator)):
+        return gram_or_kernel
+    if isinstance(gram_or_kernel, LinearOperator):
+        dense: Tensor = gram_or_kernel.to_dense()
+        return dense
+    raise InputTypeError(
+        f"the Gram matrix must be a torch.Tensor, a stored one or a kernel. Got {type(gram_or_kernel).__name__}: write "
+        "torch.as_tensor(gram)."
+    )
+
+
+def _like(gram: GramOperator) -> Tensor:
+    """Return a tensor of the matrix's shape, dtype and device that takes no memory."""
+    return torch.empty(1, 1, dtype=gram.dtype, device=gram.device).expand(*gram.shape)

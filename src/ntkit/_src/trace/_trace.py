@@ -1,0 +1,326 @@
+"""From a module to a program: the traced graph is read once with an example, operation by operation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ntkit._src.common import (
+    RANDOM,
+    RANDOM_INSTEAD,
+    OwnParameters,
+    check_module,
+    copy_module,
+    drawing_layers,
+    ntk_gains,
+    restored_random_state,
+    strip_ntk,
+)
+from ntkit._src.layers import SelfAttention, WrongInput
+from ntkit._src.program import LogitSamples, Program
+from ntkit.errors import InputError, Problem, UnsupportedLayerError
+
+from ._builder import EMPIRICAL, WrongShape
+from ._deterministic import check_deterministic
+from ._failure import failing_operation, takes
+from ._gains import GainRule
+from ._graph import Untraceable, export_graph, symbolic_graph
+from ._places import ROOT
+from ._reader import Reader
+from ._replay import Difference, FiniteNetwork, NotFinite, replay
+from ._values import Field
+
+__all__ = ["TRACING", "Tracer", "guesses"]
+
+_BATCH = 2
+_TOKENS = (4, 2, 16, 64)
+# While torch.fx traces, it replaces methods of nn.Module for every thread, so only one may trace or run a traced module.
+TRACING = threading.RLock()
+_CONVOLUTIONS = {
+    1: (nn.Conv1d, nn.ConvTranspose1d),
+    2: (nn.Conv2d, nn.ConvTranspose2d),
+    3: (nn.Conv3d, nn.ConvTranspose3d),
+}
+
+
+class Tracer:
+    """A snapshot of a module, ready to be read for any input shape.
+
+    Parameters
+    ----------
+    module
+        The module, copied in evaluation mode; later changes to it have no effect.
+    gains
+        The variances of its layers.
+    check
+        Whether each program is replayed as a finite network and compared with the module.
+    deterministic
+        Paths of submodules and parameters whose frozen parameters are fixed numbers, not random draws.
+    samples
+        How softmax attention draws its logits; None refuses it.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        gains: GainRule,
+        check: bool = True,
+        deterministic: Sequence[str] = (),
+        samples: LogitSamples | None = None,
+    ) -> None:
+        check_module(module)
+        self.samples = samples
+        self.deterministic = check_deterministic(module, deterministic)
+        self.gains = gains.for_module(ntk_gains(module))
+        self.check = check
+        # Read the gains of the NTK parametrisation, then trace the module with plain weights.
+        self.module = strip_ntk(copy_module(module)).eval()
+        self._training = {path for path, layer in module.named_modules() if layer.training}
+        self._random: list[Problem] | None = None
+        self._programs: dict[tuple[tuple[int, ...], bool], Program] = {}
+        self._guard: AbstractContextManager[Any] = OwnParameters(module)
+        with TRACING, restored_random_state():
+            self._probe()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_guard": nullcontext()}  # the original is elsewhere
+
+    def program(self, input_shape: Sequence[int], positions: bool = False) -> Program:
+        """Return the program for inputs of one shape, without the batch dimension.
+
+        Parameters
+        ----------
+        input_shape
+            Lengths of the dimensions after the batch.
+        positions
+            Whether the output keeps its positions; by default its kernel is averaged over them.
+
+        Raises
+        ------
+        UnsupportedLayerError
+            With every place that has no closed-form limit.
+        """
+        shape = tuple(int(size) for size in input_shape)
+        with TRACING, restored_random_state(), torch.enable_grad():
+            if (shape, positions) not in self._programs:
+                self._programs[shape, positions] = self._read(shape, positions)[0]
+        return self._programs[shape, positions]
+
+    def finite_network(self, input_shape: Sequence[int]) -> tuple[Program, FiniteNetwork]:
+        """Read the program again, with the finite network that it describes: the oracle of its covariances."""
+        with TRACING, restored_random_state(), torch.enable_grad():
+            return self._read(tuple(int(size) for size in input_shape))
+
+    def input_shapes(self, positions: Sequence[int]) -> list[tuple[int, ...]]:
+        """Guess shapes of inputs with given lengths of position axes: the channels are those of the first layer."""
+        for layer in self.module.modules():
+            if isinstance(layer, nn.Linear):
+                return [(*positions, layer.in_features)]
+            for ndim, kinds in _CONVOLUTIONS.items():
+                if isinstance(layer, kinds):
+                    return [(layer.in_channels, *positions)] if len(positions) == ndim else []
+        return []
+
+    def _probe(self) -> None:
+        """Look for problems right away, with the first guessed input shape that the module accepts.
+
+        A refusal for vectors counts only if tokens of as many channels are refused too: the mean over the tokens of
+        (n, tokens, channels) is a mean over the channels of (n, channels).
+        """
+        for shape in guesses(self.module):
+            try:
+                self.program(shape)
+            except WrongShape:
+                continue
+            except NotFinite:
+                if not self._makes_empty(shape):
+                    raise
+                continue  # a mean over nothing: the guess leaves no columns for a graph's adjacency, say
+            except UnsupportedLayerError:
+                tokens = [(count, *shape) for count in _TOKENS] if len(shape) == 1 else []
+                # What has rules and is refused by the replay is so for every shape.
+                if self._readable(shape) or not any(self._readable(guess) for guess in tokens):
+                    raise
+            return
+
+    def _makes_empty(self, shape: tuple[int, ...]) -> bool:
+        """Return whether the module computes tensors without entries for inputs of a shape."""
+        module, example, _ = self._run(shape)
+        made = _Empty()
+        with torch.no_grad(), made:
+            module(example)
+        return made.found
+
+    def _readable(self, shape: tuple[int, ...]) -> bool:
+        """Return whether torch.fx traces the module for inputs of a shape, and every operation has a rule."""
+        try:
+            module, example, output = self._run(shape)
+            reader = Reader(symbolic_graph(module, example), example, self.gains, self.deterministic, self.samples)
+            reader.read(output)
+            reader.refuse()
+            self._finish(reader, positions=False)
+        except (WrongShape, Untraceable, UnsupportedLayerError):
+            return False
+        return True
+
+    @property
+    def was_read(self) -> bool:
+        """Whether the module was read for some input shape, so that places without a limit would be known."""
+        return bool(self._programs)
+
+    @property
+    def embeddings(self) -> list[nn.Embedding | nn.EmbeddingBag]:
+        """The layers that look up integers."""
+        return [layer for layer in self.module.modules() if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
+
+    def _read(self, shape: tuple[int, ...], positions: bool = False) -> tuple[Program, FiniteNetwork]:
+        module, example, output = self._run(shape)
+        if self._random is None:
+            found = drawing_layers(module, self._training, example)
+            self._random = [Problem(path or ROOT, kind, RANDOM, RANDOM_INSTEAD) for path, kind in found.items()]
+        failures: list[str] = []
+        first: UnsupportedLayerError | None = None
+        for seed, trace in enumerate((symbolic_graph, export_graph), 2):
+            try:
+                graph = trace(module, example)
+            except Untraceable as error:
+                failures.append(str(error).splitlines()[0])
+                continue
+            reader = Reader(graph, example, self.gains, self.deterministic, self.samples)
+            reader.read(output)
+            reader.problems[:0] = self._random
+            if first is not None and reader.problems:
+                raise first
+            reader.refuse()
+            try:
+                program = self._finish(reader, positions)
+            except Untraceable as error:
+                failures.append(str(error))
+                continue
+            network = FiniteNetwork(reader.builder, program.prefixes)
+            try:
+                if self.check:
+                    replay(module, graph, network, reader.fields, example, seed)
+            except Difference as difference:
+                first = first or UnsupportedLayerError((reader.problem(module, difference),))
+                continue
+            return program, network
+        if first is not None:
+            raise first
+        problem = Problem(
+            ROOT,
+            type(self.module).__name__,
+            "its forward could not be read as a graph (control flow that depends on the data, or operations on values "
+            f"outside torch); symbolic tracing said {failures[0]!r}, export said {failures[-1]!r}",
+            f"write the forward without such control flow; or {EMPIRICAL}",
+        )
+        raise UnsupportedLayerError((*self._random, problem))
+
+    def _run(self, shape: tuple[int, ...]) -> tuple[nn.Module, Tensor, Any]:
+        """Run the module on an example, in float64 or else in float32; return a copy, the example and the output."""
+        parameter = next((p for p in self.module.parameters() if p.is_floating_point()), torch.empty(0))
+        example = torch.randn((_BATCH, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        # Never in half precision, where the replay could not tell another network from rounding.
+        for dtype in (torch.float64, torch.float32):
+            try:
+                module = copy_module(self.module).to(dtype)
+                batch = example.to(dtype).to(parameter.device)
+                with torch.no_grad(), self._guard:
+                    output = module(batch.clone())
+                _check_entries(output, batch)
+                return module, batch, output
+            except WrongInput as error:
+                path = next((name for name, layer in module.named_modules() if layer is error.layer), "")
+                raise WrongShape(f"layer {path!r}: {error}") from error
+            except InputError:
+                raise
+            except Exception as error:  # the module's own code may raise anything
+                raised = error
+        if self.embeddings:
+            rows = min(layer.num_embeddings for layer in self.embeddings)
+            index = torch.randint(rows, (_BATCH, *shape), generator=torch.Generator().manual_seed(0))
+            try:
+                module = copy_module(self.module).to(torch.float64)
+                with torch.no_grad(), self._guard:
+                    return module, index.to(parameter.device), module(index.to(parameter.device))
+            except InputError:
+                raise
+            except Exception as error:  # the module's own code may raise anything
+                raised = error
+        for full in _with_channels(self.module, shape):
+            if takes(self.module, example.new_zeros(_BATCH, *full).to(parameter)):
+                raise WrongShape(
+                    f"inputs must have a batch dimension in front: the module takes (n, {', '.join(map(str, full))}), and (n, "
+                    f"{', '.join(map(str, shape))}) lacks the channels. For a single input write x[None]."
+                ) from raised
+        raise WrongShape(
+            f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): "
+            f"{failing_operation(self.module, example.to(parameter), ROOT)}{raised}"
+        ) from raised
+
+    def _finish(self, reader: Reader, positions: bool) -> Program:
+        layers = reader.builder.layers
+        unknown = sorted(set(self.gains.overrides) - set(layers))
+        if unknown:
+            raise InputError(
+                f"overrides names the layers {unknown}, which the module does not use. Its layers with weights are "
+                f"{sorted(layers)}."
+            )
+        unbiased = sorted(name for name, own in self.gains.overrides.items() if "b_std" in own and not layers[name])
+        if unbiased:
+            raise InputError(
+                f"overrides sets b_std of the layers {unbiased}, which have no bias. Leave b_std out, or build them with a bias."
+            )
+        assert isinstance(reader.value, Field)
+        return reader.builder.program(reader.value, positions)
+
+
+class _Empty(TorchFunctionMode):
+    """Notices tensors without entries."""
+
+    found = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.found = self.found or (isinstance(result, Tensor) and result.numel() == 0)
+        return result
+
+
+def _check_entries(output: Any, batch: Tensor) -> None:
+    if isinstance(output, Tensor) and output.numel() == 0:
+        raise WrongShape(
+            f"the module returns an empty output, of shape {tuple(output.shape)}, for inputs of shape "
+            f"{tuple(batch.shape)}. Pass inputs of the shape that it is written for."
+        )
+
+
+def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return the input shape with the channels of the first convolution in front, if they seem to be missing."""
+    for layer in module.modules():
+        for ndim, kinds in _CONVOLUTIONS.items():
+            if isinstance(layer, kinds):
+                return [(layer.in_channels, *shape)] if len(shape) == ndim else []
+    return []
+
+
+def guesses(module: nn.Module) -> list[tuple[int, ...]]:
+    """Guess input shapes from the first layer with weights."""
+    attends = any(isinstance(layer, (nn.MultiheadAttention, SelfAttention)) for layer in module.modules())
+    for layer in module.modules():
+        if isinstance(layer, nn.Embedding):
+            return [(8,), (4,), (16,), (2,), (1,), ()]
+        if isinstance(layer, nn.Linear):
+            width = layer.in_features
+            return [(width,), (4, width), (3, 8, 8), (1, 8, 8), (1,), (2,), (3,)]
+        for ndim, kinds in _CONVOLUTIONS.items():
+            if isinstance(layer, kinds):
+                if attends:  # its cost grows with the square of the pixels
+                    return [(layer.in_channels, *(side,) * ndim) for side in (8, 4, 16)]
+                return [(layer.in_channels, *(side,) * ndim) for side in ((32, 28, 64, 16, 8) if ndim < 3 else (16, 8))]
+    return []
