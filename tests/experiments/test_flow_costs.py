@@ -51,7 +51,9 @@ def test_operations_of_the_exact_kernel_are_counted_by_entry(tmp_path):
     (case,) = [one for one in CASES if one.regime == "NTK" and one.classes == 2]
     work = costs.compute(shared(tmp_path, cases=[case]), costs.Block(case, "train", 0, 10))
     # Two layers of 8x8, one of 4x4 and one of 2x2 pixels, every pair of pixels.
-    assert work.operations == 55 * 32 * (2 * 64**2 + 16**2 + 4**2)
+    assert work.operations == 55 * (39 + 2 * 4) * (
+        2 * 64**2 + 16**2 + 4**2
+    )  # a ReLU, and four additions for K and for Theta
 
 
 def test_images_are_resized_and_draws_differ(tmp_path):

@@ -174,6 +174,7 @@ def report(
         "Training by gradient flow with the exact NTK, the exact NNGP kernel and the tangent kernel of a random network with 64 "
         "channels, after section 9 of Golikov et al. 2022, who ran neural-tangents on a GTX 1080Ti. Years for a million "
         "images are the seconds per entry at the largest size times the entries of one triangle. Operations of exact kernels "
-        "are 32 per covariance entry of a layer with ReLU; the others are those that torch counts."
+        "are those of the layers with ReLU, on the entries of the covariance that are computed; of others, those of products "
+        "and convolutions. A fused multiplication and addition counts as two."
     )
     return Report(f"{network} against the number of images", introduction, sections, comparisons, claims)

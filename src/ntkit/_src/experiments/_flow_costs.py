@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from ntkit._src.dynamics import GradientFlow
 from ntkit._src.finite import initialize, parametrize_ntk
-from ntkit._src.kernels import Kernel, empirical, infinite_width
+from ntkit._src.kernels import InfiniteWidth, Kernel, empirical, infinite_width
+from ntkit._src.native import rectified_operations, single_precision, tape_of
 
 from ._images import Images, load_images
 from ._operations import Operations
@@ -32,9 +33,6 @@ REGIMES: tuple[Regime, ...] = ("NTK", "NNGP", "empirical NTK")
 
 WIDTH = 64
 """Channels of the finite networks, as in the paper."""
-
-_OPERATIONS = 32
-"""Arithmetic operations per covariance entry of a convolution with ReLU: a division, a root, 30 additions and products."""
 
 _BLOCK = 500
 """Rows of a block at most: what a stopped run loses."""
@@ -107,8 +105,8 @@ class Work:
     pairs
         Entries of the kernel computed.
     operations
-        Arithmetic operations: of exact kernels 32 per covariance entry of a layer with ReLU, of empirical kernels those
-        that torch counts in products and convolutions.
+        Arithmetic operations: of exact kernels those of the layers with ReLU on the entries that the native engine computes,
+        of empirical kernels those of products and convolutions.
     """
 
     pairs: int
@@ -227,8 +225,14 @@ def _kernel(case: Case, x: Tensor, network: Callable[[int, int], nn.Module], see
         initialize(net, generator=torch.Generator().manual_seed(seed + 7919 * case.draw))
         return empirical(net).ntk, 0.0
     limit = infinite_width(network(channels, 1))
-    entries = sum(row.entries_per_pair for row in limit.explain(shape).rows if row.operation == "relu")
-    return (limit.ntk if case.regime == "NTK" else limit.nngp), float(_OPERATIONS * entries)
+    return (limit.ntk if case.regime == "NTK" else limit.nngp), pair_operations(limit, shape, x.dtype, case.regime)
+
+
+def pair_operations(limit: InfiniteWidth, shape: Sequence[int], dtype: torch.dtype, regime: Regime) -> float:
+    """Count the operations of an exact kernel for one pair of inputs of a shape."""
+    program, ntk = limit._program(shape, ntk=False), regime == "NTK"
+    single = dtype == torch.float32 and single_precision(program)
+    return float(rectified_operations(tape_of(program, ntk=ntk), single))
 
 
 def _draw(inputs: Inputs, classes: int, side: int, draw: int) -> Images:

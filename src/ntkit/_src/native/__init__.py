@@ -4,6 +4,7 @@ from ._build_info import BuildInfo, SimdLevel, build_info, roofline
 from ._engine import NativeEngine, TapeKind, reason_against, tape_of
 from ._network import ranges, single_precision
 from ._runner import BeyondRange
+from ._work import rectified_entries, rectified_operations
 
 __all__ = [
     "BeyondRange",
@@ -14,6 +15,8 @@ __all__ = [
     "build_info",
     "ranges",
     "reason_against",
+    "rectified_entries",
+    "rectified_operations",
     "roofline",
     "single_precision",
     "tape_of",

@@ -31,13 +31,18 @@ void rescale(const Context<T, Self>& context, const Rescale& op, const Instructi
     const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
     const Sides<T, Self> ratio = context.unit(op.ratio_at), half = context.own(op.half_at, shift(op.size, step.out_offset));
     const int unit_step = context.unit_step();
+    const bool covariance = step.covariance_out, theta = step.theta_in;
+    Lanes a1 = ratio.first(0), a2 = ratio.second(0), both = a1 * a2, apart = a1 - a2;
     rows(Region(op.size, step.out_offset), [&](long first, long last) {
         for (long p = first; p < last; ++p) {
-            const Lanes a1 = ratio.first(p * unit_step), a2 = ratio.second(p * unit_step), both = a1 * a2;
+            if (unit_step) {  // vectors: another input at every place
+                a1 = ratio.first(p), a2 = ratio.second(p);
+                both = a1 * a2, apart = a1 - a2;
+            }
             Lanes k = both * in.k[p];
-            if (!step.covariance_out) k += (a1 - a2) * (a1 * half.first(p) - a2 * half.second(p));
+            if (!covariance) k += apart * (a1 * half.first(p) - a2 * half.second(p));
             out.k[p] = k;
-            if (step.theta_in) out.theta[p] = both * in.theta[p];
+            if (theta) out.theta[p] = both * in.theta[p];
         }
     });
 }
