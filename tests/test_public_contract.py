@@ -19,7 +19,9 @@ def test_signatures_are_those_written_down():
 
 def test_gains_default_to_none():
     """None is the module's own gains, or else sqrt(2) and 0: a number would contradict a module that has its own."""
-    places = {"ntkit": ntkit} | {name: getattr(ntkit, name) for name in ("diagnostics", "dynamics", "features")}
+    places = {"ntkit": ntkit} | {
+        name: getattr(ntkit, name) for name in ("diagnostics", "features", "results", "applications")
+    }
     defaults = {}
     for place, module in places.items():
         for name in module.__all__:

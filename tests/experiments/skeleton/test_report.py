@@ -23,7 +23,9 @@ def test_csv_has_no_digit_that_depends_on_the_processor(tmp_path):
     for slope in (-0.5032901129712621, -0.503290112971262):
         comparison = Comparison("slope", (slope,), -1.0, error=0.09101564817674083)
         write_report(Report("", "", [], [comparison]), results, tmp_path)
-        assert (tmp_path / "results.csv").read_text().splitlines()[1] == "slope,-1,-0.503290113,0.09101564818,1,above"
+        assert (tmp_path / "results.csv").read_text().splitlines()[
+            1
+        ] == "slope,-1,-0.503290113,0.09101564818,1,,outside"
 
 
 def test_page_has_comparisons_first_and_the_manifest_last():
