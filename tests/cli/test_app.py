@@ -60,6 +60,7 @@ def test_completion_and_module_form(words, found, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["ntkit"])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.delitem(sys.modules, "ntkit.__main__", raising=False)  # another test may have imported it
     with pytest.raises(SystemExit) as end:
         runpy.run_module("ntkit", run_name="__main__", alter_sys=True)
     assert end.value.code == 0

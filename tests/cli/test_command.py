@@ -17,6 +17,7 @@ class Interrupt:
         if name == {module!r}:
             os.kill(os.getpid(), signal.{number})
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start tests in the background, where it is ignored
 sys.meta_path.insert(0, Interrupt())
 sys.argv = ["ntkit", "--version"]
 from ntkit.__main__ import main

@@ -36,7 +36,7 @@ def test_bad_arguments(arguments, message, capsys):
 
 
 @pytest.mark.parametrize(
-    "module", [["ntkit.experiments", "ntk_convergence"], ["ntkit._src.experiments.ntk_convergence"]]
+    "module", [["ntkit._src.experiments", "ntk_convergence"], ["ntkit._src.experiments.ntk_convergence"]]
 )
 @pytest.mark.filterwarnings("ignore:.* found in sys.modules after import")
 def test_both_forms_of_the_command(module, tmp_path, monkeypatch, capsys):

@@ -41,7 +41,8 @@ class Method(ABC):
 
     >>> import torch, ntkit
     >>> from dataclasses import dataclass
-    >>> from ntkit.solvers import Method, Outcome, Solution, Status, System
+    >>> from ntkit.results import Solution
+    >>> from ntkit.solvers import Method, Outcome, Status, System
     >>> @dataclass(frozen=True)
     ... class Richardson(Method):
     ...     step: float
