@@ -20,18 +20,16 @@ def ratios(settings, seed=0):
 
 
 def test_every_method_has_a_ratio_for_each_pair():
-    results = experiment.run(experiment.QUICK, seed=1)
-    found = experiment.ratios_of(results)
+    found = ratios(experiment.QUICK, seed=1)
     assert set(found) == set(experiment.KINDS)
     for rows in found.values():
         assert list(rows) == [*experiment.METHODS, "LANTK 0.1"]
         assert all(len(values) == 2 and all(0 < value < 1.5 for value in values) for values in rows.values())
         assert rows["LANTK"] == rows["LANTK 0.1"]
-    assert [one.strength for one in results.values.values()] == [None, 0.1, None, 0.1]
 
 
 def test_rows_are_the_kernels_they_are_named_for():
-    settings = replace(experiment.QUICK, pairs=((3, 8),), steps=3, strengths=(0.2,))
+    settings = replace(experiment.QUICK, pairs=((3, 8),), steps=3, strength=0.2)
     found = ratios(settings, seed=2)
     data = load_images(settings.train, settings.test, 2, None, (3, 8))
     y, y_test = torch.from_numpy(data.y), torch.from_numpy(data.y_test)
@@ -94,7 +92,7 @@ def test_a_rise_too_small_to_be_called_significant():
     manifest = experiment.run(replace(experiment.QUICK, pairs=((3, 8),))).manifest
     both = {"NN-init": 0.55, "NN-trained": 0.6, "NTK": 0.6, "LANTK": 0.6003, "expected init": 0.5}
     both |= {f"LANTK {strength:g}": 0.6 for strength in settings.strengths}
-    ratios_ = experiment.Ratios({method: (value, value) for method, value in both.items()}, 0.1)
+    ratios_ = experiment.Ratios({method: (value, value) for method, value in both.items()})
     values = {experiment.Pair(number, pair, "kernels"): ratios_ for number, pair in enumerate(settings.pairs)}
     report = experiment.EXPERIMENT.report(Results(settings, 0, Data("cifar.npz", "0", False), values, manifest))
     assert {one.verdict for one in report.comparisons} == {Verdict.SMALLER}
@@ -103,8 +101,9 @@ def test_a_rise_too_small_to_be_called_significant():
 
 
 def test_a_strength_beyond_similarities_has_no_ratio():
-    found = ratios(replace(experiment.QUICK, pairs=((3, 8),), strengths=(1000.0,)))
+    found = ratios(replace(experiment.QUICK, pairs=((3, 8),), strength=1000.0, strengths=(0.1, 1000.0)))
     assert found["train-train"]["LANTK"] == found["test-train"]["LANTK 1000"] == (None,)
+    assert found["train-train"]["LANTK 0.1"][0] > found["train-train"]["NTK"][0]
     assert found["train-train"]["NTK"][0] > 0.5
 
 
@@ -124,6 +123,7 @@ def test_pooled_images():
         (["--width", "0"], "width must be at least 1"),
         (["--train", "7"], "multiple"),
         (["--strengths", "-1"], "a strength must be finite and not negative"),
+        (["--strength", "inf"], "a strength must be finite and not negative"),
     ],
 )
 def test_bad_options(options, message, tmp_path, capsys, monkeypatch):
