@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ntkit._src.experiments._label_aware_scores import METHODS, Scores
+from ntkit_studies._label_aware_scores import METHODS, Scores
 
 
 def scores(base, test, validation, error):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.stats import kendalltau
 
-from ntkit._src.experiments import architecture_search
-from ntkit._src.experiments._search_space import SPACE, Architecture, build, draw_architectures
+from ntkit_studies import architecture_search
+from ntkit_studies._search_space import SPACE, Architecture, build, draw_architectures
 
 
 def test_every_network_of_the_space_runs():

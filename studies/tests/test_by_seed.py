@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from ntkit._src.experiments._by_seed import Seed, by_seed, is_positive, mean_and_spread, reaches, size_text
-from ntkit._src.experiments.skeleton import Claim, Comparison, Run, Verdict
-from ntkit._src.plots import new_figure
+from ntkit.plots import new_figure
+from ntkit_studies._by_seed import Seed, by_seed, is_positive, mean_and_spread, reaches, size_text
+from ntkit_studies.skeleton import Claim, Comparison, Run, Verdict
 
 
 @dataclass(frozen=True)

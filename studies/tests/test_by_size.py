@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from ntkit._src.experiments import myrtle_by_size, resnet_by_size
-from ntkit._src.experiments._by_size import Settings
-from ntkit._src.experiments._deep_networks import resnet50
-from ntkit._src.experiments._flow_costs import Block, Case, Flow, Inputs, Outcome, Work, compute, share
-from ntkit._src.experiments.skeleton import Data, Results, Verdict
-from ntkit._src.experiments.skeleton._manifest import Manifest, this_machine
-from ntkit._src.experiments.skeleton._run import Run
 from ntkit.errors import InputError
+from ntkit_studies import myrtle_by_size, resnet_by_size
+from ntkit_studies._by_size import Settings
+from ntkit_studies._deep_networks import resnet50
+from ntkit_studies._flow_costs import Block, Case, Flow, Inputs, Outcome, Work, compute, share
+from ntkit_studies.skeleton import Data, Results, Verdict
+from ntkit_studies.skeleton._manifest import Manifest, this_machine
+from ntkit_studies.skeleton._run import Run
 
 SMALL = Settings(sizes=(10, 20), test=10, draws=1, steps=20.0)
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit._src.experiments import cntk_cifar as experiment
-from ntkit._src.experiments._images import load_images
-from ntkit._src.experiments.skeleton import Data, Results, Verdict
+from ntkit_studies import cntk_cifar as experiment
+from ntkit_studies._images import load_images
+from ntkit_studies.skeleton import Data, Results, Verdict
 
 
 @pytest.mark.parametrize("head", ["flatten", "average"])

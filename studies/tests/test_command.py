@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ntkit._src.experiments import NAMES, find
-from ntkit._src.experiments._rebuild import rebuild_reports
+from ntkit_studies import NAMES, find
+from ntkit_studies._rebuild import rebuild_reports
 
 QUICK = ["ntk_convergence", "--quick", "--widths", "4", "8", "--draws", "2"]
 
@@ -19,7 +19,7 @@ def test_list(program):
     out = program("list")
     for name in NAMES:
         assert name in out and find(name).reproduces in out
-    assert [one["name"] for one in json.loads(program("list", "--json"))["experiments"]] == list(NAMES)
+    assert [one["name"] for one in json.loads(program("list", "--json"))["studies"]] == list(NAMES)
 
 
 def test_every_figure_of_beaglehole_is_there():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntkit._src.experiments._compliance import Beam, element_stiffness, with_volume
+from ntkit_studies._compliance import Beam, element_stiffness, with_volume
 
 
 def test_elements_resist_everything_but_rigid_motion():

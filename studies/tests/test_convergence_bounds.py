@@ -4,9 +4,9 @@ import math
 
 import torch
 
-from ntkit._src.diagnostics import two_layer_gram
-from ntkit._src.experiments import convergence_bounds
-from ntkit._src.kernels import empirical
+from ntkit import empirical
+from ntkit.diagnostics import two_layer_gram
+from ntkit_studies import convergence_bounds
 
 
 def test_the_network_is_that_of_the_theorems():

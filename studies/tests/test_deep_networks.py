@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ntkit._src.experiments._deep_networks import myrtle, resnet50
+from ntkit_studies._deep_networks import myrtle, resnet50
 
 
 def layers(net: nn.Module) -> list[nn.Module]:

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import ntkit
-from ntkit._src.datasets import load_digits
-from ntkit._src.experiments import digits
-from ntkit._src.experiments._digits_cells import KERNELS, METHODS, KernelView, Limit, Wide
-from ntkit._src.experiments._digits_methods import conv_net
-from ntkit._src.experiments._digits_report import accuracies
+from ntkit.datasets import load_digits
 from ntkit.errors import InputError
+from ntkit_studies import digits
+from ntkit_studies._digits_cells import KERNELS, METHODS, KernelView, Limit, Wide
+from ntkit_studies._digits_methods import conv_net
+from ntkit_studies._digits_report import accuracies
 
 
 @pytest.fixture(scope="module")

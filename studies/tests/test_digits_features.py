@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.experiments._digits_features import VARIANCES, features_of, features_picture, features_table
-from ntkit._src.experiments._digits_pair import Pair
+from ntkit_studies._digits_features import VARIANCES, features_of, features_picture, features_table
+from ntkit_studies._digits_pair import Pair
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV
 
 import ntkit
-from ntkit._src.datasets import balanced_split, load_digits
-from ntkit._src.experiments import _digits_methods as methods
+from ntkit.datasets import balanced_split, load_digits
+from ntkit_studies import _digits_methods as methods
 
 
 @pytest.fixture(scope="module")

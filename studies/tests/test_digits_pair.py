@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import ntkit
-from ntkit._src.datasets import balanced_split, load_digits
-from ntkit._src.experiments._digits_pair import limit_of, network_of, pair_of
+from ntkit.datasets import balanced_split, load_digits
+from ntkit_studies._digits_pair import limit_of, network_of, pair_of
 
 
 @pytest.fixture(scope="module")

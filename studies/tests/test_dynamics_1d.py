@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.experiments import dynamics_1d
+from ntkit_studies import dynamics_1d
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from ntkit._src.experiments import federated_images
 from ntkit.errors import InputError
+from ntkit_studies import federated_images
 
 
 def test_partitions_hold_every_point_once_and_are_uneven():

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.experiments.image_files import write_images
+from studies.tests.image_files import write_images
 
 import ntkit
-from ntkit._src.experiments import _flow_costs as costs
-from ntkit._src.experiments._deep_networks import myrtle
+from ntkit_studies import _flow_costs as costs
+from ntkit_studies._deep_networks import myrtle
 
 CASES = [costs.Case(regime, classes, 0, 0) for regime in costs.REGIMES for classes in (2, 10)]
 

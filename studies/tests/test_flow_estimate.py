@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ntkit._src.experiments import _flow_estimate as estimates
-from ntkit._src.experiments._deep_networks import myrtle
+from ntkit_studies import _flow_estimate as estimates
+from ntkit_studies._deep_networks import myrtle
 
 
 def test_entries_and_flows_of_every_part_are_added(monkeypatch):

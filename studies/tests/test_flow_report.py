@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ntkit._src.experiments import _flow_report as report
-from ntkit._src.experiments._flow_costs import Block, Case, Flow, Outcome, Work
+from ntkit_studies import _flow_report as report
+from ntkit_studies._flow_costs import Block, Case, Flow, Outcome, Work
 
 SIZES = "ours", "the paper's"
 NTK, NNGP = (Case(regime, 2, 0, 0) for regime in ("NTK", "NNGP"))

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import torch
 
-from ntkit._src.experiments import fourier_features_1d
-from ntkit._src.experiments.fourier_features_1d import Kind, Settings
+from ntkit_studies import fourier_features_1d
+from ntkit_studies.fourier_features_1d import Kind, Settings
 
 
 def test_spectra_flatten_with_the_embedding_and_the_gain():

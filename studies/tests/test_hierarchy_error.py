@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import ntkit
-from ntkit._src.experiments import hierarchy_error as experiment
-from ntkit._src.experiments._by_width import WidthCell, network_seed, width_cells
-from ntkit._src.experiments.skeleton import Results, Run
-from ntkit._src.experiments.skeleton._manifest import Manifest, this_machine
 from ntkit.errors import InputError
+from ntkit_studies import hierarchy_error as experiment
+from ntkit_studies._by_width import WidthCell, network_seed, width_cells
+from ntkit_studies.skeleton import Results, Run
+from ntkit_studies.skeleton._manifest import Manifest, this_machine
 
 SETTINGS = experiment.Settings(widths=(8, 32), draws=1, time=0.3)
 

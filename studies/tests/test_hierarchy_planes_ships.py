@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import ntkit
-from ntkit._src.experiments import hierarchy_planes_ships as experiment
-from ntkit._src.experiments._images import load_images
-from ntkit._src.experiments.skeleton import Verdict
+from ntkit_studies import hierarchy_planes_ships as experiment
+from ntkit_studies._images import load_images
+from ntkit_studies.skeleton import Verdict
 
 
 @pytest.fixture(scope="module")

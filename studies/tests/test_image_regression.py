@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import ntkit
-from ntkit._src.experiments import image_regression
 from ntkit.errors import InputError
+from ntkit_studies import image_regression
 
 SETTINGS = image_regression.Settings(
     photographs=("china", "flower"),

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.experiments.image_files import write_images
+from studies.tests.image_files import write_images
 
-from ntkit._src.experiments._images import load_images
 from ntkit.errors import InputError
+from ntkit_studies._images import load_images
 
 
 def test_images_from_a_file_are_standardised_and_balanced(tmp_path):

@@ -3,11 +3,11 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
-from tests.experiments.image_files import write_images
+from studies.tests.image_files import write_images
 
-from ntkit._src.experiments._index import _MODULES, NAMES, find, listing, of_folder
-from ntkit._src.experiments.skeleton._run import Run
 from ntkit.errors import InputError
+from ntkit_studies._index import _MODULES, NAMES, find, listing, of_folder
+from ntkit_studies.skeleton._run import Run
 
 
 def test_every_module_is_listed_with_what_it_reproduces():
@@ -21,9 +21,9 @@ def test_every_module_is_listed_with_what_it_reproduces():
 def test_no_module_is_forgotten():
     from pathlib import Path
 
-    import ntkit._src.experiments
+    import ntkit_studies
 
-    folder = Path(ntkit._src.experiments.__path__[0])
+    folder = Path(ntkit_studies.__path__[0])
     files = {
         path.relative_to(folder) for place in (folder, folder / "feature_learning") for path in place.glob("[!_]*.py")
     }

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntkit._src.experiments import inpainting
 from ntkit.errors import InputError
+from ntkit_studies import inpainting
 
 
 def test_masks_and_methods():

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntkit._src.experiments import kernel_evolution
-from ntkit._src.experiments._by_width import by_width
-from ntkit._src.plots import fit_power_law
 from ntkit.errors import InputError
+from ntkit.plots import fit_power_law
+from ntkit_studies import kernel_evolution
+from ntkit_studies._by_width import by_width
 
 
 def test_kernels_stand_still_in_one_parametrisation_and_move_in_the_other():

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit._src.experiments import label_agnosticism as experiment
-from ntkit._src.experiments._images import load_images
+from ntkit_studies import label_agnosticism as experiment
+from ntkit_studies._images import load_images
 
 SETTINGS = replace(experiment.QUICK, seeds=1)
 

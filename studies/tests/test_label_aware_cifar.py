@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.experiments.image_files import write_images
+from studies.tests.image_files import write_images
 from torch import nn
 
-from ntkit._src.experiments import label_aware_cifar as experiment
 from ntkit.errors import InputError
+from ntkit_studies import label_aware_cifar as experiment
 
 PAIR = replace(experiment.QUICK, pairs=experiment.QUICK.pairs[:1])
 

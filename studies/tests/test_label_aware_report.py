@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.experiments.label_aware_numbers import scores
+from studies.tests.label_aware_numbers import scores
 
-from ntkit._src.experiments import _label_aware_report as report
-from ntkit._src.experiments._label_aware_scores import METHODS
-from ntkit._src.experiments.skeleton import Verdict
+from ntkit_studies import _label_aware_report as report
+from ntkit_studies._label_aware_scores import METHODS
+from ntkit_studies.skeleton import Verdict
 
 
 def test_papers_averages():

@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.experiments.label_aware_numbers import scores
+from studies.tests.label_aware_numbers import scores
 
 import ntkit
-from ntkit._src.datasets import balanced_split
-from ntkit._src.experiments import label_aware_cifar as experiment
-from ntkit._src.experiments._images import load_images
-from ntkit._src.experiments._label_aware_scores import BASE, METHODS, Scored, scores_from
+from ntkit.datasets import balanced_split
+from ntkit_studies import label_aware_cifar as experiment
+from ntkit_studies._images import load_images
+from ntkit_studies._label_aware_scores import BASE, METHODS, Scored, scores_from
 
 
 @pytest.mark.parametrize("classes", [(3, 8), None], ids=["pair", "all"])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.experiments import label_systems as experiment
 from ntkit.errors import InputError
+from ntkit_studies import label_systems as experiment
 
 
 def test_every_picture_is_used_once_in_every_combination():

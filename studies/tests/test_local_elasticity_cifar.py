@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.experiments.image_files import write_images
+from studies.tests.image_files import write_images
 from torch import nn
 
 import ntkit
-from ntkit._src.experiments import local_elasticity_cifar as experiment
-from ntkit._src.experiments._images import load_images
-from ntkit._src.experiments.skeleton import Data, Results, Verdict
 from ntkit.errors import InputError
+from ntkit_studies import local_elasticity_cifar as experiment
+from ntkit_studies._images import load_images
+from ntkit_studies.skeleton import Data, Results, Verdict
 
 
 def ratios(settings, seed=0):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ntkit._src.experiments.__main__ import main
+from ntkit_studies.__main__ import main
 
 QUICK = ["--quick", "--widths", "4", "8", "--draws", "2"]
 
@@ -35,9 +35,7 @@ def test_bad_arguments(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "module", [["ntkit._src.experiments", "ntk_convergence"], ["ntkit._src.experiments.ntk_convergence"]]
-)
+@pytest.mark.parametrize("module", [["ntkit_studies", "ntk_convergence"], ["ntkit_studies.ntk_convergence"]])
 @pytest.mark.filterwarnings("ignore:.* found in sys.modules after import")
 def test_both_forms_of_the_command(module, tmp_path, monkeypatch, capsys):
     name, *arguments = module

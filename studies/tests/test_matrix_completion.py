@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntkit._src.experiments import matrix_completion
-from ntkit._src.experiments._completion_methods import SoftImpute
-from ntkit._src.experiments._ratings import draw_ratings, load_ratings, split_ratings
 from ntkit.errors import InputError
+from ntkit_studies import matrix_completion
+from ntkit_studies._completion_methods import SoftImpute
+from ntkit_studies._ratings import draw_ratings, load_ratings, split_ratings
 
 
 def test_ratings_of_a_file(tmp_path):

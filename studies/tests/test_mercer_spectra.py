@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ntkit._src.experiments import mercer_spectra
 from ntkit.errors import InputError
+from ntkit_studies import mercer_spectra
 
 
 def test_exponents_are_the_dimensions():

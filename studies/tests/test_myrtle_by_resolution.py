@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ntkit._src.experiments import myrtle_by_resolution as experiment
-from ntkit._src.experiments.skeleton import Data, Results, Verdict
 from ntkit.errors import InputError
+from ntkit_studies import myrtle_by_resolution as experiment
+from ntkit_studies.skeleton import Data, Results, Verdict
 
 SMALL = experiment.Settings(sides=(4, 8), train=6, test=6, draws=2, steps=20.0)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ntkit._src.experiments._networks import blank, conv_network, dense_network, drawn_network
+from ntkit_studies._networks import blank, conv_network, dense_network, drawn_network
 
 
 def test_nothing_is_drawn_from_the_global_generator():

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from ntkit._src.experiments import ntk_convergence
-from ntkit._src.experiments._by_width import by_width
-from ntkit._src.experiments.skeleton import Verdict
 from ntkit.errors import InputError
+from ntkit_studies import ntk_convergence
+from ntkit_studies._by_width import by_width
+from ntkit_studies.skeleton import Verdict
 
 
 def test_errors_fall_with_the_width():

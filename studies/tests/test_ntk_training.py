@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from ntkit._src.experiments import ntk_training
-from ntkit._src.experiments._by_width import by_width
 from ntkit.errors import InputError
+from ntkit_studies import ntk_training
+from ntkit_studies._by_width import by_width
 
 
 def test_wide_centred_networks_are_nearer_to_the_kernel():

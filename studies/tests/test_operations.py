@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import ntkit
-from ntkit._src.experiments._operations import Operations
+from ntkit_studies._operations import Operations
 
 CONV = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 36, 4))
 

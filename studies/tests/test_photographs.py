@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit._src.experiments import _photographs
-from ntkit._src.experiments._photographs import default_photographs, photograph
 from ntkit.errors import InputError, MissingDependencyError
+from ntkit_studies import _photographs
+from ntkit_studies._photographs import default_photographs, photograph
 
 
 def test_they_are_grey_squares():

@@ -4,14 +4,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.experiments.image_files import write_images
+from studies.tests.image_files import write_images
 
 import ntkit
-from ntkit._src.experiments import random_features_cifar as experiment
-from ntkit._src.experiments._by_width import WidthCell
-from ntkit._src.experiments._images import load_images
-from ntkit._src.experiments._networks import conv_network
-from ntkit._src.experiments.skeleton import Data, Results, Verdict
+from ntkit_studies import random_features_cifar as experiment
+from ntkit_studies._by_width import WidthCell
+from ntkit_studies._images import load_images
+from ntkit_studies._networks import conv_network
+from ntkit_studies.skeleton import Data, Results, Verdict
 
 
 def test_digits_by_default_and_the_same_bits_again():

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.experiments import _rates as rates
-from ntkit._src.experiments import find
-from ntkit._src.experiments._networks import dense_network
-from ntkit._src.experiments.skeleton import Run
-from ntkit._src.experiments.skeleton._run import silent
-from ntkit._src.kernels import infinite_width
+from ntkit import infinite_width
 from ntkit.errors import InputError
+from ntkit_studies import _rates as rates
+from ntkit_studies import find
+from ntkit_studies._networks import dense_network
+from ntkit_studies.skeleton import Run
+from ntkit_studies.skeleton._run import silent
 
 ESTIMATED = (
     "cntk_cifar", "hierarchy_error", "hierarchy_planes_ships", "label_aware_cifar", "local_elasticity_cifar",
@@ -45,8 +45,8 @@ def quiet_rates(monkeypatch):
                 monkeypatch.setattr(module, one, lambda *_, value=value, **__: value)
         if "fitted_seconds" in vars(module):
             monkeypatch.setattr(module, "fitted_seconds", lambda *_: lambda n: 1e-12 * n**3)
-    monkeypatch.setattr("ntkit._src.experiments._flow_estimate.entry_seconds", lambda *_: 1.0)
-    monkeypatch.setattr("ntkit._src.experiments._flow_estimate.fitted_seconds", lambda *_: lambda n: 1e-12 * n**3)
+    monkeypatch.setattr("ntkit_studies._flow_estimate.entry_seconds", lambda *_: 1.0)
+    monkeypatch.setattr("ntkit_studies._flow_estimate.fitted_seconds", lambda *_: lambda n: 1e-12 * n**3)
 
 
 @pytest.mark.parametrize("name", ESTIMATED)

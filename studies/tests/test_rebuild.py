@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ntkit._src.experiments import find, rebuild_reports
 from ntkit.errors import InputError
+from ntkit_studies import find, rebuild_reports
 
 QUICK = ["--quick", "--widths", "4", "8", "--draws", "2"]
 

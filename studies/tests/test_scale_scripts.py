@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ntkit._src.experiments import cntk_cifar
+from ntkit_studies import cntk_cifar
 
 ROOT = Path(__file__).parents[2]
 FOLDER, RECORDS = ROOT / "benchmarks", ROOT / "docs/results/benchmarks"

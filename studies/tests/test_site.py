@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ntkit._src.experiments import find
+from ntkit_studies import find
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
 PAGES = [*sorted(path.stem for path in (ROOT / "docs").glob("*.md")), "api", "gallery/index"]
 BROWSER = next(

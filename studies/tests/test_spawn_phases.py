@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntkit._src.experiments import spawn_phases
 from ntkit.errors import InputError
+from ntkit_studies import spawn_phases
 
 
 def test_a_small_study():

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit._src.experiments import _stored_gram
-from ntkit._src.experiments._images import Images
-from ntkit._src.experiments._stored_gram import stored_gram, train_and_test
-from ntkit._src.experiments.skeleton import Run
 from ntkit._src.kernels import InfiniteWidthKernel
+from ntkit_studies import _stored_gram
+from ntkit_studies._images import Images
+from ntkit_studies._stored_gram import stored_gram, train_and_test
+from ntkit_studies.skeleton import Run
 
 
 def kernel(hidden=1, which="ntk", w_std=2**0.5):

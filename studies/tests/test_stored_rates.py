@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 import torch
 
-from ntkit._src.experiments._deep_networks import myrtle
-from ntkit._src.experiments._flow_costs import pair_operations
-from ntkit._src.kernels import infinite_width
+from ntkit import infinite_width
+from ntkit_studies._deep_networks import myrtle
+from ntkit_studies._flow_costs import pair_operations
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
+RESULTS = Path(__file__).parents[1] / "results"
+BENCHMARKS = Path(__file__).parents[2] / "docs" / "results"
 NETWORKS = {"myrtle_by_size": myrtle, "myrtle_by_resolution": myrtle}
 COUNTED = sorted(
     path.parent.name for path in RESULTS.glob("*/results.json") if '"operations"' in path.read_text(encoding="utf-8")
 )
-RECORDS = [json.loads(line) for line in (RESULTS / "benchmarks.jsonl").read_text(encoding="utf-8").splitlines()]
+RECORDS = [json.loads(line) for line in (BENCHMARKS / "benchmarks.jsonl").read_text(encoding="utf-8").splitlines()]
 
 _ENTRY = 39 + 2 * 4
 """Operations of one entry of the roofline: a ReLU in single precision after a window of 3 x 3, with tangent kernel."""
@@ -78,7 +79,7 @@ def test_no_benchmark_is_above_its_roofline() -> None:
 
 
 def test_no_plan_assumes_more_than_the_roofline() -> None:
-    record = json.loads((RESULTS / "benchmarks" / "scale_plans.json").read_text(encoding="utf-8"))
+    record = json.loads((BENCHMARKS / "benchmarks" / "scale_plans.json").read_text(encoding="utf-8"))
     core = _roofline(record["machine"]["processor"], 1)
     rates = {
         row[0]: float(row[1])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ntkit._src.experiments import topology_optimisation
+from ntkit_studies import topology_optimisation
 
 
 def test_shapes_are_stiffer_than_the_uniform_density():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.experiments import trained_kernel_cifar as experiment
-from ntkit._src.experiments._networks import drawn_network
+from ntkit_studies import trained_kernel_cifar as experiment
+from ntkit_studies._networks import drawn_network
 
 
 def test_accuracy_is_that_of_regression_with_all_derivatives():

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from ntkit._src.experiments import uci
-from ntkit._src.experiments._uci_methods import METHODS
-from ntkit._src.experiments._uci_report import scores_of
+from ntkit_studies import uci
+from ntkit_studies._uci_methods import METHODS
+from ntkit_studies._uci_report import scores_of
 
 IRIS = replace(uci.QUICK, only=("iris",))
 
@@ -36,7 +36,7 @@ def test_other_data_sets_and_methods_keep_the_results_and_other_grids_do_not(fol
         return uci.compute(shared, cell)
 
     experiment = replace(uci.EXPERIMENT, compute=compute)
-    monkeypatch.setattr("ntkit._src.experiments.skeleton._experiment.code_fingerprint", lambda *functions: "code")
+    monkeypatch.setattr("ntkit_studies.skeleton._experiment.code_fingerprint", lambda *functions: "code")
     experiment.run(IRIS, folder=folder)
     computed.clear()
     experiment.run(replace(IRIS, only=("iris", "wine"), methods=("RBF SVM",)), folder=folder)

@@ -8,9 +8,9 @@ import torch
 from sklearn.model_selection import ParameterGrid
 from sklearn.svm import SVC
 
-from ntkit._src.datasets import load_uci
-from ntkit._src.experiments import _uci_methods, uci
-from ntkit._src.experiments._uci_methods import METHODS, Grids, evaluate, relu_gram
+from ntkit.datasets import load_uci
+from ntkit_studies import _uci_methods, uci
+from ntkit_studies._uci_methods import METHODS, Grids, evaluate, relu_gram
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from ntkit._src.experiments._uci_scores import scores
 from ntkit.errors import InputError
+from ntkit_studies._uci_scores import scores
 
 
 def test_scores_against_their_definitions():

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ntkit._src.experiments.skeleton import Claim, Comparison, Verdict
-from ntkit._src.experiments.skeleton._report import Report, _csv
+from ntkit_studies.skeleton import Claim, Comparison, Verdict
+from ntkit_studies.skeleton._report import Report, _csv
 
-RESULTS = Path(__file__).parents[1] / "docs/results"
+RESULTS = Path(__file__).parents[1] / "results"
 STORED = sorted(RESULTS.rglob("results.csv"))
 DECIDED = {Verdict.INSIDE, Verdict.WIDE, Verdict.OUTSIDE, Verdict.HOLDS, Verdict.FAILS}
 

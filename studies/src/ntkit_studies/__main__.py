@@ -1,4 +1,4 @@
-"""``python -m ntkit.experiments``: lists the experiments, runs one, or rewrites the report of stored results."""
+"""``python -m ntkit_studies``: lists the experiments, runs one, or rewrites the report of stored results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .skeleton._report import write_report
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and return the exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = argparse.ArgumentParser(prog="python -m ntkit.experiments", description="Without a name: list them.")
+    options = argparse.ArgumentParser(prog="python -m ntkit_studies", description="Without a name: list them.")
     options.add_argument("name", nargs="?", choices=NAMES, metavar="NAME", help=f"one of {', '.join(NAMES)}")
     options.add_argument("options", nargs=argparse.REMAINDER, help="of the experiment; NAME --help shows them")
     options.add_argument("--report", type=Path, metavar="FOLDER", help="write the report of stored results again")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
-from ntkit._src.plots import Picture, Section
+from ntkit.plots import Picture, Section
 
 from .skeleton import Claim, Comparison, Experiment, Report, Results, Run, Size, share_nothing
 
@@ -61,7 +61,7 @@ def by_seed(
     Parameters
     ----------
     name, title, reproduces, sizes, others
-        As in :class:`~ntkit.experiments.skeleton.Experiment`.
+        As in :class:`~ntkit_studies.skeleton.Experiment`.
     introduction
         Opens the report.
     measure

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from ntkit._src.plots import Section
+from ntkit.plots import Section
 
 from ._flow_costs import REGIMES, Block, Case, Flow, Inputs, Outcome, Shared, Work, case_cells, share
 from ._flow_estimate import Part, flow_estimate

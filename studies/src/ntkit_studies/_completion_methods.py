@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import KNNImputer
 from sklearn.utils.extmath import randomized_svd
 
-from ntkit._src.applications import NTKImputer
 from ntkit._src.applications.completion import fit_offsets, read_entries
+from ntkit.applications import NTKImputer
 from ntkit.errors import MissingDependencyError
 
 __all__ = ["METHODS", "complete"]

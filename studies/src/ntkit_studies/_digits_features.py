@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ntkit._src.features import agop, nfa, nfm
-from ntkit._src.plots import Picture, Table, figure_matrices
+from ntkit.features import agop, nfa, nfm
+from ntkit.plots import Picture, Table, figure_matrices
 
 from ._digits_pair import Pair
 from ._networks import dense_network

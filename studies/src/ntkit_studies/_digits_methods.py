@@ -18,11 +18,10 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import SVC
 from torch import Tensor, nn
 
-from ntkit._src.datasets import Digits
-from ntkit._src.estimators import NTKClassifier
+from ntkit import LabelAware, NTKClassifier, solve
 from ntkit._src.kernels import InfiniteWidthKernel
-from ntkit._src.labels import STRENGTHS, LabelAware
-from ntkit._src.solvers import solve
+from ntkit.datasets import Digits
+from ntkit.labels import STRENGTHS
 
 from ._networks import blank
 

@@ -8,12 +8,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.datasets import Digits, balanced_split
-from ntkit._src.diagnostics import local_elasticity
-from ntkit._src.dynamics import GradientFlow, posterior
-from ntkit._src.finite import Record, Schedule, initialize, parametrize_ntk, train
-from ntkit._src.kernels import InfiniteWidth, empirical, infinite_width
-from ntkit._src.labels import LabelAware
+from ntkit import (
+    GradientFlow,
+    LabelAware,
+    Record,
+    Schedule,
+    empirical,
+    infinite_width,
+    initialize,
+    local_elasticity,
+    parametrize_ntk,
+    posterior,
+    train,
+)
+from ntkit.datasets import Digits, balanced_split
+from ntkit.results import InfiniteWidth
 
 from ._networks import dense_network
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntkit._src.plots import (
+from ntkit.plots import (
     CurveStyle,
     Picture,
     Section,

@@ -17,10 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.dynamics import GradientFlow
-from ntkit._src.finite import initialize, parametrize_ntk
-from ntkit._src.kernels import InfiniteWidth, Kernel, empirical, infinite_width
+from ntkit import GradientFlow, Kernel, empirical, infinite_width, initialize, parametrize_ntk
 from ntkit._src.native import rectified_operations, single_precision, tape_of
+from ntkit.results import InfiniteWidth
 
 from ._images import Images, load_images
 from ._operations import Operations

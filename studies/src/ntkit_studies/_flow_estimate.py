@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ntkit._src.dynamics import GradientFlow
-from ntkit._src.finite import initialize, parametrize_ntk
-from ntkit._src.kernels import Kernel, empirical, infinite_width
+from ntkit import GradientFlow, Kernel, empirical, infinite_width, initialize, parametrize_ntk
 
 from ._flow_costs import WIDTH, Regime
 from ._rates import entry_seconds

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntkit._src.plots import CurveStyle, Picture, Table, fit_power_law, new_figure, plot_spread
+from ntkit.plots import CurveStyle, Picture, Table, fit_power_law, new_figure, plot_spread
 
 from ._flow_costs import REGIMES, Block, Case, Flow, Outcome, Work
 from .skeleton import Claim

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit._src.datasets import balanced_split, load_digits
+from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
 
 __all__ = ["CIFAR_CLASSES", "FILES", "Images", "images_size", "load_images", "pair_name"]

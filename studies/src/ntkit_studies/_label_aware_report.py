@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ntkit._src.plots import Table
+from ntkit.plots import Table
 
 from ._by_seed import is_positive
 from ._images import images_size

@@ -11,10 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit._src.datasets import balanced_split
-from ntkit._src.kernels import Kernel
-from ntkit._src.labels import LabelAware
-from ntkit._src.solvers import solve
+from ntkit import Kernel, LabelAware, solve
+from ntkit.datasets import balanced_split
 
 __all__ = ["BASE", "METHODS", "Draw", "Pool", "Scored", "Scores", "score", "scores_from"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ntkit._src.finite import initialize
+from ntkit import initialize
 
 __all__ = ["blank", "conv_network", "dense_network", "drawn_network"]
 

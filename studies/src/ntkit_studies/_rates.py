@@ -10,7 +10,7 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from ntkit._src.kernels import Kernel
+from ntkit import Kernel
 from ntkit.errors import InputError
 
 from .skeleton import duration

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ntkit._src.plots import Link, Section, Table, html_report
 from ntkit.errors import InputError
+from ntkit.plots import Link, Section, Table, html_report
 
 from ._index import of_folder
 from .skeleton import Report, Results, Verdict, write_report

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit._src.gram import GramProgress, fingerprint, gram, kernel_fingerprint
-from ntkit._src.kernels import Kernel
+from ntkit import Kernel, gram
+from ntkit._src.gram import GramProgress, fingerprint, kernel_fingerprint
 
 from ._images import Images
 from .skeleton import Run

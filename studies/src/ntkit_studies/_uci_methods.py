@@ -17,10 +17,9 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.svm import SVC
 from torch import nn
 
+from ntkit import NTKClassifier, infinite_width
 from ntkit._src.common import restored_generator
-from ntkit._src.datasets import SplitTable
-from ntkit._src.estimators import NTKClassifier
-from ntkit._src.kernels import infinite_width
+from ntkit.datasets import SplitTable
 
 __all__ = ["METHODS", "Grids", "Outcome", "evaluate", "relu_gram", "relu_net"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ntkit._src.plots import Picture, Section, Table, new_figure
+from ntkit.plots import Picture, Section, Table, new_figure
 
 from ._uci_methods import Grids, Outcome
 from ._uci_scores import Score, scores

@@ -1,7 +1,7 @@
 """What proxies of untrained networks say about their accuracy once trained, compared with counting layers.
 
 Chen et al. 2021 (TE-NAS), Arora et al. 2019 and Park et al. 2020; Golikov et al. 2022, section 6.1.2. Run it with
-``python -m ntkit.experiments architecture_search --data cifar.npz``.
+``python -m ntkit_studies architecture_search --data cifar.npz``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn import functional as F
 
-from ntkit._src.applications.search import condition_number, draw_kaiming, kernel_score, linear_regions
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_proxy
+from ntkit.applications.search import condition_number, draw_kaiming, kernel_score, linear_regions
+from ntkit.plots import Picture, Section, Table, new_figure, plot_proxy
 
 from ._images import FILES, load_images
 from ._search_space import Architecture, build, draw_architectures, train_accuracy

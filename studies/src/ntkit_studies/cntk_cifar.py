@@ -1,7 +1,7 @@
 """Kernel regression with the exact kernels of convolutional networks of several depths, on all classes of images.
 
 Table 1 of Arora et al. 2019 at a size of your choice, compared with the paper's figures. Run it with
-``python -m ntkit.experiments cntk_cifar --data cifar.npz`` (arrays ``x_train`` and ``x_test`` of shape (n, 32, 32, 3), uint8, and
+``python -m ntkit_studies cntk_cifar --data cifar.npz`` (arrays ``x_train`` and ``x_test`` of shape (n, 32, 32, 3), uint8, and
 ``y_train``, ``y_test``); without data it uses scikit-learn's 8x8 digits. Kernels are kept on disk as they are computed.
 """
 
@@ -14,10 +14,9 @@ from typing import Literal
 import numpy as np
 from torch import nn
 
-from ntkit._src.estimators import NTKClassifier
-from ntkit._src.kernels import infinite_width
-from ntkit._src.plots import Section, Table
+from ntkit import NTKClassifier, infinite_width
 from ntkit.errors import InputError
+from ntkit.plots import Section, Table
 
 from ._images import FILES, Images, images_size, load_images
 from ._networks import conv_network

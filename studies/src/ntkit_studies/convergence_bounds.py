@@ -1,6 +1,6 @@
 """Two-layer networks in training, compared with what the theorems guarantee: rate, movement of weights, widths, risks.
 
-Theorem 3 and eqs. 117 to 143 of Golikov et al. 2022, measured. Run it with ``python -m ntkit.experiments convergence_bounds``.
+Theorem 3 and eqs. 117 to 143 of Golikov et al. 2022, measured. Run it with ``python -m ntkit_studies convergence_bounds``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.datasets import load_digits
-from ntkit._src.diagnostics import bounds, two_layer_gram
-from ntkit._src.finite import Record, Schedule, train
-from ntkit._src.kernels import empirical
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_losses
+from ntkit import Record, Schedule, empirical, train
+from ntkit.datasets import load_digits
+from ntkit.diagnostics import bounds, two_layer_gram
+from ntkit.plots import Picture, Section, Table, new_figure, plot_losses
 
 from ._networks import blank
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least

@@ -17,9 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ntkit import infinite_width
 from ntkit._src.common import Progress
-from ntkit._src.datasets import Digits, balanced_split, load_digits
-from ntkit._src.kernels import InfiniteWidthKernel, infinite_width
+from ntkit._src.kernels import InfiniteWidthKernel
+from ntkit.datasets import Digits, balanced_split, load_digits
 
 from ._digits_cells import (
     KERNELS,

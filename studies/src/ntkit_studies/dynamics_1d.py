@@ -1,6 +1,6 @@
 """Training on a line: what the kernels say about an ensemble of networks, and the networks themselves.
 
-Run it with ``python -m ntkit.experiments dynamics_1d``: a table in the terminal and figures in one HTML file.
+Run it with ``python -m ntkit_studies dynamics_1d``: a table in the terminal and figures in one HTML file.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
-from ntkit._src.dynamics import GradientFlow, posterior
-from ntkit._src.finite import initialize, parametrize_ntk
-from ntkit._src.kernels import infinite_width
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_learning_curves, plot_losses, plot_predictions
+from ntkit import GradientFlow, infinite_width, initialize, parametrize_ntk, posterior
 from ntkit.errors import InputError
+from ntkit.plots import Picture, Section, Table, new_figure, plot_learning_curves, plot_losses, plot_predictions
 
 from ._networks import blank
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, decode, share_nothing

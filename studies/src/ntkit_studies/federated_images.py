@@ -1,7 +1,7 @@
 """Rounds of communication that federated learning by tangent kernels needs, compared with averages of weights.
 
 Yue et al. 2021 (Golikov et al. 2022, section 6.1.4) and Yu et al. 2022: images whose classes are spread unevenly over the
-workers. Run it with ``python -m ntkit.experiments federated_images --data fashion.npz``.
+workers. Run it with ``python -m ntkit_studies federated_images --data fashion.npz``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ntkit._src.applications import FederatedAveraging, FederatedNTK, TrainConvexifyTrain, Worker
 from ntkit._src.common import restored_generator
-from ntkit._src.datasets import balanced_split, load_digits
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_spread
+from ntkit.applications import FederatedAveraging, FederatedNTK, TrainConvexifyTrain, Worker
+from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
+from ntkit.plots import Picture, Section, Table, new_figure, plot_spread
 
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 

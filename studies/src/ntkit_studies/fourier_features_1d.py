@@ -1,7 +1,7 @@
 """What an embedding, or a sine activation, does to the spectrum of a tangent kernel on a circle.
 
 The one-dimensional experiment of Tancik et al. 2020, and the gains of Dupuis and Jacot 2021. Run it with
-``python -m ntkit.experiments fourier_features_1d``.
+``python -m ntkit_studies fourier_features_1d``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.diagnostics import frequency_course
-from ntkit._src.kernels import Kernel, infinite_width
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_eigenvalue_decay
-from ntkit._src.solvers import solve
+from ntkit import Kernel, infinite_width, solve
+from ntkit.diagnostics import frequency_course
+from ntkit.plots import Picture, Section, Table, new_figure, plot_eigenvalue_decay
 
 from ._networks import blank
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, share_nothing

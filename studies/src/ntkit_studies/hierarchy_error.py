@@ -17,11 +17,9 @@ from operator import attrgetter
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.finite import Schedule, initialize, parametrize_ntk, train
-from ntkit._src.kernels import empirical, infinite_width
-from ntkit._src.labels import TangentHierarchy
-from ntkit._src.plots import Picture, Section, Table, fit_power_law, new_figure, plot_width_errors
+from ntkit import Schedule, TangentHierarchy, empirical, infinite_width, initialize, parametrize_ntk, train
 from ntkit.errors import InputError
+from ntkit.plots import Picture, Section, Table, fit_power_law, new_figure, plot_width_errors
 
 from ._by_width import WidthCell, by_width, mean_exponent, network_seed, width_cells
 from ._networks import blank

@@ -2,7 +2,7 @@
 
 The check in the text of section 2.3 of Chen, He and Su 2020 (5 planes, 5 ships: 98 on average within a class, 48 between
 them), on more draws and at larger sizes, and how much of the kernels sits at each level of Hoeffding's decomposition (Lemma
-2.2). Run it with ``python -m ntkit.experiments hierarchy_planes_ships --data cifar.npz`` (arrays ``x_train``, ``x_test`` of
+2.2). Run it with ``python -m ntkit_studies hierarchy_planes_ships --data cifar.npz`` (arrays ``x_train``, ``x_test`` of
 shape (n, 32, 32, 3), uint8, and ``y_train``, ``y_test``); without data it uses two of scikit-learn's 8x8 digits.
 """
 
@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit._src.kernels import infinite_width
-from ntkit._src.labels import LabelAware, TangentHierarchy, function_of_labels, hoeffding
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_levels
+from ntkit import LabelAware, TangentHierarchy, hoeffding, infinite_width
 from ntkit.errors import InputError
+from ntkit.labels import function_of_labels
+from ntkit.plots import Picture, Section, Table, new_figure, plot_levels
 
 from ._by_seed import is_positive
 from ._images import FILES, load_images

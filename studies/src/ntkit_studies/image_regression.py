@@ -1,7 +1,7 @@
 """A photograph regressed on the coordinates of its pixels, with and without Fourier features.
 
 Kernel regression with exact tangent kernels and finite networks, after Tancik et al. 2020: PSNR on held-out pixels against
-training time, and spectra. Run it with ``python -m ntkit.experiments image_regression``.
+training time, and spectra. Run it with ``python -m ntkit_studies image_regression``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.diagnostics import learning_times
-from ntkit._src.finite import initialize, parametrize_ntk
-from ntkit._src.kernels import Kernel, infinite_width
-from ntkit._src.layers import FourierFeatures
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_eigenvalue_decay, plot_spread
+from ntkit import Kernel, infinite_width, initialize, parametrize_ntk
+from ntkit.diagnostics import learning_times
 from ntkit.errors import InputError
+from ntkit.layers import FourierFeatures
+from ntkit.plots import Picture, Section, Table, new_figure, plot_eigenvalue_decay, plot_spread
 
 from ._networks import blank
 from ._photographs import default_photographs, photograph

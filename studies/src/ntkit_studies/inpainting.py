@@ -1,6 +1,6 @@
 """Missing pixels of photographs: the kernel of an encoder-decoder compared with biharmonic and linear interpolation.
 
-Golikov et al. 2022, section 6.1.3, and Radhakrishnan et al. 2021. Run it with ``python -m ntkit.experiments inpainting``; the
+Golikov et al. 2022, section 6.1.3, and Radhakrishnan et al. 2021. Run it with ``python -m ntkit_studies inpainting``; the
 photographs and the biharmonic method are scikit-image's (``pip install scikit-image``).
 """
 
@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.interpolate import griddata
 
-from ntkit._src.applications import inpaint
-from ntkit._src.plots import Section, Table
+from ntkit.applications import inpaint
 from ntkit.errors import InputError, MissingDependencyError
+from ntkit.plots import Section, Table
 
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, share_nothing
 

@@ -1,6 +1,6 @@
 """How far the tangent kernel moves during training, against width, in the NTK and in the standard parametrisation.
 
-Golikov et al. 2022, section 7. Run it with ``python -m ntkit.experiments kernel_evolution``.
+Golikov et al. 2022, section 7. Run it with ``python -m ntkit_studies kernel_evolution``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ntkit._src.datasets import balanced_split, load_digits
-from ntkit._src.diagnostics import KernelRecorder, normalized_limit
-from ntkit._src.finite import initialize, parametrize_ntk, remove_ntk
-from ntkit._src.plots import Picture, Section, Table, fit_power_law, new_figure, plot_width_errors
+from ntkit import initialize, parametrize_ntk, remove_ntk
+from ntkit.datasets import balanced_split, load_digits
+from ntkit.diagnostics import KernelRecorder, normalized_limit
 from ntkit.errors import InputError
+from ntkit.plots import Picture, Section, Table, fit_power_law, new_figure, plot_width_errors
 
 from ._by_width import WidthCell, by_width, network_seed, width_cells
 from ._networks import blank

@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.diagnostics import Curse, LabelAwareModel, curse_of_label_agnosticism
-from ntkit._src.finite import Schedule, train
-from ntkit._src.kernels import Kernel, empirical, infinite_width
-from ntkit._src.labels import STRENGTHS, LabelAware
-from ntkit._src.plots import new_figure, plot_accuracies, plot_relabelling
+from ntkit import Kernel, LabelAware, Schedule, empirical, infinite_width, train
+from ntkit.diagnostics import Curse, LabelAwareModel, curse_of_label_agnosticism
+from ntkit.labels import STRENGTHS
+from ntkit.plots import new_figure, plot_accuracies, plot_relabelling
 
 from ._by_seed import Seed, by_seed, is_positive, mean_and_spread
 from ._images import FILES, load_images

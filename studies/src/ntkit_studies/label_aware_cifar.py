@@ -1,7 +1,7 @@
 """Label-aware kernels against the kernel of their convolutional network, on pairs of classes and on all ten.
 
 Tables 1 and 2 of Chen, He and Su 2020, compared with the paper's figures. Run it with
-``python -m ntkit.experiments label_aware_cifar --data cifar.npz`` (arrays ``x_train`` and ``x_test`` of shape (n, 32, 32, 3),
+``python -m ntkit_studies label_aware_cifar --data cifar.npz`` (arrays ``x_train`` and ``x_test`` of shape (n, 32, 32, 3),
 uint8, and ``y_train``, ``y_test``), with ``--table 2`` for all classes; without data it uses scikit-learn's 8x8 digits.
 
 The paper has 10,000 training and 2,000 test images per pair, once. Here the images of a task are put together, and each draw
@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from ntkit._src.kernels import infinite_width
-from ntkit._src.labels import STRENGTHS
-from ntkit._src.plots import Section
+from ntkit import infinite_width
 from ntkit.errors import InputError
+from ntkit.labels import STRENGTHS
+from ntkit.plots import Section
 
 from ._images import FILES, load_images, pair_name
 from ._label_aware_report import claims, comparisons, differences_table, strengths_table, table

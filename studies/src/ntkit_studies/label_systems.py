@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ntkit._src.diagnostics import elasticity_course
-from ntkit._src.plots import new_figure, plot_elasticity
+from ntkit.diagnostics import elasticity_course
 from ntkit.errors import InputError
+from ntkit.plots import new_figure, plot_elasticity
 
 from ._by_seed import Seed, by_seed, mean_and_spread
 from ._images import FILES, load_images, pair_name

@@ -1,7 +1,7 @@
 """Local elasticity of a two-layer network before and after training, of the exact NTK, and of the label-aware NTK.
 
 Table 3 of Chen, He and Su 2020 at a size of your choice, compared with the paper's figures. Run it with
-``python -m ntkit.experiments local_elasticity_cifar --data cifar.npz`` (arrays ``x_train``, ``x_test`` of shape (n, 32, 32, 3),
+``python -m ntkit_studies local_elasticity_cifar --data cifar.npz`` (arrays ``x_train``, ``x_test`` of shape (n, 32, 32, 3),
 uint8, and ``y_train``, ``y_test``); without data it uses scikit-learn's 8x8 digits, for which the paper has no figures.
 """
 
@@ -15,12 +15,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.diagnostics import elasticity_course, local_elasticity
-from ntkit._src.finite import initialize, parametrize_ntk
-from ntkit._src.kernels import Kernel, infinite_width
-from ntkit._src.labels import STRENGTHS, LabelAware
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_accuracies
+from ntkit import Kernel, LabelAware, infinite_width, initialize, local_elasticity, parametrize_ntk
+from ntkit.diagnostics import elasticity_course
 from ntkit.errors import InputError
+from ntkit.labels import STRENGTHS
+from ntkit.plots import Picture, Section, Table, new_figure, plot_accuracies
 
 from ._by_seed import reaches
 from ._images import FILES, Images, images_size, load_images, pair_name

@@ -1,7 +1,7 @@
 """Matrix completion with tangent kernels, compared with matrix factorisation, neighbours and imputers.
 
 Golikov et al. 2022, section 6.1.3, and Radhakrishnan et al. 2021. Run it with
-``python -m ntkit.experiments matrix_completion --data u.data``; MovieLens-100k is at grouplens.org, under a licence that does
+``python -m ntkit_studies matrix_completion --data u.data``; MovieLens-100k is at grouplens.org, under a licence that does
 not allow shipping it.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntkit._src.plots import Section, Table
 from ntkit.errors import InputError, MissingDependencyError
+from ntkit.plots import Section, Table
 
 from ._completion_methods import METHODS, complete
 from ._ratings import FILES, draw_ratings, load_ratings, split_ratings

@@ -1,7 +1,7 @@
 """How fast the eigenvalues of tangent kernels on the sphere fall with the degree of the harmonics.
 
 Networks learn harmonics of degree k in a time of order k^p on the sphere in p dimensions. Run it with
-``python -m ntkit.experiments mercer_spectra``.
+``python -m ntkit_studies mercer_spectra``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from ntkit._src.diagnostics import mercer
-from ntkit._src.kernels import infinite_width
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_eigenvalue_decay
+from ntkit import infinite_width
+from ntkit.diagnostics import mercer
 from ntkit.errors import InputError
+from ntkit.plots import Picture, Section, Table, new_figure, plot_eigenvalue_decay
 
 from ._networks import blank
 from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least, share_nothing

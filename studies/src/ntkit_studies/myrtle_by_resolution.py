@@ -1,7 +1,7 @@
 """Time, operations and accuracy of training with the kernels of the Myrtle network, against the images' resolution.
 
 Figure 8 of Golikov et al. 2022: two classes of STL-10 with the binary cross-entropy. Run it with
-``python -m ntkit.experiments myrtle_by_resolution --data stl.npz``; without data it uses scikit-learn's 8x8 digits. Images are
+``python -m ntkit_studies myrtle_by_resolution --data stl.npz``; without data it uses scikit-learn's 8x8 digits. Images are
 resized to every side; the report says from which, since smaller ones such as CIFAR-10's hold no more when they are enlarged.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ntkit._src.plots import Section
 from ntkit.errors import InputError
+from ntkit.plots import Section
 
 from ._deep_networks import myrtle
 from ._flow_costs import REGIMES, Block, Case, Flow, Inputs, Outcome, Shared, Work, case_cells, share

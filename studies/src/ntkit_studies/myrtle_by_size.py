@@ -1,7 +1,7 @@
 """Time, operations and accuracy of training with the kernels of the Myrtle network, against the number of images.
 
 Figures 5 and 6 of Golikov et al. 2022: two classes of images with the binary cross-entropy, and all classes with the
-cross-entropy. Run it with ``python -m ntkit.experiments myrtle_by_size --data cifar.npz``; without data it uses
+cross-entropy. Run it with ``python -m ntkit_studies myrtle_by_size --data cifar.npz``; without data it uses
 scikit-learn's 8x8 digits.
 """
 

@@ -1,7 +1,7 @@
 """The empirical tangent kernel of a random network approaches the exact one as its width grows.
 
 Theorem 3.1 of Arora et al. 2019, measured: the relative error of the kernel matrix against width, with fitted rates. Run it
-with ``python -m ntkit.experiments ntk_convergence``.
+with ``python -m ntkit_studies ntk_convergence``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.datasets import balanced_split, load_digits
-from ntkit._src.finite import initialize, parametrize_ntk
-from ntkit._src.kernels import empirical, infinite_width
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_width_errors
+from ntkit import empirical, infinite_width, initialize, parametrize_ntk
+from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
+from ntkit.plots import Picture, Section, Table, new_figure, plot_width_errors
 
 from ._by_width import WidthCell, by_width, mean_exponent, network_seed, width_cells
 from ._networks import blank

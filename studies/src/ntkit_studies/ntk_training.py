@@ -1,7 +1,7 @@
 """A wide network trained to the end predicts what kernel regression with the exact tangent kernel predicts.
 
 Theorem 3.2 of Arora et al. 2019, measured: the gap of the predictions against width and the output multiplier kappa. Run it
-with ``python -m ntkit.experiments ntk_training``.
+with ``python -m ntkit_studies ntk_training``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.finite import Record, Schedule, initialize, parametrize_ntk, train
-from ntkit._src.kernels import infinite_width
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_width_errors
-from ntkit._src.solvers import solve
+from ntkit import Record, Schedule, infinite_width, initialize, parametrize_ntk, solve, train
 from ntkit.errors import DivergenceWarning, InputError
+from ntkit.plots import Picture, Section, Table, new_figure, plot_width_errors
 
 from ._by_width import WidthCell, by_width, network_seed, width_cells
 from ._networks import dense_network

@@ -1,7 +1,7 @@
 """Kernels of finite random networks (random features) against the exact convolutional kernels, on two classes of images.
 
 Section 5.2 and Table 2 of Arora et al. 2019 at a size of your choice: the tangent kernel of one random network with finitely
-many channels, against that of infinitely many. Run it with ``python -m ntkit.experiments random_features_cifar --data cifar.npz``
+many channels, against that of infinitely many. Run it with ``python -m ntkit_studies random_features_cifar --data cifar.npz``
 (arrays ``x_train`` and ``x_test`` of shape (n, 32, 32, 3), uint8, and ``y_train``, ``y_test``); without data it uses
 scikit-learn's 8x8 digits.
 """
@@ -15,11 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ntkit._src.estimators import NTKClassifier
-from ntkit._src.finite import initialize, parametrize_ntk
-from ntkit._src.kernels import empirical, infinite_width
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_random_features
+from ntkit import NTKClassifier, empirical, infinite_width, initialize, parametrize_ntk
 from ntkit.errors import InputError
+from ntkit.plots import Picture, Section, Table, new_figure, plot_random_features
 
 from ._by_seed import is_positive
 from ._by_width import WidthCell, by_width, network_seed, width_cells

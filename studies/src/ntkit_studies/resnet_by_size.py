@@ -1,7 +1,7 @@
 """Time, operations and accuracy of training with the kernels of ResNet-50, against the number of images.
 
 Figure 7 of Golikov et al. 2022: all classes of images with the cross-entropy, a ResNet-50 without batch normalisation. Run it
-with ``python -m ntkit.experiments resnet_by_size --data cifar.npz``; without data it uses scikit-learn's 8x8 digits.
+with ``python -m ntkit_studies resnet_by_size --data cifar.npz``; without data it uses scikit-learn's 8x8 digits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Networks that diverge at one epoch or another: error barriers and kernels, and whether training has two phases.
 
-After Fort et al. 2020, on a small network. Run it with ``python -m ntkit.experiments spawn_phases``.
+After Fort et al. 2020, on a small network. Run it with ``python -m ntkit_studies spawn_phases``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ntkit._src.datasets import load_digits
-from ntkit._src.diagnostics import spawn_study
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_spread
+from ntkit.datasets import load_digits
+from ntkit.diagnostics import spawn_study
 from ntkit.errors import InputError
+from ntkit.plots import Picture, Section, Table, new_figure, plot_spread
 
 from ._networks import blank
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least

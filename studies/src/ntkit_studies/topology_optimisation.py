@@ -1,7 +1,7 @@
 """The shape of a beam drawn by a network: with and without an embedding that makes its kernel translation invariant.
 
 The compliance of a density on a grid is minimised, the density being the output of a network at the grid's points (Dupuis
-and Jacot 2021). Run it with ``python -m ntkit.experiments topology_optimisation``.
+and Jacot 2021). Run it with ``python -m ntkit_studies topology_optimisation``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.finite import initialize, parametrize_ntk
-from ntkit._src.kernels import infinite_width
-from ntkit._src.layers import FourierFeatures
-from ntkit._src.plots import Picture, Section, Table, new_figure
+from ntkit import infinite_width, initialize, parametrize_ntk
 from ntkit.errors import InputError
+from ntkit.layers import FourierFeatures
+from ntkit.plots import Picture, Section, Table, new_figure
 
 from ._compliance import Beam, with_volume
 from ._networks import blank

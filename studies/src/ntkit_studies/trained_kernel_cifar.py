@@ -15,10 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.finite import Schedule, train
-from ntkit._src.kernels import empirical
-from ntkit._src.plots import new_figure, plot_accuracies
-from ntkit._src.solvers import solve
+from ntkit import Schedule, empirical, solve, train
+from ntkit.plots import new_figure, plot_accuracies
 
 from ._by_seed import Seed, by_seed, is_positive, mean_and_spread
 from ._images import FILES, images_size, load_images, pair_name

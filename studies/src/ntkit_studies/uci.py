@@ -2,7 +2,7 @@
 
 The protocol is that of Arora et al. 2019c, "Harnessing the power of infinitely wide deep nets on small-data tasks": depth,
 number of fixed layers and C (or ridge) are chosen on one split into training and validation points, and the accuracy is
-the mean over four folds. Run it with ``python -m ntkit.experiments uci --data FILE``; without data it runs on four tables
+the mean over four folds. Run it with ``python -m ntkit_studies uci --data FILE``; without data it runs on four tables
 that scikit-learn ships.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from ntkit._src.datasets import SplitTable, load_uci
+from ntkit.datasets import SplitTable, load_uci
 from ntkit.errors import InputError
 
 from ._uci_methods import METHODS, Grids, Outcome, evaluate

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.experiments._by_seed import Seed
-from ntkit._src.experiments.feature_learning import (
+from ntkit.errors import InputError
+from ntkit.features import early_alignment
+from ntkit_studies._by_seed import Seed
+from ntkit_studies.feature_learning import (
     adaptive_speeds,
     alignment_prediction,
     corrupted_agop,
@@ -19,11 +21,9 @@ from ntkit._src.experiments.feature_learning import (
     initial_scales,
     speed_limits,
 )
-from ntkit._src.experiments.feature_learning._image_files import load_image_rows, standardize
-from ntkit._src.experiments.feature_learning._networks import build_mlp, weight_at
-from ntkit._src.experiments.skeleton import Verdict
-from ntkit._src.features import early_alignment
-from ntkit.errors import InputError
+from ntkit_studies.feature_learning._image_files import load_image_rows, standardize
+from ntkit_studies.feature_learning._networks import build_mlp, weight_at
+from ntkit_studies.skeleton import Verdict
 
 MODULES = (
     corrupted_agop,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import ntkit
-from ntkit._src.experiments.feature_learning import rfm_tasks as experiment
-from ntkit._src.experiments.feature_learning._rfm_records import Accuracies, Course, Fit, TableCell
-from ntkit._src.experiments.feature_learning._rfm_report import TABLES, claims, comparisons
-from ntkit._src.experiments.skeleton import Verdict
+from ntkit_studies.feature_learning import rfm_tasks as experiment
+from ntkit_studies.feature_learning._rfm_records import Accuracies, Course, Fit, TableCell
+from ntkit_studies.feature_learning._rfm_report import TABLES, claims, comparisons
+from ntkit_studies.skeleton import Verdict
 
 SETTINGS = replace(experiment.sizes("quick", False), seeds=1)
 

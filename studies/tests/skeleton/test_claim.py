@@ -3,11 +3,11 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 
-from tests.experiments.skeleton.toy import EXPERIMENT, Settings
+from studies.tests.skeleton.toy import EXPERIMENT, Settings
 
-from ntkit._src.experiments.skeleton import Claim
-from ntkit._src.experiments.skeleton._claim import claims_table
-from ntkit._src.experiments.skeleton._report import html, tables, write_report
+from ntkit_studies.skeleton import Claim
+from ntkit_studies.skeleton._claim import claims_table
+from ntkit_studies.skeleton._report import html, tables, write_report
 
 CLAIMS = [
     Claim("rises", "rises", "0.1 to 0.9", True),

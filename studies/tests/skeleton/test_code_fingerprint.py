@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from ntkit._src.experiments.skeleton._code_fingerprint import code_fingerprint
+from ntkit_studies.skeleton._code_fingerprint import code_fingerprint
 
 SOURCE = '''
 import math
@@ -35,7 +35,7 @@ def compute(x):
 '''
 
 
-def fingerprint(source=SOURCE, name="ntkit._src.experiments.example"):
+def fingerprint(source=SOURCE, name="ntkit_studies.example"):
     module = types.ModuleType(name)
     sys.modules[name] = module  # where dataclasses look for it
     exec(compile(source, "example", "exec"), module.__dict__)

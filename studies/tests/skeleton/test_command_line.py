@@ -5,11 +5,12 @@ import sys
 
 import pytest
 import torch
-from tests.experiments.skeleton.toy import EXPERIMENT
+from studies.tests.skeleton.toy import EXPERIMENT
 
-from ntkit._src.experiments.skeleton import Experiment
-from ntkit._src.experiments.skeleton._command_line import one_line, print_table
-from ntkit._src.plots import Table
+from ntkit._src.cli._terminal import one_line
+from ntkit.plots import Table
+from ntkit_studies.skeleton import Experiment
+from ntkit_studies.skeleton._command_line import print_table
 
 
 def test_program_writes_everything(tmp_path, capsys):

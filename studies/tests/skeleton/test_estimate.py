@@ -3,12 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.experiments.skeleton.toy import EXPERIMENT, Settings
+from studies.tests.skeleton.toy import EXPERIMENT, Settings
 
-from ntkit._src.experiments.skeleton import Estimate, Run
-from ntkit._src.experiments.skeleton import _estimate as estimates
-from ntkit._src.experiments.skeleton._run import silent
 from ntkit.errors import MemoryLimitError
+from ntkit_studies.skeleton import Estimate, Run
+from ntkit_studies.skeleton import _estimate as estimates
+from ntkit_studies.skeleton._run import silent
 
 
 def toy(seconds: float, memory: float):

@@ -4,11 +4,11 @@ import fcntl
 from dataclasses import replace
 
 import pytest
-from tests.experiments.skeleton import toy
+from studies.tests.skeleton import toy
 
-from ntkit._src.experiments.skeleton import _experiment, _manifest
-from ntkit._src.experiments.skeleton._code_fingerprint import code_fingerprint
 from ntkit.errors import InputError, NtkitWarning
+from ntkit_studies.skeleton import _experiment, _manifest
+from ntkit_studies.skeleton._code_fingerprint import code_fingerprint
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ntkit._src.experiments.skeleton._files import check_folder, write_whole
+from ntkit_studies.skeleton._files import check_folder, write_whole
 
 
 def test_a_stopped_write_leaves_the_old_file_whole(tmp_path, monkeypatch):

@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from ntkit._src.experiments.skeleton._manifest import Data, data_of, this_machine, versions
 from ntkit.errors import InputError
+from ntkit_studies.skeleton._manifest import Data, data_of, this_machine, versions
 
 
 def test_a_file_is_known_by_its_bytes(tmp_path):

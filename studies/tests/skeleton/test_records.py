@@ -7,8 +7,8 @@ from typing import Literal
 
 import pytest
 
-from ntkit._src.experiments.skeleton._records import canonical, decode, encode
 from ntkit.errors import InputError, InputTypeError
+from ntkit_studies.skeleton._records import canonical, decode, encode
 
 
 @dataclass(frozen=True)

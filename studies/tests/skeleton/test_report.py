@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import csv
 
-from tests.experiments.skeleton.toy import EXPERIMENT, Settings
+from studies.tests.skeleton.toy import EXPERIMENT, Settings
 
-from ntkit._src.experiments.skeleton import Comparison, Report
-from ntkit._src.experiments.skeleton._report import html, tables, write_report
+from ntkit_studies.skeleton import Comparison, Report
+from ntkit_studies.skeleton._report import html, tables, write_report
 
 
 def test_csv_has_the_papers_value_ours_and_the_verdict(tmp_path):

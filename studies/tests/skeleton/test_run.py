@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.experiments.skeleton.toy import EXPERIMENT
+from studies.tests.skeleton.toy import EXPERIMENT
 
 from ntkit.errors import InputError
 

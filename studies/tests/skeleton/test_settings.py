@@ -3,10 +3,10 @@ from __future__ import annotations
 import argparse
 
 import pytest
-from tests.experiments.skeleton.toy import Settings
+from studies.tests.skeleton.toy import Settings
 
-from ntkit._src.experiments.skeleton._settings import add_options, changed, read_toml, settings_rows
 from ntkit.errors import InputError
+from ntkit_studies.skeleton._settings import add_options, changed, read_toml, settings_rows
 
 
 def chosen(*arguments):

@@ -3,10 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.experiments.skeleton.toy import Cell, Product
+from studies.tests.skeleton.toy import Cell, Product
 
-from ntkit._src.experiments.skeleton._store import CellStore, Stored
 from ntkit.errors import InputError
+from ntkit_studies.skeleton._store import CellStore, Stored
 
 FIRST, SECOND = Cell(1, 0), Cell(2, 0)
 

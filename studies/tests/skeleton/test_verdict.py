@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from ntkit._src.experiments.skeleton import Comparison, Verdict, verdict
-from ntkit._src.experiments.skeleton._verdict import comparison_table, half_width
+from ntkit_studies.skeleton import Comparison, Verdict, verdict
+from ntkit_studies.skeleton._verdict import comparison_table, half_width
 
 
 @pytest.mark.parametrize(

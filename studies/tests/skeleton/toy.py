@@ -6,8 +6,8 @@ import threading
 from dataclasses import dataclass
 from typing import Literal
 
-from ntkit._src.experiments.skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
-from ntkit._src.plots import Section, Table
+from ntkit.plots import Section, Table
+from ntkit_studies.skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
 
 
 @dataclass(frozen=True)

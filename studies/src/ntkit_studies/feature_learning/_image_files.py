@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit._src.datasets import load_digits
+from ntkit.datasets import load_digits
 from ntkit.errors import InputError
 
 __all__ = ["ImageRows", "load_image_rows", "standardize"]

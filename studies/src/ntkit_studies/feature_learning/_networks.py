@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ntkit._src.common import restored_generator
-from ntkit._src.datasets import QuadraticTask, chain_monomial
-from ntkit._src.features import Recorder
+from ntkit.datasets import QuadraticTask, chain_monomial
+from ntkit.features import Recorder
 
 __all__ = ["Split", "build_mlp", "draw_split", "layer_paths", "mean_squared_error", "train", "weight_at"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ntkit._src.plots import Picture, Section, Table, new_figure, plot_against_steps, plot_metric_diagonal
+from ntkit.plots import Picture, Section, Table, new_figure, plot_against_steps, plot_metric_diagonal
 
 from .._by_seed import mean_and_spread
 from ..skeleton import Claim, Comparison

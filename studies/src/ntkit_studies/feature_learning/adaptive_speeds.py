@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ntkit._src.features import AdaptiveSpeed, Recorder, SpeedLimited
-from ntkit._src.plots import new_figure, plot_against_steps
+from ntkit.features import AdaptiveSpeed, Recorder, SpeedLimited
+from ntkit.plots import new_figure, plot_against_steps
 
 from .._by_seed import Seed, by_seed, mean_and_spread
 from ..skeleton import Claim, Run, Size, check_at_least

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from ntkit._src.datasets import alignment_reversing, chain_monomial
-from ntkit._src.features import correlation, predict_alignment
-from ntkit._src.plots import new_figure
+from ntkit.datasets import alignment_reversing, chain_monomial
+from ntkit.features import correlation, predict_alignment
+from ntkit.plots import new_figure
 
 from .._by_seed import Seed, by_seed
 from ..skeleton import Claim, Run, Size, check_at_least

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ntkit._src.features import correlation, ptk_covariance, randomize_eigenvectors
-from ntkit._src.plots import figure_matrices
+from ntkit.features import correlation, ptk_covariance, randomize_eigenvectors
+from ntkit.plots import figure_matrices
 
 from .._by_seed import Seed, by_seed, mean_and_spread
 from ..skeleton import Claim, Comparison, Run, Size, check_at_least

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.datasets import chain_monomial, high_rank_quadratic
-from ntkit._src.features import correlation, expected_ptk, ptk
-from ntkit._src.layers import Elementwise
-from ntkit._src.plots import new_figure
+from ntkit import Elementwise
+from ntkit.datasets import chain_monomial, high_rank_quadratic
+from ntkit.features import correlation, expected_ptk, ptk
+from ntkit.plots import new_figure
 
 from .._by_seed import Seed, by_seed
 from ..skeleton import Claim, Run, Size, check_at_least

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.features import Recorder, SpeedLimited, correlation, ptk_covariance, randomize_eigenvectors
-from ntkit._src.plots import figure_matrices, new_figure, plot_against_steps
+from ntkit.features import Recorder, SpeedLimited, correlation, ptk_covariance, randomize_eigenvectors
+from ntkit.plots import figure_matrices, new_figure, plot_against_steps
 
 from .._by_seed import Seed, by_seed, mean_and_spread
 from .._images import FILES

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ntkit._src.features import Recorder
-from ntkit._src.plots import new_figure, plot_against_steps
+from ntkit.features import Recorder
+from ntkit.plots import new_figure, plot_against_steps
 
 from .._by_seed import Seed, by_seed, mean_and_spread
 from ..skeleton import Claim, Run, Size, check_at_least

@@ -17,10 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ntkit._src.datasets import SplitTable, load_uci
-from ntkit._src.estimators import NTKClassifier, RFMClassifier, RFMRegressor
+from ntkit import NTKClassifier, RFMClassifier, RFMRegressor, infinite_width
 from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, MetricKernel, RFMSettings, recursion
-from ntkit._src.kernels import infinite_width
+from ntkit.datasets import SplitTable, load_uci
 from ntkit.errors import InputError
 
 from .._networks import blank

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._claim import Claim
-from ._command_line import Progress, one_line, progress_bars
+from ._command_line import Progress
 from ._estimate import Estimate, duration, fitted_seconds
 from ._experiment import Experiment
 from ._manifest import Data
@@ -29,8 +29,6 @@ __all__ = [
     "decode",
     "duration",
     "fitted_seconds",
-    "one_line",
-    "progress_bars",
     "share_nothing",
     "verdict",
     "write_report",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ntkit._src.plots import Table
+from ntkit.plots import Table
 
 from ._verdict import Verdict, both_sizes
 

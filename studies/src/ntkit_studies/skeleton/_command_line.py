@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import errno
-import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ntkit._src.plots import Table, new_figure
+from ntkit._src.cli._terminal import one_line, progress_bars
 from ntkit.errors import NtkitError
+from ntkit.plots import Table, new_figure
 
 from ._estimate import announce
 from ._files import check_folder, write_whole
@@ -26,7 +24,7 @@ from ._settings import add_options, changed, read_toml
 if TYPE_CHECKING:
     from ._experiment import Experiment
 
-__all__ = ["Progress", "main", "one_line", "print_table", "progress_bars"]
+__all__ = ["Progress", "main", "print_table"]
 
 _WIDEST = 1000
 """Characters of a table in a file."""
@@ -74,15 +72,6 @@ def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | 
     return 0
 
 
-def one_line(error: BaseException) -> str:
-    """Return the message of an error as sentences on one line."""
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return "the disk is full: make room, or write to another."
-    # A line that ends without a full stop gets one.
-    text = re.sub(r"(?<=[^\s.:,;])\s*\n\s*(?=[A-Z])", ". ", str(error))
-    return " ".join(text.split()) or type(error).__name__
-
-
 def _options(experiment: Experiment[Any, Any, Any, Any]) -> argparse.ArgumentParser:
     description = f"{experiment.title} Reproduces: {experiment.reproduces}."
     options = argparse.ArgumentParser(prog=f"ntkit run {experiment.name}", description=description)
@@ -128,36 +117,6 @@ def _check_file(path: Path) -> None:
     path.open("ab").close()
     if not existed:
         path.unlink()
-
-
-@contextmanager
-def progress_bars() -> Iterator[Progress]:
-    """Show a progress bar for each computation, on the standard error stream."""
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.TextColumn("{task.percentage:>3.0f}%"),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    bars = progress.Progress(*columns, console=Console(stderr=True))
-    tasks: dict[str, progress.TaskID] = {}
-
-    def report(what: str, done: int, there_are: int) -> None:
-        if not tasks:  # no empty line where nothing is computed
-            bars.start()
-        if what not in tasks:
-            tasks[what] = bars.add_task(what, total=there_are)
-        bars.update(tasks[what], completed=done)
-
-    try:
-        yield report
-    finally:
-        if tasks:
-            bars.stop()
 
 
 def print_table(source: Table) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from ntkit._src.datasets import load_digits, load_uci
-from ntkit._src.plots import Table
+from ntkit.datasets import load_digits, load_uci
 from ntkit.errors import InputError
+from ntkit.plots import Table
 
 __all__ = ["Data", "Embedded", "Machine", "Manifest", "data_of", "machine_table", "this_machine", "versions"]
 

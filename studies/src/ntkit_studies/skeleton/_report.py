@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ntkit._src.plots import Section, Table, html_report
+from ntkit.plots import Section, Table, html_report
 
 from ._claim import Claim, claims_table
 from ._files import write_whole
