@@ -24,7 +24,7 @@ import torch
 from rich.console import Console
 
 from ntkit._src.gram import write_atomically
-from ntkit._src.plots import Table
+from ntkit_studies.plots import Table
 from ntkit_studies.skeleton._manifest import this_machine, versions
 
 __all__ = [

@@ -21,10 +21,10 @@ from typing import Any
 
 import ntkit
 from ntkit._src.trace._refusals import refused_layers
-from ntkit.plots import Table
 from ntkit_studies import NAMES, find
 from ntkit_studies._index import of_folder
 from ntkit_studies.feature_learning.rfm_tasks import TABLES
+from ntkit_studies.plots import Table
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntkit.plots import fit_power_law
 from ntkit_studies._by_width import WidthCell, by_width, mean_exponent, network_seed, width_cells
+from ntkit_studies.plots import fit_power_law
 
 
 def test_numbers_by_curve_width_and_draw():

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ntkit.errors import InputError
-from ntkit.plots import fit_power_law
 from ntkit_studies import kernel_evolution
 from ntkit_studies._by_width import by_width
+from ntkit_studies.plots import fit_power_law
 
 
 def test_kernels_stand_still_in_one_parametrisation_and_move_in_the_other():

@@ -18,6 +18,7 @@ TOGETHER = {
     "_ratings.py": "test_matrix_completion.py",
     "_search_space.py": "test_architecture_search.py",
     "feature_learning/*.py": "feature_learning/test_experiments.py",
+    "tasks/*.py": "tasks/test_tasks.py",
     "skeleton/_threads.py": "skeleton/test_command_line.py",
 }
 

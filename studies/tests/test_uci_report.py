@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from ntkit.plots import Picture, Table
 from ntkit_studies._uci_methods import Grids, Outcome
 from ntkit_studies._uci_report import accuracies, scores_of, sections
+from ntkit_studies.plots import Picture, Table
 
 OUTCOMES = {
     "NTK SVM": {"a": Outcome({"C": 1.0}, 0.9, (0.8, 1.0), 20, 3), "b": Outcome({"C": 10.0}, 0.5, (0.5, 0.5), 30, 4)},

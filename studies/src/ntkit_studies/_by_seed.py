@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
-from ntkit.plots import Picture, Section
-
+from .plots import Picture, Section
 from .skeleton import Claim, Comparison, Experiment, Report, Results, Run, Size, share_nothing
 
 if TYPE_CHECKING:

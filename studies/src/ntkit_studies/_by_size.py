@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from ntkit.plots import Section
-
 from ._flow_costs import REGIMES, Block, Case, Flow, Inputs, Outcome, Shared, Work, case_cells, share
 from ._flow_estimate import Part, flow_estimate
 from ._flow_report import (
@@ -23,6 +21,7 @@ from ._flow_report import (
 )  # fmt: skip
 from ._images import pair_name
 from ._rates import image_shape
+from .plots import Section
 from .skeleton import Claim, Comparison, Estimate, Report, Results, Run, check_at_least
 
 __all__ = ["Settings", "cells", "estimate", "prepare", "report"]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ntkit.plots import fit_power_law
+from .plots import fit_power_law
 
 __all__ = ["WidthCell", "by_width", "mean_exponent", "network_seed", "width_cells"]
 

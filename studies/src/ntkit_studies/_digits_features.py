@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from ntkit.features import agop, nfa, nfm
-from ntkit.plots import Picture, Table, figure_matrices
+from ntkit.plots import figure_matrices
 
 from ._digits_pair import Pair
 from ._networks import dense_network
+from .plots import Picture, Table
 
 __all__ = ["VARIANCES", "FeaturesFound", "features_of", "features_picture", "features_table"]
 

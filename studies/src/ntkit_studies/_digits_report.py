@@ -8,23 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntkit.plots import (
-    CurveStyle,
-    Picture,
-    Section,
-    Table,
-    new_figure,
-    plot_accuracy,
-    plot_heat_map,
-    plot_losses,
-    plot_predictions,
-    plot_shares,
-    plot_width_errors,
-)
+from ntkit.plots import CurveStyle, new_figure, plot_accuracy, plot_heat_map, plot_losses, plot_predictions, plot_shares
 
 from ._digits_cells import METHODS, Cell, Features, Fit, Found, KernelFound, KernelView, Limit, Settings, Share, Wide
 from ._digits_features import FeaturesFound, features_picture, features_table
 from ._digits_pair import LimitFound, NetworkFound
+from .plots import Picture, Section, Table, plot_width_errors
 from .skeleton import Report, Results
 
 __all__ = ["accuracies", "report_of"]

@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ntkit.plots import Table
-
 from ._by_seed import is_positive
 from ._images import images_size
 from ._label_aware_scores import METHODS, Scores
+from .plots import Table
 from .skeleton import Claim, Comparison
 
 __all__ = ["PAPER", "claims", "comparisons", "differences_table", "strengths_table", "table"]

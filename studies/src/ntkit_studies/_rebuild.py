@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ntkit.errors import InputError
-from ntkit.plots import Link, Section, Table, html_report
 
 from ._index import of_folder
+from .plots import Link, Section, Table, html_report
 from .skeleton import Report, Results, Verdict, write_report
 
 __all__ = ["rebuild_reports"]

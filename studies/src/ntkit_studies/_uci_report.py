@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ntkit.plots import Picture, Section, Table, new_figure
+from ntkit.plots import new_figure
 
 from ._uci_methods import Grids, Outcome
 from ._uci_scores import Score, scores
+from .plots import Picture, Section, Table
 
 __all__ = ["accuracies", "scores_of", "sections"]
 

@@ -19,10 +19,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ntkit.applications.search import condition_number, draw_kaiming, kernel_score, linear_regions
-from ntkit.plots import Picture, Section, Table, new_figure, plot_proxy
+from ntkit.plots import new_figure
 
 from ._images import FILES, load_images
 from ._search_space import Architecture, build, draw_architectures, train_accuracy
+from .plots import Picture, Section, Table, plot_proxy
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "Cell", "Settings", "Value", "main", "run"]

@@ -16,12 +16,12 @@ from torch import nn
 
 from ntkit import NTKClassifier, infinite_width
 from ntkit.errors import InputError
-from ntkit.plots import Section, Table
 
 from ._images import FILES, Images, images_size, load_images
 from ._networks import conv_network
 from ._rates import CUBIC, cholesky_rate, entry_seconds, image_shape
 from ._stored_gram import train_and_test
+from .plots import Section, Table
 from .skeleton import Comparison, Estimate, Experiment, Report, Results, Run, Size
 
 __all__ = ["EXPERIMENT", "PAPER", "QUICK", "Accuracy", "Depth", "Settings", "label", "main", "network", "run"]

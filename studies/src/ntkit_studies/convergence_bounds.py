@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from ntkit import Record, Schedule, empirical, train
 from ntkit.datasets import load_digits
 from ntkit.diagnostics import bounds, two_layer_gram
-from ntkit.plots import Picture, Section, Table, new_figure, plot_losses
+from ntkit.plots import new_figure, plot_losses
 
 from ._networks import blank
+from .plots import Picture, Section, Table
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "QUICK", "Measured", "Settings", "Width", "main", "run", "two_layer_network"]

@@ -18,9 +18,10 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from ntkit import GradientFlow, infinite_width, initialize, parametrize_ntk, posterior
 from ntkit.errors import InputError
-from ntkit.plots import Picture, Section, Table, new_figure, plot_learning_curves, plot_losses, plot_predictions
+from ntkit.plots import new_figure, plot_learning_curves, plot_losses, plot_predictions
 
 from ._networks import blank
+from .plots import Picture, Section, Table
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, decode, share_nothing
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ from ntkit._src.common import restored_generator
 from ntkit.applications import FederatedAveraging, FederatedNTK, TrainConvexifyTrain, Worker
 from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
-from ntkit.plots import Picture, Section, Table, new_figure, plot_spread
+from ntkit.plots import new_figure, plot_spread
 
+from .plots import Picture, Section, Table
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "Cell", "Course", "Settings", "main", "run"]

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from ntkit import Kernel, infinite_width, solve
 from ntkit.diagnostics import frequency_course
-from ntkit.plots import Picture, Section, Table, new_figure, plot_eigenvalue_decay
+from ntkit.plots import new_figure, plot_eigenvalue_decay
 
 from ._networks import blank
+from .plots import Picture, Section, Table
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, share_nothing
 
 __all__ = ["EXPERIMENT", "QUICK", "Kind", "Settings", "Spectrum", "main", "run"]

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from ntkit import Schedule, TangentHierarchy, empirical, infinite_width, initialize, parametrize_ntk, train
 from ntkit.errors import InputError
-from ntkit.plots import Picture, Section, Table, fit_power_law, new_figure, plot_width_errors
+from ntkit.plots import new_figure
 
 from ._by_width import WidthCell, by_width, mean_exponent, network_seed, width_cells
 from ._networks import blank
+from .plots import Picture, Section, Table, fit_power_law, plot_width_errors
 from .skeleton import (
     Claim,
     Comparison,

@@ -21,11 +21,12 @@ from torch import Tensor
 from ntkit import LabelAware, TangentHierarchy, hoeffding, infinite_width
 from ntkit.errors import InputError
 from ntkit.labels import function_of_labels
-from ntkit.plots import Picture, Section, Table, new_figure, plot_levels
+from ntkit.plots import new_figure, plot_levels
 
 from ._by_seed import is_positive
 from ._images import FILES, load_images
 from ._networks import dense_network
+from .plots import Picture, Section, Table
 from .skeleton import (
     Claim,
     Estimate,

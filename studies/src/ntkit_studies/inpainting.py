@@ -18,8 +18,8 @@ from scipy.interpolate import griddata
 
 from ntkit.applications import inpaint
 from ntkit.errors import InputError, MissingDependencyError
-from ntkit.plots import Section, Table
 
+from .plots import Section, Table
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, share_nothing
 
 __all__ = ["EXPERIMENT", "Cell", "Filled", "Settings", "main", "run"]

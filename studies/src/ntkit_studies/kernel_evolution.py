@@ -20,10 +20,11 @@ from ntkit import initialize, parametrize_ntk, remove_ntk
 from ntkit.datasets import balanced_split, load_digits
 from ntkit.diagnostics import KernelRecorder, normalized_limit
 from ntkit.errors import InputError
-from ntkit.plots import Picture, Section, Table, fit_power_law, new_figure, plot_width_errors
+from ntkit.plots import new_figure
 
 from ._by_width import WidthCell, by_width, network_seed, width_cells
 from ._networks import blank
+from .plots import Picture, Section, Table, fit_power_law, plot_width_errors
 from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["CURVES", "EXPERIMENT", "QUICK", "Movement", "Settings", "main", "network", "run"]

@@ -31,7 +31,6 @@ from torch import nn
 from ntkit import infinite_width
 from ntkit.errors import InputError
 from ntkit.labels import STRENGTHS
-from ntkit.plots import Section
 
 from ._images import FILES, load_images, pair_name
 from ._label_aware_report import claims, comparisons, differences_table, strengths_table, table
@@ -39,6 +38,7 @@ from ._label_aware_scores import BASE, METHODS, Draw, Pool, Scored, Scores, scor
 from ._networks import blank, dense_network
 from ._rates import entry_seconds, image_shape
 from ._stored_gram import stored_gram
+from .plots import Section
 from .skeleton import Estimate, Experiment, Report, Results, Run, Size, fitted_seconds
 
 __all__ = ["EXPERIMENT", "QUICK", "Settings", "Split", "Task", "main", "network", "run", "scores_of", "tasks_of"]

@@ -19,12 +19,13 @@ from ntkit import Kernel, LabelAware, infinite_width, initialize, local_elastici
 from ntkit.diagnostics import elasticity_course
 from ntkit.errors import InputError
 from ntkit.labels import STRENGTHS
-from ntkit.plots import Picture, Section, Table, new_figure, plot_accuracies
+from ntkit.plots import new_figure, plot_accuracies
 
 from ._by_seed import reaches
 from ._images import FILES, Images, images_size, load_images, pair_name
 from ._networks import dense_network
 from ._rates import image_shape, product_rate
+from .plots import Picture, Section, Table
 from .skeleton import (
     Claim,
     Comparison,

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ntkit.errors import InputError, MissingDependencyError
-from ntkit.plots import Section, Table
 
 from ._completion_methods import METHODS, complete
 from ._ratings import FILES, draw_ratings, load_ratings, split_ratings
+from .plots import Section, Table
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "Cell", "Score", "Settings", "main", "run"]

@@ -16,9 +16,10 @@ from torch import nn
 from ntkit import infinite_width
 from ntkit.diagnostics import mercer
 from ntkit.errors import InputError
-from ntkit.plots import Picture, Section, Table, new_figure, plot_eigenvalue_decay
+from ntkit.plots import new_figure, plot_eigenvalue_decay
 
 from ._networks import blank
+from .plots import Picture, Section, Table
 from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least, share_nothing
 
 __all__ = ["EXPERIMENT", "QUICK", "Network", "Settings", "Spectrum", "main", "run"]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ntkit.errors import InputError
-from ntkit.plots import Section
 
 from ._deep_networks import myrtle
 from ._flow_costs import REGIMES, Block, Case, Flow, Inputs, Outcome, Shared, Work, case_cells, share
@@ -22,6 +21,7 @@ from ._flow_estimate import Part, flow_estimate
 from ._flow_report import cost_picture, cost_table, costs, growth, nngp_beside_ntk, pair_seconds
 from ._images import FILES, load_images
 from ._rates import image_shape
+from .plots import Section
 from .skeleton import Comparison, Estimate, Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "PAPER_DAYS", "QUICK", "Original", "Pixels", "Settings", "main", "run"]

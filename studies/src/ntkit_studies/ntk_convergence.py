@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from ntkit import empirical, infinite_width, initialize, parametrize_ntk
 from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
-from ntkit.plots import Picture, Section, Table, new_figure, plot_width_errors
+from ntkit.plots import new_figure
 
 from ._by_width import WidthCell, by_width, mean_exponent, network_seed, width_cells
 from ._networks import blank
+from .plots import Picture, Section, Table, plot_width_errors
 from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "NETWORKS", "QUICK", "RelativeError", "Settings", "main", "network", "run"]

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from ntkit import Record, Schedule, infinite_width, initialize, parametrize_ntk, solve, train
 from ntkit.errors import DivergenceWarning, InputError
-from ntkit.plots import Picture, Section, Table, new_figure, plot_width_errors
+from ntkit.plots import new_figure
 
 from ._by_width import WidthCell, by_width, network_seed, width_cells
 from ._networks import dense_network
+from .plots import Picture, Section, Table, plot_width_errors
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "QUICK", "Gap", "Settings", "main", "run"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ntkit import NTKClassifier, empirical, infinite_width, initialize, parametrize_ntk
 from ntkit.errors import InputError
-from ntkit.plots import Picture, Section, Table, new_figure, plot_random_features
+from ntkit.plots import new_figure
 
 from ._by_seed import is_positive
 from ._by_width import WidthCell, by_width, network_seed, width_cells
@@ -26,6 +26,7 @@ from ._networks import conv_network
 from ._rates import CUBIC, cholesky_rate, entry_seconds, image_shape
 from ._stored_gram import train_and_test
 from .cntk_cifar import Accuracy
+from .plots import Picture, Section, Table, plot_random_features
 from .skeleton import Claim, Comparison, Estimate, Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "NETWORKS", "PAPER", "QUICK", "Settings", "main", "run"]

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from ntkit.datasets import load_digits
 from ntkit.diagnostics import spawn_study
 from ntkit.errors import InputError
-from ntkit.plots import Picture, Section, Table, new_figure, plot_spread
+from ntkit.plots import new_figure, plot_spread
 
 from ._networks import blank
+from .plots import Picture, Section, Table
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "QUICK", "Draw", "Parted", "Settings", "main", "run"]

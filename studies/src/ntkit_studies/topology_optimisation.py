@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from ntkit import infinite_width, initialize, parametrize_ntk
 from ntkit.errors import InputError
 from ntkit.layers import FourierFeatures
-from ntkit.plots import Picture, Section, Table, new_figure
+from ntkit.plots import new_figure
 
 from ._compliance import Beam, with_volume
 from ._networks import blank
+from .plots import Picture, Section, Table
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, share_nothing
 
 __all__ = ["EMBEDDINGS", "EXPERIMENT", "QUICK", "Design", "Embedding", "Settings", "main", "run"]

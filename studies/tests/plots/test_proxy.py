@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntkit._src.plots import new_figure, plot_proxy
+from ntkit._src.plots import new_figure
 from ntkit.errors import InputError
+from ntkit_studies.plots import plot_proxy
 
 
 def test_proxies_leave_infinite_values_out():

@@ -8,7 +8,7 @@ import torch
 from studies.tests.skeleton.toy import EXPERIMENT
 
 from ntkit._src.cli._terminal import one_line
-from ntkit.plots import Table
+from ntkit_studies.plots import Table
 from ntkit_studies.skeleton import Experiment
 from ntkit_studies.skeleton._command_line import print_table
 

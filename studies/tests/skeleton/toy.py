@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import Literal
 
-from ntkit.plots import Section, Table
+from ntkit_studies.plots import Section, Table
 from ntkit_studies.skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
 
 

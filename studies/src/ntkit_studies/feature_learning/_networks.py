@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ntkit._src.common import restored_generator
-from ntkit.datasets import QuadraticTask, chain_monomial
 from ntkit.features import Recorder
+
+from ..tasks import QuadraticTask, chain_monomial
 
 __all__ = ["Split", "build_mlp", "draw_split", "layer_paths", "mean_squared_error", "train", "weight_at"]
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ntkit.plots import Picture, Section, Table, new_figure, plot_against_steps, plot_metric_diagonal
+from ntkit.plots import new_figure, plot_against_steps, plot_metric_diagonal
 
 from .._by_seed import mean_and_spread
+from ..plots import Picture, Section, Table
 from ..skeleton import Claim, Comparison
 from ._rfm_records import Accuracies, Course, Fit, Kernel, TableCell, Task, Values
 

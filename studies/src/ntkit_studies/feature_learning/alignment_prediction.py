@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from ntkit.datasets import alignment_reversing, chain_monomial
 from ntkit.features import correlation, predict_alignment
 from ntkit.plots import new_figure
 
 from .._by_seed import Seed, by_seed
 from ..skeleton import Claim, Run, Size, check_at_least
+from ..tasks import alignment_reversing, chain_monomial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

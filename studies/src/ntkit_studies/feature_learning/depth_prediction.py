@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from ntkit import Elementwise
-from ntkit.datasets import chain_monomial, high_rank_quadratic
 from ntkit.features import correlation, expected_ptk, ptk
 from ntkit.plots import new_figure
 
 from .._by_seed import Seed, by_seed
 from ..skeleton import Claim, Run, Size, check_at_least
+from ..tasks import chain_monomial, high_rank_quadratic
 from ._networks import build_mlp
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ntkit.errors import InputError
-
-from ._curves import CurveStyle
+from ntkit.plots import CurveStyle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

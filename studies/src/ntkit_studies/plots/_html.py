@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from ntkit.errors import MissingDependencyError
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Link", "Picture", "Section", "Table", "html_report", "new_figure"]
+__all__ = ["Link", "Picture", "Section", "Table", "html_report"]
 
 # Figures have their own white background, so that their colours work on a dark page too.
 _STYLE = """
@@ -157,18 +155,3 @@ def html_report(title: str, introduction: str, sections: Sequence[Section]) -> s
             "</main></body></html>\n",
         ]
     )
-
-
-def new_figure(width: float = 7.0, height: float = 4.2) -> Figure:
-    """Return an empty matplotlib figure without a backend, width and height in inches.
-
-    Raises
-    ------
-    MissingDependencyError
-        If matplotlib is missing.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingDependencyError("figures need matplotlib: pip install 'ntkit[plot]'") from error
-    return Figure(figsize=(width, height), layout="constrained", facecolor="white")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ntkit.plots import Table
-
+from ..plots import Table
 from ._verdict import Verdict, both_sizes
 
 __all__ = ["Claim", "claims_table"]

@@ -13,8 +13,9 @@ import torch
 
 from ntkit._src.cli._terminal import one_line, progress_bars
 from ntkit.errors import NtkitError
-from ntkit.plots import Table, new_figure
+from ntkit.plots import new_figure
 
+from ..plots import Table
 from ._estimate import announce
 from ._files import check_folder, write_whole
 from ._report import html, tables, write_report

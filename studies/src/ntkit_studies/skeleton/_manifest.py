@@ -14,7 +14,8 @@ import torch
 
 from ntkit.datasets import load_digits, load_uci
 from ntkit.errors import InputError
-from ntkit.plots import Table
+
+from ..plots import Table
 
 __all__ = ["Data", "Embedded", "Machine", "Manifest", "data_of", "machine_table", "this_machine", "versions"]
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ntkit.plots import Section, Table, html_report
-
+from ..plots import Section, Table, html_report
 from ._claim import Claim, claims_table
 from ._files import write_whole
 from ._manifest import machine_table

@@ -10,7 +10,7 @@ from enum import Enum
 import numpy as np
 from scipy.stats import t as student
 
-from ntkit.plots import Table
+from ..plots import Table
 
 __all__ = ["Comparison", "Verdict", "both_sizes", "comparison_table", "half_width", "verdict"]
 

@@ -63,7 +63,7 @@ def alignment_reversing(
     Examples
     --------
     >>> import torch
-    >>> from ntkit.datasets import alignment_reversing
+    >>> from ntkit_studies.tasks import alignment_reversing
     >>> data = alignment_reversing(40, 40, gamma=0.25, generator=torch.Generator().manual_seed(0))
     >>> data.x.shape, float(data.y.round().sum())
     (torch.Size([40, 40]), 10.0)

@@ -71,7 +71,7 @@ def chain_monomial(
     Examples
     --------
     >>> import torch
-    >>> from ntkit.datasets import chain_monomial
+    >>> from ntkit_studies.tasks import chain_monomial
     >>> task = chain_monomial(100, 4, r=2, generator=torch.Generator().manual_seed(0), scaled=False)
     >>> torch.allclose(task.y, 2 * task.x[:, 0] * task.x[:, 1])
     True

@@ -1,14 +1,15 @@
-"""Checks of the arguments that the synthetic tasks share."""
+"""What the synthetic tasks share: checks of their arguments, and rotations."""
 
 from __future__ import annotations
 
 import math
 
 import torch
+from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["check_alpha", "check_count", "check_generator"]
+__all__ = ["check_alpha", "check_count", "check_generator", "random_rotation"]
 
 
 def check_count(name: str, value: int) -> None:
@@ -33,3 +34,11 @@ def check_generator(generator: torch.Generator) -> None:
         raise InputTypeError(
             f"generator must be a torch.Generator. Got {type(generator).__name__}: write torch.Generator().manual_seed(0)."
         )
+
+
+def random_rotation(size: int, generator: torch.Generator) -> Tensor:
+    """Draw an orthogonal matrix from the Haar measure, shape (size, size), float64, on the generator's device."""
+    normal = torch.randn(size, size, generator=generator, dtype=torch.float64, device=generator.device)
+    q, r = torch.linalg.qr(normal)
+    rotation: Tensor = q * torch.sign(r.diagonal())  # without the signs it would not be the Haar measure
+    return rotation

@@ -30,7 +30,7 @@ def high_rank_quadratic(
     Examples
     --------
     >>> import torch
-    >>> from ntkit.datasets import high_rank_quadratic
+    >>> from ntkit_studies.tasks import high_rank_quadratic
     >>> task = high_rank_quadratic(100, 4, generator=torch.Generator().manual_seed(0))
     >>> int(torch.linalg.matrix_rank(task.egop)), bool((task.y > 0).all())
     (4, True)

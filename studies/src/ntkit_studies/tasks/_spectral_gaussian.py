@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import random_rotation
-
-from ._draws import check_alpha, check_count, check_generator
+from ._draws import check_alpha, check_count, check_generator, random_rotation
 
 __all__ = ["SpectralGaussian", "spectral_gaussian"]
 
@@ -50,7 +48,7 @@ def spectral_gaussian(n: int, d: int, alpha: float | None, generator: torch.Gene
     Examples
     --------
     >>> import torch
-    >>> from ntkit.datasets import spectral_gaussian
+    >>> from ntkit_studies.tasks import spectral_gaussian
     >>> drawn = spectral_gaussian(100, 3, alpha=1.0, generator=torch.Generator().manual_seed(0))
     >>> drawn.x.shape, drawn.eigenvalues
     (torch.Size([100, 3]), tensor([0.5000, 0.3333, 0.2500], dtype=torch.float64))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ntkit._src.plots import Table
+from ntkit_studies.plots import Table
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "history.py"
 pytestmark = pytest.mark.skipif(not FILE.exists(), reason="benchmarks belong to the repository, not to the wheel")
