@@ -18,11 +18,12 @@ CORE := $(sort $(shell find src/ntkit/_src/native/core -type f \( -name '*.cpp' 
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -c constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-machines test-slow sanitize mutants wheel docs peer bench bench-empirical bench-layers bench-activations lint format clean distclean
+.PHONY: help setup demo test test-studies test-machines test-slow sanitize mutants wheel docs peer bench bench-empirical bench-layers bench-activations lint format clean distclean
 
 help:
 	@echo "make demo       kernels of scikit-learn's digits, a table and ntkit-demo.html"
-	@echo "make test       the tests"
+	@echo "make test       the tests of the library"
+	@echo "make test-studies  the tests of the papers' studies, of their stored results and of the pages that show them"
 	@echo "make test-machines  the tests of numbers as on a machine with AVX2 only and on one with neither AVX nor FMA, on 2 and 4"
 	@echo "                threads and in other orders; MACHINES=all: the whole matrix that CI runs"
 	@echo "make test-slow  the tests that take minutes"
@@ -42,7 +43,7 @@ help:
 setup: $(STAMP)
 
 # Build isolation is off so that the pinned build tools are used and the build directory stays valid between installs.
-$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(CORE)
+$(STAMP): pyproject.toml studies/pyproject.toml constraints.txt CMakeLists.txt $(CORE)
 	@command -v "$(PYTHON)" >/dev/null || { \
 	  echo "ntkit needs Python 3.11 or newer; '$(PYTHON)' was not found. Name one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -52,8 +53,8 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(CORE)
 	@found=; for c in $$CXX c++ g++ clang++; do if command -v "$$c" >/dev/null 2>&1; then found=$$c; break; fi; done; \
 	  test -n "$$found" || { echo "ntkit compiles a C++ core and found no compiler. Install g++ or clang++, or set CXX." >&2; exit 1; }
 	@test -x $(BIN)/pip || "$(PYTHON)" -m venv $(VENV)
-	$(PIP) scikit-build-core nanobind cmake ninja
-	$(PIP) --no-build-isolation -e '.[dev]'
+	$(PIP) scikit-build-core nanobind cmake ninja setuptools
+	$(PIP) --no-build-isolation -e '.[dev]' -e ./studies
 	@touch $@
 
 demo: $(STAMP)
@@ -62,11 +63,14 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
+test-studies: $(STAMP)
+	$(BIN)/python -m pytest $(PARALLEL) studies/tests studies/src $(PYTEST_ARGS)
+
 test-machines: $(STAMP)
 	$(BIN)/python tools/machines.py $(MACHINES)
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest $(PARALLEL) -m slow $(PYTEST_ARGS) || test $$? -eq 5  # 5: there are none
+	$(BIN)/python -m pytest $(PARALLEL) -m slow tests src/ntkit studies/tests $(PYTEST_ARGS) || test $$? -eq 5  # 5: there are none
 
 # The core built with AddressSanitizer and UBSan, beside the ordinary one; its folder on PYTHONPATH hides the editable install.
 SANITIZED := build/sanitized
@@ -82,7 +86,7 @@ mutants: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
-	$(BIN)/python -m pytest $(PARALLEL) tests/test_pages.py tests/test_links.py tests/test_site.py src/ntkit $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) tests/test_pages.py tests/test_links.py studies/tests/test_pages.py studies/tests/test_site.py src/ntkit $(PYTEST_ARGS)
 	@echo "build/site/index.html"
 
 # The tests run in a folder that has no src/, with an environment of its own, so that only the wheel can answer the imports.
@@ -91,7 +95,7 @@ wheel: $(STAMP)
 	rm -rf dist $(FRESH) && mkdir -p dist $(FRESH)/project
 	$(BIN)/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip wheel -q -c constraints.txt --no-deps --no-build-isolation -w dist dist/ntkit-*.tar.gz
-	git ls-files | grep -v '^src/' | tar -c -T - | tar -x -C $(FRESH)/project
+	git ls-files | grep -v '^src/\|^studies/\|^benchmarks/' | tar -c -T - | tar -x -C $(FRESH)/project
 	"$(PYTHON)" -m venv $(FRESH)/venv
 	wheel=$$(ls $(CURDIR)/dist/ntkit-*.whl) && PIP_DISABLE_PIP_VERSION_CHECK=1 $(FRESH)/venv/bin/python -m pip install -q -c constraints.txt "$$wheel[dev]"
 	cd $(FRESH)/project && ../venv/bin/python -m pytest $(PARALLEL) tests --pyargs ntkit $(PYTEST_ARGS)
@@ -133,7 +137,7 @@ format: $(STAMP)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks ntkit-demo.html benchmark.json benchmark-empirical.json docs/api docs/gallery
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests studies -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
 	rm -rf $(VENV) $(PEER)

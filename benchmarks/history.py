@@ -23,9 +23,9 @@ import rich.table
 import torch
 from rich.console import Console
 
-from ntkit._src.experiments.skeleton._manifest import this_machine, versions
 from ntkit._src.gram import write_atomically
-from ntkit._src.plots import Table
+from ntkit_studies.plots import Table
+from ntkit_studies.skeleton._manifest import this_machine, versions
 
 __all__ = [
     "MISSING",

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from rich.progress import track
 
 import ntkit
-from ntkit._src.experiments._images import load_images, pair_name
-from ntkit._src.experiments.label_aware_cifar import network
+from ntkit_studies._images import load_images, pair_name
+from ntkit_studies.label_aware_cifar import network
 
 PAIRS = ((4, 5), (8, 9), (3, 4))
 STRENGTHS = (0.01, 0.1, 1.0)

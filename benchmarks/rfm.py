@@ -26,7 +26,8 @@ from rich.progress import track
 
 import ntkit
 from ntkit._src.datasets import SplitTable, load_uci
-from ntkit._src.experiments.feature_learning.rfm_tasks import (
+from ntkit.errors import JitterWarning
+from ntkit_studies.feature_learning.rfm_tasks import (
     BANDWIDTH,
     RIDGE,
     TABLES,
@@ -35,7 +36,6 @@ from ntkit._src.experiments.feature_learning.rfm_tasks import (
     draw_product,
     network,
 )
-from ntkit.errors import JitterWarning
 
 CLOCKS = {False: time.perf_counter, True: time.process_time}
 SEEDS = range(3)

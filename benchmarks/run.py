@@ -33,7 +33,7 @@ from torch.nn import functional as F
 
 import ntkit
 from ntkit import native
-from ntkit._src.experiments.skeleton._manifest import this_machine
+from ntkit_studies.skeleton._manifest import this_machine
 
 # Of each turn, in which two threads, one thread and matrix products alternate: other work on the machine comes and goes within
 # seconds, and a ratio needs both of its times undisturbed.

@@ -27,8 +27,8 @@ from scale_common import apart, describe, stopwatch
 from torch import Tensor
 
 import ntkit
-from ntkit._src.experiments.cntk_cifar import PAPER, label, network
 from ntkit._src.gram import GramProgress
+from ntkit_studies.cntk_cifar import PAPER, label, network
 
 ARORA = PAPER["flatten"][50_000]
 

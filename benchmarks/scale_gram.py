@@ -27,8 +27,8 @@ from scale_common import describe, peak_memory
 from torch import Tensor
 
 import ntkit
-from ntkit._src.experiments.cntk_cifar import label, network
 from ntkit._src.gram import GramProgress, Tile
+from ntkit_studies.cntk_cifar import label, network
 
 
 def images(n: int, data: str | None) -> Tensor:

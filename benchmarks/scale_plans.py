@@ -20,7 +20,7 @@ from scale_common import relu_network
 from torch import Tensor
 
 import ntkit
-from ntkit._src.experiments.cntk_cifar import label, network
+from ntkit_studies.cntk_cifar import label, network
 
 FEATURES, CENTRES, BLOCK = 50, 2000, 4096
 SIDE = 32

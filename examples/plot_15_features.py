@@ -9,12 +9,11 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from ntkit.datasets import chain_monomial
 from ntkit.features import agop, correlation, nfm
 
-task = chain_monomial(256, 16, 4, torch.Generator().manual_seed(0))
-x, y = task.x.float(), task.y.float()[:, None]
 torch.manual_seed(0)
+x = torch.randn(256, 16)
+y = (x[:, 0] * x[:, 1] + x[:, 1] * x[:, 2] + x[:, 2] * x[:, 3] + x[:, 3] * x[:, 0])[:, None] / 2
 net = nn.Sequential(nn.Linear(16, 64, bias=False), nn.ReLU(), nn.Linear(64, 1, bias=False))
 with torch.no_grad():
     net[0].weight.mul_(0.1)

@@ -17,24 +17,12 @@ TOGETHER = {
     "applications/inpainting/*.py": "applications/inpainting/test_inpainting.py",
     "applications/search/*.py": "applications/search/test_search.py",
     "cli/*.py": "cli/test_kernels.py",
-    "datasets/_alignment_reversing.py": "datasets/test_feature_tasks.py",
-    "datasets/_chain_monomial.py": "datasets/test_feature_tasks.py",
-    "datasets/_draws.py": "datasets/test_feature_tasks.py",
-    "datasets/_high_rank_quadratic.py": "datasets/test_feature_tasks.py",
-    "datasets/_spectral_gaussian.py": "datasets/test_feature_tasks.py",
     "diagnostics/_classes.py": "diagnostics/test_error_barrier.py",
     "diagnostics/_influence.py": "diagnostics/test_attribution.py",
     "diagnostics/_sketch.py": "diagnostics/test_attribution.py",
     "estimators/_parameters.py": "estimators/test_base.py",
     "estimators/_rfm_*.py": "estimators/test_rfm.py",
     "estimators/_streaming_ridge.py": "estimators/test_ntk_features.py",
-    "experiments/[mr]*_by_size.py": "experiments/test_by_size.py",
-    "experiments/_completion_methods.py": "experiments/test_matrix_completion.py",
-    "experiments/_digits_*.py": "experiments/test_digits.py",
-    "experiments/_ratings.py": "experiments/test_matrix_completion.py",
-    "experiments/_search_space.py": "experiments/test_architecture_search.py",
-    "experiments/feature_learning/*.py": "experiments/feature_learning/test_experiments.py",
-    "experiments/skeleton/_threads.py": "experiments/skeleton/test_command_line.py",
     "features/_layers.py": "features/test_matrices.py",
     "features/_passes.py": "features/test_matrices.py",
     "features/rfm/_metric*.py": "features/rfm/test_recursion.py",
@@ -68,12 +56,12 @@ TOGETHER = {
 }
 
 
-def lone_files() -> list[str]:
+def lone_files(sources: Path = SOURCES, tests: Path = TESTS) -> list[str]:
     """Source files without a test file of their name."""
     lone = []
-    for path in sorted(SOURCES.rglob("*.py")):
-        name = path.relative_to(SOURCES)
-        mirrored = TESTS / name.parent / f"test_{name.stem.strip('_')}.py"
+    for path in sorted(sources.rglob("*.py")):
+        name = path.relative_to(sources)
+        mirrored = tests / name.parent / f"test_{name.stem.strip('_')}.py"
         if name.name != "__init__.py" and not mirrored.exists():
             lone.append(name.as_posix())
     return lone

@@ -1,10 +1,8 @@
-"""The examples on the pages run, generated parts are current, and the README shows no figure without a stored record."""
+"""The examples on the pages run, commands exist, and the README shows no figure without a stored record."""
 
 from __future__ import annotations
 
 import ast
-import csv
-import importlib.util
 import json
 import re
 from operator import attrgetter
@@ -15,10 +13,6 @@ import pytest
 import torch
 
 import ntkit
-from ntkit._src.experiments import NAMES, find
-from ntkit._src.experiments._index import of_folder
-from ntkit._src.experiments.skeleton import write_report
-from ntkit._src.experiments.skeleton._command_line import _options
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -28,17 +22,6 @@ EXAMPLES = [
     for page in PAGES
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), flags=re.DOTALL))
 ]
-
-
-def load_tool():
-    spec = importlib.util.spec_from_file_location("pages", ROOT / "tools" / "pages.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = load_tool()
 
 
 @pytest.mark.parametrize(("page", "code"), EXAMPLES)
@@ -65,19 +48,14 @@ COMMANDS = sorted({command.strip() for page in PAGES for command in commands(pag
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_exists_with_its_options(command):
-    """Commands in code blocks and sentences: their names, their options and the names of experiments."""
+    """Commands in code blocks and sentences: their names and options; the tests of the studies have those of each study."""
     typer = pytest.importorskip("typer")
     from ntkit._src.cli._app import app
 
     _, name, *words = command.split()
     options = {word.partition("=")[0] for word in words if word.startswith("--")}
-    if name == "run":
-        named = words[0] if words and words[0].islower() else "cntk_cifar"
-        assert named in NAMES
-        known = set(_options(find(named))._option_string_actions)
-    else:
-        known = {one for parameter in typer.main.get_command(app).commands[name].params for one in parameter.opts}
-    assert options <= {*known, "--help", "--json"}
+    known = {one for parameter in typer.main.get_command(app).commands[name].params for one in parameter.opts}
+    assert name == "run" or options <= {*known, "--help", "--json"}
 
 
 def test_network_written_as_toml(tmp_path):
@@ -92,47 +70,6 @@ def test_network_written_as_toml(tmp_path):
 
 def test_there_are_examples():
     assert len(EXAMPLES) >= 7
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_generated_parts_are_current(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert TOOL.current(page, text) == text, "run python tools/pages.py"
-
-
-def part(name: str) -> str:
-    return f"before\n<!-- {name}: begin -->\nold\n<!-- {name}: end -->\nafter\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("speed of light", "nothing makes"),
-        ("run kernel_evolution, No such section", "no table in a section 'No such section'"),
-    ],
-)
-def test_a_part_that_cannot_be_made_is_named(name, message):
-    with pytest.raises(SystemExit, match=message):
-        TOOL.current("docs/guide.md", part(name))
-
-
-def test_a_page_that_has_lost_a_part_is_named():
-    with pytest.raises(SystemExit, match="lacks <!-- speed: begin -->"):
-        TOOL.current("README.md", "no part\n")
-
-
-def test_a_part_shows_the_tables_that_a_benchmark_stored(tmp_path, monkeypatch):
-    table = {"caption": "Seconds.", "header": ["|x|", "seconds"], "rows": [["1", "2.5"]]}
-    record = {"command": "python benchmarks/one.py", "commit": "0123456789", "date": "2026-01-02T03:04:05+00:00",
-              "machine": {"processor": "a processor", "threads": 1}, "load": [0.25, 0, 0], "tables": [table]}  # fmt: skip
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks/one.json").write_text(json.dumps(record), encoding="utf-8")
-    monkeypatch.setattr(TOOL, "RESULTS", tmp_path)
-    assert TOOL.current("docs/guide.md", part("benchmark one")) == (
-        "before\n<!-- benchmark one: begin -->\nSeconds.\n\n| \\|x\\| | seconds |\n|---|---|\n| 1 | 2.5 |\n\n"
-        "`python benchmarks/one.py`; a processor, 1 thread, load 0.2 at the start; commit 01234567, 2026-01-02.\n"
-        "<!-- benchmark one: end -->\nafter\n"
-    )
 
 
 def test_the_readme_is_one_screen_and_has_no_figure_of_its_own():
@@ -214,40 +151,3 @@ def test_every_name_of_neural_tangents_has_a_row_and_every_counterpart_exists():
         attrgetter(name)(ntkit)
     for name in re.findall(r"\bnn\.([A-Z]\w+)", text):
         getattr(torch.nn, name)
-
-
-STORED = sorted(path.parent for path in (ROOT / "docs/results").rglob("results.*"))
-
-
-@pytest.mark.parametrize("folder", sorted(set(STORED)), ids=lambda path: path.name)
-def test_stored_results_have_manifests_and_verdicts_by_rule(folder, tmp_path, monkeypatch: pytest.MonkeyPatch):
-    experiment = of_folder(folder)
-    results = experiment.read(folder)
-    monkeypatch.setattr("ntkit._src.experiments.skeleton._report.html", lambda *_: "")  # the slow test has the pages
-    write_report(experiment.report(results), results, tmp_path)
-    found, stored = ((where / "results.csv").open(encoding="utf-8", newline="") for where in (tmp_path, folder))
-    with found, stored:
-        rows = zip(csv.reader(found), csv.reader(stored), strict=True)
-        pairs = [pair for row in rows for pair in zip(*row, strict=True)]
-    assert not [pair for pair in pairs if not same(*pair)]
-
-
-def same(found: str, stored: str) -> bool:
-    """Compare texts as texts, and numbers within 1e-8: the last of their ten digits may depend on the processor."""
-    try:
-        return float(found) == pytest.approx(float(stored), rel=1e-8, abs=1e-12, nan_ok=True)
-    except ValueError:
-        return found == stored
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", sorted(set(STORED)), ids=lambda path: path.name)
-def test_stored_results_give_their_pages(folder, tmp_path, coarse_pictures):
-    experiment = of_folder(folder)
-    results = experiment.read(folder)
-    write_report(experiment.report(results), results, tmp_path)
-    assert (tmp_path / "report.html").stat().st_size > 1000
-
-
-def test_there_are_stored_results():
-    assert STORED

@@ -23,7 +23,8 @@ NUMBERS = (
         f"tests/{name}"
         for name in ("rules", "native", "kernels", "solvers", "dynamics", "labels", "features", "finite")
     ),
-    *(f"tests/{name}" for name in ("gram", "common", "diagnostics", "estimators", "experiments", "test_pages.py")),
+    *(f"tests/{name}" for name in ("gram", "common", "diagnostics", "estimators", "test_pages.py")),
+    "studies/tests",
 )
 """What ``CHEAP`` runs: where numbers are computed or compared."""
 

@@ -20,15 +20,16 @@ from textwrap import fill
 from typing import Any
 
 import ntkit
-from ntkit._src.experiments import NAMES, find
-from ntkit._src.experiments._index import of_folder
-from ntkit._src.experiments.feature_learning.rfm_tasks import TABLES
-from ntkit._src.plots import Table
 from ntkit._src.trace._refusals import refused_layers
+from ntkit_studies import NAMES, find
+from ntkit_studies._index import of_folder
+from ntkit_studies.feature_learning.rfm_tasks import TABLES
+from ntkit_studies.plots import Table
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 RESULTS = ROOT / "docs/results"
+STUDIES = ROOT / "studies/results"
 HISTORY = RESULTS / "benchmarks.jsonl"
 LABELS = {
     "conv 3, average": "3 x (conv, ReLU), average pooling, 32x32x3",
@@ -106,7 +107,7 @@ def efficiency_table() -> str:
 
 def million() -> str:
     """Set the time of a million images, from the stored run of ``myrtle_by_size``, beside what the survey extrapolates."""
-    folder = RESULTS / "myrtle_by_size"
+    folder = STUDIES / "myrtle_by_size"
     with (folder / "results.csv").open(encoding="utf-8", newline="") as file:
         (row,) = [one for one in csv.DictReader(file) if one["quantity"].startswith("Figure 5") and one["paper"]]
     stored = find("myrtle_by_size").read(folder)
@@ -135,7 +136,7 @@ def results() -> str:
         "| experiment | quantity | paper | ours | spread | draws | size | verdict |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for manifest in sorted(RESULTS.rglob("manifest.json")):
+    for manifest in sorted(STUDIES.rglob("manifest.json")):
         name = json.loads(manifest.read_text(encoding="utf-8"))["experiment"]
         with (manifest.parent / "results.csv").open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
@@ -151,7 +152,7 @@ def runs() -> str:
     """List the stored runs by their size and data, and those without a row in the table of results."""
     kinds: dict[str, list[str]] = {}
     without_rows = []
-    for manifest in sorted(RESULTS.rglob("manifest.json")):
+    for manifest in sorted(STUDIES.rglob("manifest.json")):
         found = of_folder(manifest.parent)
         stored = found.read(manifest.parent)
         from_file = stored.data is not None and not stored.data.embedded
@@ -177,11 +178,11 @@ def run_tables(folder: str, section: str | None = None) -> str:
     Parameters
     ----------
     folder
-        Of the run, in ``docs/results``.
+        Of the run, in ``studies/results``.
     section
         The heading of a section of its report; None takes them all.
     """
-    place = RESULTS / folder
+    place = STUDIES / folder
     found = of_folder(place)
     stored = found.read(place)
     sections = [one for one in found.report(stored).sections if section is None or one.title == section]
@@ -190,7 +191,7 @@ def run_tables(folder: str, section: str | None = None) -> str:
         raise SystemExit(f"The report of {folder} has no table{f' in a section {section!r}' if section else ''}.")
     manifest = stored.manifest
     where = f"{manifest.machine.processor}, {_threads(manifest.machine.threads)}, {manifest.started[:10]}"
-    source = f"Stored in `docs/results/{folder}`: seed {stored.seed}, {where}."
+    source = f"Stored in `studies/results/{folder}`: seed {stored.seed}, {where}."
     return "\n\n".join([*map(_captioned, tables), source])
 
 
@@ -198,7 +199,7 @@ def comparisons(*folders: str) -> str:
     """Return a table of what each stored run found beside the paper's values, as in its report; a common size is said once."""
     parts = []
     for folder in folders:
-        with (RESULTS / folder / "results.csv").open(encoding="utf-8", newline="") as file:
+        with (STUDIES / folder / "results.csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         sizes = list(dict.fromkeys(row["size"] for row in rows))
         header = ["quantity", "paper", "ours", *(["size"] if len(sizes) > 1 else []), "verdict"]
@@ -297,7 +298,7 @@ def draw_history() -> None:
     """Draw the ratios of all records, in the order of the records."""
     import matplotlib as mpl
 
-    from ntkit._src.plots import new_figure
+    from ntkit.plots import new_figure
 
     records = [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
     figure = new_figure(8, 4)

@@ -1,16 +1,10 @@
-"""Loaders of public data sets, and synthetic tasks."""
+"""Loaders of public data sets, and balanced splits."""
 
 from ntkit._src.datasets import (
-    AlignmentReversing,
     Digits,
     ImageSet,
-    QuadraticTask,
-    SpectralGaussian,
     SplitTable,
-    alignment_reversing,
     balanced_split,
-    chain_monomial,
-    high_rank_quadratic,
     load_celeba,
     load_cifar10,
     load_digits,
@@ -19,20 +13,13 @@ from ntkit._src.datasets import (
     load_stl10,
     load_svhn,
     load_uci,
-    spectral_gaussian,
 )
 
 __all__ = [
-    "AlignmentReversing",
     "Digits",
     "ImageSet",
-    "QuadraticTask",
-    "SpectralGaussian",
     "SplitTable",
-    "alignment_reversing",
     "balanced_split",
-    "chain_monomial",
-    "high_rank_quadratic",
     "load_celeba",
     "load_cifar10",
     "load_digits",
@@ -41,5 +28,4 @@ __all__ = [
     "load_stl10",
     "load_svhn",
     "load_uci",
-    "spectral_gaussian",
 ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.power_law import fit_rate
 from tests.rules.every_family import ACTIVATIONS, LAYERS
 from tests.rules.families import Vectors
 
 import ntkit
-from ntkit._src.plots import fit_power_law
 from ntkit._src.testing import RuleConformance
 
 FAMILIES = {name: case for name, case in {**LAYERS, **ACTIVATIONS}.items() if case.gains.get("init", "ntk") == "ntk"}
@@ -34,7 +34,7 @@ def test_rate(family):
             ntkit.initialize(net, generator=draws)
             row.append(float((empirical(case, net, x) - exact).norm() / exact.norm()))
         errors.append(row)
-    law = fit_power_law(widths, errors)
+    law = fit_rate(widths, errors)
     assert -0.75 < law.exponent < -0.3, (law, [sum(row) / DRAWS for row in errors])
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 from numpy.polynomial import legendre
+from tests.power_law import Rate, fit_rate
 from torch import nn
 
 import ntkit
 from ntkit._src.labels import ModuleHierarchy
-from ntkit._src.plots import fit_power_law
 
 WIDTHS = (32, 64, 128, 256, 512)
 DRAWS = 6
@@ -53,8 +52,8 @@ def expanded_kernel(
     return source.second(points) - source.third(points, None, summed(time)) + fourth
 
 
-def law(errors: dict[int, list[float]]):
-    return fit_power_law(np.array(list(errors)), np.array(list(errors.values())))
+def law(errors: dict[int, list[float]]) -> Rate:
+    return fit_rate(list(errors), list(errors.values()))
 
 
 def test_expanded_kernel_is_that_of_the_class():

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ntkit._src.experiments.skeleton import one_line
 from ntkit._src.native import build_info
 from ntkit.errors import NtkitError, UnsupportedLayerError
 
-from . import _attribute, _doctor, _evaluate, _experiments, _explain, _fetch, _fit, _gram, _posterior, _predict, _solve
+from . import _attribute, _doctor, _evaluate, _explain, _fetch, _fit, _gram, _posterior, _predict, _solve, _studies
+from ._terminal import one_line
 
 __all__ = ["app"]
 
@@ -69,7 +69,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for part in (
-    _fit, _predict, _evaluate, _explain, _doctor, _gram, _solve, _posterior, _attribute, _experiments, _fetch,
+    _fit, _predict, _evaluate, _explain, _doctor, _gram, _solve, _posterior, _attribute, _studies, _fetch,
 ):  # fmt: skip
     part.add_to(app)
 

@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ntkit._src.experiments.skeleton import progress_bars
 from ntkit._src.gram import GramProgress
 from ntkit.errors import InputError
+
+from ._terminal import progress_bars
 
 __all__ = [
     "BStd",

@@ -21,7 +21,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
 from ntkit._src.estimators import tabular_pipeline
-from ntkit._src.experiments.skeleton import progress_bars
 from ntkit.errors import InputError
 
 from ._cluster import Scheduler, connected
@@ -29,6 +28,7 @@ from ._console import Json, emit, examples, note, table_text
 from ._data import Data
 from ._estimators import build_estimator, fit_on
 from ._tables import Problem, Task, read_problem
+from ._terminal import progress_bars
 
 __all__ = ["add_to", "evaluate"]
 

@@ -1,0 +1,132 @@
+"""``ntkit list``, ``run`` and ``report``: the papers' tables and figures, which are a distribution of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Protocol, cast
+
+import typer
+
+from ntkit.errors import MissingDependencyError
+
+from ._console import Json, emit, examples
+
+__all__ = ["Studies", "Study", "add_to", "installed", "list_studies", "report", "run"]
+
+_GROUP = "ntkit.studies"
+"""The entry points by which the studies are found; the one of the papers is called ``papers``."""
+
+
+class Study(Protocol):
+    """What the commands read of one study."""
+
+    @property
+    def name(self) -> str:
+        """Its name on the command line."""
+
+    @property
+    def reproduces(self) -> str:
+        """The paper, and its tables or figures."""
+
+    @property
+    def title(self) -> str:
+        """What it measures, in one sentence."""
+
+    @property
+    def files(self) -> str | None:
+        """The file that ``--data`` takes; None if it takes none."""
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Run it with the rest of the command line and return the exit status."""
+
+
+class Studies(Protocol):
+    """What the entry point gives."""
+
+    @property
+    def NAMES(self) -> Sequence[str]:  # noqa: N802  a constant of the package
+        """The names of all studies, in the order of the listing."""
+
+    def find(self, name: str) -> Study:
+        """Return a study by name."""
+
+    def rebuild_reports(self, folder: Path) -> list[Path]:
+        """Rewrite the pages of stored results."""
+
+
+def installed() -> Studies:
+    """Return the installed studies.
+
+    Raises
+    ------
+    MissingDependencyError
+        If there are none.
+    """
+    for found in entry_points(group=_GROUP, name="papers"):
+        return cast(Studies, found.load())
+    raise MissingDependencyError(
+        "the papers' studies are a package of their own: pip install ntkit-studies, or pip install ./studies in a checkout of "
+        "ntkit."
+    )
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("list", epilog=examples("ntkit list --json"))(list_studies)
+    app.command(
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+        options_metavar="[--quick | --full] [OPTIONS OF THE STUDY]",
+        epilog=examples(
+            "ntkit run cntk_cifar --quick", "ntkit run cntk_cifar --data cifar.npz --full", "ntkit run uci --help"
+        ),
+    )(run)
+    app.command(epilog=examples("ntkit report ntkit-results", "ntkit report ntkit-results/uci"))(report)
+
+
+def list_studies(json: Json = False) -> None:
+    """List the papers' tables and figures."""
+    studies = installed()
+    found = [studies.find(name) for name in studies.NAMES]
+    wide = max(len(one.name) for one in found)
+    lines = [f"{one.name:{wide}}  {one.reproduces}\n{'':{wide}}  {one.title}" for one in found]
+    rows = [{"name": one.name, "reproduces": one.reproduces, "title": one.title, "data": one.files} for one in found]
+    emit({"studies": rows}, json, "\n".join(lines))
+
+
+def _names(incomplete: str) -> list[str]:
+    """Complete the name of a study."""
+    try:
+        return [name for name in installed().NAMES if name.startswith(incomplete)]
+    except MissingDependencyError:
+        return []
+
+
+def run(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="As ntkit list shows it.", autocompletion=_names)] = "",
+) -> None:
+    """Run one of them and compare the paper's numbers with ours.
+
+    An interrupted run resumes. ntkit run NAME --help shows the settings of one. --quick takes at most two minutes on
+    data that comes with the package.
+    """
+    if name in ("", "--help"):
+        print(context.get_help())
+        raise typer.Exit
+    raise typer.Exit(installed().find(name).main(context.args))
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Results of one study, or a folder of such folders.")] = Path(
+        "ntkit-results"
+    ),
+    json: Json = False,
+) -> None:
+    """Rewrite the pages of stored results.
+
+    With an index page of all of them. Nothing is computed.
+    """
+    written = [str(path) for path in installed().rebuild_reports(folder)]
+    emit({"written": written}, json, "\n".join(written))

@@ -1,0 +1,20 @@
+"""Figures that only studies draw, and reports in one HTML file; :mod:`ntkit.plots` has the others."""
+
+from __future__ import annotations
+
+from ._finite import PowerLaw, fit_power_law, plot_random_features, plot_width_errors
+from ._html import Link, Picture, Section, Table, html_report
+from ._proxy import plot_proxy
+
+__all__ = [
+    "Link",
+    "Picture",
+    "PowerLaw",
+    "Section",
+    "Table",
+    "fit_power_law",
+    "html_report",
+    "plot_proxy",
+    "plot_random_features",
+    "plot_width_errors",
+]
