@@ -6,7 +6,7 @@ from torch import nn
 import ntkit
 from ntkit._src.native import _core
 from ntkit._src.native._network import Network
-from ntkit._src.program import Elementwise
+from ntkit._src.program import Pointwise
 
 
 def network(net, *shape, **gains):
@@ -26,7 +26,7 @@ def hard(x):
 
 def phi_of(layer):
     net = network(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)), 3)
-    return net.program.nodes[of_type(net, Elementwise)[0]].op.phi
+    return net.program.nodes[of_type(net, Pointwise)[0]].op.phi
 
 
 def compare(limit, x, other=None, tolerance=1e-10):

@@ -8,7 +8,7 @@ from torch import nn
 from ntkit._src.native._demand import Demand
 from ntkit._src.native._plane import Plane
 from ntkit._src.native.families._combine import ContractFamily
-from ntkit._src.program import AvgPool, Contract, Conv, Dense, Elementwise, Input, Normalize, Reindex, Sum
+from ntkit._src.program import AvgPool, Contract, Conv, Dense, Input, Normalize, Pointwise, Reindex, Sum
 
 
 class Function(nn.Module):
@@ -42,13 +42,13 @@ def single(demand, node, *offset, covariance=False):
 def test_strides_multiply_offsets_and_dilation_does_not():
     net = network(nn.Sequential(nn.Conv1d(1, 4, 3, stride=3, dilation=2), nn.ReLU(), *head(20)), 1, 17)
     demand = Demand(net, ntk=True, alone=False)
-    (relu,) = of_type(net, Elementwise)
+    (relu,) = of_type(net, Pointwise)
     assert [single(demand, relu, d) for d in (-4, -1, 0, 2)] == [(-12,), (-3,), (0,), (6,)]
 
 
 def test_each_axis_has_its_own_stride():
     net = network(nn.Sequential(nn.Conv2d(1, 4, 1, stride=(2, 3)), nn.ReLU(), *head(96)), 1, 8, 16)
-    (relu,) = of_type(net, Elementwise)
+    (relu,) = of_type(net, Pointwise)
     assert single(Demand(net, True, False), relu, 1, -2) == (2, -6)
 
 
@@ -56,7 +56,7 @@ def test_planes_beyond_the_input_are_not_read():
     """Padding makes the output longer than the input: windows that far apart share no position."""
     net = network(nn.Sequential(nn.Conv1d(1, 4, 3, padding=2), nn.ReLU(), *head(16)), 1, 2)
     demand = Demand(net, True, False)
-    (relu,) = of_type(net, Elementwise)
+    (relu,) = of_type(net, Pointwise)
     assert [single(demand, relu, d) for d in (-3, -2, -1, 0, 1, 2, 3)] == [None, None, (-1,), (0,), (1,), None, None]
 
 
@@ -121,7 +121,7 @@ def test_circular_windows_read_offsets_modulo_the_length():
         1, 5,
     )  # fmt: skip
     demand = Demand(net, True, False)
-    first, second = of_type(net, Elementwise)
+    first, second = of_type(net, Pointwise)
     # A convolution that wraps around reads `first`: its planes stand for two ordinary offsets each.
     assert net.cyclic[first] == (True,) and net.cyclic[second] == (False,)
     assert reads(demand, second, 2) == [((2,), [((4,), (4,))])]
@@ -163,7 +163,7 @@ def test_h_of_a_value_with_itself_is_read_for_theta_only():
 def test_k_is_made_of_h_where_only_linear_operations_follow():
     net = network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), 3)
     demand = Demand(net, True, False)
-    (relu,) = of_type(net, Elementwise)
+    (relu,) = of_type(net, Pointwise)
     first, last = of_type(net, Dense)
     assert net.linear_after[relu] and net.linear_after[last] and not net.linear_after[first]
     assert not demand.converts(Plane(relu, (), True))  # the activation writes K itself

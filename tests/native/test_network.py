@@ -8,7 +8,7 @@ from torch import nn
 import ntkit
 from ntkit._src.native._core import NOTHING, Own
 from ntkit._src.native._network import _MOST_NODES, Network, single_precision, unsupported
-from ntkit._src.program import AvgPool, Conv, Dense, Elementwise, Input, Node, Normalize, Program
+from ntkit._src.program import AvgPool, Conv, Dense, Input, Node, Normalize, Pointwise, Program
 
 
 def own(net):
@@ -20,7 +20,7 @@ def own(net):
 def test_own_data_of_a_padded_convolution():
     net = network(nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(20, 1)), 2, 5)
     # The scale, then half the variances of the input for the padding, then the deviations of the activation.
-    assert own(net) == {("HALF", "Input"): 1, ("DEVIATION", "Elementwise"): 6}
+    assert own(net) == {("HALF", "Input"): 1, ("DEVIATION", "Pointwise"): 6}
     assert net.own_size == 1 + 5 + 5
     assert net.own_at(Own.HALF, 0) == 1 and net.own_at(Own.MEAN, 0) == NOTHING
 
@@ -29,12 +29,12 @@ def test_own_data_without_padding_or_behind_circular_windows():
     for options in ({}, {"padding": 1, "padding_mode": "circular"}):
         conv = nn.Conv1d(2, 4, 3, **options)
         net = network(nn.Sequential(conv, nn.ReLU(), nn.Flatten(), nn.Linear(20 if options else 12, 1)), 2, 5)
-        assert own(net) == {("DEVIATION", "Elementwise"): 1}
+        assert own(net) == {("DEVIATION", "Pointwise"): 1}
 
 
 def test_own_data_of_vectors():
     net = network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), 3)
-    assert own(net) == {("HALF", "Input"): 1, ("DEVIATION", "Elementwise"): 2}
+    assert own(net) == {("HALF", "Input"): 1, ("DEVIATION", "Pointwise"): 2}
     assert net.own_size == 3 and net.batch == 32 and net.size(0) == [1, 1, 32] and net.first_axis(0) == 3
 
 
@@ -46,8 +46,8 @@ def test_own_data_of_a_normalisation_take_two_numbers_per_position():
         ("HALF", "Input"): 3,  # behind the common scale, that of the data, and their ratio
         ("HALF", "Dense"): 4,
         ("SCALE", "Normalize"): 5,
-        ("DEVIATION", "Elementwise"): 9,
-        ("HALF", "Elementwise"): 8,
+        ("DEVIATION", "Pointwise"): 9,
+        ("HALF", "Pointwise"): 8,
     }
     assert net.own_size == 10  # two deviations share a name here: at 7 and 9
 
@@ -61,7 +61,7 @@ def test_own_data_of_pools():
     assert ("MEAN", "AvgPool") in own(net)
     last = [nn.Conv1d(2, 4, 1), nn.ReLU(), nn.AvgPool1d(2), nn.Flatten(), nn.Linear(12, 1)]
     net = network(nn.Sequential(*last), 2, 6)
-    assert set(own(net)) == {("DEVIATION", "Elementwise")} and not net.windows  # only linear operations follow
+    assert set(own(net)) == {("DEVIATION", "Pointwise")} and not net.windows  # only linear operations follow
 
 
 def test_half_is_kept_where_theta_needs_k_or_h_ends():
@@ -90,7 +90,7 @@ def test_what_is_linear_fused_and_signed():
         2,
         6,
     )
-    leaky, alone, last = of_type(net, Elementwise)
+    leaky, alone, last = of_type(net, Pointwise)
     assert net.fused == {leaky, last}  # a pool stands before the other one
     assert net.linear_after == (False,) * last + (True,) * 3
     # LeakyReLU keeps signs; values of ReLU have one sign, and so has everything behind.
@@ -183,7 +183,7 @@ def test_networks_that_are_too_deep_are_refused():
 def test_single_precision_needs_rectifiers_alone(layer, single):
     net = network(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)), 3)
     assert single_precision(net.program) == single == net.single_precision
-    assert len(of_type(net, Normalize)) + len(of_type(net, Elementwise)) == 1
+    assert len(of_type(net, Normalize)) + len(of_type(net, Pointwise)) == 1
     assert not of_type(net, AvgPool)
 
 

@@ -13,7 +13,7 @@ import ntkit
 from ntkit._src.native._network import Network
 from ntkit._src.native._rescaling import scaling, with_rescaling
 from ntkit._src.native.families import Rescale
-from ntkit._src.program import Dense, Elementwise
+from ntkit._src.program import Dense, Pointwise
 
 APART = (1e-1, 1e-3, 1e-5, 1e-7, 1e-9, 1e-11, 0.0)
 SIZES = (1e-3, 0.5, 1.001, 1.7, 1e3)
@@ -233,4 +233,4 @@ def test_what_scales_along() -> None:
     program = ntkit.infinite_width(net, b_std=0.5)._tracer.program(shape)
     along = [(type(node.op), scales) for node, scales in zip(program.nodes, scaling(program), strict=True)]
     assert [scales for kind, scales in along if kind is Dense] == [True, True, False, False]
-    assert [scales for kind, scales in along if kind is Elementwise] == [True, True, False]
+    assert [scales for kind, scales in along if kind is Pointwise] == [True, True, False]

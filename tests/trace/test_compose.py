@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit._src.program import Activation, Elementwise
+from ntkit._src.program import Activation, Pointwise
 from ntkit._src.trace import GainRule, Tracer
 from ntkit.errors import UnsupportedLayerError
 
@@ -26,7 +26,7 @@ class Applied(nn.Module):
 
 def activations(function):
     program = Tracer(Applied(function), GainRule()).program((3,))
-    return [node.op.phi for node in program.nodes if isinstance(node.op, Elementwise)]
+    return [node.op.phi for node in program.nodes if isinstance(node.op, Pointwise)]
 
 
 CLOSED = {

@@ -11,13 +11,13 @@ from ntkit._src.native._network import unsupported
 from ntkit._src.native.families import ACTIVATIONS, FAMILIES, family_of
 from ntkit._src.native.families._normalize import gain_factor
 from ntkit._src.native.families._smooth import hermite_terms
-from ntkit._src.program import Activation, Elementwise, Normalize, Product, Sum
+from ntkit._src.program import Activation, Normalize, Pointwise, Product, Sum
 
 
 def test_activations_are_told_apart_by_name():
-    assert family_of(Elementwise(Activation("erf"))).function == _core.Function.ERF
-    assert family_of(Elementwise(Activation("cos"))).function == _core.Function.COSINE
-    assert family_of(Elementwise(Activation("step"))) is None
+    assert family_of(Pointwise(Activation("erf"))).function == _core.Function.ERF
+    assert family_of(Pointwise(Activation("cos"))).function == _core.Function.COSINE
+    assert family_of(Pointwise(Activation("step"))) is None
     assert family_of(Product()) is FAMILIES[Product]
     assert family_of(Sum((1.0,))) is FAMILIES[Sum]
 
@@ -32,8 +32,8 @@ def test_every_closed_form_of_the_core_has_a_name():
 def test_signs_of_covariances():
     rectified = ACTIVATIONS["rectified"]
     for slopes, keeps in (((0.0, 1.0), False), ((0.1, 1.0), True), ((-1.0, 1.0), False), ((1.0, 1.0), True)):
-        assert rectified.may_be_negative(Elementwise(Activation("rectified", slopes)), True) == keeps
-        assert not rectified.may_be_negative(Elementwise(Activation("rectified", slopes)), False)
+        assert rectified.may_be_negative(Pointwise(Activation("rectified", slopes)), True) == keeps
+        assert not rectified.may_be_negative(Pointwise(Activation("rectified", slopes)), False)
 
 
 def test_gains_of_affine_parameters():

@@ -10,6 +10,7 @@ from ._batches import (
     check_result,
     check_tensor,
 )
+from ._checks import check_choice, check_integer, check_number
 from ._class_labels import check_labels, class_numbers
 from ._deprecation import DEPRECATED, warn_renamed
 from ._derivatives import as_constant, constant, differentiated, transformed, without_derivatives
@@ -63,15 +64,18 @@ __all__ = [
     "block_rows",
     "call_with",
     "check_batches",
+    "check_choice",
     "check_finite",
     "check_generator",
     "check_gram",
     "check_gram_memory",
     "check_input_shape",
     "check_input_size",
+    "check_integer",
     "check_integers",
     "check_labels",
     "check_module",
+    "check_number",
     "check_pair",
     "check_pairs",
     "check_precision",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ntkit._src.program import Activation, Attention, Elementwise, Op, Program
+from ntkit._src.program import Activation, Attention, Op, Pointwise, Program
 from ntkit.errors import Problem, UnsupportedLayerError
 
 __all__ = ["check_differentiable"]
@@ -28,6 +28,6 @@ def check_differentiable(program: Program) -> None:
 
 def _activation(op: Op) -> Activation | None:
     """Return the activation whose derivative the tangent kernel needs."""
-    if isinstance(op, Elementwise):
+    if isinstance(op, Pointwise):
         return op.phi
     return op.phi if isinstance(op, Attention) and op.scaling == "sqrt" else None

@@ -1,6 +1,6 @@
 """Programs: a network as frozen operations, what each needs kept of a covariance, and its finite form."""
 
-from ._activation import Activation, Elementwise
+from ._activation import Activation, Pointwise
 from ._affine import Conv, Dense, Gains, pad
 from ._attention import Attention, LogitSamples
 from ._combine import Concat, Constant, Product, Sum
@@ -27,7 +27,6 @@ __all__ = [
     "Conv",
     "DataMap",
     "Dense",
-    "Elementwise",
     "Gains",
     "GivenPrior",
     "Input",
@@ -40,6 +39,7 @@ __all__ = [
     "Node",
     "Normalize",
     "Op",
+    "Pointwise",
     "PositionMap",
     "Prior",
     "Product",

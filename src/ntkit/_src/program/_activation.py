@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ._op import Keep, Keeps, Op, Values, Weights
 
-__all__ = ["Activation", "Elementwise"]
+__all__ = ["Activation", "Pointwise"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class Elementwise(Op):
+class Pointwise(Op):
     """An activation: K' = E[phi phi], Theta' = Theta E[phi' phi']."""
 
     phi: Activation

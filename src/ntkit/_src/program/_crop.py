@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ._activation import Elementwise
+from ._activation import Pointwise
 from ._affine import Conv, Dense
 from ._combine import Concat, Constant, Product, Sum
 from ._input import Input
@@ -89,7 +89,7 @@ def _cropped(program: Program, window: Window) -> Program:
 def _cut(node: Node, inputs: Sequence[tuple[int, ...]], window: Window) -> _Cut:
     whole = window == _all(node.positions)
     match node.op:
-        case Dense() | Elementwise() | Sum() | Product() | Concat() as op:
+        case Dense() | Pointwise() | Sum() | Product() | Concat() as op:
             return _Cut(op, (window,) * len(inputs))
         case Input() | Constant() as op:
             return _Cut(op, ())

@@ -14,9 +14,9 @@ from ntkit._src.program import (
     Contract,
     Conv,
     Dense,
-    Elementwise,
     Input,
     Normalize,
+    Pointwise,
     PositionMap,
     Program,
     Split,
@@ -37,7 +37,7 @@ def carries_h(program: Program) -> list[bool]:
         sources = node.inputs[:1] if isinstance(node.op, Normalize) else node.inputs
         there = all(gives[source] for source in sources)
         match node.op:
-            case Elementwise(phi=phi):
+            case Pointwise(phi=phi):
                 there = there and phi.name == "rectified"
             case Sum(cross=cross):
                 there = there and cross is None
@@ -47,7 +47,7 @@ def carries_h(program: Program) -> list[bool]:
     read = [False] * len(gives)
     for index in reversed(range(len(gives))):
         node = program.nodes[index]
-        if isinstance(node.op, Elementwise) or (read[index] and gives[index]):
+        if isinstance(node.op, Pointwise) or (read[index] and gives[index]):
             for source in node.inputs:
                 read[source] = True
     return [there and wanted for there, wanted in zip(gives, read, strict=True)]
@@ -67,7 +67,7 @@ def scales_with_data(program: Program) -> list[bool]:
                 own = len(inputs) == 1
             case Dense(gains=gains) | Conv(gains=gains):
                 own = own and not isinstance(gains.b_std, Tensor) and gains.b_std == 0
-            case Elementwise(phi=phi):
+            case Pointwise(phi=phi):
                 own = own and phi.name == "rectified"
             case Normalize():
                 own = False

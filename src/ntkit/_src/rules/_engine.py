@@ -20,7 +20,6 @@ from ntkit._src.program import (
     Conv,
     DataMap,
     Dense,
-    Elementwise,
     Input,
     Join,
     Keep,
@@ -30,6 +29,7 @@ from ntkit._src.program import (
     Node,
     Normalize,
     Op,
+    Pointwise,
     PositionMap,
     Prior,
     Product,
@@ -145,7 +145,7 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
             needs = zip(node.inputs, node.op.needs(kept), strict=True)
             reads = [(read, needed) for read, needed in needs if needed is not None]
             inputs = tuple(values[read].restrict(needed) for read, needed in reads)
-            if not carry[index] and not isinstance(node.op, Elementwise):
+            if not carry[index] and not isinstance(node.op, Pointwise):
                 inputs = tuple(x.without_h() for x in inputs)
             elif carry[index] and not scales[index] and not isinstance(node.op, Normalize):
                 inputs = tuple(
@@ -178,7 +178,7 @@ def read_variance(program: Program) -> set[int]:
     for index, node in enumerate(program.nodes):
         if carry[index] and not scales[index]:
             read |= {source for source in node.inputs if scales[source]}
-        if isinstance(node.op, (Elementwise, Normalize)):
+        if isinstance(node.op, (Pointwise, Normalize)):
             read |= set(node.inputs)
         elif isinstance(node.op, Conv) and pads_zeros(node.op):
             read.add(node.inputs[0])
@@ -208,7 +208,7 @@ def _apply(
             result = dense(op, inputs[0])
         case Conv() as op:
             result = conv(op, node, inputs[0], ends)
-        case Elementwise() as op:
+        case Pointwise() as op:
             result = _elementwise(op, node.inputs[0], inputs[0], ends, carry)
         case Attention(sampled=True) as op:
             result = sampled_attention(op, program, node, inputs, keeps, ends)
@@ -247,7 +247,7 @@ def _apply(
     return result if carry else result.without_h()
 
 
-def _elementwise(op: Elementwise, read: int, x: Covariance, ends: Ends, carry: bool) -> Covariance:
+def _elementwise(op: Pointwise, read: int, x: Covariance, ends: Ends, carry: bool) -> Covariance:
     q1, q2 = ends.spread(ends.first.variance[read], ends.second.variance[read], x.keeps)
     h: Tensor | None = None
     if carry and x.h is not None:
@@ -268,7 +268,7 @@ def _mean(node: Node, known: Moments) -> Tensor | None:
             return known.data[op.prefix, op.channel].mean(-1)
         case Prior():
             return None  # only layers with weights read it
-        case Elementwise() as op:
+        case Pointwise() as op:
             return mean(op.phi, known.variance[node.inputs[0]])
         case Normalize() as op:
             return normalized_mean(op, node, known)

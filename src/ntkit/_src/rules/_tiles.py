@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import Progress
-from ntkit._src.program import Attention, Elementwise, Keeps, Program, entries
+from ntkit._src.program import Attention, Keeps, Pointwise, Program, entries
 
 from ._covariance import Covariance, Moments
 from ._engine import covariance, moments, read_data, read_variance, self_covariance
@@ -93,7 +93,7 @@ def pair_bytes(program: Program, keeps: tuple[Keeps | None, ...], ntk: bool) -> 
     peak, live = 1, 0
     for index, node in enumerate(program.nodes):
         largest = max([counts[index], *(counts[read] for read in node.inputs)])
-        temporaries = 12 if isinstance(node.op, Elementwise) else 3  # as many as the rules allocate
+        temporaries = 12 if isinstance(node.op, Pointwise) else 3  # as many as the rules allocate
         kept = keeps[index]
         extra = node.op.workspace(node.positions, kept) if isinstance(node.op, Attention) and kept is not None else 0
         peak = max(peak, kept_tensors * (live + counts[index]) + temporaries * largest + extra)

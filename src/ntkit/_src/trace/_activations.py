@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ntkit._src.layers import Elementwise
-from ntkit._src.program import Activation, Sum
-from ntkit._src.program import Elementwise as ElementwiseOp
+from ntkit._src.program import Activation, Pointwise, Sum
 
 from ._builder import EMPIRICAL, Builder, Refused, tensor_number
 from ._linear import check_plain, layer_parameters
@@ -63,7 +62,7 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
             )
         sources = info.sources | builder.own_source()
         return builder.add(
-            ElementwiseOp(phi),
+            Pointwise(phi),
             (block.node,),
             builder.nodes[block.node].positions,
             gaussian=False,

@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Activation, Constant, Elementwise, Product, Sum
+from ntkit._src.program import Activation, Constant, Pointwise, Product, Sum
 
 from ._builder import Builder
 
@@ -38,7 +38,7 @@ def _functions(builder: Builder, node: int) -> dict[int, Activation]:
     """Write a node in all ways as an elementwise function of an earlier node, or of itself."""
     op, inputs = builder.nodes[node].op, builder.nodes[node].inputs
     found: dict[int, Activation] = {}
-    if isinstance(op, Elementwise) and op.phi.name not in _JUMPS:
+    if isinstance(op, Pointwise) and op.phi.name not in _JUMPS:
         found = {inputs[0]: op.phi}
     elif isinstance(op, Sum) and node not in builder.parts:
         terms: dict[int, float] = {}

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from ntkit._src.common import check_integer, check_number
 from ntkit.errors import InputError, InputTypeError
 
-from ._schedule import Schedule, check_integer, check_number
+from ._schedule import Schedule
 from ._trajectory import TrainState
 
 __all__ = ["Checkpoint", "Observe", "Record"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
-from ntkit._src.common import check_generator
-from ntkit.errors import InputError, InputTypeError
+from ntkit._src.common import check_generator, check_integer, check_number
+from ntkit.errors import InputError
 
 __all__ = ["Method", "Schedule", "check_integer", "check_number"]
 
@@ -111,20 +110,3 @@ class Schedule:
         """Return the settings that a resumed run must share with the interrupted one."""
         names = ("method", "learning_rate", "momentum", "batch_size", "rtol", "atol")
         return {name: getattr(self, name) for name in names}
-
-
-def check_number(name: str, value: object, least: float, positive: bool = False) -> float:
-    """Return a finite number that is at least ``least``, or raise an error that says what is wrong."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputTypeError(f"{name} must be a number. Got {type(value).__name__}.")
-    if not math.isfinite(value) or value < least or (positive and value == 0):
-        raise InputError(f"{name} must be finite and {'positive' if positive else f'at least {least:g}'}. Got {value}.")
-    return float(value)
-
-
-def check_integer(name: str, value: object, least: int) -> None:
-    """Raise an error unless a value is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputTypeError(f"{name} must be an integer. Got {type(value).__name__}.")
-    if value < least:
-        raise InputError(f"{name} must be at least {least}. Got {value}.")

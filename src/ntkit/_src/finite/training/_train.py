@@ -9,13 +9,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import LossFunction, check_module, unchanged, warn_renamed
+from ntkit._src.common import LossFunction, check_module, check_number, unchanged, warn_renamed
 from ntkit._src.kernels import Network
 from ntkit.errors import InputError, InputTypeError
 
 from ._divergence import has_diverged, warn_diverged
 from ._record import Checkpoint, Record
-from ._schedule import Schedule, check_number
+from ._schedule import Schedule
 from ._steps import discrete_step, runge_kutta_step
 from ._trained_function import TrainedFunction
 from ._trajectory import TrainState, Trajectory

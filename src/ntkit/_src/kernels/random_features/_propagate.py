@@ -20,11 +20,11 @@ from ntkit._src.program import (
     Contract,
     Conv,
     Dense,
-    Elementwise,
     Gains,
     Input,
     Node,
     Normalize,
+    Pointwise,
     PositionMap,
     Product,
     Program,
@@ -102,7 +102,7 @@ class Propagation:
                 return _affine(inputs[0], gains)
             case Conv() as op:
                 return _affine(_both(inputs[0], partial(_windows, op)), op.gains)
-            case Elementwise(phi=phi):
+            case Pointwise(phi=phi):
                 return self._activation(number, inputs[0], phi)
             case Contract(axes=axes):
                 return Features(
@@ -194,7 +194,7 @@ def check_sketchable(program: Program) -> None:
 
 def _refusal(program: Program, node: Node) -> str | None:
     op = node.op
-    known = (Input, Dense, Conv, Elementwise, Contract, PositionMap, Arrange, Normalize, Sum, Concat, Product, Constant)
+    known = (Input, Dense, Conv, Pointwise, Contract, PositionMap, Arrange, Normalize, Sum, Concat, Product, Constant)
     if not isinstance(op, known):
         return "it has no random features"
     if isinstance(op, Normalize) and (

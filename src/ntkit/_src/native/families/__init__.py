@@ -15,11 +15,11 @@ from ntkit._src.program import (
     Conv,
     DataMap,
     Dense,
-    Elementwise,
     Input,
     Join,
     Normalize,
     Op,
+    Pointwise,
     Product,
     Reindex,
     Split,
@@ -75,7 +75,7 @@ FAMILIES: dict[type[Op], Family[Any]] = {
 }
 """The family of each operation except activations."""
 
-ACTIVATIONS: dict[str, Family[Elementwise]] = {
+ACTIVATIONS: dict[str, Family[Pointwise]] = {
     "rectified": RectifiedFamily(),
     "erf": SmoothFamily(_core.Function.ERF),
     "gelu": SmoothFamily(_core.Function.GELU),
@@ -97,7 +97,7 @@ _WHY_NONE: dict[type[Op], str] = {
 
 def family_of(op: Op) -> Family[Any] | None:
     """Return the family of an operation; None if the native engine has none."""
-    return ACTIVATIONS.get(op.phi.name) if isinstance(op, Elementwise) else FAMILIES.get(type(op))
+    return ACTIVATIONS.get(op.phi.name) if isinstance(op, Pointwise) else FAMILIES.get(type(op))
 
 
 def why_none(op: Op) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ntkit._src.program import Elementwise, Node, Normalize, Sum
+from ntkit._src.program import Node, Normalize, Pointwise, Sum
 
 from .. import _core
 from .._plane import Offset, Part, Plane
@@ -36,7 +36,7 @@ class NormalizeFamily(Family[Normalize]):
         if not op.weight_trained:
             return None
         readers = [nodes[reader].op for reader in network.readers[index]]
-        activations = [reader.phi for reader in readers if isinstance(reader, Elementwise)]
+        activations = [reader.phi for reader in readers if isinstance(reader, Pointwise)]
         series = next((phi for phi in activations if phi.name == "quadrature"), None)
         if series is not None:
             return f"a trained gain before {series}, which has no closed form"
@@ -79,7 +79,7 @@ class NormalizeFamily(Family[Normalize]):
         network, index = emitter.network, plane.node
         nodes = network.program.nodes
         # A later activation itself adds the term of a trained gain before it.
-        settled = not any(isinstance(nodes[reader].op, Elementwise) for reader in network.readers[index])
+        settled = not any(isinstance(nodes[reader].op, Pointwise) for reader in network.readers[index])
         operation = emitter.operation(
             "normalize",
             index,

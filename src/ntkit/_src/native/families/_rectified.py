@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ntkit._src.program import Conv, Dense, Elementwise, Normalize
+from ntkit._src.program import Conv, Dense, Normalize, Pointwise
 
 from .. import _core
 from .._plane import Part, Plane
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 __all__ = ["RectifiedFamily"]
 
 
-class RectifiedFamily(Family[Elementwise]):
+class RectifiedFamily(Family[Pointwise]):
     """Rectifiers. One that is the only reader of a linear layer is fused with it: the layer's sums feed it directly."""
 
     reads_h = True
     reads_angle = True
 
-    def fuses(self, network: Network, index: int, op: Elementwise) -> bool:
+    def fuses(self, network: Network, index: int, op: Pointwise) -> bool:
         before = network.program.nodes[index].inputs[0]
         layer = network.program.nodes[before].op
         return isinstance(layer, (Dense, Conv)) and float(layer.gains.w_std) != 0 and len(network.readers[before]) == 1
 
-    def may_be_negative(self, op: Elementwise, before: bool) -> bool:
+    def may_be_negative(self, op: Pointwise, before: bool) -> bool:
         low, high = op.phi.parameters
         return before and low * high > 0  # otherwise its values have one sign
 
-    def own_data(self, network: Network, index: int, op: Elementwise) -> Iterator[tuple[_core.Own, int]]:
+    def own_data(self, network: Network, index: int, op: Pointwise) -> Iterator[tuple[_core.Own, int]]:
         yield _core.Own.DEVIATION, index
 
-    def store(self, network: Network, index: int, op: Elementwise, own: _core.Own, target: int) -> _core.Store:
+    def store(self, network: Network, index: int, op: Pointwise, own: _core.Own, target: int) -> _core.Store:
         # The deviations of a fused layer are divided by the root of its weight, see core/interpreter/rectifier.hpp.
         factor = 1.0
         if own == _core.Own.DEVIATION and index in network.fused:
@@ -47,7 +47,7 @@ class RectifiedFamily(Family[Elementwise]):
             factor = 1.0 / window_weight(layer)
         return _core.Store(size=network.size(index), what=own, target_at=target, factor=factor)
 
-    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Elementwise) -> None:
+    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Pointwise) -> None:
         network, index = emitter.network, plane.node
         before = network.program.nodes[index].inputs[0]
         layer = network.program.nodes[before].op
@@ -67,7 +67,7 @@ class RectifiedFamily(Family[Elementwise]):
         emitter.unary(_core.Kind.RECTIFIED, operation, plane, parts, factor)
 
 
-def _rectifier(network: Network, index: int, op: Elementwise) -> _core.Rectifier:
+def _rectifier(network: Network, index: int, op: Pointwise) -> _core.Rectifier:
     before = network.program.nodes[index].inputs[0]
     norm = network.program.nodes[before].op
     low, high = op.phi.parameters

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Activation, Elementwise
+from ntkit._src.program import Activation, Pointwise
 from ntkit._src.rules.expectations import evaluate
 
 from .. import _core
@@ -59,14 +59,14 @@ _RADIUS = 13.0  # Gaussian weights times Hermite functions are below 1e-18 beyon
 _SPACING = 0.02  # of the trapezoidal rule
 
 
-class SeriesFamily(Family[Elementwise]):
+class SeriesFamily(Family[Pointwise]):
     """Activations by their Hermite coefficients."""
 
     reads_h = True
     single_precision = False
     rounds_h = True
 
-    def missing(self, network: Network, index: int, op: Elementwise) -> str | None:
+    def missing(self, network: Network, index: int, op: Pointwise) -> str | None:
         if (unit := unit_of(op.phi)) is not None:
             far = (reach for reach in _UNIT_REACHES if reach / unit.rate >= _LEAST)
             accurate = any(unit_series(unit.a, reach) is not None for reach in far)
@@ -76,32 +76,32 @@ class SeriesFamily(Family[Elementwise]):
         why = "its kinks" if op.phi.kinks else f"deviations up to {_LEAST:g}"
         return f"{op.phi} ({why} would need more than {ORDERS[-1]} Hermite orders)"
 
-    def homogeneous(self, op: Elementwise) -> bool:
+    def homogeneous(self, op: Pointwise) -> bool:
         return False
 
-    def tiers(self, op: Elementwise) -> int:
+    def tiers(self, op: Pointwise) -> int:
         return len(ORDERS)
 
-    def covered(self, op: Elementwise) -> str:
+    def covered(self, op: Pointwise) -> str:
         return f"standard deviations up to {_reach(op.phi):g}"
 
-    def own_data(self, network: Network, index: int, op: Elementwise) -> Iterator[tuple[_core.Own, int]]:
+    def own_data(self, network: Network, index: int, op: Pointwise) -> Iterator[tuple[_core.Own, int]]:
         yield _core.Own.DEVIATION, index
         yield _core.Own.SERIES, index
         if not network.linear_after[index]:
             yield _core.Own.HALF, index
 
-    def own_numbers(self, network: Network, own: _core.Own, op: Elementwise) -> int:
+    def own_numbers(self, network: Network, own: _core.Own, op: Pointwise) -> int:
         return 1 + len(_table(network, op.phi).orders) if own == _core.Own.SERIES else 1
 
     def made_before(self, own: _core.Own) -> bool:
         return own in (_core.Own.DEVIATION, _core.Own.SERIES)
 
-    def store(self, network: Network, index: int, op: Elementwise, own: _core.Own, target: int) -> _core.Store:
+    def store(self, network: Network, index: int, op: Pointwise, own: _core.Own, target: int) -> _core.Store:
         table = _table(network, op.phi) if own == _core.Own.SERIES else None
         return _core.Store(size=network.size(index), what=own, target_at=target, table=table)
 
-    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Elementwise) -> None:
+    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Pointwise) -> None:
         network, index = emitter.network, plane.node
         operation = emitter.operation(
             "series",

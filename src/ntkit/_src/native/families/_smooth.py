@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import comb
 from typing import TYPE_CHECKING
 
-from ntkit._src.program import Elementwise, Normalize
+from ntkit._src.program import Normalize, Pointwise
 from ntkit._src.rules import odd_factorial
 
 from .. import _core
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SmoothFamily"]
 
 
-class SmoothFamily(Family[Elementwise]):
+class SmoothFamily(Family[Pointwise]):
     """One closed form, implemented in the core as ``function``."""
 
     reads_h = True
@@ -31,15 +31,15 @@ class SmoothFamily(Family[Elementwise]):
     def __init__(self, function: _core.Function) -> None:
         self.function = function
 
-    def homogeneous(self, op: Elementwise) -> bool:
+    def homogeneous(self, op: Pointwise) -> bool:
         return False
 
-    def own_data(self, network: Network, index: int, op: Elementwise) -> Iterator[tuple[_core.Own, int]]:
+    def own_data(self, network: Network, index: int, op: Pointwise) -> Iterator[tuple[_core.Own, int]]:
         yield _core.Own.DEVIATION, index
         if not network.linear_after[index]:
             yield _core.Own.HALF, index
 
-    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Elementwise) -> None:
+    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Pointwise) -> None:
         network, index = emitter.network, plane.node
         before = network.program.nodes[network.program.nodes[index].inputs[0]].op
         gain = isinstance(before, Normalize) and before.weight_trained
