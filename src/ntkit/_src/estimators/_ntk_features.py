@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from ntkit._src.kernels import check_input_shape, empirical, fold_rows, infinite_width
-from ntkit._src.kernels.random_features import jacobian_features, sketched_features
+from ntkit._src.kernels._random_features import jacobian_features, sketched_features
 from ntkit.errors import InputError
 
 from ._settings import build_module, numpy_dtype, read_dtype
