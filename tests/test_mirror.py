@@ -45,7 +45,6 @@ TOGETHER = {
     "rules/_activation.py": "rules/test_activation_rules.py",
     "rules/_crop.py": "kernels/test_positions.py",
     "rules/_engine.py": "rules/test_random_networks.py",
-    "rules/_position_gram.py": "kernels/test_positions.py",
     "rules/_plan.py": "rules/test_rule.py",
     "rules/_random_features.py": "kernels/test_random_features.py",
     "rules/_sketch.py": "kernels/test_random_features.py",

@@ -160,8 +160,14 @@ class Moments:
 
     def rows(self, start: int, stop: int) -> Moments:
         """Return the moments of some of the inputs."""
-        parts = (self.data, self.variance, self.mean, self.own)
-        return Moments(*({key: value[start:stop] for key, value in part.items()} for part in parts))  # type: ignore[arg-type]
+        parts = vars(self).values()
+        return Moments(*({key: value[start:stop] for key, value in part.items()} for part in parts))
+
+    @staticmethod
+    def cat(parts: list[Moments]) -> Moments:
+        """Join the moments of several batches."""
+        kinds = zip(*(vars(part).values() for part in parts), strict=True)
+        return Moments(*({key: torch.cat([part[key] for part in kind]) for key in kind[0]} for kind in kinds))
 
 
 @dataclass(frozen=True)
