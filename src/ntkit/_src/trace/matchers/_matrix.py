@@ -12,11 +12,11 @@ from torch import Tensor
 
 from ntkit._src.program import DataMap
 
-from ._builder import EMPIRICAL, Builder, Refused, WrongShape
+from .._builder import EMPIRICAL, Builder, Refused, WrongShape
+from .._values import BATCH, CHANNEL, Computed, Data, Field, Weight
 from ._pool import reduced
 from ._registry import matches
 from ._upsample import map_axis
-from ._values import BATCH, CHANNEL, Computed, Data, Field, Weight
 
 __all__: list[str] = []
 

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from ntkit._src.program import AdaptiveAvgPool, AvgPool
 
-from ._builder import Builder, Refused
+from .._builder import Builder, Refused
+from .._values import BATCH, CHANNEL, Field
 from ._linear import expand
 from ._registry import matches
-from ._values import BATCH, CHANNEL, Field
 
 __all__: list[str] = []
 

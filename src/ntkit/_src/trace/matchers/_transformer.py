@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import nn
 
+from .._builder import Builder, Refused
+from .._values import Data, Field
 from ._arithmetic import add
-from ._builder import Builder, Refused
 from ._linear import layer_parameters, linear
 from ._multi_head_attention import attend_torch, torch_arguments
 from ._norm import layer_norm
 from ._registry import find, find_module, matches
-from ._values import Data, Field
 
 __all__: list[str] = []
 

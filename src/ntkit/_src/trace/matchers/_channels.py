@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .._builder import Builder, Refused
+from .._values import BATCH, CHANNEL, Block, Field
 from ._activations import sigmoid
 from ._arithmetic import multiply
-from ._builder import Builder, Refused
 from ._linear import select
 from ._registry import matches
-from ._values import BATCH, CHANNEL, Block, Field
 
 __all__: list[str] = []
 

@@ -18,11 +18,11 @@ from torch.nn import functional as F
 
 from ntkit._src.program import Conv
 
-from ._builder import Builder, Held
-from ._layout import entry_numbers, rearranged
+from .._builder import Builder, Held
+from .._layout import entry_numbers, rearranged
+from .._values import CHANNEL, Block, Data, Field, Weight
 from ._linear import check_groups, check_plain, checked_weights, expand, image_field, layer_parameters, select
 from ._registry import matches
-from ._values import CHANNEL, Block, Data, Field, Weight
 
 __all__: list[str] = []
 

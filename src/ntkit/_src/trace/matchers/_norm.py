@@ -14,12 +14,12 @@ from torch.nn import functional as F
 
 from ntkit._src.program import Normalize
 
+from .._builder import Builder, Held, Refused
+from .._layout import entry_numbers, rearranged
+from .._values import BATCH, CHANNEL, Block, Field, Weight
 from ._arithmetic import scaled, shifted
-from ._builder import Builder, Held, Refused
-from ._layout import entry_numbers, rearranged
 from ._linear import check_plain, layer_parameters
 from ._registry import matches
-from ._values import BATCH, CHANNEL, Block, Field, Weight
 
 __all__: list[str] = []
 

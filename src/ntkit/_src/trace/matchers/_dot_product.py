@@ -13,11 +13,11 @@ from torch.nn import functional as F
 
 from ntkit._src.program import Attention, Conv, Dense, Input, Weights
 
+from .._builder import EMPIRICAL, Builder, Held, Refused
+from .._values import BATCH, CHANNEL, Block, Field, Weight
 from ._attention import check_limit, constant_mask, logit_samples
-from ._builder import EMPIRICAL, Builder, Held, Refused
 from ._heads import WRITE_ATTENTION, Heads
 from ._registry import matches
-from ._values import BATCH, CHANNEL, Block, Field, Weight
 
 __all__: list[str] = []
 

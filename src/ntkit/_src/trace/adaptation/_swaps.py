@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from ._registry import find_module
+from ..matchers._registry import find_module
 
 __all__ = ["AdaptTracer", "Swaps", "WithChanges"]
 

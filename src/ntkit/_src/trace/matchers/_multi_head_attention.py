@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from ntkit._src.common import parameter_source
 from ntkit._src.program import Attention
 
+from .._builder import EMPIRICAL, Builder, Held, Refused
+from .._layout import rearranged
+from .._values import Data, Field, Unknown, Weight
 from ._attention import NOTE, Projection, as_tokens, attend, check_limit, constant_mask
-from ._builder import EMPIRICAL, Builder, Held, Refused
-from ._layout import rearranged
 from ._linear import check_plain, layer_parameters
 from ._registry import matches
-from ._values import Data, Field, Unknown, Weight
 
 __all__ = ["attend_torch", "torch_arguments"]
 

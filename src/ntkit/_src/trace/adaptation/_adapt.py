@@ -10,11 +10,11 @@ from torch import nn
 from ntkit._src.common import copy_module
 from ntkit.errors import InputError, InputTypeError, Problem, UnsupportedLayerError
 
-from ._adapt_graph import rewrite_graph
-from ._adapt_layers import Change, Norm, replace_layers
-from ._adapt_proof import example_of, prove_graph, prove_layers
-from ._gains import GainRule
-from ._trace import TRACING, Tracer
+from .._gains import GainRule
+from .._trace import TRACING, Tracer
+from ._graph import rewrite_graph
+from ._layers import Change, Norm, replace_layers
+from ._proof import example_of, prove_graph, prove_layers
 
 __all__ = ["Adapted", "Change", "adapt"]
 

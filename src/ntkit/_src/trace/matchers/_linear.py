@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from ntkit._src.common import parameter_source
 from ntkit._src.program import Conv, Dense, Reindex
 
-from ._builder import EMPIRICAL, Builder, Held, Refused
-from ._layout import entry_numbers, rearranged
+from .._builder import EMPIRICAL, Builder, Held, Refused
+from .._layout import entry_numbers, rearranged
+from .._values import BATCH, CHANNEL, Block, Data, Field, Weight
 from ._registry import matches
-from ._values import BATCH, CHANNEL, Block, Data, Field, Weight
 
 __all__: list[str] = []
 

@@ -14,7 +14,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from ntkit.errors import Problem
 
-from ._builder import EMPIRICAL
+from .._builder import EMPIRICAL
 
 __all__ = ["NO_MAXIMUM", "Change", "LeftOut", "Norm", "Replaced", "Swap", "replace_layers"]
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from ._adapt_layers import NO_MAXIMUM, Change
-from ._adapt_swaps import AdaptTracer, Swaps, WithChanges
-from ._registry import find, find_module
+from ..matchers._registry import find, find_module
+from ._layers import NO_MAXIMUM, Change
+from ._swaps import AdaptTracer, Swaps, WithChanges
 
 __all__ = ["Rewritten", "rewrite_graph"]
 

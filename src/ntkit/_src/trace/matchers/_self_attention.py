@@ -12,13 +12,13 @@ from ntkit._src.common import parameter_source
 from ntkit._src.layers import Elementwise, SelfAttention
 from ntkit._src.program import Activation, Attention, Sum, Table
 
+from .._builder import Builder, Refused
+from .._layout import entry_numbers, rearranged
+from .._values import CHANNEL, Data, Field, Weight
 from ._activations import holds_parameters
 from ._attention import NOTE, Projection, as_tokens, attend, check_limit
-from ._builder import Builder, Refused
-from ._layout import entry_numbers, rearranged
 from ._linear import check_plain, layer_parameters
 from ._registry import matches
-from ._values import CHANNEL, Data, Field, Weight
 
 __all__: list[str] = []
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ._builder import EMPIRICAL, Refused
-from ._values import BATCH, CHANNEL, Field
+from .._builder import EMPIRICAL, Refused
+from .._values import BATCH, CHANNEL, Field
 
 __all__ = ["WRITE_ATTENTION", "Heads", "feeds_attention", "rearranged_heads", "target_name"]
 

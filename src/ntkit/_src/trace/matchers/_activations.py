@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from ntkit._src.layers import Elementwise
 from ntkit._src.program import Activation, Pointwise, Sum
 
-from ._builder import EMPIRICAL, Builder, Refused, tensor_number
+from .._builder import EMPIRICAL, Builder, Refused, tensor_number
+from .._values import Block, Field, Weight
 from ._linear import check_plain, layer_parameters
 from ._registry import matches
-from ._values import Block, Field, Weight
 
 __all__ = ["apply_activation", "holds_parameters", "sigmoid"]
 

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 from ntkit._src.program import Arrange, Attention, Conv, Dense, Join, Lookup, Merge, PositionMap, Split, Sum, Table
 
-from ._builder import EMPIRICAL, Builder, Refused
+from .._builder import EMPIRICAL, Builder, Refused
+from .._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
 from ._linear import check_plain, layer_parameters
 from ._registry import matches
-from ._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
 
 __all__ = ["cross_moment", "joined", "table_like"]
 

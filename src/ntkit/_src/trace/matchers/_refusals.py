@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ._builder import EMPIRICAL, Builder, Refused
+from .._builder import EMPIRICAL, Builder, Refused
+from .._values import Field
 from ._pool import avg_pool
 from ._registry import matches
-from ._values import Field
 
 __all__ = ["refused_layers"]
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ntkit._src.program import Attention, Dense, Gains, Input, LogitSamples
 
-from ._builder import EMPIRICAL, Builder, Held, Refused
-from ._layout import entry_numbers, rearranged
-from ._values import BATCH, CHANNEL, Block, Computed, Field, Weight
+from .._builder import EMPIRICAL, Builder, Held, Refused
+from .._layout import entry_numbers, rearranged
+from .._values import BATCH, CHANNEL, Block, Computed, Field, Weight
 
 __all__ = ["NOTE", "Projection", "as_tokens", "attend", "check_limit", "constant_mask", "logit_samples"]
 

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from ntkit._src.program import ConstantMap, PositionMap, Reindex
 
-from ._builder import Builder, Refused
+from .._builder import Builder, Refused
+from .._values import CHANNEL, Field
 from ._registry import matches
-from ._values import CHANNEL, Field
 
 __all__ = ["map_axis", "position_op"]
 

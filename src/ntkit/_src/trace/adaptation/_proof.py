@@ -20,12 +20,12 @@ from torch.utils import _pytree as pytree
 from ntkit._src.common import OwnParameters, copy_module
 from ntkit.errors import InputError
 
-from ._adapt_layers import Swap
-from ._adapt_swaps import Swaps, WithChanges
-from ._failure import failing_operation, takes
-from ._places import ROOT
-from ._replay import SCALES, Difference, check_close, compare_derivatives, probe
-from ._trace import guesses
+from .._failure import failing_operation, takes
+from .._places import ROOT
+from .._replay import SCALES, Difference, check_close, compare_derivatives, probe
+from .._trace import guesses
+from ._layers import Swap
+from ._swaps import Swaps, WithChanges
 
 __all__ = ["Example", "example_of", "prove_graph", "prove_layers"]
 

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 from ntkit._src.program import Split
 
-from ._builder import Builder, Refused
+from .._builder import Builder, Refused
+from .._values import BATCH, CHANNEL, Field
 from ._linear import pad_axis, select
 from ._registry import matches
-from ._values import BATCH, CHANNEL, Field
 
 __all__: list[str] = []
 

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from ntkit._src.program import Activation, Product, Sum
 
+from .._builder import EMPIRICAL, Builder, Refused, tensor_number
+from .._layout import entry_numbers
+from .._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
 from ._activations import apply_activation
-from ._builder import EMPIRICAL, Builder, Refused, tensor_number
 from ._compose import composed_product, composed_sum
-from ._layout import entry_numbers
 from ._registry import matches
 from ._tokens import cross_moment, joined, table_like
-from ._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
 
 __all__: list[str] = []
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ntkit._src.program import Activation, Constant, Pointwise, Product, Sum
 
-from ._builder import Builder
+from .._builder import Builder
 
 __all__ = ["composed_product", "composed_sum"]
 
