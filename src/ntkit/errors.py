@@ -148,7 +148,8 @@ def __getattr__(name: str) -> object:
     """Make ``NotFittedError`` at its first use: its base is scikit-learn's, whose import takes most of a second."""
     if name != "NotFittedError":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from sklearn.exceptions import NotFittedError as base
+    from sklearn import exceptions
 
-    made = type(name, (InputError, base), {"__doc__": "A request for a result before ``fit``.", "__module__": __name__})
+    bases = (InputError, exceptions.NotFittedError)
+    made = type(name, bases, {"__doc__": "A request for a result before ``fit``.", "__module__": __name__})
     return globals().setdefault(name, made)
