@@ -9,7 +9,6 @@ from ._infinite_width import InfiniteWidth, NtkAndNngp, infinite_width
 from ._infinite_width_kernel import InfiniteWidthKernel
 from ._kernel import Kernel
 from ._prior_limit import PriorKernel, PriorLimit
-from ._sklearn import as_sklearn_kernel
 from .empirical import (
     BYTE_BUDGET,
     Batch,
@@ -39,7 +38,6 @@ __all__ = [
     "PriorLimit",
     "as_gpytorch_kernel",
     "as_inputs",
-    "as_sklearn_kernel",
     "check_batches",
     "check_input_shape",
     "check_modes",
