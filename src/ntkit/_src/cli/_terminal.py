@@ -35,11 +35,12 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
     bars = progress.Progress(*columns, console=Console(stderr=True))
     tasks: dict[str, progress.TaskID] = {}
 
-    def report(what: str, done: int, there_are: int) -> None:
+    def report(what: str, done: int, total: int) -> None:
         if not tasks:  # no empty line where nothing is computed
             bars.start()
         if what not in tasks:
-            tasks[what] = bars.add_task(what, total=there_are)
+            # What was done before this run says nothing about its speed.
+            tasks[what] = bars.add_task(what, total=total, completed=done)
         bars.update(tasks[what], completed=done)
 
     try:
