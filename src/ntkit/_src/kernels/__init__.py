@@ -10,7 +10,7 @@ from ._infinite_width_kernel import InfiniteWidthKernel
 from ._kernel import Kernel
 from ._prior_limit import PriorKernel, PriorLimit
 from ._sklearn import as_sklearn_kernel
-from .empirical import (
+from .finite_network import (
     BYTE_BUDGET,
     Batch,
     Empirical,
