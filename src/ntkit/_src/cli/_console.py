@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -123,7 +124,7 @@ def check_out(path: Path, *inputs: Path) -> Path:
 
 
 @contextmanager
-def gram_progress() -> Iterator[Callable[[Any], None]]:
+def gram_progress() -> Iterator[Callable[[int, int], None]]:
     """Show a bar for the entries of a Gram matrix, on the standard error stream."""
     with progress_bars() as bars:
-        yield lambda state: bars("entries", state.done, state.total)
+        yield partial(bars, "entries")

@@ -35,7 +35,7 @@ def doctor(
         limit = infinite_width(network)
         if of_one is not None:
             limit.explain(of_one)
-        elif not limit._tracer.was_read:
+        elif not limit.was_read:
             raise InputError(
                 f"--shape must be the shape of one input, such as 784 or 3,32,32: the inputs of {module} cannot be guessed from "
                 "its layers."

@@ -42,7 +42,8 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
         if not tasks:  # no empty line where nothing is computed
             bars.start()
         if what not in tasks:
-            tasks[what] = bars.add_task(what, total=total)
+            # What was done before this run says nothing about its speed.
+            tasks[what] = bars.add_task(what, total=total, completed=done)
         bars.update(tasks[what], completed=done)
 
     try:

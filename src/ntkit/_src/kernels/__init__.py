@@ -9,7 +9,7 @@ from ._infinite_width import InfiniteWidth, NtkAndNngp, infinite_width
 from ._infinite_width_kernel import InfiniteWidthKernel
 from ._kernel import Kernel
 from ._prior_limit import PriorKernel, PriorLimit
-from .empirical import (
+from .finite_network import (
     BYTE_BUDGET,
     Batch,
     Empirical,

@@ -10,15 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ntkit._src.gram import (
-    DenseGram,
-    GramOperator,
-    StoredGram,
-    available_memory,
-    bytes_text,
-    free_disk,
-    seconds_text,
-)
+from ntkit._src.common import available_memory, bytes_text, seconds_text
+from ntkit._src.gram import DenseGram, GramOperator, StoredGram, free_disk
 from ntkit.errors import MemoryLimitError
 
 from ._blocked_cholesky import BlockedCholesky, cholesky_bytes

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import as_columns
-from ntkit._src.gram import GramOperator, check_memory
+from ntkit._src.common import as_columns, check_memory
+from ntkit._src.gram import GramOperator
 
 from ._centres import Centres
 from ._conjugate_gradients import conjugate_gradients

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ntkit._src.common import (
     as_columns,
+    available_memory,
+    bytes_text,
     check_batches,
     check_gram,
     check_pairs,
@@ -17,7 +19,7 @@ from ntkit._src.common import (
     check_right_hand_side,
     shown,
 )
-from ntkit._src.gram import DenseGram, GramOperator, KernelGram, available_memory, bytes_text
+from ntkit._src.gram import DenseGram, GramOperator, KernelGram
 from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 

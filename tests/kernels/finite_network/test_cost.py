@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit._src.kernels.empirical import Network, as_inputs
-from ntkit._src.kernels.empirical._cost import _CALL, _PASS, _TRANSFORMS, _VMAP, costs
-from ntkit._src.kernels.empirical._survey import survey
+from ntkit._src.kernels.finite_network import Network, as_inputs
+from ntkit._src.kernels.finite_network._cost import _CALL, _PASS, _TRANSFORMS, _VMAP, costs
+from ntkit._src.kernels.finite_network._survey import survey
 
 LARGE = 2**40
 

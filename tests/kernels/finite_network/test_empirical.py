@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.kernels.empirical.cases import CASES, Function, brute_jacobian, brute_ntk, brute_ntk_of_case, make
+from tests.kernels.finite_network.cases import CASES, Function, brute_jacobian, brute_ntk, brute_ntk_of_case, make
 from torch import nn
 
 import ntkit
-from ntkit._src.kernels.empirical._cost import costs
-from ntkit._src.kernels.empirical._network import Network
-from ntkit._src.kernels.empirical._survey import survey
+from ntkit._src.kernels.finite_network._cost import costs
+from ntkit._src.kernels.finite_network._network import Network
+from ntkit._src.kernels.finite_network._survey import survey
 from ntkit._src.testing import KernelConformance
 
 pytestmark = [  # torch's own, of the brute-force derivatives

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from tests.kernels.empirical.cases import Function
+from tests.kernels.finite_network.cases import Function
 from torch import nn
 from torch.nn import functional as F
 

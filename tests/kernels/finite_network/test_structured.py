@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit._src.kernels.empirical import Network, as_inputs
-from ntkit._src.kernels.empirical._structured import row_plan
-from ntkit._src.kernels.empirical._survey import survey
+from ntkit._src.kernels.finite_network import Network, as_inputs
+from ntkit._src.kernels.finite_network._structured import row_plan
+from ntkit._src.kernels.finite_network._survey import survey
 
 
 def _survey(output):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.kernels.empirical.cases import brute_ntk
+from tests.kernels.finite_network.cases import brute_ntk
 from torch import nn
 
 import ntkit
-from ntkit._src.kernels.empirical import _jacobian
+from ntkit._src.kernels.finite_network import _jacobian
 
 
 def problem() -> tuple[nn.Module, torch.Tensor]:

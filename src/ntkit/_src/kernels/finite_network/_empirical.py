@@ -16,6 +16,7 @@ from ntkit.errors import InputError, InputTypeError
 from ._cost import costs
 from ._inputs import Batch, Inputs, as_inputs
 from ._jacobian import jacobian_diag, jacobian_gram
+from ._known_surveys import KnownSurveys
 from ._network import Network, Output, check_finite_output, larger
 from ._parameter_sums import Diagonal, Total
 from ._products import TangentOperator, product_gram
@@ -47,7 +48,7 @@ class EmpiricalKernel(Kernel):
         """
         if self.which == "nngp":
             first, second = as_inputs(x1), None if x2 is None else as_inputs(x2)
-            found = self.emp._features(first, second)
+            found = self.emp._survey(first, second, features=True)
             names = dict.fromkeys(found.names, "")
             total = Total(found, len(first), len(second or first), names)
             with measuring(self.emp.module):
@@ -60,7 +61,7 @@ class EmpiricalKernel(Kernel):
     def diag(self, x: Batch) -> Tensor:
         """Return K(x_i, x_i), shape (n,), or (n k,) with ``output="full"``."""
         inputs = as_inputs(x)
-        found = self.emp._features(inputs, None) if self.which == "nngp" else self.emp._survey(inputs, None)
+        found = self.emp._survey(inputs, None, features=self.which == "nngp")
         diagonal = Diagonal(found, len(inputs))
         with measuring(self.emp.module):
             if self.which == "nngp" or self.emp.method in ("auto", "structured"):
@@ -97,6 +98,7 @@ class Empirical:
     ) -> None:
         """Take the arguments of :func:`empirical`, and the rule by which a plain module's weights were drawn, if any."""
         self._gains, self._read = gains, read
+        self._known = (KnownSurveys(), KnownSurveys())  # of all trained parameters, and of the last layer
         self.module = module
         self.output = output
         self.method = method
@@ -165,17 +167,22 @@ class Empirical:
         estimates = costs(found, len(x1), None if x2 is None else len(x2))
         return min(estimates, key=lambda method: estimates[method])
 
-    def _survey(self, x1: Inputs, x2: Inputs | None) -> Survey:
+    def _survey(self, x1: Inputs, x2: Inputs | None, features: bool = False) -> Survey:
+        """Check the inputs and survey the module, or only its last layer; an earlier survey is used while it applies."""
         network = Network(self.module, self.output, self._read)
-        network.check(x1, x2, trained=True)
-        with measuring(self.module):
-            return survey(network, larger(x1, x2), self.byte_budget)
+        network.check(x1, x2, trained=not features)
+        x = larger(x1, x2)
 
-    def _features(self, x1: Inputs, x2: Inputs | None) -> Survey:
-        network = Network(self.module, self.output, self._read)
-        network.check(x1, x2, trained=False)
-        with measuring(self.module):
-            return survey_features(network, larger(x1, x2), self.byte_budget, self._gains)
+        def make() -> Survey:
+            with measuring(self.module):
+                if features:
+                    return survey_features(network, x, self.byte_budget, self._gains)
+                return survey(network, x, self.byte_budget)
+
+        return self._known[features].find(self.module, self._read, x, make)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_known": (KnownSurveys(), KnownSurveys())}
 
     def _compute(self, batch1: Batch, batch2: Batch | None, by_layer: bool) -> dict[str, Tensor]:
         x1, x2 = as_inputs(batch1), None if batch2 is None else as_inputs(batch2)

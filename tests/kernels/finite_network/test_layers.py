@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.kernels.empirical import _layers
+from ntkit._src.kernels.finite_network import _layers
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
