@@ -50,7 +50,6 @@ TOGETHER = {
     "rules/_token_axes.py": "rules/test_tokens.py",
     "solvers/_cholesky.py": "solvers/test_solve.py",
     "solvers/_falkon.py": "solvers/test_nystrom.py",
-    "solvers/_solution.py": "solvers/test_solve.py",
     "testing/*.py": "rules/every_family.py",
     "trace/*.py": "trace/test_trace.py",  # matchers, one for each family of layers
 }
