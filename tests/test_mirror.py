@@ -37,7 +37,6 @@ TOGETHER = {
     "kernels/_infinite_width_kernel.py": "kernels/test_infinite_width.py",
     "kernels/empirical/*.py": "kernels/empirical/test_empirical.py",
     "kernels/random_features/*.py": "kernels/random_features/test_features.py",
-    "labels/hierarchy/_hierarchy_source.py": "labels/hierarchy/test_two_layer_hierarchy.py",
     "layers/_elementwise.py": "rules/test_activation_rules.py",
     "native/_plane.py": "native/test_demand.py",
     "native/_runner.py": "native/test_engine.py",

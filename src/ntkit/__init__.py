@@ -15,7 +15,7 @@ _NAMES = {
     " train widen",
     "gram": "gram open_gram",
     "kernels": "Kernel as_gpytorch_kernel as_sklearn_kernel empirical infinite_width",
-    "labels": "LabelAware TangentHierarchy alignment finite_width_correction hierarchy_terms hoeffding tangent_hierarchy",
+    "labels": "LabelAware TangentHierarchy alignment finite_width_correction hierarchy_terms hoeffding hierarchy_kernel",
     "layers": "Elementwise",
     "solvers": "solve",
     "trace": "adapt supported_layers",

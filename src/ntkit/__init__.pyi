@@ -41,9 +41,9 @@ from ntkit._src.labels import (
     TangentHierarchy,
     alignment,
     finite_width_correction,
+    hierarchy_kernel,
     hierarchy_terms,
     hoeffding,
-    tangent_hierarchy,
 )
 from ntkit._src.layers import Elementwise
 from ntkit._src.solvers import solve
@@ -83,6 +83,7 @@ __all__ = [
     "features",
     "finite_width_correction",
     "gram",
+    "hierarchy_kernel",
     "hierarchy_terms",
     "hoeffding",
     "infinite_width",
@@ -107,7 +108,6 @@ __all__ = [
     "solvers",
     "supported_layers",
     "tabular_pipeline",
-    "tangent_hierarchy",
     "taylor",
     "testing",
     "train",
