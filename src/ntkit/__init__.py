@@ -16,7 +16,7 @@ _NAMES = {
     "gram": "gram open_gram",
     "kernels": "Kernel as_gpytorch_kernel empirical infinite_width",
     "kernels._sklearn": "as_sklearn_kernel",
-    "labels": "LabelAware TangentHierarchy alignment finite_width_correction hierarchy_terms hoeffding tangent_hierarchy",
+    "labels": "LabelAware TangentHierarchy alignment finite_width_correction hierarchy_terms hoeffding hierarchy_kernel",
     "layers": "Elementwise",
     "solvers": "solve",
     "trace": "adapt supported_layers",

@@ -42,9 +42,9 @@ from ntkit._src.labels import (
     TangentHierarchy,
     alignment,
     finite_width_correction,
+    hierarchy_kernel,
     hierarchy_terms,
     hoeffding,
-    tangent_hierarchy,
 )
 from ntkit._src.layers import Elementwise
 from ntkit._src.solvers import solve
@@ -84,6 +84,7 @@ __all__ = [
     "features",
     "finite_width_correction",
     "gram",
+    "hierarchy_kernel",
     "hierarchy_terms",
     "hoeffding",
     "infinite_width",
@@ -108,7 +109,6 @@ __all__ = [
     "solvers",
     "supported_layers",
     "tabular_pipeline",
-    "tangent_hierarchy",
     "taylor",
     "testing",
     "train",

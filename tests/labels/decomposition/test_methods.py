@@ -9,8 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from ntkit._src.labels.hoeffding._label_law import LabelLaw, label_law
-from ntkit._src.labels.hoeffding._methods import Evaluator, _weights, by_enumeration, by_pairs, by_sampling, second_part
+from ntkit._src.labels.decomposition._label_law import LabelLaw, label_law
+from ntkit._src.labels.decomposition._methods import (
+    Evaluator,
+    _weights,
+    by_enumeration,
+    by_pairs,
+    by_sampling,
+    second_part,
+)
 from ntkit.errors import InputError, InputTypeError
 
 ETA = torch.tensor([0.5, 0.3, 0.8, 0.62], dtype=torch.float64)

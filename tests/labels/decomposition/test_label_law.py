@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from ntkit._src.labels.hoeffding._label_law import label_law, number_of_vectors
+from ntkit._src.labels.decomposition._label_law import label_law, number_of_vectors
 from ntkit.errors import InputError
 
 TABLE = torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]], dtype=torch.float64)
