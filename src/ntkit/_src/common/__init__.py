@@ -41,6 +41,7 @@ from ._random_rotation import random_rotation
 from ._row_blocks import block_rows, row_blocks, split_rows
 from ._shown import bytes_text, seconds_text, shown
 from ._singular import why_singular
+from ._splits import data_splits
 from ._threads import SERIAL_ENTRIES, on_threads, serial_product
 
 __all__ = [
@@ -91,6 +92,7 @@ __all__ = [
     "class_numbers",
     "constant",
     "copy_module",
+    "data_splits",
     "differentiated",
     "drawing_layers",
     "evaluation_mode",
