@@ -258,7 +258,11 @@ def _search(
     max_steps: int,
 ) -> Evidence:
     start: dict[str, Any] = dict(given)
-    traced = module if isinstance(module, InfiniteWidth) else infinite_width(module, w_std=given["w_std"], b_std=given["b_std"])
+    traced = (
+        module
+        if isinstance(module, InfiniteWidth)
+        else infinite_width(module, w_std=given["w_std"], b_std=given["b_std"])
+    )
     if traced.gains.parametrized:
         fixed = (*fixed, *_GAINS)
     else:

@@ -78,7 +78,9 @@ def splits(codes: Tensor, validation: float | int, generator: torch.Generator | 
         )
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
     found = data_splits(n, validation, seed, codes.cpu().numpy())
-    return [(torch.from_numpy(train).to(codes.device), torch.from_numpy(rest).to(codes.device)) for train, rest in found]
+    return [
+        (torch.from_numpy(train).to(codes.device), torch.from_numpy(rest).to(codes.device)) for train, rest in found
+    ]
 
 
 def choose_strength(
