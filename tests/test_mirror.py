@@ -35,8 +35,7 @@ TOGETHER = {
     "kernels/_estimate.py": "rules/test_sampled_attention.py",
     "kernels/_gpytorch_kernel.py": "kernels/test_gpytorch.py",
     "kernels/_infinite_width_kernel.py": "kernels/test_infinite_width.py",
-    "kernels/empirical/*.py": "kernels/empirical/test_empirical.py",
-    "labels/hierarchy/_hierarchy_source.py": "labels/hierarchy/test_two_layer_hierarchy.py",
+    "kernels/finite_network/*.py": "kernels/finite_network/test_empirical.py",
     "layers/_elementwise.py": "rules/test_activation_rules.py",
     "native/_plane.py": "native/test_demand.py",
     "native/_runner.py": "native/test_engine.py",
@@ -50,7 +49,6 @@ TOGETHER = {
     "rules/_sketch.py": "kernels/test_random_features.py",
     "solvers/_cholesky.py": "solvers/test_solve.py",
     "solvers/_falkon.py": "solvers/test_nystrom.py",
-    "solvers/_solution.py": "solvers/test_solve.py",
     "testing/*.py": "rules/every_family.py",
     "trace/*.py": "trace/test_trace.py",  # matchers, one for each family of layers
 }
