@@ -59,7 +59,7 @@ class PositionMap(Op):
         raise NotImplementedError
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
-        here = keeps[self.axis] if self.selects() else Keep.ALL
+        here = keeps[self.axis] if self.selects else Keep.ALL
         return ((*keeps[: self.axis], here, *keeps[self.axis + 1 :]),)
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
@@ -140,6 +140,7 @@ class Reindex(PositionMap):
         How tables name it, such as ``"nearest to 12"``.
     """
 
+    selects = True
     index: tuple[int, ...]
     name: str = "reindex"
 
@@ -149,9 +150,6 @@ class Reindex(PositionMap):
             if p >= 0:
                 matrix[q, p] = 1.0
         return matrix
-
-    def selects(self) -> bool:
-        return True
 
     def label(self) -> str:
         return self.name
@@ -236,15 +234,13 @@ class Split(Op):
         The lengths of the new axes, which replace it.
     """
 
+    selects = True
     axis: int
     sizes: tuple[int, ...]
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         stop = self.axis + len(self.sizes)
         return ((*keeps[: self.axis], max(keeps[self.axis : stop]), *keeps[stop:]),)
-
-    def selects(self) -> bool:
-        return True
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         value: Tensor = inputs[0].unflatten(self.axis + 1, self.sizes)
@@ -265,6 +261,7 @@ class Arrange(Op):
         How many axes the input has.
     """
 
+    selects = True
     axes: tuple[int | None, ...]
     sizes: tuple[int, ...]
     rank: int
@@ -275,9 +272,6 @@ class Arrange(Op):
             if axis is not None:
                 kept[axis] = keep
         return (tuple(kept),)
-
-    def selects(self) -> bool:
-        return True
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         (x,) = inputs
@@ -300,14 +294,12 @@ class Merge(Op):
         The first of them, and how many.
     """
 
+    selects = True
     axis: int
     count: int
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return ((*keeps[: self.axis], *(keeps[self.axis],) * self.count, *keeps[self.axis + 1 :]),)
-
-    def selects(self) -> bool:
-        return True
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         return inputs[0].flatten(self.axis + 1, self.axis + self.count)

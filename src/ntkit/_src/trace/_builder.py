@@ -157,7 +157,7 @@ class Builder:
     def linear_map(self, op: Op, read: int, positions: Sequence[int]) -> int:
         """Add a node that maps positions linearly: Gaussian or centred values stay so."""
         info, node = self.info[read], self.nodes[read]
-        kept = op.selects() or (info.affine == "whole" and not isinstance(op, Contract))
+        kept = op.selects or (info.affine == "whole" and not isinstance(op, Contract))
         return self.add(
             op,
             (read,),
