@@ -1,4 +1,4 @@
-"""Checks of a linear system before any work."""
+"""Gram matrices: what a kernel must return, what a linear system needs, and why a matrix is singular."""
 
 from __future__ import annotations
 
@@ -11,36 +11,15 @@ from torch import Tensor
 from ntkit.errors import InputError, InputTypeError
 
 from ._batches import check_tensor
-from ._row_blocks import row_blocks
-from ._shown import shown
+from ._row_blocks import block_rows, row_blocks
 
-__all__ = ["check_gram", "check_pairs", "check_ridge", "check_right_hand_side"]
+__all__ = ["check_gram", "check_pairs", "why_singular"]
 
 _BLOCK_ROWS = 512  # two blocks fit into the cache
 
 
-def check_ridge(ridge: float) -> float:
-    """Return the ridge as a float, or raise an error that says what is wrong."""
-    if isinstance(ridge, bool) or not hasattr(ridge, "__float__"):
-        raise InputTypeError(f"ridge must be a number. Got {shown(ridge)} of type {type(ridge).__name__}.")
-    value = float(ridge)
-    if not (math.isfinite(value) and value >= 0):
-        raise InputError(f"ridge must be finite and not negative (it is relative to trace(K)/n). Got {value}.")
-    return value
-
-
 def check_pairs(values: object, shape: tuple[int, ...], call: str = "kernel(x)") -> Tensor:
-    """Return what a kernel gave for some points, or raise an error if it is not one number for each pair of them.
-
-    Parameters
-    ----------
-    values
-        What the kernel returned.
-    shape
-        What it must have: (n1, n2), or (n,) of a diagonal.
-    call
-        How messages name the call.
-    """
+    """Return what a kernel gave for some points, shape (n1, n2), or (n,) for a diagonal; messages name the ``call``."""
     if isinstance(values, Tensor) and tuple(values.shape) == shape:
         return values
     got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
@@ -88,18 +67,52 @@ def check_gram(gram: Tensor | LinearOperator) -> Tensor:
     return gram
 
 
-def check_right_hand_side(y: Tensor, gram: Tensor) -> None:
-    """Raise an error if y cannot be the right-hand side of a system with this Gram matrix."""
-    check_tensor("y", y)
-    if y.ndim not in (1, 2) or y.shape[0] != gram.shape[0] or y.numel() == 0:
-        raise InputError(
-            f"y must have shape (n,) or (n, k) with n = {gram.shape[0]}, the rows of the Gram matrix. "
-            f"Got shape {tuple(y.shape)}."
+def why_singular(gram: Tensor) -> str:
+    r"""Return a clause that says which inputs of a singular Gram matrix, shape (n, n), the kernel cannot tell apart.
+
+    Two points coincide for the kernel where :math:`K_{ij}^2 = K_{ii} K_{jj}` to rounding. With :math:`K_{ii} = K_{jj}` they
+    are the same input; otherwise one is a multiple of the other, and the network has no bias to tell them apart.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[1.0], [2.0], [2.0]], dtype=torch.float64)
+    >>> why_singular(x @ x.T)[:45]
+    'rows 1 and 2 are the same input to the kernel'
+    """
+    matrix = gram.detach()
+    diagonal = matrix.diagonal()
+    roots = diagonal.clamp_min(0).sqrt()
+    rounding = 1e4 * torch.finfo(matrix.dtype).eps if matrix.dtype == torch.float64 else 1e-6
+    columns = torch.arange(len(matrix), device=matrix.device)
+    same: list[Tensor] = []  # pairs of rows, shape (m, 2)
+    multiples: list[Tensor] = []
+    for rows in row_blocks(len(matrix), block_rows(len(matrix), 4 * matrix.element_size())):
+        bound = roots[rows, None] * roots
+        close = (matrix[rows].abs() >= (1 - rounding) * bound) & (bound > 0) & (columns > columns[rows, None])
+        own, other = diagonal[rows, None], diagonal
+        equal = (own - other).abs() <= rounding * torch.maximum(own, other)
+        for pairs, found in ((same, close & equal), (multiples, close & ~equal)):
+            if bool(found.any()):
+                pairs.append(found.nonzero() + torch.tensor([rows.start, 0], device=found.device))
+    reasons = []
+    if same:
+        reasons.append(
+            f"{_of_pairs(same, 'are the same input to the kernel')}, as integer and boolean columns make likely"
         )
-    if y.dtype != gram.dtype or y.device != gram.device:
-        raise InputTypeError(
-            f"y must have the dtype and device of the Gram matrix, {gram.dtype} on {gram.device}. "
-            f"Got {y.dtype} on {y.device}: write y.to(gram)."
+    if multiples:
+        reasons.append(
+            f"{_of_pairs(multiples, 'are multiples of each other')}, which a network without biases cannot tell apart: "
+            "pass b_std=0.1 or so"
         )
-    if not bool(torch.isfinite(y).all()):
-        raise InputError("y has NaN or infinite values; remove those rows first.")
+    if bool((diagonal <= 0).any()):
+        reasons.append("the kernel of some rows with themselves is zero, as that of zero rows without biases")
+    if not reasons:
+        reasons.append("no two rows coincide, but there are more rows than the kernel can tell apart")
+    return "; ".join(reasons)
+
+
+def _of_pairs(pairs: list[Tensor], what: str) -> str:
+    """Say what the two rows of each pair are."""
+    first = f"rows {int(pairs[0][0, 0])} and {int(pairs[0][0, 1])}"
+    count = sum(map(len, pairs))
+    return f"{first} {what}" if count == 1 else f"the rows of {count} pairs {what} ({first}, say)"
