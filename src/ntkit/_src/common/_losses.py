@@ -27,27 +27,13 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss L(f, y) summed over the training points.
-
-    Attributes
-    ----------
-    name
-        Name of the loss.
-    value
-        L as a function of outputs and targets, each of shape (n, k).
-    slope
-        dL/df, shape (n, k).
-    curvature
-        A bound on the largest eigenvalue of the Hessian of L with respect to f; None if unknown.
-    closed_form
-        Whether training has a closed-form solution.
-    """
+    """A loss L(f, y) summed over the training points."""
 
     name: str
-    value: LossFunction
-    slope: Callable[[Tensor, Tensor], Tensor]
-    curvature: float | None
-    closed_form: bool = False
+    value: LossFunction  # L as a function of outputs and targets, each of shape (n, k)
+    slope: Callable[[Tensor, Tensor], Tensor]  # dL/df, shape (n, k)
+    curvature: float | None  # a bound on the largest eigenvalue of the Hessian of L with respect to f; None if unknown
+    closed_form: bool = False  # whether training has a closed-form solution
 
 
 def _mse(f: Tensor, y: Tensor) -> Tensor:

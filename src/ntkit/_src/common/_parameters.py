@@ -63,28 +63,17 @@ class Scaled(nn.Module):
 
 @dataclass(frozen=True)
 class ParameterSource:
-    """Where a layer's weight or bias comes from.
+    """Where a layer's weight or bias comes from."""
 
-    Attributes
-    ----------
-    layer, name
-        The layer, and the name of its tensor.
-    parameter
-        The parameter that equals the tensor or of which it is a multiple; None if something else computes the tensor.
-    scaling
-        The NTK parametrisation of the parameter; None if it is used raw.
-    computed_by
-        What else computes it, such as ``"a pruning mask (torch.nn.utils.prune)"``; empty if nothing does.
-    remedy
-        What to write so that it becomes a plain parameter again.
-    """
-
-    layer: nn.Module
+    layer: nn.Module  # layer, name: the layer, and the name of its tensor
     name: str
+    # The parameter that equals the tensor or of which it is a multiple; None if something else computes the
+    # tensor.
     parameter: nn.Parameter | None
-    scaling: Scaled | None = None
+    scaling: Scaled | None = None  # the NTK parametrisation of the parameter; None if it is used raw
+    # What else computes it, such as ``"a pruning mask (torch.nn.utils.prune)"``; empty if nothing does.
     computed_by: str = ""
-    remedy: str = ""
+    remedy: str = ""  # what to write so that it becomes a plain parameter again
 
     @property
     def value(self) -> Tensor:

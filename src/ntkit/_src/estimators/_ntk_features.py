@@ -12,7 +12,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from ntkit._src.kernels import check_input_shape, empirical, fold_rows, infinite_width
+from ntkit._src.common import check_input_shape, fold_rows
+from ntkit._src.kernels import empirical, infinite_width
 from ntkit._src.kernels.random_features import jacobian_features, sketched_features
 from ntkit.errors import InputError
 

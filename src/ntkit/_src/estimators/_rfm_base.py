@@ -15,9 +15,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from ntkit._src.common import shown
+from ntkit._src.common import check_input_shape, shown
 from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, MetricKernel, RFMSettings, RFMState, Scale
-from ntkit._src.kernels import Kernel, check_input_shape, infinite_width
+from ntkit._src.kernels import Kernel, infinite_width
 from ntkit.errors import InputError, InputTypeError, JitterWarning
 
 from ._rfm_choice import Candidate, Error, RFMChoice, choose, listed_numbers, quiet_recursion

@@ -20,26 +20,12 @@ _ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_pro
 
 @dataclass(frozen=True)
 class GainTensor:
-    """One weight or bias that is drawn with a gain.
+    """One weight or bias that is drawn with a gain."""
 
-    Attributes
-    ----------
-    path
-        The layer's path in the module, as used in ``overrides``.
-    layer
-        The layer.
-    name
-        The tensor's name in the layer.
-    fan_in
-        Number of inputs per output: features, or channels of a group times positions of the window.
-    is_bias
-        Whether it is a bias.
-    """
-
-    path: str
+    path: str  # the layer's path in the module, as used in ``overrides``
     layer: nn.Module
-    name: str
-    fan_in: int
+    name: str  # the tensor's name in the layer
+    fan_in: int  # number of inputs per output: features, or channels of a group times positions of the window
     is_bias: bool
 
     @property

@@ -19,14 +19,9 @@ Batch = Tensor | Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """A batch in the form of the module's call, ``module(*args, **kwargs)``.
+    """A batch in the form of the module's call, ``module(*args, **kwargs)``."""
 
-    Attributes
-    ----------
-    args, kwargs
-        Tensors of shape (n, ...), all with the same n; anything else is passed on unchanged.
-    """
-
+    # args, kwargs: Tensors of shape (n, ...), all with the same n; anything else is passed on unchanged.
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 

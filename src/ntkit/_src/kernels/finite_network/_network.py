@@ -33,20 +33,12 @@ Output = Literal["trace", "sum", "full"] | int
 
 @dataclass(frozen=True)
 class Network:
-    """A module and the requested outputs.
+    """A module and the requested outputs."""
 
-    Attributes
-    ----------
-    module
-        Read at every call, so a kernel follows the training of its module.
-    output
-        Which outputs: see :func:`ntkit.empirical`.
-    read
-        Extracts the output tensor, shape (n, ...), from what the module returns; None: the module returns that tensor.
-    """
-
-    module: nn.Module
-    output: Output
+    module: nn.Module  # read at every call, so a kernel follows the training of its module
+    output: Output  # which outputs: see :func:`ntkit.empirical`
+    # Extracts the output tensor, shape (n, ...), from what the module returns; None: the module returns that
+    # tensor.
     read: Callable[[Any], Tensor] | None = None
 
     @property

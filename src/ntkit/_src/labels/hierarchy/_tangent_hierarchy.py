@@ -10,7 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.kernels import Kernel, check_batches, check_pair
+from ntkit._src.common import check_batches, check_pair
+from ntkit._src.kernels import Kernel
 from ntkit.errors import AccuracyWarning, InputError, InputTypeError
 
 from ._accuracy import Accuracy, draw_until, measure

@@ -10,8 +10,8 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from ntkit._src.common import check_labels, check_pairs, class_numbers, shown
-from ntkit._src.kernels import Kernel, check_batches
+from ntkit._src.common import check_batches, check_labels, check_pairs, class_numbers, shown
+from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import check_gram, check_ridge
 from ntkit.errors import InputError, InputTypeError
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit._src.kernels._kernel_gains import gain, with_gains
+from ntkit._src.kernels._infinite_width_kernel import gain, with_gains
 
 NET = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
 
