@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from ntkit._src.common import ParameterSource, parameter_source, shown
+from ntkit._src.kernels.finite_network import LAYERS, TRANSPOSED
 from ntkit._src.trace import GainRule
 from ntkit.errors import InputError, InputTypeError
 
 __all__ = ["GainTensor", "check_overrides", "check_readable", "gain_tensors"]
 
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-GAIN_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 _ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
@@ -64,7 +63,7 @@ def gain_tensors(module: nn.Module) -> list[GainTensor]:
 
 
 def _of_layer(path: str, layer: nn.Module) -> Iterator[GainTensor]:
-    if isinstance(layer, GAIN_LAYERS):
+    if isinstance(layer, LAYERS):
         fan_in = layer.weight[0].numel()
         if isinstance(layer, TRANSPOSED):  # the weight has the input channels first
             fan_in = layer.weight[:, 0].numel() // layer.groups

@@ -167,7 +167,7 @@ class _Run:
             memory = dict(state.memory)
             if schedule.method == "sgd":
                 rows, memory = function.next_rows(memory)
-                value, gradient = function.batch_loss_and_gradient(state.theta, rows)
+                value, gradient, _ = function.loss_and_gradient(state.theta, rows)
                 if self._grew(value):
                     value, _, outputs = function.loss_and_gradient(state.theta)
                     if self._ends(value, outputs, state.step):

@@ -13,11 +13,21 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional as F
 
-__all__ = ["TRANSPOSED", "Call", "Layer", "Sizes", "captured", "layer_diag", "layer_gram", "structured_layers"]
+__all__ = [
+    "LAYERS",
+    "TRANSPOSED",
+    "Call",
+    "Layer",
+    "Sizes",
+    "captured",
+    "layer_diag",
+    "layer_gram",
+    "structured_layers",
+]
 
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_CLASSES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +85,7 @@ def structured_layers(module: nn.Module) -> dict[str, Layer]:
     return {
         path: layer
         for path, layer in module.named_modules()
-        if isinstance(layer, _CLASSES) and any(type(layer).forward is own.forward for own in _CLASSES)
+        if isinstance(layer, LAYERS) and any(type(layer).forward is own.forward for own in LAYERS)
     }
 
 
@@ -85,7 +95,7 @@ def captured(layers: Sequence[Layer], differentiate: bool = False) -> Iterator[l
     calls: list[Call] = []
 
     def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Tensor:
-        assert isinstance(layer, _CLASSES)
+        assert isinstance(layer, LAYERS)
         features: Tensor = args[0] if args else kwargs["input"]
         if differentiate and not output.requires_grad:
             output = output.detach().requires_grad_().clone()
