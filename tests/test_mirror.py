@@ -46,7 +46,6 @@ TOGETHER = {
     "kernels/finite_network/_products.py": "kernels/finite_network/test_empirical.py",
     "kernels/finite_network/_survey.py": "kernels/finite_network/test_empirical.py",
     "kernels/random_features/*.py": "kernels/random_features/test_features.py",
-    "labels/hierarchy/_hierarchy_source.py": "labels/hierarchy/test_two_layer_hierarchy.py",
     "layers/_elementwise.py": "rules/test_activation_rules.py",
     "native/_plane.py": "native/test_demand.py",
     "native/_runner.py": "native/test_engine.py",
@@ -59,7 +58,6 @@ TOGETHER = {
     "rules/_token_axes.py": "rules/test_tokens.py",
     "solvers/_cholesky.py": "solvers/test_solve.py",
     "solvers/_falkon.py": "solvers/test_nystrom.py",
-    "solvers/_solution.py": "solvers/test_solve.py",
     "testing/*.py": "rules/every_family.py",
     "trace/*.py": "trace/test_trace.py",  # matchers, one for each family of layers
 }

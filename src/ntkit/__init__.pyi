@@ -35,15 +35,16 @@ from ntkit._src.finite import (
     widen,
 )
 from ntkit._src.gram import gram, open_gram
-from ntkit._src.kernels import Kernel, as_gpytorch_kernel, as_sklearn_kernel, empirical, infinite_width
+from ntkit._src.kernels import Kernel, as_gpytorch_kernel, empirical, infinite_width
+from ntkit._src.kernels._sklearn import as_sklearn_kernel
 from ntkit._src.labels import (
     LabelAware,
     TangentHierarchy,
     alignment,
     finite_width_correction,
+    hierarchy_kernel,
     hierarchy_terms,
     hoeffding,
-    tangent_hierarchy,
 )
 from ntkit._src.layers import Elementwise
 from ntkit._src.solvers import solve
@@ -83,6 +84,7 @@ __all__ = [
     "features",
     "finite_width_correction",
     "gram",
+    "hierarchy_kernel",
     "hierarchy_terms",
     "hoeffding",
     "infinite_width",
@@ -107,7 +109,6 @@ __all__ = [
     "solvers",
     "supported_layers",
     "tabular_pipeline",
-    "tangent_hierarchy",
     "taylor",
     "testing",
     "train",

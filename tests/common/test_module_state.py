@@ -187,7 +187,7 @@ MEASURE: dict[str, Callable[[nn.Module], Any]] = {
     "error_barrier": lambda net: diagnostics.error_barrier(net, copy.deepcopy(net), X, Y, points=3, x_train=X),
     "spawn_study": study,
     "elasticity_course": course,
-    "tangent_hierarchy": lambda net: ntkit.tangent_hierarchy(net, X, None, [X[:, 0]], X, output=0),
+    "hierarchy_kernel": lambda net: ntkit.hierarchy_kernel(net, X, None, [X[:, 0]], X, output=0),
     "hierarchy_terms": lambda net: ntkit.hierarchy_terms(3).evaluate(net, X[:3], 0),
     "TangentHierarchy": lambda net: (
         ntkit.TangentHierarchy(module=First(net), n_samples=0, ridge=0.1).fit(X, X[:, 0]).label_part(X)
@@ -307,7 +307,7 @@ class Drawing(nn.Module):
 def test_a_refused_random_module_leaves_the_generators() -> None:
     net = Drawing()
     before = generators()
-    for name in ("empirical ntk, jacobian", "nfa", "attribute", "integrate", "Recorder", "tangent_hierarchy"):
+    for name in ("empirical ntk, jacobian", "nfa", "attribute", "integrate", "Recorder", "hierarchy_kernel"):
         with pytest.raises(InputError, match="random numbers"):
             MEASURE[name](net)
     with pytest.raises(NtkitError):

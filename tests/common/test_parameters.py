@@ -197,7 +197,7 @@ HALF = {
     ),
     "attribute": lambda net: ntkit.attribute(net, IDS, CLASSES, IDS),
     "posterior": lambda net: ntkit.posterior(ntkit.empirical(net), IDS, torch.ones(4, 1).to(net[0].weight), IDS),
-    "tangent_hierarchy": lambda net: ntkit.tangent_hierarchy(net, IDS),
+    "hierarchy_kernel": lambda net: ntkit.hierarchy_kernel(net, IDS),
     "hierarchy_terms": lambda net: ntkit.hierarchy_terms(3).evaluate(net, IDS[:3]),
     "finite_width_correction": lambda net: ntkit.finite_width_correction(net, IDS, torch.ones(4).to(net[0].weight)),
     "integrate": lambda net: integrate(net, IDS, torch.ones(4, 1).to(net[0].weight)),

@@ -166,7 +166,7 @@ def test_other_derivatives_of_attention_do_not_take_the_fast_path(gradients: boo
             expected = torch.einsum("nci,mci->nm", own, own) / 2
             for method in ("structured", "jacobian", "ntk-vp"):
                 torch.testing.assert_close(ntkit.empirical(net, method=method).ntk(X), expected)
-            torch.testing.assert_close(ntkit.tangent_hierarchy(net, X, output=0), own[:, 0] @ own[:, 0].T)
+            torch.testing.assert_close(ntkit.hierarchy_kernel(net, X, output=0), own[:, 0] @ own[:, 0].T)
             linear = ntkit.linearize(net)
             shift = torch.linspace(-1, 1, own.shape[2], dtype=torch.float64)
             linear.module.get_submodule(path).bias.data += shift

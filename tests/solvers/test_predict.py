@@ -6,7 +6,7 @@ from torch import nn
 
 import ntkit
 from ntkit._src.solvers import Outcome, Solution, _predict, predict
-from ntkit._src.solvers._status import Status
+from ntkit._src.solvers._method import Status
 
 KERNEL = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))).ntk
 

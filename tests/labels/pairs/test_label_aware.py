@@ -9,7 +9,7 @@ from tests.labels.pairs.oracles import Array, base, data, design, double_sum, ta
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.labels import Pairs
+from ntkit._src.labels import Pairs, definiteness
 from ntkit._src.testing import KernelConformance
 from ntkit.errors import InputError, InputTypeError
 
@@ -308,3 +308,22 @@ def test_bad_use():
     for value, message in ((lambda k: k[:1], "shape"), (lambda k: k.float(), "float64"), (lambda k: k / 0, "NaN")):
         with pytest.raises(InputError, match=message):
             ntkit.LabelAware(base(), pairs=Wrong(value)).fit(X, Y)
+
+
+def with_eigenvalues(*values: float) -> torch.Tensor:
+    q = torch.linalg.qr(torch.randn(len(values), len(values), generator=torch.Generator().manual_seed(0)).double())[0]
+    return q * torch.tensor(values, dtype=torch.float64) @ q.T
+
+
+@pytest.mark.parametrize("smallest", [-0.5, -1e-3, 0.2])
+def test_smallest_and_largest_eigenvalue(smallest):
+    found = definiteness(with_eigenvalues(1.0, smallest, 2.5))
+    assert (found.smallest, found.largest) == pytest.approx((smallest, 2.5), abs=1e-12)
+    assert found.negative == (smallest < 0)
+
+
+def test_rounding_is_not_negative():
+    assert definiteness(with_eigenvalues(1.0, -1e-16, -2e-3, -1.0)).negative == 2
+    single = with_eigenvalues(1.0, -1e-7, -2e-3, -1.0).float()
+    assert definiteness(single).negative == 2
+    assert definiteness(single.double()).negative == 3

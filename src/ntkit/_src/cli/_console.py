@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ntkit._src.common import Progress
 from ntkit.errors import InputError
 
 from ._terminal import progress_bars
@@ -25,8 +24,8 @@ __all__ = [
     "Shape",
     "WStd",
     "check_out",
+    "command",
     "emit",
-    "examples",
     "gram_progress",
     "note",
     "read_shape",
@@ -45,9 +44,16 @@ BStd = Annotated[float | None, typer.Option(help="Gain of the biases; default 0,
 Kernel = Annotated[Literal["ntk", "nngp"], typer.Option(help="Which of the two kernels.")]
 
 
-def examples(*lines: str) -> str:
-    """Return the end of a help text: examples, one per line."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+def command(*examples: str, name: str | None = None, **settings: Any) -> Callable[[Callable[..., None]], Any]:
+    """Make a function a command of the program, whose help ends with the examples."""
+    text = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples)
+
+    def make(function: Callable[..., None]) -> Any:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(name, epilog=text, **settings)(function)
+        return typer.main.get_command(app)
+
+    return make
 
 
 def note(text: str) -> None:
@@ -118,7 +124,7 @@ def check_out(path: Path, *inputs: Path) -> Path:
 
 
 @contextmanager
-def gram_progress() -> Iterator[Progress]:
+def gram_progress() -> Iterator[Callable[[int, int], None]]:
     """Show a bar for the entries of a Gram matrix, on the standard error stream."""
     with progress_bars() as bars:
         yield partial(bars, "entries")

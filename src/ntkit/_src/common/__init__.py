@@ -20,4 +20,5 @@ from ._progress import *
 from ._random_layers import *
 from ._row_blocks import *
 from ._shown import *
+from ._splits import *
 from ._threads import *

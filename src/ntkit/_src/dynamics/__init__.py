@@ -7,7 +7,7 @@ from ._evidence import Evidence, evidence, log_marginal_likelihood
 from ._gradient_flow import GradientFlow
 from ._integrate import Accuracy, Problem, descend
 from ._integrate import integrate as integrate_outputs
-from ._leave_one_out import LeaveOneOut, inverse_diagonal, leave_one_out
+from ._leave_one_out import LeaveOneOut, leave_one_out
 from ._posterior import Posterior, posterior
 from ._squared_error import LearningCurves, SquaredError
 
@@ -25,7 +25,6 @@ __all__ = [
     "evidence",
     "flow_filter",
     "integrate_outputs",
-    "inverse_diagonal",
     "leave_one_out",
     "log_marginal_likelihood",
     "max_learning_rate",

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import as_columns
-from ntkit._src.dynamics import LeaveOneOut, SquaredError, inverse_diagonal
-from ntkit._src.solvers import best_factor, check_gram, check_right_hand_side, factorize_in_place
+from ntkit._src.dynamics import LeaveOneOut, SquaredError
+from ntkit._src.solvers import best_factor, check_gram, check_right_hand_side, factorize_in_place, inverse_diagonal
 
 from ._tuning import leave_each_out
 

@@ -7,7 +7,6 @@ from ._infinite_width import InfiniteWidth, NtkAndNngp, infinite_width
 from ._infinite_width_kernel import InfiniteWidthKernel
 from ._kernel import Kernel, check_kernel
 from ._prior_limit import PriorKernel, PriorLimit
-from ._sklearn import as_sklearn_kernel
 from .finite_network import (
     BYTE_BUDGET,
     Batch,
@@ -37,7 +36,6 @@ __all__ = [
     "PriorLimit",
     "as_gpytorch_kernel",
     "as_inputs",
-    "as_sklearn_kernel",
     "check_kernel",
     "check_modes",
     "empirical",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -114,10 +115,14 @@ class InfiniteWidth:
         return self._program(check_input_size(input_shape), ntk=False)
 
     def with_gains(self, w_std: float | Tensor, b_std: float | Tensor) -> InfiniteWidth:
-        """Return the limit of the same module with other gains; ``init`` and ``overrides`` stay the same."""
-        tracer, rule = self._tracer, self._tracer.gains
-        gains = GainRule(w_std, b_std, rule.init, dict(rule.overrides))
-        return InfiniteWidth(tracer.module, gains, tracer.check, tuple(tracer.deterministic), tracer.samples)
+        """Return the limit of the same module with other gains, without tracing it again.
+
+        ``init`` and ``overrides`` stay the same.
+        """
+        rule, other = self._tracer.gains, copy.copy(self)
+        other._tracer = self._tracer.with_gains(GainRule(w_std, b_std, rule.init, dict(rule.overrides)))
+        other._engines = {}
+        return other
 
     def with_prior(
         self,

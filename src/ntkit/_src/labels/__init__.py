@@ -3,6 +3,7 @@
 from ntkit._src.common import check_labels, class_numbers
 
 from ._alignment import alignment
+from .decomposition import Hoeffding, hoeffding
 from .hierarchy import (
     Accuracy,
     FiniteWidthCorrection,
@@ -13,10 +14,9 @@ from .hierarchy import (
     TangentHierarchy,
     TwoLayerHierarchy,
     finite_width_correction,
+    hierarchy_kernel,
     hierarchy_terms,
-    tangent_hierarchy,
 )
-from .hoeffding import Hoeffding, hoeffding
 from .pairs import (
     STRENGTHS,
     Definiteness,
@@ -50,7 +50,7 @@ __all__ = [
     "definiteness",
     "finite_width_correction",
     "function_of_labels",
+    "hierarchy_kernel",
     "hierarchy_terms",
     "hoeffding",
-    "tangent_hierarchy",
 ]

@@ -1,22 +1,25 @@
-"""The choice of centres of a Nystrom approximation."""
+"""The centres of a Nystrom approximation: how many, which rows, and the factor of their matrix."""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from ntkit._src.common import shown
+from ntkit._src.common import check_choice, check_integer, shown
 from ntkit._src.gram import GramOperator
-from ntkit.errors import InputError
+from ntkit.errors import InputError, SingularKernelError
 
+from ._lapack import reliable_pivots
 from ._pivoted_cholesky import pivoted_cholesky, weighted_draw
 
-__all__ = ["Centres", "choose_centres"]
+__all__ = ["Centres", "choose_centres", "default_centres", "factorise_centres", "find_centres"]
 
 Centres = Literal["uniform", "rpcholesky", "leverage", "kmeans++"]
 _POOL, _LEAST_POOL = 10, 2000  # candidates per centre, and at least
+_LARGEST_JITTER = {torch.float32: 1e-3, torch.float64: 1e-6}
 
 
 def choose_centres(
@@ -64,10 +67,7 @@ def choose_centres(
             f"n_centres must be at most n = {n}, the number of rows. Got {n_centres}: with as many centres as rows use "
             "method='cholesky'."
         )
-    if how not in ("uniform", "rpcholesky", "leverage", "kmeans++"):
-        raise InputError(
-            f"centres must be 'uniform', 'rpcholesky', 'leverage', 'kmeans++' or row numbers. Got {shown(how)}."
-        )
+    check_choice("centres", how, get_args(Centres), ", or row numbers")
     if how == "uniform":
         return _draw(n, n_centres, generator)
     pool = _draw(n, min(n, max(_POOL * n_centres, _LEAST_POOL)), generator)
@@ -77,6 +77,55 @@ def choose_centres(
     if how == "kmeans++":
         return pool[_spread(part, n_centres, generator)]
     return pool[_leveraged(part, n_centres, ridge, generator)]
+
+
+def default_centres(n: int) -> int:
+    """Return the default number of centres: Nystrom needs of the order of sqrt(n) (Rudi et al. 2015)."""
+    return min(n, 4000, max(100, math.ceil(10 * math.sqrt(n))))
+
+
+def find_centres(
+    gram: GramOperator, n_centres: int | None, centres: Centres | Tensor, ridge: float, seed: int
+) -> Tensor:
+    """Return the row numbers of the centres that :class:`Nystrom` and :class:`Falkon` are asked for, shape (M,)."""
+    n = gram.shape[0]
+    if not isinstance(centres, Tensor):
+        m = default_centres(n) if n_centres is None else check_integer("n_centres", n_centres, 1)
+        return choose_centres(gram, m, centres, ridge, torch.Generator().manual_seed(seed))
+    rows = centres.cpu().long()
+    inside = rows.ndim == 1 and len(rows) > 0 and int(rows.min()) >= 0 and int(rows.max()) < n
+    if not inside or len(rows.unique()) < len(rows):
+        raise InputError(
+            f"centres must be row numbers from 0 to {n - 1}, each once, shape (M,). Got {shown(centres)}: leave them out and "
+            "pass n_centres."
+        )
+    return rows
+
+
+def factorise_centres(gram: GramOperator, centres: Tensor, scale: float) -> tuple[Tensor, float]:
+    """Return L with L L^T = K_MM + jitter trace(K)/n I in float64, and the smallest jitter that works.
+
+    Raises
+    ------
+    SingularKernelError
+        If none up to 1e-3 (float32) or 1e-6 (float64) does.
+    """
+    square = gram.block(centres, centres).cpu().double()
+    square = (square + square.T) / 2
+    eps, largest = torch.finfo(gram.dtype).eps, _LARGEST_JITTER[gram.dtype]
+    # Rounding of float32 entries looks like small eigenvalues, by which one must not divide.
+    jitter = 0.0 if gram.dtype == torch.float64 else 4 * eps
+    while jitter <= largest:
+        shifted = square.clone()
+        shifted.diagonal().add_(jitter * scale)
+        lower, info = torch.linalg.cholesky_ex(shifted)
+        if not int(info) and reliable_pivots(lower, shifted.diagonal()):
+            return lower, jitter
+        jitter = max(10 * jitter, 4 * eps)
+    raise SingularKernelError(
+        f"the matrix K_MM of the {len(centres)} centres stays singular with a jitter of {largest:.0e} trace(K)/n: are centres "
+        "repeated, or is the kernel not positive semidefinite? Choose them with centres='rpcholesky', or use fewer."
+    )
 
 
 def _draw(n: int, count: int, generator: torch.Generator | None) -> Tensor:

@@ -15,14 +15,15 @@ from ntkit._src.gram import DenseGram, GramOperator, StoredGram, free_disk
 from ntkit.errors import MemoryLimitError
 
 from ._blocked_cholesky import BlockedCholesky, cholesky_bytes
-from ._conjugate_gradients import CG, default_rank
+from ._centres import default_centres
+from ._conjugate_gradients import CG, cg_bytes, default_rank
 from ._eigenpro import EigenPro, eigenpro_bytes
 from ._falkon import Falkon, falkon_bytes
 from ._indefinite import Indefinite, indefinite_bytes
 from ._method import Method
-from ._nystrom import Nystrom, default_centres, nystrom_bytes
+from ._nystrom import Nystrom, nystrom_bytes
 
-__all__ = ["Estimate", "choose", "estimate", "estimates"]
+__all__ = ["CostEstimate", "choose", "estimate", "estimates"]
 
 _SHARE = 0.8  # of the available memory
 _PATIENCE = 1800.0  # seconds after which an approximation is preferred to the exact solution
@@ -32,7 +33,7 @@ _KNOWN = (BlockedCholesky, Indefinite, CG, Nystrom, Falkon, EigenPro)
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """The estimated cost of a method.
 
     Attributes
@@ -75,7 +76,7 @@ class Rates:
     flops64: float
 
 
-def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple[Estimate, str]:
+def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple[CostEstimate, str]:
     """Choose a method that fits, an exact one if that takes at most half an hour, and say why.
 
     Raises
@@ -109,7 +110,7 @@ def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple
     )
 
 
-def estimates(gram: GramOperator, outputs: int, limit: int) -> list[Estimate]:
+def estimates(gram: GramOperator, outputs: int, limit: int) -> list[CostEstimate]:
     """Return the estimated cost of each method."""
     n, rates = gram.shape[0], measure(gram)
     m = default_centres(n)
@@ -126,7 +127,7 @@ def estimates(gram: GramOperator, outputs: int, limit: int) -> list[Estimate]:
 
 def estimate(
     method: Method, gram: GramOperator, outputs: int, limit: int, rates: Rates | None = None
-) -> Estimate | None:
+) -> CostEstimate | None:
     """Return the estimated cost of one method; None for a method that is not of this package."""
     if not isinstance(method, _KNOWN):
         return None
@@ -140,29 +141,29 @@ def estimate(
             if inside is None:
                 inside = cholesky_bytes(n, size) <= limit
             if inside:
-                return Estimate(method, seconds, cholesky_bytes(n, size), 0, True)
+                return CostEstimate(method, seconds, cholesky_bytes(n, size), 0, True)
             width = 1024
             reads = n**3 / 6 / width * size / _DISK_RATE
-            return Estimate(method, seconds + reads, 4 * n * width * size, n * n // 2 * size, True)
+            return CostEstimate(method, seconds + reads, 4 * n * width * size, n * n // 2 * size, True)
         case Indefinite():
             # Of an eigendecomposition, which it may need; half of the work is not in matrix products.
             seconds = whole + 10 * n**3 / rates.flops64 + 4 * n * n * outputs / rates.flops64
-            return Estimate(method, seconds, indefinite_bytes(n), 0, True)
+            return CostEstimate(method, seconds, indefinite_bytes(n), 0, True)
         case CG():
             rank = default_rank(n) if method.rank is None else method.rank
             seconds = rank * n * rates.entry + _CG_ITERATIONS * (whole + 2 * n * n * outputs / rates.flops64)
-            return Estimate(method, seconds, 8 * n * (rank + 6 * outputs) + 2 * gram.plan.size**2 * size, 0, True)
+            return CostEstimate(method, seconds, cg_bytes(gram, rank, outputs), 0, True)
         case Nystrom() | Falkon():
             m = _centres(method, n)
             if isinstance(method, Nystrom):
                 seconds = n * m * rates.entry + 2 * n * m * m / rates.flops64
-                return Estimate(method, seconds, nystrom_bytes(m, outputs), 0, False)
+                return CostEstimate(method, seconds, nystrom_bytes(m, outputs), 0, False)
             seconds = _FALKON_ITERATIONS * (n * m * rates.entry + 4 * n * m * outputs / rates.flops64)
-            return Estimate(method, seconds + 2 * m**3 / rates.flops64, falkon_bytes(m, outputs), 0, False)
+            return CostEstimate(method, seconds + 2 * m**3 / rates.flops64, falkon_bytes(m, outputs), 0, False)
         case EigenPro():
             sample = min(n, 2000) if method.sample is None else method.sample
             memory = eigenpro_bytes(n, sample, sample // 10, max(1, (1 << 28) // (16 * n)), outputs)
-            return Estimate(method, 2 * _EIGENPRO_EPOCHS * whole, memory, 0, True)
+            return CostEstimate(method, 2 * _EIGENPRO_EPOCHS * whole, memory, 0, True)
         case _:
             raise AssertionError(type(method).__name__)
 

@@ -11,6 +11,7 @@ from ntkit._src.common import check_gram
 from ntkit.errors import SingularKernelError
 
 from ._lapack import eigh
+from ._method import check_scale
 
 __all__ = ["Spectrum", "decompose"]
 
@@ -103,12 +104,7 @@ def decompose(gram: Tensor, overwrite: bool = False) -> Spectrum:
     tensor([1., 3.])
     """
     matrix = check_gram(gram).detach()
-    scale = float(matrix.diagonal().double().mean())
-    if not scale > 0:
-        raise SingularKernelError(
-            f"the Gram matrix has trace(K)/n = {scale:.1e}, so nothing can be learnt from it. Expected a positive trace: "
-            "are all inputs zero? A kernel without biases is zero there; pass b_std=0.1 or so."
-        )
+    scale = check_scale(float(matrix.diagonal().double().mean()))
     values, vectors = eigh(matrix, overwrite)
     return Spectrum(values, vectors, scale, _tolerance(values))
 

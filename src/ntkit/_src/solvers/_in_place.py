@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from scipy.linalg import lapack
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from ntkit._src.common import mirror_upper, row_blocks
 
+from ._cholesky import refine
+from ._lapack import reliable_pivots, run_lapack
+
 __all__ = ["InPlaceFactor", "factorize_in_place"]
 
 _BLOCK_ROWS = 1024
-_REFINEMENTS = 3
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,12 @@ class InPlaceFactor:
 
     def solve(self, y: Tensor) -> tuple[Tensor, float]:
         """Return A^-1 y for y of shape (n, k), with iterative refinement, and the relative residual."""
-        value = self._substitute(y)
-        remainder, residual = self._remainder(y, value)
-        for _ in range(_REFINEMENTS):
-            candidate = value + self._substitute(remainder)
-            remainder, improved = self._remainder(y, candidate)
-            if not improved < 0.5 * residual:
-                break
-            value, residual = candidate, improved
+        value, residual, _ = refine(self._substitute, lambda one: self._remainder(y, one), y)
         return value, residual
 
     def inverse_diagonal(self) -> Tensor:
         """Return the diagonal of A^-1, shape (n,). This destroys the factor; K below the diagonal stays."""
-        invert = lapack.dtrtri if self.memory.dtype == torch.float64 else lapack.strtri
-        with threadpool_limits(torch.get_num_threads(), user_api="blas"):
-            invert(self.memory.numpy().T, lower=1, overwrite_c=1)
+        run_lapack("trtri", self.memory, lower=1, overwrite_c=1)
         # Row i of the upper triangle is column i of L^-1.
         parts = []
         for rows in row_blocks(len(self.memory), _BLOCK_ROWS):
@@ -64,13 +55,11 @@ class InPlaceFactor:
         return _restore(self.memory, self.diagonal)
 
     def _substitute(self, columns: Tensor) -> Tensor:
-        solve = lapack.dpotrs if self.memory.dtype == torch.float64 else lapack.spotrs
-        with threadpool_limits(torch.get_num_threads(), user_api="blas"):
-            found, _ = solve(self.memory.numpy().T, columns.numpy(), lower=1)
+        found, _ = run_lapack("potrs", self.memory, columns.numpy(), lower=1)
         return torch.from_numpy(found.copy(order="C"))
 
-    def _remainder(self, y: Tensor, value: Tensor) -> tuple[Tensor, float]:
-        """Return y - A value, formed in float64, a block of rows at a time, and its norm relative to that of y."""
+    def _remainder(self, y: Tensor, value: Tensor) -> Tensor:
+        """Return y - A value, formed in float64, a block of rows at a time."""
         wide, parts = value.double(), []
         for rows in row_blocks(len(self.memory), _BLOCK_ROWS):
             square = self.memory[rows, rows].tril(-1)
@@ -79,10 +68,7 @@ class InPlaceFactor:
             product = square.double() @ wide[rows] + self.memory[rows, : rows.start].double() @ wide[: rows.start]
             product += self.memory[rows.stop :, rows].double().T @ wide[rows.stop :]
             parts.append(y[rows].double() - product - self.shift * wide[rows])
-        remainder = torch.cat(parts)
-        norms = y.double().norm(dim=0)
-        residual = float((remainder.norm(dim=0) / torch.where(norms > 0, norms, 1)).max())
-        return remainder.to(y.dtype), residual
+        return torch.cat(parts).to(y.dtype)
 
 
 def factorize_in_place(gram: Tensor, ridge: float) -> InPlaceFactor | None:
@@ -98,13 +84,8 @@ def factorize_in_place(gram: Tensor, ridge: float) -> InPlaceFactor | None:
     diagonal = gram.diagonal().clone()
     shift = ridge * float(diagonal.double().mean())
     gram.diagonal().add_(shift)
-    factorise = lapack.dpotrf if gram.dtype == torch.float64 else lapack.spotrf
-    with threadpool_limits(torch.get_num_threads(), user_api="blas"):
-        # What C calls the upper triangle is Fortran's lower one.
-        _, info = factorise(gram.numpy().T, lower=1, clean=0, overwrite_a=1)
-    # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of that, it is only rounding.
-    eps = torch.finfo(gram.dtype).eps
-    if info == 0 and bool((gram.diagonal() ** 2 > 4 * eps * (diagonal + shift)).all()):
+    _, info = run_lapack("potrf", gram, lower=1, clean=0, overwrite_a=1)
+    if info == 0 and reliable_pivots(gram, diagonal + shift):
         return InPlaceFactor(gram, diagonal, shift)
     _restore(gram, diagonal)
     return None

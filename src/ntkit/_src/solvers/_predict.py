@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ntkit._src.kernels import Kernel
 
-from ._solution import Solution
+from ._method import Solution
 
 __all__ = ["predict"]
 

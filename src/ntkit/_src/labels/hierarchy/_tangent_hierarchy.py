@@ -14,11 +14,9 @@ from ntkit._src.common import check_batches, check_pair
 from ntkit._src.kernels import Kernel
 from ntkit.errors import AccuracyWarning, InputError, InputTypeError
 
-from ._accuracy import Accuracy, draw_until, measure
-from ._hierarchy_source import HierarchySource
-from ._module_hierarchy import ModuleHierarchy
+from ._module_hierarchy import HierarchySource, ModuleHierarchy
 from ._residuals import Residuals, check_time
-from ._two_layer_hierarchy import TwoLayerHierarchy, check_activation
+from ._two_layer_hierarchy import Accuracy, TwoLayerHierarchy, check_activation, draw_until, measure
 
 __all__ = ["TangentHierarchy"]
 
@@ -89,7 +87,7 @@ class TangentHierarchy(Kernel):
     See Also
     --------
     ntkit.LabelAware : The label-aware kernel by pairwise regression, for any base kernel.
-    ntkit.tangent_hierarchy : The kernels K2, K3, K4, ... of a given network.
+    ntkit.hierarchy_kernel : The kernels K2, K3, K4, ... of a given network.
     ntkit.finite_width_correction : The predictions that follow from the moving kernel.
     ntkit.GradientFlow : Training with a constant kernel, in the same unit of time.
 

@@ -1,8 +1,7 @@
 """Label-aware kernels by regression on pairs of points (Chen, He, Su 2020, sections 2.1, 3.1, D.3)."""
 
-from ._definiteness import Definiteness, definiteness
 from ._function_of_labels import function_of_labels
-from ._label_aware import STRENGTHS, LabelAware
+from ._label_aware import STRENGTHS, Definiteness, LabelAware, definiteness
 from ._pairs import PairEstimator, Pairs
 from ._strength import StrengthSearch
 

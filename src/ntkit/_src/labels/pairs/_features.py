@@ -12,9 +12,7 @@ from torch import Tensor
 
 from ntkit._src.common import serial_product
 
-from ._distances import l1_distances
-from ._pairs import Pairs
-from ._products import PairProducts, common_mean, row_moments
+from ._pairs import PairProducts, Pairs, common_mean, l1_distances, row_moments
 
 __all__ = ["GEOMETRY", "PairFeatures", "Tile", "fit_features", "geometry", "tiles"]
 

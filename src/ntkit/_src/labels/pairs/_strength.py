@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import shown
+from ntkit._src.common import data_splits, shown
 from ntkit._src.solvers import solve
 from ntkit.errors import InputError, InputTypeError
 
@@ -76,21 +76,11 @@ def splits(codes: Tensor, validation: float | int, generator: torch.Generator | 
         raise InputError(
             f"choosing a strength needs at least two training points. Got n_samples={n}: pass one strength."
         )
-    shuffled = torch.randperm(n, generator=generator).to(codes.device)
-    ranked = shuffled[torch.sort(codes[shuffled], stable=True).indices]  # class after class, each in random order
-    place = torch.arange(n, device=codes.device)
-    if isinstance(validation, int):
-        numbers = place % min(validation, n)
-        masks = [numbers == fold for fold in range(min(validation, n))]
-    else:
-        # The points r with an integer between r f and (r + 1) f: a fraction f of them, spread evenly.
-        masks = [torch.floor((place + 1) * validation + 1e-9) > torch.floor(place * validation + 1e-9)]
-    found = [(ranked[~mask].sort().values, ranked[mask].sort().values) for mask in masks]
-    if any(len(part) == 0 for split in found for part in split):
-        raise InputError(
-            f"validation={validation} leaves no point on one side of the split. Got {n} training points: pass a number of folds."
-        )
-    return found
+    seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
+    found = data_splits(n, validation, seed, codes.cpu().numpy())
+    return [
+        (torch.from_numpy(train).to(codes.device), torch.from_numpy(rest).to(codes.device)) for train, rest in found
+    ]
 
 
 def choose_strength(
