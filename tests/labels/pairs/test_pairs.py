@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ntkit._src.labels.pairs import _pairs
-from ntkit._src.labels.pairs._pairs import PairEstimator, Pairs, common_mean, pair_products
+from ntkit._src.labels.pairs._pairs import PairEstimator, Pairs, common_mean, l1_distances, pair_products
 
 
 def normal(*shape: int, seed: int = 0, dtype=torch.float64) -> torch.Tensor:
