@@ -9,10 +9,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import Kink, find_kinks, measuring
+from ntkit._src.common import Kink, check_integer, check_module, check_tensor, find_kinks, measuring
 from ntkit._src.finite import monte_carlo
 from ntkit._src.kernels import BYTE_BUDGET, Empirical, Network
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError
 
 from ._tangents import Tangents, check_weights, scalar_network
 
@@ -105,14 +105,9 @@ class ModuleHierarchy:
         output: int | None = None,
         byte_budget: int = BYTE_BUDGET,
     ) -> None:
-        if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 0:
-            raise InputError(
-                f"n_samples must be a number of networks, or 0 for the module's present parameters. Got {n_samples!r}."
-            )
-        if not isinstance(module, nn.Module):
-            raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
-        if not isinstance(x_train, Tensor):
-            raise InputTypeError(f"x_train must be a tensor of shape (n, ...). Got {type(x_train).__name__}.")
+        check_integer("n_samples", n_samples, 0)
+        check_module(module)
+        check_tensor("x_train", x_train)
         self.x_train, self.n_samples, self.output, self.byte_budget = x_train, n_samples, output, byte_budget
         self._module = copy.deepcopy(module)
         self._drawn = monte_carlo(module, n_samples, generator=generator) if n_samples else None

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import shown
-from ntkit.errors import InputError, SingularKernelError
+from ntkit._src.common import check_number
+from ntkit.errors import SingularKernelError
 
 __all__ = ["Residuals", "check_time", "double_integral", "single_integral"]
 
@@ -112,6 +112,4 @@ class Residuals:
 
 def check_time(t: float) -> float:
     """Return a training time, from 0 to infinity."""
-    if isinstance(t, bool) or not isinstance(t, int | float) or not t >= 0:
-        raise InputError(f"the time must be a number from 0 on (infinity is training to the end). Got {shown(t)}.")
-    return float(t)
+    return t if t == math.inf else check_number("a time other than infinity", t, 0)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ntkit._src.common import check_choice
 from ntkit._src.finite import Estimate
 from ntkit._src.kernels import Kernel, check_batches, infinite_width
 from ntkit._src.layers import Elementwise
@@ -182,11 +183,7 @@ class TwoLayerHierarchy:
 def check_activation(activation: str | Function) -> Function:
     """Return the function of an activation given by name or as a function."""
     if isinstance(activation, str):
-        if activation not in ACTIVATIONS:
-            raise InputError(
-                f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, or a smooth elementwise function. "
-                f"Got {activation!r}."
-            )
+        check_choice("activation", activation, ACTIVATIONS, ", or a smooth elementwise function")
         return ACTIVATIONS[activation]
     if not callable(activation):
         raise InputTypeError(
