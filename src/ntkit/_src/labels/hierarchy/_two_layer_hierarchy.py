@@ -33,11 +33,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
 }
 
+# Independent batches of neurons. Their spread gives the standard error, itself known to about a fifth.
 BATCHES = 16
-"""Independent batches of neurons. Their spread gives the standard error, itself known to about a fifth."""
 
+# Approximate number of entries of the largest array.
 CHUNK = 2**24
-"""Approximate number of entries of the largest array."""
 
 
 class TwoLayerHierarchy:
@@ -211,14 +211,14 @@ def _tangent_kernel(function: Function, known: bool, d: int) -> Kernel:
     return infinite_width(_TwoLayer(function, known, d), w_std=1.0).ntk
 
 
+# Neurons of the first attempt.
 FIRST = 2048
-"""Neurons of the first attempt."""
 
+# Maximum number of training points at which the error is measured.
 PROBES = 32
-"""Maximum number of training points at which the error is measured."""
 
+# Safety factor on the number of neurons, which assumes that the error falls with its square root.
 MARGIN = 1.2
-"""Safety factor on the number of neurons, which assumes that the error falls with its square root."""
 
 
 @dataclass(frozen=True)
