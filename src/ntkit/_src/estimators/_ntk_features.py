@@ -14,7 +14,7 @@ from torch import nn
 
 from ntkit._src.common import check_input_shape, fold_rows
 from ntkit._src.kernels import empirical, infinite_width
-from ntkit._src.kernels.random_features import jacobian_features, sketched_features
+from ntkit._src.kernels._random_features import jacobian_features, sketched_features
 from ntkit.errors import InputError
 
 from ._settings import build_module, numpy_dtype, read_dtype

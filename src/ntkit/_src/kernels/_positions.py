@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import available_bytes, check_memory, shown
-from ntkit._src.program import Node, Program, Reindex, cropped
-from ntkit._src.rules import pair_bytes
+from ntkit._src.program import Node, Program, Reindex
+from ntkit._src.rules import cropped, pair_bytes
 from ntkit.errors import InputError, InputTypeError
 
 __all__ = ["OutputPositions", "Positions", "output_positions"]

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.kernels.random_features import _features, jacobian_features, sketched_features
-from ntkit._src.kernels.random_features._propagate import _merged
-from ntkit._src.kernels.random_features._sketch import CountSketch, TensorSketch
+from ntkit._src.kernels import _random_features
+from ntkit._src.kernels._random_features import jacobian_features, sketched_features
+from ntkit._src.rules._positions import _merged
+from ntkit._src.rules._sketch import CountSketch, TensorSketch
 from ntkit.errors import InputError, InputTypeError, UnsupportedLayerError
 
 
@@ -21,6 +22,30 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h = self.first(x)
         return self.last(torch.relu(h + self.block(h)))
+
+
+class Rows(nn.Module):
+    """Positions that become an image, which is averaged over one of its axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv1d(2, 8, 3, padding=1), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.first(x)).unflatten(-1, (3, 4)).mean(2)
+        return self.last(h.transpose(1, 2).mean(1))
+
+
+class Graph(nn.Module):
+    """Nodes with three features each, averaged over an adjacency that each input brings along."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features, edges = x[..., :3], torch.softmax(x[..., 3:], -1)
+        return self.last((edges @ torch.relu(self.first(features))).mean(1))
 
 
 def _conv(*layers: nn.Module) -> nn.Module:
@@ -46,6 +71,8 @@ NETWORKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
         ),
         (2, 6, 6),
     ),
+    "split": (Rows(), (2, 12)),
+    "graph": (Graph(), (4, 7)),
 }  # fmt: skip
 
 
@@ -112,8 +139,12 @@ def test_refusals() -> None:
     with pytest.raises(UnsupportedLayerError, match=r"affine(.|\n)*method='jacobian'"):
         sketched_features(affine, 10, (3,))
     relu = ntkit.infinite_width(NETWORKS["relu"][0]).ntk
-    for count in (0, 2.5, True):
-        with pytest.raises(InputError, match="at least 1"):
+    for count, error, message in (
+        (0, InputError, "at least 1"),
+        (2.5, InputTypeError, "integer"),
+        (True, InputTypeError, "integer"),
+    ):
+        with pytest.raises(error, match=message):
             sketched_features(relu, count, (3,))  # type: ignore[arg-type]
     with pytest.raises(InputTypeError, match=r"limit\.ntk"):
         sketched_features(relu + relu, 10, (3,))  # type: ignore[arg-type]
@@ -133,7 +164,7 @@ def test_rows_larger_than_a_block_come_one_at_a_time(monkeypatch: pytest.MonkeyP
     sizes, block = [], features._block  # type: ignore[attr-defined]
     monkeypatch.setattr(features, "_block", lambda part: sizes.append(len(part)) or block(part))
     whole = features(x)
-    monkeypatch.setattr(_features, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(_random_features, "_BLOCK_BYTES", 1)
     torch.testing.assert_close(features(x), whole)
     assert sizes == [4, 1, 1, 1, 1]
 

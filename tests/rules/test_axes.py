@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ntkit._src.rules._both_sides import both_sides
+from ntkit._src.rules._axes import both_sides
 
 
 def normal(*shape, seed=0):

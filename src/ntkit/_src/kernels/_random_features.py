@@ -1,4 +1,4 @@
-"""Maps from inputs to random features."""
+"""Random features of tangent kernels: vectors whose inner products estimate the kernel, for very many rows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ntkit._src.common import check_batches
+from ntkit._src.common import check_batches, check_integer
+from ntkit._src.rules import CountSketch, Draws, check_sketchable, random_features
 from ntkit.errors import InputError, InputTypeError
 
-from .._infinite_width_kernel import InfiniteWidthKernel
-from ..finite_network import Empirical
-from ..finite_network._inputs import as_inputs
-from ..finite_network._products import forward
-from ._propagate import Propagation, check_sketchable
-from ._sketch import CountSketch
+from ._infinite_width_kernel import InfiniteWidthKernel
+from .finite_network import Empirical
+from .finite_network._inputs import as_inputs
+from .finite_network._products import forward
 
 __all__ = ["RandomFeatures", "jacobian_features", "sketched_features"]
 
@@ -67,7 +66,7 @@ def sketched_features(
         raise InputTypeError(
             f"kernel must be limit.ntk or limit.nngp of an infinite-width limit. Got {type(kernel).__name__}."
         )
-    return _Sketched(kernel, _count(n_components), tuple(input_shape), seed, width)
+    return _Sketched(kernel, check_integer("n_components", n_components, 1), tuple(input_shape), seed, width)
 
 
 def jacobian_features(empirical: Empirical, n_components: int, seed: int = 0) -> RandomFeatures:
@@ -81,13 +80,7 @@ def jacobian_features(empirical: Empirical, n_components: int, seed: int = 0) ->
         raise InputTypeError(f"empirical must come from ntkit.empirical(module). Got {type(empirical).__name__}.")
     if empirical.output != "trace":
         raise InputError(f'random features exist for the mean over outputs, output="trace". Got {empirical.output!r}.')
-    return _Projected(empirical, _count(n_components), seed)
-
-
-def _count(n_components: int) -> int:
-    if isinstance(n_components, bool) or not isinstance(n_components, int) or n_components < 1:
-        raise InputError(f"n_components must be a whole number of at least 1. Got {n_components!r}.")
-    return n_components
+    return _Projected(empirical, check_integer("n_components", n_components, 1), seed)
 
 
 class _Sketched(RandomFeatures):
@@ -95,15 +88,13 @@ class _Sketched(RandomFeatures):
         self, kernel: InfiniteWidthKernel, n_components: int, input_shape: tuple[int, ...], seed: int, width: int | None
     ) -> None:
         self.kernel, self.n_components, self.input_shape = kernel, n_components, input_shape
-        program = kernel.limit._program(input_shape, kernel.which == "ntk")
-        check_sketchable(program)
-        generator = torch.Generator().manual_seed(seed)
+        self._program = kernel.limit._program(input_shape, kernel.which == "ntk")
+        check_sketchable(self._program)
         own = max(1, n_components // 2) if width is None else width
         # The last layer's tangent kernel has three parts: the features of its inputs, its bias, and psi.
-        self._propagation = Propagation(program, own, max(1, n_components - own - 1), generator)
-        self._positions = max(math.prod(node.positions) for node in program.nodes)
+        self._draws = Draws(own, max(1, n_components - own - 1), torch.Generator().manual_seed(seed))
+        self._positions = max(math.prod(node.positions) for node in self._program.nodes)
         self._last: CountSketch | None = None
-        self._generator = generator
 
     def __call__(self, x: Tensor) -> Tensor:
         check_batches(x, None)
@@ -114,12 +105,12 @@ class _Sketched(RandomFeatures):
             return torch.cat([self._block(part) for part in torch.split(x, size)])
 
     def _block(self, x: Tensor) -> Tensor:
-        features = self._propagation.run(x, self.kernel.which == "ntk")
+        features = random_features(self._program, x, self.kernel.which == "ntk", self._draws)
         missing = self.n_components - features.shape[1]
         if missing >= 0:
             return torch.nn.functional.pad(features, (0, missing))
         if self._last is None:
-            self._last = CountSketch.draw(features.shape[1], self.n_components, features, self._generator)
+            self._last = CountSketch.draw(features.shape[1], self.n_components, features, self._draws.generator)
         return self._last(features)
 
 
