@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction, Cos, Sin
 from ntkit._src.rules.expectations import dual, mean
 from ntkit._src.rules.expectations._kinked import _bounds, _cells, _deviations, _error, _mean_error, integrable
 from ntkit.errors import QuadratureError
 
-SINE = Activation("quadrature", function=torch.sin, label="sine")
-COSINE = Activation("quadrature", function=torch.cos, label="cosine")
+SINE = AnyFunction(torch.sin, label="sine")
+COSINE = AnyFunction(torch.cos, label="cosine")
 
 
 @pytest.mark.parametrize("cell", [-3, 0, 2])
@@ -32,8 +32,8 @@ def test_waves_equal_their_closed_forms(q):
     q1 = torch.full_like(rho, q)
     q2 = q1 * torch.tensor([1.0, 1.0, 1.01, 0.7, 1.3, 1.0], dtype=torch.float64)
     k = rho * (q1 * q2).sqrt()
-    for phi, name in ((SINE, "sin"), (COSINE, "cos")):
-        found, exact = dual(phi, k, q1, q2, tangent=True), dual(Activation(name), k, q1, q2, tangent=True)
+    for phi, closed in ((SINE, Sin()), (COSINE, Cos())):
+        found, exact = dual(phi, k, q1, q2, tangent=True), dual(closed, k, q1, q2, tangent=True)
         for a, b in zip(found, exact, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
 
@@ -44,7 +44,7 @@ def test_tables_and_integrals_in_one_matrix():
     q2 = torch.tensor([[1.5, 40.0]], dtype=torch.float64, requires_grad=True)
     k = torch.tensor([[0.3, 1.0], [1.6, -2.0], [-4.0, 33.0]], dtype=torch.float64, requires_grad=True)
     sums = []
-    for phi in (SINE, Activation("sin")):
+    for phi in (SINE, Sin()):
         value, slope = dual(phi, k, q1, q2, tangent=True)
         gradients = torch.autograd.grad((value + 0.3 * slope).sum(), (k, q1, q2))
         sums.append((value.detach(), slope.detach(), *gradients))
@@ -66,22 +66,22 @@ def test_measured_errors():
     first = _bounds(0)
     assert _error(SINE, _bounds(1), _bounds(1), slopes=True) < 1e-12
     assert _mean_error(COSINE, _bounds(1)) < 1e-12
-    rough = Activation("quadrature", function=lambda z: torch.sin(z) + 0.1 * (z - 0.7).abs(), label="kink")
+    rough = AnyFunction(lambda z: torch.sin(z) + 0.1 * (z - 0.7).abs(), label="kink")
     assert _error(rough, first, first, slopes=False) < 1e-10 < _error(rough, first, first, slopes=True)
-    jump = Activation("quadrature", function=lambda z: torch.where(z > 0.71, torch.sin(z), 1 + z), label="jump")
+    jump = AnyFunction(lambda z: torch.where(z > 0.71, torch.sin(z), 1 + z), label="jump")
     assert _mean_error(jump, first) > 1e-10
-    growing = Activation("quadrature", function=lambda z: torch.exp(z * z / 10), label="growing")
+    growing = AnyFunction(lambda z: torch.exp(z * z / 10), label="growing")
     assert _error(growing, first, first, slopes=False) == _mean_error(growing, first) == float("inf")
     assert _error(growing, (0.5, 2.0), (0.5, 2.0), slopes=True) < 1e-12 and _mean_error(growing, (0.5, 2.0)) < 1e-12
 
 
 def test_errors_are_those_of_the_variances_at_hand():
     """A kink at 12.3 is undeclared: variances of 1 do not reach it, though others of their cell would."""
-    phi = Activation("quadrature", function=lambda z: torch.sin(5 * z) + 100 * (z - 12.3).relu(), label="far")
+    phi = AnyFunction(lambda z: torch.sin(5 * z) + 100 * (z - 12.3).relu(), label="far")
     one, ten = torch.ones(2, 1, dtype=torch.float64)
     found = dual(phi, one / 2, one, one, tangent=True)
     for which, name in enumerate(found):
-        exact = dual(Activation("sin"), 25 * one / 2, 25 * one, 25 * one, tangent=True)[which]
+        exact = dual(Sin(), 25 * one / 2, 25 * one, 25 * one, tangent=True)[which]
         torch.testing.assert_close(name, exact * 25**which, rtol=0, atol=1e-12)
     with pytest.raises(QuadratureError, match=r"far .*variances between 1 and 10, .*Near z = 12\.3 it is not smooth"):
         dual(phi, one, one, 10 * ten, tangent=True)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations import _mehler
 from ntkit._src.rules.expectations._mehler import BANDS, mehler_fields, mehler_reaches
 
-ABS = Activation("quadrature", function=torch.abs, kinks=(0.0,), label="abs")
+ABS = AnyFunction(torch.abs, kinks=(0.0,), label="abs")
 
 
 def test_hermite_functions():
@@ -42,7 +42,7 @@ def test_coefficients(kinks):
     def function(z):
         return torch.exp(-z / 2) + sum(((z - k).relu() for k in kinks), torch.zeros_like(z))
 
-    phi = Activation("quadrature", function=function, kinks=kinks, label=f"with kinks at {kinks}")
+    phi = AnyFunction(function, kinks=kinks, label=f"with kinks at {kinks}")
     s = torch.tensor([0.01, 0.6, 1.7], dtype=torch.float64)
     found = _mehler._all_coefficients(phi, s, 6)
     nodes, weights = np.polynomial.legendre.leggauss(40)
@@ -77,8 +77,6 @@ def test_absolute_value():
 
 
 def test_reach():
-    quick = Activation(
-        "quadrature", function=lambda z: torch.where(z > 0.3, torch.sin(40 * z), 12 * z), kinks=(0.3,), label="quick"
-    )
+    quick = AnyFunction(lambda z: torch.where(z > 0.3, torch.sin(40 * z), 12 * z), kinks=(0.3,), label="quick")
     assert mehler_reaches(quick, torch.tensor([1e-3, 40.0], dtype=torch.float64)).tolist() == [True, False]
     assert mehler_reaches(ABS, torch.tensor([1e-6, 1.0, 1e3], dtype=torch.float64)).all()

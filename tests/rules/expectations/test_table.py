@@ -7,12 +7,12 @@ import math
 import pytest
 import torch
 
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations import _table
 from ntkit._src.rules.expectations._table import mean_tabulated, table_dual, table_mean, tabulated
 from ntkit.errors import InputError
 
-SQUARE = Activation("quadrature", function=lambda z: z * z + z, label="z^2 + z")
+SQUARE = AnyFunction(lambda z: z * z + z, label="z^2 + z")
 
 
 def f64(values):
@@ -120,13 +120,13 @@ def test_means():
     q = f64([[1e-3, 0.5], [17.0, 300.0]])
     torch.testing.assert_close(table_mean(SQUARE, q), q, rtol=1e-12, atol=0)
     assert mean_tabulated(SQUARE, q).all()
-    quick = Activation("quadrature", function=lambda z: torch.sin(40 * z) + torch.cos(40 * z), label="quick")
+    quick = AnyFunction(lambda z: torch.sin(40 * z) + torch.cos(40 * z), label="quick")
     assert mean_tabulated(quick, f64([1e-4, 2e3])).tolist() == [True, False]
 
 
 def test_what_has_a_table():
     assert tabulated(SQUARE, f64([[1.0], [20.0]]), f64([3.0, 0.01])).all()
-    quick = Activation("quadrature", function=lambda z: torch.sin(40 * z), label="quick sine")
+    quick = AnyFunction(lambda z: torch.sin(40 * z), label="quick sine")
     good = tabulated(quick, f64([[1e-4], [5e3]]), f64([1e-4, 5e3]))
     assert good[0, 0] and not good[1, 1]
 

@@ -38,7 +38,7 @@ def carries_h(program: Program) -> list[bool]:
         there = all(gives[source] for source in sources)
         match node.op:
             case Pointwise(phi=phi):
-                there = there and phi.name == "rectified"
+                there = there and phi.homogeneous
             case Sum(cross=cross):
                 there = there and cross is None
             case op:
@@ -68,7 +68,7 @@ def scales_with_data(program: Program) -> list[bool]:
             case Dense(gains=gains) | Conv(gains=gains):
                 own = own and not isinstance(gains.b_std, Tensor) and gains.b_std == 0
             case Pointwise(phi=phi):
-                own = own and phi.name == "rectified"
+                own = own and phi.homogeneous
             case Normalize():
                 own = False
         scales.append(own)

@@ -45,7 +45,6 @@ from ._attention import attention
 from ._combine import combined_mean, concat, product, total
 from ._covariance import Covariance, Ends, Moments
 from ._differences import at_one, carries_h, scales_with_data
-from ._gain_dual import gain_dual
 from ._input import input_covariance
 from ._maps import data_map, data_map_values
 from ._normalize import normalize, normalized_mean
@@ -61,7 +60,7 @@ from ._positions import (
 from ._prior import prior_covariance
 from ._sampled_attention import sampled_attention
 from ._tokens import join, joined_mean, lookup, merge, table, table_mean
-from .expectations import dual, dual_with_difference, mean
+from .expectations import dual, dual_with_difference, gain_dual, mean
 
 __all__ = ["covariance", "moments", "read_data", "read_variance", "self_covariance"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -12,7 +12,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ntkit._src.layers import Elementwise
-from ntkit._src.program import Activation, Pointwise, Sum
+from ntkit._src.program import (
+    GELU,
+    Activation,
+    Attention,
+    Cos,
+    Cosh,
+    Erf,
+    Exp,
+    Expm1,
+    Pointwise,
+    Polynomial,
+    Product,
+    Rectified,
+    Sign,
+    Sin,
+    Sinh,
+    Step,
+    Sum,
+    any_function,
+)
 
 from ._builder import EMPIRICAL, Builder, Refused, tensor_number
 from ._linear import check_plain, layer_parameters
@@ -23,18 +42,12 @@ __all__ = ["apply_activation", "holds_parameters", "sigmoid"]
 
 _CLOSED = "closed form"
 _QUADRATURE = "by quadrature"
-_ACTIVATED = "it has passed through another activation"
 
 
 def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
     """Apply phi to every channel; each block of a concatenation has its own variance."""
-    if phi.name == "rectified" and phi.parameters[0] == phi.parameters[1] == 1.0:
+    if phi.slopes() == (1.0, 1.0):
         return x
-    odd = (
-        phi.name in ("erf", "sin", "sign")
-        or (phi.name == "polynomial" and not any(phi.parameters[::2]))
-        or (phi.name == "rectified" and phi.parameters[0] == phi.parameters[1])
-    )
 
     def apply(block: Block) -> int:
         info = builder.info[block.node]
@@ -66,8 +79,8 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
             (block.node,),
             builder.nodes[block.node].positions,
             gaussian=False,
-            why_not=f"{_ACTIVATED} ({phi}) with no layer between",
-            centred=odd,
+            why_not=f"it has passed through another activation ({phi}) with no layer between",
+            centred=phi.odd,
             sources=sources,
         )
 
@@ -76,53 +89,44 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
 
 def _skip_after_activation(builder: Builder, node: int) -> bool:
     """Return whether a node is a sum of Gaussian values and of values after an activation."""
-    infos = [builder.info[term] for term in builder.nodes[node].inputs]
-    activated = any(_ACTIVATED in info.why_not for info in infos)
-    return isinstance(builder.nodes[node].op, Sum) and activated and any(info.gaussian for info in infos)
+    terms = builder.nodes[node].inputs
+    return (
+        isinstance(builder.nodes[node].op, Sum)
+        and any(builder.info[term].gaussian for term in terms)
+        and any(_activated(builder, term) for term in terms)
+    )
 
 
-def _fixed(phi: Activation) -> Callable[..., Field]:
-    return lambda builder, x, *arguments, **options: apply_activation(builder, x, phi)
-
-
-def _no_arguments(module: Any, path: str) -> dict[str, Any]:
-    return {}
+def _activated(builder: Builder, node: int) -> bool:
+    """Return whether a value has passed through an activation, with only linear operations without weights since."""
+    op = builder.nodes[node].op
+    if builder.info[node].gaussian or isinstance(op, (Attention, Product)):
+        return False
+    return isinstance(op, Pointwise) or any(_activated(builder, read) for read in builder.nodes[node].inputs)
 
 
 def _register(phi: Activation, *functions: object, module: type[nn.Module] | None = None) -> None:
-    note = _QUADRATURE if phi.name == "quadrature" else _CLOSED
-    modules = {} if module is None else {module: _no_arguments}
-    matches(*functions, modules=modules, family=f"activation, {note}")(_fixed(phi))
+    """Register functions and a module class without options that apply phi."""
+    modules: dict[type[nn.Module], Any] = {} if module is None else {module: lambda m, path: {}}
+
+    def build(builder: Builder, x: Field, *arguments: object, **options: object) -> Field:
+        return apply_activation(builder, x, phi)
+
+    matches(*functions, modules=modules, family=f"activation, {_CLOSED}")(build)
 
 
-_register(
-    Activation("rectified", (0.0, 1.0), label="relu"),
-    F.relu,
-    F.relu_,
-    torch.relu,
-    torch.relu_,
-    "relu",
-    "relu_",
-    module=nn.ReLU,
-)
-_register(
-    Activation("rectified", (-1.0, 1.0), label="abs"),
-    torch.abs,
-    torch.absolute,
-    operator.abs,
-    "abs",
-    "abs_",
-    "absolute",
-)
-_register(Activation("erf"), torch.erf, torch.special.erf, "erf", "erf_")
-_register(Activation("sin"), torch.sin, "sin", "sin_")
-_register(Activation("cos"), torch.cos, "cos", "cos_")
-_register(Activation("exp"), torch.exp, "exp", "exp_")
-_register(Activation("sinh"), torch.sinh, "sinh", "sinh_")
-_register(Activation("cosh"), torch.cosh, "cosh", "cosh_")
-_register(Activation("expm1"), torch.expm1, torch.special.expm1, "expm1", "expm1_")
-_register(Activation("polynomial", (0.0, 0.0, 1.0), label="square"), torch.square, "square", "square_")
-_register(Activation("sign"), torch.sign, torch.sgn, "sign", "sgn", "sign_")
+_RELU = Rectified(0.0, 1.0, label="relu")
+_register(_RELU, F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_", module=nn.ReLU)
+_register(Rectified(-1.0, 1.0, label="abs"), torch.abs, torch.absolute, operator.abs, "abs", "abs_", "absolute")
+_register(Erf(), torch.erf, torch.special.erf, "erf", "erf_")
+_register(Sin(), torch.sin, "sin", "sin_")
+_register(Cos(), torch.cos, "cos", "cos_")
+_register(Exp(), torch.exp, "exp", "exp_")
+_register(Sinh(), torch.sinh, "sinh", "sinh_")
+_register(Cosh(), torch.cosh, "cosh", "cosh_")
+_register(Expm1(), torch.expm1, torch.special.expm1, "expm1", "expm1_")
+_register(Polynomial((0.0, 0.0, 1.0), label="square"), torch.square, "square", "square_")
+_register(Sign(), torch.sign, torch.sgn, "sign", "sgn", "sign_")
 
 
 @matches(
@@ -132,7 +136,7 @@ _register(Activation("sign"), torch.sign, torch.sgn, "sign", "sgn", "sign_")
 )  # fmt: skip
 def leaky_relu(builder: Builder, x: Field, negative_slope: float = 0.01, inplace: bool = False) -> Field:
     """Apply a min(z, 0) + max(z, 0)."""
-    return apply_activation(builder, x, Activation("rectified", (float(negative_slope), 1.0), label="leaky relu"))
+    return apply_activation(builder, x, Rectified(float(negative_slope), 1.0, label="leaky relu"))
 
 
 @matches(
@@ -154,7 +158,7 @@ def prelu(builder: Builder, x: Field, weight: object) -> Field:
     slope = tensor_number(weight)
     if slope is None:
         raise Refused("PReLU with a slope per channel, so that channels differ", "use one slope: nn.PReLU()", x)
-    return apply_activation(builder, x, Activation("rectified", (slope, 1.0), label="prelu"))
+    return apply_activation(builder, x, Rectified(slope, 1.0, label="prelu"))
 
 
 @matches(
@@ -164,9 +168,8 @@ def prelu(builder: Builder, x: Field, weight: object) -> Field:
 )  # fmt: skip
 def gelu(builder: Builder, x: Field, *, approximate: str = "none") -> Field:
     """z Phi(z) in closed form; the tanh approximation by quadrature."""
-    if approximate == "none":
-        return apply_activation(builder, x, Activation("gelu"))
-    return apply_activation(builder, x, Activation("quadrature", function=_tanh_gelu, label="gelu (tanh)"))
+    phi = GELU() if approximate == "none" else any_function(_tanh_gelu, (), "gelu (tanh)")
+    return apply_activation(builder, x, phi)
 
 
 def _tanh_gelu(z: Tensor) -> Tensor:
@@ -181,10 +184,8 @@ def power(builder: Builder, x: Any, exponent: Any) -> Field:
         raise Refused(
             f"a power of a random value with exponent {exponent}", "use a whole exponent >= 0, or ntkit.Elementwise", x
         )
-    if number == 1:
-        return x
     coefficients = (0.0,) * int(number) + (1.0,)
-    return apply_activation(builder, x, Activation("polynomial", coefficients, label=f"power {int(number)}"))
+    return apply_activation(builder, x, Polynomial(coefficients, label=f"power {int(number)}"))
 
 
 @matches(torch.heaviside, "heaviside", family=f"activation, {_CLOSED}")
@@ -193,7 +194,7 @@ def step(builder: Builder, x: Field, values: Any) -> Field:
     at_zero = tensor_number(values)
     if at_zero is None:
         raise Refused("heaviside with a tensor of values at zero", "give one number", x)
-    return apply_activation(builder, x, Activation("step", (at_zero,)))
+    return apply_activation(builder, x, Step(at_zero))
 
 
 @matches(operator.gt, operator.ge, torch.gt, torch.ge, "gt", "ge")
@@ -201,21 +202,28 @@ def threshold_at_zero(builder: Builder, x: Any, y: Any) -> Field:
     """x > 0 as zeros and ones: the step function."""
     if not isinstance(x, Field) or tensor_number(y) != 0:
         raise Refused("a comparison of random values with something that is not zero", "compare with 0", x)
-    return apply_activation(builder, x, Activation("step", (0.0,)))
+    return apply_activation(builder, x, Step(0.0))
 
 
-def _bounded(builder: Builder, x: Field, low: float | None, high: float | None) -> Field:
-    """Apply min(max(z, low), high)."""
-    if (low, high) == (None, None):
-        return x
-    if (low, high) == (0.0, None):
-        return apply_activation(builder, x, Activation("rectified", (0.0, 1.0), label="relu"))
-    if (low, high) == (None, 0.0):
-        return apply_activation(builder, x, Activation("rectified", (1.0, 0.0), label="min(z, 0)"))
-    bounds = tuple(bound for bound in (low, high) if bound is not None)
-    function = partial(torch.clamp, min=low, max=high)
-    phi = Activation("quadrature", function=function, kinks=bounds, label=f"clamp {bounds}")
-    return apply_activation(builder, x, _unique.setdefault((torch.clamp, low, high), phi))
+def _clamp(builder: Builder, x: Field, low: Any, high: Any) -> Field:
+    """Apply min(max(z, low), high); None is no bound."""
+    bounds = tuple(None if bound is None else tensor_number(bound) for bound in (low, high))
+    if any(bound is None and given is not None for bound, given in zip(bounds, (low, high), strict=True)):
+        raise Refused("it clamps with bounds that are not numbers", "clamp with one number for all channels", x)
+    match bounds:
+        case None, None:
+            return x
+        case 0.0, None:
+            return apply_activation(builder, x, _RELU)
+        case None, 0.0:
+            return apply_activation(builder, x, Rectified(1.0, 0.0, label="min(z, 0)"))
+    return apply_activation(builder, x, _clamped(*bounds))
+
+
+@lru_cache(maxsize=256)  # one function for equal bounds, so that equal layers share their tables
+def _clamped(low: float | None, high: float | None) -> Activation:
+    kinks = tuple(bound for bound in (low, high) if bound is not None)
+    return any_function(partial(torch.clamp, min=low, max=high), kinks, f"clamp {kinks}")
 
 
 @matches(
@@ -223,26 +231,19 @@ def _bounded(builder: Builder, x: Field, low: float | None, high: float | None) 
 )
 def clamp(builder: Builder, x: Field, min: Any = None, max: Any = None) -> Field:
     """min(max(z, a), b) with numbers a and b."""
-    return _clamped(builder, x, min, max)
-
-
-def _clamped(builder: Builder, x: Field, low: Any, high: Any) -> Field:
-    bounds = [None if bound is None else tensor_number(bound) for bound in (low, high)]
-    if any(bound is None and given is not None for bound, given in zip(bounds, (low, high), strict=True)):
-        raise Refused("it clamps with bounds that are not numbers", "clamp with one number for all channels", x)
-    return _bounded(builder, x, *bounds)
+    return _clamp(builder, x, min, max)
 
 
 @matches("clamp_min", "clamp_min_", torch.clamp_min)
 def clamp_min(builder: Builder, x: Field, min: Any) -> Field:
     """max(z, a)."""
-    return _clamped(builder, x, min, None)
+    return _clamp(builder, x, min, None)
 
 
 @matches("clamp_max", "clamp_max_", torch.clamp_max)
 def clamp_max(builder: Builder, x: Field, max: Any) -> Field:
     """min(z, b)."""
-    return _clamped(builder, x, None, max)
+    return _clamp(builder, x, None, max)
 
 
 def _extreme(builder: Builder, x: Any, y: Any, larger: bool) -> Field:
@@ -255,19 +256,11 @@ def _extreme(builder: Builder, x: Any, y: Any, larger: bool) -> Field:
             f"compare with one number, as torch.clamp does; or {EMPIRICAL}",
             field,
         )
-    return _bounded(builder, field, number if larger else None, None if larger else number)
+    return _clamp(builder, field, number if larger else None, None if larger else number)
 
 
-@matches(torch.maximum, torch.fmax, "maximum", "fmax")
-def maximum(builder: Builder, x: Any, y: Any) -> Field:
-    """max(z, a)."""
-    return _extreme(builder, x, y, larger=True)
-
-
-@matches(torch.minimum, torch.fmin, "minimum", "fmin")
-def minimum(builder: Builder, x: Any, y: Any) -> Field:
-    """min(z, b)."""
-    return _extreme(builder, x, y, larger=False)
+matches(torch.maximum, torch.fmax, "maximum", "fmax")(partial(_extreme, larger=True))
+matches(torch.minimum, torch.fmin, "minimum", "fmin")(partial(_extreme, larger=False))
 
 
 @matches(
@@ -284,7 +277,7 @@ def elementwise(builder: Builder, x: Field, function: Callable[[Tensor], Tensor]
             x,
         )
     label = getattr(function, "__name__", "function")
-    return apply_activation(builder, x, Activation("quadrature", function=function, kinks=kinks, label=label))
+    return apply_activation(builder, x, any_function(function, kinks, label))
 
 
 def holds_parameters(function: object) -> bool:
@@ -317,16 +310,18 @@ def _quadrature(
 
     def build(builder: Builder, x: Field, *arguments: Any, inplace: bool = False, **named: Any) -> Field:
         given = {**dict(zip(options, arguments, strict=False)), **{k: v for k, v in named.items() if k in options}}
-        bound = partial(function, **given) if given else function
-        phi = Activation("quadrature", function=bound, kinks=kinks(**given), label=function.__name__)
-        return apply_activation(builder, x, _unique.setdefault((function, tuple(sorted(given.items()))), phi))
+        return apply_activation(builder, x, _numerical(function, kinks, tuple(sorted(given.items()))))
 
     modules = {} if module is None else {module: lambda m, path: {name: getattr(m, name) for name in options}}
     matches(function, *keys, function.__name__, modules=modules, family=f"activation, {_QUADRATURE}")(build)
 
 
-# One Activation per function and setting, so that equal layers share their tables.
-_unique: dict[Any, Activation] = {}
+@lru_cache(maxsize=256)  # one function for equal settings, so that equal layers share their tables
+def _numerical(
+    function: Callable[..., Tensor], kinks: Callable[..., tuple[float, ...]], options: tuple[tuple[str, Any], ...]
+) -> Activation:
+    given = dict(options)
+    return any_function(partial(function, **given) if given else function, kinks(**given), function.__name__)
 
 
 def _at_zero(**options: Any) -> tuple[float, ...]:
@@ -339,8 +334,7 @@ _quadrature(torch.sigmoid, F.sigmoid, torch.special.expit, "sigmoid_", module=nn
 
 def sigmoid(builder: Builder, x: Field) -> Field:
     """Apply the logistic function."""
-    phi = Activation("quadrature", function=torch.sigmoid, label="sigmoid")
-    return apply_activation(builder, x, _unique.setdefault((torch.sigmoid, ()), phi))
+    return apply_activation(builder, x, any_function(torch.sigmoid, (), "sigmoid"))
 
 
 _quadrature(F.silu, "silu_", module=nn.SiLU)

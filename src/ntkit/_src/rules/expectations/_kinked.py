@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import as_constant, constant, differentiated, without_derivatives
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit.errors import InputError, QuadratureError
 
-from ._closed_forms import jump_message
+from ._expectations import jump_error
 from ._mehler import BANDS, mehler_fields, mehler_reaches
 from ._pair import Pair
 from ._panels import COARSE, FINE, Fields, panel_fields, panel_moments
@@ -47,26 +47,26 @@ _CHECKS = (
 )
 
 
-def integrable(phi: Activation, q: Tensor) -> Tensor:
+def integrable(phi: AnyFunction, q: Tensor) -> Tensor:
     """Return for which variances an entry can be integrated within seconds: not if the function has too many features."""
     cells = _cells(q.detach())
     bad = [c for c in torch.unique(cells).tolist() if len(_reached(phi, _bounds(c)[1]).edges) > _MOST_EDGES]
     return ~torch.isin(cells, torch.tensor(bad, dtype=cells.dtype, device=cells.device))
 
 
-def _reached(phi: Activation, largest: float) -> Partition:
+def _reached(phi: AnyFunction, largest: float) -> Partition:
     """Return the partition of the range that Gaussians with variances up to the largest reach."""
     return partition(phi, edge_octave(RADIUS * math.sqrt(largest)))
 
 
-def kinked_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
+def kinked_dual(phi: AnyFunction, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
     """E[phi phi] and, if ``tangent``, E[phi' phi'].
 
     ``phi.function`` is evaluated in float64 on the CPU, whatever the dtype and device of the pair.
     """
     jump = jumps(phi)
     if tangent and jump:
-        raise InputError(jump_message(str(phi)))
+        raise jump_error(phi)
     shape = pair.rho.shape
     if not pair.rho.numel():
         empty = torch.zeros_like(pair.rho)
@@ -96,7 +96,7 @@ def kinked_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Ten
     return value, linear(1, in_rho=True) if tangent else None
 
 
-def kinked_mean(phi: Activation, q: Tensor) -> Tensor:
+def kinked_mean(phi: AnyFunction, q: Tensor) -> Tensor:
     """E phi(u) for u ~ N(0, q), q positive of any shape."""
     fixed = as_constant(q)
     with without_derivatives():
@@ -111,7 +111,7 @@ def kinked_mean(phi: Activation, q: Tensor) -> Tensor:
     return value + along / (2 * q.detach()) * (q - q.detach())
 
 
-def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, differentiable: bool) -> Fields:
+def _fields(phi: AnyFunction, s1: Tensor, s2: Tensor, rho: Tensor, differentiable: bool) -> Fields:
     out = torch.empty(2, 4, len(rho), dtype=torch.float64)
     expand = (rho.abs() <= BANDS[-1]) & mehler_reaches(phi, s1) & mehler_reaches(phi, s2)
     at = torch.nonzero(expand).reshape(-1)
@@ -132,7 +132,7 @@ def _cells(q: Tensor) -> Tensor:
     return torch.floor(torch.log2(q) / _OCTAVES).long()
 
 
-def _check(phi: Activation, q1: Tensor, q2: Tensor, slopes: bool) -> None:
+def _check(phi: AnyFunction, q1: Tensor, q2: Tensor, slopes: bool) -> None:
     """Warn or refuse if the expectations are too inaccurate, those of derivatives only if ``slopes``.
 
     The error is measured once for a pair of cells; where it is too large, once more for the variances at hand alone.
@@ -151,7 +151,7 @@ def _check(phi: Activation, q1: Tensor, q2: Tensor, slopes: bool) -> None:
 
 @lru_cache(maxsize=256)
 @constant
-def _error(phi: Activation, first: Range, second: Range, slopes: bool) -> float:
+def _error(phi: AnyFunction, first: Range, second: Range, slopes: bool) -> float:
     """Compare the rules with a finer one for a few pairs of variances from two ranges: the largest relative error."""
     at1, at2, rho = torch.tensor(_CHECKS, dtype=torch.float64, device="cpu").T
     s1, s2 = _deviations(first, at1), _deviations(second, at2)
@@ -168,7 +168,7 @@ def _error(phi: Activation, first: Range, second: Range, slopes: bool) -> float:
 
 @lru_cache(maxsize=256)
 @constant
-def _mean_error(phi: Activation, variances: Range) -> float:
+def _mean_error(phi: AnyFunction, variances: Range) -> float:
     """Return the same of E phi(u) for one range of variances."""
     s = _deviations(variances, torch.tensor([0.1, 0.3, 0.6, 0.9, 1.0], dtype=torch.float64, device="cpu"))
     try:

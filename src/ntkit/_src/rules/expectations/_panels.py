@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit._src.common import constant
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 
 from ._partition import Partition, partition
 from ._quadrature import evaluate
@@ -101,7 +101,7 @@ def _density(x: Tensor) -> Tensor:
     return torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
 
 
-def _parts(phi: Activation, reach: float, rule: Rule) -> Partition:
+def _parts(phi: AnyFunction, reach: float, rule: Rule) -> Partition:
     parts = partition(phi, edge_octave(reach))
     return parts.halved() if rule.halved else parts
 
@@ -143,7 +143,7 @@ def _outer_edges(
 
 
 def _smoothed(
-    phi: Activation,
+    phi: AnyFunction,
     parts: Partition,
     m: Tensor,
     sigma: Tensor,
@@ -178,7 +178,7 @@ def _smoothed(
 
 
 def _split(
-    phi: Activation, parts: Partition, m: Tensor, sigma: Tensor, reach: Tensor, rule: Rule, powers: int
+    phi: AnyFunction, parts: Partition, m: Tensor, sigma: Tensor, reach: Tensor, rule: Rule, powers: int
 ) -> Tensor:
     """Integrate the same with panels between the edges of the partition."""
     low, high = m - sigma * reach, m + sigma * reach
@@ -208,7 +208,7 @@ def _split(
 
 
 def _sums(
-    phi: Activation,
+    phi: AnyFunction,
     s1: Tensor,
     s2: Tensor,
     rho: Tensor,
@@ -240,7 +240,7 @@ def _sums(
 
 
 def panel_fields(
-    phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, rule: Rule = COARSE, graded: bool = True
+    phi: AnyFunction, s1: Tensor, s2: Tensor, rho: Tensor, rule: Rule = COARSE, graded: bool = True
 ) -> Fields:
     """E[f(s1 x) f(s2 y)], its derivatives, and the same of f', for correlations rho in [-1, 1].
 
@@ -276,7 +276,7 @@ def panel_fields(
     return out
 
 
-def _by_radius(phi: Activation, s: Tensor) -> Iterator[tuple[float, Tensor]]:
+def _by_radius(phi: AnyFunction, s: Tensor) -> Iterator[tuple[float, Tensor]]:
     """Yield how far to integrate, and which entries, a few at a time, for the largest deviation of each."""
     radii = finite_reach(phi, s)
     for radius in torch.unique(radii).tolist():
@@ -284,7 +284,7 @@ def _by_radius(phi: Activation, s: Tensor) -> Iterator[tuple[float, Tensor]]:
             yield radius, at
 
 
-def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, radius: float, rule: Rule, graded: bool) -> Fields:
+def _fields(phi: AnyFunction, s1: Tensor, s2: Tensor, rho: Tensor, radius: float, rule: Rule, graded: bool) -> Fields:
     tau = torch.sqrt((1 - rho) * (1 + rho))
     # The inner integral over the smaller deviation is the cheaper; and F(s1, s2) = F(s2, s1) to the last bit.
     swap = s2 > s1
@@ -312,7 +312,7 @@ def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, radius: float,
     return torch.stack([e, d1, d2, along_rho], dim=1)
 
 
-def panel_moments(phi: Activation, s: Tensor, rule: Rule = COARSE) -> Tensor:
+def panel_moments(phi: AnyFunction, s: Tensor, rule: Rule = COARSE) -> Tensor:
     """Integrate E p f(s x) and E p f'(s x) for p = 1 and p = x^2 - 1: shape (2, 2, n)."""
     out = torch.zeros(2, 2, len(s), dtype=torch.float64)
     for radius, at in _by_radius(phi, s):

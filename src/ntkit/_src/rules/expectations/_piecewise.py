@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit._src.common import constant
-from ntkit._src.program import Activation
-from ntkit.errors import InputError
+from ntkit._src.program import AnyFunction
 
-from ._closed_forms import derivative_coefficients, jump_message, odd_factorial
+from ._closed_forms import derivative_coefficients, odd_factorial
+from ._expectations import jump_error
 from ._orthant import orthant
 from ._pair import Pair
 from ._quadrature import sample
@@ -54,14 +54,14 @@ class Pieces:
     def derivative(self) -> Pieces:
         """Differentiate; an error if phi jumps."""
         if any(c[0] != 0 for _, _, c in self.corners):
-            raise InputError(jump_message(self.label))
+            raise jump_error(self.label)
         corners = ((t, side, tuple(side * c for c in derivative_coefficients(c))) for t, side, c in self.corners)
         return Pieces(self.label, derivative_coefficients(self.centre), tuple(corners))
 
 
 @lru_cache(maxsize=64)
 @constant
-def pieces(phi: Activation) -> Pieces | None:
+def pieces(phi: AnyFunction) -> Pieces | None:
     """Find the pieces of ``phi.function``; None unless they are polynomials of degree at most 3, or powers of z up to 12."""
     kinks = sorted(set(phi.kinks))
     if kinks in ([], [0.0]) and (power := _homogeneous(phi)) is not None:
@@ -92,7 +92,7 @@ def pieces(phi: Activation) -> Pieces | None:
     return Pieces(str(phi), tuple(map(float, polynomials[first].coef)), tuple(corners))
 
 
-def _homogeneous(phi: Activation) -> Pieces | None:
+def _homogeneous(phi: AnyFunction) -> Pieces | None:
     """Find n, a and b if the function is a z^n for z < 0 and b z^n for z > 0, such as relu(z)**4; None otherwise.
 
     All powers but one vanish exactly here, which a fit does not see: it would be wrong for small variances.

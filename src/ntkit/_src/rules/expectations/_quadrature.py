@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import all_finite, as_constant, constant, without_derivatives
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit.errors import InputError
 
 __all__ = ["STEP", "evaluate", "moments", "sample", "sector_expectations"]
@@ -48,16 +48,14 @@ def _fractions(step: float) -> tuple[Tensor, Tensor]:
     return a, step * math.pi * torch.cosh(t) * a * a.flip(0)
 
 
-def sample(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
+def sample(phi: AnyFunction, z: Tensor) -> tuple[Tensor, Tensor]:
     """Evaluate the function of ``phi`` and its derivative at ``z`` (float64, CPU), which may be infinite or nan.
 
     Raises
     ------
     InputError
-        If the function is missing, changes shape or dtype, mixes elements, or cannot be differentiated.
+        If the function changes shape or dtype, mixes elements, or cannot be differentiated.
     """
-    if phi.function is None:
-        raise InputError(f"Activation {phi} has no closed form and no function. Pass Activation(name, function=...).")
     z = as_constant(z)
     with without_derivatives(), torch.enable_grad():
         z = z.clone().requires_grad_()
@@ -86,7 +84,7 @@ def sample(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
     return y.detach(), slope
 
 
-def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
+def evaluate(phi: AnyFunction, z: Tensor) -> tuple[Tensor, Tensor]:
     """Return what :func:`sample` does, which must be finite.
 
     Raises
@@ -106,7 +104,7 @@ def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
     return y, slope
 
 
-def moments(phi: Activation, s: Tensor, step: tuple[float, float] = STEP) -> Tensor:
+def moments(phi: AnyFunction, s: Tensor, step: tuple[float, float] = STEP) -> Tensor:
     """E f(s x), E f'(s x), E f(s x)^2 and E f'(s x)^2 for a standard Gaussian x: shape (4, *s.shape)."""
     r, w = _radii(step[0], power=0)
     w = w / math.sqrt(2 * math.pi)
@@ -134,7 +132,7 @@ def _plane(step: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sector_expectations(
-    phi: Activation, s1: Tensor, s2: Tensor, psi: Tensor, step: tuple[float, float] = STEP
+    phi: AnyFunction, s1: Tensor, s2: Tensor, psi: Tensor, step: tuple[float, float] = STEP
 ) -> tuple[Tensor, Tensor]:
     """E[f(s1 x) f(s2 y)] and E[f'(s1 x) f'(s2 y)] for all pairs of deviations and all angles.
 

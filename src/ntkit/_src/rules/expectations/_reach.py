@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import constant
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit.errors import QuadratureError
 
 from ._quadrature import evaluate, sample
@@ -39,7 +39,7 @@ def _grid() -> Tensor:
 
 @lru_cache(maxsize=1024)
 @constant
-def _tails(phi: Activation, s: float) -> Tensor:
+def _tails(phi: AnyFunction, s: float) -> Tensor:
     """Return the larger share of the masses of f(s x)^2 and f'(s x)^2 beyond |x| = _grid(), as far as both are finite."""
     x = _grid()
     values = torch.stack(sample(phi, s * torch.stack([x, -x])))
@@ -50,14 +50,14 @@ def _tails(phi: Activation, s: float) -> Tensor:
     return torch.nan_to_num(torch.exp(beyond - beyond[:, :1])).amax(0)  # nan if a function is zero everywhere
 
 
-def tail(phi: Activation, s: float, radius: float) -> float:
+def tail(phi: AnyFunction, s: float, radius: float) -> float:
     """Return the share of the mass beyond ``radius`` deviations; infinity if the function is not finite as far as that."""
     shares = _tails(phi, s)
     at = math.floor(radius / _STEP)
     return float(shares[at]) if at < len(shares) else math.inf
 
 
-def _radius(phi: Activation, s: float, least: float, share: float) -> float:
+def _radius(phi: AnyFunction, s: float, least: float, share: float) -> float:
     shares = _tails(phi, s)
     end = len(shares) * _STEP
     count = int((shares > share).sum())  # they fall
@@ -69,7 +69,7 @@ def _radius(phi: Activation, s: float, least: float, share: float) -> float:
     return min(least * 2 ** (steps / 4), end, _FARTHEST)
 
 
-def reach(phi: Activation, s: Tensor, least: float = RADIUS, share: float = _SHARE) -> Tensor:
+def reach(phi: AnyFunction, s: Tensor, least: float = RADIUS, share: float = _SHARE) -> Tensor:
     """Return how many deviations an integral must span; infinity if it diverges or a value there is beyond float64.
 
     Parameters
@@ -97,7 +97,7 @@ def reach(phi: Activation, s: Tensor, least: float = RADIUS, share: float = _SHA
     return found
 
 
-def finite_reach(phi: Activation, s: Tensor) -> Tensor:
+def finite_reach(phi: AnyFunction, s: Tensor) -> Tensor:
     """Return the reach of each deviation.
 
     Raises
@@ -121,7 +121,7 @@ def finite_reach(phi: Activation, s: Tensor) -> Tensor:
     return found
 
 
-def _largest(phi: Activation, too_large: float) -> float:
+def _largest(phi: AnyFunction, too_large: float) -> float:
     """Find the largest deviation that has a reach, up to a percent."""
     low = too_large
     while low > 1e-15 * too_large and math.isinf(_radius(phi, low, RADIUS, _SHARE)):

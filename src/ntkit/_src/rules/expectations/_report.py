@@ -9,7 +9,7 @@ import warnings
 import torch
 
 from ntkit._src.common import all_finite
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit.errors import QuadratureError, QuadratureWarning
 
 from ._partition import Partition, partition
@@ -28,7 +28,7 @@ _MANY = 200  # edges of a partition: a function with more of them oscillates
 _PACKAGE = __name__.partition(".")[0]
 
 
-def report_error(phi: Activation, variances: tuple[float, float], error: float) -> None:
+def report_error(phi: AnyFunction, variances: tuple[float, float], error: float) -> None:
     """Issue a :class:`QuadratureWarning` at the user's own line if the error is too large for variances in this range.
 
     Raises
@@ -41,7 +41,7 @@ def report_error(phi: Activation, variances: tuple[float, float], error: float) 
     parts = partition(phi, edge_octave(RADIUS * math.sqrt(variances[1])))
     kink = _find_kink(phi, parts)
     if kink is not None:
-        hint = f"Near z = {kink:.4g} it is not smooth: declare its kinks in Activation(kinks=...), to all digits."
+        hint = f"Near z = {kink:.4g} it is not smooth: declare its kinks, ntkit.Elementwise(function, kinks=...), to all digits."
     elif len(parts.edges) > _MANY or not parts.rough:
         hint = "It varies too quickly for these variances: scale the inputs or the gains down."
     else:
@@ -66,7 +66,7 @@ def _outside() -> int:
     return level
 
 
-def _find_kink(phi: Activation, parts: Partition) -> float | None:
+def _find_kink(phi: AnyFunction, parts: Partition) -> float | None:
     """Find the kink or jump nearest to zero that is not declared, at or near an edge or a rough point of the partition."""
     known = set(phi.kinks)
     places = {*parts.rough, *parts.edges.tolist()}
@@ -77,7 +77,7 @@ def _find_kink(phi: Activation, parts: Partition) -> float | None:
     return None
 
 
-def _zoom(phi: Activation, z: float) -> float | None:
+def _zoom(phi: AnyFunction, z: float) -> float | None:
     """Follow the largest change of f and f' between neighbouring points to smaller scales: at a kink it does not shrink."""
     width, sizes = 1e-3 * max(1.0, abs(z)), []
     for _ in range(4):

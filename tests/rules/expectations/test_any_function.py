@@ -5,8 +5,8 @@ import warnings
 import pytest
 import torch
 
-from ntkit._src.program import Activation
-from ntkit._src.rules.expectations._dual import dual
+from ntkit._src.program import AnyFunction
+from ntkit._src.rules.expectations import dual
 from ntkit.errors import QuadratureWarning
 
 FAR = 60.0
@@ -18,7 +18,7 @@ def _far_kink(z):
 
 
 def test_warning_names_the_variances_that_reach_the_kink():
-    phi = Activation("quadrature", function=_far_kink, kinks=(1.0,), label="far")
+    phi = AnyFunction(_far_kink, kinks=(1.0,), label="far")
     one = torch.tensor([2.0, 15.0], dtype=torch.float64)  # 15 standard deviations and more from the kink
     with warnings.catch_warnings():
         warnings.simplefilter("error")
