@@ -15,7 +15,7 @@ from torch import nn
 import ntkit
 from ntkit._src.program import Activation, AnyFunction
 from ntkit._src.rules.expectations import _mehler, _panels, dual, gain_dual, mean
-from ntkit._src.rules.expectations._kinked import kinked_dual, kinked_mean
+from ntkit._src.rules.expectations._any_function import kinked_dual, kinked_mean
 from ntkit._src.rules.expectations._mehler import BANDS, mehler_fields, mehler_reaches
 from ntkit._src.rules.expectations._pair import Pair
 from ntkit._src.rules.expectations._panels import FINE, panel_fields

@@ -13,8 +13,8 @@ from torch import nn
 import ntkit
 from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations import dual, mean
+from ntkit._src.rules.expectations._limits import RADIUS, finite_reach, reach, tail
 from ntkit._src.rules.expectations._mehler import mehler_reaches
-from ntkit._src.rules.expectations._reach import RADIUS, finite_reach, reach, tail
 from ntkit._src.rules.expectations._table import tabulated
 from ntkit.errors import InputError, QuadratureError
 

@@ -47,15 +47,15 @@ def test_transform_takes_values_to_coefficients(order):
 def test_cells():
     """A cell holds variances from 16^c on, below 16^(c + 1); its positions go from -1 to 1 in the logarithm."""
     q = f64([1.0, 15.999, 16.0, 0.99, 1 / 16, 4.0])
-    assert _table._cell(q).tolist() == [0, 0, 1, -1, -1, 0]
-    _, basis = _table._cells(q)
+    assert _table.cells(q).tolist() == [0, 0, 1, -1, -1, 0]
+    _, basis = _table._located(q)
     torch.testing.assert_close(basis[:, 1], f64([-1, 1, -1, 1, -1, 0]), rtol=0, atol=0.01)
     position = f64([-1.0, 0.0, 0.5, 1.0])
     for number in (-2, 0, 3):
         deviations = _table._deviations(number, position)
         torch.testing.assert_close(torch.log2(deviations**2), 4 * (number + (position + 1) / 2))
     with pytest.raises(InputError, match="finite"):
-        _table._cell(f64([1.0, math.nan]))
+        _table.cells(f64([1.0, math.nan]))
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -105,38 +105,60 @@ def _activated(builder: Builder, node: int) -> bool:
     return isinstance(op, Pointwise) or any(_activated(builder, read) for read in builder.nodes[node].inputs)
 
 
-def _register(phi: Activation, *functions: object, module: type[nn.Module] | None = None) -> None:
-    """Register functions and a module class without options that apply phi."""
-    modules: dict[type[nn.Module], Any] = {} if module is None else {module: lambda m, path: {}}
+def _register(
+    make: Callable[..., Activation],
+    *keys: object,
+    module: type[nn.Module] | None = None,
+    options: tuple[str, ...] = (),
+) -> None:
+    """Register functions, methods and a module class that apply ``make(**options)``; ``options`` are in the function's order.
 
-    def build(builder: Builder, x: Field, *arguments: object, **options: object) -> Field:
-        return apply_activation(builder, x, phi)
+    Other arguments, such as ``inplace``, change nothing.
+    """
+    activation = lru_cache(maxsize=256)(make)  # one object for equal settings, so that equal layers share their tables
 
-    matches(*functions, modules=modules, family=f"activation, {_CLOSED}")(build)
+    def build(builder: Builder, x: Field, *arguments: Any, **named: Any) -> Field:
+        given = {**dict(zip(options, arguments, strict=False)), **{k: v for k, v in named.items() if k in options}}
+        return apply_activation(builder, x, activation(**given))
 
-
-_RELU = Rectified(0.0, 1.0, label="relu")
-_register(_RELU, F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_", module=nn.ReLU)
-_register(Rectified(-1.0, 1.0, label="abs"), torch.abs, torch.absolute, operator.abs, "abs", "abs_", "absolute")
-_register(Erf(), torch.erf, torch.special.erf, "erf", "erf_")
-_register(Sin(), torch.sin, "sin", "sin_")
-_register(Cos(), torch.cos, "cos", "cos_")
-_register(Exp(), torch.exp, "exp", "exp_")
-_register(Sinh(), torch.sinh, "sinh", "sinh_")
-_register(Cosh(), torch.cosh, "cosh", "cosh_")
-_register(Expm1(), torch.expm1, torch.special.expm1, "expm1", "expm1_")
-_register(Polynomial((0.0, 0.0, 1.0), label="square"), torch.square, "square", "square_")
-_register(Sign(), torch.sign, torch.sgn, "sign", "sgn", "sign_")
+    modules = {} if module is None else {module: lambda m, path: {name: getattr(m, name) for name in options}}
+    family = _CLOSED if make().closed_form else _QUADRATURE
+    matches(*keys, modules=modules, family=f"activation, {family}")(build)
 
 
-@matches(
-    F.leaky_relu, F.leaky_relu_, "leaky_relu", "leaky_relu_",
-    modules={nn.LeakyReLU: lambda module, path: {"negative_slope": module.negative_slope}},
-    family=f"activation, {_CLOSED}",
+def _relu() -> Activation:
+    return Rectified(0.0, 1.0, label="relu")
+
+
+def _leaky_relu(negative_slope: float = 0.01) -> Activation:
+    return Rectified(float(negative_slope), 1.0, label="leaky relu")
+
+
+def _gelu(approximate: str = "none") -> Activation:
+    return GELU() if approximate == "none" else any_function(_tanh_gelu, (), "gelu (tanh)")
+
+
+def _tanh_gelu(z: Tensor) -> Tensor:
+    return F.gelu(z, approximate="tanh")
+
+
+_register(_relu, F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_", module=nn.ReLU)
+_register(
+    partial(Rectified, -1.0, 1.0, label="abs"), torch.abs, torch.absolute, operator.abs, "abs", "abs_", "absolute"
+)
+_register(Erf, torch.erf, torch.special.erf, "erf", "erf_")
+_register(Sin, torch.sin, "sin", "sin_")
+_register(Cos, torch.cos, "cos", "cos_")
+_register(Exp, torch.exp, "exp", "exp_")
+_register(Sinh, torch.sinh, "sinh", "sinh_")
+_register(Cosh, torch.cosh, "cosh", "cosh_")
+_register(Expm1, torch.expm1, torch.special.expm1, "expm1", "expm1_")
+_register(partial(Polynomial, (0.0, 0.0, 1.0), label="square"), torch.square, "square", "square_")
+_register(Sign, torch.sign, torch.sgn, "sign", "sgn", "sign_")
+_register(
+    _leaky_relu, F.leaky_relu, F.leaky_relu_, "leaky_relu", "leaky_relu_",
+    module=nn.LeakyReLU, options=("negative_slope",),
 )  # fmt: skip
-def leaky_relu(builder: Builder, x: Field, negative_slope: float = 0.01, inplace: bool = False) -> Field:
-    """Apply a min(z, 0) + max(z, 0)."""
-    return apply_activation(builder, x, Rectified(float(negative_slope), 1.0, label="leaky relu"))
 
 
 @matches(
@@ -161,19 +183,7 @@ def prelu(builder: Builder, x: Field, weight: object) -> Field:
     return apply_activation(builder, x, Rectified(slope, 1.0, label="prelu"))
 
 
-@matches(
-    F.gelu, torch._C._nn.gelu, "gelu",
-    modules={nn.GELU: lambda module, path: {"approximate": module.approximate}},
-    family=f"activation, {_CLOSED}",
-)  # fmt: skip
-def gelu(builder: Builder, x: Field, *, approximate: str = "none") -> Field:
-    """z Phi(z) in closed form; the tanh approximation by quadrature."""
-    phi = GELU() if approximate == "none" else any_function(_tanh_gelu, (), "gelu (tanh)")
-    return apply_activation(builder, x, phi)
-
-
-def _tanh_gelu(z: Tensor) -> Tensor:
-    return F.gelu(z, approximate="tanh")
+_register(_gelu, F.gelu, torch._C._nn.gelu, "gelu", module=nn.GELU, options=("approximate",))
 
 
 @matches(operator.pow, torch.pow, "pow", "pow_", family=f"activation, {_CLOSED}")
@@ -214,7 +224,7 @@ def _clamp(builder: Builder, x: Field, low: Any, high: Any) -> Field:
         case None, None:
             return x
         case 0.0, None:
-            return apply_activation(builder, x, _RELU)
+            return apply_activation(builder, x, _relu())
         case None, 0.0:
             return apply_activation(builder, x, Rectified(1.0, 0.0, label="min(z, 0)"))
     return apply_activation(builder, x, _clamped(*bounds))
@@ -299,37 +309,27 @@ def _filled(cell: Any) -> bool:
         return False
 
 
-def _quadrature(
+def _numerical(
     function: Callable[..., Tensor],
     *keys: object,
     module: type[nn.Module] | None = None,
     options: tuple[str, ...] = (),
     kinks: Callable[..., tuple[float, ...]] = lambda: (),
 ) -> None:
-    """Register a function whose expectations are integrated numerically; ``options`` are its parameters in order."""
+    """Register a function whose expectations are integrated numerically, with its kinks for given options."""
 
-    def build(builder: Builder, x: Field, *arguments: Any, inplace: bool = False, **named: Any) -> Field:
-        given = {**dict(zip(options, arguments, strict=False)), **{k: v for k, v in named.items() if k in options}}
-        return apply_activation(builder, x, _numerical(function, kinks, tuple(sorted(given.items()))))
+    def make(**given: Any) -> Activation:
+        return any_function(partial(function, **given) if given else function, kinks(**given), function.__name__)
 
-    modules = {} if module is None else {module: lambda m, path: {name: getattr(m, name) for name in options}}
-    matches(function, *keys, function.__name__, modules=modules, family=f"activation, {_QUADRATURE}")(build)
-
-
-@lru_cache(maxsize=256)  # one function for equal settings, so that equal layers share their tables
-def _numerical(
-    function: Callable[..., Tensor], kinks: Callable[..., tuple[float, ...]], options: tuple[tuple[str, Any], ...]
-) -> Activation:
-    given = dict(options)
-    return any_function(partial(function, **given) if given else function, kinks(**given), function.__name__)
+    _register(make, function, *keys, function.__name__, module=module, options=options)
 
 
 def _at_zero(**options: Any) -> tuple[float, ...]:
     return (0.0,)
 
 
-_quadrature(torch.tanh, F.tanh, "tanh_", module=nn.Tanh)
-_quadrature(torch.sigmoid, F.sigmoid, torch.special.expit, "sigmoid_", module=nn.Sigmoid)
+_numerical(torch.tanh, F.tanh, "tanh_", module=nn.Tanh)
+_numerical(torch.sigmoid, F.sigmoid, torch.special.expit, "sigmoid_", module=nn.Sigmoid)
 
 
 def sigmoid(builder: Builder, x: Field) -> Field:
@@ -337,27 +337,27 @@ def sigmoid(builder: Builder, x: Field) -> Field:
     return apply_activation(builder, x, any_function(torch.sigmoid, (), "sigmoid"))
 
 
-_quadrature(F.silu, "silu_", module=nn.SiLU)
-_quadrature(F.elu, F.elu_, "elu_", module=nn.ELU, options=("alpha",), kinks=_at_zero)
-_quadrature(F.selu, torch.selu, "selu_", module=nn.SELU, kinks=_at_zero)
-_quadrature(F.celu, torch.celu, "celu_", module=nn.CELU, options=("alpha",), kinks=_at_zero)
-_quadrature(
+_numerical(F.silu, "silu_", module=nn.SiLU)
+_numerical(F.elu, F.elu_, "elu_", module=nn.ELU, options=("alpha",), kinks=_at_zero)
+_numerical(F.selu, torch.selu, "selu_", module=nn.SELU, kinks=_at_zero)
+_numerical(F.celu, torch.celu, "celu_", module=nn.CELU, options=("alpha",), kinks=_at_zero)
+_numerical(
     F.softplus, torch._C._nn.softplus, module=nn.Softplus, options=("beta", "threshold"),
     kinks=lambda beta=1.0, threshold=20.0: (threshold / beta,),
 )  # fmt: skip
-_quadrature(F.mish, module=nn.Mish)
-_quadrature(F.softsign, module=nn.Softsign, kinks=_at_zero)
-_quadrature(
+_numerical(F.mish, module=nn.Mish)
+_numerical(F.softsign, module=nn.Softsign, kinks=_at_zero)
+_numerical(
     F.hardtanh, F.hardtanh_, "hardtanh_", module=nn.Hardtanh, options=("min_val", "max_val"),
     kinks=lambda min_val=-1.0, max_val=1.0: (min_val, max_val),
 )  # fmt: skip
-_quadrature(F.relu6, module=nn.ReLU6, kinks=lambda **options: (0.0, 6.0))
-_quadrature(F.hardswish, "hardswish_", module=nn.Hardswish, kinks=lambda **options: (-3.0, 3.0))
-_quadrature(F.hardsigmoid, "hardsigmoid_", module=nn.Hardsigmoid, kinks=lambda **options: (-3.0, 3.0))
-_quadrature(F.logsigmoid, torch._C._nn.log_sigmoid, module=nn.LogSigmoid)
-_quadrature(F.tanhshrink, module=nn.Tanhshrink)
-_quadrature(
+_numerical(F.relu6, module=nn.ReLU6, kinks=lambda **options: (0.0, 6.0))
+_numerical(F.hardswish, "hardswish_", module=nn.Hardswish, kinks=lambda **options: (-3.0, 3.0))
+_numerical(F.hardsigmoid, "hardsigmoid_", module=nn.Hardsigmoid, kinks=lambda **options: (-3.0, 3.0))
+_numerical(F.logsigmoid, torch._C._nn.log_sigmoid, module=nn.LogSigmoid)
+_numerical(F.tanhshrink, module=nn.Tanhshrink)
+_numerical(
     F.softshrink, torch._C._nn.softshrink, module=nn.Softshrink, options=("lambd",),
     kinks=lambda lambd=0.5: (-lambd, lambd),
 )  # fmt: skip
-_quadrature(torch.atan, torch.arctan, "atan_", "arctan")
+_numerical(torch.atan, torch.arctan, "atan_", "arctan")

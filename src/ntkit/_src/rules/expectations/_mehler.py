@@ -19,10 +19,10 @@ from torch import Tensor
 from ntkit._src.common import constant
 from ntkit._src.program import AnyFunction
 
-from ._panels import Fields, legendre
+from ._limits import edge_octave, reach
+from ._panels import Fields
 from ._partition import partition
-from ._quadrature import evaluate
-from ._reach import edge_octave, reach
+from ._quadrature import evaluate, hermite_functions, legendre
 
 __all__ = ["BANDS", "mehler_fields", "mehler_reaches"]
 
@@ -88,18 +88,6 @@ def mehler_reaches(phi: AnyFunction, s: Tensor) -> Tensor:
     return torch.tensor(good)[index]
 
 
-def _hermite_functions(x: Tensor, terms: int) -> Tensor:
-    """He_n(x) exp(-x^2 / 4) / sqrt(n!) in a new first axis."""
-    out = x.new_empty(terms, *x.shape)
-    out[0] = torch.exp(-x * x / 4)
-    if terms > 1:
-        out[1] = x * out[0]
-    for n in range(1, terms - 1):
-        torch.mul(x, out[n], out=out[n + 1])
-        out[n + 1].sub_(out[n - 1], alpha=math.sqrt(n)).div_(math.sqrt(n + 1))
-    return out
-
-
 @lru_cache(maxsize=4)
 @constant
 def _grid(phi: AnyFunction, top: float, radius: float, terms: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -113,7 +101,7 @@ def _grid(phi: AnyFunction, top: float, radius: float, terms: int) -> tuple[Tens
 
 def _weighted(x: Tensor, weight: Tensor, terms: int) -> Tensor:
     scale = weight * torch.exp(-x * x / 4) / math.sqrt(2 * math.pi)
-    return _hermite_functions(x, terms).mul_(scale)
+    return hermite_functions(x, terms).mul_(scale)
 
 
 def _coefficients(phi: AnyFunction, s: Tensor, top: float, radius: float, terms: int) -> Tensor:

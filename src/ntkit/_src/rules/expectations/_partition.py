@@ -28,27 +28,14 @@ _FINEST = -2  # log2 of the innermost interval
 
 @dataclass(frozen=True)
 class Partition:
-    """Intervals on which f and f' are resolved.
+    """Intervals on which f and f' are resolved."""
 
-    Attributes
-    ----------
-    edges
-        Ends of the intervals, ascending, shape (n,).
-    kink
-        Which edges are kinks, shape (n,).
-    width
-        Width of the shorter interval next to each edge, shape (n,).
-    size
-        Size of each interval, shape (n - 1,): its width or, if only kinks cut it short, that of the dyadic interval around it.
-    rough
-        Points near which f or f' is not smooth although no kink is declared there.
-    """
-
-    edges: Tensor
-    kink: Tensor
-    width: Tensor
+    edges: Tensor  # ends of the intervals, ascending, shape (n,)
+    kink: Tensor  # which edges are kinks, shape (n,)
+    width: Tensor  # of the shorter interval next to each edge, shape (n,)
+    # of each interval, shape (n - 1,): its width or, if only kinks cut it short, that of the dyadic interval around it
     size: Tensor
-    rough: tuple[float, ...]
+    rough: tuple[float, ...]  # points near which f or f' is not smooth although no kink is declared there
 
     def smallest(self, low: Tensor, high: Tensor) -> Tensor:
         """Smallest size of the intervals that meet [low, high]."""

@@ -21,18 +21,15 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ntkit._src.common import all_finite, constant
+from ntkit._src.common import constant
 from ntkit._src.program import AnyFunction
-from ntkit.errors import InputError
 
+from ._limits import OCTAVES, TOLERANCE, cell_bounds, cells, report_error, tail
 from ._quadrature import STEP, moments, sector_expectations
-from ._reach import tail
-from ._report import TOLERANCE, report_error
 from ._table_store import Table, load_table, store_table
 
 __all__ = ["mean_tabulated", "table_dual", "table_mean", "tabulated"]
 
-_OCTAVES = 4  # log2 of the ratio of largest to smallest variance in a cell
 _ORDER, _LARGEST_ORDER = 16, 24  # Chebyshev nodes in log q: first choice, and where that is not enough
 _ORDERS = (16, 24, 32, 48, 64, 96, 128, 192)  # Chebyshev nodes in theta to choose from
 _TAIL = 2e-13  # coefficients below this, relative to the scale of the cell, are dropped
@@ -76,7 +73,7 @@ def _angles(order: int) -> Tensor:
 
 
 def _deviations(cell: int, position: Tensor) -> Tensor:
-    return torch.exp2((cell + (position + 1) / 2) * (_OCTAVES / 2))
+    return torch.exp2((cell + (position + 1) / 2) * (OCTAVES / 2))
 
 
 @lru_cache(maxsize=256)
@@ -130,13 +127,13 @@ def _table(phi: AnyFunction, cell1: int, cell2: int) -> Table:
     table = _accurate(phi, low, high)
     if table is None:
         table, error = _inaccurate(phi, low, high)
-        report_error(phi, (2.0 ** (_OCTAVES * low), 2.0 ** (_OCTAVES * (high + 1))), error)
+        report_error(phi, cell_bounds(low, high), error)
     return table if cell1 <= cell2 else (table[0].transpose(1, 2), table[1].transpose(1, 2))
 
 
 def tabulated(phi: AnyFunction, q1: Tensor, q2: Tensor) -> Tensor:
     """Return which pairs of variances, broadcast, have an accurate table: a tensor of booleans."""
-    cell1, cell2 = _cell(q1), _cell(q2)
+    cell1, cell2 = cells(q1), cells(q2)
     good = torch.ones(torch.broadcast_shapes(q1.shape, q2.shape), dtype=torch.bool, device=q1.device)
     for c1 in torch.unique(cell1).tolist():
         for c2 in torch.unique(cell2).tolist():
@@ -148,7 +145,7 @@ def tabulated(phi: AnyFunction, q1: Tensor, q2: Tensor) -> Tensor:
 
 def mean_tabulated(phi: AnyFunction, q: Tensor) -> Tensor:
     """Return which variances have an accurate table of the mean."""
-    cell = _cell(q)
+    cell = cells(q)
     bad = [c for c in torch.unique(cell).tolist() if _mean_table(phi, c)[1] > TOLERANCE]
     return ~torch.isin(cell, torch.tensor(bad, dtype=cell.dtype, device=cell.device))
 
@@ -205,17 +202,10 @@ def _error(phi: AnyFunction, cell1: int, cell2: int, table: Table) -> float:
     return error if math.isfinite(error) else math.inf
 
 
-def _cell(q: Tensor) -> Tensor:
-    """Find the cell of each variance."""
-    if not all_finite(q):
-        raise InputError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
-    return torch.floor(torch.log2(q.detach()) / _OCTAVES).long()
-
-
-def _cells(q: Tensor) -> tuple[Tensor, Tensor]:
+def _located(q: Tensor) -> tuple[Tensor, Tensor]:
     """Find the cell of each variance and the Chebyshev basis at its position there, shapes (n,) and (n, _LARGEST_ORDER)."""
-    cell = _cell(q)
-    return cell, _chebyshev(2 * (torch.log2(q) / _OCTAVES - cell) - 1, _LARGEST_ORDER)
+    cell = cells(q)
+    return cell, _chebyshev(2 * (torch.log2(q) / OCTAVES - cell) - 1, _LARGEST_ORDER)
 
 
 def _groups(cell: Tensor) -> list[tuple[int, Tensor]]:
@@ -263,7 +253,7 @@ def _chunked(c: Tensor, basis1: Tensor, basis2: Tensor, x: Tensor) -> Tensor:
 
 def _look_up(phi: AnyFunction, which: int, x: Tensor, q1: Tensor, q2: Tensor) -> Tensor:
     """E[f f] (which = 0) or E[f' f'] (1) at x (rows, columns), q1 (rows,), q2 (columns,), or all of shape (n,)."""
-    (cell1, basis1), (cell2, basis2) = _cells(q1), _cells(q2)
+    (cell1, basis1), (cell2, basis2) = _located(q1), _located(q2)
     out = torch.empty_like(x)
     if x.ndim == 1:
         for c1, c2 in torch.unique(torch.stack([cell1, cell2], dim=1), dim=0).tolist():
@@ -283,16 +273,7 @@ def _look_up(phi: AnyFunction, which: int, x: Tensor, q1: Tensor, q2: Tensor) ->
 def table_dual(phi: AnyFunction, which: int, theta: Tensor, q1: Tensor, q2: Tensor) -> Tensor:
     """E[f(u) f(v)] for ``which = 0``, E[f'(u) f'(v)] for ``which = 1``.
 
-    Parameters
-    ----------
-    phi
-        Holds the function f.
-    which
-        0 for the function, 1 for its derivative.
-    theta
-        asin of the correlation, any shape.
-    q1, q2
-        Variances, positive, of as many axes as ``theta`` and broadcastable to it.
+    ``theta`` is the arc sine of the correlation, of any shape; the positive variances have as many axes and broadcast to it.
     """
     if theta.numel() == 0:
         return torch.zeros_like(theta)
@@ -322,10 +303,10 @@ def table_dual(phi: AnyFunction, which: int, theta: Tensor, q1: Tensor, q2: Tens
 
 def table_mean(phi: AnyFunction, q: Tensor) -> Tensor:
     """E f(u) for u ~ N(0, q), q positive of any shape."""
-    cell, basis = _cells(q.reshape(-1))
+    cell, basis = _located(q.reshape(-1))
     out = torch.empty_like(cell, dtype=q.dtype)
     for c, at in _groups(cell):
         table, error = _mean_table(phi, c)
-        report_error(phi, (2.0 ** (_OCTAVES * c), 2.0 ** (_OCTAVES * (c + 1))), error)
+        report_error(phi, cell_bounds(c), error)
         out[at] = basis[at] @ table.to(q)
     return out.reshape(q.shape)

@@ -27,7 +27,7 @@ __all__ = ["Table", "load_table", "store_table", "table_directory"]
 Table = tuple[Tensor, Tensor]
 """Chebyshev coefficients of E[f f] and of E[f' f'] on one pair of cells, shapes (orders in theta, order, order), float64."""
 
-_SOURCES = ("_table.py", "_quadrature.py", "_reach.py", "_table_store.py")
+_SOURCES = ("_table.py", "_quadrature.py", "_limits.py", "_table_store.py")
 _ENVIRONMENT = "NTKIT_CACHE_DIR"
 
 

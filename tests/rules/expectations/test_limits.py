@@ -11,8 +11,8 @@ from torch import nn
 import ntkit
 from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations import dual, mean
+from ntkit._src.rules.expectations._limits import REFUSED, TOLERANCE, _find_kink, _zoom, report_error
 from ntkit._src.rules.expectations._partition import partition
-from ntkit._src.rules.expectations._report import REFUSED, TOLERANCE, _find_kink, _zoom, report_error
 from ntkit.errors import QuadratureError, QuadratureWarning
 
 
