@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Activation
+from ntkit._src.program import Rectified
 from ntkit._src.rules.expectations import dual
 from ntkit._src.trace import W_STD
 
 __all__ = ["periodic_kernel"]
 
-_LEAKY = Activation("rectified", (0.01, 1.0))  # nn.LeakyReLU()
+_LEAKY = Rectified(0.01, 1.0)  # nn.LeakyReLU()
 
 
 def periodic_kernel(levels: int, last_convolution: bool, same: float, other: float) -> tuple[Tensor, float]:

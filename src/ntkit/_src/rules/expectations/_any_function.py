@@ -1,4 +1,4 @@
-"""Gaussian expectations of functions with kinks away from zero, or jumps, or that vary too quickly for a table.
+"""Gaussian expectations of any function: exact for piecewise polynomials, from a table where one serves, or entry by entry.
 
 Where both inputs meet the same kink, E[phi' phi'] itself has a corner, along q1 = q2 at rho = 1 (and, between two kinks
 b and c, at s1 / s2 = b / c), which no table resolves. Each entry is integrated instead: by Mehler's expansion up to
@@ -10,30 +10,30 @@ to 0.99 (with 100 entries for each variance, whose coefficients cost 0.2 to 3 ms
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from ntkit._src.common import as_constant, constant, differentiated, without_derivatives
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit.errors import InputError, QuadratureError
 
-from ._closed_forms import jump_message
+from ._expectations import Expectations, jump_error, register
+from ._limits import RADIUS, TOLERANCE, cell_bounds, cells, edge_octave, finite_reach, report_error
 from ._mehler import BANDS, mehler_fields, mehler_reaches
 from ._pair import Pair
 from ._panels import COARSE, FINE, Fields, panel_fields, panel_moments
-from ._partition import Partition, jumps, partition
-from ._reach import RADIUS, edge_octave, finite_reach
-from ._report import TOLERANCE, report_error
+from ._partition import Partition, has_strong_kinks, jumps, partition
+from ._piecewise import pieces, piecewise_dual, piecewise_mean
+from ._table import mean_tabulated, table_dual, table_mean, tabulated
+
+__all__ = ["integrable", "kinked_dual", "kinked_mean"]
 
 Range = tuple[float, float]
 """The smallest and the largest of some variances."""
 
-__all__ = ["integrable", "kinked_dual", "kinked_mean"]
-
-# log2 of the ratio of the largest to the smallest variance in a cell; the error is measured once per cell
-_OCTAVES = 4
 _MOST_EDGES = 800  # edges of the partition within reach: an entry costs up to their number squared
 # Where the rules are compared with a finer one: positions of both variances in their ranges, and the correlation.
 _CHECKS = (
@@ -47,26 +47,90 @@ _CHECKS = (
 )
 
 
-def integrable(phi: Activation, q: Tensor) -> Tensor:
+@register(AnyFunction)
+class _AnyFunction(Expectations[AnyFunction]):
+    """Polynomials of degree at most 3 between kinks exactly; smooth functions, but for a kink at zero, from a table.
+
+    The others, and those that vary too quickly for a table at these variances, are integrated entry by entry (the module states
+    the cost).
+    """
+
+    def dual(self, phi: AnyFunction, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
+        if (polynomials := pieces(phi)) is not None and (tangent or not pair.graded or not jumps(phi)):
+            return piecewise_dual(polynomials, pair, tangent)
+        if has_strong_kinks(phi) or jumps(phi):
+            return kinked_dual(phi, pair, tangent)
+        good = tabulated(phi, pair.q1, pair.q2)
+        if not bool(good.all()):
+            good |= ~(integrable(phi, pair.q1) & integrable(phi, pair.q2))
+        if bool(good.all()):
+            return _tabulated(phi, pair, tangent)
+        if not bool(good.any()):
+            return kinked_dual(phi, pair, tangent)
+        shape = pair.rho.shape
+        entries = (pair.k, pair.v1, pair.v2, *(t for t in (pair.h, pair.ratio) if t is not None))
+
+        def by(rule: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., list[Tensor]]:
+            return lambda *some: [t for t in rule(phi, Pair(*some), tangent) if t is not None]
+
+        value, *slope = _mixed(good.expand(shape), [t.expand(shape) for t in entries], by(_tabulated), by(kinked_dual))
+        return value, slope[0] if tangent else None
+
+    def mean(self, phi: AnyFunction, q: Tensor) -> Tensor:
+        pair = Pair(q, q, q)
+        if (polynomials := pieces(phi)) is not None:
+            return piecewise_mean(polynomials, pair)
+        if has_strong_kinks(phi) or jumps(phi):
+            return kinked_mean(phi, pair.q1)
+        good = mean_tabulated(phi, pair.q1)
+        if not bool(good.all()):
+            good |= ~integrable(phi, pair.q1)
+        if bool(good.all()):
+            return table_mean(phi, pair.q1)
+        return _mixed(good, [pair.q1], lambda q: [table_mean(phi, q)], lambda q: [kinked_mean(phi, q)])[0]
+
+
+def _mixed(
+    good: Tensor, entries: Sequence[Tensor], first: Callable[..., list[Tensor]], second: Callable[..., list[Tensor]]
+) -> list[Tensor]:
+    """Apply the first rule to the entries where ``good``, the second to the others, and put the results back in order."""
+    at = [torch.nonzero(mask.reshape(-1)).reshape(-1) for mask in (good, ~good)]
+    flat = [t.reshape(-1) for t in entries]
+    parts = [rule(*(t[some] for t in flat)) for rule, some in zip((first, second), at, strict=True) if len(some)]
+    back = torch.argsort(torch.cat(at))
+    return [torch.cat(results)[back].reshape(good.shape) for results in zip(*parts, strict=True)]
+
+
+def _tabulated(phi: AnyFunction, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
+    # The angle has an infinite derivative at rho = +-1, so the derivative of the value with respect to rho does not come
+    # from the table but from Price's theorem (1958), dE[phi phi]/dk = E[phi' phi'], which is finite there.
+    value = table_dual(phi, 0, pair.theta.detach(), pair.q1, pair.q2)
+    slope = table_dual(phi, 1, pair.theta, pair.q1, pair.q2) if tangent or pair.graded else None
+    if slope is not None and pair.graded:
+        value = pair.price(value, slope)
+    return value, slope if tangent else None
+
+
+def integrable(phi: AnyFunction, q: Tensor) -> Tensor:
     """Return for which variances an entry can be integrated within seconds: not if the function has too many features."""
-    cells = _cells(q.detach())
-    bad = [c for c in torch.unique(cells).tolist() if len(_reached(phi, _bounds(c)[1]).edges) > _MOST_EDGES]
-    return ~torch.isin(cells, torch.tensor(bad, dtype=cells.dtype, device=cells.device))
+    cell = cells(q)
+    bad = [c for c in torch.unique(cell).tolist() if len(_reached(phi, cell_bounds(c)[1]).edges) > _MOST_EDGES]
+    return ~torch.isin(cell, torch.tensor(bad, dtype=cell.dtype, device=cell.device))
 
 
-def _reached(phi: Activation, largest: float) -> Partition:
+def _reached(phi: AnyFunction, largest: float) -> Partition:
     """Return the partition of the range that Gaussians with variances up to the largest reach."""
     return partition(phi, edge_octave(RADIUS * math.sqrt(largest)))
 
 
-def kinked_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
+def kinked_dual(phi: AnyFunction, pair: Pair, tangent: bool) -> tuple[Tensor, Tensor | None]:
     """E[phi phi] and, if ``tangent``, E[phi' phi'].
 
     ``phi.function`` is evaluated in float64 on the CPU, whatever the dtype and device of the pair.
     """
     jump = jumps(phi)
     if tangent and jump:
-        raise InputError(jump_message(str(phi)))
+        raise jump_error(phi)
     shape = pair.rho.shape
     if not pair.rho.numel():
         empty = torch.zeros_like(pair.rho)
@@ -96,22 +160,22 @@ def kinked_dual(phi: Activation, pair: Pair, tangent: bool) -> tuple[Tensor, Ten
     return value, linear(1, in_rho=True) if tangent else None
 
 
-def kinked_mean(phi: Activation, q: Tensor) -> Tensor:
+def kinked_mean(phi: AnyFunction, q: Tensor) -> Tensor:
     """E phi(u) for u ~ N(0, q), q positive of any shape."""
     fixed = as_constant(q)
     with without_derivatives():
         s, index = torch.unique(fixed.reshape(-1).to("cpu", torch.float64).sqrt(), return_inverse=True)
         finite_reach(phi, s[-1:])  # the largest
-        cells = _cells(s * s)
-        for cell in torch.unique(cells).tolist():
-            if not _mean_error(phi, _bounds(cell)) <= TOLERANCE:
-                variances = _extremes((s * s)[cells == cell])
+        cell = cells(s * s)
+        for c in torch.unique(cell).tolist():
+            if not _mean_error(phi, cell_bounds(c)) <= TOLERANCE:
+                variances = _extremes((s * s)[cell == c])
                 report_error(phi, variances, _mean_error(phi, variances))
         value, along = panel_moments(phi, s)[0][:, index].reshape(2, *q.shape).to(fixed).unbind()
     return value + along / (2 * q.detach()) * (q - q.detach())
 
 
-def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, differentiable: bool) -> Fields:
+def _fields(phi: AnyFunction, s1: Tensor, s2: Tensor, rho: Tensor, differentiable: bool) -> Fields:
     out = torch.empty(2, 4, len(rho), dtype=torch.float64)
     expand = (rho.abs() <= BANDS[-1]) & mehler_reaches(phi, s1) & mehler_reaches(phi, s2)
     at = torch.nonzero(expand).reshape(-1)
@@ -125,23 +189,16 @@ def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, differentiable
     return out
 
 
-def _cells(q: Tensor) -> Tensor:
-    """Find the cell of each variance."""
-    if not bool(torch.isfinite(q).all()):
-        raise InputError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
-    return torch.floor(torch.log2(q) / _OCTAVES).long()
-
-
-def _check(phi: Activation, q1: Tensor, q2: Tensor, slopes: bool) -> None:
+def _check(phi: AnyFunction, q1: Tensor, q2: Tensor, slopes: bool) -> None:
     """Warn or refuse if the expectations are too inaccurate, those of derivatives only if ``slopes``.
 
     The error is measured once for a pair of cells; where it is too large, once more for the variances at hand alone.
     """
     finite_reach(phi, torch.stack([q1.max(), q2.max()]).sqrt())
-    cells = torch.stack([_cells(q1), _cells(q2)])
-    for low, high in torch.unique(cells.sort(dim=0).values, dim=1).T.tolist():
-        if not _error(phi, _bounds(low), _bounds(high), slopes) <= TOLERANCE:
-            here = [(cells[0] == a) & (cells[1] == b) for a, b in ((low, high), (high, low))]
+    pairs = torch.stack([cells(q1), cells(q2)])
+    for low, high in torch.unique(pairs.sort(dim=0).values, dim=1).T.tolist():
+        if not _error(phi, cell_bounds(low), cell_bounds(high), slopes) <= TOLERANCE:
+            here = [(pairs[0] == a) & (pairs[1] == b) for a, b in ((low, high), (high, low))]
             first, second = (
                 _extremes(torch.cat([first[here[0]], second[here[1]]])) for first, second in ((q1, q2), (q2, q1))
             )
@@ -151,7 +208,7 @@ def _check(phi: Activation, q1: Tensor, q2: Tensor, slopes: bool) -> None:
 
 @lru_cache(maxsize=256)
 @constant
-def _error(phi: Activation, first: Range, second: Range, slopes: bool) -> float:
+def _error(phi: AnyFunction, first: Range, second: Range, slopes: bool) -> float:
     """Compare the rules with a finer one for a few pairs of variances from two ranges: the largest relative error."""
     at1, at2, rho = torch.tensor(_CHECKS, dtype=torch.float64, device="cpu").T
     s1, s2 = _deviations(first, at1), _deviations(second, at2)
@@ -168,7 +225,7 @@ def _error(phi: Activation, first: Range, second: Range, slopes: bool) -> float:
 
 @lru_cache(maxsize=256)
 @constant
-def _mean_error(phi: Activation, variances: Range) -> float:
+def _mean_error(phi: AnyFunction, variances: Range) -> float:
     """Return the same of E phi(u) for one range of variances."""
     s = _deviations(variances, torch.tensor([0.1, 0.3, 0.6, 0.9, 1.0], dtype=torch.float64, device="cpu"))
     try:
@@ -181,11 +238,6 @@ def _mean_error(phi: Activation, variances: Range) -> float:
 
 def _largest(error: Tensor) -> float:
     return float(torch.nan_to_num(error, nan=math.inf, posinf=math.inf).max())
-
-
-def _bounds(cell: int) -> Range:
-    """Return the smallest and the largest variance of a cell."""
-    return 2.0 ** (_OCTAVES * cell), 2.0 ** (_OCTAVES * (cell + 1))
 
 
 def _extremes(q: Tensor) -> Range:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.program import Activation
-from ntkit._src.rules._gain_dual import gain_dual
+from ntkit._src.program import GELU, AnyFunction, Cos, Erf, Exp, Polynomial, Rectified, Sin
+from ntkit._src.rules.expectations import gain_dual
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
 WEIGHTS = WEIGHTS / math.sqrt(math.tau)
@@ -22,13 +22,13 @@ def f64(*values):
 @pytest.mark.parametrize(
     "phi",
     [
-        Activation("polynomial", (0.3, -1.0, 0.5, 0.2)),
-        Activation("erf"),
-        Activation("gelu"),
-        Activation("sin"),
-        Activation("cos"),
-        Activation("exp"),
-        Activation("quadrature", function=torch.tanh, label="tanh"),
+        Polynomial((0.3, -1.0, 0.5, 0.2)),
+        Erf(),
+        GELU(),
+        Sin(),
+        Cos(),
+        Exp(),
+        AnyFunction(torch.tanh, label="tanh"),
     ],
     ids=str,
 )
@@ -50,13 +50,13 @@ def test_against_quadrature(phi):
 def test_homogeneous_functions_are_their_own():
     """z phi'(z) = phi(z) for a ReLU, whose dual at rho = 1 is q / 2."""
     q = f64([0.5, 2.0])[0]
-    torch.testing.assert_close(gain_dual(Activation("rectified", (0.0, 1.0)), q, q, q), q / 2)
-    torch.testing.assert_close(gain_dual(Activation("rectified", (-1.0, 1.0)), q, q, q), q)
+    torch.testing.assert_close(gain_dual(Rectified(0.0, 1.0), q, q, q), q / 2)
+    torch.testing.assert_close(gain_dual(Rectified(-1.0, 1.0), q, q, q), q)
 
 
 def test_derivatives():
     k, q = f64([0.3, -0.1], [0.5, 0.7])
-    for phi in (Activation("erf"), Activation("polynomial", (0.0, 1.0, 2.0))):
+    for phi in (Erf(), Polynomial((0.0, 1.0, 2.0))):
         assert torch.autograd.gradcheck(
             lambda k, q, phi=phi: gain_dual(phi, k, q, q), (k.clone().requires_grad_(), q.clone().requires_grad_())
         )

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations import dual, mean
+from ntkit._src.rules.expectations._limits import REFUSED, TOLERANCE, _find_kink, _zoom, report_error
 from ntkit._src.rules.expectations._partition import partition
-from ntkit._src.rules.expectations._report import REFUSED, TOLERANCE, _find_kink, _zoom, report_error
 from ntkit.errors import QuadratureError, QuadratureWarning
 
 
 def quadrature(function, kinks=()):
-    return Activation("quadrature", function=function, kinks=kinks, label="f")
+    return AnyFunction(function, kinks=kinks, label="f")
 
 
 UNDECLARED = quadrature(lambda z: torch.tanh(z) + torch.relu(z - 1))
