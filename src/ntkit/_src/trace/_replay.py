@@ -8,7 +8,7 @@ respect to every trained parameter, all to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor, fx, nn
 from ntkit.errors import InputError
 
 from ._builder import Builder
+from ._graph import ONE_BATCH
 from ._layout import tensor_of
 from ._values import Field, Weight
 
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 _DIGITS = {torch.float64: 1e-9, torch.float32: 1e-3}  # rounding, relative to the largest entry of each input's values
+_BATCHES = (1, 3, 200)  # for code that branches on the size of the batch
 _COARSE = 0.05  # for lower precision
 _ROUNDINGS = 256  # rounding errors of the largest derivative allowed in derivatives that are sums of many terms
 SCALES = (
@@ -127,19 +129,27 @@ def replay(
                 "the module's output is NaN or infinite for inputs of usual size, so the kernel cannot be checked. "
                 "Check its buffers and operations; check=False skips the check."
             )
-        state = {name: value.clone() for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+        state = {name: value.clone() for name, value in _state(module)}
         values = network.values(x, partial(_own, dict(module.named_parameters(remove_duplicate=False))))
         with torch.no_grad():
             _Comparison(graph, network.builder, fields, values).run(x.clone())
         output = _compare_output(module, network.builder, fields, values, x)
         if run == 1:
             compare_derivatives(module, output, tensor_of(network.builder, fields[None], values))
-        for name, value in module.state_dict().items():
-            if isinstance(value, Tensor) and not _unchanged(value, state[name]):
+            if graph.meta.get(ONE_BATCH):
+                _compare_batches(module, x, output)
+        for name, value in _state(module):
+            if not _equal(value, state[name]):
                 raise Difference(f"its forward changes its own {name!r}, also in evaluation mode")
 
 
-def _unchanged(value: Tensor, before: Tensor) -> bool:
+def _state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield parameters and buffers, among them those that are not saved."""
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def _equal(value: Tensor, before: Tensor) -> bool:
     return torch.equal(value, before) or torch.equal(value.nan_to_num(), before.nan_to_num())
 
 
@@ -175,6 +185,18 @@ def _compare_output(
     with torch.no_grad():
         check_close(module(x.clone()), output, "the output of a second call", None)
     return output
+
+
+def _compare_batches(module: nn.Module, x: Tensor, output: Tensor) -> None:
+    """Compare the outputs of inputs in batches of other sizes."""
+    for size in _BATCHES:
+        rows = torch.arange(size) % len(x)
+        try:
+            with torch.no_grad():
+                given = module(x[rows])
+            check_close(given, output[rows], f"the output in a batch of {size}", None)
+        except Exception as error:  # the module's own code may raise anything
+            raise Difference(f"its output depends on the size of the batch ({error})") from error
 
 
 def compare_derivatives(module: nn.Module, output: Tensor, program: Tensor) -> None:

@@ -27,11 +27,11 @@ from ntkit._src.program import LogitSamples, Program
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 
 from ._builder import EMPIRICAL, WrongShape
-from ._deterministic import check_deterministic
 from ._failure import failing_operation, takes
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
-from ._places import ROOT
+from ._nodes import ROOT
+from ._parameters import check_deterministic, lost_by_copies
 from ._reader import Reader
 from ._replay import Difference, FiniteNetwork, NotFinite, replay
 from ._values import Field
@@ -75,6 +75,9 @@ class Tracer:
         samples: LogitSamples | None = None,
     ) -> None:
         check_module(module)
+        lost = tuple(lost_by_copies(module))
+        if lost:
+            raise UnsupportedLayerError(lost)
         self.samples = samples
         self.deterministic = check_deterministic(module, deterministic)
         self.gains = gains.for_module(ntk_gains(module))

@@ -21,7 +21,7 @@ from ntkit._src.common import OwnParameters, copy_module
 from ntkit.errors import InputError
 
 from .._failure import failing_operation, takes
-from .._places import ROOT
+from .._nodes import ROOT
 from .._replay import SCALES, Difference, check_close, compare_derivatives, probe
 from .._trace import guesses
 from ._layers import Swap

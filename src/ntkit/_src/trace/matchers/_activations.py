@@ -65,7 +65,6 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
             Pointwise(phi),
             (block.node,),
             builder.nodes[block.node].positions,
-            gaussian=False,
             why_not=f"{_ACTIVATED} ({phi}) with no layer between",
             centred=odd,
             sources=sources,

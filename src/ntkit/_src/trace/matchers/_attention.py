@@ -16,13 +16,15 @@ from .._builder import EMPIRICAL, Builder, Held, Refused
 from .._layout import entry_numbers, rearranged
 from .._values import BATCH, CHANNEL, Block, Computed, Field, Weight
 
-__all__ = ["NOTE", "Projection", "as_tokens", "attend", "check_limit", "constant_mask", "logit_samples"]
+__all__ = ["NOTE", "NOT_GAUSSIAN", "Projection", "as_tokens", "attend", "check_limit", "constant_mask", "logit_samples"]
 
 Attended = TypeVar("Attended")
 NOTE = (
     "self-attention with infinitely many heads; softmax at 1/sqrt(d) needs `attention_samples`; constant and causal masks; "
     "no cross-attention"
 )
+
+NOT_GAUSSIAN = "it comes out of attention with no layer between"
 
 
 @dataclass(frozen=True)
@@ -99,23 +101,13 @@ def attend(
         nodes.append(_dense(builder, read, projection, numbers))
     on_data = op.sampled and located is None and isinstance(builder.nodes[tokens].op, Input)
     samples = logit_samples(builder) if op.sampled else None
-    core = builder.add(
-        replace(op, samples=samples, on_data=on_data),
-        nodes,
-        x.positions,
-        gaussian=False,
-        why_not="it comes out of attention with no layer between",
-        centred=True,
-        distinct=len(builder.nodes),
-    )
+    core = builder.add(replace(op, samples=samples, on_data=on_data), nodes, x.positions, why_not=NOT_GAUSSIAN)
     node = _dense(builder, core, out, torch.arange(out.weight.parameter.shape[1]))
     return Field((Block(node, channels),), x.positions, x.dims, channels, x.batch)
 
 
 def _dense(builder: Builder, read: int, projection: Projection, numbers: Tensor) -> int:
-    node = builder.add(Dense(projection.gains), (read,), builder.nodes[read].positions, gaussian=True, centred=True)
-    builder.held[node] = projection.held(numbers)
-    return node
+    return builder.add(Dense(projection.gains), (read,), builder.nodes[read].positions, held=projection.held(numbers))
 
 
 def logit_samples(builder: Builder) -> LogitSamples | None:

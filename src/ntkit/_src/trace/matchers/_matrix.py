@@ -15,8 +15,8 @@ from ntkit._src.program import DataMap
 from .._builder import EMPIRICAL, Builder, Refused, WrongShape
 from .._values import BATCH, CHANNEL, Computed, Data, Field, Weight
 from ._pool import reduced
+from ._positions import map_axis
 from ._registry import matches
-from ._upsample import map_axis
 
 __all__: list[str] = []
 
@@ -52,10 +52,7 @@ def _by_data(builder: Builder, x: Field, axis: int, data: Data, transposed: bool
     value: Tensor = data.value
     size = value.shape[2] if transposed else value.shape[1]
     op = DataMap(axis, builder.prefix(data), size, transposed)
-    positions = (*x.positions[:axis], size, *x.positions[axis + 1 :])
-    return builder.each_block(
-        x, lambda block: builder.linear_map(op, block.node, builder.block_positions(x, block, positions)), positions
-    )
+    return builder.map_axes(x, op, x.with_length(axis, size))
 
 
 def _plain(builder: Builder, matrix: Any, x: Field) -> Any:

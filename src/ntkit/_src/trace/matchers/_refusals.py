@@ -52,7 +52,7 @@ def _refuse(reason: str, instead: str, *functions: object, modules: tuple[type[n
     def refuse(builder: Builder, x: Any, *arguments: Any, **options: Any) -> Field:
         raise Refused(reason, instead, x if isinstance(x, Field) else None)
 
-    matches(*functions, modules={module: lambda m, path: {} for module in modules}, refuses=True)(refuse)
+    matches(*functions, modules=dict.fromkeys(modules, ()), refuses=True)(refuse)
 
 
 def _refuse_max_pool(ndim: int, module: type[nn.Module], *functions: object) -> None:

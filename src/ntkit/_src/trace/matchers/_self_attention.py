@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -105,26 +106,10 @@ def _located(builder: Builder, x: Field, layer: SelfAttention, position: Weight)
     covariance = root @ root.T
     node = builder.join(x)
     numbers = entry_numbers(builder, x, (CHANNEL,))
-    table = builder.add(
-        Table(covariance, None, covariance if position.trained else None),
-        (),
-        x.positions,
-        gaussian=True,
-        centred=True,
-        sources=builder.own_source(),
-        distinct=len(builder.nodes),
-    )
-    builder.held[table] = lambda read: (
-        rearranged(root.to(read(position)) @ read(position), numbers, 1).unflatten(0, x.positions),
-        None,
-    )
-    info = builder.info[node]
-    return builder.add(
-        Sum((1.0, 1.0)),
-        (node, table),
-        x.positions,
-        gaussian=info.gaussian,
-        why_not=info.why_not,
-        centred=builder.nodes[node].centred,
-        affine="part" if info.affine else "",
-    )
+
+    def hold(read: Callable[[Weight], Tensor]) -> tuple[Tensor, None]:
+        embeddings = root.to(read(position)) @ read(position)
+        return rearranged(embeddings, numbers, 1).unflatten(0, x.positions), None
+
+    table = builder.add(Table(covariance, None, covariance if position.trained else None), (), x.positions, held=hold)
+    return builder.combine(Sum((1.0, 1.0)), (node, table), x.positions)
