@@ -18,7 +18,7 @@ from ._proxies import ShapeTracer, lengths_of_proxies
 __all__ = ["ONE_BATCH", "Untraceable", "checked_prefix", "export_graph", "symbolic_graph"]
 
 ONE_BATCH = "ntkit_one_batch"
-"""Entry of a graph's ``meta``: whether it may hold only for the size of the traced batch."""
+"""Entry of a graph's ``meta``: whether it may hold only for some sizes of the batch."""
 
 
 class Untraceable(Exception):
@@ -55,7 +55,7 @@ def export_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
                 if isinstance(value, Tensor):
                     sizes = [int(size) if isinstance(size, int) else len(example) for size in value.shape]
                     node.meta["ntkit_shape"] = tuple(sizes)
-            graph.meta[ONE_BATCH] = shapes is None
+            graph.meta[ONE_BATCH] = True
             return _with_own_layers(graph, module)
     raise Untraceable(f"{type(error).__name__}: {error}") from error
 
