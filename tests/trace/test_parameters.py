@@ -10,7 +10,9 @@ from ntkit.errors import UnsupportedLayerError
 
 
 def net():
-    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    return nn.Sequential(
+        nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)
+    )
 
 
 def same_memory(module):

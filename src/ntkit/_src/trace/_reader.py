@@ -32,7 +32,7 @@ from ._nodes import (
 )
 from ._parameters import fixed
 from ._replay import Difference
-from ._values import BATCH, Computed, Data, Field, Unknown, Weight
+from ._values import BATCH, Computed, Data, Field, Unknown, Weight, concrete
 from .matchers._heads import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads
 from .matchers._registry import Matcher, find, find_module
 
@@ -334,9 +334,7 @@ def _takes_heads(matcher: Matcher | None) -> bool:
 def _concrete(value: Any) -> Any:
     if isinstance(value, (Heads, Field)):
         return (Heads.of(value) if isinstance(value, Field) else value).index
-    if isinstance(value, (Data, Computed)):
-        return value.value
-    return value.parameter if isinstance(value, Weight) else value
+    return concrete(value)
 
 
 def _leaves(structure: Any) -> list[Any]:

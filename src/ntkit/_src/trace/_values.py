@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["BATCH", "CHANNEL", "Block", "Computed", "Data", "Field", "Info", "Unknown", "Weight"]
+__all__ = ["BATCH", "CHANNEL", "Block", "Computed", "Data", "Field", "Info", "Unknown", "Weight", "concrete"]
 
 _WEIGHTS = ("weight", "in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 BATCH = -2
@@ -234,3 +234,10 @@ class Computed:
 @dataclass(frozen=True)
 class Unknown:
     """The result of a refused operation, about which nothing is known."""
+
+
+def concrete(value: Any) -> Any:
+    """Return the present value of data and parameters, and anything else as it is."""
+    if isinstance(value, (Data, Computed)):
+        return value.value
+    return value.parameter if isinstance(value, Weight) else value
