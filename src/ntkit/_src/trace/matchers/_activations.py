@@ -78,7 +78,6 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
             Pointwise(phi),
             (block.node,),
             builder.nodes[block.node].positions,
-            gaussian=False,
             why_not=f"it has passed through another activation ({phi}) with no layer between",
             centred=phi.odd,
             sources=sources,
