@@ -205,7 +205,7 @@ class Experiment(Generic[S, C, P, R]):
                     done += 1
                     run.progress("cells", done, len(cells))
                     if preview is not None and waiting and not (waiting := waiting - {cell}) and done < len(cells):
-                        preview({one: stored for one in first if (stored := known[one]) is not None})
+                        preview({one: result for one in first if (result := known[one]) is not None})
         return {cell: stored for cell, stored in known.items() if stored is not None}
 
     @contextmanager
