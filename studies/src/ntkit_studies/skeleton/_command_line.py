@@ -19,7 +19,7 @@ from ..plots import Table
 from ._estimate import announce
 from ._files import check_folder, write_whole
 from ._report import html, tables, write_report
-from ._run import Progress, Run, Size, silent
+from ._run import Progress, Results, Run, Size, silent
 from ._settings import add_options, changed, read_toml
 
 if TYPE_CHECKING:
@@ -38,6 +38,15 @@ def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | 
     data, output = getattr(chosen, "data", None), chosen.output
     alone = output.suffix == ".html"
     start = time.perf_counter()
+
+    def preview(found: Results[Any, Any, Any]) -> None:
+        """Show the first table among the progress bars, and write the page; the whole report replaces both."""
+        report = experiment.report(found)
+        print_table(tables(report)[0], stderr=True)
+        page = output if alone else output / "report.html"
+        write_whole(page, html(report, found))
+        print(f"{time.perf_counter() - start:.0f} seconds. First figures: {page.resolve()}", file=sys.stderr)
+
     try:
         size: Size = "quick" if chosen.quick else "full" if chosen.full else "default"
         settings = experiment.sizes(size, data is not None)
@@ -50,7 +59,7 @@ def main(experiment: Experiment[Any, Any, Any, Any], arguments: Sequence[str] | 
             announce(experiment, Run(settings, chosen.seed, data, output.parent if alone else output, silent))
         with progress_bars() as progress:
             folder, workers = (None if alone else output), getattr(chosen, "workers", None)
-            results = experiment.run(settings, chosen.seed, data, folder, progress, workers)
+            results = experiment.run(settings, chosen.seed, data, folder, progress, workers, preview)
         report = experiment.report(results)
         if alone:
             write_whole(output, html(report, results))
@@ -120,7 +129,7 @@ def _check_file(path: Path) -> None:
         path.unlink()
 
 
-def print_table(source: Table) -> None:
+def print_table(source: Table, stderr: bool = False) -> None:
     """Print a table: in a terminal within its width, in a file or pipe as wide as it is. Nothing is cut off."""
     import rich.box
     import rich.table
@@ -132,8 +141,8 @@ def print_table(source: Table) -> None:
         shown.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in source.rows:
         shown.add_row(*row)
-    console = Console(markup=False)
+    console = Console(markup=False, stderr=stderr)
     if not console.is_terminal:
         wide = Measurement.get(console, console.options.update(max_width=_WIDEST), shown).maximum
-        console = Console(width=max(console.width, wide), markup=False)
+        console = Console(width=max(console.width, wide), markup=False, stderr=stderr)
     console.print(shown)
