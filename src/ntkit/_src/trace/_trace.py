@@ -188,7 +188,7 @@ class Tracer:
             reader.read(output)
             reader.refuse()
             program = self._finish(reader, positions)
-            return program, FiniteNetwork(reader.builder, program.prefixes)
+            return program, FiniteNetwork(reader.builder, program.prefixes, reader.fields)
         module, example, output = self._run(shape)
         if self._random is None:
             found = drawing_layers(module, self._training, example)
