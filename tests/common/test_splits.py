@@ -35,7 +35,7 @@ def test_every_class_is_held_out_alike(held_out: float) -> None:
 def test_classes_too_small_to_share_out() -> None:
     assert len(data_splits(6, 4, 0, np.arange(6))) == 4  # only lone points
     assert len(data_splits(6, 4, 0, np.array([0, 0, 1, 1, 2, 2]))) == 4  # fewer of each class than folds
-    (rows, rest), = data_splits(6, 0.2, 0, np.array([0, 0, 1, 1, 2, 2]))  # fewer held out than classes
+    ((rows, rest),) = data_splits(6, 0.2, 0, np.array([0, 0, 1, 1, 2, 2]))  # fewer held out than classes
     assert len(rows) == 4 and len(rest) == 2
 
 

@@ -60,7 +60,9 @@ def data_splits(
     else:
         smaller = min(np.ceil(held_out * n), n - np.ceil(held_out * n))
         if smaller < 1:
-            raise InputError(f"a part of {held_out} of the rows leaves no point on one side of the split. Got {n} rows.")
+            raise InputError(
+                f"a part of {held_out} of the rows leaves no point on one side of the split. Got {n} rows."
+            )
         classes = np.where(counts[classes] < 2, counts.argmax(), classes)  # a lone point cannot be on both sides
         kind = StratifiedShuffleSplit if codes is not None and smaller >= len(counts) else ShuffleSplit
         splitter = kind(repeats, test_size=held_out, random_state=seed)
@@ -68,4 +70,3 @@ def data_splits(
         warnings.simplefilter("ignore", UserWarning)  # about classes with fewer members than folds
         found = list(splitter.split(np.zeros(n), classes))
     return [(np.sort(rows), np.sort(rest)) for rows, rest in found]
-

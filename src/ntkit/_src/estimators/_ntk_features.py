@@ -9,14 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import nn
 
+from ntkit._src.common import check_choice
 from ntkit._src.kernels import check_input_shape, empirical, fold_rows, infinite_width
 from ntkit._src.kernels.random_features import jacobian_features, sketched_features
 from ntkit.errors import InputError
 
-from ._settings import build_module, numpy_dtype, read_dtype
+from ._inputs import as_tensor, check_fitted, numpy_dtype, read_dtype
+from ._kernel_source import build_module
 
 __all__ = ["NTKFeatures"]
 
@@ -97,10 +99,8 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def fit(self, X: ArrayLike, y: object = None) -> NTKFeatures:
         """Draw the map for rows like those of X, shape (n, n_features); their values do not matter."""
         rows = validate_data(self, X, dtype=numpy_dtype(self.dtype))
-        if self.kernel not in ("ntk", "nngp"):
-            raise InputError(f"kernel must be 'ntk' or 'nngp'. Got {self.kernel!r}.")
-        if self.method not in ("sketch", "jacobian"):
-            raise InputError(f"method must be 'sketch' or 'jacobian'. Got {self.method!r}.")
+        check_choice("kernel", self.kernel, ("ntk", "nngp"))
+        check_choice("method", self.method, ("sketch", "jacobian"))
         module = build_module(self.module, self.input_shape, rows.shape[1])
         if self.method == "jacobian":
             if self.kernel != "ntk":
@@ -116,7 +116,7 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
         """Return the features, shape (n, n_components), computed in blocks of rows."""
-        check_is_fitted(self)
+        check_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=numpy_dtype(self.dtype))
         out = np.empty((len(rows), self.n_components), numpy_dtype(self.dtype))
         for start in range(0, len(rows), _BLOCK_ROWS):
@@ -125,8 +125,9 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return out
 
     def _batch(self, rows: NDArray[Any]) -> torch.Tensor:
-        values = torch.from_numpy(np.require(rows, requirements=["C", "W"]))
-        return fold_rows(values, check_input_shape(self.input_shape))
+        return fold_rows(
+            as_tensor(rows, read_dtype(self.dtype), torch.device("cpu")), check_input_shape(self.input_shape)
+        )
 
     @property
     def _n_features_out(self) -> int:

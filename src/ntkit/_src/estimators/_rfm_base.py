@@ -12,16 +12,16 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
-from ntkit._src.common import shown
+from ntkit._src.common import check_choice, check_number, data_splits, shown
 from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, MetricKernel, RFMSettings, RFMState, Scale
 from ntkit._src.kernels import Kernel, check_input_shape, infinite_width
 from ntkit.errors import InputError, InputTypeError, JitterWarning
 
+from ._inputs import as_tensor, check_fitted, numpy_dtype, read_device, read_dtype
 from ._rfm_choice import Candidate, Error, RFMChoice, choose, listed_numbers, quiet_recursion
-from ._settings import numpy_dtype, read_device, read_dtype
 
 __all__ = ["RFMBase", "RFMIteration"]
 
@@ -96,14 +96,11 @@ class RFMBase(BaseEstimator):
         self.random_state = random_state
 
     def _fit_targets(self, X: NDArray[Any], targets: NDArray[Any], error: Error, codes: NDArray[Any] | None) -> None:
-        """Choose the settings and fit; X has been validated, targets have shape (n, c)."""
+        """Choose the settings and fit; X has been validated, targets have shape (n,) or (n, c)."""
         dtype, device = read_dtype(self.dtype), read_device(self.device)
-        x = torch.from_numpy(np.require(X, requirements=["C", "W"])).to(device=device, dtype=dtype)
-        y = torch.from_numpy(np.ascontiguousarray(targets)).to(device=device, dtype=dtype)
-        own = self._own_kernel()
-        grid = self._grid()
-        choosing = any(len(values) > 1 for values in grid.values())
-        parts = self._parts(len(X), codes) if choosing else []
+        x, y = as_tensor(X, dtype, device), as_tensor(targets.reshape(len(X), -1), dtype, device)
+        own, grid = self._own_kernel(), self._grid()
+        parts = self._parts(len(X), codes) if any(len(values) > 1 for values in grid.values()) else []
         choice = choose(x, y, grid, lambda candidate: self._settings(candidate, own), parts, error)
         self._keep(x, y, choice, self._settings(choice.best, own))
 
@@ -135,10 +132,10 @@ class RFMBase(BaseEstimator):
 
     def _scores(self, X: ArrayLike) -> NDArray[Any]:
         """Return f(X) of the centred targets, shape (n, c)."""
-        check_is_fitted(self)
+        check_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=numpy_dtype(self.dtype))
         dtype, device = read_dtype(self.dtype), read_device(self.device)
-        x = torch.from_numpy(np.require(rows, requirements=["C", "W"])).to(device=device, dtype=dtype)
+        x = as_tensor(rows, dtype, device)
         state: RFMState = self._state
         size = max(64, _BLOCK_BYTES // (len(state.points) * dtype.itemsize))
         with torch.no_grad():
@@ -192,18 +189,15 @@ class RFMBase(BaseEstimator):
         )
 
     def _settings(self, candidate: Candidate, own: DifferentiableKernel | None) -> RFMSettings:
-        if self.scale not in ("max", "trace", None):
-            raise InputError(f'scale must be "max", "trace" or None. Got {self.scale!r}.')
-        kernel: MetricKernel
-        if own is not None:
-            kernel = own
-        else:
-            width = candidate.bandwidth
-            shape = cast(Any, self.kernel)
-            if isinstance(width, tuple):
-                kernel = DistanceKernel(shape, None, width[1])
-            else:
-                kernel = DistanceKernel(shape, None if width == "median" else cast(float, width))
+        if self.scale is not None:
+            check_choice("scale", self.scale, ("max", "trace"), " or None")
+        kernel: MetricKernel | None = own
+        if kernel is None:
+            width: Any = candidate.bandwidth
+            known, factor = (
+                (None, width[1]) if isinstance(width, tuple) else (None if width == "median" else width, 1.0)
+            )
+            kernel = DistanceKernel(cast(Any, self.kernel), known, factor)
         return RFMSettings(
             kernel,
             candidate.iterations,
@@ -215,27 +209,9 @@ class RFMBase(BaseEstimator):
         )
 
     def _parts(self, n: int, codes: NDArray[Any] | None) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Hold out random parts in turn, stratified by class: one of many rows, three of few, none of very few."""
-        share = self.held_out
-        if isinstance(share, bool) or not isinstance(share, (int, float)):
-            raise InputTypeError(f"held_out must be a number. Got {share!r}.")
-        if not 0 < share < 1:
-            raise InputError(f"held_out must lie between 0 and 1. Got {share}.")
+        """Hold out random parts, stratified by class: one of many rows, three in turn of few, none of very few."""
+        share = check_number("held_out", self.held_out, 0, 1, positive=True)
         if n < _FEWEST_ROWS:
             return []
-        order = check_random_state(self.random_state).permutation(n)
-        if codes is not None:
-            order = order[np.argsort(_ranks(codes[order]), kind="stable")]
-        size = max(1, round(share * n))
-        count = 1 if n >= _MANY_ROWS else min(_PARTS, n // size)
-        held_out = [np.sort(order[number * size : (number + 1) * size]) for number in range(count)]
-        return [(np.setdiff1d(np.arange(n), rows), rows) for rows in held_out]
-
-
-def _ranks(codes: NDArray[Any]) -> NDArray[np.float64]:
-    """Return each row's rank within its class, between 0 and 1, so that sorting by it mixes the classes evenly."""
-    ranks = np.empty(len(codes))
-    for code in np.unique(codes):
-        members = np.flatnonzero(codes == code)
-        ranks[members] = (np.arange(len(members)) + 0.5) / len(members)
-    return ranks
+        seed = check_random_state(self.random_state)
+        return data_splits(n, share, seed, codes, repeats=1 if n >= _MANY_ROWS else _PARTS)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from ntkit.errors import InputError
-
-from ._calibration import logits, probabilities
+from ._inputs import numpy_dtype, read_labels
+from ._labels import LabelEncoderMixin, check_classes
 from ._rfm_base import RFMBase
-from ._settings import numpy_dtype
 
 __all__ = ["RFMClassifier"]
 
 
-class RFMClassifier(ClassifierMixin, RFMBase):
+class RFMClassifier(LabelEncoderMixin, RFMBase):
     r"""Classification by a recursive feature machine: regression on centred one-hot targets in a learnt metric.
 
     The targets of a point of class c are :math:`e_c - 1/C`, and the class of the largest score is predicted; two classes use
@@ -65,32 +58,12 @@ class RFMClassifier(ClassifierMixin, RFMBase):
         ----------
         X : array of shape (n_train, n_features)
         y : array of shape (n_train,)
-            Labels of any type: integers, strings, booleans.
+            Labels of one type: integers, strings, booleans.
         """
-        rows, labels = validate_data(self, X, y, dtype=numpy_dtype(self.dtype), copy=True)
-        check_classification_targets(labels)
-        self.classes_, codes = np.unique(column_or_1d(labels, warn=True), return_inverse=True)
-        count = len(self.classes_)
-        if count < 2:
-            raise InputError(f"y must hold at least two classes. Got one class, {self.classes_[0]!r}.")
-        targets = (2.0 * codes - 1.0)[:, None] if count == 2 else np.eye(count)[codes] - 1 / count
+        rows, given = validate_data(self, X, read_labels(y), dtype=numpy_dtype(self.dtype), copy=True)
+        codes, targets = self._encode(check_classes(given))
         self._fit_targets(rows, targets, _mistakes, codes)
         return self
-
-    def decision_function(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the scores f(X), shape (n_test, C); for two classes (n_test,), positive for ``classes_[1]``."""
-        scores = self._scores(X)
-        return scores[:, 0] if len(self.classes_) == 2 else scores
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of the largest score, shape (n_test,)."""
-        scores = self.decision_function(X)
-        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[codes])
-
-    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """Return class probabilities softmax(C f(X)), shape (n_test, C): in the order of the scores, not calibrated."""
-        return probabilities(logits(self.decision_function(X), len(self.classes_)), 1.0)
 
 
 def _mistakes(predicted: Tensor, targets: Tensor) -> float:

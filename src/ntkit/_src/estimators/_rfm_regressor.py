@@ -10,8 +10,8 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from ._inputs import numpy_dtype
 from ._rfm_base import RFMBase
-from ._settings import numpy_dtype
 
 __all__ = ["RFMRegressor"]
 
@@ -123,9 +123,8 @@ class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
         self._single = targets.ndim == 1
         targets = targets.reshape(len(rows), -1)
         constant = targets.max(axis=0) == targets.min(axis=0)
-        self.offset_ = np.where(
-            constant, targets[0], targets.mean(axis=0)
-        )  # a constant target must be centred to exactly zero
+        # A constant target must be centred to exactly zero.
+        self.offset_ = np.where(constant, targets[0], targets.mean(axis=0))
         self._fit_targets(rows, targets - self.offset_, _squared_error, None)
         return self
 

@@ -8,10 +8,12 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from ntkit._src.common import check_ridge
 from ntkit.errors import InputError, SingularKernelError
+
+from ._inputs import check_fitted
 
 __all__ = ["StreamingRidge"]
 
@@ -78,12 +80,12 @@ class StreamingRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
     @property
     def coef_(self) -> NDArray[Any]:
         """The weights, shape (m,) or (m, k)."""
-        check_is_fitted(self, "n_rows_")
+        check_fitted(self)
         return self._sums.solution(self.ridge)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return Z w, shape (n,) or (n, k)."""
-        check_is_fitted(self, "n_rows_")
+        check_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=np.float64)
         result: NDArray[Any] = rows @ self.coef_
         return result

@@ -23,8 +23,7 @@ from ntkit._src.kernels import InfiniteWidthKernel
 from ntkit.errors import InputError, NotFittedError, NtkitError
 
 from .._base import KernelEstimator
-from .._inputs import as_batch
-from .._settings import read_device
+from .._inputs import as_batch, check_fitted, read_device
 from ._tree import OF_THE_KERNEL, Decoder, Encoder
 
 __all__ = ["SavedModel", "load_model", "read_model", "save_model"]
@@ -98,7 +97,7 @@ def save_model(estimator: BaseEstimator, path: str | Path, *, notes: Mapping[str
             f"estimator must be an NTKClassifier or NTKRegressor, alone or last. Got {type(last).__name__}."
         )
     try:
-        last._check_fitted()
+        check_fitted(last)
     except NotFittedError as error:
         raise NotFittedError(f"only a fitted estimator can be saved: {error}") from None
     encode = Encoder(_probe_rows(last))

@@ -19,9 +19,9 @@ from ntkit._src.kernels import InfiniteWidthKernel, infinite_width
 from ntkit.errors import InputError
 
 from .._classifier import NTKClassifier
+from .._problem import Weighting
 from .._regressor import NTKRegressor
 from .._tabular import _as_floats, _as_strings, category_columns, number_columns
-from .._weighting import Weighting
 from ._described_module import build_described, describe_module
 
 __all__ = ["OF_THE_KERNEL", "Decoder", "Encoder"]
@@ -47,8 +47,8 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 OF_THE_KERNEL: Any = "of the kernel"
 """What an estimator's ``module`` is decoded as: the network of its kernel."""
 
-# The record of the tuning is not part of the fitted model.
-_LEFT_OUT = ("tuning_",)
+# What a loaded model does without, or computes again when it is asked for it: the factor is as large as the Gram matrix.
+_LEFT_OUT = ("tuning_", "_factor")
 
 
 class Encoder:
