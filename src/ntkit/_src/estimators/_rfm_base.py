@@ -210,7 +210,9 @@ class RFMBase(BaseEstimator):
 
     def _parts(self, n: int, codes: NDArray[Any] | None) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Hold out random parts, stratified by class: one of many rows, three in turn of few, none of very few."""
-        share = check_number("held_out", self.held_out, 0, 1, positive=True)
+        share = check_number("held_out", self.held_out)
+        if not 0 < share < 1:
+            raise InputError(f"held_out must lie between 0 and 1. Got {share}.")
         if n < _FEWEST_ROWS:
             return []
         seed = check_random_state(self.random_state)

@@ -27,9 +27,9 @@ class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
     Directions on which the predictor does not depend vanish, as they do in the first layer of a trained network
     (Radhakrishnan et al. 2022). Targets are centred first.
 
-    Settings left at "auto", or given as a sequence of candidates, are chosen by the mean squared error on random fifths of the
-    training data: one from 1,000 rows on, and three in turn below that, where the worse half of the settings is dropped
-    after each; then everything is refitted on all rows.
+    Settings left at "auto", or given as a sequence of candidates, are chosen by the mean squared error on a random fifth of the
+    training data; below 1,000 rows on three such parts in turn, where the worse half of the settings is dropped after each.
+    Then everything is refitted on all rows.
     (Closed-form leave-one-out errors would be optimistic: the metric has seen the labels.) Below 10 rows the first candidate
     is used.
 
