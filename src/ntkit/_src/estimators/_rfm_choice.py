@@ -135,7 +135,9 @@ def quiet_recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFM
             yield state
 
 
-def listed_numbers(name: str, given: Any, automatic: Sequence[Any], positive: bool, whole: bool = False) -> list[Any]:
+def listed_numbers(
+    name: str, given: Any, automatic: Sequence[Any], *, positive: bool = False, whole: bool = False
+) -> list[Any]:
     """Return the candidates of a setting, "auto", a number or a sequence of numbers, as a list."""
     if isinstance(given, str):
         if given == "auto":
@@ -148,4 +150,4 @@ def listed_numbers(name: str, given: Any, automatic: Sequence[Any], positive: bo
         raise InputError(f"{name} must have at least one value to choose from. Got an empty sequence.")
     if whole:
         return [check_integer(name, value, 0) for value in values]
-    return [check_number(name, value, *([] if positive else [0.0]), positive=positive) for value in values]
+    return [check_number(name, value, -math.inf if positive else 0, positive=positive) for value in values]

@@ -101,14 +101,9 @@ def save_model(estimator: BaseEstimator, path: str | Path, *, notes: Mapping[str
     except NotFittedError as error:
         raise NotFittedError(f"only a fitted estimator can be saved: {error}") from None
     encode = Encoder(_probe_rows(last))
-    tree = encode(estimator)
-    content: dict[str, Any] = {
-        "format": _FORMAT,
-        "versions": {name: version(name) for name in _PACKAGES},
-        "notes": dict(notes or {}),
-        "model": tree,
-    }
+    tree, versions = encode(estimator), {name: version(name) for name in _PACKAGES}
     encode.arrays["probe"] = _probe(last)
+    content = {"format": _FORMAT, "versions": versions, "notes": dict(notes or {}), "model": tree}
     content["arrays"] = list(encode.arrays)
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
@@ -241,8 +236,8 @@ def _probe_rows(model: KernelEstimator) -> Tensor | None:
 
 def _probe(model: KernelEstimator) -> NDArray[np.float64]:
     """Return K of the first training rows, which identifies the kernel; nothing for a precomputed one."""
-    rows = _probe_rows(model)
-    if rows is None or not isinstance(model.kernel_, InfiniteWidthKernel):
+    rows, kernel = _probe_rows(model), model.kernel_
+    if rows is None or not isinstance(kernel, InfiniteWidthKernel):
         return np.empty((0, 0))
     with torch.no_grad():
-        return np.asarray(model.kernel_(rows).double().cpu().numpy())
+        return np.asarray(kernel(rows).double().cpu().numpy())
