@@ -1,4 +1,4 @@
-"""Parameters of the estimators, explained where they make no sense."""
+"""Where kernels come from: modules with their gains, kernels, Gram matrices; and parameters that make no sense."""
 
 from __future__ import annotations
 
@@ -66,7 +66,12 @@ def network(own: bool) -> nn.Module:
     [
         lambda net, **more: ntkit.NTKRegressor(net, **more),
         lambda net, **more: ntkit.NTKClassifier(net, **more),
-        lambda net, **more: ntkit.LabelAwareClassifier(net, strength=0.1, **more),
+        lambda net, ridge=0.0, **gains: ntkit.LabelAwareClassifier(
+            net if not gains else None,
+            kernel=ntkit.infinite_width(net, **gains).ntk if gains else "ntk",
+            strength=0.1,
+            ridge=ridge,
+        ),
     ],
     ids=["regressor", "classifier", "label-aware"],
 )
