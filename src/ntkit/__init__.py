@@ -27,6 +27,7 @@ _MODULES = [
     "datasets",
     "diagnostics",
     "errors",
+    "extending",
     "features",
     "labels",
     "layers",

@@ -49,7 +49,20 @@ from ntkit._src.layers import Elementwise
 from ntkit._src.solvers import solve
 from ntkit._src.trace import adapt, supported_layers
 
-from . import applications, datasets, diagnostics, errors, features, labels, layers, plots, results, solvers, testing
+from . import (
+    applications,
+    datasets,
+    diagnostics,
+    errors,
+    extending,
+    features,
+    labels,
+    layers,
+    plots,
+    results,
+    solvers,
+    testing,
+)
 
 __all__ = [
     "Checkpoint",
@@ -80,6 +93,7 @@ __all__ = [
     "empirical",
     "errors",
     "evidence",
+    "extending",
     "features",
     "finite_width_correction",
     "gram",

@@ -19,10 +19,10 @@ from torch import nn
 
 from ntkit import NTKClassifier, RFMClassifier, RFMRegressor, infinite_width
 from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, MetricKernel, RFMSettings, recursion
-from ntkit.datasets import SplitTable, load_uci
 from ntkit.errors import InputError
 
 from .._networks import blank
+from .._uci_tables import SplitTable, load_uci
 from ..skeleton import Experiment, Report, Results, Run, Size, check_at_least
 from ._rfm_records import Accuracies, Course, Fit, Kernel, TableCell, Task
 from ._rfm_report import TABLES, claims, comparisons, sections
@@ -254,7 +254,7 @@ EXPERIMENT = Experiment(
     prepare=prepare,
     compute=compute,
     report=report,
-    files="tables as an .npz file or the folder of the UCI collection, as ntkit.datasets.load_uci reads (none: left out)",
+    files="tables as an .npz file or the folder of the UCI collection, as ntkit_studies.load_uci reads (none: left out)",
     selects=("seeds", "tables"),
 )
 
