@@ -1,5 +1,6 @@
 """What a network learns beyond its kernel: feature matrices, the neural feature ansatz, and optimisers that strengthen it."""
 
+from . import rfm
 from ._adaptive_speed import AdaptiveSpeed
 from ._correlation import correlation, randomize_eigenvectors
 from ._expected_ptk import expected_ptk
@@ -24,4 +25,5 @@ __all__ = [
     "ptk",
     "ptk_covariance",
     "randomize_eigenvectors",
+    "rfm",
 ]
