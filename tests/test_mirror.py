@@ -13,11 +13,8 @@ SOURCES = TESTS.parent / "src" / "ntkit" / "_src"
 # Files that are parts of one thing and are tested through it: where their tests are. A new file needs one of its own.
 TOGETHER = {
     "applications/completion/*.py": "applications/completion/test_imputer.py",
-    "applications/federated/*.py": "applications/federated/test_federated_ntk.py",
-    "applications/inpainting/*.py": "applications/inpainting/test_inpainting.py",
     "applications/search/*.py": "applications/search/test_search.py",
     "cli/*.py": "cli/test_kernels.py",
-    "diagnostics/_classes.py": "diagnostics/test_error_barrier.py",
     "diagnostics/_influence.py": "diagnostics/test_attribution.py",
     "diagnostics/_sketch.py": "diagnostics/test_attribution.py",
     "estimators/_parameters.py": "estimators/test_base.py",

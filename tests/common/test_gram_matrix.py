@@ -133,7 +133,6 @@ CLASSES = torch.tensor([0, 1] * 3)
         lambda k: ntkit.LabelAwareClassifier(kernel=k).fit(X.numpy(), CLASSES.numpy()),
         lambda k: ntkit.diagnostics.learning_times(k, X, y=Y[:, 0]),
         lambda k: ntkit.diagnostics.bounds(k, Y[:, 0], 10, x=X),
-        lambda k: ntkit.diagnostics.relabel(k, X, CLASSES),
         lambda k: ntkit.diagnostics.mercer(k, dim=2, degrees=3),
         lambda k: ntkit.as_sklearn_kernel(k)(X.numpy()),
         lambda k: ntkit.as_sklearn_kernel(k).diag(X.numpy()),

@@ -19,9 +19,9 @@ from sklearn.svm import SVC
 from torch import Tensor, nn
 
 from ntkit import LabelAware, NTKClassifier, solve
-from ntkit._src.kernels import InfiniteWidthKernel
 from ntkit.datasets import Digits
 from ntkit.labels import STRENGTHS
+from ntkit.results import InfiniteWidthKernel
 
 from ._networks import blank
 

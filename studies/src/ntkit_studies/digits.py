@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit import infinite_width
-from ntkit._src.common import Progress
-from ntkit._src.kernels import InfiniteWidthKernel
 from ntkit.datasets import Digits, balanced_split, load_digits
+from ntkit.extending import Progress
+from ntkit.results import InfiniteWidthKernel
 
 from ._digits_cells import (
     KERNELS,

@@ -17,12 +17,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar, get_type_hints
 from zipfile import is_zipfile
 
-from ntkit._src.gram import locked
 from ntkit.errors import InputError, NtkitWarning
 
 from ._code_fingerprint import code_fingerprint
 from ._estimate import Estimate
-from ._files import check_folder
+from ._files import check_folder, locked
 from ._manifest import Data, Embedded, Manifest, data_of, this_machine, versions
 from ._records import canonical, encode
 from ._report import Report
@@ -243,5 +242,5 @@ def _place(folder: Path | None) -> Iterator[Path]:
             yield Path(temporary)
     else:
         check_folder(folder)
-        with locked(folder / _CELLS, "name another folder: --output"):
+        with locked(folder / _CELLS):
             yield folder

@@ -102,7 +102,7 @@ def train(
     --------
     ntkit.GradientFlow : the same training of a network with a constant kernel.
     ntkit.max_learning_rate : the largest stable learning rate of a kernel.
-    ntkit.diagnostics.elasticity_course : local elasticity along such a run.
+    ntkit.diagnostics.KernelRecorder : the kernel along such a run.
 
     Examples
     --------
