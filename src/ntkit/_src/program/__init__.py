@@ -1,6 +1,24 @@
 """Programs: a network as frozen operations, what each needs kept of a covariance, and its finite form."""
 
-from ._activation import Activation, Pointwise
+from ._activation import (
+    GELU,
+    Activation,
+    AnyFunction,
+    Cos,
+    Cosh,
+    Erf,
+    Exp,
+    Expm1,
+    ExponentialUnit,
+    Pointwise,
+    Polynomial,
+    Rectified,
+    Sign,
+    Sin,
+    Sinh,
+    Step,
+    any_function,
+)
 from ._affine import Conv, Dense, Gains, pad
 from ._attention import Attention, LogitSamples
 from ._combine import Concat, Constant, Product, Sum
@@ -23,8 +41,10 @@ from ._program import Node, Program, entries
 from ._tokens import Join, Lookup, Table
 
 __all__ = [
+    "GELU",
     "Activation",
     "AdaptiveAvgPool",
+    "AnyFunction",
     "Arrange",
     "Attention",
     "AvgPool",
@@ -33,8 +53,14 @@ __all__ = [
     "ConstantMap",
     "Contract",
     "Conv",
+    "Cos",
+    "Cosh",
     "DataMap",
     "Dense",
+    "Erf",
+    "Exp",
+    "Expm1",
+    "ExponentialUnit",
     "Gains",
     "GivenPrior",
     "Input",
@@ -48,17 +74,24 @@ __all__ = [
     "Normalize",
     "Op",
     "Pointwise",
+    "Polynomial",
     "PositionMap",
     "Prior",
     "Product",
     "Program",
+    "Rectified",
     "Reindex",
+    "Sign",
+    "Sin",
+    "Sinh",
     "Split",
     "StationaryPrior",
+    "Step",
     "Sum",
     "Table",
     "Values",
     "Weights",
+    "any_function",
     "entries",
     "pad",
 ]

@@ -103,7 +103,7 @@ class Attention(Op):
     @property
     def linear_in_logits(self) -> bool:
         """Whether the mechanism is the identity."""
-        return self.phi is not None and self.phi.name == "polynomial" and self.phi.parameters == (0.0, 1.0)
+        return self.phi is not None and self.phi.polynomial() == (0.0, 1.0)
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         everything = (Keep.ALL,) * len(keeps)

@@ -8,20 +8,14 @@ import torch
 from torch import Tensor
 from torch.func import jvp
 
-from ntkit._src.program import Activation, Keeps, Pointwise
+from ntkit._src.program import Keeps, Pointwise
 
 from ._covariance import Covariance, Ends, Moments
-from ._gain_dual import gain_dual
 from ._rule import Inputs, Parts, Rule, Step
 from ._sketch import Draws, Features
-from .expectations import dual, dual_with_difference, mean
+from .expectations import dual, dual_with_difference, gain_dual, mean
 
 __all__: list[str] = []
-
-
-def _homogeneous(phi: Activation) -> bool:
-    """Return whether phi(r z) = r phi(z) for r > 0; then it propagates H and scales with its input."""
-    return phi.name == "rectified"
 
 
 class PointwiseRule(Rule[Pointwise], ops=(Pointwise,)):
@@ -52,10 +46,10 @@ class PointwiseRule(Rule[Pointwise], ops=(Pointwise,)):
         return True
 
     def gives_h(self, op: Pointwise) -> bool:
-        return _homogeneous(op.phi)
+        return op.phi.homogeneous
 
     def scales(self, op: Pointwise, inputs: bool) -> bool:
-        return inputs and _homogeneous(op.phi)
+        return inputs and op.phi.homogeneous
 
     def random_features(self, step: Step[Pointwise], inputs: Parts, data: Moments, draws: Draws) -> Features:
         r"""Return :math:`\phi' = \sigma(W \phi) / \sqrt{m}`, and for psi a sketch of :math:`\sigma'(W \phi) \otimes \psi`.

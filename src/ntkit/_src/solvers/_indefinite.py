@@ -131,16 +131,9 @@ class _Factored(System):
 
 @dataclass(frozen=True)
 class _Decomposed(System):
-    """A = V (diag(values) + ridge scale diag(signs)) V^T, in float64.
+    """A = V (diag(values) + ridge scale diag(signs)) V^T in float64, scale the mean of the eigenvalues' absolute values.
 
-    Attributes
-    ----------
-    values, vectors
-        Eigenvalues of K, those that are rounding set to zero, and its eigenvectors, shapes (n,) and (n, n).
-    signs
-        Those of the eigenvalues, shape (n,); that of zero is one.
-    scale
-        The mean of the eigenvalues' absolute values.
+    Eigenvalues that are rounding are zero, and the sign of zero is one; shapes (n,), vectors (n, n).
     """
 
     matrix: Tensor

@@ -203,19 +203,7 @@ class Method(ABC):
 
 @dataclass(frozen=True)
 class ShiftedGram:
-    """The matrix A = K + shift I of a system that is too large to form, and where to report progress.
-
-    Attributes
-    ----------
-    gram
-        K, shape (n, n).
-    ridge
-        Relative to ``scale``.
-    scale
-        trace(K)/n.
-    progress
-        Called with sentences about the run.
-    """
+    """The matrix A = K + ridge scale I of a large system, scale = trace(K)/n, and where to report progress."""
 
     gram: GramOperator
     ridge: float

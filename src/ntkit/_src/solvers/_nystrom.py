@@ -84,7 +84,7 @@ class Nystrom(Method):
             "Use fewer centres, or Falkon, which does not form their normal equations.",
         )
         lower, jitter = factorise_centres(gram, centres, matrix.scale)
-        blocks = _Blocks(gram, centres, _rows_at_a_time(len(centres)))
+        blocks = _Blocks(gram, centres, max(64, _BLOCK_BYTES // (8 * len(centres))))
         keep = self.keep if self.keep is not None or y is not None else blocks.worth_keeping(self.scratch)
         if keep:
             blocks.keep(self.scratch)
@@ -111,8 +111,6 @@ class NystromSystem(System):
 
     Attributes
     ----------
-    matrix
-        K with its ridge.
     centres
         Row numbers, shape (M,).
     lower
@@ -243,7 +241,3 @@ class _Blocks:
 def nystrom_bytes(m: int, outputs: int) -> int:
     """Return the memory that the method holds, whatever n is."""
     return 8 * (4 * m * m + 2 * m * outputs) + 4 * _BLOCK_BYTES
-
-
-def _rows_at_a_time(m: int) -> int:
-    return max(64, _BLOCK_BYTES // (8 * m))
