@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from ntkit._src.program import GELU, Cos, Cosh, Erf, Exp, Expm1, Polynomial, Rectified, Sign, Sin, Sinh, Step
+from ntkit._src.program import GELU, Cos, Cosh, Erf, Exp, Expm1, NormalCDF, Polynomial, Rectified, Sign, Sin, Sinh, Step
 
 from ._expectations import Expectations, register
 from ._pair import Pair, safe_sqrt
@@ -103,6 +103,21 @@ class _GELU(Expectations[GELU]):
 
     def mean(self, phi: GELU, q: Tensor) -> Tensor:
         return q / torch.sqrt(2 * math.pi * (1 + q))  # Stein: E[u Phi(u)] = q E[density(u)]
+
+
+@register(NormalCDF)
+class _NormalCDF(Expectations[NormalCDF]):
+    """E = P(x < u, y < v) = 1/4 + asin(k / sqrt((1 + q1)(1 + q2))) / (2 pi), E' = 1 / (2 pi sqrt((1 + q1)(1 + q2) - k^2)).
+
+    x and y are independent standard Gaussians, so that x - u and y - v have the covariance k (Williams 1997).
+    """
+
+    def dual(self, phi: NormalCDF, pair: Pair, tangent: bool) -> Both:
+        root = torch.sqrt(1 + pair.v1 + pair.v2 + pair.v1 * pair.v2 * pair.c_squared)  # nothing cancels
+        return torch.atan2(root, -pair.k) / (2 * math.pi), 1 / (2 * math.pi * root)
+
+    def mean(self, phi: NormalCDF, q: Tensor) -> Tensor:
+        return torch.full_like(q, 0.5)
 
 
 def _sine_and_cosine(pair: Pair) -> Both:
