@@ -24,15 +24,23 @@ from ._activation import (
 from ._affine import Conv, Dense, Gains, pad
 from ._attention import Attention, LogitSamples
 from ._combine import Concat, Constant, Product, Sum
-from ._crop import cropped
-from ._input import Input
-from ._maps import ConstantMap, DataMap
+from ._input import GivenPrior, Input, Prior, StationaryPrior
 from ._normalize import Normalize
 from ._op import Keep, Keeps, Op, Values, Weights
-from ._positions import AdaptiveAvgPool, Arrange, AvgPool, Contract, PositionMap, Reindex, Split
-from ._prior import GivenPrior, Prior, StationaryPrior
+from ._positions import (
+    AdaptiveAvgPool,
+    Arrange,
+    AvgPool,
+    ConstantMap,
+    Contract,
+    DataMap,
+    Merge,
+    PositionMap,
+    Reindex,
+    Split,
+)
 from ._program import Node, Program, entries
-from ._tokens import Join, Lookup, Merge, Table
+from ._tokens import Join, Lookup, Table
 
 __all__ = [
     "GELU",
@@ -88,7 +96,6 @@ __all__ = [
     "Values",
     "Weights",
     "any_function",
-    "cropped",
     "entries",
     "pad",
 ]

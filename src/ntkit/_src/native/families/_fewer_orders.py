@@ -15,9 +15,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import scipy  # which imports scipy.optimize when it is first used
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 from torch import Tensor
 
 __all__ = ["Array", "fewer_orders", "non_negative"]
@@ -60,7 +60,7 @@ def non_negative(matrix: Array, wanted: Array, sizes: Array, least: Sequence[flo
     for part in least:
         kept = sizes > part * sizes[0]
         try:
-            yield nnls(matrix[kept], wanted[kept], maxiter=30 * matrix.shape[1])[0]
+            yield scipy.optimize.nnls(matrix[kept], wanted[kept], maxiter=30 * matrix.shape[1])[0]
         except RuntimeError:  # too many iterations
             continue
 
