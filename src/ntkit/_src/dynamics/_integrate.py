@@ -27,20 +27,9 @@ _MARGIN = 1.1  # of that radius: power iterations approach it from below
 
 @dataclass(frozen=True)
 class KernelTraining:
-    """Outputs f = start + K a on the training points, loss L(f, y) + shift/2 a^T K a.
+    """Outputs f = start + K a on the training points, with the loss L(f, y) + shift/2 a^T K a.
 
-    Attributes
-    ----------
-    gram
-        K, shape (n, n).
-    start
-        f_0 on the training points, shape (n, k).
-    targets
-        y, shape (n, k).
-    loss
-        L.
-    shift
-        The ridge times trace(K)/n.
+    K has shape (n, n), f_0 (``start``) and y (``targets``) have shape (n, k); ``shift`` is the ridge times trace(K)/n.
     """
 
     gram: Tensor

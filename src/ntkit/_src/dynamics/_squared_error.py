@@ -195,18 +195,8 @@ class LearningCurves:
 class SquaredError:
     r"""Weights a with f_t = f_0 + K a_t for :math:`L = \frac{1}{2} \sum (f - y)^2`, all from one eigendecomposition.
 
-    :math:`a' = y - f_0 - (K + \rho I) a` gives :math:`a_t = \phi_t(K + \rho I)(y - f_0)`.
-
-    Parameters
-    ----------
-    gram : Tensor of shape (n, n)
-        K, checked.
-    residual : Tensor of shape (n, k)
-        y - f_0 on the training points.
-    ridge : float
-        Relative to trace(K)/n.
-    owned : bool
-        Whether the eigenvectors may overwrite the matrix, which saves n^2 values.
+    :math:`a' = y - f_0 - (K + \rho I) a` gives :math:`a_t = \phi_t(K + \rho I)(y - f_0)`. ``gram`` is K, shape (n, n), checked,
+    and ``residual`` y - f_0 on the training points, shape (n, k). If the matrix is ``owned``, the eigenvectors overwrite it.
     """
 
     def __init__(self, gram: Tensor, residual: Tensor, ridge: float, owned: bool) -> None:
