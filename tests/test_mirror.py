@@ -35,7 +35,7 @@ TOGETHER = {
     "kernels/_estimate.py": "rules/test_sampled_attention.py",
     "kernels/_gpytorch_kernel.py": "kernels/test_gpytorch.py",
     "kernels/_infinite_width_kernel.py": "kernels/test_infinite_width.py",
-    "kernels/empirical/*.py": "kernels/empirical/test_empirical.py",
+    "kernels/finite_network/*.py": "kernels/finite_network/test_empirical.py",
     "kernels/random_features/*.py": "kernels/random_features/test_features.py",
     "layers/_elementwise.py": "rules/test_activation_rules.py",
     "native/_plane.py": "native/test_demand.py",

@@ -35,7 +35,8 @@ from ntkit._src.finite import (
     widen,
 )
 from ntkit._src.gram import gram, open_gram
-from ntkit._src.kernels import Kernel, as_gpytorch_kernel, as_sklearn_kernel, empirical, infinite_width
+from ntkit._src.kernels import Kernel, as_gpytorch_kernel, empirical, infinite_width
+from ntkit._src.kernels._sklearn import as_sklearn_kernel
 from ntkit._src.labels import (
     LabelAware,
     TangentHierarchy,

@@ -15,7 +15,6 @@ ALLOWED = {
     ("_flow_costs.py", "ntkit._src.native.rectified_operations"),
     ("_flow_costs.py", "ntkit._src.native.single_precision"),
     ("_flow_costs.py", "ntkit._src.native.tape_of"),
-    ("_stored_gram.py", "ntkit._src.gram.GramProgress"),
     ("_stored_gram.py", "ntkit._src.gram.fingerprint"),
     ("_stored_gram.py", "ntkit._src.gram.kernel_fingerprint"),
     ("_uci_methods.py", "ntkit._src.common.restored_generator"),
@@ -30,8 +29,8 @@ ALLOWED = {
     ("federated_images.py", "ntkit._src.common.restored_generator"),
     ("skeleton/_command_line.py", "ntkit._src.cli._terminal.one_line"),
     ("skeleton/_command_line.py", "ntkit._src.cli._terminal.progress_bars"),
-    ("skeleton/_estimate.py", "ntkit._src.gram.bytes_text"),
-    ("skeleton/_estimate.py", "ntkit._src.gram.seconds_text"),
+    ("skeleton/_estimate.py", "ntkit._src.common.bytes_text"),
+    ("skeleton/_estimate.py", "ntkit._src.common.seconds_text"),
     ("skeleton/_experiment.py", "ntkit._src.gram.locked"),
 }  # fmt: skip
 

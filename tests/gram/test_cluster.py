@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.gram import GramProgress
 from ntkit.errors import InputTypeError, WorkerError
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:Creating scratch directories")
@@ -55,10 +54,10 @@ def cluster() -> Iterator[Any]:
 def test_a_worker_killed_midway_costs_only_its_tiles(cluster: Any, tmp_path: Path) -> None:
     kernel, x = _kernel(), _x()
     pids = list(cluster.run(os.getpid).values())
-    seen: list[GramProgress] = []
+    seen: list[int] = []
 
-    def kill(at: GramProgress) -> None:
-        seen.append(at)
+    def kill(done: int, total: int) -> None:
+        seen.append(done)
         if len(seen) == 8:
             os.kill(pids[0], signal.SIGKILL)
 

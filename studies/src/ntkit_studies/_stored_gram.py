@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit import Kernel, gram
-from ntkit._src.gram import GramProgress, fingerprint, kernel_fingerprint
+from ntkit._src.gram import fingerprint, kernel_fingerprint
 
 from ._images import Images
 from .skeleton import Run
@@ -63,11 +63,7 @@ def stored_gram(
     check_folder(folder)
     path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
 
-    def report(at: GramProgress) -> None:
-        if progress is not None:
-            progress(at.done, at.total)
-
-    gram(kernel, x1, x2, out=path, tile=_TILE, resume=resume, progress=report)
+    gram(kernel, x1, x2, out=path, tile=_TILE, resume=resume, progress=progress)
     matrix: NDArray[Any] = np.load(path, mmap_mode="r")
     return matrix
 

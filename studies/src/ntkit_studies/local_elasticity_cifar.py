@@ -194,7 +194,7 @@ def _of_network(run: Run[Settings], cell: Pair, images: Images) -> Ratios:
     course = elasticity_course(
         net, images.x, {"pair": torch.from_numpy(images.y)}, x_test=images.x_test,
         labels_test={"pair": torch.from_numpy(images.y_test)}, method="adam", lr=settings.rate, steps=settings.steps,
-        progress=lambda _, done, total: run.progress(name, int(done), int(total)),
+        progress=lambda done, total: run.progress(name, done, total),
     )  # fmt: skip
     assert course.test is not None
     train, test = course.train[0, 0], course.test[0, 0]

@@ -28,7 +28,7 @@ from ntkit._src.common import (
 )
 from ntkit._src.dynamics import Descent, Integrator, KernelTraining, SquaredError, descend, integrate_outputs
 from ntkit._src.kernels import empirical
-from ntkit._src.kernels.empirical import Network
+from ntkit._src.kernels.finite_network import Network
 from ntkit.errors import InputError, InputTypeError
 
 __all__ = ["Integration", "Outputs", "integrate", "integrated_residuals", "move", "outputs_of", "transposed_product"]

@@ -20,7 +20,7 @@ from ._kinks import Kink, find_kinks
 from ._largest_eigenvalue import largest_eigenvalue
 from ._linear_system import check_gram, check_pairs, check_ridge, check_right_hand_side
 from ._losses import Loss, LossFunction, find_loss, read_output_targets, read_targets
-from ._memory import available_bytes, check_gram_memory
+from ._memory import available_bytes, available_memory, check_gram_memory, check_memory
 from ._mirror import mirror_rows, mirror_upper
 from ._module_copies import OwnParameters, copy_module
 from ._module_state import call_with, evaluation_mode, measuring, plain_attention, unchanged
@@ -35,12 +35,13 @@ from ._parameters import (
     parameter_source,
     strip_ntk,
 )
-from ._progress import Progress, shifted_progress
+from ._progress import Progress, part_of, shifted_progress
 from ._random_layers import RANDOM, RANDOM_INSTEAD, drawing_layers, random_layers
 from ._random_rotation import random_rotation
 from ._row_blocks import block_rows, row_blocks, split_rows
-from ._shown import shown
+from ._shown import bytes_text, seconds_text, shown
 from ._singular import why_singular
+from ._splits import data_splits
 from ._threads import SERIAL_ENTRIES, on_threads, serial_product
 
 __all__ = [
@@ -61,7 +62,9 @@ __all__ = [
     "as_columns",
     "as_constant",
     "available_bytes",
+    "available_memory",
     "block_rows",
+    "bytes_text",
     "call_with",
     "check_batches",
     "check_choice",
@@ -74,6 +77,7 @@ __all__ = [
     "check_integer",
     "check_integers",
     "check_labels",
+    "check_memory",
     "check_module",
     "check_number",
     "check_pair",
@@ -88,6 +92,7 @@ __all__ = [
     "class_numbers",
     "constant",
     "copy_module",
+    "data_splits",
     "differentiated",
     "drawing_layers",
     "evaluation_mode",
@@ -102,6 +107,7 @@ __all__ = [
     "ntk_gains",
     "on_threads",
     "parameter_source",
+    "part_of",
     "plain_attention",
     "random_layers",
     "random_rotation",
@@ -111,6 +117,7 @@ __all__ = [
     "restored_generator",
     "restored_random_state",
     "row_blocks",
+    "seconds_text",
     "serial_product",
     "shifted_progress",
     "shown",

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy  # which imports scipy.sparse.linalg when it is first used
 import torch
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 __all__ = ["largest_eigenvalue"]
@@ -42,6 +42,6 @@ def largest_eigenvalue(product: Callable[[Tensor], Tensor], size: int, like: Ten
         return product(torch.as_tensor(vector.ravel()).to(like)).detach().double().cpu().numpy()
 
     start = np.random.default_rng(0).normal(size=size)
-    operator = LinearOperator((size, size), matvec=apply, dtype=float)
-    found = eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False, tol=tol)
+    operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=apply, dtype=float)
+    found = scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False, tol=tol)
     return float(found[0])

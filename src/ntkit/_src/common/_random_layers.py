@@ -66,6 +66,11 @@ def _drawn(module: nn.Module, args: Any, kwargs: Any) -> list[str]:
 class _Draws(TorchDispatchMode):
     """Remembers where random numbers are drawn, and draws none: the generator belongs to other threads too."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, which takes a second, to exclude this class from it."""
+        return False
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.inside: list[str] = []

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import measuring
+from ntkit._src.common import Progress, measuring, part_of
 from ntkit._src.finite import Record, Schedule, Trajectory, train
 from ntkit._src.kernels import empirical
 from ntkit._src.labels import check_labels, class_numbers
@@ -60,7 +60,7 @@ def elasticity_course(
     x_test: Tensor | None = None,
     labels_test: Mapping[str, Tensor] | None = None,
     record: Sequence[float] | None = None,
-    progress: Callable[[str, float, float], None] | None = None,
+    progress: Progress | None = None,
     **training: Any,
 ) -> ElasticityCourse:
     r"""Train a copy of a network on each label system, and measure the local elasticity of its tangent kernel meanwhile.
@@ -84,7 +84,8 @@ def elasticity_course(
     record
         Steps (times, for the flow) at which to measure, in addition to the start and the end. Default None: only those two.
     progress
-        Called after each step with the system, the steps (time) done and the total. Default None.
+        Called after each step with the steps done and their total, over all systems; for the flow, with thousandths of the
+        time. Default None.
     training
         The fields of an :class:`ntkit.Schedule` (``lr`` is short for ``learning_rate``), or ``schedule=`` itself; and further
         arguments of :func:`ntkit.train`: ``loss``, ``kappa``, ``centre``, ``stop_below``; time is that of the summed loss. A
@@ -133,9 +134,9 @@ def elasticity_course(
     schedule = _schedule(training)
     runs: list[Trajectory] = []
     modules: dict[str, nn.Module] = {}
-    for name, y in labels.items():
+    for number, (name, y) in enumerate(labels.items()):
         modules[name] = copy.deepcopy(module)
-        report = None if progress is None else _named(progress, name)
+        report = part_of(progress, number, len(labels))
         target = _target(name, y, outputs, training.get("loss", "mse"), x)
         recorded = Record(record or (), observe={"rr": ratios})
         runs.append(train(modules[name], x, target, schedule, record=recorded, progress=report, **training))
@@ -160,10 +161,6 @@ def _schedule(training: dict[str, Any]) -> Schedule:
     given = {new: training.pop(name) for name, new in names.items() if name in training}
     schedule = training.pop("schedule", None)
     return schedule if isinstance(schedule, Schedule) else Schedule(**given)
-
-
-def _named(progress: Callable[[str, float, float], None], name: str) -> Callable[[float, float], None]:
-    return lambda done, total: progress(name, done, total)
 
 
 def _target(name: str, y: Tensor, outputs: int, loss: object, x: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit._src.common import as_columns
-from ntkit._src.gram import KernelGram, bytes_text, free_disk, scratch_folder
+from ntkit._src.common import as_columns, bytes_text
+from ntkit._src.gram import KernelGram, free_disk, scratch_folder
 from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import (
     CG,

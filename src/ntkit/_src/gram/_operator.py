@@ -13,14 +13,12 @@ from linear_operator.operators import LinearOperator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit._src.common import check_pairs, shown
+from ntkit._src.common import check_memory, check_pairs, shown
 from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError
 
-from ._plan import Tile, TilePlan, default_tile
-from ._resources import check_memory
+from ._plan import Task, Tile, TilePlan, default_tile
 from ._store import TileStore
-from ._task import Task
 
 __all__ = ["DenseGram", "GramOperator", "KernelGram", "StoredGram"]
 

@@ -9,8 +9,7 @@ from ._infinite_width import InfiniteWidth, NtkAndNngp, infinite_width
 from ._infinite_width_kernel import InfiniteWidthKernel
 from ._kernel import Kernel
 from ._prior_limit import PriorKernel, PriorLimit
-from ._sklearn import as_sklearn_kernel
-from .empirical import (
+from .finite_network import (
     BYTE_BUDGET,
     Batch,
     Empirical,
@@ -39,7 +38,6 @@ __all__ = [
     "PriorLimit",
     "as_gpytorch_kernel",
     "as_inputs",
-    "as_sklearn_kernel",
     "check_batches",
     "check_input_shape",
     "check_modes",

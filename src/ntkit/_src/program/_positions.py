@@ -47,10 +47,6 @@ class PositionMap(Op):
         """Return A, shape (output size, ``size``), float64."""
         raise NotImplementedError
 
-    def selects(self) -> bool:
-        """Return whether every row of A reads at most one position."""
-        return False
-
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         here = keeps[self.axis] if self.selects() else Keep.ALL
         return ((*keeps[: self.axis], here, *keeps[self.axis + 1 :]),)
@@ -169,6 +165,9 @@ class Split(Op):
         stop = self.axis + len(self.sizes)
         return ((*keeps[: self.axis], max(keeps[self.axis : stop]), *keeps[stop:]),)
 
+    def selects(self) -> bool:
+        return True
+
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         value: Tensor = inputs[0].unflatten(self.axis + 1, self.sizes)
         return value
@@ -198,6 +197,9 @@ class Arrange(Op):
             if axis is not None:
                 kept[axis] = keep
         return (tuple(kept),)
+
+    def selects(self) -> bool:
+        return True
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         (x,) = inputs

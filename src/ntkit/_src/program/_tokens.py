@@ -115,5 +115,8 @@ class Merge(Op):
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return ((*keeps[: self.axis], *(keeps[self.axis],) * self.count, *keeps[self.axis + 1 :]),)
 
+    def selects(self) -> bool:
+        return True
+
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         return inputs[0].flatten(self.axis + 1, self.axis + self.count)

@@ -75,18 +75,31 @@ class Covariance:
         start = self.pair_dims + sum(self.keeps[:axis])
         return tuple(range(start, start + self.keeps[axis]))
 
-    def map(self, function: Callable[[Tensor], Tensor], keeps: Keeps | None = None, moves: bool = False) -> Covariance:
+    def map(
+        self,
+        function: Callable[[Tensor], Tensor],
+        keeps: Keeps | None = None,
+        moves: bool = False,
+        selects: bool = False,
+    ) -> Covariance:
         """Apply a linear map of positions to K and Theta; A is unchanged if all positions share it.
 
-        ``moves`` says that the map also applies to H: it takes means, or every new position is an old one.
+        ``moves`` says that the map also applies to H: it takes means, or every new position is an old one. ``selects`` says
+        that every new position is an old one or zero: then A moves along. Otherwise weights that differ between positions
+        are averaged over, which is right unless an activation follows; tracing refuses one.
         """
-        if self.affine is not None and self.affine.numel() > 1:
+        if self.affine is not None and self.affine.numel() > 1 and not selects:
             return self.settled().map(function, keeps, moves)
         ntk = None if self.ntk is None else function(self.ntk)
         new = self.keeps if keeps is None else keeps
         affine = None
         if self.affine is not None:
-            affine = self.affine.reshape((1,) * (self.pair_dims + sum(new)))
+            shared = self.affine.numel() == 1
+            affine = (
+                self.affine.reshape((1,) * (self.pair_dims + sum(new)))
+                if shared
+                else function(self.affine.expand_as(self.nngp))
+            )
         h = None if self.h is None or not moves else function(self.h)
         return Covariance(function(self.nngp), ntk, new, affine, h, self.ratio)
 

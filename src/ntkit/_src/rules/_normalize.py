@@ -23,6 +23,8 @@ def normalize(op: Normalize, node: Node, x: Covariance, ends: Ends) -> Covarianc
     block, total = node.inputs
     centre1, scale1 = _statistics(op, total, ends.first)
     centre2, scale2 = _statistics(op, total, ends.second)
+    if centre1 is not None:
+        x = x.settled()  # an earlier gain multiplies values that are not centred yet
     s1, s2 = ends.spread(scale1, scale2, x.keeps)
     k = x.nngp
     means = ends.means(block, x.keeps)

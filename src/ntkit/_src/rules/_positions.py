@@ -16,11 +16,11 @@ def position_map(op: PositionMap, x: Covariance, keeps: Keeps) -> Covariance:
     dims = x.dims(op.axis)
     matrix = op.matrix(x.nngp.shape[dims[0]]).to(x.nngp)
     if len(dims) == 1:  # every row of A reads at most one position, with weight one or zero
-        return x.map(lambda k: _apply(matrix, k, dims[0]), keeps, moves=True)
+        return x.map(lambda k: _apply(matrix, k, dims[0]), keeps, moves=True, selects=op.selects())
     if keeps[op.axis] is Keep.ALL:
         # Sums over windows drop H: it would be the difference of two of them.
         selects = bool(((matrix == 0) | (matrix == 1)).all() and (matrix.sum(1) == 1).all())
-        return x.map(lambda k: _apply(matrix, _apply(matrix, k, dims[1]), dims[0]), keeps, moves=selects)
+        return x.map(lambda k: _apply(matrix, _apply(matrix, k, dims[1]), dims[0]), keeps, selects, op.selects())
 
     def diagonal(k: Tensor) -> Tensor:
         half = _apply(matrix, k, dims[1]).movedim(dims, (-2, -1))
@@ -64,7 +64,7 @@ def split(op: Split, x: Covariance, keeps: Keeps) -> Covariance:
 
     unfolded = (*x.keeps[: op.axis], *(kept,) * len(op.sizes), *x.keeps[op.axis + 1 :])
     assert unfolded[stop:] == keeps[stop:]
-    return x.map(unfold, unfolded, moves=True).restrict(keeps)
+    return x.map(unfold, unfolded, moves=True, selects=True).restrict(keeps)
 
 
 def split_values(op: Split, values: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def arrange(op: Arrange, x: Covariance, keeps: Keeps) -> Covariance:
             shape += [size] * int(keep)
         return k.expand(shape)
 
-    return x.map(rearrange, keeps, moves=True)
+    return x.map(rearrange, keeps, moves=True, selects=True)
 
 
 def arrange_values(op: Arrange, values: Tensor) -> Tensor:

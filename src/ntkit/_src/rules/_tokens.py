@@ -83,7 +83,7 @@ def merge(op: Merge, x: Covariance, keeps: Keeps) -> Covariance:
         k = k.permute(*range(start), *order, *range(start + 2 * op.count, k.ndim))
         return k.flatten(start + op.count, start + 2 * op.count - 1).flatten(start, start + op.count - 1)
 
-    return x.map(flatten, keeps)
+    return x.map(flatten, keeps, selects=True)
 
 
 def table_mean(op: Table, node: Node, like: Tensor) -> Tensor | None:

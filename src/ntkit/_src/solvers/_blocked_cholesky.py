@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit._src.common import as_columns
-from ntkit._src.gram import GramOperator, StoredGram, available_memory, bytes_text, free_disk, scratch_folder
+from ntkit._src.common import as_columns, available_memory, bytes_text
+from ntkit._src.gram import GramOperator, StoredGram, free_disk, scratch_folder
 from ntkit.errors import MemoryLimitError, SingularKernelError, StoreError
 
 from ._conjugate_gradients import conjugate_gradients

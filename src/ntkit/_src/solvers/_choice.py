@@ -8,15 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.gram import (
-    DenseGram,
-    GramOperator,
-    StoredGram,
-    available_memory,
-    bytes_text,
-    free_disk,
-    seconds_text,
-)
+from ntkit._src.common import available_memory, bytes_text, seconds_text
+from ntkit._src.gram import DenseGram, GramOperator, StoredGram, free_disk
 from ntkit.errors import MemoryLimitError
 
 from ._blocked_cholesky import BlockedCholesky, cholesky_bytes, scratch_place

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import as_columns, check_integer
-from ntkit._src.gram import GramOperator, check_memory
+from ntkit._src.common import as_columns, check_integer, check_memory
+from ntkit._src.gram import GramOperator
 
 from ._centres import Centres, factorise_centres, find_centres
 from ._conjugate_gradients import conjugate_gradients

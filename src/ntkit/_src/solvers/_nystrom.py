@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit._src.common import as_columns, mirror_upper
-from ntkit._src.gram import GramOperator, check_memory, free_disk, scratch_folder, seconds_text
+from ntkit._src.common import as_columns, check_memory, mirror_upper, seconds_text
+from ntkit._src.gram import GramOperator, free_disk, scratch_folder
 from ntkit.errors import SingularKernelError
 
 from ._centres import Centres, factorise_centres, find_centres

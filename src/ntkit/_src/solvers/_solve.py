@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ntkit._src.common import (
     as_columns,
+    available_memory,
+    bytes_text,
     check_batches,
     check_choice,
     check_gram,
@@ -18,7 +20,7 @@ from ntkit._src.common import (
     check_ridge,
     check_right_hand_side,
 )
-from ntkit._src.gram import DenseGram, GramOperator, KernelGram, available_memory, bytes_text
+from ntkit._src.gram import DenseGram, GramOperator, KernelGram
 from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 

@@ -157,7 +157,7 @@ class Builder:
     def linear_map(self, op: Op, read: int, positions: Sequence[int]) -> int:
         """Add a node that maps positions linearly: Gaussian or centred values stay so."""
         info, node = self.info[read], self.nodes[read]
-        per_position = isinstance(node.op, Normalize) and bool(node.op.affine_axes)
+        kept = op.selects() or (info.affine == "whole" and not isinstance(op, Contract))
         return self.add(
             op,
             (read,),
@@ -165,7 +165,7 @@ class Builder:
             gaussian=info.gaussian,
             why_not=info.why_not,
             centred=node.centred,
-            affine="part" if info.affine and per_position else info.affine,
+            affine="part" if info.affine and not kept else info.affine,
         )
 
     def own_source(self) -> frozenset[int]:

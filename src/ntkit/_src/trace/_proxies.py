@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from ._registry import find_module
+from .matchers._registry import find_module
 
 __all__ = ["ShapeTracer", "lengths_of_proxies"]
 

@@ -16,13 +16,13 @@ from ntkit.errors import Problem, UnsupportedLayerError
 from ._builder import EMPIRICAL, Builder, Refused
 from ._deterministic import fixed
 from ._gains import GainRule
-from ._heads import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads, target_name
 from ._inplace import overwritten
 from ._places import ROOT, live_nodes, path_of, taken_apart
 from ._prefix import checked_prefix
-from ._registry import Matcher, find, find_module
 from ._replay import Difference
 from ._values import BATCH, Computed, Data, Field, Unknown, Weight
+from .matchers._heads import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads, target_name
+from .matchers._registry import Matcher, find, find_module
 
 __all__ = ["Reader"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ntkit._src.gram import bytes_text, seconds_text
+from ntkit._src.common import bytes_text, seconds_text
 from ntkit.errors import MemoryLimitError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ntkit._src.common import (
     mirror_upper,
 )
 from ntkit._src.dynamics import Descent, max_learning_rate
-from ntkit._src.kernels.empirical import Network
+from ntkit._src.kernels.finite_network import Network
 from ntkit.errors import InputError, InputTypeError
 
 from .._integrate import Outputs, integrated_residuals, move

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ntkit._src.common import Loss, block_rows, check_batches, measuring, read_output_targets, row_blocks
 from ntkit._src.kernels import empirical
-from ntkit._src.kernels.empirical import Network, as_inputs, jacobian_rows
+from ntkit._src.kernels.finite_network import Network, as_inputs, jacobian_rows
 from ntkit.errors import InputError, InputTypeError
 
 from .._integrate import Outputs, outputs_of, transposed_product

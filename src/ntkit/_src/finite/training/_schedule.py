@@ -10,7 +10,7 @@ import torch
 from ntkit._src.common import check_generator, check_integer, check_number
 from ntkit.errors import InputError
 
-__all__ = ["Method", "Schedule", "check_integer", "check_number"]
+__all__ = ["Method", "Schedule"]
 
 Method = Literal["gd", "momentum", "sgd", "adam", "flow"]
 

@@ -13,9 +13,9 @@ from ntkit._src.common import check_batches
 from ntkit.errors import InputError, InputTypeError
 
 from .._infinite_width_kernel import InfiniteWidthKernel
-from ..empirical import Empirical
-from ..empirical._inputs import as_inputs
-from ..empirical._products import forward
+from ..finite_network import Empirical
+from ..finite_network._inputs import as_inputs
+from ..finite_network._products import forward
 from ._propagate import Propagation, check_sketchable
 from ._sketch import CountSketch
 

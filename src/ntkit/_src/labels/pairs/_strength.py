@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from sklearn.model_selection import PredefinedSplit
 from torch import Tensor
 
 from ntkit._src.common import check_number, shown
@@ -68,6 +67,8 @@ def splits(codes: Tensor, validation: float | int, generator: torch.Generator | 
     validation : int or float
         The number of folds, 2 or more; or the fraction of the points, between 0 and 1, of a single validation set.
     """
+    from sklearn.model_selection import PredefinedSplit  # imported here: it would double the time of ``import ntkit``
+
     n, number = len(codes), check_number("validation", validation)
     if not (number >= 2 if isinstance(validation, int) else 0 < number < 1):
         raise InputError(

@@ -20,11 +20,10 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+import scipy  # which imports scipy.optimize and scipy.special when they are first used
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from scipy.special import erfcx
 
 from ntkit._src.program import Activation
 
@@ -109,7 +108,7 @@ def unit_series(a: float, reach: float) -> UnitSeries | None:
     for least in _INDEPENDENT:
         kept = sizes > least * sizes[0]
         try:
-            found, _ = nnls(sizes[kept, None] * right[kept], wanted[kept], maxiter=30 * len(orders))
+            found, _ = scipy.optimize.nnls(sizes[kept, None] * right[kept], wanted[kept], maxiter=30 * len(orders))
         except RuntimeError:  # too many iterations
             continue
         weights = found * distance
@@ -121,7 +120,7 @@ def unit_series(a: float, reach: float) -> UnitSeries | None:
 
 def unit_mean(a: float, z: Array) -> Array:
     """E[f(z x)]."""
-    return np.asarray(_DENSITY * z + a * (0.5 * erfcx(z / math.sqrt(2)) - 0.5))
+    return np.asarray(_DENSITY * z + a * (0.5 * scipy.special.erfcx(z / math.sqrt(2)) - 0.5))
 
 
 def unit_coefficients(a: float, z: Array, orders: NDArray[np.int64]) -> Array:
@@ -135,7 +134,7 @@ def unit_coefficients(a: float, z: Array, orders: NDArray[np.int64]) -> Array:
     powers = np.zeros((len(z), len(n)))
     low = orders < 150
     roots = np.sqrt([float(math.factorial(int(order))) for order in orders[low]])
-    powers[:, low] = z ** (n[low] - 1) * (0.5 * erfcx(z / math.sqrt(2)) / roots)  # zero beyond
+    powers[:, low] = z ** (n[low] - 1) * (0.5 * scipy.special.erfcx(z / math.sqrt(2)) / roots)  # zero beyond
     # He_m(0) = 0 for odd m and He_(m - 2)(0) = -He_m(0) / (m - 1): every other term. That of j = 1 is added last.
     start = np.where(orders % 2 == 0, 3, 2)
     first = np.where(start == 3, _half_power(3, orders) * z * z, _half_power(2, orders) * z)
@@ -229,6 +228,6 @@ def _slope(a: float, z1: Array, z2: Array, psi: Array) -> Array:
         opening = np.where(agree, math.pi - psi, psi)[:, None]
         t = opening * fractions
         d = first[:, None, None] * np.sin(t) + second[:, None, None] * np.sin(opening - t)
-        radial = 1 - d * math.sqrt(math.pi / 2) * erfcx(d / math.sqrt(2))
+        radial = 1 - d * math.sqrt(math.pi / 2) * scipy.special.erfcx(d / math.sqrt(2))
         total += factor * (radial @ (weights / 2)) * opening[:, 0] / (2 * math.pi)
     return total
