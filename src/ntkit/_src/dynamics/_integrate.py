@@ -16,7 +16,7 @@ from ntkit._src.common import Loss, Progress, check_choice, check_integer, check
 from ntkit.errors import InputError
 
 from ._chebyshev import Chebyshev
-from ._squared_error import Descent
+from ._squared_error import Descent, descent_step
 
 __all__ = ["Integrator", "KernelTraining", "descend", "integrate"]
 
@@ -171,7 +171,7 @@ def descend(
         if stop_loss is not None and float(problem.loss.value(outputs, problem.targets)) <= stop_loss:
             found[step] = weights.clone()
             return found, step
-        weights, velocity = descent.step(weights, velocity, problem.velocity(outputs, weights))
+        weights, velocity = descent_step(descent, weights, velocity, problem.velocity(outputs, weights))
         if progress is not None:
             progress(step + 1, last)
     if not all(bool(torch.isfinite(value).all()) for value in found.values()):

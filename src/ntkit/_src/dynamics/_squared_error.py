@@ -19,6 +19,7 @@ __all__ = [
     "Descent",
     "LearningCurves",
     "SquaredError",
+    "descent_step",
     "flow_filter",
     "largest_gram_eigenvalue",
     "learned_filter",
@@ -68,12 +69,12 @@ class Descent:
         """Descent converges if the learning rate times the curvature is below this."""
         return 2 * (1 + self.momentum) / (1 + 2 * self.momentum if self.nesterov else 1)
 
-    def step(self, weights: Tensor, velocity: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the weights and the velocity after a step along ``change``, the negative gradient, all of one shape."""
-        velocity = self.momentum * velocity + change
-        return weights + self.learning_rate * (
-            change + self.momentum * velocity if self.nesterov else velocity
-        ), velocity
+
+def descent_step(descent: Descent, weights: Tensor, velocity: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weights and the velocity after a step along ``change``, the negative gradient, all of one shape."""
+    velocity = descent.momentum * velocity + change
+    step = change + descent.momentum * velocity if descent.nesterov else velocity
+    return weights + descent.learning_rate * step, velocity
 
 
 def flow_filter(mu: Tensor, t: float) -> Tensor:
@@ -295,7 +296,7 @@ class SquaredError:
         for step in range(int(most) + 1):
             if float((power * (1 - kernel * weight) ** 2).sum()) / 2 <= value:
                 return float(step)
-            weight, velocity = descent.step(weight, velocity, 1 - mu * weight)
+            weight, velocity = descent_step(descent, weight, velocity, 1 - mu * weight)
         return math.inf
 
     def _check_stable(self, descent: Descent) -> None:
