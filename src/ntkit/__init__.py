@@ -28,6 +28,7 @@ _MODULES = [
     "datasets",
     "diagnostics",
     "errors",
+    "extending",
     "features",
     "labels",
     "layers",

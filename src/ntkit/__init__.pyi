@@ -50,7 +50,20 @@ from ntkit._src.layers import Elementwise
 from ntkit._src.solvers import solve
 from ntkit._src.trace import adapt, supported_layers
 
-from . import applications, datasets, diagnostics, errors, features, labels, layers, plots, results, solvers, testing
+from . import (
+    applications,
+    datasets,
+    diagnostics,
+    errors,
+    extending,
+    features,
+    labels,
+    layers,
+    plots,
+    results,
+    solvers,
+    testing,
+)
 
 __all__ = [
     "Checkpoint",
@@ -81,6 +94,7 @@ __all__ = [
     "empirical",
     "errors",
     "evidence",
+    "extending",
     "features",
     "finite_width_correction",
     "gram",

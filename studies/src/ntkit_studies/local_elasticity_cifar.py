@@ -17,16 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from ntkit import Kernel, LabelAware, infinite_width, initialize, local_elasticity, parametrize_ntk
-from ntkit.diagnostics import elasticity_course
 from ntkit.errors import InputError
 from ntkit.labels import STRENGTHS
-from ntkit.plots import new_figure, plot_accuracies
+from ntkit.plots import new_figure
 
 from ._by_seed import reaches
 from ._images import FILES, Images, images_size, load_images, pair_name
 from ._networks import dense_network
 from ._rates import image_shape, product_rate
-from .plots import Picture, Section, Table
+from .methods import elasticity_course
+from .plots import Picture, Section, Table, plot_accuracies
 from .skeleton import (
     Claim,
     Comparison,

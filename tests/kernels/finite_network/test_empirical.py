@@ -123,6 +123,15 @@ def test_by_layer(name, method):
         close(parts[path], value)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_layer_without_influence_contributes_zero(method):
+    module = Function(lambda m, x: m.head(x), head=nn.Linear(3, 2), unused=nn.Linear(3, 2)).double()
+    x = torch.eye(3, dtype=torch.float64)
+    parts = ntkit.empirical(module, method=method).ntk_by_layer(x)
+    assert parts.keys() == {"head", "unused"} and not parts["unused"].any()
+    close(parts["head"], brute_ntk(module, x, x))
+
+
 class TestConformance(KernelConformance):
     def inputs(self):
         return make("mlp")[1]

@@ -17,22 +17,7 @@ __all__ = ["largest_eigenvalue"]
 def largest_eigenvalue(product: Callable[[Tensor], Tensor], size: int, like: Tensor, tol: float = 1e-10) -> float:
     """Return the largest eigenvalue of a symmetric operator on vectors of shape (size,), by the Lanczos method.
 
-    Parameters
-    ----------
-    product
-        The operator, which maps a vector of shape (size,) to another.
-    size
-        The dimension.
-    like
-        A tensor with the dtype and device of the vectors.
-    tol
-        The relative accuracy.
-
-    Examples
-    --------
-    >>> matrix = torch.diag(torch.tensor([4.0, 1.0, 0.5, 0.1], dtype=torch.float64))
-    >>> round(largest_eigenvalue(lambda vector: matrix @ vector, 4, matrix), 6)
-    4.0
+    The vectors have the dtype and device of ``like``; ``tol`` is the relative accuracy.
     """
     if size < 3:  # too small for the Lanczos method
         columns = torch.stack([product(row) for row in torch.eye(size).to(like)])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import Progress, bytes_text, check_batches, check_memory
-from ntkit._src.kernels import Kernel
+from ntkit._src.kernels import Kernel, check_kernel
 from ntkit._src.native import build_info
 from ntkit.errors import InputError, InputTypeError, StoreError
 
@@ -136,8 +136,7 @@ def gram(
     True
     >>> folder.cleanup()
     """
-    if not isinstance(kernel, Kernel):
-        raise InputTypeError(f"kernel must be an ntkit Kernel. Got {type(kernel).__name__}.")
+    check_kernel(kernel)
     check_batches(x1, x2)
     if dtype is not None and dtype not in _DTYPES:
         raise InputTypeError(f"dtype must be torch.float32, torch.float64 or None. Got {dtype!r}.")

@@ -28,15 +28,6 @@ class Tile:
 class TilePlan:
     """A matrix cut into tiles of equal size; those at the right and lower edge may be smaller.
 
-    Attributes
-    ----------
-    shape
-        (n1, n2) of the matrix.
-    size
-        Rows and columns of a tile.
-    symmetric
-        Whether the matrix is K(x, x): then only tiles with i <= j are computed and stored.
-
     Examples
     --------
     >>> plan = TilePlan((5, 5), 2, symmetric=True)
@@ -46,9 +37,9 @@ class TilePlan:
     (slice(2, 4, None), slice(4, 5, None), 17)
     """
 
-    shape: tuple[int, int]
-    size: int
-    symmetric: bool
+    shape: tuple[int, int]  # (n1, n2) of the matrix
+    size: int  # rows and columns of a tile
+    symmetric: bool  # whether the matrix is K(x, x): then only tiles with i <= j are computed and stored
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -97,25 +88,13 @@ def default_tile(x: Tensor, tile: int | None) -> int:
 
 @dataclass(frozen=True)
 class Task:
-    """A Gram matrix to be computed in tiles.
-
-    Attributes
-    ----------
-    kernel
-        The kernel.
-    x1, x2
-        The inputs, shape (n1, ...) and (n2, ...); ``x2`` is None for K(x1, x1).
-    plan
-        The tiles.
-    stored
-        The dtype that entries are rounded to.
-    """
+    """A Gram matrix to be computed in tiles."""
 
     kernel: Kernel
-    x1: Tensor
+    x1: Tensor  # x1, x2: the inputs, shape (n1, ...) and (n2, ...); ``x2`` is None for K(x1, x1)
     x2: Tensor | None
     plan: TilePlan
-    stored: torch.dtype
+    stored: torch.dtype  # the dtype that entries are rounded to
 
     def compute(self, tile: Tile) -> Tensor:
         """Compute one tile, shape ``plan.tile_shape(tile)``; on the diagonal of a symmetric matrix as K(x, x)."""

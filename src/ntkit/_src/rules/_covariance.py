@@ -57,6 +57,16 @@ class Covariance:
         """Drop H."""
         return self if self.h is None and self.ratio is None else replace(self, h=None, ratio=None)
 
+    def at_one(self, variances: tuple[Tensor, Tensor] | None) -> Covariance:
+        """Make H that of x and x', H / r + (1 - r) (q - q' / r) / 2: nothing cancels if they are nearly parallel."""
+        r = self.multiple
+        if self.h is None or r is None:
+            return replace(self, ratio=None)
+        if variances is None:
+            return self.without_h()
+        q1, q2 = variances
+        return replace(self, h=torch.where(r == 1, self.h, self.h / r + (1 - r) * (q1 - q2 / r) / 2), ratio=None)
+
     def settled(self) -> Covariance:
         """Average the tangent kernel over the channels: Theta + A K."""
         if self.affine is None:
@@ -143,6 +153,11 @@ class Moments:
     mean: dict[int, Tensor] = field(default_factory=dict)
     own: dict[int, Tensor] = field(default_factory=dict)
 
+    @property
+    def like(self) -> Tensor:
+        """Some of the data: its length, dtype and device are those of the batch."""
+        return next(iter(self.data.values()))
+
     def rows(self, start: int, stop: int) -> Moments:
         """Return the moments of some of the inputs."""
         parts = (self.data, self.variance, self.mean, self.own)
@@ -188,15 +203,3 @@ class Ends:
         if node not in self.first.mean:
             return None
         return self.spread(self.first.mean[node], self.second.mean[node], keeps)
-
-
-def diagonal_mask(covariance: Covariance, axes: tuple[int, ...]) -> Tensor:
-    """Return ones where p = p' along all of ``axes`` and zeros elsewhere, broadcastable against the covariance."""
-    mask = covariance.nngp.new_ones((1,) * covariance.nngp.ndim)
-    for axis in axes:
-        if covariance.keeps[axis] is Keep.ALL:
-            first, second = covariance.dims(axis)
-            shape = [1] * covariance.nngp.ndim
-            shape[first] = shape[second] = covariance.nngp.shape[first]
-            mask = mask * torch.eye(shape[first], dtype=mask.dtype, device=mask.device).reshape(shape)
-    return mask

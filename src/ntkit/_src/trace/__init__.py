@@ -1,8 +1,8 @@
 """Tracing: an ordinary ``torch.nn.Module`` read as a program."""
 
 from . import matchers  # noqa: F401  (fills the registry)
-from ._deterministic import check_deterministic, fixed
 from ._gains import B_STD, W_STD, GainRule, Init
+from ._parameters import check_deterministic, fixed
 from ._trace import Tracer
 from ._values import Weight
 from .adaptation import Adapted, Change, adapt

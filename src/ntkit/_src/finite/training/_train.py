@@ -102,7 +102,7 @@ def train(
     --------
     ntkit.GradientFlow : the same training of a network with a constant kernel.
     ntkit.max_learning_rate : the largest stable learning rate of a kernel.
-    ntkit.diagnostics.elasticity_course : local elasticity along such a run.
+    ntkit.diagnostics.KernelRecorder : the kernel along such a run.
 
     Examples
     --------
@@ -167,7 +167,7 @@ class _Run:
             memory = dict(state.memory)
             if schedule.method == "sgd":
                 rows, memory = function.next_rows(memory)
-                value, gradient = function.batch_loss_and_gradient(state.theta, rows)
+                value, gradient, _ = function.loss_and_gradient(state.theta, rows)
                 if self._grew(value):
                     value, _, outputs = function.loss_and_gradient(state.theta)
                     if self._ends(value, outputs, state.step):

@@ -3,11 +3,12 @@
 from ._empirical import BYTE_BUDGET, Empirical, EmpiricalKernel, empirical
 from ._inputs import Batch, Inputs, as_inputs
 from ._jacobian import jacobian_rows
-from ._layers import TRANSPOSED, Call, Layer, layer_gram, read_gradients, read_patches, structured_layers
+from ._layers import LAYERS, TRANSPOSED, Call, Layer, layer_gram, read_gradients, read_patches, structured_layers
 from ._network import Network, check_modes
 
 __all__ = [
     "BYTE_BUDGET",
+    "LAYERS",
     "TRANSPOSED",
     "Batch",
     "Call",

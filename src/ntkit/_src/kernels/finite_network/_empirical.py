@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from linear_operator.operators import LinearOperator
 from torch import Tensor, nn
 
-from ntkit._src.common import measuring, shown
+from ntkit._src.common import check_choice, check_integer, measuring
 from ntkit._src.kernels._kernel import Kernel
 from ntkit._src.trace import GainRule
 from ntkit.errors import InputError, InputTypeError
@@ -46,17 +46,7 @@ class EmpiricalKernel(Kernel):
             if the module takes them; a tuple of positional or a mapping of keyword arguments for a module with several
             inputs. ``x2=None`` means ``x2 = x1``, at half the cost.
         """
-        if self.which == "nngp":
-            first, second = as_inputs(x1), None if x2 is None else as_inputs(x2)
-            found = self.emp._survey(first, second, features=True)
-            names = dict.fromkeys(found.names, "")
-            total = Total(found, len(first), len(second or first), names)
-            with measuring(self.emp.module):
-                structured_gram(found, first, second, total)
-            value = total.finish(x2 is None)[""]
-            check_finite_output(value)
-            return value
-        return self.emp._compute(x1, x2, by_layer=False)[""]
+        return self.emp._compute(x1, x2, features=self.which == "nngp")[""]
 
     def diag(self, x: Batch) -> Tensor:
         """Return K(x_i, x_i), shape (n,), or (n k,) with ``output="full"``."""
@@ -184,11 +174,16 @@ class Empirical:
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_known": (KnownSurveys(), KnownSurveys())}
 
-    def _compute(self, batch1: Batch, batch2: Batch | None, by_layer: bool) -> dict[str, Tensor]:
+    def _compute(
+        self, batch1: Batch, batch2: Batch | None, by_layer: bool = False, features: bool = False
+    ) -> dict[str, Tensor]:
+        """Return the NTK, or that of the last layer's ``features``: under the key "", or the paths of the layers."""
         x1, x2 = as_inputs(batch1), None if batch2 is None else as_inputs(batch2)
-        found = self._survey(x1, x2)
-        method = self._method(found, x1, x2)
-        total = Total(found, len(x1), len(x1 if x2 is None else x2), _keys(found, by_layer))
+        found = self._survey(x1, x2, features)
+        method = "structured" if features else self._method(found, x1, x2)
+        names = found.names if features else found.network.trained
+        keys = {name: _layer_path(name) if by_layer else "" for name in names}
+        total = Total(found, len(x1), len(x1 if x2 is None else x2), keys)
         with measuring(self.module):
             if method == "structured":
                 structured_gram(found, x1, x2, total)
@@ -196,11 +191,8 @@ class Empirical:
             elif method == "jacobian":
                 jacobian_gram(found, found.names, x1, x2, total)
             else:
-                groups: dict[str, list[str]] = {}
-                for name in found.names:
-                    groups.setdefault(total.keys[name], []).append(name)
-                for names in groups.values():
-                    product_gram(found, names, x1, x2, total)
+                for key in {keys[name]: None for name in found.names}:
+                    product_gram(found, [name for name in found.names if keys[name] == key], x1, x2, total)
         matrices = total.finish(x2 is None)
         for matrix in matrices.values():
             check_finite_output(matrix)
@@ -296,21 +288,11 @@ def empirical(
         raise InputTypeError(f"read must be a function of what the module returns. Got {type(read).__name__}.")
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
-    if isinstance(output, bool) or not (isinstance(output, int) or output in ("trace", "sum", "full")):
-        raise InputError(
-            f'output must be "trace", "sum", "full", the index of one output, or a function of what the module returns. '
-            f"Got {shown(output)}."
-        )
-    if method not in ("auto", "structured", "jacobian", "ntk-vp"):
-        raise InputError(f'method must be "auto", "structured", "jacobian" or "ntk-vp". Got {method!r}.')
-    if isinstance(byte_budget, bool) or not isinstance(byte_budget, int) or byte_budget < 1:
-        raise InputError(f"byte_budget must be a positive number of bytes. Got {byte_budget!r}.")
-    return Empirical(module, output, method, byte_budget, read=read)
-
-
-def _keys(found: Survey, by_layer: bool) -> dict[str, str]:
-    """Return the key of every trained parameter: its layer's path, or one for all of them."""
-    return {name: _layer_path(name) if by_layer else "" for name in found.network.trained}
+    if isinstance(output, bool) or not isinstance(output, int):
+        instead = ", the index of one output, or a function of what the module returns"
+        check_choice("output", output, ("trace", "sum", "full"), instead)
+    check_choice("method", method, get_args(Method))
+    return Empirical(module, output, method, check_integer("byte_budget", byte_budget, 1), read=read)
 
 
 def _layer_path(name: str) -> str:

@@ -19,14 +19,9 @@ Batch = Tensor | Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """A batch in the form of the module's call, ``module(*args, **kwargs)``.
+    """A batch in the form of the module's call, ``module(*args, **kwargs)``."""
 
-    Attributes
-    ----------
-    args, kwargs
-        Tensors of shape (n, ...), all with the same n; anything else is passed on unchanged.
-    """
-
+    # args, kwargs: Tensors of shape (n, ...), all with the same n; anything else is passed on unchanged.
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
@@ -63,15 +58,7 @@ class Inputs:
 
 
 def as_inputs(x: Batch | Inputs) -> Inputs:
-    """Read what a user passed as inputs.
-
-    Raises
-    ------
-    InputTypeError
-        If x is neither a tensor nor a tuple or mapping that contains one.
-    InputError
-        If tensors have different numbers of rows, or there are none.
-    """
+    """Read what a user passed as inputs: a tensor, or a tuple or mapping with tensors of equally many rows."""
     if isinstance(x, Inputs):
         return x
     if isinstance(x, Tensor):

@@ -13,56 +13,46 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional as F
 
-__all__ = ["TRANSPOSED", "Call", "Layer", "Sizes", "captured", "layer_diag", "layer_gram", "structured_layers"]
+__all__ = [
+    "LAYERS",
+    "TRANSPOSED",
+    "Call",
+    "Layer",
+    "Sizes",
+    "captured",
+    "layer_diag",
+    "layer_gram",
+    "structured_layers",
+]
 
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_CLASSES = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of a layer.
-
-    Attributes
-    ----------
-    layer
-        The layer called.
-    features
-        Its unmodified input: (n * copies, ..., d) for a linear, (n * copies, channels, ...) for a convolutional layer.
-    version
-        The input's version when it was read: a later version means that it was overwritten.
-    edge
-        The edge of the graph where the gradient of its output arrives; the tensor's own edge moves if it is overwritten.
-    output_shape
-        Shape of the output.
-    """
+    """One call of a layer."""
 
     layer: Layer
+    # Its unmodified input: (n * copies, ..., d) for a linear, (n * copies, channels, ...) for a convolutional
+    # layer.
     features: Tensor
-    version: int
+    version: int  # the input's version when it was read: a later version means that it was overwritten
+    # The edge of the graph where the gradient of its output arrives; the tensor's own edge moves if it is
+    # overwritten.
     edge: GradientEdge
     output_shape: torch.Size
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of one call, for one input.
+    """The sizes of one call, for one input."""
 
-    Attributes
-    ----------
-    positions
-        Number P of positions where the weight is applied.
-    fan_in, fan_out
-        Entries q read and d written at each position by one group.
-    groups
-        Groups of channels, 1 for a linear layer.
-    """
-
-    positions: int
-    fan_in: int
+    positions: int  # number P of positions where the weight is applied
+    fan_in: int  # fan_in, fan_out: entries q read and d written at each position by one group
     fan_out: int
-    groups: int
+    groups: int  # groups of channels, 1 for a linear layer
 
     @classmethod
     def of(cls, call: Call, n: int) -> Sizes:
@@ -95,7 +85,7 @@ def structured_layers(module: nn.Module) -> dict[str, Layer]:
     return {
         path: layer
         for path, layer in module.named_modules()
-        if isinstance(layer, _CLASSES) and any(type(layer).forward is own.forward for own in _CLASSES)
+        if isinstance(layer, LAYERS) and any(type(layer).forward is own.forward for own in LAYERS)
     }
 
 
@@ -105,7 +95,7 @@ def captured(layers: Sequence[Layer], differentiate: bool = False) -> Iterator[l
     calls: list[Call] = []
 
     def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Tensor:
-        assert isinstance(layer, _CLASSES)
+        assert isinstance(layer, LAYERS)
         features: Tensor = args[0] if args else kwargs["input"]
         if differentiate and not output.requires_grad:
             output = output.detach().requires_grad_().clone()

@@ -33,20 +33,12 @@ Output = Literal["trace", "sum", "full"] | int
 
 @dataclass(frozen=True)
 class Network:
-    """A module and the requested outputs.
+    """A module and the requested outputs."""
 
-    Attributes
-    ----------
-    module
-        Read at every call, so a kernel follows the training of its module.
-    output
-        Which outputs: see :func:`ntkit.empirical`.
-    read
-        Extracts the output tensor, shape (n, ...), from what the module returns; None: the module returns that tensor.
-    """
-
-    module: nn.Module
-    output: Output
+    module: nn.Module  # read at every call, so a kernel follows the training of its module
+    output: Output  # which outputs: see :func:`ntkit.empirical`
+    # Extracts the output tensor, shape (n, ...), from what the module returns; None: the module returns that
+    # tensor.
     read: Callable[[Any], Tensor] | None = None
 
     @property
@@ -77,17 +69,10 @@ class Network:
         return values[:, [self.output]] if isinstance(self.output, int) else values
 
     def check(self, x1: Batch | Inputs, x2: Batch | Inputs | None, trained: bool) -> None:
-        """Refuse inputs and modules that have no kernel.
+        """Refuse inputs that are empty, not finite, or not of the module's dtype and device, and modules without a kernel.
 
-        Raises
-        ------
-        InputTypeError
-            Inputs whose dtype or device is not the module's, integers where the module takes none, inputs that require
-            gradients; a module that computes in half precision.
-        InputError
-            Inputs that are empty or not finite; a module that draws random numbers, changes its own output, mixes rows, has
-            no trained parameters (where ``trained``), or whose output is not one differentiable tensor with a row for each
-            input.
+        These are modules that draw random numbers, change their own output, mix rows, compute in half precision, have no trained
+        parameters (where ``trained``), or whose output is not one differentiable tensor with a row for each input.
         """
         check_module(self.module)
         check_precision(self.module)

@@ -23,41 +23,21 @@ __all__ = ["Scaled", "Structured", "Survey", "survey", "survey_features"]
 
 @dataclass(frozen=True)
 class Scaled:
-    """A trained parameter that a layer uses times a scale.
+    """A trained parameter that a layer uses times a scale."""
 
-    Attributes
-    ----------
-    name
-        The parameter's name in the module.
-    scale
-        The factor: 1, or that of the NTK parametrisation.
-    """
-
-    name: str
-    scale: float
+    name: str  # the parameter's name in the module
+    scale: float  # the factor: 1, or that of the NTK parametrisation
 
 
 @dataclass(frozen=True)
 class Structured:
-    """A layer whose kernel follows from its input and its output gradient.
-
-    Attributes
-    ----------
-    layer
-        The layer.
-    copies
-        Rows that the layer sees for each input: positions may be folded into the batch.
-    weight, bias
-        Its trained parameters.
-    sizes
-        The sizes of its only call.
-    """
+    """A layer whose kernel follows from its input and its output gradient."""
 
     layer: Layer
-    copies: int
-    weight: Scaled | None
+    copies: int  # rows that the layer sees for each input: positions may be folded into the batch
+    weight: Scaled | None  # weight, bias: its trained parameters
     bias: Scaled | None
-    sizes: Sizes
+    sizes: Sizes  # the sizes of its only call
 
     @property
     def gradient_entries(self) -> int:
@@ -72,33 +52,15 @@ class Structured:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a method needs to know about a network before it computes.
-
-    Attributes
-    ----------
-    network
-        The network.
-    outputs
-        Number c of outputs whose kernel is requested.
-    like
-        A tensor of the outputs' dtype and device.
-    row_bytes
-        Bytes that the graph of one input holds.
-    byte_budget
-        Bytes that a method may hold at a time, not counting the result and one unit of its work.
-    layers
-        The layers that the structured method supports.
-    rest
-        The names of all other trained parameters that the outputs depend on.
-    """
+    """What a method needs to know about a network before it computes."""
 
     network: Network
-    outputs: int
-    like: Tensor
-    row_bytes: int
-    byte_budget: int
-    layers: tuple[Structured, ...]
-    rest: tuple[str, ...]
+    outputs: int  # number c of outputs whose kernel is requested
+    like: Tensor  # a tensor of the outputs' dtype and device
+    row_bytes: int  # bytes that the graph of one input holds
+    byte_budget: int  # bytes that a method may hold at a time, not counting the result and one unit of its work
+    layers: tuple[Structured, ...]  # the layers that the structured method supports
+    rest: tuple[str, ...]  # the names of all other trained parameters that the outputs depend on
 
     @property
     def names(self) -> list[str]:
@@ -163,30 +125,14 @@ def survey_features(network: Network, x: Inputs, byte_budget: int, gains: GainRu
 
 @dataclass(frozen=True)
 class Look:
-    """Observations from one run on a few rows.
+    """Observations from one run on a few rows."""
 
-    Attributes
-    ----------
-    values
-        The outputs, shape (rows, c), with their graph.
-    calls
-        The calls of every linear and convolutional layer.
-    local
-        For each call, whether row i of the outputs depends only on the i-th part of the call's output.
-    uses
-        How often the outputs use each leaf, by id.
-    nodes
-        The nodes of the graph.
-    row_bytes
-        Bytes that the graph of one row holds.
-    """
-
-    values: Tensor
-    calls: list[Call]
-    local: list[bool]
-    uses: Counter[int]
-    nodes: set[Node]
-    row_bytes: int
+    values: Tensor  # the outputs, shape (rows, c), with their graph
+    calls: list[Call]  # the calls of every linear and convolutional layer
+    local: list[bool]  # for each call, whether row i of the outputs depends only on the i-th part of the call's output
+    uses: Counter[int]  # how often the outputs use each leaf, by id
+    nodes: set[Node]  # the nodes of the graph
+    row_bytes: int  # bytes that the graph of one row holds
 
     @property
     def rows(self) -> int:

@@ -10,8 +10,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import check_integer, check_module, check_number, check_ridge, check_tensor
-from ntkit._src.kernels import Kernel, check_batches, check_pair
+from ntkit._src.common import (
+    check_batches,
+    check_integer,
+    check_module,
+    check_number,
+    check_pair,
+    check_ridge,
+    check_tensor,
+)
+from ntkit._src.kernels import Kernel
 from ntkit.errors import AccuracyWarning, InputError, InputTypeError, NotFittedError
 
 from ._module_hierarchy import HierarchySource, ModuleHierarchy

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ntkit._src.common import check_choice
+from ntkit._src.common import check_batches, check_choice
 from ntkit._src.finite import Estimate
-from ntkit._src.kernels import Kernel, check_batches, infinite_width
+from ntkit._src.kernels import Kernel, infinite_width
 from ntkit._src.layers import Elementwise
 from ntkit.errors import InputError, InputTypeError
 

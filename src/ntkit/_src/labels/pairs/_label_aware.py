@@ -11,6 +11,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from ntkit._src.common import (
+    check_batches,
     check_choice,
     check_generator,
     check_labels,
@@ -18,7 +19,7 @@ from ntkit._src.common import (
     check_pairs,
     class_numbers,
 )
-from ntkit._src.kernels import Kernel, check_batches
+from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import check_gram, check_ridge
 from ntkit.errors import InputError, InputTypeError, NotFittedError
 

@@ -57,9 +57,6 @@ def mean_ratio(k: Tensor, z: Tensor) -> float:
 def splits(codes: Tensor, validation: float | int, generator: torch.Generator | None) -> list[tuple[Tensor, Tensor]]:
     """Return training and validation rows, stratified by class: as many splits as folds, one for a fraction.
 
-    The points of each class, in random order, go to the folds in turn, which unlike scikit-learn's stratified splitters
-    also works for classes of fewer points than folds.
-
     Parameters
     ----------
     codes : Tensor of shape (n,)

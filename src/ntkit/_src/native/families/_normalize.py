@@ -37,7 +37,7 @@ class NormalizeFamily(Family[Normalize]):
             return None
         readers = [nodes[reader].op for reader in network.readers[index]]
         activations = [reader.phi for reader in readers if isinstance(reader, Pointwise)]
-        series = next((phi for phi in activations if phi.name == "quadrature"), None)
+        series = next((phi for phi in activations if not phi.closed_form), None)
         if series is not None:
             return f"a trained gain before {series}, which has no closed form"
         if activations and len(activations) < len(readers):

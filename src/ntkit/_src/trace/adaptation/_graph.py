@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
+from .._nodes import ancestors, attribute, path_of, target_name
 from ..matchers._registry import find, find_module
 from ._layers import NO_MAXIMUM, Change
 from ._swaps import AdaptTracer, Swaps, WithChanges
@@ -21,23 +22,24 @@ __all__ = ["Rewritten", "rewrite_graph"]
 _SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
 _PRODUCTS = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
 _AVERAGES = {
-    **{getattr(F, f"max_pool{n}d"): getattr(F, f"avg_pool{n}d") for n in (1, 2, 3)},
-    **{getattr(torch, f"max_pool{n}d"): getattr(F, f"avg_pool{n}d") for n in (1, 2, 3)},
-    **{getattr(F, f"adaptive_max_pool{n}d"): getattr(F, f"adaptive_avg_pool{n}d") for n in (1, 2, 3)},
+    getattr(place, f"{kind}max_pool{n}d"): getattr(F, f"{kind}avg_pool{n}d")
+    for place, kind in ((F, ""), (torch, ""), (F, "adaptive_"))
+    for n in (1, 2, 3)
 }
-
-
+_POOL_ARGUMENTS = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 _SHAPES = {"reshape", "view", "unsqueeze", "flatten", "expand", torch.reshape, torch.unsqueeze}
+
+_PRE_ACTIVATION = (
+    "an activation of a sum needs Gaussian terms, which an activated shortcut is not; the branches read the activation"
+)
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A module whose graph was changed.
+    """A module whose graph was changed; the module given if nothing changed or its forward cannot be read.
 
     Attributes
     ----------
-    module
-        The module that runs the changed graph; the module given if nothing changed or its forward cannot be read.
     changes
         The changes, in the order of the forward pass.
     swaps
@@ -72,23 +74,17 @@ def _average_pools(traced: fx.GraphModule, swaps: Swaps) -> list[Change]:
     for node in list(traced.graph.nodes):
         if node.op != "call_function" or node.target not in _AVERAGES:
             continue
-        names: tuple[str, ...] = ("input", "output_size", "return_indices")
-        if "adaptive" in _name(node):
-            given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-            keywords = {"output_size": given["output_size"]}
-        else:
-            names = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
-            given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-            if given.get("dilation", 1) not in (1, (1, 1), (1, 1, 1), [1, 1]):
-                continue
-            keywords = {
-                name: given[name] for name in ("kernel_size", "stride", "padding", "ceil_mode") if name in given
-            }
-            keywords["count_include_pad"] = False
-        if given.get("return_indices"):
+        adaptive = "adaptive" in target_name(traced, node)
+        names = ("input", "output_size", "return_indices") if adaptive else _POOL_ARGUMENTS
+        given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        if given.get("return_indices") or given.get("dilation", 1) not in (1, (1, 1), (1, 1, 1), [1, 1]):
             continue
+        kept = ("output_size", "kernel_size", "stride", "padding", "ceil_mode")
+        keywords = {name: given[name] for name in kept if name in given}
+        if not adaptive:
+            keywords["count_include_pad"] = False
         average = _AVERAGES[node.target]
-        changes.append(Change(_path(node), _name(node), average.__name__, NO_MAXIMUM))
+        changes.append(Change(path_of(node), target_name(traced, node), average.__name__, NO_MAXIMUM))
         node.args, node.kwargs, node.target = (given["input"],), keywords, average
         swaps[node.name] = partial(_pooled, average, given["input"], keywords)
     return changes
@@ -107,15 +103,8 @@ def _without_layer_scale(traced: fx.GraphModule, swaps: Swaps) -> list[Change]:
         factors = [arg for arg in node.args if isinstance(arg, fx.Node) and _per_channel(traced, arg) is not None]
         values = [arg for arg in node.args if isinstance(arg, fx.Node) and arg not in factors]
         if len(factors) == 1 and len(values) == 1 and _has_layer_before(traced, values[0]):
-            scale = _per_channel(traced, factors[0])
-            changes.append(
-                Change(
-                    str(scale),
-                    "layer scale",
-                    "nothing",
-                    "a trained factor per channel multiplies random values; the layer before it has a trained weight already",
-                )
-            )
+            reason = "a trained factor per channel multiplies random values; the layer before it has a trained weight already"
+            changes.append(Change(str(_per_channel(traced, factors[0])), "layer scale", "nothing", reason))
             # A copy, as the product was a tensor of its own, which may be overwritten.
             node.op, node.target, node.args, node.kwargs = "call_function", torch.clone, (values[0],), {}
             swaps[node.name] = partial(WithChanges.values, arguments=values[0])
@@ -128,11 +117,9 @@ def _per_channel(traced: fx.GraphModule, node: fx.Node) -> str | None:
         node = node.args[0]
     if node.op != "get_attr":
         return None
-    path = str(node.target)
-    owner, _, name = path.rpartition(".")
-    value = getattr(traced.get_submodule(owner), name)
+    value = attribute(traced, str(node.target))
     scale = isinstance(value, nn.Parameter) and value.numel() > 1 and value.numel() == max(value.shape)
-    return path if scale else None
+    return str(node.target) if scale else None
 
 
 def _reshapes(node: fx.Node) -> bool:
@@ -158,21 +145,14 @@ def _pre_activation(traced: fx.GraphModule, swaps: Swaps) -> list[Change]:
                 if found is not None:
                     arguments[index] = _before_activation(traced, *found, node)
                     operands[index] = partial(_raw, found[0].all_input_nodes[0], [link.name for link in found[1]])
-                    taken_out.append(_kind(traced, found[0]))
+                    taken_out.append(target_name(traced, found[0]))
         if taken_out:
             if node.target in (operator.iadd, "add_"):  # in place, it would overwrite the activation's input
                 node.op, node.target = "call_function", torch.add
             swaps[node.name] = partial(_summed, tuple(operands), dict(node.kwargs))
             node.args = tuple(arguments)
-            changes.append(
-                Change(
-                    _path(node),
-                    f"sum of activated values ({', '.join(dict.fromkeys(taken_out))})",
-                    "pre-activation residual",
-                    "an activation of a sum needs Gaussian terms, and an activated shortcut is none; the branches still read "
-                    "the activation",
-                )
-            )
+            before = f"sum of activated values ({', '.join(dict.fromkeys(taken_out))})"
+            changes.append(Change(path_of(node), before, "pre-activation residual", _PRE_ACTIVATION))
     return changes
 
 
@@ -214,16 +194,8 @@ def _before_activation(traced: fx.GraphModule, node: fx.Node, chain: list[fx.Nod
 
 def _has_layer_before(traced: fx.GraphModule, node: fx.Node) -> bool:
     """Return whether a value comes from some layer: without one, removing the activation would leave raw data."""
-    seen, stack = set(), [node]
-    while stack:
-        current = stack.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        if current.op == "call_module" and any(True for _ in traced.get_submodule(str(current.target)).parameters()):
-            return True
-        stack.extend(current.all_input_nodes)
-    return False
+    calls = [str(n.target) for n in ancestors([node]) if n.op == "call_module"]
+    return any(next(traced.get_submodule(path).parameters(), None) is not None for path in calls)
 
 
 def _activated(traced: fx.GraphModule, node: fx.Node) -> bool:
@@ -271,21 +243,7 @@ def _out_of_place(traced: fx.GraphModule, node: fx.Node) -> None:
             layer.inplace = False
     elif isinstance(node.target, str):
         node.target = node.target.rstrip("_")
-    elif _name(node).endswith("_"):
-        node.target = getattr(torch, _name(node).rstrip("_"))
+    elif target_name(traced, node).endswith("_"):
+        node.target = getattr(torch, target_name(traced, node).rstrip("_"))
     elif node.kwargs.get("inplace"):
         node.kwargs = {**node.kwargs, "inplace": False}
-
-
-def _name(node: fx.Node) -> str:
-    return str(getattr(node.target, "__name__", node.target))
-
-
-def _kind(traced: fx.GraphModule, node: fx.Node) -> str:
-    return type(traced.get_submodule(str(node.target))).__name__ if node.op == "call_module" else _name(node)
-
-
-def _path(node: fx.Node) -> str:
-    stack = node.meta.get("nn_module_stack") or {}
-    inner = [str(entry[0] if isinstance(entry, tuple) else entry) for entry in stack.values()]
-    return (inner[-1] if inner else "") or "forward"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.pooling import _AdaptiveMaxPoolNd
 from torch.nn.utils.parametrize import is_parametrized
 
 from ntkit.errors import Problem
@@ -25,8 +26,6 @@ _MAX_POOLS: dict[type[nn.Module], type[nn.Module]] = {
     nn.MaxPool1d: nn.AvgPool1d,
     nn.MaxPool2d: nn.AvgPool2d,
     nn.MaxPool3d: nn.AvgPool3d,
-}
-_ADAPTIVE_MAX_POOLS: dict[type[nn.Module], type[nn.Module]] = {
     nn.AdaptiveMaxPool1d: nn.AdaptiveAvgPool1d,
     nn.AdaptiveMaxPool2d: nn.AdaptiveAvgPool2d,
     nn.AdaptiveMaxPool3d: nn.AdaptiveAvgPool3d,
@@ -144,13 +143,14 @@ def _replacement(layer: nn.Module, norm: Norm) -> _Replacement | str | None:
     """Return a layer's replacement, the reason why it has none, or None if it needs none."""
     if isinstance(layer, _BatchNorm):
         return _lost(layer) or _without_batch_norm(layer, norm)
-    for kind, average in (_MAX_POOLS | _ADAPTIVE_MAX_POOLS).items():
+    for kind, average in _MAX_POOLS.items():
         if isinstance(layer, kind):
-            pool = _average_pool(layer, average) if kind in _MAX_POOLS else _adaptive_average_pool(layer, average)
+            pool = _average_pool(layer, average)
             if pool is None:
                 return None  # an average has no indices and no dilation: the refusal names the layer
             own = "" if _own_forward(layer, (kind,)) else "its forward is not that of the layer of torch.nn"
-            return _lost(layer) or own or _Replacement(pool, type(pool).__name__, NO_MAXIMUM, Swap(_name(kind), pool))
+            function = kind.__name__.replace("AdaptiveMaxPool", "adaptive_max_pool").replace("MaxPool", "max_pool")
+            return _lost(layer) or own or _Replacement(pool, type(pool).__name__, NO_MAXIMUM, Swap(function, pool))
     dropout = isinstance(layer, _DropoutNd) and layer.p > 0 and _own_forward(layer, _DROPOUTS)
     if (dropout or type(layer).__name__ in _STOCHASTIC_DEPTH) and not _lost(layer):
         what = "dropout" if dropout else "stochastic depth"
@@ -174,21 +174,14 @@ def _own_forward(layer: nn.Module, kinds: tuple[type[nn.Module], ...]) -> bool:
     return any(type(layer).forward is kind.forward for kind in kinds)
 
 
-def _name(pool: type[nn.Module]) -> str:
-    """Return the name of a pooling layer's function."""
-    return pool.__name__.replace("AdaptiveMaxPool", "adaptive_max_pool").replace("MaxPool", "max_pool")
-
-
 def _average_pool(layer: Any, average: type[nn.Module]) -> nn.Module | None:
+    if isinstance(layer, _AdaptiveMaxPoolNd):
+        return None if layer.return_indices else average(layer.output_size)
     dilation = layer.dilation if isinstance(layer.dilation, tuple) else (layer.dilation,)
     if layer.return_indices or any(step != 1 for step in dilation):
         return None
     # A maximum never picks the padding, so the average excludes it.
     return average(layer.kernel_size, layer.stride, layer.padding, layer.ceil_mode, count_include_pad=False)
-
-
-def _adaptive_average_pool(layer: Any, average: type[nn.Module]) -> nn.Module | None:
-    return None if layer.return_indices else average(layer.output_size)
 
 
 def _without_batch_norm(layer: _BatchNorm, norm: Norm) -> _Replacement | str:

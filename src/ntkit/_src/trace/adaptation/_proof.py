@@ -20,10 +20,10 @@ from torch.utils import _pytree as pytree
 from ntkit._src.common import OwnParameters, copy_module
 from ntkit.errors import InputError
 
+from .._example import examples, guesses, shown_shape
 from .._failure import failing_operation, takes
-from .._places import ROOT
-from .._replay import SCALES, Difference, check_close, compare_derivatives, probe
-from .._trace import guesses
+from .._nodes import ROOT
+from .._replay import SCALES, Difference, check_close, compare_derivatives, probe, redraw
 from ._layers import Swap
 from ._swaps import Swaps, WithChanges
 
@@ -35,18 +35,9 @@ Example = tuple[Tensor, torch.dtype]
 
 def example_of(module: nn.Module, input_shape: Sequence[int] | None) -> Example:
     """Return a batch that the module takes, in float64 if its code allows that; of a guessed shape if none is given."""
-    parameter = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
-    tables = [layer for layer in module.modules() if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
     shapes = guesses(module) if input_shape is None else [tuple(int(size) for size in input_shape)]
     for shape in shapes:
-        generator = torch.Generator().manual_seed(0)
-        values = torch.randn((2, *shape), generator=generator, dtype=torch.float64)
-        examples = [(values, torch.float64), (values.to(parameter.dtype), parameter.dtype)]
-        if tables:
-            rows = min(layer.num_embeddings for layer in tables)
-            examples.append((torch.randint(rows, (2, *shape), generator=generator), torch.float64))
-        for x, dtype in examples:
-            x = x.to(parameter.device)
+        for x, dtype in examples(module, shape):
             if takes(copy_module(module).to(dtype), x):
                 return x, dtype
     if input_shape is None:
@@ -54,23 +45,15 @@ def example_of(module: nn.Module, input_shape: Sequence[int] | None) -> Example:
             "input_shape must be the shape of one input, such as (3, 32, 32): it cannot be guessed from the module's layers, "
             "and without inputs nothing shows that the changed module is the module with the listed changes. Got None."
         )
+    x, dtype = next(examples(module, shapes[0]))
     raise InputError(
-        f"the module cannot take inputs of shape (n, {', '.join(map(str, shapes[0]))}): "
-        f"{failing_operation(module, values.to(parameter), ROOT)} expected input_shape to be the shape of one input."
+        f"the module cannot take inputs of shape {shown_shape(shapes[0])}: "
+        f"{failing_operation(module, x, ROOT)} expected input_shape to be the shape of one input."
     )
 
 
 def prove_layers(original: nn.Module, replaced: nn.Module, swaps: Mapping[str, Swap], example: Example) -> None:
-    """Compare a module with replaced layers with the original, whose layers call other functions.
-
-    Parameters
-    ----------
-    original, replaced
-        The modules, in evaluation mode; both are copied.
-    swaps
-        What each replacement changes, by the path of the layer.
-    example
-        A batch that the original takes.
+    """Compare a module with replaced layers with the original, whose layers call other functions (``swaps``, by path).
 
     Raises
     ------
@@ -86,16 +69,7 @@ def prove_layers(original: nn.Module, replaced: nn.Module, swaps: Mapping[str, S
 
 
 def prove_graph(replaced: nn.Module, rewritten: nn.Module, swaps: Swaps, example: Example) -> None:
-    """Compare a module that runs a changed graph with the graph before the change, whose changed nodes have other values.
-
-    Parameters
-    ----------
-    replaced, rewritten
-        The modules before and after the change, in evaluation mode; both are copied.
-    swaps
-        The values of the changed nodes, by name.
-    example
-        A batch that the module takes.
+    """Compare a module that runs a changed graph with the graph before, whose changed nodes have other values (``swaps``).
 
     Raises
     ------
@@ -138,7 +112,7 @@ def _compare(owner: nn.Module, reference: Callable[[Tensor], Any], changed: nn.M
             changed.to(example[1])  # its buffers: the parameters are already
             for run, scales in enumerate(SCALES):
                 if run == 1:
-                    _draw(owner)
+                    redraw(owner.parameters(), 3)
                 x = probe(_first(reference), example[0], scales)
                 if x is None and run == 0:
                     continue  # the module's own parameters may be anything
@@ -176,13 +150,3 @@ def _first(reference: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
 
 def _tensors(output: Any) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
-
-
-def _draw(module: nn.Module) -> None:
-    """Redraw all parameters, since zeros hide differences; values keep their magnitude."""
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            fan_in = parameter[0].numel() if parameter.ndim > 1 else 4
-            draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / max(fan_in, 1) ** 0.5
-            parameter.copy_(draw)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import accumulate, combinations, pairwise, zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Activation, Product, Sum
+from ntkit._src.program import Activation, Polynomial, Product, Sum
 
 from .._builder import EMPIRICAL, Builder, Refused, tensor_number
 from .._layout import entry_numbers
@@ -74,7 +75,7 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
     x, y = _as_fields(builder, x, y)
     gaussian = isinstance(x, Field) and all(builder.info[block.node].gaussian for block in x.blocks)
     if x == y and _same_order(x, y) and gaussian:
-        return apply_activation(builder, x, Activation("polynomial", (0.0, 0.0, 1.0), label="square"))
+        return apply_activation(builder, x, Polynomial((0.0, 0.0, 1.0), label="square"))
     x, y = _align(builder, x, y)
 
     def product(first: int, second: int) -> int:
@@ -84,52 +85,38 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
                 return _function(builder, x, *composed)
         _check_independent(builder, (first, second), "product", x)
         infos = builder.info[first], builder.info[second]
-        nodes = builder.nodes[first], builder.nodes[second]
-        sources = infos[0].sources | infos[1].sources | builder.own_source()
+        still_gaussian = scaling and any(info.gaussian for info in infos)
         return builder.add(
             Product(),
             (first, second),
-            nodes[0].positions,
-            gaussian=scaling and any(info.gaussian for info in infos),
-            why_not="it is a product of random values",
-            centred=nodes[0].centred or nodes[1].centred,
-            sources=sources,
-            affine=_affine(builder, (first, second)),
+            builder.nodes[first].positions,
+            why_not="" if still_gaussian else "it is a product of random values",
+            centred=builder.nodes[first].centred or builder.nodes[second].centred,
+            sources=infos[0].sources | infos[1].sources | builder.own_source(),
+            affine="part" if any(info.affine for info in infos) else "",
         )
 
     return _blockwise(builder, x, y, product)
 
 
 @matches(
-    torch.cat,
-    torch.concat,
-    torch.concatenate,
-    "cat",
-    "concat",
+    torch.cat, torch.concat, torch.concatenate, "cat", "concat",
     family="arithmetic",
     note="concatenation over channels, weighted by width, and of independent tokens",
-)
+)  # fmt: skip
 def concatenate(builder: Builder, tensors: Sequence[Any], dim: int = 0, axis: int | None = None) -> Field:
     """Concatenate channels, or tokens."""
     dim = dim if axis is None else axis
     reference = next(t for t in tensors if isinstance(t, Field))
     dim %= len(reference.dims)
-    learned = any(isinstance(t, (Weight, Computed)) for t in tensors)
-    if learned and CHANNEL in reference.dims[dim]:
+    if any(isinstance(t, (Weight, Computed)) for t in tensors) and CHANNEL in reference.dims[dim]:
         raise Refused(
             "it concatenates a parameter with the channels of random values, so that channels differ",
             f"concatenate along the tokens; or {EMPIRICAL}",
         )
     if not all(isinstance(t, (Field, Data, Weight, Computed)) for t in tensors):
         raise Refused("it concatenates a constant with random values", "concatenate outputs of layers")
-    fields = [
-        _data_like(builder, t, reference, dim)
-        if isinstance(t, Data)
-        else table_like(builder, t, reference, dim)
-        if isinstance(t, (Weight, Computed))
-        else t
-        for t in tensors
-    ]
+    fields = [_field_like(builder, t, reference, dim) for t in tensors]
     if any(BATCH in field.dims[dim] for field in fields):
         raise Refused("it concatenates along the batch", "concatenate along the channels or the tokens")
     if len(fields) == 1:
@@ -141,12 +128,12 @@ def concatenate(builder: Builder, tensors: Sequence[Any], dim: int = 0, axis: in
     if any(part.positions != first.positions or part.dims != first.dims for part in parts):
         raise Refused("its operands have their positions in different dimensions", "give them the same layout")
     blocks = tuple(block for part in parts for block in part.blocks)
-    orders, start = [], 0
-    for part in parts:
-        orders.append(start + (torch.arange(part.channels) if part.order is None else part.order))
-        start += part.channels
-    order = None if all(part.order is None for part in parts) else torch.cat(orders)
-    return replace(first, blocks=blocks, channels=start, order=order)
+    starts = list(accumulate((part.channels for part in parts), initial=0))
+    order = None
+    if any(part.order is not None for part in parts):
+        orders = [torch.arange(part.channels) if part.order is None else part.order for part in parts]
+        order = torch.cat([start + own for start, own in zip(starts, orders, strict=False)])
+    return replace(first, blocks=blocks, channels=starts[-1], order=order)
 
 
 def scaled(builder: Builder, x: Any, factor: float) -> Field:
@@ -178,58 +165,41 @@ def _linear_combination(builder: Builder, x: Any, y: Any, cx: float, cy: float) 
         y = table_like(builder, y, x)
     elif isinstance(y, Field) and isinstance(x, (Weight, Computed)):
         x = table_like(builder, x, y)
-    x, y = _as_fields(builder, x, y)
-    x, y = _align(builder, x, y)
+    x, y = _align(builder, *_as_fields(builder, x, y))
 
     def total(first: int, second: int) -> int:
-        terms = {first: cx}
-        terms[second] = terms.get(second, 0.0) + cy
-        if builder.info[first].sources & builder.info[second].sources and first != second:
-            terms = {}
-            for node, coefficient in ((first, cx), (second, cy)):
-                for base, inner in _terms(builder, node).items():
-                    terms[base] = terms.get(base, 0.0) + coefficient * inner
-            composed = None if _independent(builder, tuple(terms)) else composed_sum(builder, terms)
-            if composed is not None:
-                return _function(builder, x, *composed)
-            _check_independent(builder, tuple(terms), "sum", x)
-            return _sum(builder, terms)
-        return _sum(builder, terms, None if first == second else cross_moment(builder, (first, second), (cx, cy), x))
+        if first == second:
+            return _sum(builder, {first: cx + cy})
+        if not builder.info[first].sources & builder.info[second].sources:
+            return _sum(builder, {first: cx, second: cy}, cross_moment(builder, (first, second), (cx, cy), x))
+        terms = _terms(builder, ((first, cx), (second, cy)))
+        composed = None if _independent(builder, tuple(terms)) else composed_sum(builder, terms)
+        if composed is not None:
+            return _function(builder, x, *composed)
+        _check_independent(builder, tuple(terms), "sum", x)
+        return _sum(builder, terms)
 
     return _blockwise(builder, x, y, total)
 
 
-def _terms(builder: Builder, node: int) -> dict[int, float]:
-    """Write a node as a linear combination of nodes that are not sums."""
-    op = builder.nodes[node].op
-    if not isinstance(op, Sum) or op.cross is not None or node in builder.parts:
-        return {node: 1.0}
+def _terms(builder: Builder, sum_of: Iterable[tuple[int, float]]) -> dict[int, float]:
+    """Write a linear combination of nodes as one of nodes that are not sums."""
     terms: dict[int, float] = {}
-    for read, coefficient in zip(builder.nodes[node].inputs, op.coefficients, strict=True):
-        for base, inner in _terms(builder, read).items():
-            terms[base] = terms.get(base, 0.0) + coefficient * inner
+    for node, coefficient in sum_of:
+        op, inputs = builder.nodes[node].op, builder.nodes[node].inputs
+        inner = {node: 1.0}
+        if isinstance(op, Sum) and op.cross is None and node not in builder.parts:
+            inner = _terms(builder, zip(inputs, op.coefficients, strict=True))
+        for base, factor in inner.items():
+            terms[base] = terms.get(base, 0.0) + coefficient * factor
     return terms
 
 
 def _sum(builder: Builder, terms: dict[int, float], cross: Tensor | None = None) -> int:
     if list(terms.values()) == [1.0]:
         return next(iter(terms))
-    why = next((builder.info[node].why_not for node in terms if not builder.info[node].gaussian), "")
-    return builder.add(
-        Sum(tuple(terms.values()), cross),
-        tuple(terms),
-        builder.nodes[next(iter(terms))].positions,
-        gaussian=not why,
-        why_not=why,
-        centred=all(builder.nodes[node].centred for node in terms),
-        affine=_affine(builder, tuple(terms)),
-        distinct=None if cross is None else len(builder.nodes),
-    )
-
-
-def _affine(builder: Builder, nodes: tuple[int, ...]) -> str:
-    found = [builder.info[node].affine for node in nodes]
-    return found[0] if len(found) == 1 else "part" if any(found) else ""
+    positions = builder.nodes[next(iter(terms))].positions
+    return builder.combine(Sum(tuple(terms.values()), cross), tuple(terms), positions)
 
 
 def _independent(builder: Builder, nodes: Sequence[int]) -> bool:
@@ -252,23 +222,27 @@ def _function(builder: Builder, x: Field, base: int, phi: Activation) -> int:
 
 
 def _as_fields(builder: Builder, x: Any, y: Any) -> tuple[Field, Field]:
+    like = x if isinstance(x, Field) else y
     if any(isinstance(value, Computed) or (isinstance(value, Weight) and value.trained) for value in (x, y)):
         raise Refused(
             "a trained parameter is added to or multiplied with a random value; its gradient stays random",
             "freeze it with requires_grad_(False) if it is one number, or express it by a layer",
-            x if isinstance(x, Field) else y,
+            like,
         )
-    if isinstance(x, Field) and isinstance(y, Data):
-        return x, _data_like(builder, y, x)
-    if isinstance(x, Data) and isinstance(y, Field):
-        return _data_like(builder, x, y), y
-    if isinstance(x, Field) and isinstance(y, Field):
-        return x, y
-    raise Refused(
-        "a constant tensor takes part in it, so its channels are no longer alike",
-        "use one number for all channels",
-        x if isinstance(x, Field) else y,
-    )
+    if not all(isinstance(value, (Field, Data)) for value in (x, y)):
+        raise Refused(
+            "a constant tensor takes part in it, so its channels are no longer alike",
+            "use one number for all channels",
+            like,
+        )
+    return _field_like(builder, x, like), _field_like(builder, y, like)
+
+
+def _field_like(builder: Builder, value: Any, field: Field, cat_dim: int | None = None) -> Field:
+    """Read data or parameters as a field with the dimensions of another, along ``cat_dim`` of any length."""
+    if isinstance(value, Data):
+        return _data_like(builder, value, field, cat_dim)
+    return table_like(builder, value, field, cat_dim) if isinstance(value, (Weight, Computed)) else value
 
 
 def _data_like(builder: Builder, data: Data, field: Field, cat_dim: int | None = None) -> Field:
@@ -286,8 +260,7 @@ def _data_like(builder: Builder, data: Data, field: Field, cat_dim: int | None =
     result = builder.data_field(data, channel)
     if cat_dim is not None:
         return result
-    blocks = (replace(result.blocks[0], width=field.channels),)
-    return replace(result, blocks=blocks, channels=field.channels)
+    return replace(result, blocks=(replace(result.blocks[0], width=field.channels),), channels=field.channels)
 
 
 def _one_channel(data: Data, field: Field) -> bool:
@@ -301,9 +274,10 @@ def _align(builder: Builder, x: Field, y: Field) -> tuple[Field, Field]:
         "give both the same number of dimensions, with the channels in the same one",
         x,
     )
-    if len(x.dims) != len(y.dims):
+    if len(x.dims) != len(y.dims) or x.channels != y.channels:
         raise mismatch
-    axes: list[tuple[int | None, int | None, int]] = []
+    axes: list[tuple[int | None, int | None]] = []
+    lengths: list[int] = []
     dims: list[tuple[int, ...]] = []
     for dim in range(len(x.dims)):
         first, second = x.core(dim), y.core(dim)
@@ -314,22 +288,16 @@ def _align(builder: Builder, x: Field, y: Field) -> tuple[Field, Field]:
         if not (first and second) and any(atom < 0 for atom in (*first, *second)):
             raise mismatch
         group: list[int] = []
-        for index in range(max(len(first), len(second))):
-            atoms = (first[index] if first else None, second[index] if second else None)
-            known = atoms[0] if atoms[0] is not None else atoms[1]
-            assert known is not None
-            if known < 0:
-                group.append(known)
-            else:
-                group.append(len(axes))
-                axes.append((*atoms, (x if first else y).positions[known]))
+        for one, other in zip_longest(first, second):
+            known = other if one is None else one
+            group.append(known if known < 0 else len(axes))
+            if known >= 0:
+                axes.append((one, other))
+                lengths.append((x if first else y).positions[known])
         dims.append(tuple(group))
-    if x.channels != y.channels:
-        raise mismatch
-    lengths = [size for _, _, size in axes]
     return (
-        builder.arrange(x, [axis for axis, _, _ in axes], lengths, dims),
-        builder.arrange(y, [axis for _, axis, _ in axes], lengths, dims),
+        builder.arrange(x, [axis for axis, _ in axes], lengths, dims),
+        builder.arrange(y, [axis for _, axis in axes], lengths, dims),
     )
 
 
@@ -350,9 +318,7 @@ def _flattened_apart(builder: Builder, field: Field, dim: int) -> Field:
     sizes = [field.positions[axis] for axis in order]
     arranged = builder.arrange(field, order, sizes, dims)
     merged = tuple(range(len(outside), len(order)))
-    channels = field.channels
-    for axis in inside:
-        channels *= field.positions[axis]
+    channels = field.channels * math.prod(field.positions[axis] for axis in inside)
     blocks = tuple(replace(block, merged=merged) for block in arranged.blocks)
     numbers = entry_numbers(builder, field, field.core(dim)) if inside else field.order
     return replace(arranged, blocks=blocks, positions=tuple(sizes[: len(outside)]), channels=channels, order=numbers)
@@ -364,10 +330,9 @@ def _same_order(x: Field, y: Field) -> bool:
     return torch.equal(x.order, y.order)
 
 
-def _blockwise(builder: Builder, x: Field, y: Field, function: Any) -> Field:
+def _blockwise(builder: Builder, x: Field, y: Field, function: Callable[[int, int], int]) -> Field:
     """Combine two fields block by block, splitting blocks where those of the other field end."""
-    blocks: list[Block] = []
-    first, second = list(x.blocks), list(y.blocks)
+    first, second = x.blocks, y.blocks
     if len(first) == len(second) == 1:
         node = function(first[0].node, second[0].node)
         return replace(x, blocks=(Block(node, max(first[0].width, second[0].width), first[0].merged),))
@@ -378,22 +343,11 @@ def _blockwise(builder: Builder, x: Field, y: Field, function: Any) -> Field:
                 "its operands were concatenated from flattened parts of different sizes",
                 "combine them before torch.cat",
             )
-        return replace(
-            x, blocks=tuple(replace(a, node=function(a.node, b.node)) for a, b in zip(first, second, strict=True))
-        )
-    done = [0, 0]
-    while first and second:
-        width = min(first[0].width - done[0], second[0].width - done[1])
-        nodes = [
-            queue[0].node
-            if queue[0].width == width
-            else builder.part(queue[0].node, done[side], done[side] + width, queue[0].width)
-            for side, queue in enumerate((first, second))
-        ]
-        blocks.append(Block(function(*nodes), width))
-        for side, queue in enumerate((first, second)):
-            done[side] += width
-            if done[side] == queue[0].width:
-                queue.pop(0)
-                done[side] = 0
-    return replace(x, blocks=tuple(blocks))
+        pairs = zip(first, second, strict=True)
+        return replace(x, blocks=tuple(replace(a, node=function(a.node, b.node)) for a, b in pairs))
+    ends = sorted({*accumulate(block.width for block in first), *accumulate(block.width for block in second)})
+    combined = []
+    for start, end in pairwise((0, *ends)):
+        one, other = (builder.channels(field, start, end).blocks[0].node for field in (x, y))
+        combined.append(Block(function(one, other), end - start))
+    return replace(x, blocks=tuple(combined))

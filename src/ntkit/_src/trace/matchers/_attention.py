@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from .._builder import EMPIRICAL, Builder, Held, Refused
 from .._layout import entry_numbers, rearranged
 from .._values import BATCH, CHANNEL, Block, Computed, Field, Weight
 
-__all__ = ["NOTE", "Projection", "as_tokens", "attend", "check_limit", "constant_mask", "logit_samples"]
+__all__ = ["NOTE", "NOT_GAUSSIAN", "Projection", "as_tokens", "attend", "check_limit", "constant_mask", "logit_samples"]
 
 Attended = TypeVar("Attended")
 NOTE = (
@@ -24,34 +24,35 @@ NOTE = (
     "no cross-attention"
 )
 
+NOT_GAUSSIAN = "it comes out of attention with no layer between"
+
 
 @dataclass(frozen=True)
 class Projection:
-    """A linear layer inside attention: some rows of a weight and a bias.
+    """A linear layer inside attention.
 
     Attributes
     ----------
     weight, bias
         The parameters.
-    rows
-        The rows that belong to the layer.
     gains
         Gains of both.
+    rows, bias_rows
+        The rows of the weight and the entries of the bias that belong to the layer; None for all of them.
     """
 
     weight: Weight
     bias: Weight | None
-    rows: slice
     gains: Gains
+    rows: slice | None = None
+    bias_rows: slice | None = None
 
     def held(self, numbers: Tensor) -> Held:
         """Return the weight, its columns in the order of the finite form, and the bias."""
-
-        def hold(read: Callable[[Weight], Tensor]) -> tuple[Tensor, Tensor | None]:
-            bias = None if self.bias is None else read(self.bias)[self.rows]
-            return rearranged(read(self.weight)[self.rows], numbers, 1), bias
-
-        return hold
+        return lambda read: (
+            rearranged(read(self.weight)[self.rows or slice(None)], numbers, 1),
+            None if self.bias is None else read(self.bias)[self.bias_rows or slice(None)],
+        )
 
 
 def as_tokens(builder: Builder, x: Field, batch: int, tokens: Sequence[int], channel: int) -> Field:
@@ -77,45 +78,28 @@ def as_tokens(builder: Builder, x: Field, batch: int, tokens: Sequence[int], cha
 
 
 def attend(
-    builder: Builder,
-    x: Field,
-    located: int | None,
-    position_values: bool,
-    projections: Sequence[Projection | None],
-    out: Projection,
-    op: Attention,
-    channels: int,
-) -> Field:
-    """Add queries, keys and values, the attention between them, and the output layer."""
+    builder: Builder, x: Field, projections: Sequence[Projection | None], out: Projection, op: Attention, channels: int,
+    located: int | None = None, position_values: bool = False,
+) -> Field:  # fmt: skip
+    """Add queries, keys (None: tied to the queries) and values, the attention between them, and the output layer.
+
+    Queries and keys read the node ``located``, the tokens with positional embeddings, and values do if ``position_values``.
+    """
     tokens = builder.join(x)
     numbers = entry_numbers(builder, x, (CHANNEL,))
     nodes: list[int] = []
     for index, projection in enumerate(projections):
-        if projection is None:  # tied keys
-            nodes.append(nodes[0])
-            continue
-        positioned = located is not None and (index < 2 or position_values)
-        read = located if positioned and located is not None else tokens
-        nodes.append(_dense(builder, read, projection, numbers))
+        read = tokens if located is None or (index == 2 and not position_values) else located
+        nodes.append(nodes[0] if projection is None else _dense(builder, read, projection, numbers))
     on_data = op.sampled and located is None and isinstance(builder.nodes[tokens].op, Input)
     samples = logit_samples(builder) if op.sampled else None
-    core = builder.add(
-        replace(op, samples=samples, on_data=on_data),
-        nodes,
-        x.positions,
-        gaussian=False,
-        why_not="it comes out of attention with no layer between",
-        centred=True,
-        distinct=len(builder.nodes),
-    )
+    core = builder.add(replace(op, samples=samples, on_data=on_data), nodes, x.positions, why_not=NOT_GAUSSIAN)
     node = _dense(builder, core, out, torch.arange(out.weight.parameter.shape[1]))
     return Field((Block(node, channels),), x.positions, x.dims, channels, x.batch)
 
 
 def _dense(builder: Builder, read: int, projection: Projection, numbers: Tensor) -> int:
-    node = builder.add(Dense(projection.gains), (read,), builder.nodes[read].positions, gaussian=True, centred=True)
-    builder.held[node] = projection.held(numbers)
-    return node
+    return builder.add(Dense(projection.gains), (read,), builder.nodes[read].positions, held=projection.held(numbers))
 
 
 def logit_samples(builder: Builder) -> LogitSamples | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -12,48 +11,31 @@ from torch import nn
 from torch.nn import functional as F
 
 from .._builder import Builder, Refused
-from .._values import BATCH, CHANNEL, Block, Field
+from .._values import BATCH, CHANNEL, Field
 from ._activations import sigmoid
 from ._arithmetic import multiply
-from ._linear import select
+from ._positions import select
 from ._registry import matches
 
 __all__: list[str] = []
 
 
-def split_channels(builder: Builder, x: Field, dim: int, sizes: Sequence[int]) -> tuple[Field, ...]:
-    """Split the channels into parts of given sizes."""
+def _parts(builder: Builder, x: Field, dim: int, sizes: Sequence[int]) -> tuple[Field, ...]:
+    """Split channels or positions into parts of given sizes."""
+    dim %= len(x.dims)
+    ranges = list(pairwise(accumulate(sizes, initial=0)))
+    if BATCH in x.dims[dim]:
+        raise Refused("it cuts the batch into parts", "cut channels or positions", x)
+    if CHANNEL not in x.dims[dim]:
+        x, axis = builder.axis_of(x, dim)
+        return tuple(select(builder, x, axis, range(start, end)) for start, end in ranges)
     if x.core(dim) != (CHANNEL,) or any(block.merged for block in x.blocks) or x.order is not None:
         raise Refused(
             "it cuts a dimension in which positions are merged with the channels",
             "cut the channels before flattening",
             x,
         )
-    ends = list(accumulate(sizes))
-    return tuple(_part(builder, x, end - size, end) for size, end in zip(sizes, ends, strict=True))
-
-
-def _part(builder: Builder, x: Field, start: int, stop: int) -> Field:
-    blocks, first = [], 0
-    for block in x.blocks:
-        low, high = max(start - first, 0), min(stop - first, block.width)
-        if low < high:
-            whole = (low, high) == (0, block.width)
-            node = block.node if whole else builder.part(block.node, low, high, block.width)
-            blocks.append(Block(node, high - low))
-        first += block.width
-    return replace(x, blocks=tuple(blocks), channels=stop - start)
-
-
-def _parts(builder: Builder, x: Field, dim: int, sizes: Sequence[int]) -> tuple[Field, ...]:
-    dim %= len(x.dims)
-    if BATCH in x.dims[dim]:
-        raise Refused("it cuts the batch into parts", "cut channels or positions", x)
-    if CHANNEL in x.dims[dim]:
-        return split_channels(builder, x, dim, sizes)
-    x, axis = builder.axis_of(x, dim)
-    ends = list(accumulate(sizes))
-    return tuple(select(builder, x, axis, range(end - size, end)) for size, end in zip(sizes, ends, strict=True))
+    return tuple(builder.channels(x, start, end) for start, end in ranges)
 
 
 @matches(torch.chunk, "chunk", family="shape", note="parts of the channels, which are independent, or of positions")
@@ -76,7 +58,7 @@ def split(builder: Builder, x: Field, split_size_or_sections: Any, dim: int = 0)
 
 @matches(
     F.glu, torch._C._nn.glu, "glu",
-    modules={nn.GLU: lambda module, path: {"dim": module.dim}},
+    modules={nn.GLU: ("dim",)},
     family="activation, by quadrature",
     note="GLU: the halves of the channels are independent",
 )  # fmt: skip
@@ -90,6 +72,6 @@ def glu(builder: Builder, x: Field, dim: int = -1) -> Field:
             x,
         )
     half = x.channels // 2
-    value, gate = split_channels(builder, x, dim, (half, half))
+    value, gate = _parts(builder, x, dim, (half, half))
     gated: Field = multiply(builder, value, sigmoid(builder, gate))
     return gated

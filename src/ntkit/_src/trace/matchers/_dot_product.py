@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from ntkit._src.program import Attention, Conv, Dense, Input, Weights
 
 from .._builder import EMPIRICAL, Builder, Held, Refused
-from .._values import BATCH, CHANNEL, Block, Field, Weight
-from ._attention import check_limit, constant_mask, logit_samples
+from .._values import Field, Weight
+from ._attention import NOT_GAUSSIAN, check_limit, constant_mask, logit_samples
 from ._heads import WRITE_ATTENTION, Heads
 from ._registry import matches
 
@@ -76,15 +76,11 @@ def scaled_dot_product_attention(
         replace(op, samples=logit_samples(builder), on_data=on_data),
         [operand.node(builder) for operand in operands],
         field.positions,
-        gaussian=False,
-        why_not="it comes out of attention with no layer between",
-        centred=True,
+        why_not=NOT_GAUSSIAN,
         sources=sources,
-        distinct=len(builder.nodes),
     )
     channels = heads * v.channels.shape[1]
-    dims = ((BATCH,), *((axis,) for axis in range(len(field.positions))), (CHANNEL,))
-    base = Field((Block(node, channels),), field.positions, dims, channels, field.batch)
+    base = builder.field(node, (field.batch, *field.positions, channels), len(field.positions) + 1)
     index = torch.arange(field.batch * tokens * channels).reshape(field.batch, tokens, heads, -1).transpose(1, 2)
     result = Heads(base, index.reshape(*q.leading, tokens, v.channels.shape[1]))
     check_limit(builder, op, result)
@@ -150,10 +146,10 @@ class _Operand:
             return self.layer
         own, before = builder.nodes[self.layer], builder.path
         builder.path = own.path
-        node = builder.add(own.op, own.inputs, own.positions, gaussian=True, centred=True)
+        rows = _rows(builder.held[self.layer], self.channels.flatten())
+        node = builder.add(own.op, own.inputs, own.positions, held=rows)
         builder.path = before
         builder.info[node] = replace(builder.info[node], sources=builder.info[self.layer].sources)
-        builder.held[node] = _rows(builder.held[self.layer], self.channels.flatten())
         return node
 
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, fx
 
 from .._builder import EMPIRICAL, Refused
+from .._nodes import target_name
 from .._values import BATCH, CHANNEL, Field
 
-__all__ = ["WRITE_ATTENTION", "Heads", "feeds_attention", "rearranged_heads", "target_name"]
+__all__ = ["WRITE_ATTENTION", "Heads", "feeds_attention", "rearranged_heads"]
 
 WRITE_ATTENTION = (
     "write q, k and v as linear(x).view(n, tokens, heads, d).transpose(1, 2), each with its own weights, then "
@@ -70,15 +71,6 @@ def _layouts(axes: int) -> Iterator[tuple[tuple[int, ...], ...]]:
     yield from permutations(((BATCH,), tuple(range(axes)), (CHANNEL,)))
     if axes > 1:
         yield from permutations(((BATCH,), *((axis,) for axis in range(axes)), (CHANNEL,)))
-
-
-def target_name(graph: fx.GraphModule, node: fx.Node) -> str:
-    """Name what a node calls: a module's class, a method, a function, or an operator without its overload."""
-    if node.op == "call_module":
-        return type(graph.get_submodule(str(node.target))).__name__
-    if isinstance(node.target, torch._ops.OpOverload):
-        return str(node.target._schema.name.split("::")[1])
-    return str(getattr(node.target, "__name__", node.target))
 
 
 def feeds_attention(graph: fx.GraphModule) -> set[fx.Node]:

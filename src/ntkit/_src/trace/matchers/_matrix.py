@@ -13,10 +13,10 @@ from torch import Tensor
 from ntkit._src.program import DataMap
 
 from .._builder import EMPIRICAL, Builder, Refused, WrongShape
-from .._values import BATCH, CHANNEL, Computed, Data, Field, Weight
+from .._values import BATCH, CHANNEL, Computed, Data, Field, Weight, concrete
 from ._pool import reduced
+from ._positions import map_axis
 from ._registry import matches
-from ._upsample import map_axis
 
 __all__: list[str] = []
 
@@ -41,27 +41,17 @@ def _mapped(builder: Builder, x: Field, dim: int, matrix: Any, transposed: bool)
         )
     x, axis = builder.axis_of(x, dim)
     if isinstance(matrix, Data):
-        return _by_data(builder, x, axis, matrix, transposed)
-    numbers = (matrix.parameter if isinstance(matrix, Weight) else torch.as_tensor(matrix)).detach()
-    if not (numbers.is_floating_point() or not numbers.is_complex()):
+        size = matrix.value.shape[2 if transposed else 1]
+        return builder.map_axes(x, DataMap(axis, builder.prefix(matrix), size, transposed), x.with_length(axis, size))
+    numbers = torch.as_tensor(concrete(matrix)).detach()
+    if numbers.is_complex():
         raise Refused("its matrix is complex", "use real numbers", x)
     return map_axis(builder, x, axis, numbers.mT if transposed else numbers, "matrix")
 
 
-def _by_data(builder: Builder, x: Field, axis: int, data: Data, transposed: bool) -> Field:
-    value: Tensor = data.value
-    size = value.shape[2] if transposed else value.shape[1]
-    op = DataMap(axis, builder.prefix(data), size, transposed)
-    positions = (*x.positions[:axis], size, *x.positions[axis + 1 :])
-    return builder.each_block(
-        x, lambda block: builder.linear_map(op, block.node, builder.block_positions(x, block, positions)), positions
-    )
-
-
 def _plain(builder: Builder, matrix: Any, x: Field) -> Any:
     """Check the dimensions of a matrix: (Q, P), or with the batch in front if each input has its own."""
-    tensor = matrix.value if isinstance(matrix, (Data, Computed)) else matrix
-    tensor = tensor.parameter if isinstance(tensor, Weight) else tensor
+    tensor = concrete(matrix)
     if isinstance(matrix, Data):
         if tensor.ndim != 3 or tensor.shape[0] != x.batch:
             # This does not refuse the module: inputs of another shape may yield matrices of the right shape.
@@ -108,7 +98,9 @@ def einsum(builder: Builder, equation: Any, *operands: Any, path: Any = None) ->
     """Sum over positions (``"bchw->bc"``) or map one of them (``"ij,bjc->bic"``, ``"bij,bjc->bic"``), and reorder dimensions."""
     operands = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
     fields = [index for index, operand in enumerate(operands) if isinstance(operand, Field)]
-    letters, write = _explicit(str(equation), [_rank(operand) for operand in operands])
+    letters, write = _explicit(
+        str(equation), [len(op.dims) if isinstance(op, Field) else concrete(op).ndim for op in operands]
+    )
     if len(fields) > 1:
         raise Refused(
             "a product of random tensors by einsum",
@@ -128,14 +120,6 @@ def einsum(builder: Builder, equation: Any, *operands: Any, path: Any = None) ->
     kept = [letter for letter in read if letter in write]
     result: Field = x.with_dims([x.dims[kept.index(letter)] for letter in write])
     return result
-
-
-def _rank(operand: Any) -> int:
-    """Return how many dimensions an operand of einsum has."""
-    if isinstance(operand, Field):
-        return len(operand.dims)
-    value = operand.value if isinstance(operand, (Data, Computed)) else operand
-    return int((value.parameter if isinstance(value, Weight) else value).ndim)
 
 
 def _explicit(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
@@ -174,8 +158,7 @@ def _einsum_map(builder: Builder, x: Field, read: str, matrix: Any, own: str, wr
             x,
         )
     order = batch + (new[0] if new else "") + shared[0]
-    value = matrix.value if isinstance(matrix, (Data, Computed)) else matrix
-    value = value.parameter if isinstance(value, Weight) else value
+    value = concrete(matrix)
     if isinstance(matrix, Data):
         if not batch or not new or own != order:
             raise Refused(

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from ntkit._src.common import parameter_source
 from ntkit._src.program import Attention
 
-from .._builder import EMPIRICAL, Builder, Held, Refused
-from .._layout import rearranged
+from .._builder import EMPIRICAL, Builder, Refused
 from .._values import Data, Field, Unknown, Weight
 from ._attention import NOTE, Projection, as_tokens, attend, check_limit, constant_mask
 from ._linear import check_plain, layer_parameters
@@ -22,15 +19,14 @@ from ._registry import matches
 __all__ = ["attend_torch", "torch_arguments"]
 
 
+_PARAMETERS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias")
+
+
 def torch_arguments(module: nn.MultiheadAttention, path: str) -> dict[str, Any]:
     """Read the parameters of PyTorch's attention."""
-    prefix = f"{path}." if path else ""
-    found: dict[str, Any] = {"layer": module}
-    for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias"):
-        source = parameter_source(module, name)
-        found[name] = None if source is None else Weight(prefix + name, source.value, source.computed_by, source.remedy)
-    own = layer_parameters(module.out_proj, prefix + "out_proj")
-    return {**found, "out": own["weight"], "out_bias": own["bias"]}
+    out = layer_parameters(module.out_proj, f"{path}.out_proj" if path else "out_proj")
+    own = layer_parameters(module, path, _PARAMETERS)
+    return {"layer": module, **own, "out": out["weight"], "out_bias": out["bias"]}
 
 
 @matches(modules={nn.MultiheadAttention: torch_arguments}, family="attention", note=NOTE, fresh=True)
@@ -47,18 +43,19 @@ def multi_head_attention(
     **own: Any,
 ) -> Any:
     """Softmax attention at 1/sqrt(d); its value is a pair, whose second part, the mean weights, is not random in the limit."""
+    then = (query if isinstance(query, Field) else Unknown(), Unknown())
     if not (_one(query, key) and _one(query, value)):
         raise Refused(
             "cross-attention: its queries, keys and values come from different tensors, and there is a rule for "
             "self-attention alone",
             f"give it one tensor three times, attention(x, x, x); or {EMPIRICAL}",
-            (query if isinstance(query, Field) else Unknown(), Unknown()),
+            then,
         )
     if key_padding_mask is not None:
         raise Refused(
             "a key_padding_mask, which hides other tokens in each input",
             f"give inputs of one length, or a constant attn_mask for all; or {EMPIRICAL}",
-            (query if isinstance(query, Field) else Unknown(), Unknown()),
+            then,
         )
     try:
         return attend_torch(builder, query, attn_mask, **own), Unknown()
@@ -67,18 +64,9 @@ def multi_head_attention(
 
 
 def attend_torch(
-    builder: Builder,
-    x: Any,
-    attn_mask: Any,
-    layer: nn.MultiheadAttention,
-    in_proj_weight: Any,
-    q_proj_weight: Any,
-    k_proj_weight: Any,
-    v_proj_weight: Any,
-    in_proj_bias: Any,
-    out: Any,
-    out_bias: Any,
-) -> Field:
+    builder: Builder, x: Any, attn_mask: Any, layer: nn.MultiheadAttention, in_proj_weight: Any, q_proj_weight: Any,
+    k_proj_weight: Any, v_proj_weight: Any, in_proj_bias: Any, out: Any, out_bias: Any,
+) -> Field:  # fmt: skip
     """Add softmax self-attention with the parameters of PyTorch's layer."""
     separate = [q_proj_weight, k_proj_weight, v_proj_weight]
     weights = [w for w in (in_proj_weight, *separate, in_proj_bias, out, out_bias) if w is not None]
@@ -90,7 +78,7 @@ def attend_torch(
             "build it without them, or concatenate a class token",
             x,
         )
-    embed, heads = layer.embed_dim, layer.num_heads
+    embed = layer.embed_dim
     if isinstance(x, Data) and not layer.batch_first:
         raise Refused("batch_first=False on raw data", "build it with batch_first=True, or put an nn.Linear before it")
     if isinstance(x, Data):
@@ -103,31 +91,19 @@ def attend_torch(
     # PyTorch uses Xavier initialisation for the projections, of variance 2 / (fan_in + fan_out), and zero biases.
     if in_proj_weight is not None:
         gains = builder.layer_gains(in_proj_weight, in_proj_bias, embed, (0.5**0.5, 0.0))
-        projections = [Projection(in_proj_weight, in_proj_bias, rows, gains) for rows in slices]
+        projections = [Projection(in_proj_weight, in_proj_bias, gains, rows, rows) for rows in slices]
     else:
         gains = builder.layer_gains(separate[0], in_proj_bias, embed, (1.0, 0.0))
         others = [builder.layer_gains(weight, None, embed, (1.0, 0.0)) for weight in separate[1:]]
         builder.layers[separate[0].layer] = in_proj_bias is not None
         own = [gains, *(replace(g, b_std=gains.b_std, bias_rate=gains.bias_rate) for g in others)]
-        projections = [
-            _Separate(weight, in_proj_bias, rows, g) for weight, rows, g in zip(separate, slices, own, strict=True)
-        ]
-    output = Projection(out, out_bias, slice(None), builder.layer_gains(out, out_bias, embed, (3**-0.5, 0.0)))
-    op = Attention(heads, None, "sqrt", mask=mask)
-    result = attend(builder, x, None, False, projections, output, op, embed)
+        each = zip(separate, own, slices, strict=True)
+        projections = [Projection(weight, in_proj_bias, g, bias_rows=rows) for weight, g, rows in each]
+    output = Projection(out, out_bias, builder.layer_gains(out, out_bias, embed, (3**-0.5, 0.0)))
+    op = Attention(layer.num_heads, None, "sqrt", mask=mask)
+    result = attend(builder, x, projections, output, op, embed)
     check_plain(*weights, then=result)
     return check_limit(builder, op, result)
-
-
-class _Separate(Projection):
-    """Return a projection with its own weight whose bias is part of a shared one."""
-
-    def held(self, numbers: Tensor) -> Held:
-        def hold(read: Callable[[Weight], Tensor]) -> tuple[Tensor, Tensor | None]:
-            bias = None if self.bias is None else read(self.bias)[self.rows]
-            return rearranged(read(self.weight), numbers, 1), bias
-
-        return hold
 
 
 def _one(first: Any, second: Any) -> bool:

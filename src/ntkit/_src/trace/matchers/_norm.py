@@ -18,7 +18,7 @@ from .._builder import Builder, Held, Refused
 from .._layout import entry_numbers, rearranged
 from .._values import BATCH, CHANNEL, Block, Field, Weight
 from ._arithmetic import scaled, shifted
-from ._linear import check_plain, layer_parameters
+from ._linear import check_plain, with_parameters
 from ._registry import matches
 
 __all__: list[str] = []
@@ -32,9 +32,7 @@ def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: 
         if isinstance(value, Weight):
             check_plain(value, then=x)
     scale, shift = _uniform(weight, 1.0, x), _uniform(bias, 0.0, x)
-    trained_weight, trained_bias = (
-        value if isinstance(value, Weight) and value.trained else None for value in (weight, bias)
-    )
+    trained_weight, trained_bias = (v if isinstance(v, Weight) and v.trained else None for v in (weight, bias))
     for name, value, number, start in (("weight", trained_weight, scale, 1.0), ("bias", trained_bias, shift, 0.0)):
         if value is not None and number != start:
             raise Refused(
@@ -62,19 +60,16 @@ def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: 
         whole = len(x.blocks) == 1
         start = next(starts) * math.prod(x.positions[axis] for axis in axes)
         shape = (block.width, *(x.positions[axis] if axis in axes else 1 for axis in range(len(x.positions))))
-        index = builder.add(
+        return builder.add(
             op,
             (block.node, total),
             node.positions,
-            gaussian=info.gaussian,
             why_not=info.why_not,
             # A single block is centred by its own mean unless that mean differs between the positions normalised over.
-            centred=node.centred if not (whole and op.centres) else (node.centred or not op.axes),
+            centred=node.centred or (whole and op.centres and not op.axes),
             affine=own if info.affine != "part" and own == "positions" else info.affine or own,
-            distinct=None if trained_weight is trained_bias is None else len(builder.nodes),
+            held=_held(trained_weight, trained_bias, numbers, start, shape),
         )
-        builder.held[index] = _held(trained_weight, trained_bias, numbers, start, shape)
-        return index
 
     result = builder.each_block(x, apply)
     result = scaled(builder, result, scale)
@@ -114,13 +109,7 @@ def _uniform(value: object, default: float, x: Field) -> float:
     F.layer_norm,
     torch.layer_norm,
     "layer_norm",
-    modules={
-        nn.LayerNorm: lambda module, path: {
-            **layer_parameters(module, path),
-            "normalized_shape": module.normalized_shape,
-            "eps": module.eps,
-        }
-    },
+    modules={nn.LayerNorm: with_parameters("normalized_shape", "eps")},
     family="normalisation",
     note="over the channels, alone or with positions; affine parameters at one and zero, trained where they require gradients",
 )
@@ -137,13 +126,7 @@ def layer_norm(
     F.rms_norm,
     torch.rms_norm,
     "rms_norm",
-    modules={
-        nn.RMSNorm: lambda module, path: {
-            "weight": layer_parameters(module, path)["weight"],
-            "normalized_shape": module.normalized_shape,
-            "eps": module.eps,
-        }
-    },
+    modules={nn.RMSNorm: with_parameters("normalized_shape", "eps", names=("weight",))},
     family="normalisation",
     note="RMSNorm with `eps=None` takes that of float64",
 )
@@ -176,13 +159,7 @@ def _last_dimensions(x: Field, normalized_shape: Any) -> tuple[list[int], tuple[
     F.group_norm,
     torch.group_norm,
     "group_norm",
-    modules={
-        nn.GroupNorm: lambda module, path: {
-            **layer_parameters(module, path),
-            "num_groups": module.num_groups,
-            "eps": module.eps,
-        }
-    },
+    modules={nn.GroupNorm: with_parameters("num_groups", "eps")},
     family="normalisation",
 )
 def group_norm(

@@ -14,17 +14,14 @@ from ntkit._src.program import AdaptiveAvgPool, AvgPool
 
 from .._builder import Builder, Refused
 from .._values import BATCH, CHANNEL, Field
-from ._linear import expand
+from ._positions import expand
 from ._registry import matches
 
 __all__: list[str] = []
 
 
 def _pool_axis(builder: Builder, x: Field, op: AvgPool | AdaptiveAvgPool) -> Field:
-    positions = (*x.positions[: op.axis], op.size, *x.positions[op.axis + 1 :])
-    return builder.each_block(
-        x, lambda block: builder.linear_map(op, block.node, builder.block_positions(x, block, positions)), positions
-    )
+    return builder.map_axes(x, op, x.with_length(op.axis, op.size))
 
 
 def avg_pool(
@@ -127,7 +124,7 @@ for _ndim, _pool, _pool_function, _adaptive, _adaptive_function in _KINDS:
     matches(
         _adaptive_function,
         f"adaptive_avg_pool{_ndim}d",
-        modules={_adaptive: lambda module, path: {"output_size": module.output_size}},
+        modules={_adaptive: ("output_size",)},
         family="pooling",
         note="adaptive to any size",
     )(partial(adaptive_avg_pool, _ndim))

@@ -52,7 +52,7 @@ def _refuse(reason: str, instead: str, *functions: object, modules: tuple[type[n
     def refuse(builder: Builder, x: Any, *arguments: Any, **options: Any) -> Field:
         raise Refused(reason, instead, x if isinstance(x, Field) else None)
 
-    matches(*functions, modules={module: lambda m, path: {} for module in modules}, refuses=True)(refuse)
+    matches(*functions, modules=dict.fromkeys(modules, ()), refuses=True)(refuse)
 
 
 def _refuse_max_pool(ndim: int, module: type[nn.Module], *functions: object) -> None:
@@ -61,17 +61,10 @@ def _refuse_max_pool(ndim: int, module: type[nn.Module], *functions: object) -> 
     ) -> Any:
         # The analysis continues with an average over the same windows, which has the same shape.
         then = avg_pool(ndim, builder, x, kernel_size, stride, padding) if isinstance(x, Field) else None
-        raise Refused(
-            _MAXIMUM,
-            f"use nn.AvgPool{ndim}d or strided convolutions; or {EMPIRICAL}",
-            then,
-        )
+        raise Refused(_MAXIMUM, f"use nn.AvgPool{ndim}d or strided convolutions; or {EMPIRICAL}", then)
 
     _enter(_MAXIMUM, "use nn.AvgPool or strided convolutions", functions, (module,))
-    names = ("kernel_size", "stride", "padding")
-    matches(*functions, modules={module: lambda m, path: {name: getattr(m, name) for name in names}}, refuses=True)(
-        refuse
-    )
+    matches(*functions, modules={module: ("kernel_size", "stride", "padding")}, refuses=True)(refuse)
 
 
 _refuse_max_pool(1, nn.MaxPool1d, F.max_pool1d, torch.max_pool1d, "max_pool1d", F.max_pool1d, F.max_pool1d_with_indices)

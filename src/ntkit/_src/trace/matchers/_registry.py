@@ -1,13 +1,14 @@
 """The registry of matchers: which modules, functions and methods are supported, and by which function.
 
 A matcher is written once, in the form of the functional call: ``matcher(builder, x, ...)``. A module is turned into that
-call by a function of the module and its path that returns the remaining arguments.
+call by the names of the attributes that are the remaining arguments, or by a function of the module and its path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -75,7 +76,7 @@ _ROWS: list[Matcher] = []
 
 def matches(
     *functions: object,
-    modules: Mapping[type[nn.Module], ModuleArguments] | None = None,
+    modules: Mapping[type[nn.Module], ModuleArguments | Sequence[str]] | None = None,
     family: str = "",
     note: str = "",
     fresh: bool = False,
@@ -92,12 +93,17 @@ def matches(
         for function in functions:
             _FUNCTIONS[function] = matcher
         for kind, arguments in (modules or {}).items():
-            _MODULES[kind] = KnownModule(kind, matcher, arguments)
+            read = arguments if callable(arguments) else partial(_attributes, tuple(arguments))
+            _MODULES[kind] = KnownModule(kind, matcher, read)
         if family:
             _ROWS.append(matcher)
         return build
 
     return register
+
+
+def _attributes(names: Sequence[str], module: nn.Module, path: str) -> dict[str, Any]:
+    return {name: getattr(module, name) for name in names}
 
 
 def find(target: object) -> Matcher | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ntkit._src.common import parameter_source
 from ntkit._src.layers import Elementwise, SelfAttention
-from ntkit._src.program import Activation, Attention, Sum, Table
+from ntkit._src.program import Activation, Attention, Polynomial, Rectified, Sum, Table, any_function
 
 from .._builder import Builder, Refused
 from .._layout import entry_numbers, rearranged
@@ -24,23 +24,19 @@ __all__: list[str] = []
 
 _MECHANISMS: dict[str, Activation | None] = {
     "softmax": None,
-    "identity": Activation("polynomial", (0.0, 1.0), label="identity"),
-    "relu": Activation("rectified", (0.0, 1.0), label="relu"),
-    "abs": Activation("rectified", (-1.0, 1.0), label="abs"),
+    "identity": Polynomial((0.0, 1.0), label="identity"),
+    "relu": Rectified(0.0, 1.0, label="relu"),
+    "abs": Rectified(-1.0, 1.0, label="abs"),
 }
 
 
 def _attention_arguments(module: SelfAttention, path: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"layer": module, "position": None}
-    for name in ("query", "key", "value", "out"):
-        child = getattr(module, name)
-        found[name] = None if child is None else layer_parameters(child, f"{path}.{name}" if path else name)["weight"]
-    found["out_bias"] = layer_parameters(module.out, f"{path}.out" if path else "out")["bias"]
-    source = parameter_source(module, "position")
-    if source is not None:
-        name = f"{path}.position" if path else "position"
-        found["position"] = Weight(name, source.value, source.computed_by, source.remedy)
-    return found
+    inside = f"{path}." if path else ""
+    children = {name: getattr(module, name) for name in ("query", "key", "value", "out")}
+    own = {name: child and layer_parameters(child, inside + name) for name, child in children.items()}
+    weights = {name: parameters and parameters["weight"] for name, parameters in own.items()}
+    position = layer_parameters(module, path, ("position",))
+    return {"layer": module, **weights, "out_bias": own["out"]["bias"], **position}
 
 
 @matches(modules={SelfAttention: _attention_arguments}, family="attention", note=NOTE, fresh=True)
@@ -63,11 +59,9 @@ def self_attention(
     if isinstance(x, Data):
         x = builder.data_field(x, 1 if rank == 4 else 2)
     x = as_tokens(builder, x, *((0, (2, 3), 1) if rank == 4 else (0, (1,), 2)))
-    columns, width = layer.channels, layer.heads * layer.key_channels
-    rows = slice(None)
 
-    def projection(weight: Weight, bias: Weight | None = None, fan_in: int = columns) -> Projection:
-        return Projection(weight, bias, rows, builder.layer_gains(weight, bias, fan_in))
+    def projection(weight: Weight, bias: Weight | None = None, fan_in: int = layer.channels) -> Projection:
+        return Projection(weight, bias, builder.layer_gains(weight, bias, fan_in))
 
     mechanism = layer.mechanism
     phi: Activation | None
@@ -79,7 +73,7 @@ def self_attention(
                 x,
             )
         name = getattr(mechanism.function, "__name__", "function")
-        phi = Activation("quadrature", function=mechanism.function, kinks=mechanism.kinks, label=name)
+        phi = any_function(mechanism.function, mechanism.kinks, name)
     else:
         phi = _MECHANISMS[mechanism]
     hidden = layer.hidden(math.prod(x.positions))
@@ -89,9 +83,8 @@ def self_attention(
     op = Attention(layer.heads, phi, layer.scaling, layer.tied, mask=mask)
     located = None if position is None else _located(builder, x, layer, position)
     projections = [projection(query), None if key is None else projection(key), projection(value)]
-    result = attend(
-        builder, x, located, layer.position_values, projections, projection(out, out_bias, width), op, layer.channels
-    )
+    output = projection(out, out_bias, layer.heads * layer.key_channels)
+    result = attend(builder, x, projections, output, op, layer.channels, located, layer.position_values)
     check_plain(*weights, then=result)
     return check_limit(builder, op, result)
 
@@ -105,26 +98,10 @@ def _located(builder: Builder, x: Field, layer: SelfAttention, position: Weight)
     covariance = root @ root.T
     node = builder.join(x)
     numbers = entry_numbers(builder, x, (CHANNEL,))
-    table = builder.add(
-        Table(covariance, None, covariance if position.trained else None),
-        (),
-        x.positions,
-        gaussian=True,
-        centred=True,
-        sources=builder.own_source(),
-        distinct=len(builder.nodes),
-    )
-    builder.held[table] = lambda read: (
-        rearranged(root.to(read(position)) @ read(position), numbers, 1).unflatten(0, x.positions),
-        None,
-    )
-    info = builder.info[node]
-    return builder.add(
-        Sum((1.0, 1.0)),
-        (node, table),
-        x.positions,
-        gaussian=info.gaussian,
-        why_not=info.why_not,
-        centred=builder.nodes[node].centred,
-        affine="part" if info.affine else "",
-    )
+
+    def hold(read: Callable[[Weight], Tensor]) -> tuple[Tensor, None]:
+        embeddings = root.to(read(position)) @ read(position)
+        return rearranged(embeddings, numbers, 1).unflatten(0, x.positions), None
+
+    table = builder.add(Table(covariance, None, covariance if position.trained else None), (), x.positions, held=hold)
+    return builder.combine(Sum((1.0, 1.0)), (node, table), x.positions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from ntkit._src.program import Arrange, Attention, Conv, Dense, Join, Lookup, Me
 
 from .._builder import EMPIRICAL, Builder, Refused
 from .._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
-from ._linear import check_plain, layer_parameters
+from ._linear import check_plain, with_parameters
 from ._registry import matches
 
 __all__ = ["cross_moment", "joined", "table_like"]
@@ -67,18 +68,16 @@ def table_like(builder: Builder, value: Weight | Computed, field: Field, cat_dim
     builder.claim("values", *learned.weights)
     if learned.random:
         builder.random.extend((weight, 1.0) for weight in learned.weights)
-    op, numbers = _table(learned, layout, field)
+    op, zero = _table(learned, layout, field)
+    fixed_values = not (learned.random or zero)
     node = builder.add(
         op,
         (),
         positions,
-        gaussian=learned.random or numbers,
-        why_not="" if learned.random or numbers else "a parameter's present values enter it, which are not Gaussian",
+        why_not="a parameter's present values enter it, which are not Gaussian" if fixed_values else "",
         centred=op.mean is None,
-        sources=builder.own_source(),
-        distinct=len(builder.nodes),
+        held=lambda read: (layout(learned.compute(read)), None),
     )
-    builder.held[node] = lambda read: (layout(learned.compute(read)), None)
     return Field((Block(node, field.channels),), tuple(positions), tuple(dims), field.channels, field.batch)
 
 
@@ -143,15 +142,12 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
             first,
         )
     nodes = [part.blocks[0].node for part in parts]
-    for index, node in enumerate(nodes):
-        for other in nodes[:index]:
-            if builder.info[node].sources & builder.info[other].sources:
-                raise Refused(
-                    "it concatenates tokens that depend on each other: they carry the same random values with no fresh weights "
-                    "between",
-                    f"put a layer with weights of its own between them; or {EMPIRICAL}",
-                    first,
-                )
+    if any(builder.info[node].sources & builder.info[other].sources for node, other in combinations(nodes, 2)):
+        raise Refused(
+            "it concatenates tokens that depend on each other: they carry the same random values with no fresh weights between",
+            f"put a layer with weights of its own between them; or {EMPIRICAL}",
+            first,
+        )
     _check_apart_from_data(builder, nodes, first)
     if sum(_has_values(builder, node) for node in nodes) > 1:
         raise Refused(
@@ -159,21 +155,12 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
             "make them one parameter of several rows, or use nn.Embedding",
             first,
         )
-    infos = [builder.info[node] for node in nodes]
-    why = next((info.why_not for info in infos if not info.gaussian), "")
-    if any(_vanishes(builder, node) for node in nodes):
-        why = why or "some of its tokens are a parameter of zeros, where an activation has no derivative in the limit"
+    why_not = ""
+    if any(isinstance(op, Table) and not bool(op.covariance.any()) for op in (builder.nodes[n].op for n in nodes)):
+        why_not = "some of its tokens are a parameter of zeros, where an activation has no derivative in the limit"
     sizes = tuple(part.positions[axis] for part in parts)
-    positions = (*first.positions[:axis], sum(sizes), *first.positions[axis + 1 :])
-    node = builder.add(
-        Join(axis, sizes),
-        nodes,
-        positions,
-        gaussian=not why,
-        why_not=why,
-        centred=all(builder.nodes[node].centred for node in nodes),
-        affine="part" if any(info.affine for info in infos) else "",
-    )
+    positions = first.with_length(axis, sum(sizes))
+    node = builder.combine(Join(axis, sizes), nodes, positions, why_not=why_not)
     return replace(first, blocks=(replace(first.blocks[0], node=node),), positions=positions)
 
 
@@ -239,11 +226,6 @@ def _evaluate(builder: Builder, node: int, field: Field) -> Tensor:
     return op.finite(tuple(_evaluate(builder, read, field) for read in inputs), (None, None))
 
 
-def _vanishes(builder: Builder, node: int) -> bool:
-    op = builder.nodes[node].op
-    return isinstance(op, Table) and not bool(op.covariance.any())
-
-
 def _one_axis(builder: Builder, field: Field, dim: int) -> Field:
     """Return the field with one position axis in a dimension, and its axes in the order of the dimensions."""
     if not field.core(dim):
@@ -260,9 +242,7 @@ def _one_axis(builder: Builder, field: Field, dim: int) -> Field:
     start, count = inside[0], len(inside)
     size = math.prod(field.positions[axis] for axis in inside)
     positions = (*field.positions[:start], size, *field.positions[start + count :])
-    merged = builder.each_block(
-        field, lambda block: builder.linear_map(Merge(start, count), block.node, positions), positions
-    )
+    merged = builder.map_axes(field, Merge(start, count), positions)
     later = [
         (start,) if d == dim else tuple(a - count + 1 if a > start else a for a in atoms)
         for d, atoms in enumerate(field.dims)
@@ -270,16 +250,13 @@ def _one_axis(builder: Builder, field: Field, dim: int) -> Field:
     return merged.with_dims(later)
 
 
-def _embedding_arguments(module: nn.Embedding, path: str) -> dict[str, Any]:
-    names = ("padding_idx", "max_norm", "scale_grad_by_freq", "sparse")
-    return {"weight": layer_parameters(module, path)["weight"], **{name: getattr(module, name) for name in names}}
-
-
 @matches(
     F.embedding,
     torch.embedding,
     "embedding",
-    modules={nn.Embedding: _embedding_arguments},
+    modules={
+        nn.Embedding: with_parameters("padding_idx", "max_norm", "scale_grad_by_freq", "sparse", names=("weight",))
+    },
     family="tokens",
     note="`nn.Embedding` of integers, drawn from N(0, 1); parameters added to or concatenated with tokens (class tokens, tables "
     "of positions), with their present values",
@@ -309,18 +286,8 @@ def embedding(
     builder.random.append((weight, 1.0))
     rows, width = weight.parameter.shape
     padding = None if padding_idx is None or (padding_idx < 0 and padding_idx < -rows) else padding_idx % rows
-    positions = tuple(index.shape[1:])
-    node = builder.add(
-        Lookup(builder.prefix(x), rows, padding, weight.trained),
-        (),
-        positions,
-        gaussian=True,
-        centred=True,
-        sources=builder.own_source(),
-        distinct=len(builder.nodes),
-    )
-    builder.held[node] = lambda read: (read(weight), None)
-    dims = ((BATCH,), *((axis,) for axis in range(len(positions))), (CHANNEL,))
-    result = Field((Block(node, width),), positions, dims, width, builder.batch)
+    op = Lookup(builder.prefix(x), rows, padding, weight.trained)
+    node = builder.add(op, (), tuple(index.shape[1:]), held=lambda read: (read(weight), None))
+    result = builder.field(node, (*index.shape, width), index.ndim)
     check_plain(weight, then=result)
     return result

@@ -9,39 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ntkit._src.program import ConstantMap, PositionMap, Reindex
-
 from .._builder import Builder, Refused
 from .._values import CHANNEL, Field
+from ._positions import map_axis
 from ._registry import matches
 
-__all__ = ["map_axis", "position_op"]
+__all__: list[str] = []
 
 _OTHER = 2  # length of the other axes
-
-
-def position_op(axis: int, matrix: Tensor, name: str) -> PositionMap | None:
-    """Return the operation x' = A x along an axis: a selection if every row reads one position; None if A is the identity.
-
-    ``matrix`` is A, shape (positions after, positions before).
-    """
-    rows, columns = matrix.shape
-    chosen = matrix != 0
-    if bool((chosen.sum(1) <= 1).all()) and bool((matrix[chosen] == 1).all()):
-        index = torch.where(chosen.any(1), chosen.to(torch.int64).argmax(1), -1).tolist() if columns else [-1] * rows
-        return None if index == list(range(columns)) else Reindex(axis, tuple(index), name)
-    return ConstantMap.of(axis, matrix, name)
-
-
-def map_axis(builder: Builder, x: Field, axis: int, matrix: Tensor, name: str) -> Field:
-    """Apply x'[q] = sum_p A[q, p] x[p] along one axis, ``matrix`` being A."""
-    op = position_op(axis, matrix, name)
-    if op is None:
-        return x
-    positions = (*x.positions[:axis], matrix.shape[0], *x.positions[axis + 1 :])
-    return builder.each_block(
-        x, lambda block: builder.linear_map(op, block.node, builder.block_positions(x, block, positions)), positions
-    )
 
 
 def _axis_matrix(function: Callable[[Tensor, int], Tensor], index: int, ndim: int, size: int) -> Tensor:
@@ -51,19 +26,6 @@ def _axis_matrix(function: Callable[[Tensor, int], Tensor], index: int, ndim: in
     units = units.expand(-1, 1, *(size if i == index else _OTHER for i in range(ndim))).contiguous()
     mapped = function(units, index).movedim(2 + index, 1)
     return mapped.flatten(2)[:, :, 0].T
-
-
-def interpolated(builder: Builder, x: Field, ndim: int, function: Callable[[Tensor, int], Tensor], mode: str) -> Field:
-    """Apply a separable map along the last ``ndim`` dimensions; ``function`` applies it along one of them."""
-    if x.core(1) != (CHANNEL,):
-        raise Refused(
-            "dimension 1 of its input is not the channels alone", "keep the channels in dimension 1, positions after it"
-        )
-    for index in range(ndim):
-        x, axis = builder.axis_of(x, 2 + index)
-        matrix = _axis_matrix(function, index, ndim, x.positions[axis])
-        x = map_axis(builder, x, axis, matrix, f"{mode} to {len(matrix)}")
-    return x
 
 
 def _one(values: Any, index: int, ndim: int, other: float) -> tuple[Any, ...] | None:
@@ -76,15 +38,7 @@ def _one(values: Any, index: int, ndim: int, other: float) -> tuple[Any, ...] | 
 
 @matches(
     F.interpolate,
-    modules={
-        nn.Upsample: lambda module, path: {
-            "size": module.size,
-            "scale_factor": module.scale_factor,
-            "mode": module.mode,
-            "align_corners": module.align_corners,
-            "recompute_scale_factor": module.recompute_scale_factor,
-        }
-    },
+    modules={nn.Upsample: ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor")},
     family="up-sampling",
     note="every mode, `align_corners` either way, up or down to any size",
 )
@@ -94,19 +48,20 @@ def interpolate(
 ) -> Field:  # fmt: skip
     """x' = A x along each axis with the A of torch itself; nearest neighbours only select."""
     ndim = len(x.dims) - 2
-
-    def along(units: Tensor, index: int) -> Tensor:
-        return F.interpolate(
-            units,
-            _one(size, index, ndim, _OTHER),
-            _one(scale_factor, index, ndim, 1.0),
-            mode,
-            align_corners,
-            recompute_scale_factor,
-            antialias,
+    if x.core(1) != (CHANNEL,):
+        raise Refused(
+            "dimension 1 of its input is not the channels alone", "keep the channels in dimension 1, positions after it"
         )
 
-    return interpolated(builder, x, ndim, along, mode)
+    def along(units: Tensor, index: int) -> Tensor:
+        sizes, factors = _one(size, index, ndim, _OTHER), _one(scale_factor, index, ndim, 1.0)
+        return F.interpolate(units, sizes, factors, mode, align_corners, recompute_scale_factor, antialias)
+
+    for index in range(ndim):
+        x, axis = builder.axis_of(x, 2 + index)
+        matrix = _axis_matrix(along, index, ndim, x.positions[axis])
+        x = map_axis(builder, x, axis, matrix, f"{mode} to {len(matrix)}")
+    return x
 
 
 matches(F.upsample, F.upsample_nearest)(interpolate)
