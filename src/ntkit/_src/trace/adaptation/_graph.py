@@ -29,7 +29,10 @@ _AVERAGES = {
 _POOL_ARGUMENTS = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 _SHAPES = {"reshape", "view", "unsqueeze", "flatten", "expand", torch.reshape, torch.unsqueeze}
 
-_PRE_ACTIVATION = "an activation of a sum needs Gaussian terms, and an activated shortcut is none; the branches still read the activation"
+_PRE_ACTIVATION = (
+    "an activation of a sum needs Gaussian terms, and an activated shortcut is none; the branches still read the "
+    "activation"
+)
 
 
 @dataclass(frozen=True)
