@@ -61,7 +61,6 @@ TOGETHER = {
     "trace/_reader.py": "trace/test_trace.py",
     "trace/_values.py": "trace/matchers/test_shapes.py",
     "trace/adaptation/_graph.py": "trace/adaptation/test_adapt.py",
-    "trace/adaptation/_swaps.py": "trace/adaptation/test_proof.py",
     "trace/matchers/_attention.py": "rules/test_attention.py",
     "trace/matchers/_heads.py": "trace/matchers/test_dot_product.py",
     "trace/matchers/_multi_head_attention.py": "trace/matchers/test_transformer.py",
