@@ -22,6 +22,13 @@ class Net(nn.Module):
         return self.odd(self, self.layers(x), x)
 
 
+def caught(net, h, x):
+    try:
+        return h * 2 if x.abs().max() > 100 else h
+    except Exception:
+        return h
+
+
 # All of them are the plain network on inputs of usual size, and another one on larger inputs.
 BY_VALUES = {
     "item": lambda net, h, x: h * 2 if x.abs().max().item() > 100 else h,
@@ -30,6 +37,7 @@ BY_VALUES = {
     "factor": lambda net, h, x: h * (1 + (x > 100).sum().item()),
     "length": lambda net, h, x: h * (1 + len(torch.nonzero(x > 100))),
     "mask": lambda net, h, x: h * (1 + x[x > 100].shape[0]),
+    "caught": caught,
     "index": lambda net, h, x: h * 2 if x[0].argmax().item() > 5 else h,
 }
 

@@ -183,6 +183,8 @@ class Tracer:
                 graph = trace(module, example)
             except Untraceable as error:
                 failures.append(str(error).splitlines()[0])
+                if error.final:
+                    break
                 continue
             reader = Reader(graph, example, self.gains, self.deterministic, self.samples)
             reader.read(output)
