@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from ntkit._src.common import as_columns, check_gram_memory, check_tensor, ntk_gains, shown, why_singular
+from ntkit._src.common import (
+    as_columns,
+    check_choice,
+    check_gram_memory,
+    check_integer,
+    check_number,
+    check_tensor,
+    shown,
+    why_singular,
+)
 from ntkit._src.kernels import InfiniteWidth, infinite_width
 from ntkit._src.solvers import check_gram, check_ridge, check_right_hand_side, factorize_exactly
 from ntkit._src.trace import W_STD
@@ -120,7 +129,7 @@ def log_marginal_likelihood(gram: Tensor, y: Tensor, ridge: float | Tensor = 0.0
 
 
 def evidence(
-    module: nn.Module | Callable[[int], nn.Module],
+    module: nn.Module | InfiniteWidth | Callable[[int], nn.Module],
     x: Tensor,
     y: Tensor,
     kernel: Literal["nngp", "ntk"] = "nngp",
@@ -141,8 +150,8 @@ def evidence(
 
     Parameters
     ----------
-    module : nn.Module, or callable from a depth to a module
-        The network; with ``depths``, a function that returns it for each depth.
+    module : nn.Module, InfiniteWidth, or callable from a depth to a module
+        The network, or its limit, which is then not traced again; with ``depths``, a function from a depth to its network.
     x : Tensor of shape (n, ...)
         Inputs, float32 or float64; computations are in float64.
     y : Tensor of shape (n,) or (n, k)
@@ -193,10 +202,8 @@ def evidence(
     True
     """
     start = _start(w_std, b_std, ridge, fixed)
-    if kernel not in ("nngp", "ntk"):
-        raise InputError(f'kernel must be "nngp" or "ntk". Got {kernel!r}.')
-    if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 0:
-        raise InputError(f"max_steps must be a whole number from 0 on. Got {max_steps!r}.")
+    check_choice("kernel", kernel, ("nngp", "ntk"))
+    check_integer("max_steps", max_steps, 0)
     check_tensor("x", x)
     check_tensor("y", y)
     # The kernel, its autograd graph (about one matrix per layer of the network), the factor and the inverse.
@@ -207,13 +214,13 @@ def evidence(
         if tuple(weights.shape) != (len(x),) or not bool((weights > 0).all()):
             raise InputError(f"weights must be {len(x)} positive numbers. Got {shown(weights)}.")
         weights = weights.detach().to(points)
-    searches: list[tuple[int | None, nn.Module]]
+    searches: list[tuple[int | None, nn.Module | InfiniteWidth]]
     if depths is None:
-        if not isinstance(module, nn.Module):
+        if not isinstance(module, (nn.Module, InfiniteWidth)):
             raise InputTypeError("without depths, module must be an nn.Module. Got a callable: pass depths=[1, 2, 3].")
         searches = [(None, module)]
     else:
-        if isinstance(module, nn.Module) or not depths:
+        if isinstance(module, (nn.Module, InfiniteWidth)) or not depths:
             raise InputTypeError(
                 "depths must have at least one value, and goes with a callable from a depth to a module. "
                 f"Got depths={shown(depths)} and {type(module).__name__}: write lambda depth: nn.Sequential(...)."
@@ -222,7 +229,7 @@ def evidence(
     found = [_search(net, points, targets, weights, kernel, start, fixed, depth, max_steps) for depth, net in searches]
     best = max(found, key=lambda one: one.log_marginal_likelihood)
     scores = {one.depth: one.log_marginal_likelihood for one in found if one.depth is not None}
-    return Evidence(**{**best.__dict__, "by_depth": scores})
+    return replace(best, by_depth=scores)
 
 
 def _start(w_std: float | None, b_std: float | None, ridge: float, fixed: Sequence[str]) -> dict[str, float | None]:
@@ -233,21 +240,17 @@ def _start(w_std: float | None, b_std: float | None, ridge: float, fixed: Sequen
     for name, value in start.items():
         if value is None and name != "ridge":
             continue
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputTypeError(f"{name} must be a number. Got {shown(value)}.")
         low, high = _BOUNDS[name]
-        if name not in fixed and not low <= value <= high:
+        if not low <= check_number(name, value, 0) <= high and name not in fixed:
             raise InputError(
                 f"{name} must start between {low:g} and {high:g}, where the search goes. Got {value}: start inside, or "
                 f"keep it with fixed=({name!r},)."
             )
-        if not (math.isfinite(value) and value >= 0):
-            raise InputError(f"{name} must be finite and not negative. Got {value}.")
     return {name: None if value is None else float(value) for name, value in start.items()}
 
 
 def _search(
-    module: nn.Module,
+    module: nn.Module | InfiniteWidth,
     x: Tensor,
     y: Tensor,
     weights: Tensor | None,
@@ -258,16 +261,24 @@ def _search(
     max_steps: int,
 ) -> Evidence:
     start: dict[str, Any] = dict(given)
-    if ntk_gains(module):
+    traced = (
+        module
+        if isinstance(module, InfiniteWidth)
+        else infinite_width(module, w_std=given["w_std"], b_std=given["b_std"])
+    )
+    if traced.gains.parametrized:
         fixed = (*fixed, *_GAINS)
     else:
         start.update({name: value for name, value in _GAINS.items() if given[name] is None})
     free = [name for name in start if name not in fixed]
 
-    def objective(log_values: NDArray[Any], check: bool = False) -> tuple[float, NDArray[Any]]:
+    def limit_at(values: Mapping[str, Any]) -> InfiniteWidth:
+        return traced if traced.gains.parametrized else traced.with_gains(values["w_std"], values["b_std"])
+
+    def objective(log_values: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         logs = torch.tensor(log_values, dtype=torch.float64, device=x.device, requires_grad=True)
         values: dict[str, Any] = {**start, **dict(zip(free, logs.exp(), strict=True))}
-        limit = infinite_width(module, w_std=values["w_std"], b_std=values["b_std"], check=check)
+        limit = limit_at(values)
         gram = limit.ntk(x) if kernel == "ntk" else limit.nngp(x)
         value = _weighted(gram, y, values["ridge"], weights)
         if not free:
@@ -276,7 +287,7 @@ def _search(
         return -value.item(), -slope.cpu().numpy()
 
     origin = np.log([start[name] for name in free])
-    first, _ = objective(origin, check=True)  # the check does not depend on the gains, so once is enough
+    first, _ = objective(origin)
     best, value, status = origin, first, "The parameters given; no search."
     if free and max_steps:
         bounds = [tuple(np.log(_BOUNDS[name])) for name in free]
@@ -287,8 +298,7 @@ def _search(
             best, value = result.x, float(result.fun)
         status = f"L-BFGS: {result.nit} steps, {result.nfev} evaluations; {str(result.message).strip().lower()}."
     chosen = {**start, **dict(zip(free, np.exp(best).tolist(), strict=True))}
-    limit = infinite_width(module, w_std=chosen["w_std"], b_std=chosen["b_std"])
-    return Evidence(-value, chosen["w_std"], chosen["b_std"], chosen["ridge"], depth, limit, {}, status)
+    return Evidence(-value, chosen["w_std"], chosen["b_std"], chosen["ridge"], depth, limit_at(chosen), {}, status)
 
 
 def _weighted(gram: Tensor, y: Tensor, ridge: float | Tensor, weights: Tensor | None) -> Tensor:

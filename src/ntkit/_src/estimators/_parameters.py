@@ -47,9 +47,7 @@ _PARAMETERS = """module : torch.nn.Module, optional
         probabilities are calibrated on the held-out rows.
         Default None: exactly, with the whole Gram matrix in memory.
     n_centres : int, optional
-        Centres of ``"nystrom"`` (which it implies) and ``"falkon"``. Default None: about 10 sqrt(n), at most 4000.
-    model : torch.nn.Module
-        The former name of ``module``; deprecated."""
+        Centres of ``"nystrom"`` (which it implies) and ``"falkon"``. Default None: about 10 sqrt(n), at most 4000."""
 
 _ATTRIBUTES = """kernel_ : Kernel
         The kernel in use, or the string ``"precomputed"``.

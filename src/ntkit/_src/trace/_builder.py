@@ -157,10 +157,10 @@ class Builder:
         )
 
     def linear_map(self, op: Op, read: int, positions: Sequence[int]) -> int:
-        """Add a node that maps positions linearly, which mixes affine weights that differ between positions."""
-        before = self.nodes[read].op
-        mixed = self.info[read].affine and isinstance(before, Normalize) and before.affine_axes
-        return self.combine(op, (read,), positions, affine="part" if mixed else None)
+        """Add a node that maps positions linearly, which may average over trained affine weights."""
+        affine = self.info[read].affine
+        kept = op.selects() or (affine == "whole" and not isinstance(op, Contract))
+        return self.combine(op, (read,), positions, affine="part" if affine and not kept else affine)
 
     def own_source(self) -> frozenset[int]:
         """Return the source label of the node added next."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.overrides import TorchFunctionMode
 
 from ntkit._src.common import (
@@ -82,12 +83,21 @@ class Tracer:
         self._training = {path for path, layer in module.named_modules() if layer.training}
         self._random: list[Problem] | None = None
         self._programs: dict[tuple[tuple[int, ...], bool], Program] = {}
+        # What reading needs, by input shape, once a graph has passed the replay: the same whatever the gains.
+        self._proven: dict[tuple[int, ...], tuple[fx.GraphModule, Tensor, Any]] = {}
         self._guard: AbstractContextManager[Any] = OwnParameters(module)
         with TRACING, restored_random_state():
             self._probe()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_guard": nullcontext()}  # the original is elsewhere
+        return {**self.__dict__, "_guard": nullcontext(), "_proven": {}}  # the original is elsewhere
+
+    def with_gains(self, gains: GainRule) -> Tracer:
+        """Return the tracer of the same snapshot with other gains; graphs are shared, so none is traced or replayed twice."""
+        other = copy.copy(self)  # skips the constructor, which would trace
+        other._guard, other._proven = self._guard, self._proven
+        other.gains, other._programs = gains, {}
+        return other
 
     def program(self, input_shape: Sequence[int], positions: bool = False) -> Program:
         """Return the program for inputs of one shape, without the batch dimension.
@@ -153,8 +163,7 @@ class Tracer:
         """Return whether torch.fx traces the module for inputs of a shape, and every operation has a rule."""
         try:
             module, example, output = self._run(shape)
-            reader = Reader(symbolic_graph(module, example), example, self.gains, self.deterministic, self.samples)
-            reader.read(output)
+            reader = self._reader(symbolic_graph(module, example), example, output)
             reader.refuse()
             self._finish(reader, positions=False)
         except (WrongShape, Untraceable, UnsupportedLayerError):
@@ -171,7 +180,18 @@ class Tracer:
         """The layers that look up integers."""
         return embeddings_of(self.module)
 
+    def _reader(self, graph: fx.GraphModule, example: Tensor, output: Any) -> Reader:
+        """Return the reader of a graph after it has read it; ``output`` is the module's for the example."""
+        reader = Reader(graph, example, self.gains, self.deterministic, self.samples)
+        reader.read(output)
+        return reader
+
     def _read(self, shape: tuple[int, ...], positions: bool = False) -> tuple[Program, FiniteNetwork]:
+        if shape in self._proven:
+            reader = self._reader(*self._proven[shape])
+            reader.refuse()
+            program = self._finish(reader, positions)
+            return program, FiniteNetwork(reader.builder, program.prefixes, reader.fields)
         module, example, output = self._run(shape)
         if self._random is None:
             found = drawing_layers(module, self._training, example)
@@ -186,8 +206,7 @@ class Tracer:
                 if error.final:
                     break
                 continue
-            reader = Reader(graph, example, self.gains, self.deterministic, self.samples)
-            reader.read(output)
+            reader = self._reader(graph, example, output)
             reader.problems[:0] = self._random
             if first is not None and reader.problems:
                 raise first
@@ -204,6 +223,7 @@ class Tracer:
             except Difference as difference:
                 first = first or UnsupportedLayerError((reader.problem(module, difference),))
                 continue
+            self._proven[shape] = graph, example, output
             return program, network
         if first is not None:
             raise first

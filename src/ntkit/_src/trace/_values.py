@@ -31,8 +31,8 @@ class Info:
         The layers and activations whose randomness it carries, not counting what has since passed through fresh weights:
         two values are independent if they share none.
     affine
-        Whether it is a trained affine weight times something, channel by channel (``"whole"``), has a part that is
-        (``"part"``), or neither (``""``).
+        Whether a trained affine weight multiplies it: one weight per channel (``"whole"``), one per channel and position
+        (``"positions"``), weights that multiply only a part of it or were averaged over (``"part"``), or none (``""``).
     """
 
     why_not: str

@@ -30,8 +30,7 @@ _POOL_ARGUMENTS = ("input", "kernel_size", "stride", "padding", "dilation", "cei
 _SHAPES = {"reshape", "view", "unsqueeze", "flatten", "expand", torch.reshape, torch.unsqueeze}
 
 _PRE_ACTIVATION = (
-    "an activation of a sum needs Gaussian terms, and an activated shortcut is none; the branches still read the "
-    "activation"
+    "an activation of a sum needs Gaussian terms, which an activated shortcut is not; the branches read the activation"
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -12,7 +12,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ntkit._src.layers import Elementwise
-from ntkit._src.program import Activation, Pointwise, Sum
+from ntkit._src.program import (
+    GELU,
+    Activation,
+    Attention,
+    Cos,
+    Cosh,
+    Erf,
+    Exp,
+    Expm1,
+    Pointwise,
+    Polynomial,
+    Product,
+    Rectified,
+    Sign,
+    Sin,
+    Sinh,
+    Step,
+    Sum,
+    any_function,
+)
 
 from .._builder import EMPIRICAL, Builder, Refused, tensor_number
 from .._values import Block, Field, Weight
@@ -23,18 +42,12 @@ __all__ = ["apply_activation", "holds_parameters", "sigmoid"]
 
 _CLOSED = "closed form"
 _QUADRATURE = "by quadrature"
-_ACTIVATED = "it has passed through another activation"
 
 
 def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
     """Apply phi to every channel; each block of a concatenation has its own variance."""
-    if phi.name == "rectified" and phi.parameters[0] == phi.parameters[1] == 1.0:
+    if phi.slopes() == (1.0, 1.0):
         return x
-    odd = (
-        phi.name in ("erf", "sin", "sign")
-        or (phi.name == "polynomial" and not any(phi.parameters[::2]))
-        or (phi.name == "rectified" and phi.parameters[0] == phi.parameters[1])
-    )
 
     def apply(block: Block) -> int:
         info = builder.info[block.node]
@@ -65,8 +78,8 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
             Pointwise(phi),
             (block.node,),
             builder.nodes[block.node].positions,
-            why_not=f"{_ACTIVATED} ({phi}) with no layer between",
-            centred=odd,
+            why_not=f"it has passed through another activation ({phi}) with no layer between",
+            centred=phi.odd,
             sources=sources,
         )
 
@@ -75,63 +88,76 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
 
 def _skip_after_activation(builder: Builder, node: int) -> bool:
     """Return whether a node is a sum of Gaussian values and of values after an activation."""
-    infos = [builder.info[term] for term in builder.nodes[node].inputs]
-    activated = any(_ACTIVATED in info.why_not for info in infos)
-    return isinstance(builder.nodes[node].op, Sum) and activated and any(info.gaussian for info in infos)
+    terms = builder.nodes[node].inputs
+    return (
+        isinstance(builder.nodes[node].op, Sum)
+        and any(builder.info[term].gaussian for term in terms)
+        and any(_activated(builder, term) for term in terms)
+    )
 
 
-def _fixed(phi: Activation) -> Callable[..., Field]:
-    return lambda builder, x, *arguments, **options: apply_activation(builder, x, phi)
+def _activated(builder: Builder, node: int) -> bool:
+    """Return whether a value has passed through an activation, with only linear operations without weights since."""
+    op = builder.nodes[node].op
+    if builder.info[node].gaussian or isinstance(op, (Attention, Product)):
+        return False
+    return isinstance(op, Pointwise) or any(_activated(builder, read) for read in builder.nodes[node].inputs)
 
 
-def _no_arguments(module: Any, path: str) -> dict[str, Any]:
-    return {}
+def _register(
+    make: Callable[..., Activation],
+    *keys: object,
+    module: type[nn.Module] | None = None,
+    options: tuple[str, ...] = (),
+) -> None:
+    """Register functions, methods and a module class that apply ``make(**options)``; ``options`` are in the function's order.
+
+    Other arguments, such as ``inplace``, change nothing.
+    """
+    activation = lru_cache(maxsize=256)(make)  # one object for equal settings, so that equal layers share their tables
+
+    def build(builder: Builder, x: Field, *arguments: Any, **named: Any) -> Field:
+        given = {**dict(zip(options, arguments, strict=False)), **{k: v for k, v in named.items() if k in options}}
+        return apply_activation(builder, x, activation(**given))
+
+    modules = {} if module is None else {module: lambda m, path: {name: getattr(m, name) for name in options}}
+    family = _CLOSED if make().closed_form else _QUADRATURE
+    matches(*keys, modules=modules, family=f"activation, {family}")(build)
 
 
-def _register(phi: Activation, *functions: object, module: type[nn.Module] | None = None) -> None:
-    note = _QUADRATURE if phi.name == "quadrature" else _CLOSED
-    modules = {} if module is None else {module: _no_arguments}
-    matches(*functions, modules=modules, family=f"activation, {note}")(_fixed(phi))
+def _relu() -> Activation:
+    return Rectified(0.0, 1.0, label="relu")
 
 
+def _leaky_relu(negative_slope: float = 0.01) -> Activation:
+    return Rectified(float(negative_slope), 1.0, label="leaky relu")
+
+
+def _gelu(approximate: str = "none") -> Activation:
+    return GELU() if approximate == "none" else any_function(_tanh_gelu, (), "gelu (tanh)")
+
+
+def _tanh_gelu(z: Tensor) -> Tensor:
+    return F.gelu(z, approximate="tanh")
+
+
+_register(_relu, F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_", module=nn.ReLU)
 _register(
-    Activation("rectified", (0.0, 1.0), label="relu"),
-    F.relu,
-    F.relu_,
-    torch.relu,
-    torch.relu_,
-    "relu",
-    "relu_",
-    module=nn.ReLU,
+    partial(Rectified, -1.0, 1.0, label="abs"), torch.abs, torch.absolute, operator.abs, "abs", "abs_", "absolute"
 )
+_register(Erf, torch.erf, torch.special.erf, "erf", "erf_")
+_register(Sin, torch.sin, "sin", "sin_")
+_register(Cos, torch.cos, "cos", "cos_")
+_register(Exp, torch.exp, "exp", "exp_")
+_register(Sinh, torch.sinh, "sinh", "sinh_")
+_register(Cosh, torch.cosh, "cosh", "cosh_")
+_register(Expm1, torch.expm1, torch.special.expm1, "expm1", "expm1_")
+_register(partial(Polynomial, (0.0, 0.0, 1.0), label="square"), torch.square, "square", "square_")
+_register(Sign, torch.sign, torch.sgn, "sign", "sgn", "sign_")
 _register(
-    Activation("rectified", (-1.0, 1.0), label="abs"),
-    torch.abs,
-    torch.absolute,
-    operator.abs,
-    "abs",
-    "abs_",
-    "absolute",
-)
-_register(Activation("erf"), torch.erf, torch.special.erf, "erf", "erf_")
-_register(Activation("sin"), torch.sin, "sin", "sin_")
-_register(Activation("cos"), torch.cos, "cos", "cos_")
-_register(Activation("exp"), torch.exp, "exp", "exp_")
-_register(Activation("sinh"), torch.sinh, "sinh", "sinh_")
-_register(Activation("cosh"), torch.cosh, "cosh", "cosh_")
-_register(Activation("expm1"), torch.expm1, torch.special.expm1, "expm1", "expm1_")
-_register(Activation("polynomial", (0.0, 0.0, 1.0), label="square"), torch.square, "square", "square_")
-_register(Activation("sign"), torch.sign, torch.sgn, "sign", "sgn", "sign_")
-
-
-@matches(
-    F.leaky_relu, F.leaky_relu_, "leaky_relu", "leaky_relu_",
-    modules={nn.LeakyReLU: lambda module, path: {"negative_slope": module.negative_slope}},
-    family=f"activation, {_CLOSED}",
+    _leaky_relu, F.leaky_relu, F.leaky_relu_, "leaky_relu", "leaky_relu_",
+    module=nn.LeakyReLU, options=("negative_slope",),
 )  # fmt: skip
-def leaky_relu(builder: Builder, x: Field, negative_slope: float = 0.01, inplace: bool = False) -> Field:
-    """Apply a min(z, 0) + max(z, 0)."""
-    return apply_activation(builder, x, Activation("rectified", (float(negative_slope), 1.0), label="leaky relu"))
 
 
 @matches(
@@ -153,23 +179,10 @@ def prelu(builder: Builder, x: Field, weight: object) -> Field:
     slope = tensor_number(weight)
     if slope is None:
         raise Refused("PReLU with a slope per channel, so that channels differ", "use one slope: nn.PReLU()", x)
-    return apply_activation(builder, x, Activation("rectified", (slope, 1.0), label="prelu"))
+    return apply_activation(builder, x, Rectified(slope, 1.0, label="prelu"))
 
 
-@matches(
-    F.gelu, torch._C._nn.gelu, "gelu",
-    modules={nn.GELU: lambda module, path: {"approximate": module.approximate}},
-    family=f"activation, {_CLOSED}",
-)  # fmt: skip
-def gelu(builder: Builder, x: Field, *, approximate: str = "none") -> Field:
-    """z Phi(z) in closed form; the tanh approximation by quadrature."""
-    if approximate == "none":
-        return apply_activation(builder, x, Activation("gelu"))
-    return apply_activation(builder, x, Activation("quadrature", function=_tanh_gelu, label="gelu (tanh)"))
-
-
-def _tanh_gelu(z: Tensor) -> Tensor:
-    return F.gelu(z, approximate="tanh")
+_register(_gelu, F.gelu, torch._C._nn.gelu, "gelu", module=nn.GELU, options=("approximate",))
 
 
 @matches(operator.pow, torch.pow, "pow", "pow_", family=f"activation, {_CLOSED}")
@@ -180,10 +193,8 @@ def power(builder: Builder, x: Any, exponent: Any) -> Field:
         raise Refused(
             f"a power of a random value with exponent {exponent}", "use a whole exponent >= 0, or ntkit.Elementwise", x
         )
-    if number == 1:
-        return x
     coefficients = (0.0,) * int(number) + (1.0,)
-    return apply_activation(builder, x, Activation("polynomial", coefficients, label=f"power {int(number)}"))
+    return apply_activation(builder, x, Polynomial(coefficients, label=f"power {int(number)}"))
 
 
 @matches(torch.heaviside, "heaviside", family=f"activation, {_CLOSED}")
@@ -192,7 +203,7 @@ def step(builder: Builder, x: Field, values: Any) -> Field:
     at_zero = tensor_number(values)
     if at_zero is None:
         raise Refused("heaviside with a tensor of values at zero", "give one number", x)
-    return apply_activation(builder, x, Activation("step", (at_zero,)))
+    return apply_activation(builder, x, Step(at_zero))
 
 
 @matches(operator.gt, operator.ge, torch.gt, torch.ge, "gt", "ge")
@@ -200,21 +211,28 @@ def threshold_at_zero(builder: Builder, x: Any, y: Any) -> Field:
     """x > 0 as zeros and ones: the step function."""
     if not isinstance(x, Field) or tensor_number(y) != 0:
         raise Refused("a comparison of random values with something that is not zero", "compare with 0", x)
-    return apply_activation(builder, x, Activation("step", (0.0,)))
+    return apply_activation(builder, x, Step(0.0))
 
 
-def _bounded(builder: Builder, x: Field, low: float | None, high: float | None) -> Field:
-    """Apply min(max(z, low), high)."""
-    if (low, high) == (None, None):
-        return x
-    if (low, high) == (0.0, None):
-        return apply_activation(builder, x, Activation("rectified", (0.0, 1.0), label="relu"))
-    if (low, high) == (None, 0.0):
-        return apply_activation(builder, x, Activation("rectified", (1.0, 0.0), label="min(z, 0)"))
-    bounds = tuple(bound for bound in (low, high) if bound is not None)
-    function = partial(torch.clamp, min=low, max=high)
-    phi = Activation("quadrature", function=function, kinks=bounds, label=f"clamp {bounds}")
-    return apply_activation(builder, x, _unique.setdefault((torch.clamp, low, high), phi))
+def _clamp(builder: Builder, x: Field, low: Any, high: Any) -> Field:
+    """Apply min(max(z, low), high); None is no bound."""
+    bounds = tuple(None if bound is None else tensor_number(bound) for bound in (low, high))
+    if any(bound is None and given is not None for bound, given in zip(bounds, (low, high), strict=True)):
+        raise Refused("it clamps with bounds that are not numbers", "clamp with one number for all channels", x)
+    match bounds:
+        case None, None:
+            return x
+        case 0.0, None:
+            return apply_activation(builder, x, _relu())
+        case None, 0.0:
+            return apply_activation(builder, x, Rectified(1.0, 0.0, label="min(z, 0)"))
+    return apply_activation(builder, x, _clamped(*bounds))
+
+
+@lru_cache(maxsize=256)  # one function for equal bounds, so that equal layers share their tables
+def _clamped(low: float | None, high: float | None) -> Activation:
+    kinks = tuple(bound for bound in (low, high) if bound is not None)
+    return any_function(partial(torch.clamp, min=low, max=high), kinks, f"clamp {kinks}")
 
 
 @matches(
@@ -222,26 +240,19 @@ def _bounded(builder: Builder, x: Field, low: float | None, high: float | None) 
 )
 def clamp(builder: Builder, x: Field, min: Any = None, max: Any = None) -> Field:
     """min(max(z, a), b) with numbers a and b."""
-    return _clamped(builder, x, min, max)
-
-
-def _clamped(builder: Builder, x: Field, low: Any, high: Any) -> Field:
-    bounds = [None if bound is None else tensor_number(bound) for bound in (low, high)]
-    if any(bound is None and given is not None for bound, given in zip(bounds, (low, high), strict=True)):
-        raise Refused("it clamps with bounds that are not numbers", "clamp with one number for all channels", x)
-    return _bounded(builder, x, *bounds)
+    return _clamp(builder, x, min, max)
 
 
 @matches("clamp_min", "clamp_min_", torch.clamp_min)
 def clamp_min(builder: Builder, x: Field, min: Any) -> Field:
     """max(z, a)."""
-    return _clamped(builder, x, min, None)
+    return _clamp(builder, x, min, None)
 
 
 @matches("clamp_max", "clamp_max_", torch.clamp_max)
 def clamp_max(builder: Builder, x: Field, max: Any) -> Field:
     """min(z, b)."""
-    return _clamped(builder, x, None, max)
+    return _clamp(builder, x, None, max)
 
 
 def _extreme(builder: Builder, x: Any, y: Any, larger: bool) -> Field:
@@ -254,19 +265,11 @@ def _extreme(builder: Builder, x: Any, y: Any, larger: bool) -> Field:
             f"compare with one number, as torch.clamp does; or {EMPIRICAL}",
             field,
         )
-    return _bounded(builder, field, number if larger else None, None if larger else number)
+    return _clamp(builder, field, number if larger else None, None if larger else number)
 
 
-@matches(torch.maximum, torch.fmax, "maximum", "fmax")
-def maximum(builder: Builder, x: Any, y: Any) -> Field:
-    """max(z, a)."""
-    return _extreme(builder, x, y, larger=True)
-
-
-@matches(torch.minimum, torch.fmin, "minimum", "fmin")
-def minimum(builder: Builder, x: Any, y: Any) -> Field:
-    """min(z, b)."""
-    return _extreme(builder, x, y, larger=False)
+matches(torch.maximum, torch.fmax, "maximum", "fmax")(partial(_extreme, larger=True))
+matches(torch.minimum, torch.fmin, "minimum", "fmin")(partial(_extreme, larger=False))
 
 
 @matches(
@@ -283,7 +286,7 @@ def elementwise(builder: Builder, x: Field, function: Callable[[Tensor], Tensor]
             x,
         )
     label = getattr(function, "__name__", "function")
-    return apply_activation(builder, x, Activation("quadrature", function=function, kinks=kinks, label=label))
+    return apply_activation(builder, x, any_function(function, kinks, label))
 
 
 def holds_parameters(function: object) -> bool:
@@ -305,64 +308,55 @@ def _filled(cell: Any) -> bool:
         return False
 
 
-def _quadrature(
+def _numerical(
     function: Callable[..., Tensor],
     *keys: object,
     module: type[nn.Module] | None = None,
     options: tuple[str, ...] = (),
     kinks: Callable[..., tuple[float, ...]] = lambda: (),
 ) -> None:
-    """Register a function whose expectations are integrated numerically; ``options`` are its parameters in order."""
+    """Register a function whose expectations are integrated numerically, with its kinks for given options."""
 
-    def build(builder: Builder, x: Field, *arguments: Any, inplace: bool = False, **named: Any) -> Field:
-        given = {**dict(zip(options, arguments, strict=False)), **{k: v for k, v in named.items() if k in options}}
-        bound = partial(function, **given) if given else function
-        phi = Activation("quadrature", function=bound, kinks=kinks(**given), label=function.__name__)
-        return apply_activation(builder, x, _unique.setdefault((function, tuple(sorted(given.items()))), phi))
+    def make(**given: Any) -> Activation:
+        return any_function(partial(function, **given) if given else function, kinks(**given), function.__name__)
 
-    modules = {} if module is None else {module: lambda m, path: {name: getattr(m, name) for name in options}}
-    matches(function, *keys, function.__name__, modules=modules, family=f"activation, {_QUADRATURE}")(build)
-
-
-# One Activation per function and setting, so that equal layers share their tables.
-_unique: dict[Any, Activation] = {}
+    _register(make, function, *keys, function.__name__, module=module, options=options)
 
 
 def _at_zero(**options: Any) -> tuple[float, ...]:
     return (0.0,)
 
 
-_quadrature(torch.tanh, F.tanh, "tanh_", module=nn.Tanh)
-_quadrature(torch.sigmoid, F.sigmoid, torch.special.expit, "sigmoid_", module=nn.Sigmoid)
+_numerical(torch.tanh, F.tanh, "tanh_", module=nn.Tanh)
+_numerical(torch.sigmoid, F.sigmoid, torch.special.expit, "sigmoid_", module=nn.Sigmoid)
 
 
 def sigmoid(builder: Builder, x: Field) -> Field:
     """Apply the logistic function."""
-    phi = Activation("quadrature", function=torch.sigmoid, label="sigmoid")
-    return apply_activation(builder, x, _unique.setdefault((torch.sigmoid, ()), phi))
+    return apply_activation(builder, x, any_function(torch.sigmoid, (), "sigmoid"))
 
 
-_quadrature(F.silu, "silu_", module=nn.SiLU)
-_quadrature(F.elu, F.elu_, "elu_", module=nn.ELU, options=("alpha",), kinks=_at_zero)
-_quadrature(F.selu, torch.selu, "selu_", module=nn.SELU, kinks=_at_zero)
-_quadrature(F.celu, torch.celu, "celu_", module=nn.CELU, options=("alpha",), kinks=_at_zero)
-_quadrature(
+_numerical(F.silu, "silu_", module=nn.SiLU)
+_numerical(F.elu, F.elu_, "elu_", module=nn.ELU, options=("alpha",), kinks=_at_zero)
+_numerical(F.selu, torch.selu, "selu_", module=nn.SELU, kinks=_at_zero)
+_numerical(F.celu, torch.celu, "celu_", module=nn.CELU, options=("alpha",), kinks=_at_zero)
+_numerical(
     F.softplus, torch._C._nn.softplus, module=nn.Softplus, options=("beta", "threshold"),
     kinks=lambda beta=1.0, threshold=20.0: (threshold / beta,),
 )  # fmt: skip
-_quadrature(F.mish, module=nn.Mish)
-_quadrature(F.softsign, module=nn.Softsign, kinks=_at_zero)
-_quadrature(
+_numerical(F.mish, module=nn.Mish)
+_numerical(F.softsign, module=nn.Softsign, kinks=_at_zero)
+_numerical(
     F.hardtanh, F.hardtanh_, "hardtanh_", module=nn.Hardtanh, options=("min_val", "max_val"),
     kinks=lambda min_val=-1.0, max_val=1.0: (min_val, max_val),
 )  # fmt: skip
-_quadrature(F.relu6, module=nn.ReLU6, kinks=lambda **options: (0.0, 6.0))
-_quadrature(F.hardswish, "hardswish_", module=nn.Hardswish, kinks=lambda **options: (-3.0, 3.0))
-_quadrature(F.hardsigmoid, "hardsigmoid_", module=nn.Hardsigmoid, kinks=lambda **options: (-3.0, 3.0))
-_quadrature(F.logsigmoid, torch._C._nn.log_sigmoid, module=nn.LogSigmoid)
-_quadrature(F.tanhshrink, module=nn.Tanhshrink)
-_quadrature(
+_numerical(F.relu6, module=nn.ReLU6, kinks=lambda **options: (0.0, 6.0))
+_numerical(F.hardswish, "hardswish_", module=nn.Hardswish, kinks=lambda **options: (-3.0, 3.0))
+_numerical(F.hardsigmoid, "hardsigmoid_", module=nn.Hardsigmoid, kinks=lambda **options: (-3.0, 3.0))
+_numerical(F.logsigmoid, torch._C._nn.log_sigmoid, module=nn.LogSigmoid)
+_numerical(F.tanhshrink, module=nn.Tanhshrink)
+_numerical(
     F.softshrink, torch._C._nn.softshrink, module=nn.Softshrink, options=("lambd",),
     kinks=lambda lambd=0.5: (-lambd, lambd),
 )  # fmt: skip
-_quadrature(torch.atan, torch.arctan, "atan_", "arctan")
+_numerical(torch.atan, torch.arctan, "atan_", "arctan")

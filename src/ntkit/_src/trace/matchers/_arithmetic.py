@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Activation, Product, Sum
+from ntkit._src.program import Activation, Polynomial, Product, Sum
 
 from .._builder import EMPIRICAL, Builder, Refused, tensor_number
 from .._layout import entry_numbers
@@ -73,7 +73,7 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
     x, y = _as_fields(builder, x, y)
     gaussian = isinstance(x, Field) and all(builder.info[block.node].gaussian for block in x.blocks)
     if x == y and _same_order(x, y) and gaussian:
-        return apply_activation(builder, x, Activation("polynomial", (0.0, 0.0, 1.0), label="square"))
+        return apply_activation(builder, x, Polynomial((0.0, 0.0, 1.0), label="square"))
     x, y = _align(builder, x, y)
 
     def product(first: int, second: int) -> int:

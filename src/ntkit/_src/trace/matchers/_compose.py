@@ -8,14 +8,13 @@ from functools import lru_cache, partial
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Activation, Constant, Pointwise, Product, Sum
+from ntkit._src.program import Activation, AnyFunction, Constant, Pointwise, Polynomial, Product, Rectified, Sum
 
 from .._builder import Builder
 
 __all__ = ["composed_product", "composed_sum"]
 
-_IDENTITY = Activation("polynomial", (0.0, 1.0), label="identity")
-_JUMPS = ("sign", "step")
+_IDENTITY = Polynomial((0.0, 1.0), label="identity")
 
 
 def composed_sum(builder: Builder, terms: Mapping[int, float]) -> tuple[int, Activation] | None:
@@ -38,7 +37,7 @@ def _functions(builder: Builder, node: int) -> dict[int, Activation]:
     """Write a node in all ways as an elementwise function of an earlier node, or of itself."""
     op, inputs = builder.nodes[node].op, builder.nodes[node].inputs
     found: dict[int, Activation] = {}
-    if isinstance(op, Pointwise) and op.phi.name not in _JUMPS:
+    if isinstance(op, Pointwise) and op.phi.differentiable:
         found = {inputs[0]: op.phi}
     elif isinstance(op, Sum) and node not in builder.parts:
         terms: dict[int, float] = {}
@@ -70,51 +69,37 @@ def _products(builder: Builder, first: int, second: int) -> dict[int, Activation
 
 @lru_cache(maxsize=256)  # one function for equal sums, so that equal layers share their tables
 def _sum(coefficients: tuple[float, ...], phis: tuple[Activation, ...], constant: float) -> Activation:
-    if all(phi.name == "polynomial" for phi in phis):
+    polynomials = [powers for phi in phis if (powers := phi.polynomial()) is not None]
+    if len(polynomials) == len(phis):
         total = [constant]
-        for coefficient, phi in zip(coefficients, phis, strict=True):
-            total += [0.0] * (len(phi.parameters) - len(total))
-            for power, value in enumerate(phi.parameters):
+        for coefficient, powers in zip(coefficients, polynomials, strict=True):
+            total += [0.0] * (len(powers) - len(total))
+            for power, value in enumerate(powers):
                 total[power] += coefficient * value
-        return Activation("polynomial", tuple(total))
-    slopes = [_slopes(phi) for phi in phis]
-    if constant == 0 and all(pair is not None for pair in slopes):
-        pairs = [pair for pair in slopes if pair is not None]
-        low, high = (sum(c * pair[i] for c, pair in zip(coefficients, pairs, strict=True)) for i in (0, 1))
-        return Activation("rectified", (low, high), label="rectified sum")
+        return Polynomial(tuple(total))
+    slopes = [pair for phi in phis if (pair := phi.slopes()) is not None]
+    if constant == 0 and len(slopes) == len(phis):
+        low, high = (sum(c * pair[i] for c, pair in zip(coefficients, slopes, strict=True)) for i in (0, 1))
+        return Rectified(low, high, label="rectified sum")
     function = partial(_added, coefficients, phis, constant)
-    return Activation("quadrature", function=function, kinks=_kinks(phis), label="sum of " + _names(phis))
+    return AnyFunction(function, kinks=_kinks(phis), label="sum of " + " and ".join(map(str, phis)))
 
 
 @lru_cache(maxsize=256)
 def _product(first: Activation, second: Activation) -> Activation:
-    if first.name == second.name == "polynomial":
-        coefficients = [0.0] * (len(first.parameters) + len(second.parameters) - 1)
-        for i, a in enumerate(first.parameters):
-            for j, b in enumerate(second.parameters):
+    one, two = first.polynomial(), second.polynomial()
+    if one is not None and two is not None:
+        coefficients = [0.0] * (len(one) + len(two) - 1)
+        for i, a in enumerate(one):
+            for j, b in enumerate(two):
                 coefficients[i + j] += a * b
-        return Activation("polynomial", tuple(coefficients))
+        return Polynomial(tuple(coefficients))
     function = partial(_multiplied, first, second)
-    kinks = _kinks((first, second))
-    return Activation("quadrature", function=function, kinks=kinks, label="product of " + _names((first, second)))
-
-
-def _slopes(phi: Activation) -> tuple[float, float] | None:
-    """Return the slopes below and above zero of a function that is linear on either side."""
-    if phi.name == "rectified":
-        return phi.parameters[0], phi.parameters[1]
-    if phi.name == "polynomial" and not any(c for power, c in enumerate(phi.parameters) if power != 1):
-        return (phi.parameters[1],) * 2 if len(phi.parameters) > 1 else (0.0, 0.0)
-    return None
+    return AnyFunction(function, kinks=_kinks((first, second)), label=f"product of {first} and {second}")
 
 
 def _kinks(phis: tuple[Activation, ...]) -> tuple[float, ...]:
-    own = (0.0,) if any(phi.name == "rectified" for phi in phis) else ()
-    return tuple(sorted({*own, *(kink for phi in phis for kink in phi.kinks)}))
-
-
-def _names(phis: tuple[Activation, ...]) -> str:
-    return " and ".join(str(phi) for phi in phis)
+    return tuple(sorted({kink for phi in phis for kink in phi.kinks}))
 
 
 def _added(coefficients: tuple[float, ...], phis: tuple[Activation, ...], constant: float, z: Tensor) -> Tensor:

@@ -51,6 +51,8 @@ def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: 
     axes = sorted(atom for atom in atoms if atom >= 0)
     starts = accumulate((block.width for block in x.blocks), initial=0)
 
+    own = "" if not op.weight_trained else "positions" if op.affine_axes else "whole"
+
     def apply(block: Block) -> int:
         info, node = builder.info[block.node], builder.nodes[block.node]
         whole = len(x.blocks) == 1
@@ -63,7 +65,7 @@ def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: 
             why_not=info.why_not,
             # A single block is centred by its own mean unless that mean differs between the positions normalised over.
             centred=node.centred or (whole and op.centres and not op.axes),
-            affine=info.affine or ("whole" if op.weight_trained else ""),
+            affine=own if info.affine != "part" and own == "positions" else info.affine or own,
             held=_held(trained_weight, trained_bias, numbers, start, shape),
         )
 

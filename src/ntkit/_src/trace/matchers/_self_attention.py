@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ntkit._src.layers import Elementwise, SelfAttention
-from ntkit._src.program import Activation, Attention, Sum, Table
+from ntkit._src.program import Activation, Attention, Polynomial, Rectified, Sum, Table, any_function
 
 from .._builder import Builder, Refused
 from .._layout import entry_numbers, rearranged
@@ -22,9 +22,9 @@ from ._registry import matches
 
 _MECHANISMS: dict[str, Activation | None] = {
     "softmax": None,
-    "identity": Activation("polynomial", (0.0, 1.0), label="identity"),
-    "relu": Activation("rectified", (0.0, 1.0), label="relu"),
-    "abs": Activation("rectified", (-1.0, 1.0), label="abs"),
+    "identity": Polynomial((0.0, 1.0), label="identity"),
+    "relu": Rectified(0.0, 1.0, label="relu"),
+    "abs": Rectified(-1.0, 1.0, label="abs"),
 }
 
 
@@ -64,7 +64,7 @@ def self_attention(
                 x,
             )
         name = getattr(mechanism.function, "__name__", "function")
-        phi = Activation("quadrature", function=mechanism.function, kinks=mechanism.kinks, label=name)
+        phi = any_function(mechanism.function, mechanism.kinks, name)
     else:
         phi = _MECHANISMS[mechanism]
     hidden = layer.hidden(math.prod(x.positions))
