@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from ._nodes import NUMBERS_OF_DATA, call_node, is_number, reads_shape, shape_from_values
+from ._nodes import NUMBERS_OF_DATA, call_node, reads_shape, shape_from_values, without_tensors
 from .matchers._registry import find_module
 
 __all__ = ["ShapeTracer", "lengths_of_proxies"]
@@ -182,7 +182,7 @@ class ShapeTracer(fx.Tracer):
             return
         self._of_data.add(node)
         tensors = any(isinstance(self.values[n][0], Tensor) for n in read)
-        if tensors and is_number(result) and not reads_shape(node):
+        if tensors and without_tensors(result) and not reads_shape(node):
             raise self.failed(NUMBERS_OF_DATA)
         args = fx.node.map_arg(node.args, lambda n: self.values[n][0])
         if shape_from_values(node, args) or any(n in self.ragged for n in read):

@@ -22,13 +22,13 @@ from ._nodes import (
     attribute,
     call_node,
     check_overwritten,
-    is_number,
     live_nodes,
     path_of,
     reads_shape,
     shape_from_values,
     taken_apart,
     target_name,
+    without_tensors,
 )
 from ._parameters import fixed
 from ._replay import Difference
@@ -237,12 +237,9 @@ class Reader:
         ragged = any(n in self._ragged for n in node.all_input_nodes)
         if ragged or shape_from_values(node, fx.node.map_aggregate(args, _concrete)):
             self._ragged.add(node)
-        of_tensors = any(isinstance(leaf, Data) for leaf in leaves)
-        if of_tensors and is_number(value) and (ragged or not reads_shape(node)):
+        if without_tensors(value) and (ragged or not reads_shape(node)):
             raise Refused(NUMBERS_OF_DATA, f"compute with tensors, without .item() and .tolist(); or {EMPIRICAL}")
-        if isinstance(value, (Tensor, tuple, list)) and not isinstance(value, torch.Size):
-            return Data(value, node)
-        return value
+        return value if value is None or without_tensors(value) else Data(value, node)
 
     def _run_on_constants(
         self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any, leaves: list[Any]
