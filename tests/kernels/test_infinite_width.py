@@ -280,11 +280,11 @@ def test_bad_pairs(x2, error, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"w_std": -1.0}, "w_std must be finite and not negative"),
+        ({"w_std": -1.0}, "w_std must be finite and at least 0"),
         ({"b_std": math.nan}, "b_std must be finite"),
         ({"w_std": "two"}, "must be a number"),
         ({"w_std": torch.ones(2)}, "one element"),
-        ({"init": "xavier"}, '"ntk", "standard" or "torch"'),
+        ({"init": "xavier"}, "'ntk', 'standard', 'torch'"),
         ({"init": "torch", "w_std": 1.0}, "have no effect"),
         ({"overrides": {"0": {"gain": 1.0}}}, '"w_std" and "b_std"'),
         ({"overrides": ["0"]}, "overrides must be a mapping"),

@@ -33,7 +33,7 @@ def test_hidden_keys_have_weight_zero():
 
 BAD = {
     "heads": (lambda: SelfAttention(8, 3), InputError, "channels=8 and heads=3"),
-    "no heads": (lambda: SelfAttention(8, 0), InputError, "heads must be a positive"),
+    "no heads": (lambda: SelfAttention(8, 0), InputError, "heads must be at least 1"),
     "mechanism": (lambda: SelfAttention(8, 2, "tanh"), InputError, "ntkit.Elementwise"),
     "scaling": (lambda: SelfAttention(8, 2, scaling="none"), InputError, "scaling must be"),
     "tied at 1/sqrt(d)": (lambda: SelfAttention(8, 2, tied=True), InputError, 'scaling="linear"'),

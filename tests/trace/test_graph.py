@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from tests.trace.forms import normal
 from torch import nn
 from torch.nn import functional as F
 
@@ -12,10 +13,6 @@ import ntkit
 from ntkit._src.layers import SelfAttention
 from ntkit._src.trace._graph import Untraceable, symbolic_graph
 from ntkit.errors import UnsupportedLayerError
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class Net(nn.Module):

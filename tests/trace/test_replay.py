@@ -4,15 +4,12 @@ import copy
 
 import pytest
 import torch
+from tests.trace.forms import normal
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import ntkit
 from ntkit.errors import InputError, UnsupportedLayerError
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def mlp(width=8):

@@ -2,15 +2,12 @@
 
 import pytest
 import torch
+from tests.trace.forms import normal
 from torch import nn
 
 import ntkit
 from ntkit._src.testing import sampled_kernels
 from ntkit._src.trace import GainRule
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def mlp(width=8):

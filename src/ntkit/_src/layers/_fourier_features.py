@@ -8,8 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import shown
-from ntkit.errors import InputError, InputTypeError
+from ntkit._src.common import check_choice, check_integer, check_number, shown
+from ntkit.errors import InputError
 
 __all__ = ["FourierFeatures"]
 
@@ -105,23 +105,14 @@ class FourierFeatures(nn.Module):
 
 
 def _check(dim: int, kind: str, size: int | None, scale: float | None, generator: torch.Generator | None) -> None:
-    if kind not in get_args(Kind):
-        raise InputError(f'kind must be "basic", "positional" or "gaussian". Got {kind!r}.')
-    for name, value in (("dim", dim), ("size", size)):
-        if isinstance(value, bool) or not isinstance(value, int | None) or (name == "dim" and value is None):
-            raise InputTypeError(f"{name} must be an integer. Got {shown(value)}.")
-        if value is not None and value < 1:
-            raise InputError(f"{name} must be at least 1. Got {value}.")
+    check_choice("kind", kind, get_args(Kind))
+    check_integer("dim", dim, 1)
     if (kind == "basic") != (size is None) or (kind == "basic") != (scale is None):
         needs = "has neither size nor scale" if kind == "basic" else "needs size and scale"
         raise InputError(f"the kind {kind!r} {needs}. Got size={size!r}, scale={shown(scale)}.")
     if generator is not None and kind != "gaussian":
         raise InputError(f"only the kind 'gaussian' draws its frequencies. Got a generator for {kind!r}.")
-    if scale is None:
-        return
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
-        raise InputTypeError(f"scale must be a number. Got {shown(scale)}.")
-    least = 1.0 if kind == "positional" else 0.0
-    if not (math.isfinite(scale) and scale >= least and scale > 0):
-        wanted = "at least 1, the ratio of the highest frequency to the lowest" if least else "positive"
-        raise InputError(f"scale must be finite and {wanted}. Got {scale}.")
+    if kind != "basic":
+        check_integer("size", size, 1)
+        # The scale of "positional" is the ratio of the highest frequency to the lowest.
+        check_number("scale", scale, *((1.0,) if kind == "positional" else ()), positive=kind == "gaussian")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import shown
+from ntkit._src.common import check_choice, check_integer
 from ntkit.errors import InputError, InputTypeError
 
 from ._elementwise import Elementwise
@@ -16,7 +16,6 @@ from ._elementwise import Elementwise
 __all__ = ["SelfAttention", "WrongInput"]
 
 Mechanism = Literal["softmax", "identity", "relu", "abs"]
-_MECHANISMS = ("softmax", "identity", "relu", "abs")
 _DIGITS = 1e-8  # rounding, relative to the largest entry of a covariance
 
 
@@ -108,13 +107,16 @@ class SelfAttention(nn.Module):
         key_channels: int | None = None,
     ) -> None:
         super().__init__()
-        _check_counts(channels, heads, key_channels)
-        if not isinstance(mechanism, Elementwise) and mechanism not in _MECHANISMS:
+        check_integer("channels", channels, 1)
+        check_integer("heads", heads, 1)
+        if key_channels is None and channels % heads:
             raise InputError(
-                f"mechanism must be one of {', '.join(map(repr, _MECHANISMS))} or an ntkit.Elementwise. Got {shown(mechanism)}."
+                f"channels must be divisible by heads. Got channels={channels} and heads={heads}. Choose a divisor, or pass "
+                "key_channels, the width of a head."
             )
-        if scaling not in ("sqrt", "linear"):
-            raise InputError(f'scaling must be "sqrt" or "linear". Got {scaling!r}.')
+        if not isinstance(mechanism, Elementwise):
+            check_choice("mechanism", mechanism, get_args(Mechanism), " or an ntkit.Elementwise")
+        check_choice("scaling", scaling, ("sqrt", "linear"))
         if tied and scaling == "sqrt":
             raise InputError(
                 'tied queries and keys have logits of mean sqrt(d), which grow without bound at scaling="sqrt". '
@@ -123,7 +125,9 @@ class SelfAttention(nn.Module):
         if position_values and positions is None:
             raise InputError("position_values=True needs positions. Pass their covariance, such as torch.eye(tokens).")
         self.channels, self.heads = channels, heads
-        self.key_channels = channels // heads if key_channels is None else key_channels
+        self.key_channels = (
+            channels // heads if key_channels is None else check_integer("key_channels", key_channels, 1)
+        )
         self.mechanism = mechanism
         self.scaling, self.tied, self.position_values = scaling, tied, position_values
         width = heads * self.key_channels
@@ -157,11 +161,9 @@ class SelfAttention(nn.Module):
             self._check_tokens("positions", self.position.shape[0], h.shape[1])
             assert self.position_root is not None
             located = h + self.position_root.to(self.position.dtype) @ self.position
-        queries = self.query(located).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        keys = queries
-        if self.key is not None:
-            keys = self.key(located).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        values = self.value(located if self.position_values else h).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        queries = self._heads(self.query(located))
+        keys = queries if self.key is None else self._heads(self.key(located))
+        values = self._heads(self.value(located if self.position_values else h))
         divisor = self.key_channels if self.scaling == "linear" else math.sqrt(self.key_channels)
         weights = self._weights(queries @ keys.transpose(-2, -1) / divisor)
         y: Tensor = self.out((weights @ values).transpose(1, 2).flatten(2))
@@ -175,6 +177,11 @@ class SelfAttention(nn.Module):
             return None
         self._check_tokens("mask", len(self.mask), tokens)
         return self.mask
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """Return (n, heads, tokens, d) from (n, tokens, heads * d)."""
+        heads: Tensor = x.unflatten(-1, (self.heads, -1))
+        return heads.transpose(1, 2)
 
     def _weights(self, logits: Tensor) -> Tensor:
         hidden = self.hidden(logits.shape[-1])
@@ -201,21 +208,6 @@ class SelfAttention(nn.Module):
             parts.append(f"mechanism={self.mechanism!r}")
         parts += [f"{name}=True" for name in ("tied", "position_values", "causal") if getattr(self, name)]
         return ", ".join(parts)
-
-
-def _check_counts(channels: object, heads: object, key_channels: object) -> None:
-    for name, value in (("channels", channels), ("heads", heads), ("key_channels", key_channels)):
-        if value is None and name == "key_channels":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{name} must be a positive whole number. Got {shown(value)}.")
-    assert isinstance(channels, int)
-    assert isinstance(heads, int)
-    if key_channels is None and channels % heads:
-        raise InputError(
-            f"channels must be divisible by heads. Got channels={channels} and heads={heads}. Choose a divisor, or pass "
-            "key_channels, the width of a head."
-        )
 
 
 def _checked_mask(mask: object) -> Tensor | None:
@@ -249,9 +241,8 @@ def _root(covariance: object) -> Tensor:
         raise InputError("positions must be finite. Got NaN or infinite values.")
     values, vectors = torch.linalg.eigh(r.double())
     largest = float(values.abs().max())
-    if not torch.allclose(r, r.T, rtol=0.0, atol=_DIGITS * largest) or float(values.min()) < -_DIGITS * max(
-        largest, 1e-300
-    ):
+    symmetric = torch.allclose(r, r.T, rtol=0.0, atol=_DIGITS * largest)
+    if not symmetric or float(values.min()) < -_DIGITS * max(largest, 1e-300):
         raise InputError(
             "positions must be symmetric and positive semidefinite, as a covariance is. Got a matrix that is not symmetric, or "
             f"whose smallest eigenvalue is {float(values.min()):.3g}."

@@ -109,18 +109,9 @@ class Builder:
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def add(
-        self,
-        op: Op,
-        inputs: Sequence[int],
-        positions: Sequence[int],
-        *,
-        why_not: str = "",
-        centred: bool = True,
-        sources: frozenset[int] | None = None,
-        affine: str = "",
-        held: Held | None = None,
-        distinct: object = None,
-    ) -> int:
+        self, op: Op, inputs: Sequence[int], positions: Sequence[int], *, why_not: str = "", centred: bool = True,
+        sources: frozenset[int] | None = None, affine: str = "", held: Held | None = None, distinct: object = None,
+    ) -> int:  # fmt: skip
         """Add a node; its sources are those of its inputs unless given, or itself if it has fresh weights.
 
         The same operation on the same nodes is added once, unless ``distinct`` differs or it has parameters.

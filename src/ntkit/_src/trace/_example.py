@@ -6,17 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from ntkit._src.layers import SelfAttention
 
 __all__ = ["embeddings_of", "examples", "guesses", "shapes_with_positions", "shown_shape", "with_channels"]
 
 _BATCH = 2
-_CONVOLUTIONS = {
-    1: (nn.Conv1d, nn.ConvTranspose1d),
-    2: (nn.Conv2d, nn.ConvTranspose2d),
-    3: (nn.Conv3d, nn.ConvTranspose3d),
-}
 
 
 def embeddings_of(module: nn.Module) -> list[nn.Embedding | nn.EmbeddingBag]:
@@ -81,7 +77,4 @@ def shown_shape(shape: Sequence[int]) -> str:
 
 def _convolution(layer: nn.Module) -> tuple[int, int] | None:
     """Return the number of position axes and of input channels of a convolution; None for other layers."""
-    for ndim, kinds in _CONVOLUTIONS.items():
-        if isinstance(layer, kinds):
-            return ndim, layer.in_channels
-    return None
+    return (len(layer.kernel_size), layer.in_channels) if isinstance(layer, _ConvNd) else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor
 
-from ntkit._src.common import shown, transformed
+from ntkit._src.common import check_choice, check_number, shown, transformed
 from ntkit._src.program import Gains
 from ntkit.errors import InputError, InputTypeError
 
@@ -48,8 +47,7 @@ class GainRule:
     parametrized: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.init not in ("ntk", "standard", "torch"):
-            raise InputError(f'init must be "ntk", "standard" or "torch". Got {self.init!r}.')
+        check_choice("init", self.init, get_args(Init))
         for name, value in (("w_std", self.w_std), ("b_std", self.b_std)):
             if value is not None:
                 _check_gain(name, value)
@@ -126,10 +124,7 @@ def _check_gain(name: str, value: object) -> None:
                 "to a tensor that requires_grad, or to a dual number of torch.autograd.forward_ad."
             )
         value = float(value.detach())
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputTypeError(f"{name} must be a number or a tensor of one element. Got {type(value).__name__}.")
-    if not (math.isfinite(value) and value >= 0):
-        raise InputError(f"{name} must be finite and not negative. Got {value}.")
+    check_number(name, value, 0.0)
 
 
 def _is(value: Gain | None, number: float) -> bool:

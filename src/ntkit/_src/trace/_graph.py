@@ -22,7 +22,9 @@ ONE_BATCH = "ntkit_one_batch"
 
 
 class Untraceable(Exception):
-    """Raised for a forward that cannot be read as a graph."""
+    """Raised for a forward that cannot be read as a graph; ``final``: not in another way either."""
+
+    final = False
 
 
 def symbolic_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
@@ -33,6 +35,10 @@ def symbolic_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
             graph = fx.GraphModule(module, tracer.trace(module))
     except Exception as error:  # user code runs under proxies and may raise anything
         raise Untraceable(f"{type(error).__name__}: {error}") from error
+    if tracer.failure:  # the exporter's exception would be caught as well
+        caught = Untraceable(f"{tracer.failure}, and the forward catches the exception")
+        caught.final = True
+        raise caught
     graph.meta[ONE_BATCH] = tracer.branches_on_batch
     return graph
 

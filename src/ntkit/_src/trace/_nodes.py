@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
 
 from ntkit.errors import Problem
 
@@ -20,18 +21,18 @@ __all__ = [
     "attribute",
     "call_node",
     "check_overwritten",
-    "is_number",
     "live_nodes",
     "path_of",
     "reads_shape",
     "shape_from_values",
     "taken_apart",
     "target_name",
+    "without_tensors",
 ]
 
 ROOT = "forward"
 """The path of operations in the module's own forward."""
-NUMBERS_OF_DATA = "it reads a number out of the values of a tensor, which differs between inputs"
+NUMBERS_OF_DATA = "it reads numbers out of the values of a tensor, which differ between inputs"
 _INPLACE = {operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow}
 _VIEWS = {
     "view", "reshape", "flatten", "permute", "transpose", "movedim", "squeeze", "unsqueeze", "unflatten", "contiguous",
@@ -39,7 +40,7 @@ _VIEWS = {
 }  # fmt: skip
 _SHAPE_READERS = {
     "size", "sym_size", "numel", "sym_numel", "stride", "sym_stride", "dim", "ndimension", "getattr", "is_contiguous",
-    "is_floating_point", "is_complex", "storage_offset", "sym_storage_offset", "get_device", "element_size", "type",
+    "is_floating_point", "is_complex", "storage_offset", "sym_storage_offset", "get_device", "element_size", "type", "result_type",
 }  # fmt: skip
 _SHAPED_BY_VALUES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount"}
 
@@ -168,8 +169,7 @@ def shape_from_values(node: fx.Node, arguments: Sequence[Any]) -> bool:
     return any(isinstance(part, Tensor) and part.dtype == torch.bool for part in index)
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a value is a number or a list of numbers."""
-    while isinstance(value, list) and value:
-        value = value[0]
-    return isinstance(value, (bool, int, float, complex))
+def without_tensors(value: Any) -> bool:
+    """Return whether a value is something other than tensors: a number, a list of numbers, an array of numpy."""
+    leaves = pytree.tree_leaves(value)
+    return value is not None and bool(leaves) and not any(isinstance(leaf, Tensor) for leaf in leaves)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from ._nodes import NUMBERS_OF_DATA, call_node, is_number, reads_shape, shape_from_values
+from ._nodes import NUMBERS_OF_DATA, call_node, reads_shape, shape_from_values, without_tensors
 from .matchers._registry import find_module
 
 __all__ = ["ShapeTracer", "lengths_of_proxies"]
@@ -39,11 +39,12 @@ class Sizes(tuple[Any, ...]):
 class ShapeProxy(fx.Proxy):
     """A recorded value, with its values on the two examples."""
 
+    tracer: ShapeTracer
+
     @property
     def examples(self) -> tuple[Any, Any]:
         """Its values on the examples."""
-        found: tuple[Any, Any] = self.tracer.values[self.node]  # type: ignore[attr-defined]
-        return found
+        return self.tracer.values[self.node]
 
     def __getattr__(self, k: str) -> Any:
         value = self.examples[0]
@@ -63,11 +64,11 @@ class ShapeProxy(fx.Proxy):
         return super().__getattr__(k)
 
     def _sizes(self) -> Sizes:
-        if self.node in self.tracer.ragged:  # type: ignore[attr-defined]
-            raise fx.proxy.TraceError("a size depends on the values of a tensor")
+        if self.node in self.tracer.ragged:
+            raise self.tracer.failed("a size depends on the values of a tensor")
         first, second = self.examples
         if first.ndim != second.ndim:
-            raise fx.proxy.TraceError("the number of dimensions depends on the size of the batch")
+            raise self.tracer.failed("the number of dimensions depends on the size of the batch")
         return Sizes(
             a if a == b else self.tracer.create_proxy("call_method", "size", (self, dim), {})
             for dim, (a, b) in enumerate(zip(first.shape, second.shape, strict=True))
@@ -80,7 +81,7 @@ class ShapeProxy(fx.Proxy):
         first, second = self.examples
         if isinstance(first, int) and first == second:
             return first
-        raise fx.proxy.TraceError("a number that depends on the size of the batch is used as a plain integer")
+        raise self.tracer.failed("a number that depends on the size of the batch is used as a plain integer")
 
     __int__ = __index__
 
@@ -124,6 +125,8 @@ class ShapeTracer(fx.Tracer):
         The nodes whose shapes depend on the values of tensors.
     branches_on_batch
         Whether a branch was taken that depends on the size of the batch.
+    failure
+        Why the module cannot be traced; empty if it can. The module's own code may catch the exception that says so.
     """
 
     def __init__(self, example: Tensor) -> None:
@@ -133,9 +136,15 @@ class ShapeTracer(fx.Tracer):
         self.ragged: set[fx.Node] = set()
         self._of_data: set[fx.Node] = set()
         self.branches_on_batch = False
+        self.failure = ""
         first, second = (rows.expand(n, *rows.shape[1:]).clone() for n in _BATCHES)
         self._examples = (first, second)
         self._running = False
+
+    def failed(self, reason: str) -> fx.proxy.TraceError:
+        """Return the exception to raise, and remember its reason."""
+        self.failure = self.failure or reason
+        return fx.proxy.TraceError(reason)
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> Any:
         """Return the forward as a function of one input; its further arguments keep their defaults."""
@@ -173,8 +182,8 @@ class ShapeTracer(fx.Tracer):
             return
         self._of_data.add(node)
         tensors = any(isinstance(self.values[n][0], Tensor) for n in read)
-        if tensors and is_number(result) and not reads_shape(node):
-            raise fx.proxy.TraceError(NUMBERS_OF_DATA)
+        if tensors and without_tensors(result) and not reads_shape(node):
+            raise self.failed(NUMBERS_OF_DATA)
         args = fx.node.map_arg(node.args, lambda n: self.values[n][0])
         if shape_from_values(node, args) or any(n in self.ragged for n in read):
             self.ragged.add(node)
@@ -198,14 +207,14 @@ class ShapeTracer(fx.Tracer):
     def to_bool(self, obj: fx.Proxy) -> bool:
         first, second = self.values[obj.node]
         if isinstance(first, Tensor):
-            raise fx.proxy.TraceError("a branch depends on the values of a tensor")
+            raise self.failed("a branch depends on the values of a tensor")
         if bool(first) != bool(second):
-            raise fx.proxy.TraceError("a branch depends on the size of the batch")
+            raise self.failed("a branch depends on the size of the batch")
         self.branches_on_batch = True  # sizes that do not depend on the batch are no proxies
         return bool(first)
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
         count = _length(obj)
         if not isinstance(count, int):
-            raise fx.proxy.TraceError("a loop runs over the batch")
+            raise self.failed("a loop runs over the batch")
         return (obj[index] for index in range(count))  # type: ignore[index]

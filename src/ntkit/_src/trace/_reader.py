@@ -22,13 +22,13 @@ from ._nodes import (
     attribute,
     call_node,
     check_overwritten,
-    is_number,
     live_nodes,
     path_of,
     reads_shape,
     shape_from_values,
     taken_apart,
     target_name,
+    without_tensors,
 )
 from ._parameters import fixed
 from ._replay import Difference
@@ -94,7 +94,7 @@ class Reader:
         """Report where the module differs from what was read."""
         path = ROOT if difference.node is None else path_of(difference.node)
         owner = module if path == ROOT else self.graph.get_submodule(path)
-        what = type(module).__name__ if difference.node is None else self._what(difference.node)
+        what = type(module).__name__ if difference.node is None else target_name(self.graph, difference.node)
         hooked = sorted(name or ROOT for name, layer in module.named_modules() if _hooks(layer))
         causes = "forward hooks" if _hooks(owner) else "in-place changes, side effects, hooks or randomness"
         found = f" (hooks are on {', '.join(hooked)})" if hooked and not _hooks(owner) else ""
@@ -119,7 +119,9 @@ class Reader:
             try:
                 self._values[node] = self._evaluate(node)
             except Refused as refused:
-                problem = taken_apart(node) or Problem(path_of(node), self._what(node), refused.reason, refused.instead)
+                problem = taken_apart(node) or Problem(
+                    path_of(node), target_name(self.graph, node), refused.reason, refused.instead
+                )
                 if problem not in self.problems:
                     self.problems.append(problem)
                 self._values[node] = self._stand_in(node, refused.then)
@@ -156,7 +158,7 @@ class Reader:
             except Refused:
                 if node not in self._feeding:
                     raise
-            return rearranged_heads(self._what(node), leaves, partial(self._run, node, args, kwargs))
+            return rearranged_heads(target_name(self.graph, node), leaves, partial(self._run, node, args, kwargs))
         if any(isinstance(leaf, Data) for leaf in leaves):
             drawn = module is None or not fixed(str(node.target), self.deterministic)
             if matcher is not None and matcher.fresh and isinstance(leaves[0], Data) and drawn:
@@ -190,10 +192,8 @@ class Reader:
                 return None, {}
             own = found.arguments(module, str(node.target))
             return found.matcher, {name: self._settled(value) for name, value in own.items()}
-        target: object = node.target
-        if isinstance(target, torch._ops.OpOverload):
-            target = target._schema.name.split("::")[1]
-        return find(target), {}
+        operator_of_torch = isinstance(node.target, torch._ops.OpOverload)
+        return find(target_name(self.graph, node) if operator_of_torch else node.target), {}
 
     def _build(
         self, matcher: Matcher | None, node: fx.Node, args: Any, kwargs: dict[str, Any], own: dict[str, Any]
@@ -237,17 +237,14 @@ class Reader:
         ragged = any(n in self._ragged for n in node.all_input_nodes)
         if ragged or shape_from_values(node, fx.node.map_aggregate(args, _concrete)):
             self._ragged.add(node)
-        of_tensors = any(isinstance(leaf, Data) for leaf in leaves)
-        if of_tensors and is_number(value) and (ragged or not reads_shape(node)):
+        if without_tensors(value) and (ragged or not reads_shape(node)):
             raise Refused(NUMBERS_OF_DATA, f"compute with tensors, without .item() and .tolist(); or {EMPIRICAL}")
-        if isinstance(value, (Tensor, tuple, list)) and not isinstance(value, torch.Size):
-            return Data(value, node)
-        return value
+        return value if value is None or without_tensors(value) else Data(value, node)
 
     def _run_on_constants(
         self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any, leaves: list[Any]
     ) -> Any:
-        if "set_grad_enabled" in self._what(node):
+        if "set_grad_enabled" in target_name(self.graph, node):
             raise Refused(
                 "it switches gradients off or on inside the forward, so that trained parameters are not trained through it",
                 "freeze parameters with requires_grad_(False) instead of torch.no_grad()",
@@ -315,16 +312,12 @@ class Reader:
 
     def _settled(self, value: Any) -> Any:
         """Return the value of a parameter that is declared deterministic."""
-        return (
-            value.parameter.detach() if isinstance(value, Weight) and fixed(value.path, self.deterministic) else value
-        )
+        declared = isinstance(value, Weight) and fixed(value.path, self.deterministic)
+        return value.parameter.detach() if declared else value
 
     def _prefix(self, node: object) -> nn.Module | None:
         assert isinstance(node, fx.Node)
-        return checked_prefix(self.graph, node, self.example, self._what(node))
-
-    def _what(self, node: fx.Node) -> str:
-        return target_name(self.graph, node)
+        return checked_prefix(self.graph, node, self.example, target_name(self.graph, node))
 
 
 def _takes_heads(matcher: Matcher | None) -> bool:

@@ -163,8 +163,7 @@ class Tracer:
         """Return whether torch.fx traces the module for inputs of a shape, and every operation has a rule."""
         try:
             module, example, output = self._run(shape)
-            reader = Reader(symbolic_graph(module, example), example, self.gains, self.deterministic, self.samples)
-            reader.read(output)
+            reader = self._reader(symbolic_graph(module, example), example, output)
             reader.refuse()
             self._finish(reader, positions=False)
         except (WrongShape, Untraceable, UnsupportedLayerError):
@@ -181,11 +180,15 @@ class Tracer:
         """The layers that look up integers."""
         return embeddings_of(self.module)
 
+    def _reader(self, graph: fx.GraphModule, example: Tensor, output: Any) -> Reader:
+        """Return the reader of a graph after it has read it; ``output`` is the module's for the example."""
+        reader = Reader(graph, example, self.gains, self.deterministic, self.samples)
+        reader.read(output)
+        return reader
+
     def _read(self, shape: tuple[int, ...], positions: bool = False) -> tuple[Program, FiniteNetwork]:
         if shape in self._proven:
-            graph, example, output = self._proven[shape]
-            reader = Reader(graph, example, self.gains, self.deterministic, self.samples)
-            reader.read(output)
+            reader = self._reader(*self._proven[shape])
             reader.refuse()
             program = self._finish(reader, positions)
             return program, FiniteNetwork(reader.builder, program.prefixes, reader.fields)
@@ -200,9 +203,10 @@ class Tracer:
                 graph = trace(module, example)
             except Untraceable as error:
                 failures.append(str(error).splitlines()[0])
+                if error.final:
+                    break
                 continue
-            reader = Reader(graph, example, self.gains, self.deterministic, self.samples)
-            reader.read(output)
+            reader = self._reader(graph, example, output)
             reader.problems[:0] = self._random
             if first is not None and reader.problems:
                 raise first

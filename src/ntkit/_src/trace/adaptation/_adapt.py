@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from torch import nn
 
-from ntkit._src.common import copy_module
+from ntkit._src.common import check_choice, copy_module
 from ntkit.errors import InputError, InputTypeError, Problem, UnsupportedLayerError
 
 from .._gains import GainRule
@@ -108,8 +109,7 @@ def adapt(module: nn.Module, input_shape: Sequence[int] | None = None, *, norm: 
     """
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
-    if norm not in ("none", "layer", "group"):
-        raise InputError(f'norm must be "none", "layer" or "group". Got {norm!r}.')
+    check_choice("norm", norm, get_args(Norm))
     with TRACING:
         original = copy_module(module).eval()
         replaced = replace_layers(copy_module(original), norm)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from .._nodes import ancestors, attribute, path_of, target_name
 from ..matchers._registry import find, find_module
 from ._layers import NO_MAXIMUM, Change
-from ._swaps import AdaptTracer, Swaps, WithChanges
+from ._proof import AdaptTracer, Swaps, WithChanges
 
 __all__ = ["Rewritten", "rewrite_graph"]
 

@@ -23,12 +23,7 @@ Norm = Literal["none", "layer", "group"]
 NO_MAXIMUM = "the maximum of correlated Gaussians has no closed-form covariance; the average over the same window has"
 
 _MAX_POOLS: dict[type[nn.Module], type[nn.Module]] = {
-    nn.MaxPool1d: nn.AvgPool1d,
-    nn.MaxPool2d: nn.AvgPool2d,
-    nn.MaxPool3d: nn.AvgPool3d,
-    nn.AdaptiveMaxPool1d: nn.AdaptiveAvgPool1d,
-    nn.AdaptiveMaxPool2d: nn.AdaptiveAvgPool2d,
-    nn.AdaptiveMaxPool3d: nn.AdaptiveAvgPool3d,
+    getattr(nn, f"{kind}MaxPool{n}d"): getattr(nn, f"{kind}AvgPool{n}d") for kind in ("", "Adaptive") for n in (1, 2, 3)
 }
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)

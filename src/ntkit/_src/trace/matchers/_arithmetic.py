@@ -22,8 +22,6 @@ from ._compose import composed_product, composed_sum
 from ._registry import matches
 from ._tokens import cross_moment, joined, table_like
 
-__all__: list[str] = []
-
 _DEPENDENT = "put a layer with its own weights between them, or wrap an elementwise function in ntkit.Elementwise"
 
 

@@ -17,8 +17,6 @@ from ._arithmetic import multiply
 from ._positions import select
 from ._registry import matches
 
-__all__: list[str] = []
-
 
 def _parts(builder: Builder, x: Field, dim: int, sizes: Sequence[int]) -> tuple[Field, ...]:
     """Split channels or positions into parts of given sizes."""

@@ -26,23 +26,13 @@ from ._linear import check_plain, checked_weights, held, with_parameters
 from ._positions import expand, pad_axis, select
 from ._registry import matches
 
-__all__: list[str] = []
-
 Pads = tuple[tuple[int, int], ...]
 
 
 def conv(
-    ndim: int,
-    builder: Builder,
-    x: Any,
-    weight: object,
-    bias: object = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    padding_mode: str = "zeros",
-) -> Field:
+    ndim: int, builder: Builder, x: Any, weight: object, bias: object = None, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1, padding_mode: str = "zeros",
+) -> Field:  # fmt: skip
     """K'[p, p'] = w^2 mean over the window of K[s p + d e, s p' + d e], + b^2."""
     weight, bias = checked_weights(weight, bias)
     raw = isinstance(x, Data)
@@ -64,18 +54,9 @@ def conv(
 
 
 def conv_transpose(
-    ndim: int,
-    builder: Builder,
-    x: Any,
-    weight: object,
-    bias: object = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-    output_size: Any = None,
-) -> Field:
+    ndim: int, builder: Builder, x: Any, weight: object, bias: object = None, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, output_size: Any = None,
+) -> Field:  # fmt: skip
     """Insert zeros, then average over the window."""
     weight, bias = checked_weights(weight, bias)
     raw = isinstance(x, Data)
@@ -183,24 +164,24 @@ def _of_module(ndim: int, builder: Builder, x: Any, output_size: Any = None, **o
     return conv_transpose(ndim, builder, x, output_size=output_size, **options)
 
 
-for _ndim, _module, _function in ((1, nn.Conv1d, F.conv1d), (2, nn.Conv2d, F.conv2d), (3, nn.Conv3d, F.conv3d)):
+for _ndim in (1, 2, 3):
     matches(
-        _function,
+        getattr(F, f"conv{_ndim}d"),
         f"conv{_ndim}d",
-        modules={_module: with_parameters("stride", "padding", "dilation", "groups", "padding_mode")},
+        modules={
+            getattr(nn, f"Conv{_ndim}d"): with_parameters("stride", "padding", "dilation", "groups", "padding_mode")
+        },
         family="convolution",
         note="any kernel, stride, dilation; zero, circular, reflect or replicate padding; groups of hidden channels",
         fresh=True,
     )(partial(conv, _ndim))
-for _ndim, _transposed, _call in (
-    (1, nn.ConvTranspose1d, F.conv_transpose1d),
-    (2, nn.ConvTranspose2d, F.conv_transpose2d),
-    (3, nn.ConvTranspose3d, F.conv_transpose3d),
-):
+_TRANSPOSED = with_parameters("stride", "padding", "output_padding", "groups", "dilation")
+for _ndim in (1, 2, 3):
     matches(
-        modules={_transposed: with_parameters("stride", "padding", "output_padding", "groups", "dilation")},
+        modules={getattr(nn, f"ConvTranspose{_ndim}d"): _TRANSPOSED},
         family="convolution",
         note="transposed: any stride, padding, output padding and dilation, divided by the whole window",
         fresh=True,
     )(partial(_of_module, _ndim))
-    matches(_call, f"conv_transpose{_ndim}d", family="convolution", fresh=True)(partial(conv_transpose, _ndim))
+    _name = f"conv_transpose{_ndim}d"
+    matches(getattr(F, _name), _name, family="convolution", fresh=True)(partial(conv_transpose, _ndim))

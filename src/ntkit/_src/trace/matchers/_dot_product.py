@@ -19,22 +19,12 @@ from ._attention import NOT_GAUSSIAN, check_limit, constant_mask, logit_samples
 from ._heads import WRITE_ATTENTION, Heads
 from ._registry import matches
 
-__all__: list[str] = []
-
 
 @matches(F.scaled_dot_product_attention, "scaled_dot_product_attention", family="attention")
 def scaled_dot_product_attention(
-    builder: Builder,
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Heads:
+    builder: Builder, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+) -> Heads:  # fmt: skip
     """Softmax attention between heads of linear layers; a scale other than 1/sqrt(d) is a gain of the logits."""
     if dropout_p:
         raise Refused(

@@ -16,8 +16,6 @@ from .._layout import entry_numbers, rearranged
 from .._values import BATCH, CHANNEL, Block, Data, Field, Weight
 from ._registry import ModuleArguments, matches
 
-__all__: list[str] = []
-
 
 def layer_parameters(
     module: nn.Module, path: str, names: Sequence[str] = ("weight", "bias")

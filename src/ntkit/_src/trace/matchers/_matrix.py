@@ -18,8 +18,6 @@ from ._pool import reduced
 from ._positions import map_axis
 from ._registry import matches
 
-__all__: list[str] = []
-
 _FAMILY = "position maps"
 
 

@@ -31,17 +31,10 @@ def torch_arguments(module: nn.MultiheadAttention, path: str) -> dict[str, Any]:
 
 @matches(modules={nn.MultiheadAttention: torch_arguments}, family="attention", note=NOTE, fresh=True)
 def multi_head_attention(
-    builder: Builder,
-    query: Any,
-    key: Any = None,
-    value: Any = None,
-    key_padding_mask: Any = None,
-    need_weights: bool = True,
-    attn_mask: Any = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
+    builder: Builder, query: Any, key: Any = None, value: Any = None, key_padding_mask: Any = None,
+    need_weights: bool = True, attn_mask: Any = None, average_attn_weights: bool = True, is_causal: bool = False,
     **own: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     """Softmax attention at 1/sqrt(d); its value is a pair, whose second part, the mean weights, is not random in the limit."""
     then = (query if isinstance(query, Field) else Unknown(), Unknown())
     if not (_one(query, key) and _one(query, value)):

@@ -21,8 +21,6 @@ from ._arithmetic import scaled, shifted
 from ._linear import check_plain, with_parameters
 from ._registry import matches
 
-__all__: list[str] = []
-
 
 def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: object, atoms: Sequence[int]) -> Field:
     """Normalise; ``atoms`` are what the affine parameters enumerate, in their order."""

@@ -17,24 +17,15 @@ from .._values import BATCH, CHANNEL, Field
 from ._positions import expand
 from ._registry import matches
 
-__all__: list[str] = []
-
 
 def _pool_axis(builder: Builder, x: Field, op: AvgPool | AdaptiveAvgPool) -> Field:
     return builder.map_axes(x, op, x.with_length(op.axis, op.size))
 
 
 def avg_pool(
-    ndim: int,
-    builder: Builder,
-    x: Field,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Field:
+    ndim: int, builder: Builder, x: Field, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Field:  # fmt: skip
     """Average both sides of the covariance over the window."""
     kernel = expand(kernel_size, ndim)
     strides = kernel if stride is None or stride == [] else expand(stride, ndim)
@@ -108,23 +99,10 @@ def _pool_arguments(module: Any, path: str) -> dict[str, Any]:
     return {**{name: getattr(module, name) for name in names}, "divisor_override": divisor}
 
 
-_KINDS = (
-    (1, nn.AvgPool1d, F.avg_pool1d, nn.AdaptiveAvgPool1d, F.adaptive_avg_pool1d),
-    (2, nn.AvgPool2d, F.avg_pool2d, nn.AdaptiveAvgPool2d, F.adaptive_avg_pool2d),
-    (3, nn.AvgPool3d, F.avg_pool3d, nn.AdaptiveAvgPool3d, F.adaptive_avg_pool3d),
-)
-for _ndim, _pool, _pool_function, _adaptive, _adaptive_function in _KINDS:
-    matches(
-        _pool_function,
-        f"avg_pool{_ndim}d",
-        modules={_pool: _pool_arguments},
-        family="pooling",
-        note="any window, stride and padding",
-    )(partial(avg_pool, _ndim))
-    matches(
-        _adaptive_function,
-        f"adaptive_avg_pool{_ndim}d",
-        modules={_adaptive: ("output_size",)},
-        family="pooling",
-        note="adaptive to any size",
-    )(partial(adaptive_avg_pool, _ndim))
+for _ndim in (1, 2, 3):
+    for _build, _name, _kind, _arguments, _note in (
+        (avg_pool, f"avg_pool{_ndim}d", f"AvgPool{_ndim}d", _pool_arguments, "any window, stride and padding"),
+        (adaptive_avg_pool, f"adaptive_avg_pool{_ndim}d", f"AdaptiveAvgPool{_ndim}d", ("output_size",), "adaptive to any size"),
+    ):  # fmt: skip
+        _modules = {getattr(nn, _kind): _arguments}
+        matches(getattr(F, _name), _name, modules=_modules, family="pooling", note=_note)(partial(_build, _ndim))

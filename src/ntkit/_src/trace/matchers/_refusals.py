@@ -55,7 +55,7 @@ def _refuse(reason: str, instead: str, *functions: object, modules: tuple[type[n
     matches(*functions, modules=dict.fromkeys(modules, ()), refuses=True)(refuse)
 
 
-def _refuse_max_pool(ndim: int, module: type[nn.Module], *functions: object) -> None:
+def _refuse_max_pool(ndim: int) -> None:
     def refuse(
         builder: Builder, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *rest: Any, **more: Any
     ) -> Any:
@@ -63,13 +63,14 @@ def _refuse_max_pool(ndim: int, module: type[nn.Module], *functions: object) -> 
         then = avg_pool(ndim, builder, x, kernel_size, stride, padding) if isinstance(x, Field) else None
         raise Refused(_MAXIMUM, f"use nn.AvgPool{ndim}d or strided convolutions; or {EMPIRICAL}", then)
 
+    name, module = f"max_pool{ndim}d", getattr(nn, f"MaxPool{ndim}d")
+    functions = (getattr(F, name), getattr(torch, name), name, getattr(F, f"{name}_with_indices"))
     _enter(_MAXIMUM, "use nn.AvgPool or strided convolutions", functions, (module,))
     matches(*functions, modules={module: ("kernel_size", "stride", "padding")}, refuses=True)(refuse)
 
 
-_refuse_max_pool(1, nn.MaxPool1d, F.max_pool1d, torch.max_pool1d, "max_pool1d", F.max_pool1d, F.max_pool1d_with_indices)
-_refuse_max_pool(2, nn.MaxPool2d, F.max_pool2d, torch.max_pool2d, "max_pool2d", F.max_pool2d, F.max_pool2d_with_indices)
-_refuse_max_pool(3, nn.MaxPool3d, F.max_pool3d, torch.max_pool3d, "max_pool3d", F.max_pool3d, F.max_pool3d_with_indices)
+for _ndim in (1, 2, 3):
+    _refuse_max_pool(_ndim)
 _refuse(
     "a maximum over positions or channels has no closed-form covariance",
     f"use average pooling; or {EMPIRICAL}",

@@ -20,8 +20,6 @@ from ._attention import NOTE, Projection, as_tokens, attend, check_limit
 from ._linear import check_plain, layer_parameters
 from ._registry import matches
 
-__all__: list[str] = []
-
 _MECHANISMS: dict[str, Activation | None] = {
     "softmax": None,
     "identity": Polynomial((0.0, 1.0), label="identity"),
@@ -41,16 +39,9 @@ def _attention_arguments(module: SelfAttention, path: str) -> dict[str, Any]:
 
 @matches(modules={SelfAttention: _attention_arguments}, family="attention", note=NOTE, fresh=True)
 def self_attention(
-    builder: Builder,
-    x: Any,
-    layer: SelfAttention,
-    query: Weight,
-    key: Weight | None,
-    value: Weight,
-    out: Weight,
-    out_bias: Weight | None,
-    position: Weight | None,
-) -> Field:
+    builder: Builder, x: Any, layer: SelfAttention, query: Weight, key: Weight | None, value: Weight, out: Weight,
+    out_bias: Weight | None, position: Weight | None,
+) -> Field:  # fmt: skip
     """K' = o^2 sum_bb' E[z z] K[b, b'] + c^2 at 1/sqrt(d), o^2 A(x) K A(x')^T + c^2 at 1/d."""
     weights = (query, key, value, out, out_bias, position)
     if any(weight is not None and not isinstance(weight, Weight) for weight in weights):

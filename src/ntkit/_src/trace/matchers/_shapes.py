@@ -17,8 +17,6 @@ from .._builder import Builder, Refused
 from .._values import BATCH, Field
 from ._registry import matches
 
-__all__: list[str] = []
-
 
 @matches(
     "contiguous", "clone", "to", "float", "double", "type_as", torch.clone, "alias", "_to_copy",

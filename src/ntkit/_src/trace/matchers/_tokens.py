@@ -263,15 +263,9 @@ def _one_axis(builder: Builder, field: Field, dim: int) -> Field:
     fresh=True,
 )
 def embedding(
-    builder: Builder,
-    x: Any,
-    weight: Any,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Field:
+    builder: Builder, x: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None,
+    norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Field:  # fmt: skip
     """K[a, a'] = 1 where both tokens are the same integer."""
     if isinstance(weight, Data):  # the exporter gives the table first
         x, weight = weight, x

@@ -14,8 +14,6 @@ from ._arithmetic import add
 from ._multi_head_attention import attend_torch, torch_arguments
 from ._registry import find, find_module, matches
 
-__all__: list[str] = []
-
 _NOTE = "transformer encoders with norms first or last, dropout off by `eval()`"
 
 
@@ -25,15 +23,9 @@ def _itself(module: nn.Module, path: str) -> dict[str, Any]:
 
 @matches(modules={nn.TransformerEncoderLayer: _itself}, family="attention", note=_NOTE, fresh=True)
 def encoder_layer(
-    builder: Builder,
-    src: Any,
-    src_mask: Any = None,
-    src_key_padding_mask: Any = None,
-    is_causal: bool = False,
-    *,
-    layer: nn.TransformerEncoderLayer,
-    path: str,
-) -> Field:
+    builder: Builder, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False, *,
+    layer: nn.TransformerEncoderLayer, path: str,
+) -> Field:  # fmt: skip
     """x + attention(norm(x)), then x + mlp(norm(x)); or norm(x + attention(x)), norm(x + mlp(x))."""
     _refuse_padding(src_key_padding_mask, src)
     inside = f"{path}." if path else ""
@@ -59,15 +51,9 @@ def encoder_layer(
 
 @matches(modules={nn.TransformerEncoder: _itself}, family="attention", note=_NOTE, fresh=True)
 def encoder(
-    builder: Builder,
-    src: Any,
-    mask: Any = None,
-    src_key_padding_mask: Any = None,
-    is_causal: bool | None = None,
-    *,
-    layer: nn.TransformerEncoder,
-    path: str,
-) -> Field:
+    builder: Builder, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None, *,
+    layer: nn.TransformerEncoder, path: str,
+) -> Field:  # fmt: skip
     """Layers one after the other, and a norm."""
     _refuse_padding(src_key_padding_mask, src)
     inside = f"{path}." if path else ""

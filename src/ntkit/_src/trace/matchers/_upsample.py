@@ -14,8 +14,6 @@ from .._values import CHANNEL, Field
 from ._positions import map_axis
 from ._registry import matches
 
-__all__: list[str] = []
-
 _OTHER = 2  # length of the other axes
 
 

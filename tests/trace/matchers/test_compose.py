@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.trace.forms import normal
 from torch import nn
 from torch.nn import functional as F
 
@@ -11,10 +12,6 @@ import ntkit
 from ntkit._src.program import Pointwise, Polynomial, Rectified
 from ntkit._src.trace import GainRule, Tracer
 from ntkit.errors import UnsupportedLayerError
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class Applied(nn.Module):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.trace.forms import normal
 from torch import nn
 from torch.nn import functional as F
 
@@ -9,10 +10,6 @@ import ntkit
 from ntkit._src.program import ConstantMap, Reindex
 from ntkit._src.trace import GainRule, Tracer
 from ntkit.errors import InputError
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class Interpolated(nn.Module):

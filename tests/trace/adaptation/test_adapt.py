@@ -4,7 +4,7 @@ import operator
 
 import pytest
 import torch
-from tests.trace import adapt_networks as networks
+from tests.trace.adaptation import networks
 from torch import nn
 from torch.nn import functional as F
 

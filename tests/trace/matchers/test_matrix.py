@@ -2,18 +2,15 @@
 
 import pytest
 import torch
+from tests.trace.forms import Lambda, normal, same_kernels
 from torch import nn
+from torch.nn import functional as F
 
 import ntkit
 from ntkit._src.program import Reindex
 from ntkit._src.trace import GainRule, Tracer
 from ntkit._src.trace.matchers._matrix import _explicit, _written
 from ntkit.errors import InputError, UnsupportedLayerError
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
 
 MATRIX = normal(4, 5, seed=7)
 
@@ -177,3 +174,17 @@ def test_adjacency_of_another_size():
 def test_letters_of_an_equation(equation, ranks, reads, write):
     assert _explicit(equation, ranks) == (reads, write)
     assert _written("αβic") == "'...ic'"
+
+
+def test_einsum_of_one_operand_sums_over_positions():
+    summed = Lambda(
+        lambda m, x: m.fc(torch.einsum("bchw->bc", F.relu(m.a(x)))), a=nn.Conv2d(2, 8, 3), fc=nn.Linear(8, 1)
+    )
+    by_sum = Lambda(lambda m, x: m.fc(F.relu(m.a(x)).sum((2, 3))), a=nn.Conv2d(2, 8, 3), fc=nn.Linear(8, 1))
+    same_kernels(summed, by_sum, normal(3, 2, 4, 4))
+    moved = Lambda(
+        lambda m, x: m.fc(torch.einsum("bchw->bhwc", F.relu(m.a(x)))).mean((1, 2)),
+        a=nn.Conv2d(2, 8, 3), fc=nn.Linear(8, 1),
+    )  # fmt: skip
+    mean = Lambda(lambda m, x: m.fc(F.relu(m.a(x)).mean((2, 3))), a=nn.Conv2d(2, 8, 3), fc=nn.Linear(8, 1))
+    same_kernels(moved, mean, normal(3, 2, 4, 4))

@@ -2,16 +2,12 @@
 
 import pytest
 import torch
+from tests.trace.forms import Lambda, normal, same_kernels
 from torch import nn
 from torch.nn import functional as F
 
 import ntkit
 from ntkit.errors import UnsupportedLayerError
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
 
 # kernel, stride, padding, output padding, dilation
 OPTIONS = [
@@ -131,3 +127,12 @@ def test_refusals():
         UnsupportedLayerError, match=r"2: PixelShuffle: it moves channels into positions(.|\n)*Upsample"
     ):
         ntkit.infinite_width(shuffled)
+
+
+def test_pointwise_convolution_is_a_linear_layer_at_every_position():
+    conv = nn.Sequential(nn.Conv1d(3, 8, 1), nn.ReLU(), nn.Conv1d(8, 8, 1), nn.Flatten(), nn.Linear(40, 1))
+    linear = Lambda(
+        lambda m, x: m.c(m.b(F.relu(m.a(x.transpose(1, 2)))).transpose(1, 2).flatten(1)),
+        a=nn.Linear(3, 8), b=nn.Linear(8, 8), c=nn.Linear(40, 1),
+    )  # fmt: skip
+    same_kernels(conv, linear, normal(3, 3, 5), b_std=0.2)

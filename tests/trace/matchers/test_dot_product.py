@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from tests.rules.families import normal
-from tests.trace.dot_products import (
+from tests.trace.matchers.dot_products import (
     GAINS,
     LOWER,
     Exported,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tests.rules.families import normal
-from tests.trace.dot_products import (
+from tests.trace.matchers.dot_products import (
     LOWER,
     Exported,
     Net,

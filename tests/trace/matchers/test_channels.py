@@ -2,15 +2,12 @@
 
 import pytest
 import torch
+from tests.trace.forms import normal
 from torch import nn
 from torch.nn import functional as F
 
 import ntkit
 from ntkit.errors import UnsupportedLayerError
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class Parts(nn.Module):
