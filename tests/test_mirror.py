@@ -19,7 +19,6 @@ TOGETHER = {
     "diagnostics/_sketch.py": "diagnostics/test_attribution.py",
     "estimators/_parameters.py": "estimators/test_base.py",
     "estimators/_rfm_*.py": "estimators/test_rfm.py",
-    "estimators/_streaming_ridge.py": "estimators/test_ntk_features.py",
     "features/_layers.py": "features/test_matrices.py",
     "features/_passes.py": "features/test_matrices.py",
     "features/rfm/_metric*.py": "features/rfm/test_recursion.py",

@@ -72,15 +72,7 @@ class Lookup(Source):
 
 @dataclass(frozen=True)
 class Join(Op):
-    """Independent fields concatenated along a position axis, such as a class token before the other tokens.
-
-    Attributes
-    ----------
-    axis
-        The position axis.
-    sizes
-        The length of each field along it.
-    """
+    """Independent fields of lengths ``sizes`` concatenated along a position axis, such as a class token before the others."""
 
     axis: int
     sizes: tuple[int, ...]

@@ -172,15 +172,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Ends:
-    """The two sides of a covariance.
-
-    Attributes
-    ----------
-    first, second
-        Moments of x and x'; the same object when each input is paired with itself.
-    pair_dims
-        2 between two batches, 1 for each input with itself.
-    """
+    """The moments of x and of x', and how many dimensions count pairs: 2 between two batches, 1 for each input with itself."""
 
     first: Moments
     second: Moments
