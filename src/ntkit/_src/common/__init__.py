@@ -12,7 +12,7 @@ from ._batches import (
 )
 from ._checks import check_choice, check_integer, check_number
 from ._class_labels import check_labels, class_numbers
-from ._deprecation import DEPRECATED, warn_renamed
+from ._deprecation import warn_renamed
 from ._derivatives import as_constant, constant, differentiated, transformed, without_derivatives
 from ._generator import check_generator, random_state, restored_generator, restored_random_state
 from ._input_shape import check_input_shape, fold_rows
@@ -45,7 +45,6 @@ from ._splits import data_splits
 from ._threads import SERIAL_ENTRIES, on_threads, serial_product
 
 __all__ = [
-    "DEPRECATED",
     "RANDOM",
     "RANDOM_INSTEAD",
     "SERIAL_ENTRIES",

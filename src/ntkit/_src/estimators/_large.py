@@ -63,7 +63,7 @@ def fit_large(problem: Problem, tuner: Tuner, method: str | Method) -> tuple[Cho
     The gains, if the tuner chooses them, are those of a few rows. The left-out predictions are those of the held-out rows.
     """
     y = problem.y
-    if problem.weighting != Weighting() or math.isfinite(tuner.stopped_at):
+    if problem.weighting != Weighting() or math.isfinite(tuner.given.time):
         raise InputError(
             "solver= is for points without weights or noise of their own, and for fits without a stopping time. "
             "Leave solver and n_centres out."
