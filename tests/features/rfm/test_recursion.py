@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ntkit._src.features.rfm import DistanceKernel, RFMSettings, metric_from, recursion
+from ntkit._src.features.rfm import DistanceKernel, RFMSettings, recursion
+from ntkit._src.features.rfm._recursion import metric_from
 
 
 def _data(n: int = 12, d: int = 4, c: int = 2) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from ._metric_kernels import DifferentiableKernel, DistanceKernel, MetricKernel
-from ._recursion import Metric, RFMSettings, RFMState, Scale, metric_from, recursion
+from ._recursion import RFMSettings, RFMState, Scale, recursion
 
 __all__ = [
     "DifferentiableKernel",
     "DistanceKernel",
-    "Metric",
     "MetricKernel",
     "RFMSettings",
     "RFMState",
     "Scale",
-    "metric_from",
     "recursion",
 ]

@@ -20,13 +20,7 @@ Scale = Literal["max", "trace"] | None
 
 @dataclass(frozen=True)
 class Metric:
-    """A positive semidefinite matrix M and its root.
-
-    Attributes
-    ----------
-    matrix, root
-        M and M^1/2, shape (d, d), or their diagonals, shape (d,).
-    """
+    """A positive semidefinite matrix M and its root M^1/2, shape (d, d), or their diagonals, shape (d,)."""
 
     matrix: Tensor
     root: Tensor
@@ -102,10 +96,8 @@ class RFMState:
 
     Attributes
     ----------
-    metric
-        M.
-    kernel
-        The kernel with its bandwidth set.
+    metric, kernel
+        M, and the kernel with its bandwidth set.
     points
         The transformed training points, shape (n, d).
     solution
@@ -143,8 +135,7 @@ def _agop(gradients: Tensor, metric: Metric, settings: RFMSettings) -> Tensor:
     """Return the average gradient outer product in x of gradients in u = M^1/2 x, shape (n, c, d), or its diagonal."""
     if settings.center_gradients:
         gradients = gradients - gradients.mean(0)
-    flat = gradients.reshape(-1, gradients.shape[2])
-    n = len(gradients)
+    flat, n = gradients.reshape(-1, gradients.shape[2]), len(gradients)
     if metric.root.ndim == 1:
         return (flat * metric.root).square().sum(0) / n
     inner = torch.mm(flat.T, flat) / n
