@@ -65,8 +65,8 @@ _PARAMETERS = """module : torch.nn.Module, optional
         How a system of many rows is solved (:func:`ntkit.solve`); X may then be a ``numpy.memmap``, a Zarr or Dask array, or an
         iterator of blocks of rows, and only the centres are kept where the method has them. With ``tune="loo"`` or ``"auto"``
         the ridge is the best of its candidates on a tenth of the rows, held out, after a fit of at most 200,000 of the others;
-        probabilities are calibrated on the held-out rows.
-        Default None: exactly, with the whole Gram matrix in memory.
+        probabilities are calibrated on the held-out rows. With ``kernel="precomputed"`` X may be a stored Gram matrix
+        (:func:`ntkit.open_gram`), of which only parts are read. Default None: exactly, with the whole Gram matrix in memory.
     n_centres : int, optional
         Centres of ``"nystrom"`` (which it implies) and ``"falkon"``. Default None: about 10 sqrt(n), at most 4000."""
 
