@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import ntkit
 from ntkit._src.common import data_splits
-from ntkit._src.estimators._calibration import fit_temperature
+from ntkit._src.estimators._labels import fit_temperature
 from ntkit.errors import InputError, InputTypeError, NotFittedError
 
 X, Y = load_digits(return_X_y=True)
