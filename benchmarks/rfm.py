@@ -25,8 +25,8 @@ from history import MISSING, Table, add_store, number, publish, started, threads
 from rich.progress import track
 
 import ntkit
-from ntkit._src.datasets import SplitTable, load_uci
 from ntkit.errors import JitterWarning
+from ntkit_studies import SplitTable, load_uci
 from ntkit_studies.feature_learning.rfm_tasks import (
     BANDWIDTH,
     RIDGE,
@@ -253,7 +253,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("parts", nargs="*", default=["product", "low-rank", "ntk", "uci", "others"])
     options.add_argument("--peer", help="a Python that has xrfm 0.4.5")
-    options.add_argument("--uci", help="the tables, an .npz file as ntkit.datasets.load_uci reads; none: left out")
+    options.add_argument("--uci", help="the tables, an .npz file as ntkit_studies.load_uci reads; none: left out")
     options.add_argument("--sets", nargs="*", default=list(TABLES), help="the tables of the part uci")
     options.add_argument("--threads", type=int, default=torch.get_num_threads())
     options.add_argument("--repeats", type=int, default=5)

@@ -199,7 +199,7 @@ def measure(name: str, case: Case, peer: Peer | None, repeats: int) -> dict[str,
         torch.testing.assert_close(corner[:rows, :columns], corners["reference"], rtol=1e-3, atol=0, msg=message)
     theirs = min((value for key, value in best.items() if key.startswith("neural-tangents")), default=None)
     # Of covariances, for one entry of the kernel: on planes that the output needs, and not of entries that are mirror images.
-    computed = native.rectified_entries(native.tape_of(kernel.limit._tracer.program(case.shape)))
+    computed = native.rectified_entries(native.tape_of(kernel.limit.program(case.shape)))
     computed *= (case.rows + 1) / (2 * case.rows) if case.gram else 1
     result: dict[str, Any] = {"case": name, **best}
     for dtype in ("float32", "float64"):

@@ -27,7 +27,6 @@ from scale_common import apart, describe, stopwatch
 from torch import Tensor
 
 import ntkit
-from ntkit._src.gram import GramProgress
 from ntkit_studies.cntk_cifar import PAPER, label, network
 
 ARORA = PAPER["flatten"][50_000]
@@ -70,11 +69,11 @@ class Ticker:
     def __init__(self) -> None:
         self.last = 0.0
 
-    def __call__(self, at: GramProgress | str) -> None:
+    def __call__(self, *at: int | str) -> None:
         """Print, at most twice a minute."""
         if time.perf_counter() - self.last > 30:
             self.last = time.perf_counter()
-            print(f"  {at}", file=sys.stderr, flush=True)
+            print(" ", *at, file=sys.stderr, flush=True)
 
 
 def accuracy(path: str, n: int, n_test: int, depth: int | None, folder: str, ridge: float) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from history import MISSING
 from torch import nn
 
 import ntkit
-from ntkit._src.gram import available_memory
+from ntkit._src.common import available_memory
 
 
 def peak_memory() -> int:

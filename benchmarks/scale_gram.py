@@ -27,7 +27,7 @@ from scale_common import describe, peak_memory
 from torch import Tensor
 
 import ntkit
-from ntkit._src.gram import GramProgress, Tile
+from ntkit._src.gram import Tile
 from ntkit_studies.cntk_cifar import label, network
 
 
@@ -48,9 +48,14 @@ def images(n: int, data: str | None) -> Tensor:
 def child(options: argparse.Namespace) -> None:
     """Compute what is missing, and tell how far it is."""
     start = time.perf_counter()
+    first: list[tuple[int, float]] = []
 
-    def tell(at: GramProgress) -> None:
-        print(f"{at.done} {at.total} {at.rate:.6g} {peak_memory()} {time.perf_counter() - start:.2f}", flush=True)
+    def tell(done: int, total: int) -> None:
+        now = time.perf_counter()
+        first.append((done, now))
+        before, began = first[0]
+        rate = (done - before) / (now - began) if done > before else 0.0
+        print(f"{done} {total} {rate:.6g} {peak_memory()} {now - start:.2f}", flush=True)
 
     kernel = ntkit.infinite_width(network(options.depth, "flatten", 3, 32)).ntk
     ntkit.gram(kernel, images(options.n, options.data), out=options.out, tile=options.tile, progress=tell)

@@ -49,12 +49,12 @@ COMMANDS = sorted({command.strip() for page in PAGES for command in commands(pag
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_exists_with_its_options(command):
     """Commands in code blocks and sentences: their names and options; the tests of the studies have those of each study."""
-    typer = pytest.importorskip("typer")
-    from ntkit._src.cli._app import app
+    pytest.importorskip("typer")
+    from ntkit._src.cli._app import load
 
     _, name, *words = command.split()
     options = {word.partition("=")[0] for word in words if word.startswith("--")}
-    known = {one for parameter in typer.main.get_command(app).commands[name].params for one in parameter.opts}
+    known = {one for parameter in load(name).params for one in parameter.opts}
     assert name == "run" or options <= {*known, "--help", "--json"}
 
 

@@ -20,7 +20,7 @@ from textwrap import fill
 from typing import Any
 
 import ntkit
-from ntkit._src.trace._refusals import refused_layers
+from ntkit._src.trace.matchers._refusals import refused_layers
 from ntkit_studies import NAMES, find
 from ntkit_studies._index import of_folder
 from ntkit_studies.feature_learning.rfm_tasks import TABLES

@@ -14,19 +14,21 @@ _NAMES = {
     "finite": "Checkpoint Record Schedule TrainState initialize linearize monte_carlo parametrize_ntk remove_ntk taylor"
     " train widen",
     "gram": "gram open_gram",
-    "kernels": "Kernel as_gpytorch_kernel as_sklearn_kernel empirical infinite_width",
-    "labels": "LabelAware TangentHierarchy alignment finite_width_correction hierarchy_terms hoeffding tangent_hierarchy",
+    "kernels": "Kernel as_gpytorch_kernel empirical infinite_width",
+    "kernels._sklearn": "as_sklearn_kernel",
+    "labels": "LabelAware TangentHierarchy alignment finite_width_correction hierarchy_terms hoeffding hierarchy_kernel",
     "layers": "Elementwise",
     "solvers": "solve",
     "trace": "adapt supported_layers",
 }
-"""Folders of the implementation, and the names that each makes public."""
+"""Folders of the implementation, or a file that imports much, and the names that each makes public."""
 
 _MODULES = [
     "applications",
     "datasets",
     "diagnostics",
     "errors",
+    "extending",
     "features",
     "labels",
     "layers",

@@ -35,21 +35,35 @@ from ntkit._src.finite import (
     widen,
 )
 from ntkit._src.gram import gram, open_gram
-from ntkit._src.kernels import Kernel, as_gpytorch_kernel, as_sklearn_kernel, empirical, infinite_width
+from ntkit._src.kernels import Kernel, as_gpytorch_kernel, empirical, infinite_width
+from ntkit._src.kernels._sklearn import as_sklearn_kernel
 from ntkit._src.labels import (
     LabelAware,
     TangentHierarchy,
     alignment,
     finite_width_correction,
+    hierarchy_kernel,
     hierarchy_terms,
     hoeffding,
-    tangent_hierarchy,
 )
 from ntkit._src.layers import Elementwise
 from ntkit._src.solvers import solve
 from ntkit._src.trace import adapt, supported_layers
 
-from . import applications, datasets, diagnostics, errors, features, labels, layers, plots, results, solvers, testing
+from . import (
+    applications,
+    datasets,
+    diagnostics,
+    errors,
+    extending,
+    features,
+    labels,
+    layers,
+    plots,
+    results,
+    solvers,
+    testing,
+)
 
 __all__ = [
     "Checkpoint",
@@ -80,9 +94,11 @@ __all__ = [
     "empirical",
     "errors",
     "evidence",
+    "extending",
     "features",
     "finite_width_correction",
     "gram",
+    "hierarchy_kernel",
     "hierarchy_terms",
     "hoeffding",
     "infinite_width",
@@ -107,7 +123,6 @@ __all__ = [
     "solvers",
     "supported_layers",
     "tabular_pipeline",
-    "tangent_hierarchy",
     "taylor",
     "testing",
     "train",

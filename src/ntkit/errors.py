@@ -7,8 +7,10 @@ Messages say what was wrong, what was expected, what was found, and what to writ
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
+if TYPE_CHECKING:
+    from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 
 __all__ = [
     "AccuracyWarning",
@@ -50,10 +52,6 @@ class EngineError(NtkitError, RuntimeError):
 
 class MissingDependencyError(NtkitError, ImportError):
     """An optional package that a function needs and that is not installed."""
-
-
-class NotFittedError(InputError, _SklearnNotFittedError):  # type: ignore[misc]
-    """A request for a result before ``fit``."""
 
 
 class SingularKernelError(NtkitError, ArithmeticError):
@@ -138,3 +136,20 @@ class DivergenceWarning(NtkitWarning):
 
 class JitterWarning(NtkitWarning):
     """A Gram matrix that needed a multiple of the identity added before it could be factorised."""
+
+
+if TYPE_CHECKING:
+
+    class NotFittedError(InputError, _SklearnNotFittedError):  # type: ignore[misc]
+        """A request for a result before ``fit``."""
+
+
+def __getattr__(name: str) -> object:
+    """Make ``NotFittedError`` at its first use: its base is scikit-learn's, whose import takes most of a second."""
+    if name != "NotFittedError":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sklearn import exceptions
+
+    bases = (InputError, exceptions.NotFittedError)
+    made = type(name, bases, {"__doc__": "A request for a result before ``fit``.", "__module__": __name__})
+    return globals().setdefault(name, made)

@@ -1,45 +1,4 @@
 """Feature learning: what a network learns beyond its kernel."""
 
-from ntkit._src.features import (
-    NFA,
-    AdaptiveSpeed,
-    AlignmentPrediction,
-    EarlyAlignment,
-    History,
-    Recorder,
-    SpeedLimited,
-    agop,
-    correlation,
-    early_alignment,
-    expected_derivatives,
-    expected_ptk,
-    layer_ntk,
-    nfa,
-    nfm,
-    predict_alignment,
-    ptk,
-    ptk_covariance,
-    randomize_eigenvectors,
-)
-
-__all__ = [
-    "NFA",
-    "AdaptiveSpeed",
-    "AlignmentPrediction",
-    "EarlyAlignment",
-    "History",
-    "Recorder",
-    "SpeedLimited",
-    "agop",
-    "correlation",
-    "early_alignment",
-    "expected_derivatives",
-    "expected_ptk",
-    "layer_ntk",
-    "nfa",
-    "nfm",
-    "predict_alignment",
-    "ptk",
-    "ptk_covariance",
-    "randomize_eigenvectors",
-]
+from ntkit._src.features import *  # noqa: F403
+from ntkit._src.features import __all__ as __all__

@@ -1,47 +1,4 @@
 """Figures, with matplotlib (``pip install 'ntkit[plot]'``)."""
 
-from ntkit._src.plots import (
-    CurveStyle,
-    figure_history,
-    figure_matrices,
-    new_figure,
-    plot_accuracies,
-    plot_accuracy,
-    plot_against_steps,
-    plot_eigenvalue_decay,
-    plot_elasticity,
-    plot_heat_map,
-    plot_learning_curves,
-    plot_levels,
-    plot_losses,
-    plot_metric_diagonal,
-    plot_posterior,
-    plot_predictions,
-    plot_relabelling,
-    plot_shares,
-    plot_spectrum,
-    plot_spread,
-)
-
-__all__ = [
-    "CurveStyle",
-    "figure_history",
-    "figure_matrices",
-    "new_figure",
-    "plot_accuracies",
-    "plot_accuracy",
-    "plot_against_steps",
-    "plot_eigenvalue_decay",
-    "plot_elasticity",
-    "plot_heat_map",
-    "plot_learning_curves",
-    "plot_levels",
-    "plot_losses",
-    "plot_metric_diagonal",
-    "plot_posterior",
-    "plot_predictions",
-    "plot_relabelling",
-    "plot_shares",
-    "plot_spectrum",
-    "plot_spread",
-]
+from ntkit._src.plots import *  # noqa: F403
+from ntkit._src.plots import __all__ as __all__

@@ -4,7 +4,7 @@ from ntkit._src.diagnostics import Attribution
 from ntkit._src.dynamics import Evidence, LearningCurves, LeaveOneOut, Posterior
 from ntkit._src.finite import MonteCarlo, Trajectory
 from ntkit._src.gram import ClusterKernel, StoredGram
-from ntkit._src.kernels import Empirical, Explanation, InfiniteWidth, NtkAndNngp
+from ntkit._src.kernels import Empirical, Explanation, InfiniteWidth, InfiniteWidthKernel, NtkAndNngp
 from ntkit._src.labels import FiniteWidthCorrection, HierarchyTerms, Hoeffding
 from ntkit._src.solvers import Solution
 from ntkit._src.trace import Adapted
@@ -20,6 +20,7 @@ __all__ = [
     "HierarchyTerms",
     "Hoeffding",
     "InfiniteWidth",
+    "InfiniteWidthKernel",
     "LearningCurves",
     "LeaveOneOut",
     "MonteCarlo",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ import ntkit
 from ntkit.datasets import load_digits
 from ntkit.errors import InputError
 from ntkit_studies import digits
-from ntkit_studies._digits_cells import KERNELS, METHODS, KernelView, Limit, Wide
+from ntkit_studies._digits_cells import KERNELS, METHODS, NETWORKS, KernelView, Limit, Wide
 from ntkit_studies._digits_methods import conv_net
 from ntkit_studies._digits_report import accuracies
+from ntkit_studies.plots import Picture
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,27 @@ def test_program_writes_a_report_that_loads_nothing(program):
         assert name in page
         assert name in output
     assert "report.html" in output.replace("\n", "")
+
+
+def test_the_first_report_needs_no_network(result, tmp_path):
+    shown = []
+    digits.run(digits.QUICK, seed=1, workers=1, preview=shown.append)
+    (found,) = shown
+    assert set(found.values) == set(digits.first(SimpleNamespace(settings=digits.QUICK)))
+    assert found.values.items() <= result.values.items()
+    assert set(accuracies(found)) == {*METHODS} - {*NETWORKS}
+    report = digits.EXPERIMENT.report(found)
+    assert "load this page again" in report.introduction
+    assert any(isinstance(part, Picture) for part in report.sections[0].parts)
+    assert len(report.sections) == len(digits.EXPERIMENT.report(result).sections) - 5
+
+
+def test_the_program_shows_the_first_report_on_the_way(tmp_path, capsys):
+    page = tmp_path / "demo.html"
+    assert digits.main(["--quick", "--output", str(page), "--workers", "1"]) == 0
+    printed = capsys.readouterr()
+    assert "First figures: " in printed.err and "CNN, flatten" not in printed.err.split("First figures")[0]
+    assert "CNN, flatten" in printed.out and "load this page again" not in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from torch import nn
 import ntkit
 from ntkit_studies import label_agnosticism as experiment
 from ntkit_studies._images import load_images
+from ntkit_studies.methods import relabel
 
 SETTINGS = replace(experiment.QUICK, seeds=1)
 
@@ -34,7 +35,7 @@ def test_scores_are_those_of_the_relabelling(found, source):
     x, x_test, y, y_test = data(source)
     d = x.shape[1]
     linear = ntkit.infinite_width(nn.Linear(d, 1, bias=False)).ntk
-    new = ntkit.diagnostics.relabel(linear, x, y)
+    new = relabel(linear, x, y)
     gram, cross = x @ x.T / d, x_test @ x.T / d
     ridge = 1e-3 * gram.diagonal().mean() * torch.eye(len(x), dtype=x.dtype)
     for column, (labels, labels_test) in enumerate(((y, y_test), (new.labels(x), new.labels(x_test)))):

@@ -26,7 +26,8 @@ def test_a_name_runs_one_and_the_report_is_written_again(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), [(["nothing"], "invalid choice"), (["--report", "missing"], "must hold the results")]
+    ("arguments", "message"),
+    [(["nothing"], "there is no experiment 'nothing'"), (["--report", "missing"], "must hold the results")],
 )
 def test_bad_arguments(arguments, message, capsys):
     with pytest.raises(SystemExit) as end:

@@ -18,6 +18,10 @@ TOGETHER = {
     "_ratings.py": "test_matrix_completion.py",
     "_search_space.py": "test_architecture_search.py",
     "feature_learning/*.py": "feature_learning/test_experiments.py",
+    "_seeded.py": "methods/test_module_state.py",
+    "methods/_classes.py": "methods/test_error_barrier.py",
+    "methods/federated/*.py": "methods/federated/test_federated_ntk.py",
+    "methods/inpainting/*.py": "methods/inpainting/test_inpainting.py",
     "tasks/*.py": "tasks/test_tasks.py",
     "skeleton/_threads.py": "skeleton/test_command_line.py",
 }

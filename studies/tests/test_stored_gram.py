@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit._src.kernels import InfiniteWidthKernel
+from ntkit.results import InfiniteWidthKernel
 from ntkit_studies import _stored_gram
 from ntkit_studies._images import Images
 from ntkit_studies._stored_gram import stored_gram, train_and_test
@@ -93,6 +93,16 @@ def test_a_file_that_was_cut_off_is_computed_again(tmp_path):
     np.testing.assert_allclose(stored_gram(kernel(), x, None, tmp_path), kernel()(x).numpy(), rtol=1e-12)
 
 
+def test_a_kernel_is_fingerprinted_once_for_all_its_matrices(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(_stored_gram, "kernel_fingerprint", lambda *given: calls.append(given) or {"kernel": "mine"})
+    known, x = _stored_gram.Fingerprinted(kernel(), (4,)), points()
+    for other in (None, x[:3]):
+        np.testing.assert_allclose(stored_gram(known, x, other, tmp_path), kernel()(x, other).numpy(), rtol=1e-12)
+    torch.testing.assert_close(known.diag(x), kernel().diag(x))
+    assert len(calls) == 1
+
+
 def test_train_and_test(tmp_path, entries):
     x, other = points(23).float().split([16, 7])
     told = []
@@ -101,8 +111,8 @@ def test_train_and_test(tmp_path, entries):
     for found, expected in zip(
         train_and_test(kernel(), images, run, "depth 2"), (kernel()(x), kernel()(other, x)), strict=True
     ):
-        assert found.dtype == np.float64
-        np.testing.assert_array_equal(found, expected.double().numpy())
+        assert found.dtype == np.float32 and isinstance(found, np.memmap)
+        np.testing.assert_array_equal(found, expected.numpy())
     assert ("depth 2, train", 160, 160) in told and ("depth 2, test", 112, 112) in told
     before = len(entries)
     train_and_test(kernel(), images, run, "again")

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from ntkit import infinite_width
+from ntkit.diagnostics import pair_operations
 from ntkit_studies._deep_networks import myrtle
-from ntkit_studies._flow_costs import pair_operations
 
 RESULTS = Path(__file__).parents[1] / "results"
 BENCHMARKS = Path(__file__).parents[2] / "docs" / "results"
@@ -112,6 +111,6 @@ def test_stored_counts_of_exact_kernels_are_those_of_the_code(name: str, side: i
     ]
     assert found
     for regime in ("NTK", "NNGP"):
-        each = pair_operations(limit, (3, side, side), torch.float32, regime)  # type: ignore[arg-type]
+        each = pair_operations(limit.ntk if regime == "NTK" else limit.nngp, (3, side, side))
         for own, result in found:
             assert own != regime or result["operations"] == each * result["pairs"]

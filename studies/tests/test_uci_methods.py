@@ -8,8 +8,7 @@ import torch
 from sklearn.model_selection import ParameterGrid
 from sklearn.svm import SVC
 
-from ntkit.datasets import load_uci
-from ntkit_studies import _uci_methods, uci
+from ntkit_studies import _uci_methods, load_uci, uci
 from ntkit_studies._uci_methods import METHODS, Grids, evaluate, relu_gram
 
 

@@ -9,11 +9,7 @@ import pytest
 
 import ntkit
 from ntkit._src.cli import main
-
-COMMANDS = [
-    "fit", "predict", "evaluate", "explain", "doctor", "gram", "solve", "posterior", "attribute", "list", "run", "report",
-    "fetch",
-]  # fmt: skip
+from ntkit._src.cli._app import COMMANDS, load
 
 
 def test_the_help_names_every_command(program):
@@ -26,6 +22,18 @@ def test_the_help_names_every_command(program):
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "run"])
 def test_every_command_has_help_with_an_example(name, program):
     assert f"Examples:\n    ntkit {name} " in program(name, "--help")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_has_the_first_line_of_each_help(name):
+    assert load(name).name == name
+    assert load(name).get_short_help_str(200).rstrip(".") == COMMANDS[name].rstrip(".")
+
+
+def test_a_command_without_the_packages_it_needs(program, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(sys.modules, "ntkit._src.cli._predict", raising=False)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert program.fails("predict", "a", "b") == "ntkit predict needs pandas: pip install 'ntkit[cli]'"
 
 
 def test_version(program):
@@ -77,6 +85,7 @@ def test_an_interruption_ends_at_once(error, monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr("ntkit._src.cli._app.app", stop)
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(signal, "getsignal", handlers.get)
     ended: list[int] = []
     monkeypatch.setattr("os._exit", ended.append)
     main()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ntkit.__main__ import main
+import ntkit
+from ntkit._src.cli._terminal import stopping_at_once
 
 PROGRAM = """
 import os, signal, sys
@@ -19,7 +20,7 @@ class Interrupt:
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start tests in the background, where it is ignored
 sys.meta_path.insert(0, Interrupt())
-sys.argv = ["ntkit", "--version"]
+sys.argv = ["ntkit", "doctor", "--help"]
 from ntkit.__main__ import main
 main()
 """
@@ -33,10 +34,10 @@ def run(module: str, number: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     ("module", "number"),
-    [("torch", "SIGINT"), ("torch", "SIGTERM"), pytest.param("typer", "SIGINT", marks=pytest.mark.slow)],
+    [("torch", "SIGINT"), ("torch", "SIGTERM"), ("typer", "SIGINT")],
 )
 def test_an_interruption_while_modules_are_imported_shows_no_traceback(module, number):
-    """The package imports torch; its command line, later, typer."""
+    """The command line imports typer; its commands, later, torch."""
     assert run(module, number) == (130, "ntkit: stopped\n")
 
 
@@ -46,7 +47,40 @@ def test_a_signal_that_is_ignored_stays_ignored(handler, changes, monkeypatch: p
     calls: list[tuple[int, Any]] = []
     monkeypatch.setattr(signal, "getsignal", lambda _: handler)
     monkeypatch.setattr(signal, "signal", lambda number, new: calls.append((number, new)))
-    monkeypatch.setattr("ntkit._src.cli.main", lambda: calls.append((0, "ran")))
-    main()
-    assert len(calls) == 2 * changes + 1 and calls[-1] == (0, "ran")
-    assert [new for _, new in calls[changes:-1]] == [handler] * changes
+    with stopping_at_once():
+        calls.append((0, "ran"))
+    assert [number for number, _ in calls].index(0) == changes
+    assert [new for _, new in calls[changes + 1 :]] == [handler] * changes
+
+
+def imported(*arguments: str, code: str = "") -> tuple[str, set[str]]:
+    """Run the program in a process of its own; give what it printed, and the packages that it imported."""
+    program = f"""
+import atexit, sys
+sys.argv = ["ntkit", *{arguments!r}]
+atexit.register(lambda: print("\\nIMPORTED", *sys.modules))
+from ntkit.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code or program], capture_output=True, text=True, check=False)
+    text, _, modules = done.stdout.partition("\nIMPORTED")
+    assert modules, done.stderr
+    return text, set(modules.split())
+
+
+def test_the_version_needs_no_import():
+    text, modules = imported("--version")
+    assert text == f"ntkit {ntkit.__version__}\n"
+    assert not modules & {"torch", "numpy", "typer", "ntkit._src"}
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("fitt",), ()])
+def test_the_list_of_commands_needs_no_command(arguments):
+    _, modules = imported(*arguments)
+    assert "typer" in modules and not modules & {"torch", "numpy", "pandas", "rich", "ntkit._src.common"}
+
+
+def test_a_command_imports_no_other():
+    _, modules = imported("explain", "--help")
+    mine = {name.rpartition(".")[2] for name in modules if name.startswith("ntkit._src.cli.")}
+    assert "_explain" in mine and not mine & {"_fit", "_predict", "_evaluate", "_gram", "_solve", "_posterior", "_data"}

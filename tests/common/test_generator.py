@@ -1,3 +1,5 @@
+"""Global generators are left as they were; random rotations."""
+
 from __future__ import annotations
 
 import random
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.common import check_generator, restored_generator
+from ntkit._src.common import check_generator, random_rotation, restored_generator
 from ntkit.errors import InputTypeError
 
 
@@ -50,3 +52,21 @@ def test_threads_that_share_it_draw_what_their_seeds_say():
     with ThreadPoolExecutor(8) as threads:
         assert all(torch.equal(one, two) for one, two in zip(threads.map(draw, seeds), alone, strict=True))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_orthogonal_and_from_the_seed() -> None:
+    q = random_rotation(5, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(q @ q.T, torch.eye(5, dtype=torch.float64))
+    assert torch.equal(q, random_rotation(5, torch.Generator().manual_seed(0)))
+
+
+def test_haar() -> None:
+    """Every entry has mean 0 and variance 1/n, the diagonal as well: without the signs of R its mean is not zero."""
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.stack([random_rotation(3, generator) for _ in range(2000)])
+    assert draws.mean(0).abs().max() < 4.5 * (1 / 3 / 2000) ** 0.5
+    torch.testing.assert_close(
+        draws.square().mean(0), torch.full((3, 3), 1 / 3, dtype=torch.float64), rtol=0, atol=0.03
+    )
+    signs = torch.linalg.det(draws).sign().mean()
+    assert abs(signs) < 4.5 / 2000**0.5  # rotations and reflections alike

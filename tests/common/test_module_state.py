@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import random
 import warnings
 from collections.abc import Callable
@@ -17,8 +16,8 @@ from torch.nn.utils import prune
 
 import ntkit
 from ntkit import diagnostics, features
-from ntkit._src.applications import FederatedAveraging, FederatedNTK, Worker, integrate, search
-from ntkit._src.common import evaluation_mode, measuring, unchanged
+from ntkit._src.applications import search
+from ntkit._src.common import OwnParameters, copy_module, evaluation_mode, measuring, unchanged
 from ntkit.errors import InputError, NtkitError
 
 X = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -139,19 +138,6 @@ def by_kernel_recorder(net: nn.Module) -> None:
     diagnostics.KernelRecorder(net, X, Y).step()
 
 
-def study(net: nn.Module) -> Any:
-    return diagnostics.spawn_study(net, X, Y, X, Y, spawn=[0], epochs=1, learning_rate=0.1, batch_size=3, points=3)
-
-
-def course(net: nn.Module) -> None:
-    diagnostics.elasticity_course(net, X, {"one": Y}, learning_rate=0.01, steps=2)
-
-
-def fitted(net: nn.Module) -> None:
-    federated = FederatedNTK(net, [Worker(X, TARGETS)], steps=[1, 3])
-    federated.fit(1)
-
-
 # Functions that run the user's own module, or a copy of it.
 MEASURE: dict[str, Callable[[nn.Module], Any]] = {
     **{
@@ -181,13 +167,9 @@ MEASURE: dict[str, Callable[[nn.Module], Any]] = {
     "ptk": lambda net: features.ptk(net, X, X[:2]),
     "ptk_covariance": lambda net: features.ptk_covariance(net, X, batch_size=2),
     "layer_ntk": lambda net: features.layer_ntk(net, X),
-    "early_alignment": lambda net: features.early_alignment(net, X, TARGETS),
     "Recorder": by_recorder,
     "KernelRecorder": by_kernel_recorder,
-    "error_barrier": lambda net: diagnostics.error_barrier(net, copy.deepcopy(net), X, Y, points=3, x_train=X),
-    "spawn_study": study,
-    "elasticity_course": course,
-    "tangent_hierarchy": lambda net: ntkit.tangent_hierarchy(net, X, None, [X[:, 0]], X, output=0),
+    "hierarchy_kernel": lambda net: ntkit.hierarchy_kernel(net, X, None, [X[:, 0]], X, output=0),
     "hierarchy_terms": lambda net: ntkit.hierarchy_terms(3).evaluate(net, X[:3], 0),
     "TangentHierarchy": lambda net: (
         ntkit.TangentHierarchy(module=First(net), n_samples=0, ridge=0.1).fit(X, X[:, 0]).label_part(X)
@@ -195,9 +177,6 @@ MEASURE: dict[str, Callable[[nn.Module], Any]] = {
     "finite_width_correction": lambda net: ntkit.finite_width_correction(
         net, X[:3], X[:3, 0], t=0.1, output=0, nodes=2
     ),
-    "integrate": lambda net: integrate(net, X, TARGETS, t=0.1),
-    "FederatedNTK": fitted,
-    "FederatedAveraging": lambda net: FederatedAveraging(net, [Worker(X, Y)], batch_size=3).fit(1),
     "condition_number": lambda net: search.condition_number(net, X, 1, generator=drawn()),
     "linear_regions": lambda net: search.linear_regions(net, X),
     "rank": lambda net: search.rank([net, net], X, repeats=1, generator=drawn()),
@@ -248,7 +227,7 @@ def test_everything_is_as_it_was_after_tracing(name: str, build: Callable[[], nn
     assert changes(before, state(net)) == []
 
 
-@pytest.mark.parametrize("name", ["Recorder", "KernelRecorder", "error_barrier", "spawn_study", "FederatedAveraging"])
+@pytest.mark.parametrize("name", ["Recorder", "KernelRecorder"])
 def test_everything_is_as_it_was_in_training_mode(name: str) -> None:
     net = network().train()
     before = state(net)
@@ -307,7 +286,7 @@ class Drawing(nn.Module):
 def test_a_refused_random_module_leaves_the_generators() -> None:
     net = Drawing()
     before = generators()
-    for name in ("empirical ntk, jacobian", "nfa", "attribute", "integrate", "Recorder", "tangent_hierarchy"):
+    for name in ("empirical ntk, jacobian", "nfa", "attribute", "Recorder", "hierarchy_kernel"):
         with pytest.raises(InputError, match="random numbers"):
             MEASURE[name](net)
     with pytest.raises(NtkitError):
@@ -342,14 +321,6 @@ def test_drawing_with_a_generator_leaves_the_global_ones(scheme: str) -> None:
     assert nets[0][0].weight.abs().sum() > 0
     for first, second in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
         assert torch.equal(first, second)
-
-
-def test_studies_with_dropout_depend_on_their_seed_alone() -> None:
-    with torch.random.fork_rng():
-        first = study(network())
-        torch.manual_seed(7)
-        second = study(network())
-    assert torch.equal(first.kernel_distance, second.kernel_distance)
 
 
 def test_computed_weights_and_modes_come_back_after_an_error() -> None:
@@ -420,3 +391,33 @@ def test_a_script_is_left_as_it_was() -> None:
         assert not any(layer.training for layer in script.modules())
     for name, value in script.state_dict().items():
         assert torch.equal(value, before[name]), name
+
+
+def pruned() -> nn.Sequential:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    prune.l1_unstructured(net[0], "weight", 0.5)
+    net(torch.ones(1, 3))  # so that the layer holds a computed weight
+    return net
+
+
+def test_a_copy_computes_the_same_with_parameters_of_its_own() -> None:
+    net, x = pruned(), torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
+    assert not net[0].weight.is_leaf
+    copied = copy_module(net)
+    assert torch.equal(copied[0].weight, torch.zeros(4, 3))  # until it is called
+    assert torch.equal(copied(x), net(x))
+    with torch.no_grad():
+        copied[2].bias += 1
+    torch.testing.assert_close(copied(x), net(x) + 1)
+
+
+def test_a_function_that_closes_over_a_layer_is_named() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    layer = net[1]
+    net[1].forward = lambda x: nn.functional.linear(x, layer.weight)
+    copied = copy_module(net)
+    with OwnParameters(net):
+        nn.functional.linear(torch.ones(1, 3), copied[0].weight)
+        with pytest.raises(InputError, match=r"parameter '1\.weight'"):
+            copied(torch.ones(1, 3))

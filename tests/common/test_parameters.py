@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 
 import ntkit
 from ntkit import diagnostics, features
-from ntkit._src.applications import integrate, search
+from ntkit._src.applications import search
 from ntkit._src.common import copy_module, ntk_gains, parameter_source, strip_ntk
 from ntkit.errors import InputError, InputTypeError, NtkitError
 
@@ -197,10 +197,9 @@ HALF = {
     ),
     "attribute": lambda net: ntkit.attribute(net, IDS, CLASSES, IDS),
     "posterior": lambda net: ntkit.posterior(ntkit.empirical(net), IDS, torch.ones(4, 1).to(net[0].weight), IDS),
-    "tangent_hierarchy": lambda net: ntkit.tangent_hierarchy(net, IDS),
+    "hierarchy_kernel": lambda net: ntkit.hierarchy_kernel(net, IDS),
     "hierarchy_terms": lambda net: ntkit.hierarchy_terms(3).evaluate(net, IDS[:3]),
     "finite_width_correction": lambda net: ntkit.finite_width_correction(net, IDS, torch.ones(4).to(net[0].weight)),
-    "integrate": lambda net: integrate(net, IDS, torch.ones(4, 1).to(net[0].weight)),
     "KernelRecorder": lambda net: diagnostics.KernelRecorder(net, IDS),
     "Recorder": lambda net: features.Recorder(net, IDS),
     "nfm": features.nfm,
@@ -208,7 +207,6 @@ HALF = {
     "agop": lambda net: features.agop(net, IDS),
     "ptk": lambda net: features.ptk(net, IDS),
     "layer_ntk": lambda net: features.layer_ntk(net, IDS),
-    "early_alignment": lambda net: features.early_alignment(net, IDS, torch.ones(4, 1).to(net[0].weight)),
     "linear_regions": lambda net: search.linear_regions(net, torch.ones(2, 4)),
 }
 

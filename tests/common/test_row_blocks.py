@@ -1,9 +1,11 @@
+"""Blocks of rows, and mirrored triangles."""
+
 from __future__ import annotations
 
 import pytest
 import torch
 
-from ntkit._src.common import _row_blocks, block_rows, row_blocks, split_rows
+from ntkit._src.common import _row_blocks, block_rows, mirror_rows, mirror_upper, row_blocks, split_rows
 
 
 @pytest.mark.parametrize(("rows", "size"), [(0, 3), (2, 3), (3, 3), (7, 3), (9, 3)])
@@ -25,3 +27,20 @@ def test_points_are_split_by_the_size_of_their_kernel(monkeypatch: pytest.Monkey
     x = torch.arange(22.0, dtype=torch.float64).view(11, 2)
     parts = list(split_rows(x, 10))
     assert [len(part) for part in parts] == [3, 3, 3, 2] and torch.equal(torch.cat(parts), x)
+
+
+@pytest.mark.parametrize("n", [1, 5, 12, 13])
+def test_upper_triangle_is_copied_below(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_row_blocks, "_MIRRORED_ROWS", 4)
+    matrix = torch.randn(n, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    upper = matrix.triu()
+    assert mirror_upper(matrix) is matrix
+    assert torch.equal(matrix, upper + upper.triu(1).T)
+
+
+def test_rows_of_a_block() -> None:
+    matrix = torch.arange(25.0).view(5, 5)
+    expected = matrix.clone()
+    mirror_rows(matrix, 1, 3)
+    expected[2, 1], expected[3:, 1], expected[3:, 2] = expected[1, 2], expected[1, 3:], expected[2, 3:]
+    assert torch.equal(matrix, expected)

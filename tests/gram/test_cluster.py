@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.gram import GramProgress
+from ntkit._src.gram import ClusterKernel
 from ntkit.errors import InputTypeError, WorkerError
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:Creating scratch directories")
@@ -55,10 +55,10 @@ def cluster() -> Iterator[Any]:
 def test_a_worker_killed_midway_costs_only_its_tiles(cluster: Any, tmp_path: Path) -> None:
     kernel, x = _kernel(), _x()
     pids = list(cluster.run(os.getpid).values())
-    seen: list[GramProgress] = []
+    seen: list[int] = []
 
-    def kill(at: GramProgress) -> None:
-        seen.append(at)
+    def kill(done: int, total: int) -> None:
+        seen.append(done)
         if len(seen) == 8:
             os.kill(pids[0], signal.SIGKILL)
 
@@ -173,3 +173,10 @@ def test_a_worker_that_shares_no_file_system(tmp_path: Path) -> None:
             worker.wait()
     ntkit.gram(kernel, x, out=tmp_path / "alone.zarr", tile=8)
     assert _chunks(tmp_path / "k.zarr") == _chunks(tmp_path / "alone.zarr")
+
+
+def test_a_kernel_whose_matrices_the_workers_compute(cluster: Any) -> None:
+    kernel, x = _kernel(), _x(150)
+    far = ClusterKernel(kernel, cluster)
+    assert torch.equal(far(x), kernel(x)) and torch.equal(far(x, x[:70]), kernel(x, x[:70]))
+    assert torch.equal(far.diag(x), kernel.diag(x))

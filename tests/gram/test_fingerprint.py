@@ -177,7 +177,7 @@ def test_a_kernel_of_ones_own_says_it_itself(linear: Any) -> None:
 @pytest.mark.slow
 def test_another_process_gives_the_same() -> None:
     program = (
-        "import torch, ntkit; from torch import nn; from ntkit.gram import kernel_fingerprint as f\n"
+        "import torch, ntkit; from torch import nn; from ntkit._src.gram import kernel_fingerprint as f\n"
         "a = 2.0\n"
         "net = nn.Sequential(nn.Linear(3, 8), ntkit.Elementwise(lambda z: a * torch.tanh(z)), nn.Linear(8, 1))\n"
         "print(sorted(f(ntkit.infinite_width(net, w_std=1.1).ntk, (3,)).items()))\n"

@@ -49,7 +49,7 @@ def test_normalized_zero_input():
 
 @pytest.mark.parametrize("scale", [-1.0, float("nan"), float("inf")])
 def test_bad_scale(scale):
-    with pytest.raises(InputError, match="not negative"):
+    with pytest.raises(InputError, match="scale must be finite and at least 0"):
         scale * Polynomial()
 
 

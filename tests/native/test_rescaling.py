@@ -203,7 +203,7 @@ def test_what_is_still_lost(name: str) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_where_the_scale_changes(name: str) -> None:
     shape, net, count = NETWORKS[name]
-    program = ntkit.infinite_width(net, b_std=0.5)._tracer.program(shape)
+    program = ntkit.infinite_width(net, b_std=0.5).program(shape)
     changed = with_rescaling(program)
     assert changed is not program
     along = scaling(changed)
@@ -221,7 +221,7 @@ def test_where_the_scale_changes(name: str) -> None:
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_networks_that_need_no_scale_of_their_own_keep_their_tapes(name: str) -> None:
     shape, net = UNCHANGED[name]
-    program = ntkit.infinite_width(net, b_std=0.5)._tracer.program(shape)
+    program = ntkit.infinite_width(net, b_std=0.5).program(shape)
     assert with_rescaling(program) is program
     network = Network(program)
     assert not network.rescales and network.units == 1
@@ -230,7 +230,7 @@ def test_networks_that_need_no_scale_of_their_own_keep_their_tapes(name: str) ->
 
 def test_what_scales_along() -> None:
     shape, net, _ = NETWORKS["bias from the third layer on"]
-    program = ntkit.infinite_width(net, b_std=0.5)._tracer.program(shape)
+    program = ntkit.infinite_width(net, b_std=0.5).program(shape)
     along = [(type(node.op), scales) for node, scales in zip(program.nodes, scaling(program), strict=True)]
     assert [scales for kind, scales in along if kind is Dense] == [True, True, False, False]
     assert [scales for kind, scales in along if kind is Pointwise] == [True, True, False]

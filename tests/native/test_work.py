@@ -50,7 +50,7 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_entries_and_operations_that_are_computed(name):
     net, shape, entries, windows = NETWORKS[name]
-    program = ntkit.infinite_width(net)._tracer.program(shape)
+    program = ntkit.infinite_width(net).program(shape)
     for ntk, single, double in ((True, 39, 73), (False, 25, 41)):
         tape = tape_of(program, ntk=ntk)
         additions = (1 + ntk) * WINDOW * windows

@@ -3,7 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntkit._src.plots import CurveStyle, new_figure, plot_heat_map, plot_shares, plot_spectrum
+from ntkit._src.plots import (
+    CurveStyle,
+    new_figure,
+    plot_eigenvalue_decay,
+    plot_heat_map,
+    plot_levels,
+    plot_shares,
+    plot_spectrum,
+)
 from ntkit.errors import InputError
 
 
@@ -66,3 +74,33 @@ def test_known_shares_are_drawn_as_they_are(ax, gram):
     plot_shares(ax, {"K": values / values.sum(), "K2": [0.9, 0.1, 0.0]})
     np.testing.assert_allclose(ax.lines[1].get_ydata(), ax.lines[0].get_ydata())
     assert ax.lines[2].get_ydata().tolist() == [0.9, 0.1]
+
+
+@pytest.mark.parametrize(("shares", "levels"), [([0.5, 0.1, 0.3, 0.1], 4), ([0.2, 0.7, 0.1], 3)])
+def test_levels_are_stacked_to_a_hundred(ax, shares, levels):
+    assert plot_levels(ax, {"K_HR": shares, "K_NTH": shares[::-1]}) is ax
+    widths = np.array([patch.get_width() for patch in ax.patches]).reshape(levels, 2)
+    np.testing.assert_allclose(widths[:, 0], 100 * np.array(shares))
+    starts = np.array([patch.get_x() for patch in ax.patches]).reshape(levels, 2)
+    np.testing.assert_allclose(starts[:, 0], 100 * np.concatenate([[0], np.cumsum(shares)[:-1]]), atol=1e-12)
+    assert len(ax.get_legend().get_texts()) == levels
+
+
+def test_eigenvalues_that_vanish_are_left_out(ax):
+    plot_eigenvalue_decay(ax, [0, 1, 2, 3], {"a": [4.0, 2.0, 0.0, 1.0]})
+    np.testing.assert_allclose(ax.lines[0].get_xdata(), [1, 3])
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [2, 1])
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda ax: plot_eigenvalue_decay(ax, [0, 1], {"a": [1.0]}),
+        lambda ax: plot_levels(ax, {"a": [1.0, 0.0]}),
+        lambda ax: plot_levels(ax, {"a": [1.0, 0.0, 0.0], "b": [1.0, 0.0, 0.0, 0.0]}),
+        lambda ax: plot_levels(ax, {}),
+    ],
+)
+def test_wrong_shapes_of_spectra_and_levels(ax, act):
+    with pytest.raises(InputError):
+        act(ax)

@@ -3,12 +3,19 @@
 import torch
 from torch import nn
 
+from ntkit._src.program import Node, Op
+from ntkit._src.rules._rule import RULES, Step
 from ntkit._src.testing import RuleConformance
 from ntkit.results import MonteCarlo
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def step_of(op: Op, inputs: int, positions: tuple[int, ...] = ()) -> Step:
+    """Return a step that reads nodes 0, 1, ..., for tests of a rule by itself."""
+    return Step(inputs, Node(op, tuple(range(inputs)), positions, "", False, False), op, RULES[type(op)])
 
 
 def estimates(mc: MonteCarlo, x: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:

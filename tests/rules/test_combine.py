@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from tests.rules.families import Function, Signals, Vectors, normal
+from tests.rules.families import Function, Signals, Vectors, normal, step_of
 from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit._src.program import Concat, Node, Product, Sum
-from ntkit._src.rules._combine import combined_mean, concat, product, total
+from ntkit._src.program import Concat, Product, Sum
 from ntkit._src.rules._covariance import Covariance, Moments
 
 
@@ -147,8 +146,14 @@ class _Ends:
         return self.given[index]
 
 
-def _node(op, n):
-    return Node(op, tuple(range(n)), (), "", False, True)
+def _combined(op, inputs, ends=None):
+    step = step_of(op, len(inputs))
+    return step.rule.covariance(step, inputs, (), ends or _Ends([None] * len(inputs)))
+
+
+def _mean(op, known):
+    step = step_of(op, 2)
+    return step.rule.mean(step, known)
 
 
 @pytest.mark.parametrize("centred", [(), (1,), (0, 1, 2)])
@@ -157,7 +162,7 @@ def test_sum_by_hand(centred):
     terms = tuple(_covariance(seed, ntk=seed != 1) for seed in range(3))
     coefficients = (1.0, -2.0, 0.5)
     means = [None if i in centred else (normal(3, 1, seed=i + 7), normal(1, 2, seed=i + 17)) for i in range(3)]
-    found = total(Sum(coefficients), _node(Sum(coefficients), 3), terms, _Ends(means))
+    found = _combined(Sum(coefficients), terms, _Ends(means))
     nngp, ntk = torch.zeros(3, 2, dtype=torch.float64), torch.zeros(3, 2, dtype=torch.float64)
     for i, c in enumerate(coefficients):
         nngp += c**2 * terms[i].nngp
@@ -174,9 +179,9 @@ def test_product_and_concatenation_by_hand(trained):
     first, second = _covariance(0, trained[0]), _covariance(1, trained[1])
     zero = torch.zeros(3, 2, dtype=torch.float64)
     t1, t2 = (zero if c.ntk is None else c.ntk for c in (first, second))
-    found = product(first, second)
+    found = _combined(Product(), (first, second))
     torch.testing.assert_close(found.nngp, first.nngp * second.nngp, rtol=0, atol=0)
-    both = concat(Concat((0.25, 0.75)), (first, second))
+    both = _combined(Concat((0.25, 0.75)), (first, second))
     torch.testing.assert_close(both.nngp, 0.25 * first.nngp + 0.75 * second.nngp, rtol=1e-14, atol=0)
     if not any(trained):
         assert found.ntk is None and both.ntk is None
@@ -188,13 +193,10 @@ def test_product_and_concatenation_by_hand(trained):
 def test_means_by_hand():
     a, b = normal(3, seed=1), normal(3, seed=2)
     moments = Moments({}, {}, {0: a, 1: b})
-    torch.testing.assert_close(combined_mean(_node(Product(), 2), moments), a * b)
-    torch.testing.assert_close(combined_mean(_node(Sum((2.0, -1.0)), 2), moments), 2 * a - b)
-    torch.testing.assert_close(combined_mean(_node(Concat((0.25, 0.75)), 2), moments), 0.25 * a + 0.75 * b)
+    torch.testing.assert_close(_mean(Product(), moments), a * b)
+    torch.testing.assert_close(_mean(Sum((2.0, -1.0)), moments), 2 * a - b)
+    torch.testing.assert_close(_mean(Concat((0.25, 0.75)), moments), 0.25 * a + 0.75 * b)
     one = Moments({}, {}, {1: b})
-    assert (
-        combined_mean(_node(Product(), 2), one) is None
-        and combined_mean(_node(Product(), 2), Moments({}, {}, {0: a})) is None
-    )
-    torch.testing.assert_close(combined_mean(_node(Sum((2.0, -1.0)), 2), one), -b)
-    assert combined_mean(_node(Sum((2.0, -1.0)), 2), Moments({}, {}, {})) is None
+    assert _mean(Product(), one) is None and _mean(Product(), Moments({}, {}, {0: a})) is None
+    torch.testing.assert_close(_mean(Sum((2.0, -1.0)), one), -b)
+    assert _mean(Sum((2.0, -1.0)), Moments({}, {}, {})) is None

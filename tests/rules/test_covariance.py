@@ -7,7 +7,8 @@ import torch
 from tests.rules.families import normal
 
 from ntkit._src.program import Keep
-from ntkit._src.rules._covariance import Covariance, Ends, Moments, diagonal_mask
+from ntkit._src.rules._axes import diagonal_mask
+from ntkit._src.rules._covariance import Covariance, Ends, Moments
 
 ALL, SAME = Keep.ALL, Keep.SAME
 

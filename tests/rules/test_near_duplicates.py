@@ -266,9 +266,9 @@ def test_what_carries_h(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, Covariance]] = []
     apply = _engine._apply
 
-    def record(program: Any, node: Any, *arguments: Any) -> Covariance:
-        result = apply(program, node, *arguments)
-        seen.append((type(node.op).__name__ + " " + node.op.label(), result))
+    def record(step: Any, *arguments: Any) -> Covariance:
+        result = apply(step, *arguments)
+        seen.append((type(step.op).__name__ + " " + step.op.label(), result))
         return result
 
     channels = nn.Sequential(*layers)(torch.zeros(1, 2, 9)).shape[1]

@@ -1,9 +1,13 @@
 """Normalisations, trained and frozen, against the conformance suite."""
 
+import pytest
 import torch
-from tests.rules.families import Function, Images, Signals, Vectors
+from tests.rules.families import Function, Images, Signals, Vectors, normal
 from torch import nn
 from torch.nn import functional as F
+
+import ntkit
+from ntkit.errors import EngineError, UnsupportedLayerError
 
 
 class TestLayerNorm(Vectors):
@@ -101,3 +105,68 @@ class TestGroupNormAfterRelu(Signals):
         return nn.Sequential(
             nn.Conv1d(2, width, 3), nn.ReLU(), nn.GroupNorm(1, width), nn.Flatten(), nn.Linear(4 * width, 2)
         )
+
+
+class TestGroupNormBeforePooling(Signals):
+    """A trained weight before pooling and an activation: every position of a channel shares it."""
+
+    def module(self, width):
+        return nn.Sequential(
+            nn.Conv1d(2, width, 3, padding=1), nn.GroupNorm(1, width), nn.AvgPool1d(2), nn.ReLU(), nn.Flatten(),
+            nn.Linear(3 * width, 2),
+        )  # fmt: skip
+
+
+class TestLayerNormOverAllMoved(Signals):
+    """A weight for each position, which moves along with its position."""
+
+    def module(self, width):
+        return nn.Sequential(
+            nn.Conv1d(2, width, 3, padding=1), nn.LayerNorm([width, 6]),
+            Function(lambda x: F.pad((1.5 * x).flip(-1)[..., 1:], (1, 0)).unflatten(-1, (2, 3)).transpose(2, 3)),
+            nn.GELU(), nn.Flatten(), nn.Linear(6 * width, 2),
+        )  # fmt: skip
+
+
+class TestRmsNormThenCentred(Vectors):
+    """The gain of the first normalisation multiplies values whose mean the second subtracts."""
+
+    def module(self, width):
+        return nn.Sequential(
+            nn.Linear(4, width), nn.ReLU(), nn.RMSNorm(width), nn.LayerNorm(width, elementwise_affine=False),
+            nn.Linear(width, 2),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "between",
+    [[], [Function(lambda x: 0.5 * x)], [Function(torch.neg)], [nn.GroupNorm(1, 8)], [Function(lambda x: x.flip(-1))]],
+    ids=["nothing", "scaled", "negative", "normalised again", "flipped"],
+)
+def test_weights_of_positions_averaged_before_an_activation(between):
+    """The gradient of such a weight depends on values that the average no longer tells apart."""
+    layers = [nn.Conv1d(2, 8, 3, padding=1), nn.LayerNorm([8, 6]), *between, nn.AvgPool1d(2)]
+    head = [nn.Flatten(), nn.Linear(24, 2)]
+    x = normal(3, 2, 6)
+    with pytest.raises(UnsupportedLayerError, match=r"weights per position were then averaged over"):
+        ntkit.infinite_width(nn.Sequential(*layers, nn.ReLU(), *head)).ntk(x)
+    limit = ntkit.infinite_width(nn.Sequential(*layers, *head))  # linear after the average: nothing is lost
+    torch.testing.assert_close(limit.ntk(x), limit.ntk(x, engine="reference"), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("move", [nn.AvgPool1d(2), Function(lambda x: x.flip(-1)), Function(lambda x: x[..., ::2])])
+@pytest.mark.parametrize("phi", [nn.ReLU(), nn.GELU()])
+def test_native_leaves_gains_before_moved_positions_to_the_reference_engine(move, phi):
+    net = nn.Sequential(
+        nn.Conv1d(2, 8, 3, padding=1),
+        nn.GroupNorm(1, 8),
+        move,
+        phi,
+        nn.AdaptiveAvgPool1d(1),
+        nn.Flatten(),
+        nn.Linear(8, 1),
+    )
+    limit, x = ntkit.infinite_width(net), normal(3, 2, 6)
+    with pytest.raises(EngineError, match="trained gain before an operation on positions"):
+        limit.ntk(x, engine="native")
+    assert torch.equal(limit.ntk(x), limit.ntk(x, engine="reference"))

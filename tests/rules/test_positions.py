@@ -1,9 +1,13 @@
 """Pooling, padding, slices and tokens: what moves positions, against the conformance suite."""
 
-from tests.rules.families import Function, Images, Signals, normal
+import pytest
+import torch
+from tests.rules.families import Function, Images, Signals, normal, step_of
 from torch import nn
 from torch.nn import functional as F
 
+from ntkit._src.program import Merge
+from ntkit._src.rules._covariance import Moments
 from ntkit._src.testing import RuleConformance
 
 
@@ -76,3 +80,10 @@ class TestSlices(Images):
             nn.Conv2d(2, width, 2), nn.ReLU(), Function(lambda x: x[:, :, ::2].flip(-1)[..., 1:]), Function(lambda x: x.mean(2)),
             nn.Conv1d(width, width, 2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(3 * width, 2),
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(0, (2, 12, 5)), (1, (2, 3, 20))])
+def test_means_of_merged_axes(axis, shape):
+    values = normal(2, 3, 4, 5)
+    step = step_of(Merge(axis, 2), 1)
+    assert torch.equal(step.rule.mean(step, Moments({}, {}, {0: values})), values.reshape(shape))

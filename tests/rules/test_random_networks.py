@@ -8,16 +8,13 @@ import itertools
 import math
 
 import hypothesis.strategies as st
-import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from tests.rules.families import normal
 from torch import nn
 
 import ntkit
-from ntkit._src.program import Merge
 from ntkit._src.rules import gram
-from ntkit._src.rules._engine import _moved, covariance, moments, read_data
+from ntkit._src.rules._engine import covariance, moments, read_data
 
 CONVS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 POOLS = {1: nn.AvgPool1d, 2: nn.AvgPool2d, 3: nn.AvgPool3d}
@@ -156,9 +153,3 @@ def test_random_networks(case, seed):
         )
     small = gram(program, x, None, ntk=True, nngp=False, byte_budget=1)
     torch.testing.assert_close(small.ntk, ntk, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize(("axis", "shape"), [(0, (2, 12, 5)), (1, (2, 3, 20))])
-def test_means_of_merged_axes(axis, shape):
-    values = normal(2, 3, 4, 5)
-    assert torch.equal(_moved(Merge(axis, 2), values), values.reshape(shape))

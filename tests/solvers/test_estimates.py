@@ -10,11 +10,12 @@ import ntkit
 from ntkit._src.gram import DenseGram, KernelGram
 from ntkit._src.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, _choice
 from ntkit._src.solvers._blocked_cholesky import cholesky_bytes
-from ntkit._src.solvers._choice import Estimate, Rates, choose, estimate
+from ntkit._src.solvers._centres import default_centres
+from ntkit._src.solvers._choice import CostEstimate, Rates, choose, estimate
 from ntkit._src.solvers._conjugate_gradients import default_rank
 from ntkit._src.solvers._eigenpro import eigenpro_bytes
 from ntkit._src.solvers._falkon import falkon_bytes
-from ntkit._src.solvers._nystrom import default_centres, nystrom_bytes
+from ntkit._src.solvers._nystrom import nystrom_bytes
 from ntkit.errors import MemoryLimitError
 
 ENTRY, FLOPS, FLOPS64 = 1e-6, 1e9, 2.5e8
@@ -38,10 +39,12 @@ def test_seconds_and_bytes_by_hand(n: int, outputs: int) -> None:
     gram, whole = _gram(n), n * n / 2 * ENTRY
     factor = whole + n**3 / 3 / FLOPS + 4 * n * n * outputs / FLOPS64
     inside = estimate(BlockedCholesky(in_memory=True), gram, outputs, 0, RATES)
-    assert inside == Estimate(inside.method, pytest.approx(factor), n * n * 4 + 3 * n * 1024 * 4, 0, True)
+    assert inside == CostEstimate(inside.method, pytest.approx(factor), n * n * 4 + 3 * n * 1024 * 4, 0, True)
     outside = estimate(BlockedCholesky(in_memory=False), gram, outputs, 10**18, RATES)
     reads = n**3 / 6 / 1024 * 4 / 5e8
-    assert outside == Estimate(outside.method, pytest.approx(factor + reads), 4 * n * 1024 * 4, n * n // 2 * 4, True)
+    assert outside == CostEstimate(
+        outside.method, pytest.approx(factor + reads), 4 * n * 1024 * 4, n * n // 2 * 4, True
+    )
     limit = cholesky_bytes(n, 4)
     assert estimate(BlockedCholesky(), gram, outputs, limit, RATES).disk == 0
     assert estimate(BlockedCholesky(), gram, outputs, limit - 1, RATES).disk > 0
@@ -79,7 +82,7 @@ def test_choice_by_time_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None
     room = {"disk": 10**15}
     monkeypatch.setattr(_choice, "free_disk", lambda path: room["disk"])
 
-    def chosen(entry: float, memory: int, flops: float = 1e11) -> tuple[Estimate, str]:
+    def chosen(entry: float, memory: int, flops: float = 1e11) -> tuple[CostEstimate, str]:
         monkeypatch.setattr(_choice, "measure", lambda gram: Rates(entry, flops, flops))
         return choose(_gram(n), 1, memory)
 
@@ -128,4 +131,4 @@ def test_dense_matrices_are_measured_once() -> None:
 )
 def test_shown(method: ntkit.solvers.Method, text: str) -> None:
     disk = 3_000_000 if "disk" in text else 0
-    assert str(Estimate(method, 2.0, 1_000_000, disk, True)).startswith(text)
+    assert str(CostEstimate(method, 2.0, 1_000_000, disk, True)).startswith(text)

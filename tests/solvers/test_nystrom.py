@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import ntkit
 from ntkit._src.gram import DenseGram, KernelGram
 from ntkit._src.solvers import Falkon, Nystrom, Outcome, _nystrom, choose_centres, predict
-from ntkit._src.solvers._nystrom import factorise_centres
+from ntkit._src.solvers._centres import factorise_centres
 from ntkit.errors import InputError, SingularKernelError
 
 HOW = ["uniform", "rpcholesky", "leverage", "kmeans++"]
@@ -150,8 +150,8 @@ def test_bad_centres(case: Any) -> None:
     gram = DenseGram(case.dense)
     for centres, message in (
         (torch.tensor([1, 1]), "each once"),
-        (torch.tensor([150]), "between 0 and 149"),
-        ("odd", "must be 'uniform'"),
+        (torch.tensor([150]), "from 0 to 149"),
+        ("odd", "must be one of .uniform."),
     ):
         with pytest.raises(InputError, match=message):
             Nystrom(3, centres).set_up(gram, 0.1)
@@ -177,7 +177,7 @@ def test_repeated_rows_are_handled(case: Any) -> None:
 
 @pytest.mark.parametrize("rows", [[-1, 2], [2, 150], [1, 1], [], [[0, 1]]])
 def test_row_numbers_that_are_none(case: Any, rows: list[Any]) -> None:
-    with pytest.raises(InputError, match="between 0 and 149, each once"):
+    with pytest.raises(InputError, match="from 0 to 149, each once"):
         Nystrom(centres=torch.tensor(rows)).set_up(DenseGram(case.dense), 1e-3)
 
 

@@ -201,3 +201,20 @@ def test_large_matrices_are_factorised_in_place(dtype: torch.dtype) -> None:
     assert float((found - exact).norm() / exact.norm()) < 1.5e4 * eps  # the condition number
     with pytest.warns(JitterWarning):
         assert factorize(_gram(600, dtype, decay=1.0).repeat(2, 2)).jitter > 0
+
+
+@pytest.mark.parametrize("method", ["auto", "indefinite", "cg", "cholesky"])
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_a_kept_system_solves_further_right_hand_sides(
+    method: str, ridge: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gram = _gram()
+    first = ntkit.solve(gram, _targets(40), method=method, ridge=ridge, keep_system=True)
+    assert ntkit.solve(gram, _targets(40), method=method, ridge=ridge).system is None
+    exact = np.linalg.solve(gram.numpy() + ridge * np.trace(gram.numpy()) / 40 * np.eye(40), _targets(40, 3).numpy())
+    monkeypatch.setattr("torch.linalg.cholesky_ex", None)  # nothing is factorised again
+    monkeypatch.setattr("torch.linalg.ldl_factor_ex", None)
+    assert first.system is not None
+    again = first.system.solve(_targets(40, 3))
+    np.testing.assert_allclose(again.value.numpy(), exact, rtol=1e-6, atol=1e-6)
+    assert again.system is None

@@ -1,12 +1,14 @@
 """Sums and products of functions of one value: one elementwise function."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit._src.program import Activation, Pointwise
+from ntkit._src.program import Pointwise, Polynomial, Rectified
 from ntkit._src.trace import GainRule, Tracer
 from ntkit.errors import UnsupportedLayerError
 
@@ -30,11 +32,11 @@ def activations(function):
 
 
 CLOSED = {
-    "x**2 + x": (lambda u: u**2 + u, Activation("polynomial", (0.0, 1.0, 1.0))),
-    "3 - x / 2 + x * x": (lambda u: (3 - u / 2) + u * u, Activation("polynomial", (3.0, -0.5, 1.0))),
-    "Horner": (lambda u: u * (u * (2 * u + 1) - 1), Activation("polynomial", (0.0, -1.0, 1.0, 2.0))),
-    "relu + x": (lambda u: torch.relu(u) + u, Activation("rectified", (1.0, 2.0))),
-    "relu - abs": (lambda u: torch.relu(u) - 0.5 * u.abs(), Activation("rectified", (0.5, 0.5))),
+    "x**2 + x": (lambda u: u**2 + u, Polynomial((0.0, 1.0, 1.0))),
+    "3 - x / 2 + x * x": (lambda u: (3 - u / 2) + u * u, Polynomial((3.0, -0.5, 1.0))),
+    "Horner": (lambda u: u * (u * (2 * u + 1) - 1), Polynomial((0.0, -1.0, 1.0, 2.0))),
+    "relu + x": (lambda u: torch.relu(u) + u, Rectified(1.0, 2.0)),
+    "relu - abs": (lambda u: torch.relu(u) - 0.5 * u.abs(), Rectified(0.5, 0.5)),
 }
 
 
@@ -42,7 +44,7 @@ CLOSED = {
 def test_closed_forms_stay_closed(name):
     function, expected = CLOSED[name]
     (found,) = activations(function)[-1:]
-    assert (found.name, found.parameters) == (expected.name, expected.parameters)
+    assert replace(found, label="") == expected
 
 
 NUMERICAL = {

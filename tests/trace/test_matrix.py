@@ -7,7 +7,7 @@ from torch import nn
 import ntkit
 from ntkit._src.program import Reindex
 from ntkit._src.trace import GainRule, Tracer
-from ntkit._src.trace._matrix import _explicit, _written
+from ntkit._src.trace.matchers._matrix import _explicit, _written
 from ntkit.errors import InputError, UnsupportedLayerError
 
 

@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit._src.trace._refusals import refused_layers
-from ntkit._src.trace._registry import _MODULES
+from ntkit._src.trace.matchers._refusals import refused_layers
+from ntkit._src.trace.matchers._registry import _MODULES
 from ntkit.errors import UnsupportedLayerError
 
 

@@ -1,38 +1,7 @@
-"""Applications of tangent kernels: matrix completion, inpainting, federated learning, architecture search."""
+"""Applications of tangent kernels: matrix completion, and scores of untrained networks in :mod:`~ntkit.applications.search`."""
 
-from ntkit._src.applications import (
-    Coordinate,
-    FederatedAveraging,
-    FederatedNTK,
-    Inpainting,
-    InpaintingKernel,
-    Integration,
-    NTKImputer,
-    Round,
-    TrainConvexifyTrain,
-    Worker,
-    encoder_decoder,
-    inpaint,
-    integrate,
-    recover_inputs,
-)
+from ntkit._src.applications import NTKImputer
 
 from . import search
 
-__all__ = [
-    "Coordinate",
-    "FederatedAveraging",
-    "FederatedNTK",
-    "Inpainting",
-    "InpaintingKernel",
-    "Integration",
-    "NTKImputer",
-    "Round",
-    "TrainConvexifyTrain",
-    "Worker",
-    "encoder_decoder",
-    "inpaint",
-    "integrate",
-    "recover_inputs",
-    "search",
-]
+__all__ = ["NTKImputer", "search"]

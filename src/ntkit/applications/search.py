@@ -1,25 +1,4 @@
 """Architecture search: scores of untrained networks."""
 
-from ntkit._src.applications.search import (
-    ConditionNumber,
-    KernelScore,
-    LinearRegions,
-    Ranked,
-    condition_number,
-    draw_kaiming,
-    kernel_score,
-    linear_regions,
-    rank,
-)
-
-__all__ = [
-    "ConditionNumber",
-    "KernelScore",
-    "LinearRegions",
-    "Ranked",
-    "condition_number",
-    "draw_kaiming",
-    "kernel_score",
-    "linear_regions",
-    "rank",
-]
+from ntkit._src.applications.search import *  # noqa: F403
+from ntkit._src.applications.search import __all__ as __all__

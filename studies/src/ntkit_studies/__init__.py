@@ -19,5 +19,6 @@ from __future__ import annotations
 
 from ._index import NAMES, find
 from ._rebuild import rebuild_reports
+from ._uci_tables import SplitTable, load_uci
 
-__all__ = ["NAMES", "find", "rebuild_reports"]
+__all__ = ["NAMES", "SplitTable", "find", "load_uci", "rebuild_reports"]

@@ -13,7 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import KNNImputer
 from sklearn.utils.extmath import randomized_svd
 
-from ntkit._src.applications.completion import fit_offsets, read_entries
 from ntkit.applications import NTKImputer
 from ntkit.errors import MissingDependencyError
 
@@ -25,12 +24,14 @@ class OffsetsAlone(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: NDArray[Any]) -> OffsetsAlone:
         """Learn them."""
-        self.offsets_ = fit_offsets(read_entries(X, np.nan))
+        self.offsets_ = NTKImputer(prior="identity", ridge=1.0).fit(X).offsets_
         return self
 
     def transform(self, X: NDArray[Any]) -> NDArray[Any]:
         """Return their sum everywhere."""
-        return self.offsets_.table(read_entries(X, np.nan))
+        mean, columns = self.offsets_.mean, self.offsets_.columns
+        rows = np.nansum(X - mean - columns, 1) / ((~np.isnan(X)).sum(1) + self.offsets_.row_shrinkage)
+        return np.asarray(mean + rows[:, None] + columns)
 
 
 class SoftImpute(BaseEstimator):  # type: ignore[misc]
@@ -62,18 +63,14 @@ class SoftImpute(BaseEstimator):  # type: ignore[misc]
 
     def _path(self, X: NDArray[Any]) -> Iterator[tuple[float, NDArray[Any]]]:
         """Yield the completed matrix for falling strengths, each from where the one before ended."""
-        entries = read_entries(X, np.nan)
-        offsets = fit_offsets(entries)
-        table, left = offsets.table(entries), offsets.remove(entries)
+        table, known = OffsetsAlone().fit(X).transform(X), ~np.isnan(X)
         current = np.zeros(X.shape)
-        first = np.zeros(X.shape)
-        first[entries.rows, entries.columns] = left.values
-        largest = float(np.linalg.norm(first, 2))
+        left = np.where(known, X - table, 0.0)
+        largest = float(np.linalg.norm(left, 2))
         rank = min(self.rank, *X.shape)
         for share in (0.9, 0.7, 0.5, 0.35, 0.25, 0.18, 0.12):
             for _ in range(self.steps):
-                filled = current.copy()
-                filled[entries.rows, entries.columns] = left.values
+                filled = np.where(known, left, current)
                 u, s, v = randomized_svd(filled, rank, n_iter=2, random_state=0)
                 before, current = current, (u * np.maximum(s - share * largest, 0)) @ v
                 if float(np.linalg.norm(current - before)) <= 1e-3 * max(float(np.linalg.norm(current)), 1e-12):

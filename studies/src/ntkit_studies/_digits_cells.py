@@ -14,6 +14,7 @@ __all__ = [
     "KERNELS",
     "LABEL_AWARE",
     "METHODS",
+    "NETWORKS",
     "Cell",
     "Features",
     "Fit",
@@ -37,6 +38,8 @@ METHODS = (
     "RBF kernel ridge",
     "random forest",
 )
+NETWORKS = tuple(name for name in METHODS if name.startswith("CNN"))
+"""The methods that train a network: they take longest, and the first report does not wait for them."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +70,13 @@ class Settings:
         Points between an image of the first digit and one of the second where predictions are compared.
     """
 
-    sizes: tuple[int, ...] = (20, 50, 100, 200, 400)
-    pool: int = 500
-    test: int = 400
+    sizes: tuple[int, ...] = (20, 50, 100, 200)
+    pool: int = 300
+    test: int = 300
     draws: int = 3
     channels: int = 32
     widths: tuple[int, ...] = (16, 64, 256)
-    members: int = 16
+    members: int = 8
     classes: tuple[int, int] = (3, 8)
     pair: int = 40
     steps: tuple[int, ...] = (0, 10, 400)

@@ -19,9 +19,9 @@ from sklearn.svm import SVC
 from torch import Tensor, nn
 
 from ntkit import LabelAware, NTKClassifier, solve
-from ntkit._src.kernels import InfiniteWidthKernel
 from ntkit.datasets import Digits
 from ntkit.labels import STRENGTHS
+from ntkit.results import InfiniteWidthKernel
 
 from ._networks import blank
 
@@ -155,8 +155,8 @@ def _ridge_scores(gram: NDArray[Any], targets: NDArray[Any], cross: NDArray[Any]
 
 
 def predict_forest(train: Digits, test: Digits, seed: int) -> NDArray[Any]:
-    """Predict by a random forest of 200 trees, scikit-learn's settings otherwise."""
-    model = RandomForestClassifier(n_estimators=200, random_state=seed)
+    """Predict by a random forest of 100 trees, scikit-learn's settings otherwise."""
+    model = RandomForestClassifier(random_state=seed)
     return np.asarray(model.fit(_rows(train), train.labels.numpy()).predict(_rows(test)))
 
 

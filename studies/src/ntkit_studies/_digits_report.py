@@ -37,10 +37,12 @@ _STYLES = {
 
 
 def accuracies(results: DigitsResults) -> dict[str, NDArray[Any]]:
-    """Return the accuracies by method, shape (sizes, draws)."""
+    """Return the accuracies of the methods that are done, shape (sizes, draws)."""
     settings = results.settings
     found: dict[str, NDArray[Any]] = {}
     for method in METHODS:
+        if Fit(method, settings.sizes[0], 0) not in results.values:
+            continue
         rows = []
         for size in settings.sizes:
             own = [results.values[Fit(method, size, draw)] for draw in range(settings.draws)]
@@ -50,15 +52,39 @@ def accuracies(results: DigitsResults) -> dict[str, NDArray[Any]]:
 
 
 def report_of(results: DigitsResults) -> Report:
-    """Return the report."""
+    """Return the report, the first one without the networks that are still in training."""
     settings, accuracy = results.settings, accuracies(results)
     kernels = {
         cell.kernel: found
         for cell, found in results.values.items()
         if isinstance(cell, KernelView) and isinstance(found, KernelFound)
     }
-    limit = results.values[Limit()]
-    assert isinstance(limit, LimitFound)
+    introduction = (
+        "" if Limit() in results.values else "The networks are still in training: load this page again soon. "
+    )
+    introduction += (
+        "What ntkit computes, on scikit-learn's 8x8 handwritten digits: the exact kernels of infinitely wide networks as "
+        f"classifiers on {settings.sizes[0]} to {settings.sizes[-1]} images, beside the same networks at finite width and "
+        "classifiers that use no network; and what the kernels say of networks in training before one is trained."
+    )
+    sections = [
+        Section(
+            "Accuracy on small training sets",
+            [_reading(settings, accuracy), _table(settings, accuracy), _curves(settings, accuracy)],
+        ),
+        *_network_sections(results),
+        Section("The kernels", [_heat_maps(kernels), _spectra(kernels)]),
+        Section("Time", [_times(results)]),
+        Section("How it was made", _methods(results)),
+    ]
+    return Report("ntkit on handwritten digits", introduction, sections)
+
+
+def _network_sections(results: DigitsResults) -> list[Section]:
+    """Return what needs networks in training; nothing before they are done."""
+    settings, limit = results.settings, results.values.get(Limit())
+    if not isinstance(limit, LimitFound):
+        return []
     networks: dict[int, list[NetworkFound]] = {width: [] for width in settings.widths}
     for cell, found in results.values.items():
         if isinstance(cell, Wide) and isinstance(found, NetworkFound):
@@ -68,27 +94,14 @@ def report_of(results: DigitsResults) -> Report:
         for cell, found in results.values.items()
         if isinstance(cell, Features) and isinstance(found, FeaturesFound)
     }
-    introduction = (
-        "What ntkit computes, on scikit-learn's 8x8 handwritten digits: the exact kernels of infinitely wide networks as "
-        f"classifiers on {settings.sizes[0]} to {settings.sizes[-1]} images, beside the same networks at finite width and "
-        "classifiers that use no network; and what the kernels say of networks in training before one is trained."
-    )
     first, second = settings.classes
-    sections = [
-        Section(
-            "Accuracy on small training sets",
-            [_reading(settings, accuracy), _table(settings, accuracy), _curves(settings, accuracy)],
-        ),
+    return [
         Section(f"A band of uncertainty, from a {first} to an {second}", [_band(settings, limit, networks)]),
         Section("Finite and infinite width", [_widths(settings, networks)]),
         Section("The dynamics of training", [_dynamics(limit, networks)]),
         Section("Labels in the kernel", [_elasticity(settings, limit, networks)]),
         Section("Features that no kernel learns", [features_table(features), features_picture(features)]),
-        Section("The kernels", [_heat_maps(kernels), _spectra(kernels)]),
-        Section("Time", [_times(results)]),
-        Section("How it was made", _methods(results)),
     ]
-    return Report("ntkit on handwritten digits", introduction, sections)
 
 
 def _reading(settings: Settings, accuracy: Mapping[str, NDArray[Any]]) -> str:
@@ -252,7 +265,7 @@ def _methods(results: DigitsResults) -> list[str]:
         "run per training set, no augmentation. The rate was chosen by the training loss, the stop to save time. With a fixed "
         "number of steps the network with average pooling, which learns slowest, would be undertrained on the larger sets. "
         "These are not the best such networks. SVM and kernel ridge choose width and regularisation by cross-validation on the "
-        "training images (up to five folds). The forest has 200 trees.",
+        "training images (up to five folds). The forest has 100 trees.",
         "The networks of the band, of finite width and of the dynamics are fully connected with two hidden ReLU layers in the "
         "NTK parametrisation, trained on the squared error by gradient descent, all layers, at a quarter of the largest stable "
         "learning rate of the limit.",

@@ -18,12 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from ntkit import GradientFlow, Kernel, empirical, infinite_width, initialize, parametrize_ntk
-from ntkit._src.native import rectified_operations, single_precision, tape_of
-from ntkit.results import InfiniteWidth
+from ntkit.diagnostics import pair_operations
 
 from ._images import Images, load_images
 from ._operations import Operations
-from ._stored_gram import stored_gram
+from ._stored_gram import Fingerprinted, stored_gram
 
 __all__ = ["REGIMES", "Block", "Case", "Flow", "Inputs", "Outcome", "Shared", "Work", "case_cells", "compute", "share"]
 
@@ -204,7 +203,8 @@ def share(
         if key not in shared.images:
             shared.images[key] = _draw(inputs, *key)
         x = shared.images[key].x
-        kernel, operations = _kernel(case, x, network, inputs.seed)
+        own, operations = _kernel(case, x, network, inputs.seed)
+        kernel = Fingerprinted(own, x.shape[1:])
         with Operations():
             stored_gram(kernel, x[:2], None, folder, resume=False)
         shared.kernels[case] = kernel, operations
@@ -224,14 +224,8 @@ def _kernel(case: Case, x: Tensor, network: Callable[[int, int], nn.Module], see
         initialize(net, generator=torch.Generator().manual_seed(seed + 7919 * case.draw))
         return empirical(net).ntk, 0.0
     limit = infinite_width(network(channels, 1))
-    return (limit.ntk if case.regime == "NTK" else limit.nngp), pair_operations(limit, shape, x.dtype, case.regime)
-
-
-def pair_operations(limit: InfiniteWidth, shape: Sequence[int], dtype: torch.dtype, regime: Regime) -> float:
-    """Count the operations of an exact kernel for one pair of inputs of a shape."""
-    program, ntk = limit._program(shape, ntk=False), regime == "NTK"
-    single = dtype == torch.float32 and single_precision(program)
-    return float(rectified_operations(tape_of(program, ntk=ntk), single))
+    kernel = limit.ntk if case.regime == "NTK" else limit.nngp
+    return kernel, float(pair_operations(kernel, shape, x.dtype))
 
 
 def _draw(inputs: Inputs, classes: int, side: int, draw: int) -> Images:

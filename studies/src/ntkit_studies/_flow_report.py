@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ntkit.plots import CurveStyle, new_figure, plot_spread
+from ntkit.plots import CurveStyle, new_figure
 
 from ._flow_costs import REGIMES, Block, Case, Flow, Outcome, Work
-from .plots import Picture, Table, fit_power_law
+from .plots import Picture, Table, fit_power_law, plot_spread
 from .skeleton import Claim
 
 __all__ = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,42 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit import Kernel, gram
-from ntkit._src.gram import GramProgress, fingerprint, kernel_fingerprint
+from ntkit.extending import kernel_fingerprint
 
 from ._images import Images
 from .skeleton import Run
 from .skeleton._files import check_folder
 
-__all__ = ["stored_gram", "train_and_test"]
+__all__ = ["Fingerprinted", "stored_gram", "train_and_test"]
 
 _TILE = 128
 """Rows and columns of a tile. An entry of a deep pooled network takes milliseconds, and an interrupted run loses its tile."""
+
+
+class Fingerprinted(Kernel):
+    """A kernel whose fingerprint is computed once, for all the matrices of a run.
+
+    Parameters
+    ----------
+    kernel
+        The kernel.
+    input_shape
+        The shape of one input, without the batch.
+    """
+
+    def __init__(self, kernel: Kernel, input_shape: Sequence[int]) -> None:
+        self.kernel, self._fingerprint = kernel, repr(kernel_fingerprint(kernel, input_shape))
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        return self.kernel(x1, x2)
+
+    def diag(self, x: Tensor) -> Tensor:
+        """Return that of the kernel."""
+        return self.kernel.diag(x)
+
+    def fingerprint(self) -> str:
+        """Return what identifies the kernel."""
+        return self._fingerprint
 
 
 def stored_gram(
@@ -40,7 +66,7 @@ def stored_gram(
     Parameters
     ----------
     kernel
-        The kernel.
+        The kernel; for several matrices of one kernel, :class:`Fingerprinted`.
     x1, x2
         The inputs, shape (n1, ...) and (n2, ...), float32 or float64.
     folder
@@ -59,21 +85,21 @@ def stored_gram(
     --------
     ntkit.gram : What computes, stores and resumes it.
     """
-    key = repr((kernel_fingerprint(kernel, x1.shape[1:]), fingerprint((x1, x2)), version("ntkit")))
+    known = kernel if isinstance(kernel, Fingerprinted) else Fingerprinted(kernel, x1.shape[1:])
+    digest = hashlib.sha256(repr((known.fingerprint(), version("ntkit"))).encode())
+    for x in (x1, x2):
+        digest.update(b"none" if x is None else f"{x.dtype} {tuple(x.shape)}".encode())
+        digest.update(b"" if x is None else x.contiguous().numpy().data)
     check_folder(folder)
-    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
+    path = folder / f"{digest.hexdigest()[:16]}.npy"
 
-    def report(at: GramProgress) -> None:
-        if progress is not None:
-            progress(at.done, at.total)
-
-    gram(kernel, x1, x2, out=path, tile=_TILE, resume=resume, progress=report)
+    gram(known, x1, x2, out=path, tile=_TILE, resume=resume, progress=progress)
     matrix: NDArray[Any] = np.load(path, mmap_mode="r")
     return matrix
 
 
 def train_and_test(kernel: Kernel, images: Images, run: Run[Any], label: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return K(x, x) and K(x_test, x) in float64, shapes (n, n) and (m, n), stored in the folder of a run.
+    """Return K(x, x) and K(x_test, x), shapes (n, n) and (m, n), mapped from files in the folder of a run.
 
     Parameters
     ----------
@@ -84,11 +110,12 @@ def train_and_test(kernel: Kernel, images: Images, run: Run[Any], label: str) ->
     label
         Of the progress, such as ``"depth 3"``.
     """
+    known = Fingerprinted(kernel, images.x.shape[1:])
 
     def matrix(which: str, x1: Tensor, x2: Tensor | None) -> NDArray[Any]:
         def report(done: int, total: int) -> None:
             run.progress(f"{label}, {which}", done, total)
 
-        return np.asarray(stored_gram(kernel, x1, x2, run.folder / "kernels", progress=report), np.float64)
+        return stored_gram(known, x1, x2, run.folder / "kernels", progress=report)
 
     return matrix("train", images.x, None), matrix("test", images.x_test, images.x)

@@ -18,8 +18,9 @@ from sklearn.svm import SVC
 from torch import nn
 
 from ntkit import NTKClassifier, infinite_width
-from ntkit._src.common import restored_generator
-from ntkit.datasets import SplitTable
+
+from ._seeded import seeded
+from ._uci_tables import SplitTable
 
 __all__ = ["METHODS", "Grids", "Outcome", "evaluate", "relu_gram", "relu_net"]
 
@@ -99,7 +100,7 @@ def relu_net(features: int, depth: int, fixed: int) -> nn.Module:
     """Return a ReLU network of so many weight layers without biases, the first of them not trained."""
     layers: list[nn.Module] = []
     # Layers draw their weights from the global generator, which is the user's.
-    with restored_generator():
+    with seeded(0):
         for number in range(depth):
             last = number == depth - 1
             layers.append(nn.Linear(1 if number else features, 1, bias=False).requires_grad_(number >= fixed))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit import infinite_width
-from ntkit._src.common import Progress
-from ntkit._src.kernels import InfiniteWidthKernel
 from ntkit.datasets import Digits, balanced_split, load_digits
+from ntkit.extending import Progress
+from ntkit.results import InfiniteWidthKernel
 
 from ._digits_cells import (
     KERNELS,
     LABEL_AWARE,
     METHODS,
+    NETWORKS,
     Cell,
     Features,
     Fit,
@@ -120,15 +121,24 @@ def kernel_columns(kernel: InfiniteWidthKernel, points: Tensor, columns: int, pr
 
 
 def cells(run: Run[Settings]) -> list[Cell]:
-    """Return the kernels first, the dearest of them before the others, then the networks, then the fits."""
+    """Return the cells of the first report, then those with networks in training; in each part the dearest first."""
     settings = run.settings
-    found: list[Cell] = [KernelView(name) for name in reversed(KERNELS)]
-    found += [Limit(), *(Wide(width, draw) for width in reversed(settings.widths) for draw in range(settings.members))]
-    found += [Features(variance) for variance in VARIANCES]
-    dearest_first = sorted(METHODS, key=lambda name: not name.startswith("CNN"))
-    for name in dearest_first:
-        found += [Fit(name, size, draw) for size in reversed(settings.sizes) for draw in range(settings.draws)]
+    found = [*first(run), Limit()]
+    found += [Wide(width, draw) for width in reversed(settings.widths) for draw in range(settings.members)]
+    found += [*(Features(variance) for variance in VARIANCES), *_fits(settings, reversed(NETWORKS))]
     return found
+
+
+def first(run: Run[Settings]) -> list[Cell]:
+    """Return the kernels, and the fits that train no network."""
+    others = (name for name in reversed(METHODS) if name not in NETWORKS)
+    return [*map(KernelView, reversed(KERNELS)), *_fits(run.settings, others)]
+
+
+def _fits(settings: Settings, methods: Iterable[str]) -> list[Cell]:
+    return [
+        Fit(name, size, draw) for name in methods for size in reversed(settings.sizes) for draw in range(settings.draws)
+    ]
 
 
 def prepare(run: Run[Settings]) -> _Shared:
@@ -194,6 +204,7 @@ EXPERIMENT = Experiment(
     reproduces="–",
     sizes=sizes,
     cells=cells,
+    first=first,
     prepare=prepare,
     compute=compute,
     report=report_of,

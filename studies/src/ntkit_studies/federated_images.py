@@ -17,13 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ntkit._src.common import restored_generator
-from ntkit.applications import FederatedAveraging, FederatedNTK, TrainConvexifyTrain, Worker
 from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
-from ntkit.plots import new_figure, plot_spread
+from ntkit.plots import new_figure
 
-from .plots import Picture, Section, Table
+from ._seeded import seeded
+from .methods import FederatedAveraging, FederatedNTK, TrainConvexifyTrain, Worker
+from .plots import Picture, Section, Table, plot_spread
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "Cell", "Course", "Settings", "main", "run"]
@@ -167,7 +167,7 @@ def compute(shared: _Shared, cell: Cell) -> Course:
     settings, seed = shared.run.settings, 1000 * shared.run.seed + cell.partition
     parts = partition(shared.y.numpy(), settings.workers, settings.concentration, seed)
     workers = [Worker(shared.x[part], shared.y[part]) for part in parts]
-    with restored_generator(seed):
+    with seeded(seed):
         classes = int(shared.y.max()) + 1
         net = nn.Sequential(nn.Linear(shared.x.shape[1], settings.width), nn.ReLU(), nn.Linear(settings.width, classes))
 

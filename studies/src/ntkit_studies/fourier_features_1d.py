@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from ntkit import Kernel, infinite_width, solve
-from ntkit.diagnostics import frequency_course
 from ntkit.plots import new_figure, plot_eigenvalue_decay
 
 from ._networks import blank
+from .methods import frequency_course
 from .plots import Picture, Section, Table
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, share_nothing
 

@@ -18,11 +18,11 @@ from ntkit import Kernel, infinite_width, initialize, parametrize_ntk
 from ntkit.diagnostics import learning_times
 from ntkit.errors import InputError
 from ntkit.layers import FourierFeatures
-from ntkit.plots import new_figure, plot_eigenvalue_decay, plot_spread
+from ntkit.plots import new_figure, plot_eigenvalue_decay
 
 from ._networks import blank
 from ._photographs import default_photographs, photograph
-from .plots import Picture, Section, Table
+from .plots import Picture, Section, Table, plot_spread
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "MAPPINGS", "QUICK", "Mapping", "Regressed", "Settings", "main", "run"]

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.interpolate import griddata
 
-from ntkit.applications import inpaint
 from ntkit.errors import InputError, MissingDependencyError
 
+from .methods import inpaint
 from .plots import Section, Table
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, share_nothing
 

@@ -20,13 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from ntkit import Kernel, LabelAware, Schedule, empirical, infinite_width, train
-from ntkit.diagnostics import Curse, LabelAwareModel, curse_of_label_agnosticism
 from ntkit.labels import STRENGTHS
-from ntkit.plots import new_figure, plot_accuracies, plot_relabelling
+from ntkit.plots import new_figure
 
 from ._by_seed import Seed, by_seed, is_positive, mean_and_spread
 from ._images import FILES, load_images
 from ._networks import blank, dense_network, drawn_network
+from .methods import Curse, LabelAwareModel, curse_of_label_agnosticism
+from .plots import plot_accuracies, plot_relabelling
 from .skeleton import Claim, Run, Size, check_at_least
 
 if TYPE_CHECKING:

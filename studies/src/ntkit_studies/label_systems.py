@@ -19,13 +19,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ntkit.diagnostics import elasticity_course
 from ntkit.errors import InputError
-from ntkit.plots import new_figure, plot_elasticity
+from ntkit.plots import new_figure
 
 from ._by_seed import Seed, by_seed, mean_and_spread
 from ._images import FILES, load_images, pair_name
 from ._networks import drawn_network
+from .methods import elasticity_course
+from .plots import plot_elasticity
 from .skeleton import Claim, Run, Size, check_at_least
 
 if TYPE_CHECKING:

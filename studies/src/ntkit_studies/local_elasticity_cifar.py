@@ -17,16 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from ntkit import Kernel, LabelAware, infinite_width, initialize, local_elasticity, parametrize_ntk
-from ntkit.diagnostics import elasticity_course
 from ntkit.errors import InputError
 from ntkit.labels import STRENGTHS
-from ntkit.plots import new_figure, plot_accuracies
+from ntkit.plots import new_figure
 
 from ._by_seed import reaches
 from ._images import FILES, Images, images_size, load_images, pair_name
 from ._networks import dense_network
 from ._rates import image_shape, product_rate
-from .plots import Picture, Section, Table
+from .methods import elasticity_course
+from .plots import Picture, Section, Table, plot_accuracies
 from .skeleton import (
     Claim,
     Comparison,
@@ -194,7 +194,7 @@ def _of_network(run: Run[Settings], cell: Pair, images: Images) -> Ratios:
     course = elasticity_course(
         net, images.x, {"pair": torch.from_numpy(images.y)}, x_test=images.x_test,
         labels_test={"pair": torch.from_numpy(images.y_test)}, method="adam", lr=settings.rate, steps=settings.steps,
-        progress=lambda _, done, total: run.progress(name, int(done), int(total)),
+        progress=lambda done, total: run.progress(name, done, total),
     )  # fmt: skip
     assert course.test is not None
     train, test = course.train[0, 0], course.test[0, 0]

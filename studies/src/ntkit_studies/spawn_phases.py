@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ntkit.datasets import load_digits
-from ntkit.diagnostics import spawn_study
 from ntkit.errors import InputError
-from ntkit.plots import new_figure, plot_spread
+from ntkit.plots import new_figure
 
 from ._networks import blank
-from .plots import Picture, Section, Table
+from .methods import spawn_study
+from .plots import Picture, Section, Table, plot_spread
 from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
 
 __all__ = ["EXPERIMENT", "QUICK", "Draw", "Parted", "Settings", "main", "run"]

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from ntkit import Schedule, empirical, solve, train
-from ntkit.plots import new_figure, plot_accuracies
+from ntkit.plots import new_figure
 
 from ._by_seed import Seed, by_seed, is_positive, mean_and_spread
 from ._images import FILES, images_size, load_images, pair_name
 from ._networks import drawn_network
 from ._rates import CUBIC, cholesky_rate, image_shape, product_rate
 from .local_elasticity_cifar import CIFAR_PAIRS, DIGIT_PAIRS, bytes_of_training, products_of_training
+from .plots import plot_accuracies
 from .skeleton import Claim, Estimate, Run, Size, check_at_least
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from ntkit.datasets import SplitTable, load_uci
 from ntkit.errors import InputError
 
 from ._uci_methods import METHODS, Grids, Outcome, evaluate
 from ._uci_report import Outcomes, sections
+from ._uci_tables import SplitTable, load_uci
 from .skeleton import Estimate, Experiment, Report, Results, Run, Size, check_at_least, duration, fitted_seconds
 
 __all__ = ["EXPERIMENT", "QUICK", "Settings", "Study", "main", "outcomes_of", "run"]
@@ -180,7 +180,7 @@ EXPERIMENT = Experiment(
     compute=compute,
     report=report,
     embedded="tables",
-    files="the folder of the collection or an .npz file, see ntkit.datasets.load_uci (four bundled tables)",
+    files="the folder of the collection or an .npz file, see ntkit_studies.load_uci (four bundled tables)",
     selects=("only", "methods"),
     parallel=True,
     estimate=estimate,

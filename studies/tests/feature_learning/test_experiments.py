@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from ntkit.errors import InputError
-from ntkit.features import early_alignment
 from ntkit_studies._by_seed import Seed
 from ntkit_studies.feature_learning import (
     adaptive_speeds,
@@ -23,6 +22,7 @@ from ntkit_studies.feature_learning import (
 )
 from ntkit_studies.feature_learning._image_files import load_image_rows, standardize
 from ntkit_studies.feature_learning._networks import build_mlp, weight_at
+from ntkit_studies.methods import early_alignment
 from ntkit_studies.skeleton import Verdict
 
 MODULES = (

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ntkit._src.plots import new_figure
+from ntkit.plots import new_figure
 from ntkit_studies.plots import Picture, Section, Table, html_report
 
 

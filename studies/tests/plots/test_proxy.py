@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntkit._src.plots import new_figure
 from ntkit.errors import InputError
+from ntkit.plots import new_figure
 from ntkit_studies.plots import plot_proxy
 
 

@@ -1,28 +1,41 @@
 from __future__ import annotations
 
-import argparse
+from inspect import Signature
+from typing import Any
 
 import pytest
+import typer
 from studies.tests.skeleton.toy import Settings
 
 from ntkit.errors import InputError
-from ntkit_studies.skeleton._settings import add_options, changed, read_toml, settings_rows
+from ntkit_studies.skeleton._settings import changed, options_of, read_toml, repeated, settings_rows
 
 
 def chosen(*arguments):
-    parser = argparse.ArgumentParser()
-    add_options(parser, Settings)
-    return vars(parser.parse_args(arguments)), parser
+    """Read arguments as a program would."""
+    found: dict[str, Any] = {}
+
+    def command(**values):
+        found.update(values)
+
+    parameters = options_of(Settings)
+    command.__signature__ = Signature(parameters)
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(command)
+    app(repeated(arguments, Settings), standalone_mode=False)
+    return found
 
 
 def test_options_follow_the_fields():
-    values, _ = chosen("--widths", "4", "5", "--factor", "0.5", "--head", "cap", "--pair", "1", "2")
+    values = chosen("--widths", "4", "5", "--factor", "0.5", "--head", "cap", "--pair", "1", "2")
     assert changed(Settings(), values) == Settings((4, 5), 0.5, "cap", (1, 2))
-    assert changed(Settings(), chosen()[0]) == Settings()
+    assert changed(Settings(), chosen()) == Settings()
 
 
-def test_help_is_the_docstring():
-    text = " ".join(chosen()[1].format_help().split())
+def test_help_is_the_docstring(capsys):
+    chosen("--help")
+    text = " ".join(capsys.readouterr().out.split())
     assert "Of the boxes, in 100 % of cases." in text
     assert text.count("What to multiply with, and what to wear.") == 2
 

@@ -16,7 +16,7 @@ from ntkit.errors import InputError, InputTypeError
         ({"steps": -1}, InputError, "at least 0"),
         ({"steps": 2.5}, InputTypeError, "integer"),
         ({"time": 1.0}, InputError, "left out"),
-        ({"method": "newton"}, InputError, '"flow"'),
+        ({"method": "newton"}, InputError, "'flow'"),
         ({"method": "sgd", "batch_size": 2}, InputError, "needs generator"),
         ({"method": "sgd", "generator": torch.Generator()}, InputError, "needs batch_size"),
         ({"method": "sgd", "generator": torch.Generator(), "batch_size": 0}, InputError, "at least 1"),

@@ -13,6 +13,8 @@ from torch import nn
 
 import ntkit
 from ntkit._src.labels import ModuleHierarchy
+from ntkit._src.labels.hierarchy._finite_width_correction import KernelMotion, _breaks
+from ntkit._src.solvers import decompose
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 
 
@@ -180,13 +182,6 @@ def test_mean_over_networks():
     torch.testing.assert_close(found.prediction, (each[0].prediction + each[1].prediction) / 2, rtol=1e-12, atol=1e-13)
 
 
-def test_old_name_of_the_module():
-    net, x, y = network(4), normal(2, 3), normal(2, seed=2)
-    with pytest.warns(DeprecationWarning, match="module="):
-        found = ntkit.finite_width_correction(network=net, x=x, y=y, t=0.1, nodes=2)
-    assert torch.equal(found.prediction, ntkit.finite_width_correction(net, x, y, t=0.1, nodes=2).prediction)
-
-
 NET, X, Y = network(4), normal(3, 3), normal(3, seed=1)
 SOURCE = DenseSource(3, 3, [1.0, 2.0, 3.0])
 ERRORS = {
@@ -218,3 +213,29 @@ def test_errors(name):
     call, kind, message = ERRORS[name]
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_panels_double_and_end_at_the_times():
+    assert _breaks([3.0, 0.0], 0.5) == [0.5, 1.0, 2.0, 3.0]
+    assert _breaks([0.0], 0.5) == []
+    assert _breaks([0.5, 1.0], 0.5) == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("h", [1e-3, 0.3, 5.0, 400.0])
+def test_weights_integrate_polynomials_against_the_decay(h):
+    """int_0^h e^(-d (h - s)) s^p ds and its own integral over the end, for d from 0.01 to 50, against fine quadrature."""
+    values = torch.tensor([0.01, 1.0, 50.0], dtype=torch.float64)
+    x = torch.zeros(3, 1, dtype=torch.float64)
+    motion = KernelMotion(None, x, None, decompose(values.diag()), torch.ones(3, dtype=torch.float64), 6)
+    once, twice = motion._kernels(h)
+    s = (1 + motion.nodes) * (h / 2)
+    fine = 400_001
+    t = torch.linspace(0, 1, fine, dtype=torch.float64) ** 2 * h  # dense where the decay is quick
+    for p in (0, 2, 5):
+        for row, d in enumerate(motion.values.tolist()):
+            back = t  # h - s
+            integrand = torch.exp(-d * back) * ((h - back) / h) ** p
+            own = -torch.expm1(-d * back) / d * ((h - back) / h) ** p
+            for weights, values_at in ((once, integrand), (twice, own)):
+                expected = float(torch.trapezoid(values_at, t))
+                assert float(weights[row] @ (s / h) ** p) == pytest.approx(expected, rel=1e-6), (p, d)

@@ -8,9 +8,8 @@ import torch
 from tests.labels.pairs.oracles import vector_features
 
 from ntkit._src.labels import Pairs
-from ntkit._src.labels.pairs._distances import l1_distances
 from ntkit._src.labels.pairs._features import fit_features, geometry, tiles
-from ntkit._src.labels.pairs._products import pair_products
+from ntkit._src.labels.pairs._pairs import l1_distances, pair_products
 
 
 def normal(*shape, seed=0):

@@ -9,9 +9,9 @@ from tests.labels.pairs.oracles import Array, base, data, design, double_sum, ta
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.labels import Pairs
+from ntkit._src.labels import Pairs, definiteness
 from ntkit._src.testing import KernelConformance
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError, InputTypeError, NotFittedError
 
 NAMES = ("kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2")
 
@@ -243,11 +243,11 @@ class Wrong:
     [
         ({"pairs": "kr-v3"}, InputError, "pairs must be one of"),
         ({"pairs": object()}, InputError, "methods fit"),
-        ({"strength": -1.0}, InputError, "not negative"),
+        ({"strength": -1.0}, InputError, "at least 0"),
         ({"strength": "auto"}, InputTypeError, "a number"),
         ({"strength": []}, InputError, "empty"),
         ({"strength": [0.1, float("nan")]}, InputError, "finite"),
-        ({"solver": "qr"}, InputError, "'exact' or 'fjlt'"),
+        ({"solver": "qr"}, InputError, "'exact', 'fjlt'"),
         ({"eps": 0.0}, InputError, "eps"),
         ({"ridge": -1.0}, InputError, "ridge"),
         ({"generator": 0}, InputTypeError, "generator"),
@@ -308,3 +308,28 @@ def test_bad_use():
     for value, message in ((lambda k: k[:1], "shape"), (lambda k: k.float(), "float64"), (lambda k: k / 0, "NaN")):
         with pytest.raises(InputError, match=message):
             ntkit.LabelAware(base(), pairs=Wrong(value)).fit(X, Y)
+
+
+def with_eigenvalues(*values: float) -> torch.Tensor:
+    q = torch.linalg.qr(torch.randn(len(values), len(values), generator=torch.Generator().manual_seed(0)).double())[0]
+    return q * torch.tensor(values, dtype=torch.float64) @ q.T
+
+
+@pytest.mark.parametrize("smallest", [-0.5, -1e-3, 0.2])
+def test_smallest_and_largest_eigenvalue(smallest):
+    found = definiteness(with_eigenvalues(1.0, smallest, 2.5))
+    assert (found.smallest, found.largest) == pytest.approx((smallest, 2.5), abs=1e-12)
+    assert found.negative == (smallest < 0)
+
+
+def test_rounding_is_not_negative():
+    assert definiteness(with_eigenvalues(1.0, -1e-16, -2e-3, -1.0)).negative == 2
+    single = with_eigenvalues(1.0, -1e-7, -2e-3, -1.0).float()
+    assert definiteness(single).negative == 2
+    assert definiteness(single.double()).negative == 3
+
+
+def test_a_kernel_without_labels_is_not_fitted():
+    for kernel in (ntkit.LabelAware(base()), ntkit.TangentHierarchy("erf")):
+        with pytest.raises(NotFittedError, match="has seen no labels yet"):
+            kernel(data(4, 2)[0])

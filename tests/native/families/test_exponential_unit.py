@@ -7,12 +7,19 @@ import pytest
 import torch
 from tests.native.networks import compare, hard, network, normal, phi_of
 from torch import nn
+from torch.nn import functional as F
 
 import ntkit
 from ntkit._src.native import BeyondRange, NativeEngine, tape_of
 from ntkit._src.native._core import Kind
-from ntkit._src.native.families._exponential_unit import Unit, unit_coefficients, unit_mean, unit_of, unit_series
-from ntkit._src.native.families._series import ORDERS, series_table
+from ntkit._src.native.families._exponential_unit import (
+    ExponentialUnitFamily,
+    unit_coefficients,
+    unit_mean,
+    unit_series,
+)
+from ntkit._src.native.families._series import ORDERS
+from ntkit._src.program import ExponentialUnit, Pointwise
 from ntkit._src.rules.expectations import dual
 
 UNITS = {
@@ -25,13 +32,15 @@ UNITS = {
 
 
 def test_torch_functions_are_recognised():
-    assert unit_of(phi_of(nn.ELU(0.3))) == Unit(1.0, 0.3, 1.0)
-    assert unit_of(phi_of(nn.CELU(2.0))) == Unit(1.0, 1.0, 0.5)
-    assert unit_of(phi_of(nn.CELU(-2.0))) is None and unit_of(phi_of(nn.Hardswish())) is None
+    for layer, numbers in ((nn.ELU(0.3), (1.0, 0.3, 1.0)), (nn.CELU(2.0), (1.0, 1.0, 0.5))):
+        unit = phi_of(layer)
+        assert (unit.scale, unit.a, unit.rate) == numbers
+    for layer in (nn.CELU(-2.0), nn.Hardswish()):
+        assert not isinstance(phi_of(layer), ExponentialUnit)
     x = torch.linspace(-4, 3, 15, dtype=torch.float64)
-    for layer in UNITS.values():
-        unit = unit_of(phi_of(layer))
-        assert unit is not None
+    for layer in (*UNITS.values(), ntkit.Elementwise(F.elu, kinks=(0.0,))):
+        unit = phi_of(layer)
+        assert isinstance(unit, ExponentialUnit)
         left = unit.scale * unit.a * torch.expm1(unit.rate * x) / unit.rate
         torch.testing.assert_close(torch.where(x > 0, unit.scale * x, left), layer(x), rtol=1e-13, atol=0)
 
@@ -174,4 +183,4 @@ def test_the_tape_and_the_table():
     scale, alpha = 1.0507009873554805, 1.6732632423543772
     assert table.jumps == pytest.approx([scale * (alpha - 1), scale * alpha, scale * alpha], rel=1e-15)
     assert len(table.closed) == 3 * len(table.orders) and not any(table.closed[:6])
-    assert series_table(phi_of(nn.CELU(2.0)), ORDERS[0]).jumps == [0.0, 0.5, 0.25]
+    assert ExponentialUnitFamily().table(Pointwise(phi_of(nn.CELU(2.0))), 0).jumps == [0.0, 0.5, 0.25]

@@ -11,18 +11,18 @@ from ntkit._src.native._network import unsupported
 from ntkit._src.native.families import ACTIVATIONS, FAMILIES, family_of
 from ntkit._src.native.families._normalize import gain_factor
 from ntkit._src.native.families._smooth import hermite_terms
-from ntkit._src.program import Activation, Normalize, Pointwise, Product, Sum
+from ntkit._src.program import Cos, Erf, Normalize, Pointwise, Product, Rectified, Step, Sum
 
 
-def test_activations_are_told_apart_by_name():
-    assert family_of(Pointwise(Activation("erf"))).function == _core.Function.ERF
-    assert family_of(Pointwise(Activation("cos"))).function == _core.Function.COSINE
-    assert family_of(Pointwise(Activation("step"))) is None
+def test_activations_are_told_apart_by_class():
+    assert family_of(Pointwise(Erf())).function == _core.Function.ERF
+    assert family_of(Pointwise(Cos())).function == _core.Function.COSINE
+    assert family_of(Pointwise(Step(0.0))) is None
     assert family_of(Product()) is FAMILIES[Product]
     assert family_of(Sum((1.0,))) is FAMILIES[Sum]
 
 
-def test_every_closed_form_of_the_core_has_a_name():
+def test_every_closed_form_of_the_core_has_a_class():
     functions = [
         family.function for family in ACTIVATIONS.values() if isinstance(family, families._smooth.SmoothFamily)
     ]
@@ -30,10 +30,10 @@ def test_every_closed_form_of_the_core_has_a_name():
 
 
 def test_signs_of_covariances():
-    rectified = ACTIVATIONS["rectified"]
+    rectified = ACTIVATIONS[Rectified]
     for slopes, keeps in (((0.0, 1.0), False), ((0.1, 1.0), True), ((-1.0, 1.0), False), ((1.0, 1.0), True)):
-        assert rectified.may_be_negative(Pointwise(Activation("rectified", slopes)), True) == keeps
-        assert not rectified.may_be_negative(Pointwise(Activation("rectified", slopes)), False)
+        assert rectified.may_be_negative(Pointwise(Rectified(*slopes)), True) == keeps
+        assert not rectified.may_be_negative(Pointwise(Rectified(*slopes)), False)
 
 
 def test_gains_of_affine_parameters():

@@ -11,7 +11,7 @@ import ntkit
 from ntkit._src.native import BeyondRange, NativeEngine, tape_of
 from ntkit._src.native._core import Kind
 from ntkit._src.native.families._series import ORDERS, _expansion, series_table
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 
 SMOOTH = {
     "tanh": (nn.Tanh(), 1, 2),
@@ -95,7 +95,7 @@ def own_numbers(table, s):
 
 def test_coefficients_of_a_sine():
     """sin(s x) = sum over odd n of (-1)^((n - 1) / 2) s^n exp(-s^2 / 2) / sqrt(n!) He_n(x) / sqrt(n!)."""
-    table = series_table(Activation("quadrature", function=torch.sin, label="mine"), ORDERS[0])
+    table = series_table(AnyFunction(torch.sin, label="mine"), ORDERS[0])
     s = 0.6625
     found = own_numbers(table, s)
     assert table.orders[:4] == [1, 3, 5, 7] and abs(found[0]) < 1e-15
@@ -195,13 +195,13 @@ def test_the_tape_of_a_series():
 
 def test_no_table_where_orders_are_too_few_for_any_deviation():
     """sin(10 z) can be expanded, but at deviations up to 1/4 it has more orders than the first version."""
-    phi = Activation("quadrature", function=lambda z: torch.sin(10 * z), label="wave")
+    phi = AnyFunction(lambda z: torch.sin(10 * z), label="wave")
     assert _expansion(phi) is not None and all(series_table(phi, count) is None for count in ORDERS)
 
 
 def test_expansions_end_where_the_rule_is_too_coarse():
     """E[phi'(s x)^2] = 800 (1 + exp(-3200 s^2)) for sin(40 z), wherever a piece is kept; beyond, the nodes are too few."""
-    pieces = _expansion(Activation("quadrature", function=lambda z: torch.sin(40 * z), label="fast wave")).pieces
+    pieces = _expansion(AnyFunction(lambda z: torch.sin(40 * z), label="fast wave")).pieces
     assert 4 < len(pieces) < 32
     for *_, squares in pieces:
         exact = 800 * (1 + torch.exp(-3200 * squares.s**2))

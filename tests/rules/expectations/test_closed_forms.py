@@ -8,7 +8,7 @@ import pytest
 import torch
 from mpmath import mp, mpf
 
-from ntkit._src.program import Activation
+from ntkit._src.program import GELU, Cos, Sin
 from ntkit._src.rules.expectations import dual
 
 mp.dps = 60
@@ -30,7 +30,7 @@ def test_gelu_at_all_variances():
     points = [(q1, q2, rho) for q1, q2 in itertools.product(POWERS, POWERS) for rho in (1, 0.999, 0.3, 0, -0.6, -1)]
     q1, q2, rho = torch.tensor(points, dtype=torch.float64).T
     k = rho * q1.sqrt() * q2.sqrt()
-    found = dual(Activation("gelu"), k, q1, q2, tangent=True)
+    found = dual(GELU(), k, q1, q2, tangent=True)
     for i, (one, two, r) in enumerate(points):
         exact = gelu(r * mp.sqrt(mpf(one) * mpf(two)) if abs(r) == 1 else mpf(float(k[i])), one, two)
         scales = [mp.sqrt(a * b) for a, b in zip(gelu(one, one, one), gelu(two, two, two), strict=True)]
@@ -41,24 +41,24 @@ def test_gelu_at_all_variances():
 def test_gelu_of_an_input_with_itself():
     """The tangent kernel's factor, relative to itself; it had the wrong sign at |x| = 1e6."""
     q = torch.tensor(POWERS, dtype=torch.float64)
-    slope = dual(Activation("gelu"), q, q, q, tangent=True)[1]
+    slope = dual(GELU(), q, q, q, tangent=True)[1]
     for value, variance in zip(slope, POWERS, strict=True):
         assert abs(mpf(float(value)) / gelu(mpf(variance), variance, variance)[1] - 1) < 1e-14
-    single = dual(Activation("gelu"), q.float(), q.float(), q.float(), tangent=True)[1]
+    single = dual(GELU(), q.float(), q.float(), q.float(), tangent=True)[1]
     torch.testing.assert_close(single.double(), slope, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("name", ["sin", "cos"])
-def test_waves_on_the_diagonal_at_huge_variances(name):
+@pytest.mark.parametrize("phi", [Sin(), Cos()], ids=str)
+def test_waves_on_the_diagonal_at_huge_variances(phi):
     """E sin^2 = (1 - exp(-2 q)) / 2 and E cos^2 = (1 + exp(-2 q)) / 2."""
     q = torch.tensor([1e-6, 0.3, 20.0, 1e5, 3.3e9, 1.7e13], dtype=torch.float64)
     sine, cosine = -torch.expm1(-2 * q) / 2, (1 + torch.exp(-2 * q)) / 2
-    value, slope = dual(Activation(name), q, q, q, tangent=True)
-    for found, exact in zip((value, slope), (sine, cosine) if name == "sin" else (cosine, sine), strict=True):
+    value, slope = dual(phi, q, q, q, tangent=True)
+    for found, exact in zip((value, slope), (sine, cosine) if phi.odd else (cosine, sine), strict=True):
         torch.testing.assert_close(found, exact, rtol=1e-14, atol=0)
-    opposite = dual(Activation(name), -q, q, q, tangent=True)
-    torch.testing.assert_close(opposite[0], -sine if name == "sin" else cosine, rtol=1e-14, atol=0)
-    torch.testing.assert_close(opposite[1], cosine if name == "sin" else -sine, rtol=1e-14, atol=0)
+    opposite = dual(phi, -q, q, q, tangent=True)
+    torch.testing.assert_close(opposite[0], -sine if phi.odd else cosine, rtol=1e-14, atol=0)
+    torch.testing.assert_close(opposite[1], cosine if phi.odd else -sine, rtol=1e-14, atol=0)
 
 
 def test_waves_of_different_variances():
@@ -66,7 +66,7 @@ def test_waves_of_different_variances():
     points = [(20.0, 21.0, 0.999), (400.0, 401.0, 1.0), (3.0, 700.0, -0.5), (0.0, 5.0, 0.0), (0.2, 0.1, -1.0)]
     q1, q2, rho = torch.tensor(points, dtype=torch.float64).T
     k = rho * q1.sqrt() * q2.sqrt()
-    found = dual(Activation("sin"), k, q1, q2, tangent=False)[0]
+    found = dual(Sin(), k, q1, q2, tangent=False)[0]
     for i, (one, two, r) in enumerate(points):
         covariance = r * mp.sqrt(mpf(one) * mpf(two)) if abs(r) == 1 else mpf(float(k[i]))
         exact = mp.exp(-(mpf(one) + two) / 2) * mp.sinh(covariance)

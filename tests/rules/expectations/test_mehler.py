@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations import _mehler
 from ntkit._src.rules.expectations._mehler import BANDS, mehler_fields, mehler_reaches
 
-ABS = Activation("quadrature", function=torch.abs, kinks=(0.0,), label="abs")
+ABS = AnyFunction(torch.abs, kinks=(0.0,), label="abs")
 
 
 def test_hermite_functions():
     x = torch.linspace(-5, 5, 11, dtype=torch.float64)
-    found = _mehler._hermite_functions(x, 9)
+    found = _mehler.hermite_functions(x, 9)
     for n, row in enumerate(found):
         he = np.polynomial.hermite_e.hermeval(x.numpy(), [0] * n + [1]) * np.exp(-(x.numpy() ** 2) / 4)
         np.testing.assert_allclose(row, he / math.sqrt(math.factorial(n)), rtol=1e-12, atol=1e-13)
-    assert torch.equal(_mehler._hermite_functions(x, 1), found[:1])
+    assert torch.equal(_mehler.hermite_functions(x, 1), found[:1])
 
 
 @pytest.mark.parametrize("terms", [2, 3, 7, 8, 21])
@@ -42,7 +42,7 @@ def test_coefficients(kinks):
     def function(z):
         return torch.exp(-z / 2) + sum(((z - k).relu() for k in kinks), torch.zeros_like(z))
 
-    phi = Activation("quadrature", function=function, kinks=kinks, label=f"with kinks at {kinks}")
+    phi = AnyFunction(function, kinks=kinks, label=f"with kinks at {kinks}")
     s = torch.tensor([0.01, 0.6, 1.7], dtype=torch.float64)
     found = _mehler._all_coefficients(phi, s, 6)
     nodes, weights = np.polynomial.legendre.leggauss(40)
@@ -77,8 +77,6 @@ def test_absolute_value():
 
 
 def test_reach():
-    quick = Activation(
-        "quadrature", function=lambda z: torch.where(z > 0.3, torch.sin(40 * z), 12 * z), kinks=(0.3,), label="quick"
-    )
+    quick = AnyFunction(lambda z: torch.where(z > 0.3, torch.sin(40 * z), 12 * z), kinks=(0.3,), label="quick")
     assert mehler_reaches(quick, torch.tensor([1e-3, 40.0], dtype=torch.float64)).tolist() == [True, False]
     assert mehler_reaches(ABS, torch.tensor([1e-6, 1.0, 1e3], dtype=torch.float64)).all()

@@ -10,8 +10,8 @@ import torch
 from scipy.special import ndtr, owens_t
 from torch.autograd import gradcheck
 
-from ntkit._src.rules.expectations import _orthant
-from ntkit._src.rules.expectations._orthant import orthant
+from ntkit._src.rules.expectations import _piecewise
+from ntkit._src.rules.expectations._piecewise import orthant
 
 
 def grid(*axes: list[float]) -> tuple[torch.Tensor, ...]:
@@ -24,7 +24,7 @@ THRESHOLDS = [-6.0, -1.3, -1e-9, 0.0, 0.4, 2.0, 7.0]
 
 def test_owen():
     h, a = grid(np.linspace(0, 9, 60).tolist(), np.linspace(0, 4, 60).tolist())
-    found = _orthant._owen(h, a * h)
+    found = _piecewise._owen(h, a * h)
     np.testing.assert_allclose(found[60:], owens_t(h.numpy(), a.numpy())[60:], rtol=0, atol=5e-16)
 
 
@@ -57,7 +57,7 @@ def test_equal_opposite_and_independent():
 def test_gradients_and_chunks(monkeypatch):
     h1, h2, rho = grid([-1.2, 0.3], [0.5, 2.0], [-0.8, 0.1, 0.9])
     whole = orthant(h1, h2, rho)
-    monkeypatch.setattr(_orthant, "_CHUNK", 5)
+    monkeypatch.setattr(_piecewise, "_CHUNK", 5)
     torch.testing.assert_close(orthant(h1, h2, rho), whole, rtol=1e-14, atol=1e-16)
     assert gradcheck(orthant, tuple(t.clone().requires_grad_() for t in (h1, h2, rho)))
     ends = torch.tensor([1.0, -1.0], dtype=torch.float64, requires_grad=True)

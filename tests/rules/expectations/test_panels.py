@@ -13,11 +13,9 @@ from tests.rules.families import Vectors
 from torch import nn
 
 import ntkit
-from ntkit._src.program import Activation
-from ntkit._src.rules._gain_dual import gain_dual
-from ntkit._src.rules.expectations import _mehler, _panels
-from ntkit._src.rules.expectations._dual import dual, mean
-from ntkit._src.rules.expectations._kinked import kinked_dual, kinked_mean
+from ntkit._src.program import Activation, AnyFunction
+from ntkit._src.rules.expectations import _mehler, _panels, dual, gain_dual, mean
+from ntkit._src.rules.expectations._any_function import kinked_dual, kinked_mean
 from ntkit._src.rules.expectations._mehler import BANDS, mehler_fields, mehler_reaches
 from ntkit._src.rules.expectations._pair import Pair
 from ntkit._src.rules.expectations._panels import FINE, panel_fields
@@ -28,7 +26,7 @@ from ntkit.errors import QuadratureError, QuadratureWarning
 
 
 def quadrature(label, function, kinks=()):
-    return Activation("quadrature", function=function, kinks=kinks, label=label)
+    return AnyFunction(function, kinks=kinks, label=label)
 
 
 def f64(*values):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.program import Activation
+from ntkit._src.program import Activation, AnyFunction
 from ntkit._src.rules.expectations._partition import (
     Partition,
     _inner_scale,
@@ -18,7 +18,7 @@ from ntkit._src.rules.expectations._partition import (
 
 
 def activation(label, function, *kinks):
-    return Activation("quadrature", function=function, kinks=kinks, label=label)
+    return AnyFunction(function, kinks=kinks, label=label)
 
 
 BENT = activation("bent", lambda z: torch.where(z > 1, torch.tanh(z - 1), (z - 1) ** 2 * torch.exp(-z * z)), 1.0)

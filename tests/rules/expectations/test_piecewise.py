@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations._pair import Pair
 from ntkit._src.rules.expectations._piecewise import (
     Pieces,
@@ -24,7 +24,7 @@ from ntkit.errors import InputError
 
 
 def activation(label, function, *kinks):
-    return Activation("quadrature", function=function, kinks=kinks, label=label)
+    return AnyFunction(function, kinks=kinks, label=label)
 
 
 CUBIC = activation(

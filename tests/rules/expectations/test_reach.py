@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations import dual, mean
+from ntkit._src.rules.expectations._limits import RADIUS, finite_reach, reach, tail
 from ntkit._src.rules.expectations._mehler import mehler_reaches
-from ntkit._src.rules.expectations._reach import RADIUS, finite_reach, reach, tail
 from ntkit._src.rules.expectations._table import tabulated
 from ntkit.errors import InputError, QuadratureError
 
@@ -22,7 +22,7 @@ RATE = 0.1
 
 
 def quadrature(label, function, kinks=()):
-    return Activation("quadrature", function=function, kinks=kinks, label=label)
+    return AnyFunction(function, kinks=kinks, label=label)
 
 
 SQUARED = quadrature("squared", lambda z: torch.exp(RATE * z * z))

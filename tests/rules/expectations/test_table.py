@@ -7,12 +7,12 @@ import math
 import pytest
 import torch
 
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations import _table
 from ntkit._src.rules.expectations._table import mean_tabulated, table_dual, table_mean, tabulated
 from ntkit.errors import InputError
 
-SQUARE = Activation("quadrature", function=lambda z: z * z + z, label="z^2 + z")
+SQUARE = AnyFunction(lambda z: z * z + z, label="z^2 + z")
 
 
 def f64(values):
@@ -47,15 +47,15 @@ def test_transform_takes_values_to_coefficients(order):
 def test_cells():
     """A cell holds variances from 16^c on, below 16^(c + 1); its positions go from -1 to 1 in the logarithm."""
     q = f64([1.0, 15.999, 16.0, 0.99, 1 / 16, 4.0])
-    assert _table._cell(q).tolist() == [0, 0, 1, -1, -1, 0]
-    _, basis = _table._cells(q)
+    assert _table.cells(q).tolist() == [0, 0, 1, -1, -1, 0]
+    _, basis = _table._located(q)
     torch.testing.assert_close(basis[:, 1], f64([-1, 1, -1, 1, -1, 0]), rtol=0, atol=0.01)
     position = f64([-1.0, 0.0, 0.5, 1.0])
     for number in (-2, 0, 3):
         deviations = _table._deviations(number, position)
         torch.testing.assert_close(torch.log2(deviations**2), 4 * (number + (position + 1) / 2))
     with pytest.raises(InputError, match="finite"):
-        _table._cell(f64([1.0, math.nan]))
+        _table.cells(f64([1.0, math.nan]))
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -120,13 +120,13 @@ def test_means():
     q = f64([[1e-3, 0.5], [17.0, 300.0]])
     torch.testing.assert_close(table_mean(SQUARE, q), q, rtol=1e-12, atol=0)
     assert mean_tabulated(SQUARE, q).all()
-    quick = Activation("quadrature", function=lambda z: torch.sin(40 * z) + torch.cos(40 * z), label="quick")
+    quick = AnyFunction(lambda z: torch.sin(40 * z) + torch.cos(40 * z), label="quick")
     assert mean_tabulated(quick, f64([1e-4, 2e3])).tolist() == [True, False]
 
 
 def test_what_has_a_table():
     assert tabulated(SQUARE, f64([[1.0], [20.0]]), f64([3.0, 0.01])).all()
-    quick = Activation("quadrature", function=lambda z: torch.sin(40 * z), label="quick sine")
+    quick = AnyFunction(lambda z: torch.sin(40 * z), label="quick sine")
     good = tabulated(quick, f64([[1e-4], [5e3]]), f64([1e-4, 5e3]))
     assert good[0, 0] and not good[1, 1]
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations import _table, _table_store, dual
 from ntkit._src.rules.expectations._table_store import load_table, store_table, table_directory
 
-TANH = Activation("quadrature", function=torch.tanh, label="tanh")
+TANH = AnyFunction(torch.tanh, label="tanh")
 TABLE = (torch.rand(3, 4, 4, dtype=torch.float64), torch.rand(5, 4, 4, dtype=torch.float64))
 
 
@@ -35,17 +35,15 @@ def test_found_again(folder):
     for other, cells in (
         (TANH, (1, 1)),
         (TANH, (0, 0)),
-        (Activation("quadrature", function=torch.sigmoid, label="tanh"), (0, 1)),
-        (Activation("quadrature", function=torch.tanh, kinks=(0.0,), label="tanh"), (0, 1)),
-        (Activation("quadrature", function=partial(F.elu, alpha=0.5), label="elu"), (0, 1)),
+        (AnyFunction(torch.sigmoid, label="tanh"), (0, 1)),
+        (AnyFunction(torch.tanh, kinks=(0.0,), label="tanh"), (0, 1)),
+        (AnyFunction(partial(F.elu, alpha=0.5), label="elu"), (0, 1)),
     ):
         assert load_table(other, *cells) is None
 
 
 def test_options_are_part_of_the_name():
-    one, two, again = (
-        Activation("quadrature", function=partial(F.elu, alpha=alpha), kinks=(0.0,)) for alpha in (0.5, 0.6, 0.5)
-    )
+    one, two, again = (AnyFunction(partial(F.elu, alpha=alpha), kinks=(0.0,)) for alpha in (0.5, 0.6, 0.5))
     store_table(one, 0, 0, TABLE)
     assert load_table(again, 0, 0) is not None
     assert load_table(two, 0, 0) is None
@@ -61,7 +59,7 @@ def mine(z):
     ids=["lambda", "own", "tensor", "positional", "none"],
 )
 def test_functions_without_a_lasting_name_are_not_stored(function, folder):
-    phi = Activation("quadrature", function=function, label="tanh")
+    phi = AnyFunction(function, label="tanh")
     store_table(phi, 0, 0, TABLE)
     assert load_table(phi, 0, 0) is None
     assert not files(folder)
@@ -117,7 +115,7 @@ def test_users_cache(monkeypatch, tmp_path):
 
 def test_kernels_use_the_stored_table(folder, monkeypatch):
     """The same numbers as from a table just built, and no building."""
-    phi = Activation("quadrature", function=torch.sigmoid, label="stored")
+    phi = AnyFunction(torch.sigmoid, label="stored")
     q = torch.full((3,), 0.5, dtype=torch.float64)
     k = torch.tensor([0.5, 0.1, -0.2], dtype=torch.float64)
     _table._accurate.cache_clear()

@@ -7,6 +7,8 @@ import signal
 import sys
 from types import FrameType
 
+from ._terminal import stopping_at_once
+
 __all__ = ["main"]
 
 _INTERRUPTED = 130
@@ -21,9 +23,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _stop)
     try:
         try:
-            from ._app import app
+            with stopping_at_once():
+                from ._app import app
         except ImportError as error:
-            sys.exit(f"ntkit: the command line needs typer and pandas: pip install 'ntkit[cli]' ({error})")
+            sys.exit(f"ntkit: the command line needs typer: pip install 'ntkit[cli]' ({error})")
         app(prog_name="ntkit")
         return
     except KeyboardInterrupt:

@@ -14,22 +14,14 @@ from torch import nn
 from ntkit._src.diagnostics import attribute as compute_attribution
 from ntkit.errors import InputError
 
-from ._console import Json, Shape, emit, examples, read_shape, table_text
+from ._console import Json, Shape, command, emit, read_shape, table_text
 from ._data import DType, inputs_and_targets, read_inputs
 from ._modules import Module, read_module
 
-__all__ = ["add_to", "attribute"]
+__all__ = ["attribute"]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog=examples(
-            "ntkit attribute my_package.nets:trained train.csv test.csv --target y --weights state.pt --top 3"
-        )
-    )(attribute)
-
-
+@command("ntkit attribute my_package.nets:trained train.csv test.csv --target y --weights state.pt --top 3")
 def attribute(
     module: Module,
     train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Inputs and targets, numbers.")],

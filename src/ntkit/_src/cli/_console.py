@@ -7,12 +7,12 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from ntkit._src.gram import GramProgress
 from ntkit.errors import InputError
 
 from ._terminal import progress_bars
@@ -24,8 +24,8 @@ __all__ = [
     "Shape",
     "WStd",
     "check_out",
+    "command",
     "emit",
-    "examples",
     "gram_progress",
     "note",
     "read_shape",
@@ -44,9 +44,16 @@ BStd = Annotated[float | None, typer.Option(help="Gain of the biases; default 0,
 Kernel = Annotated[Literal["ntk", "nngp"], typer.Option(help="Which of the two kernels.")]
 
 
-def examples(*lines: str) -> str:
-    """Return the end of a help text: examples, one per line."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+def command(*examples: str, name: str | None = None, **settings: Any) -> Callable[[Callable[..., None]], Any]:
+    """Make a function a command of the program, whose help ends with the examples."""
+    text = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples)
+
+    def make(function: Callable[..., None]) -> Any:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(name, epilog=text, **settings)(function)
+        return typer.main.get_command(app)
+
+    return make
 
 
 def note(text: str) -> None:
@@ -117,7 +124,7 @@ def check_out(path: Path, *inputs: Path) -> Path:
 
 
 @contextmanager
-def gram_progress() -> Iterator[Callable[[GramProgress], None]]:
+def gram_progress() -> Iterator[Callable[[int, int], None]]:
     """Show a bar for the entries of a Gram matrix, on the standard error stream."""
     with progress_bars() as bars:
-        yield lambda state: bars("entries", state.done, state.total)
+        yield partial(bars, "entries")

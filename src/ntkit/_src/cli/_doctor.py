@@ -11,17 +11,13 @@ from ntkit._src.kernels import infinite_width
 from ntkit._src.trace import adapt
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 
-from ._console import Json, Shape, emit, examples, read_shape
+from ._console import Json, Shape, command, emit, read_shape
 from ._modules import Module, read_module
 
-__all__ = ["add_to", "doctor"]
+__all__ = ["doctor"]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=examples("ntkit doctor torchvision.models:resnet18 --shape 3,64,64 --norm layer"))(doctor)
-
-
+@command("ntkit doctor torchvision.models:resnet18 --shape 3,64,64 --norm layer")
 def doctor(
     module: Module,
     shape: Shape = None,
@@ -39,7 +35,7 @@ def doctor(
         limit = infinite_width(network)
         if of_one is not None:
             limit.explain(of_one)
-        elif not limit._tracer.was_read:
+        elif not limit.was_read:
             raise InputError(
                 f"--shape must be the shape of one input, such as 784 or 3,32,32: the inputs of {module} cannot be guessed from "
                 "its layers."

@@ -24,22 +24,18 @@ from ntkit._src.estimators import tabular_pipeline
 from ntkit.errors import InputError
 
 from ._cluster import Scheduler, connected
-from ._console import Json, emit, examples, note, table_text
+from ._console import Json, command, emit, note, table_text
 from ._data import Data
 from ._estimators import build_estimator, fit_on
 from ._tables import Problem, Task, read_problem
 from ._terminal import progress_bars
 
-__all__ = ["add_to", "evaluate"]
+__all__ = ["evaluate"]
 
 _SVM_ROWS = 20_000
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=examples("ntkit evaluate houses.csv --target price --folds 10"))(evaluate)
-
-
+@command("ntkit evaluate houses.csv --target price --folds 10")
 def evaluate(
     data: Data,
     target: Annotated[str, typer.Option(help="Name of the column to predict.")],
@@ -63,7 +59,7 @@ def evaluate(
     seconds = dict.fromkeys(methods, 0.0)
     score = accuracy_score if problem.task is Task.CLASSIFICATION else r2_score
     with progress_bars() as progress, connected(scheduler) as client:
-        done, there_are = 0, len(parts) * len(methods)
+        done, total = 0, len(parts) * len(methods)
         for train, test in parts:
             for name, make in methods.items():
                 start = time.perf_counter()
@@ -75,7 +71,7 @@ def evaluate(
                 seconds[name] += time.perf_counter() - start
                 scores[name].append(float(score(problem.target[test], found)))
                 done += 1
-                progress("fits", done, there_are)
+                progress("fits", done, total)
     if len(problem.target) > _SVM_ROWS:
         note(f"left out: RBF SVM, whose time grows with the square of the rows, at more than {_SVM_ROWS:,} rows.")
     measure = "accuracy" if problem.task is Task.CLASSIFICATION else "R2"

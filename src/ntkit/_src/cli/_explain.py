@@ -6,24 +6,19 @@ from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
-import typer
-
 from ntkit._src.kernels import infinite_width
 from ntkit.errors import InputError
 
-from ._console import Json, Shape, emit, examples, read_shape
+from ._console import Json, Shape, command, emit, read_shape
 from ._modules import Module, read_module
 
-__all__ = ["add_to", "explain"]
+__all__ = ["explain"]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog=examples("ntkit explain my_package.nets:resnet --shape 3,32,32", "ntkit explain net.toml --shape 784")
-    )(explain)
-
-
+@command(
+    "ntkit explain my_package.nets:resnet --shape 3,32,32",
+    "ntkit explain net.toml --shape 784",
+)
 def explain(module: Module, shape: Shape = None, json: Json = False) -> None:
     """Show how the kernels of a network are computed.
 

@@ -19,9 +19,9 @@ from ntkit._src.datasets import (
 )
 from ntkit.errors import InputError
 
-from ._console import Json, check_out, emit, examples
+from ._console import Json, check_out, command, emit
 
-__all__ = ["add_to", "fetch"]
+__all__ = ["fetch"]
 
 _LOADERS: dict[str, Callable[[Path | None], ImageSet]] = {
     "cifar10": load_cifar10,
@@ -35,13 +35,10 @@ _LOADERS: dict[str, Callable[[Path | None], ImageSet]] = {
 _UCI = "http://persoal.citius.usc.es/manuel.fernandez.delgado/papers/jmlr/data.tar.gz"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog=examples("ntkit fetch cifar10 --out cifar.npz", "ntkit fetch celeba --folder celeba/ --out faces.npz")
-    )(fetch)
-
-
+@command(
+    "ntkit fetch cifar10 --out cifar.npz",
+    "ntkit fetch celeba --folder celeba/ --out faces.npz",
+)
 def fetch(
     name: Annotated[
         Literal["cifar10", "svhn", "stl10", "mnist", "fashion_mnist", "celeba", "uci"],

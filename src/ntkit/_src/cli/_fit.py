@@ -14,26 +14,20 @@ from ntkit._src.estimators.saved import save_model
 from ntkit.errors import InputError
 
 from ._cluster import Scheduler, connected
-from ._console import Json, Shape, check_out, emit, examples, note, read_shape
+from ._console import Json, Shape, check_out, command, emit, note, read_shape
 from ._data import Data
 from ._estimators import build_estimator, fit_on
 from ._modules import read_module
 from ._tables import Problem, Task, read_problem
 
-__all__ = ["add_to", "fit"]
+__all__ = ["fit"]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog=examples(
-            "ntkit fit houses.csv --target price --out houses.ntkit",
-            "ntkit fit digits.npz --target y --module net.toml --shape 1,8,8 --out digits.ntkit",
-            "ntkit fit images.npz --target y --module net.toml --shape 3,32,32 --out m.ntkit --scheduler tcp://10.0.0.1:8786",
-        )
-    )(fit)
-
-
+@command(
+    "ntkit fit houses.csv --target price --out houses.ntkit",
+    "ntkit fit digits.npz --target y --module net.toml --shape 1,8,8 --out digits.ntkit",
+    "ntkit fit images.npz --target y --module net.toml --shape 3,32,32 --out m.ntkit --scheduler tcp://10.0.0.1:8786",
+)
 def fit(
     data: Data,
     target: Annotated[str, typer.Option(help="Name of the column to predict.")],

@@ -12,23 +12,17 @@ from ntkit._src.kernels import infinite_width
 from ntkit.errors import StoreError
 
 from ._cluster import Scheduler, connected
-from ._console import BStd, Json, Kernel, Shape, WStd, emit, examples, gram_progress, read_shape
+from ._console import BStd, Json, Kernel, Shape, WStd, command, emit, gram_progress, read_shape
 from ._data import Data, DType, read_inputs
 from ._modules import Module, read_module
 
-__all__ = ["add_to", "gram"]
+__all__ = ["gram"]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog=examples(
-            "ntkit gram net.toml images.npy --shape 3,32,32 --out k.zarr",
-            "ntkit gram net.toml images.npy --out k.zarr --scheduler tcp://10.0.0.1:8786",
-        )
-    )(gram)
-
-
+@command(
+    "ntkit gram net.toml images.npy --shape 3,32,32 --out k.zarr",
+    "ntkit gram net.toml images.npy --out k.zarr --scheduler tcp://10.0.0.1:8786",
+)
 def gram(
     module: Module,
     data: Data,

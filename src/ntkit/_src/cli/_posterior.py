@@ -16,18 +16,11 @@ from ntkit._src.gram import ClusterKernel, write_atomically
 from ntkit._src.kernels import infinite_width
 
 from ._cluster import Scheduler, connected
-from ._console import BStd, Json, Shape, WStd, check_out, examples, note, read_shape
+from ._console import BStd, Json, Shape, WStd, check_out, command, note, read_shape
 from ._data import inputs_and_targets, read_inputs
 from ._modules import Module, read_module
 
-__all__ = ["add_to", "posterior"]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=examples("ntkit posterior net.toml train.csv test.csv --target y --mode nngp --ridge 1e-2"))(
-        posterior
-    )
+__all__ = ["posterior"]
 
 
 class _Placed(NamedTuple):
@@ -37,6 +30,7 @@ class _Placed(NamedTuple):
     nngp: ClusterKernel
 
 
+@command("ntkit posterior net.toml train.csv test.csv --target y --mode nngp --ridge 1e-2")
 def posterior(
     module: Module,
     train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Inputs and targets, numbers.")],

@@ -14,24 +14,18 @@ from ntkit._src.estimators.saved import read_model
 from ntkit._src.gram import write_atomically
 from ntkit.errors import InputError, NtkitError
 
-from ._console import Json, check_out, examples, note
+from ._console import Json, check_out, command, note
 from ._data import Data, read_table
 from ._modules import read_module
 from ._tables import check_range
 
-__all__ = ["add_to", "predict"]
+__all__ = ["predict"]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog=examples(
-            "ntkit predict houses.ntkit new.csv",
-            "ntkit predict houses.ntkit new.csv --std --out predictions.csv",
-        )
-    )(predict)
-
-
+@command(
+    "ntkit predict houses.ntkit new.csv",
+    "ntkit predict houses.ntkit new.csv --std --out predictions.csv",
+)
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that ntkit fit wrote.")],
     data: Data,

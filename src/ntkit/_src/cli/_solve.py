@@ -16,19 +16,13 @@ from ntkit._src.solvers import solve as solve_system
 from ntkit.errors import InputError
 
 from ._cluster import Scheduler
-from ._console import Json, check_out, emit, examples, note
+from ._console import Json, check_out, command, emit, note
 from ._data import column, read_table
 
-__all__ = ["add_to", "solve"]
+__all__ = ["solve"]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=examples("ntkit solve k.zarr data.csv --target price --ridge 1e-3 --out coefficients.npy"))(
-        solve
-    )
-
-
+@command("ntkit solve k.zarr data.csv --target price --ridge 1e-3 --out coefficients.npy")
 def solve(
     gram: Annotated[Path, typer.Argument(metavar="GRAM", help="A matrix that ntkit gram stored.")],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="The table with the targets.")],

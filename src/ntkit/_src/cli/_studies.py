@@ -11,9 +11,10 @@ import typer
 
 from ntkit.errors import MissingDependencyError
 
-from ._console import Json, emit, examples
+from ._console import Json, command, emit
+from ._terminal import stopping_at_once
 
-__all__ = ["Studies", "Study", "add_to", "installed", "list_studies", "report", "run"]
+__all__ = ["Studies", "Study", "installed", "list_studies", "report", "run"]
 
 _GROUP = "ntkit.studies"
 """The entry points by which the studies are found; the one of the papers is called ``papers``."""
@@ -65,26 +66,15 @@ def installed() -> Studies:
         If there are none.
     """
     for found in entry_points(group=_GROUP, name="papers"):
-        return cast(Studies, found.load())
+        with stopping_at_once():
+            return cast(Studies, found.load())
     raise MissingDependencyError(
         "the papers' studies are a package of their own: pip install ntkit-studies, or pip install ./studies in a checkout of "
         "ntkit."
     )
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("list", epilog=examples("ntkit list --json"))(list_studies)
-    app.command(
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-        options_metavar="[--quick | --full] [OPTIONS OF THE STUDY]",
-        epilog=examples(
-            "ntkit run cntk_cifar --quick", "ntkit run cntk_cifar --data cifar.npz --full", "ntkit run uci --help"
-        ),
-    )(run)
-    app.command(epilog=examples("ntkit report ntkit-results", "ntkit report ntkit-results/uci"))(report)
-
-
+@command("ntkit list --json", name="list")
 def list_studies(json: Json = False) -> None:
     """List the papers' tables and figures."""
     studies = installed()
@@ -103,6 +93,13 @@ def _names(incomplete: str) -> list[str]:
         return []
 
 
+@command(
+    "ntkit run cntk_cifar --quick",
+    "ntkit run cntk_cifar --data cifar.npz --full",
+    "ntkit run uci --help",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    options_metavar="[--quick | --full] [OPTIONS OF THE STUDY]",
+)
 def run(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="As ntkit list shows it.", autocompletion=_names)] = "",
@@ -118,6 +115,7 @@ def run(
     raise typer.Exit(installed().find(name).main(context.args))
 
 
+@command("ntkit report ntkit-results", "ntkit report ntkit-results/uci")
 def report(
     folder: Annotated[Path, typer.Argument(help="Results of one study, or a folder of such folders.")] = Path(
         "ntkit-results"

@@ -1,40 +1,33 @@
-"""Checks of the inputs that reach a kernel."""
+"""Checks of tensors: the inputs that reach a kernel, targets, class labels; rows of features folded to inputs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from math import prod
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
 
-from ._shown import shown
-
 __all__ = [
     "all_finite",
+    "as_columns",
     "check_batches",
     "check_finite",
-    "check_input_size",
     "check_integers",
+    "check_labels",
     "check_pair",
     "check_result",
+    "check_right_hand_side",
     "check_tensor",
+    "class_numbers",
+    "fold_rows",
 ]
 
 
 def check_batches(x1: Tensor, x2: Tensor | None) -> None:
-    """Refuse inputs that have no kernel.
-
-    Raises
-    ------
-    InputTypeError
-        Not tensors, not floating point, or of different dtypes or devices.
-    InputError
-        No batch dimension, no rows, no features, shapes that differ, NaN or infinite values.
-    """
+    """Refuse inputs that have no kernel: not finite float tensors (n, features, ...), or two that do not fit together."""
     batches = {"x": x1} if x2 is None else {"x1": x1, "x2": x2}
     for name, x in batches.items():
         _check_kind(name, x)
@@ -72,13 +65,7 @@ def check_pair(x1: Tensor, x2: Tensor) -> None:
 
 
 def check_tensor(name: str, x: object) -> None:
-    """Refuse anything but a plain tensor with values: other types, and sparse, quantised and ``meta`` tensors.
-
-    Raises
-    ------
-    InputTypeError
-        The message says what to write instead.
-    """
+    """Refuse anything but a plain tensor with values: other types, and sparse, quantised and ``meta`` tensors."""
     if x is None:
         raise InputTypeError(f"{name} must be a torch.Tensor. Got None: pass the inputs.")
     if not isinstance(x, Tensor):
@@ -131,18 +118,6 @@ def check_finite(name: str, x: Tensor) -> None:
         )
 
 
-def check_input_size(input_shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of one input as a tuple, or raise an error that says what is wrong with it."""
-    sizes = tuple(input_shape) if isinstance(input_shape, Sequence) else ()
-    if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
-        batch = isinstance(input_shape, (Tensor, np.ndarray)) and input_shape.ndim > 1
-        raise InputError(
-            "input_shape must be the positive lengths of one input without its batch, such as (784,) or (3, 32, 32). "
-            f"Got {shown(input_shape)}." + (" For a batch x write tuple(x.shape[1:])." if batch else "")
-        )
-    return sizes
-
-
 def check_result(values: Tensor) -> None:
     """Refuse a kernel that overflowed its dtype: very large finite inputs give infinite or NaN values."""
     if not all_finite(values):
@@ -150,3 +125,67 @@ def check_result(values: Tensor) -> None:
             f"the inputs, or the gains w_std and b_std, are too large: the kernel is beyond the range of {values.dtype}. "
             "Scale the inputs, x / x.abs().max()."
         )
+
+
+def fold_rows(rows: Tensor, input_shape: tuple[int, ...] | None) -> Tensor:
+    """Reshape (n, features) to (n, *input_shape); None leaves the rows unchanged."""
+    if input_shape is None:
+        return rows
+    if rows.shape[1] != prod(input_shape):
+        raise InputError(
+            f"input_shape={input_shape} needs rows of {prod(input_shape)} features. Got {rows.shape[1]} features: "
+            f"flatten each input with x.reshape(len(x), -1), or give the shape of one input, without the batch."
+        )
+    return rows.reshape(-1, *input_shape)
+
+
+def as_columns(values: Tensor) -> Tensor:
+    """Return (n,) as (n, 1), and (n, k) unchanged."""
+    return values if values.ndim == 2 else values[:, None]
+
+
+def check_right_hand_side(y: Tensor, gram: Tensor) -> None:
+    """Raise an error if y cannot be the right-hand side of a system with this Gram matrix."""
+    check_tensor("y", y)
+    if y.ndim not in (1, 2) or y.shape[0] != gram.shape[0] or y.numel() == 0:
+        raise InputError(
+            f"y must have shape (n,) or (n, k) with n = {gram.shape[0]}, the rows of the Gram matrix. "
+            f"Got shape {tuple(y.shape)}."
+        )
+    if y.dtype != gram.dtype or y.device != gram.device:
+        raise InputTypeError(
+            f"y must have the dtype and device of the Gram matrix, {gram.dtype} on {gram.device}. "
+            f"Got {y.dtype} on {y.device}: write y.to(gram)."
+        )
+    if not bool(torch.isfinite(y).all()):
+        raise InputError("y has NaN or infinite values; remove those rows first.")
+
+
+def check_labels(name: str, y: Tensor, n: int, device: torch.device) -> None:
+    """Refuse anything that cannot be the class labels of n points, shape (n,); labels may be any real numbers."""
+    check_tensor(name, y)
+    if y.is_complex():
+        raise InputTypeError(f"{name} must be real numbers, one for each class. Got {y.dtype}.")
+    if y.shape != (n,):
+        hint = ""
+        if y.ndim == 2 and len(y) == n:
+            hint = f" Write {name}[:, 0]." if y.shape[1] == 1 else f" Write {name}.argmax(1) for one column per class."
+        raise InputError(f"{name} must have shape ({n},), one class for each point. Got shape {tuple(y.shape)}.{hint}")
+    if y.device != device:
+        raise InputTypeError(
+            f"{name} must be on {device}, as the kernel is. Got {y.device}. Write {name}.to({device})."
+        )
+    if y.is_floating_point() and not bool(torch.isfinite(y).all()):
+        raise InputError(
+            f"{name} must be finite. Got NaN or infinite labels in {int((~torch.isfinite(y)).sum())} rows."
+        )
+
+
+def class_numbers(y1: Tensor, y2: Tensor | None = None) -> tuple[Tensor, Tensor, int]:
+    """Return both label vectors as class indices 0, 1, ... in ascending order of the labels, and the number of classes.
+
+    The shapes are (n1,) and (n2,); ``y2=None`` means ``y2 = y1``.
+    """
+    both = y1 if y2 is None else torch.cat([y1, y2.to(torch.promote_types(y1.dtype, y2.dtype))])
+    classes, numbers = torch.unique(both, return_inverse=True)
+    return numbers[: len(y1)], numbers if y2 is None else numbers[len(y1) :], len(classes)

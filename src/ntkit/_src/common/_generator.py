@@ -1,4 +1,4 @@
-"""Random number generators: checks, and what must not touch the user's own."""
+"""Random numbers: the user's global generators, which must stay untouched, and random rotations."""
 
 from __future__ import annotations
 
@@ -9,26 +9,12 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ntkit.errors import InputTypeError
-
-__all__ = ["check_generator", "random_state", "restored_generator", "restored_random_state"]
+__all__ = ["random_rotation", "random_state", "restored_generator", "restored_random_state"]
 
 # The global generator belongs to the process: two threads that restore it in turn would draw from each other's state.
 _ONE_AT_A_TIME = threading.RLock()
-
-
-def check_generator(generator: object) -> None:
-    """Refuse anything but None or a generator on the CPU."""
-    if generator is None:
-        return
-    if not isinstance(generator, torch.Generator):
-        raise InputTypeError(
-            f"generator must be a torch.Generator or None. Got {type(generator).__name__}. "
-            "Write torch.Generator().manual_seed(0)."
-        )
-    if generator.device.type != "cpu":
-        raise InputTypeError(f"generator must be on the CPU. Got one on {generator.device}. Write torch.Generator().")
 
 
 @contextmanager
@@ -37,10 +23,7 @@ def restored_generator(seed: int | None = None) -> Iterator[None]:
 
     Layers draw their first weights from torch's, some from numpy's or Python's, all of which belong to the user.
 
-    Parameters
-    ----------
-    seed
-        Seed of the global generators inside the context. Default None: they go on from their states.
+    Inside, they start from ``seed``; None: they go on from their states.
     """
     with _ONE_AT_A_TIME, restored_random_state(), torch.random.fork_rng(devices=[] if seed is None else None):
         if seed is not None:
@@ -79,3 +62,11 @@ def restored_random_state() -> Iterator[None]:
                 torch.cuda.set_rng_state_all(devices)
             np.random.set_state(numpy_state)
             random.setstate(python_state)
+
+
+def random_rotation(size: int, generator: torch.Generator) -> Tensor:
+    """Draw an orthogonal matrix from the Haar measure, shape (size, size), float64, on the generator's device."""
+    normal = torch.randn(size, size, generator=generator, dtype=torch.float64, device=generator.device)
+    q, r = torch.linalg.qr(normal)
+    rotation: Tensor = q * torch.sign(r.diagonal())  # without the signs it would not be the Haar measure
+    return rotation

@@ -30,18 +30,11 @@ _GUARD = 1e-5  # a lower bound this much smaller than all values only prevents a
 
 @dataclass(frozen=True)
 class Kink:
-    """An operation that is not smooth.
+    """An operation that is not smooth."""
 
-    Attributes
-    ----------
-    name
-        What torch calls it.
-    order
-        The first derivative that jumps: 1 for kinks like that of ReLU (and for functions that jump themselves), 2 for
-        functions like ELU whose slope is continuous and whose curvature is not.
-    """
-
-    name: str
+    name: str  # what torch calls it
+    # The first derivative that jumps: 1 for kinks like that of ReLU (and for functions that jump themselves), 2
+    # for functions like ELU whose slope is continuous and whose curvature is not.
     order: int
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy  # which imports scipy.sparse.linalg when it is first used
 import torch
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 __all__ = ["largest_eigenvalue"]
@@ -17,22 +17,7 @@ __all__ = ["largest_eigenvalue"]
 def largest_eigenvalue(product: Callable[[Tensor], Tensor], size: int, like: Tensor, tol: float = 1e-10) -> float:
     """Return the largest eigenvalue of a symmetric operator on vectors of shape (size,), by the Lanczos method.
 
-    Parameters
-    ----------
-    product
-        The operator, which maps a vector of shape (size,) to another.
-    size
-        The dimension.
-    like
-        A tensor with the dtype and device of the vectors.
-    tol
-        The relative accuracy.
-
-    Examples
-    --------
-    >>> matrix = torch.diag(torch.tensor([4.0, 1.0, 0.5, 0.1], dtype=torch.float64))
-    >>> round(largest_eigenvalue(lambda vector: matrix @ vector, 4, matrix), 6)
-    4.0
+    The vectors have the dtype and device of ``like``; ``tol`` is the relative accuracy.
     """
     if size < 3:  # too small for the Lanczos method
         columns = torch.stack([product(row) for row in torch.eye(size).to(like)])
@@ -42,6 +27,6 @@ def largest_eigenvalue(product: Callable[[Tensor], Tensor], size: int, like: Ten
         return product(torch.as_tensor(vector.ravel()).to(like)).detach().double().cpu().numpy()
 
     start = np.random.default_rng(0).normal(size=size)
-    operator = LinearOperator((size, size), matvec=apply, dtype=float)
-    found = eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False, tol=tol)
+    operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=apply, dtype=float)
+    found = scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False, tol=tol)
     return float(found[0])

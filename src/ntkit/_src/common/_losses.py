@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from ntkit.errors import InputError, InputTypeError
 
-from ._batches import check_tensor
+from ._arguments import check_choice
+from ._batches import check_right_hand_side, check_tensor
 from ._shown import shown
 
 __all__ = ["Loss", "LossFunction", "find_loss", "read_output_targets", "read_targets"]
@@ -26,27 +27,13 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss L(f, y) summed over the training points.
-
-    Attributes
-    ----------
-    name
-        Name of the loss.
-    value
-        L as a function of outputs and targets, each of shape (n, k).
-    slope
-        dL/df, shape (n, k).
-    curvature
-        A bound on the largest eigenvalue of the Hessian of L with respect to f; None if unknown.
-    closed_form
-        Whether training has a closed-form solution.
-    """
+    """A loss L(f, y) summed over the training points."""
 
     name: str
-    value: LossFunction
-    slope: Callable[[Tensor, Tensor], Tensor]
-    curvature: float | None
-    closed_form: bool = False
+    value: LossFunction  # L as a function of outputs and targets, each of shape (n, k)
+    slope: Callable[[Tensor, Tensor], Tensor]  # dL/df, shape (n, k)
+    curvature: float | None  # a bound on the largest eigenvalue of the Hessian of L with respect to f; None if unknown
+    closed_form: bool = False  # whether training has a closed-form solution
 
 
 def _mse(f: Tensor, y: Tensor) -> Tensor:
@@ -74,9 +61,7 @@ _LOSSES = {
 def find_loss(loss: str | LossFunction) -> Loss:
     """Return the named loss, or wrap a user's function, whose gradient torch computes."""
     if isinstance(loss, str):
-        if loss not in _LOSSES:
-            names = ", ".join(map(repr, _LOSSES))
-            raise InputError(f"loss must be one of {names}, or a function of outputs and targets. Got {shown(loss)}.")
+        check_choice("loss", loss, _LOSSES, ", or a function of outputs and targets")
         return _LOSSES[loss]
     if not callable(loss):
         raise InputTypeError(
@@ -115,11 +100,7 @@ def read_targets(loss: Loss, y: Tensor, gram: Tensor) -> Tensor:
                 f"Got {y.dtype} of shape {tuple(y.shape)}: write y.long()."
             )
         return F.one_hot(y.long(), max(2, int(y.max()) + 1)).to(gram)
-    if y.dtype != gram.dtype or y.device != gram.device:
-        raise InputTypeError(
-            f"y must have the dtype and device of the Gram matrix, {gram.dtype} on {gram.device}. "
-            f"Got {y.dtype} on {y.device}: write y.to(gram)."
-        )
+    check_right_hand_side(y, gram)
     _check_values(loss, y)
     return y.detach()
 

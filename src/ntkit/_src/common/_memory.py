@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from math import isqrt
 from pathlib import Path
 
@@ -10,9 +11,12 @@ import torch
 
 from ntkit.errors import MemoryLimitError
 
-__all__ = ["available_bytes", "check_gram_memory"]
+from ._shown import bytes_text
+
+__all__ = ["available_bytes", "available_memory", "check_gram_memory", "check_memory"]
 
 _SMALL = 2**28  # not worth checking: any machine that runs torch has 256 MiB
+_SHARE = 0.9  # share of the available memory that one allocation may take; the rest is for what is not counted
 _CONTROL_GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -35,6 +39,21 @@ def available_bytes(device: torch.device | str = "cpu") -> int | None:
     return min(known, default=None)
 
 
+def available_memory() -> int:
+    """Return the bytes that this process can still allocate; if the system does not say, more than any machine has."""
+    found = available_bytes()
+    return sys.maxsize if found is None else found
+
+
+def check_memory(needed: int, what: str, instead: str, limit: int | None = None) -> None:
+    """Refuse what does not fit into ``limit`` bytes or, if that is None, into nine tenths of the available memory."""
+    allowed = int(_SHARE * available_memory()) if limit is None else limit
+    if needed > allowed:
+        raise MemoryLimitError(
+            f"{what} takes {bytes_text(needed)} of memory, and {bytes_text(allowed)} can be used here. {instead}"
+        )
+
+
 def check_gram_memory(
     rows: int,
     columns: int,
@@ -44,27 +63,10 @@ def check_gram_memory(
     matrices: int = 1,
     what: str = "the kernel",
 ) -> None:
-    """Refuse at once a computation that would run out of memory after minutes of work.
+    """Refuse at once matrices (rows, columns) that would run out of memory after minutes of work.
 
-    Parameters
-    ----------
-    rows, columns
-        The shape of one matrix; a square one is taken to be K(X, X).
-    dtype, device
-        The dtype and device of the computation.
-    matrices
-        How many matrices of that size are held at the same time. Default 1.
-    what
-        What is about to be computed, the subject of the message. Default "the kernel".
-
-    Raises
-    ------
-    MemoryLimitError
-        With n, the bytes needed and free, the largest n that fits, and what to do instead.
-
-    Examples
-    --------
-    >>> check_gram_memory(100, 100, torch.float64)
+    ``matrices`` of that size are held at the same time; a square one is taken to be K(X, X). The message, whose subject is
+    ``what``, has n, the bytes needed and free, the largest n that fits, and what to do instead.
     """
     needed = matrices * rows * columns * dtype.itemsize
     if needed <= _SMALL:
@@ -82,13 +84,9 @@ def check_gram_memory(
     if not square:
         blocks = f"pass at most {fits:,} rows at a time."
     raise MemoryLimitError(
-        f"{what} of {size} needs {_words(needed)} in {dtype}{several}, and {_words(free)} are free on {device}. "
+        f"{what} of {size} needs {needed / 1e9:.1f} GB in {dtype}{several}, and {free / 1e9:.1f} GB are free on {device}. "
         f"{'The largest n that fits is' if square else 'The most rows that fit are'} {fits:,}. Instead: {halved}{blocks}"
     )
-
-
-def _words(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"
 
 
 def _from_system() -> int | None:

@@ -1,7 +1,9 @@
-"""Running a user's module and leaving it, and every source of random numbers, as it was found."""
+"""Running a user's module and leaving it, and every source of random numbers, as it was found; copies of modules."""
 
 from __future__ import annotations
 
+import copy
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -10,10 +12,22 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from ntkit.errors import InputError
 
 from ._generator import restored_random_state
 
-__all__ = ["call_with", "evaluation_mode", "measuring", "plain_attention", "restored_attributes", "unchanged"]
+__all__ = [
+    "OwnParameters",
+    "call_with",
+    "copy_module",
+    "evaluation_mode",
+    "measuring",
+    "plain_attention",
+    "unchanged",
+]
 
 
 @contextmanager
@@ -137,3 +151,39 @@ def _restore(now: dict[str, Any], before: dict[str, Any]) -> None:
     for name, value in before.items():
         if name not in now or now[name] is not value:
             now[name] = value
+
+
+def copy_module(module: nn.Module) -> nn.Module:
+    """Copy a module, even one whose weights are recomputed in every call (pruning, weight norm).
+
+    Such weights are results of operations, which torch cannot copy; the copy recomputes them, so here they are zeros.
+    """
+    memo: dict[int, object] = {}
+    for layer in module.modules():
+        for value in vars(layer).values():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                memo[id(value)] = torch.zeros(value.shape, dtype=value.dtype, device=value.device)
+    return copy.deepcopy(module, memo)
+
+
+class OwnParameters(TorchFunctionMode):
+    """A guard that refuses to run a copy of a module that computes with the original's parameters.
+
+    Functions are not copied, so a hook or a forward that closes over a layer keeps using that layer, whatever happens to
+    the copy's parameters.
+    """
+
+    def __init__(self, original: nn.Module) -> None:
+        super().__init__()
+        self._names = {id(p): (name, weakref.ref(p)) for name, p in original.named_parameters()}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for leaf in pytree.tree_leaves((args, kwargs)):
+            name, parameter = self._names.get(id(leaf), ("", None))
+            if parameter is not None and parameter() is leaf:
+                raise InputError(
+                    f"a function in the module (a hook, a forward or an activation) closes over a layer and uses its parameter "
+                    f"{name!r}, so a copy of the module would not compute with its own. Let the function take the layer as an "
+                    "argument: write it as a method of a subclass, or types.MethodType(function, layer)."
+                )
+        return func(*args, **(kwargs or {}))

@@ -25,12 +25,7 @@ __all__ = ["ParameterSource", "Scaled", "check_module", "check_precision", "ntk_
 class Scaled(nn.Module):
     """The map from a raw parameter to the weight that the layer uses: multiplication by gain / sqrt(fan_in).
 
-    Attributes
-    ----------
-    gain
-        w_std for a weight, b_std for a bias.
-    fan_in
-        Number of inputs per output; 1 for a bias.
+    The gain is w_std for a weight and b_std for a bias, whose ``fan_in`` is 1.
     """
 
     def __init__(self, gain: float, fan_in: int) -> None:
@@ -68,28 +63,17 @@ class Scaled(nn.Module):
 
 @dataclass(frozen=True)
 class ParameterSource:
-    """Where a layer's weight or bias comes from.
+    """Where a layer's weight or bias comes from."""
 
-    Attributes
-    ----------
-    layer, name
-        The layer, and the name of its tensor.
-    parameter
-        The parameter that equals the tensor or of which it is a multiple; None if something else computes the tensor.
-    scaling
-        The NTK parametrisation of the parameter; None if it is used raw.
-    computed_by
-        What else computes it, such as ``"a pruning mask (torch.nn.utils.prune)"``; empty if nothing does.
-    remedy
-        What to write so that it becomes a plain parameter again.
-    """
-
-    layer: nn.Module
+    layer: nn.Module  # layer, name: the layer, and the name of its tensor
     name: str
+    # The parameter that equals the tensor or of which it is a multiple; None if something else computes the
+    # tensor.
     parameter: nn.Parameter | None
-    scaling: Scaled | None = None
+    scaling: Scaled | None = None  # the NTK parametrisation of the parameter; None if it is used raw
+    # What else computes it, such as ``"a pruning mask (torch.nn.utils.prune)"``; empty if nothing does.
     computed_by: str = ""
-    remedy: str = ""
+    remedy: str = ""  # what to write so that it becomes a plain parameter again
 
     @property
     def value(self) -> Tensor:
@@ -112,74 +96,62 @@ def parameter_source(layer: nn.Module, name: str) -> ParameterSource | None:
         return _parametrized(layer, name)
     if getattr(layer, name, None) is None:
         return None
+    by, remedy = "code that sets it as a plain tensor", f"make layer.{name} an nn.Parameter"
     for hook in layer._forward_pre_hooks.values():
         if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
-            return _computed(layer, name, "a pruning mask (torch.nn.utils.prune)", f"prune.remove(layer, {name!r})")
-        if isinstance(hook, WeightNorm) and hook.name == name:
-            return _computed(layer, name, "torch.nn.utils.weight_norm", f"remove_weight_norm(layer, {name!r})")
-        if isinstance(hook, SpectralNorm) and hook.name == name:
-            return _computed(layer, name, "torch.nn.utils.spectral_norm", f"remove_spectral_norm(layer, {name!r})")
-    return _computed(layer, name, "code that sets it as a plain tensor", f"make layer.{name} an nn.Parameter")
-
-
-def _computed(layer: nn.Module, name: str, by: str, remedy: str) -> ParameterSource:
+            by, remedy = "a pruning mask (torch.nn.utils.prune)", f"prune.remove(layer, {name!r})"
+        elif isinstance(hook, (WeightNorm, SpectralNorm)) and hook.name == name:
+            norm = "weight_norm" if isinstance(hook, WeightNorm) else "spectral_norm"
+            by, remedy = f"torch.nn.utils.{norm}", f"remove_{norm}(layer, {name!r})"
     return ParameterSource(layer, name, None, computed_by=by, remedy=remedy)
 
 
 def _parametrized(layer: nn.Module, name: str) -> ParameterSource:
-    steps = _steps(layer, name)
+    steps = _table(layer)[name]
+    assert isinstance(steps, parametrize.ParametrizationList)
     scaling = steps[0]
     if len(steps) == 1 and isinstance(scaling, Scaled):
         original = steps.original
         assert isinstance(original, nn.Parameter)
         return ParameterSource(layer, name, original, scaling)
     kinds = ", ".join(type(step).__name__.lstrip("_") for step in steps)
-    return _computed(
-        layer,
-        name,
-        f"the parametrisation {kinds} (torch.nn.utils.parametrize)",
-        f"torch.nn.utils.parametrize.remove_parametrizations(layer, {name!r})",
-    )
+    by = f"the parametrisation {kinds} (torch.nn.utils.parametrize)"
+    remedy = f"torch.nn.utils.parametrize.remove_parametrizations(layer, {name!r})"
+    return ParameterSource(layer, name, None, computed_by=by, remedy=remedy)
 
 
-def _steps(layer: nn.Module, name: str) -> parametrize.ParametrizationList:
-    table = layer.parametrizations
-    assert isinstance(table, nn.ModuleDict)
-    found = table[name]
-    assert isinstance(found, parametrize.ParametrizationList)
-    return found
+def _table(layer: nn.Module) -> nn.ModuleDict:
+    """Return the parametrisations of a layer, by tensor."""
+    assert isinstance(layer.parametrizations, nn.ModuleDict)
+    return layer.parametrizations
 
 
-def _scaled_tensors(module: nn.Module) -> Iterator[tuple[str, nn.Module, str, ParameterSource]]:
-    """Find every tensor in the NTK parametrisation: the layer's path, the layer, the tensor's name and its source."""
+def _scaled_tensors(module: nn.Module) -> Iterator[tuple[str, ParameterSource, Scaled]]:
+    """Find every tensor in the NTK parametrisation: the layer's path, the source, and its scaling."""
     for path, layer in module.named_modules():
-        if parametrize.is_parametrized(layer):
-            assert isinstance(layer.parametrizations, nn.ModuleDict)
-            for name in list(layer.parametrizations):
-                source = _parametrized(layer, name)
-                if source.scaling is not None:
-                    yield path, layer, name, source
+        for name in list(_table(layer)) if parametrize.is_parametrized(layer) else ():
+            source = _parametrized(layer, name)
+            if source.scaling is not None:
+                yield path, source, source.scaling
 
 
 def ntk_gains(module: nn.Module) -> dict[str, dict[str, float]]:
     """Return the gains of every layer in the NTK parametrisation by path, in the form of ``overrides``."""
     gains: dict[str, dict[str, float]] = {}
-    for path, _, name, source in _scaled_tensors(module):
-        assert source.scaling is not None
-        gains.setdefault(path, {})["b_std" if name.endswith("bias") else "w_std"] = source.scaling.gain
+    for path, source, scaling in _scaled_tensors(module):
+        gains.setdefault(path, {})["b_std" if source.name.endswith("bias") else "w_std"] = scaling.gain
     return gains
 
 
 def strip_ntk(module: nn.Module) -> nn.Module:
     """Remove the NTK parametrisation of a module in place, leaving plain weights that compute the same function."""
-    found = list(_scaled_tensors(module))
     # Collect all of them before removing the first: tied weights share their raw parameter.
-    values = [source.value.detach().clone() for *_, source in found]
-    for _, layer, name, source in found:
-        _strip(layer, name, source)
+    found = [(source, source.value.detach().clone()) for _, source, _ in _scaled_tensors(module)]
+    for source, _ in found:
+        _strip(source.layer, source.name, source)
     with torch.no_grad():
-        for (_, layer, name, _), value in zip(found, values, strict=True):
-            getattr(layer, name).copy_(value)
+        for source, value in found:
+            source.value.copy_(value)
     return module
 
 
@@ -189,8 +161,7 @@ def _strip(layer: nn.Module, name: str, source: ParameterSource) -> None:
     This does not use ``remove_parametrizations``, which deletes the tensor's property from the layer's class; deep copies
     share that class and would all break.
     """
-    table = layer.parametrizations
-    assert isinstance(table, nn.ModuleDict)
+    table = _table(layer)
     if any(_parametrized(layer, other).scaling is None for other in table):
         parametrize.remove_parametrizations(layer, name)  # the user's own parametrisation stays
         return
@@ -221,13 +192,7 @@ def check_module(module: object) -> None:
 
 
 def check_precision(module: nn.Module) -> None:
-    """Refuse parameters of half precision: what is computed with them, and derivatives in them, has two or three digits.
-
-    Raises
-    ------
-    InputTypeError
-        The message names the first such parameter.
-    """
+    """Refuse parameters of half precision: what is computed with them, and derivatives in them, has two or three digits."""
     for name, parameter in module.named_parameters():
         if parameter.is_floating_point() and parameter.dtype not in (torch.float32, torch.float64):
             raise InputTypeError(

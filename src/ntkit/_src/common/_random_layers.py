@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ._module_copies import copy_module
+from ._module_state import copy_module
 
 __all__ = ["RANDOM", "RANDOM_INSTEAD", "drawing_layers", "random_layers"]
 
@@ -27,16 +27,8 @@ def random_layers(module: nn.Module) -> list[str]:
 def drawing_layers(module: nn.Module, training: Set[str], *args: Any, **kwargs: Any) -> dict[str, str]:
     """Return the innermost layers that draw random numbers in training mode alone: their class by path, "" for the module.
 
-    Dropout by functions and layers that are not those of torch.nn (stochastic depth) only show in a run.
-
-    Parameters
-    ----------
-    module
-        The module, of which a copy is run.
-    training
-        Paths of the layers that are in training mode.
-    args, kwargs
-        Its arguments. If it does not take them, only :func:`random_layers` are found.
+    Dropout by functions and layers that are not those of torch.nn (stochastic depth) only show in a run, of a copy whose layers
+    at the paths ``training`` are in that mode. If the module does not take the arguments, only :func:`random_layers` are found.
     """
     if not training:
         return {}
@@ -65,6 +57,11 @@ def _drawn(module: nn.Module, args: Any, kwargs: Any) -> list[str]:
 
 class _Draws(TorchDispatchMode):
     """Remembers where random numbers are drawn, and draws none: the generator belongs to other threads too."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, which takes a second, to exclude this class from it."""
+        return False
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Blocks of rows: a large matrix is processed in blocks that fit into memory."""
+"""Blocks of rows, in which large matrices are processed, and the mirrored triangles of symmetric ones."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-__all__ = ["block_rows", "row_blocks", "split_rows"]
+__all__ = ["block_rows", "mirror_rows", "mirror_upper", "row_blocks", "split_rows"]
 
 _BLOCK_BYTES = 2**26
 _FEWEST_ROWS = 64
+_MIRRORED_ROWS = 512  # a block and its image fit into the cache
 
 
 def block_rows(columns: int, itemsize: int) -> int:
@@ -39,3 +40,25 @@ def split_rows(x: Tensor, columns: int) -> Iterator[Tensor]:
     """Split points, shape (m, ...), into batches whose kernel with ``columns`` others fills one block."""
     for rows in row_blocks(len(x), block_rows(columns, x.element_size())):
         yield x[rows]
+
+
+def mirror_upper(matrix: Tensor) -> Tensor:
+    """Copy the upper triangle of a square matrix, shape (n, n), below the diagonal, in place, and return the matrix.
+
+    Examples
+    --------
+    >>> import torch
+    >>> mirror_upper(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
+    tensor([[1., 2.],
+            [2., 3.]])
+    """
+    for rows in row_blocks(len(matrix), _MIRRORED_ROWS):
+        mirror_rows(matrix, rows.start, rows.stop)
+    return matrix
+
+
+def mirror_rows(matrix: Tensor, start: int, stop: int) -> None:
+    """Make rows and columns ``start`` to ``stop`` symmetric, from what these rows hold right of the diagonal."""
+    square = matrix[start:stop, start:stop]
+    square.copy_(square.triu() + square.triu(1).mT)
+    matrix[stop:, start:stop] = matrix[start:stop, stop:].mT

@@ -1,4 +1,4 @@
-"""Values in messages: short ones as they are, tensors and arrays by what they are."""
+"""Values in messages: short ones as they are, tensors and arrays by what they are, sizes and times with a unit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from torch import Tensor
 
-__all__ = ["shown"]
+__all__ = ["bytes_text", "seconds_text", "shown"]
 
 _LENGTH = 160  # characters of a message that one value may take
 
@@ -44,3 +44,31 @@ def _written(value: object) -> str:
         inside = ", ".join(map(_written, value))  # type: ignore[call-overload]
         return f"[{inside}]" if isinstance(value, list) else f"({inside},)" if len(value) == 1 else f"({inside})"  # type: ignore[arg-type]
     return repr(value)
+
+
+def bytes_text(count: float) -> str:
+    """Format a number of bytes.
+
+    Examples
+    --------
+    >>> bytes_text(10_000_000_000), bytes_text(512)
+    ('10.0 GB', '512 bytes')
+    """
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def seconds_text(seconds: float) -> str:
+    """Format a duration.
+
+    Examples
+    --------
+    >>> seconds_text(5400), seconds_text(90), seconds_text(0.5)
+    ('1.5 h', '1.5 min', '0.5 s')
+    """
+    for unit, least, size in (("days", 172_800, 86_400), ("h", 3600, 3600), ("min", 60, 60)):
+        if seconds >= least:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"

@@ -28,11 +28,6 @@ def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> lis
 
     Each thread takes whole items. Threads inside each operation would wait for one another at its end, often far longer
     than the operation takes if another program occupies one of the cores.
-
-    Examples
-    --------
-    >>> on_threads(abs, [1, -2, 3])
-    [1, 2, 3]
     """
     if len(items) == 1 or torch.get_num_threads() == 1 or getattr(_thread, "ours", False):
         with torch.no_grad():

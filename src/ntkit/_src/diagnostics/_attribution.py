@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ntkit._src.common import Progress, check_pair, measuring, shown
-from ntkit._src.kernels.empirical import Batch, Network, empirical
+from ntkit._src.kernels.finite_network import Batch, Network, empirical
 from ntkit.errors import InputError, InputTypeError
 
 from ._influence import influence_of_features, influence_of_kernel

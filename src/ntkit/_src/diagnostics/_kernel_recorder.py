@@ -77,8 +77,7 @@ class KernelRecorder:
 
     See Also
     --------
-    ntkit.diagnostics.spawn_study : Kernel velocity and the error barrier of networks that diverge.
-    ntkit.labels.alignment : Alignment with the labels.
+    ntkit.alignment : Alignment with the labels.
 
     References
     ----------

@@ -95,7 +95,6 @@ def learning_times(kernel: Kernel | Tensor, x: Tensor | None, y: Tensor) -> Lear
     See Also
     --------
     ntkit.GradientFlow.learning_curves : :math:`u_{t,k}` at given times, from any start.
-    ntkit.diagnostics.frequency_course : The same by frequency, on a grid.
     ntkit.diagnostics.mercer : Eigenvalues on the whole sphere.
 
     References

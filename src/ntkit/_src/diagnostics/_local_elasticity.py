@@ -60,7 +60,7 @@ def local_elasticity(
 
     See Also
     --------
-    ntkit.diagnostics.elasticity_course : RR while a network trains.
+    ntkit.diagnostics.KernelRecorder : the kernel of a network while it trains.
     ntkit.alignment : The cosine of a kernel and the kernel of the labels.
 
     References

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.kernels.empirical import Batch, Network, as_inputs, jacobian_rows
+from ntkit._src.kernels.finite_network import Batch, Network, as_inputs, jacobian_rows
 
 __all__ = ["Sketch", "sketched_derivatives"]
 

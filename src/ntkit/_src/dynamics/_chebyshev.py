@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import DenseOutput, OdeSolver
+from scipy.interpolate import CubicHermiteSpline
 
 __all__ = ["Chebyshev"]
 
@@ -133,17 +134,8 @@ class _Cubic(DenseOutput):  # type: ignore[misc]
 
     def __init__(self, t_old: float, y_old: Vector, slope_old: Vector, t: float, y: Vector, slope: Vector) -> None:
         super().__init__(t_old, t)
-        self._ends = y_old, slope_old, y, slope
+        self._spline = CubicHermiteSpline([t_old, t], np.stack([y_old, y]), np.stack([slope_old, slope]))
 
     def _call_impl(self, t: Any) -> Vector:
-        y0, d0, y1, d1 = (one[:, None] for one in self._ends)
-        h = self.t - self.t_old
-        u = (np.atleast_1d(t) - self.t_old) / h
-        values = (
-            (1 + 2 * u) * (1 - u) ** 2 * y0
-            + u**2 * (3 - 2 * u) * y1
-            + h * u * (1 - u) ** 2 * d0
-            + h * u**2 * (u - 1) * d1
-        )
-        found: Vector = values[:, 0] if np.ndim(t) == 0 else values
+        found: Vector = self._spline(t).T
         return found

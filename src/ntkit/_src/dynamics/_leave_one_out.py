@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import torch
 from linear_operator.operators import LinearOperator
-from scipy.linalg import lapack
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from ntkit._src.common import Numbers, as_columns, check_times, listed
@@ -19,10 +17,11 @@ from ntkit._src.solvers import (
     check_right_hand_side,
     decompose,
     factorize_exactly,
+    inverse_diagonal,
 )
 from ntkit.errors import InputError
 
-__all__ = ["LeaveOneOut", "inverse_diagonal", "leave_one_out"]
+__all__ = ["LeaveOneOut", "leave_one_out"]
 
 _NODES = 24
 _BLOCK_ROWS = 1024
@@ -155,28 +154,6 @@ def leave_one_out(
         int(errors.argmin()),
         status,
     )
-
-
-def inverse_diagonal(lower: Tensor, overwrite: bool = False) -> Tensor:
-    """Return the diagonal of (L L^T)^-1, shape (n,): the squared norms of the columns of L^-1, which costs n^3 / 3.
-
-    Parameters
-    ----------
-    lower : Tensor of shape (n, n)
-        L, a factor of the solvers.
-    overwrite : bool
-        Whether the inverse of L may overwrite it. Default False.
-    """
-    if lower.device.type != "cpu":
-        inverse: Tensor = torch.linalg.inv(lower)
-        return inverse.square().sum(0)
-    # The rows of the transpose are Fortran's columns of L.
-    upper = lower.mT
-    memory = upper if overwrite and upper.is_contiguous() else upper.clone(memory_format=torch.contiguous_format)
-    invert = lapack.dtrtri if lower.dtype == torch.float64 else lapack.strtri
-    with threadpool_limits(torch.get_num_threads(), user_api="blas"):
-        invert(memory.numpy().T, lower=1, overwrite_c=1)
-    return torch.cat([block.square().sum(1) for block in torch.split(memory, _BLOCK_ROWS)])
 
 
 def _prediction(spectrum: Spectrum, y: Tensor, ridge: float, t: float) -> Tensor:

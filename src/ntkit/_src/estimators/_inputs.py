@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from ntkit._src.common import (
+    bytes_text,
     check_gram_memory,
     check_input_shape,
     check_integer,
@@ -27,7 +28,7 @@ from ntkit._src.common import (
     fold_rows,
     shown,
 )
-from ntkit._src.gram import GramOperator, bytes_text, free_disk, scratch_folder
+from ntkit._src.gram import GramOperator, free_disk, scratch_folder
 from ntkit.errors import InputError, InputTypeError, NotFittedError, StoreError
 
 __all__ = [

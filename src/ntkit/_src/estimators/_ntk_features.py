@@ -19,9 +19,9 @@ from sklearn.base import (
 from sklearn.utils.validation import validate_data
 from torch import nn
 
-from ntkit._src.common import check_choice, check_ridge
-from ntkit._src.kernels import check_input_shape, empirical, fold_rows, infinite_width
-from ntkit._src.kernels.random_features import jacobian_features, sketched_features
+from ntkit._src.common import check_choice, check_input_shape, check_ridge, fold_rows
+from ntkit._src.kernels import empirical, infinite_width
+from ntkit._src.kernels._random_features import jacobian_features, sketched_features
 from ntkit.errors import InputError, SingularKernelError
 
 from ._inputs import as_tensor, check_fitted, numpy_dtype, read_dtype

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import as_columns, check_gram_memory, check_pairs
-from ntkit._src.dynamics import LeaveOneOut, SquaredError, flow_filter, inverse_diagonal
+from ntkit._src.dynamics import LeaveOneOut, SquaredError, flow_filter
 from ntkit._src.kernels import InfiniteWidthKernel
 from ntkit._src.solvers import (
     Spectrum,
@@ -19,6 +19,7 @@ from ntkit._src.solvers import (
     decompose,
     factorize,
     factorize_in_place,
+    inverse_diagonal,
 )
 
 from ._problem import Problem

@@ -15,9 +15,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
-from ntkit._src.common import block_rows, check_choice, check_number, data_splits, shown
+from ntkit._src.common import block_rows, check_choice, check_input_shape, check_number, data_splits, shown
 from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, MetricKernel, RFMSettings, RFMState, Scale
-from ntkit._src.kernels import Kernel, check_input_shape, infinite_width
+from ntkit._src.kernels import Kernel, infinite_width
 from ntkit.errors import InputError, InputTypeError, JitterWarning
 
 from ._inputs import as_tensor, check_fitted, listed_numbers, numpy_dtype, read_device, read_dtype, read_labels

@@ -1,14 +1,11 @@
 """What a network learns beyond its kernel: feature matrices, the neural feature ansatz, and optimisers that strengthen it."""
 
-from __future__ import annotations
-
+from . import rfm
 from ._adaptive_speed import AdaptiveSpeed
 from ._correlation import correlation, randomize_eigenvectors
-from ._early_alignment import EarlyAlignment, early_alignment
 from ._expected_ptk import expected_ptk
 from ._matrices import agop, nfm, ptk_covariance
 from ._nfa import NFA, nfa
-from ._predict_alignment import AlignmentPrediction, expected_derivatives, predict_alignment
 from ._ptk import layer_ntk, ptk
 from ._recorder import History, Recorder
 from ._speed_limited import SpeedLimited
@@ -16,21 +13,17 @@ from ._speed_limited import SpeedLimited
 __all__ = [
     "NFA",
     "AdaptiveSpeed",
-    "AlignmentPrediction",
-    "EarlyAlignment",
     "History",
     "Recorder",
     "SpeedLimited",
     "agop",
     "correlation",
-    "early_alignment",
-    "expected_derivatives",
     "expected_ptk",
     "layer_ntk",
     "nfa",
     "nfm",
-    "predict_alignment",
     "ptk",
     "ptk_covariance",
     "randomize_eigenvectors",
+    "rfm",
 ]

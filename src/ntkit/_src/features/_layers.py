@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ntkit._src.common import check_precision, shown
-from ntkit._src.kernels.empirical import TRANSPOSED, Layer, Network, structured_layers
+from ntkit._src.kernels.finite_network import TRANSPOSED, Layer, Network, structured_layers
 from ntkit.errors import InputError, InputTypeError
 
 from ._passes import Pass, run

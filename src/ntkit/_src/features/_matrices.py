@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ntkit._src.common import measuring
-from ntkit._src.kernels.empirical import Call as _Call
-from ntkit._src.kernels.empirical import Layer, read_patches
+from ntkit._src.kernels.finite_network import Call as _Call
+from ntkit._src.kernels.finite_network import Layer, read_patches
 
 from ._layers import check_batch_size, check_measurable, find_layers, row_bytes
 from ._passes import LayerCall, Pass, dense_weight, run

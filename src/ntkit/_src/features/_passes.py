@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import functional_call
 
-from ntkit._src.kernels.empirical import Call, Layer, read_gradients, read_patches
+from ntkit._src.kernels.finite_network import Call, Layer, read_gradients, read_patches
 
 from ._attention import called_projections
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ntkit._src.common import check_pair, measuring
-from ntkit._src.kernels.empirical import BYTE_BUDGET, Layer, layer_gram
+from ntkit._src.kernels.finite_network import BYTE_BUDGET, Layer, layer_gram
 from ntkit.errors import InputError
 
 from ._layers import find_layers

@@ -8,38 +8,23 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from ntkit._src.common import ParameterSource, parameter_source, shown
+from ntkit._src.kernels.finite_network import LAYERS, TRANSPOSED
 from ntkit._src.trace import GainRule
 from ntkit.errors import InputError, InputTypeError
 
 __all__ = ["GainTensor", "check_overrides", "check_readable", "gain_tensors"]
 
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-GAIN_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
 _ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
 @dataclass(frozen=True)
 class GainTensor:
-    """One weight or bias that is drawn with a gain.
+    """One weight or bias that is drawn with a gain."""
 
-    Attributes
-    ----------
-    path
-        The layer's path in the module, as used in ``overrides``.
-    layer
-        The layer.
-    name
-        The tensor's name in the layer.
-    fan_in
-        Number of inputs per output: features, or channels of a group times positions of the window.
-    is_bias
-        Whether it is a bias.
-    """
-
-    path: str
+    path: str  # the layer's path in the module, as used in ``overrides``
     layer: nn.Module
-    name: str
-    fan_in: int
+    name: str  # the tensor's name in the layer
+    fan_in: int  # number of inputs per output: features, or channels of a group times positions of the window
     is_bias: bool
 
     @property
@@ -78,7 +63,7 @@ def gain_tensors(module: nn.Module) -> list[GainTensor]:
 
 
 def _of_layer(path: str, layer: nn.Module) -> Iterator[GainTensor]:
-    if isinstance(layer, GAIN_LAYERS):
+    if isinstance(layer, LAYERS):
         fan_in = layer.weight[0].numel()
         if isinstance(layer, TRANSPOSED):  # the weight has the input channels first
             fan_in = layer.weight[:, 0].numel() // layer.groups

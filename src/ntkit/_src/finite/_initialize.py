@@ -16,7 +16,7 @@ from ntkit.errors import InputError
 
 from ._gain_tensors import GainTensor, check_overrides, check_readable, gain_tensors
 
-__all__ = ["initialize", "seeded"]
+__all__ = ["initialize", "reset_attention", "seeded"]
 
 
 def initialize(
@@ -106,7 +106,7 @@ def _reset(module: nn.Module) -> None:
     for layer in module.modules():
         if parametrize.is_parametrized(layer):
             continue  # a reset would write to computed weights; the raw parameters are drawn later
-        reset = partial(_reset_attention, layer) if isinstance(layer, nn.MultiheadAttention) else None
+        reset = partial(reset_attention, layer) if isinstance(layer, nn.MultiheadAttention) else None
         reset = reset or getattr(layer, "reset_parameters", None)
         if layer in outputs:
             continue  # drawn with its attention, which then sets its bias to zero
@@ -119,20 +119,15 @@ def _reset(module: nn.Module) -> None:
                     parameter.copy_(value)
 
 
-def _reset_attention(layer: nn.MultiheadAttention) -> None:
+def reset_attention(layer: nn.MultiheadAttention) -> None:
+    """Draw the weights of attention as PyTorch does, those of its output layer too."""
     if not parametrize.is_parametrized(layer.out_proj):
         layer.out_proj.reset_parameters()
     layer._reset_parameters()
 
 
 # Layers whose reset sets numbers instead of drawing them.
-_NUMBERS = (
-    nn.LayerNorm,
-    nn.GroupNorm,
-    nn.RMSNorm,
-    nn.PReLU,
-    nn.modules.batchnorm._NormBase,
-)
+_NUMBERS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU, nn.modules.batchnorm._NormBase)
 
 
 def _check_gains_allowed(scheme: str, given: list[str]) -> None:

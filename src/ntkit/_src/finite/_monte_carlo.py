@@ -14,6 +14,7 @@ from ntkit._src.common import (
     RANDOM_INSTEAD,
     OwnParameters,
     check_generator,
+    check_integer,
     check_module,
     copy_module,
     drawing_layers,
@@ -155,14 +156,8 @@ class MonteCarlo:
             with torch.no_grad():
                 for name, value in kept.items():
                     network.get_parameter(name).copy_(value)
-            yield Empirical(
-                copy.deepcopy(network).float() if single else network,
-                "trace",
-                "auto",
-                BYTE_BUDGET,
-                self._rule,
-                self._read,
-            )
+            drawn = copy.deepcopy(network).float() if single else network
+            yield Empirical(drawn, "trace", "auto", BYTE_BUDGET, self._rule, self._read)
 
     def _parametrize(self, module: nn.Module) -> None:
         """Put a module into the NTK parametrisation, unless it already is or the networks are drawn in another one."""
@@ -269,8 +264,7 @@ def monte_carlo(
     """
     check_module(module)
     check_generator(generator)
-    if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 1:
-        raise InputError(f"n_samples must be a positive number of networks. Got {n_samples!r}.")
+    check_integer("n_samples", n_samples, 1)
     given = {"w_std": w_std, "b_std": b_std, "overrides": overrides}
     gains: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     if gains and init == "torch":

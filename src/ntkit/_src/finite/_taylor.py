@@ -15,13 +15,14 @@ from ntkit._src.common import (
     Elementary,
     OwnParameters,
     call_with,
+    check_integer,
     check_module,
     check_precision,
     copy_module,
     plain_attention,
 )
 from ntkit._src.kernels import check_modes
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError
 
 __all__ = ["Taylor", "linearize", "taylor"]
 
@@ -120,10 +121,7 @@ def taylor(module: nn.Module, order: int) -> nn.Module:
     """
     check_module(module)
     check_precision(module)
-    if isinstance(order, bool) or not isinstance(order, int):
-        raise InputTypeError(f"order must be an integer. Got {type(order).__name__}.")
-    if order < 1:
-        raise InputError(f"order must be at least 1. Got {order}.")
+    check_integer("order", order, 1)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise InputError(
             "the module must have a parameter that requires gradients: there is nothing to expand in. "

@@ -14,10 +14,10 @@ from torch import Tensor
 from ntkit._src.native import build_info
 from ntkit.errors import InputTypeError, MissingDependencyError, NtkitError, WorkerError
 
+from ._execute import writer
 from ._files import plain_errors
-from ._plan import Tile
+from ._plan import Task, Tile
 from ._store import TileStore, checksum
-from ._task import Task
 from ._zarr_store import ZarrStore, write_chunk
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ def run_on_cluster(
     A worker that sees the store writes its tiles there itself; otherwise it sends them back. Losing a worker costs the
     tiles that it was computing.
     """
-    from ._execute import writer
-
     put = writer(task, target)
     with _connected(client) as connection:
         _check_workers(connection)

@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ntkit._src.common import bytes_text
 from ntkit.errors import StoreError
 
-from ._resources import bytes_text, free_disk
-
-__all__ = ["locked", "plain_errors", "scratch_folder", "sync_folder", "write_atomically"]
+__all__ = ["free_disk", "locked", "plain_errors", "scratch_folder", "sync_folder", "write_atomically"]
 
 TEMPORARY = ".ntkit-tmp"
 
@@ -56,6 +55,13 @@ def scratch_folder(owner: object, within: Path) -> Path:
     return Path(folder)
 
 
+def free_disk(path: Path) -> int:
+    """Return the free bytes of the file system that holds a path, which need not exist yet."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
 @contextlib.contextmanager
 def plain_errors(path: Path, doing: str) -> Iterator[None]:
     """Turn file system errors into a :class:`StoreError` that says what was lost (nothing) and what to do."""
@@ -78,19 +84,9 @@ def plain_errors(path: Path, doing: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(path: Path, otherwise: str = "name another path: out='...'") -> Iterator[None]:
-    """Lock the store against a second run; the lock disappears with the process, however it ends.
+    """Lock a file of a store, created if missing, against a second run; the lock ends with the process.
 
-    Parameters
-    ----------
-    path
-        A file of the store, created if it is missing.
-    otherwise
-        What the error says to do instead of waiting.
-
-    Raises
-    ------
-    StoreError
-        If another run has locked it.
+    ``otherwise`` is what the error says to do instead of waiting.
     """
     with plain_errors(path, "locking"):
         file = open(path, "ab")  # noqa: SIM115  closed below: errors raised inside are not the lock's

@@ -31,6 +31,15 @@ _BLOCK_BYTES = 1 << 24
 _VERSIONED = {"gpytorch", "linear_operator", "ntkit", "numpy", "scipy", "sklearn", "torch"}
 _PLAIN_MODULE = frozenset(nn.Module().__dict__)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+# What determines a value of these kinds, apart from the kind itself.
+_MADE_OF: dict[type, tuple[str, ...]] = {
+    functools.partial: ("func", "args", "keywords"),
+    types.MethodType: ("__func__", "__self__"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    functools.cached_property: ("func",),
+    property: ("fget", "fset", "fdel"),
+}
 
 
 @runtime_checkable
@@ -45,17 +54,7 @@ class Fingerprinted(Protocol):
 def kernel_fingerprint(kernel: Kernel, input_shape: Sequence[int]) -> dict[str, str]:
     """Return the fingerprint of a kernel on inputs of one shape, part by part, so that a difference can be named.
 
-    Parameters
-    ----------
-    kernel
-        A kernel of ntkit, a combination of them, or one with a ``fingerprint()`` method.
-    input_shape
-        The shape of one input, without the batch.
-
-    Raises
-    ------
-    InputError
-        If nothing reliable is known about the kernel.
+    A kernel of which nothing reliable is known, and that has no ``fingerprint()`` method, is refused.
     """
     if isinstance(kernel, Fingerprinted):
         own = kernel.fingerprint()
@@ -116,19 +115,10 @@ def data_fingerprint(x: Tensor) -> str:
 
 
 def fingerprint(value: object, where: str = "the value") -> str:
-    """Return the fingerprint of any value that determines a kernel.
+    """Return the fingerprint of any value that determines a kernel; messages name it as ``where``.
 
-    Parameters
-    ----------
-    value
-        Numbers, strings, enums, tensors, arrays, containers, dataclasses, functions, modules and classes, nested at will.
-    where
-        A description of the value for error messages.
-
-    Raises
-    ------
-    InputError
-        If something in it cannot be accounted for.
+    It may hold numbers, strings, enums, tensors, arrays, containers, dataclasses, functions, modules and classes, nested at
+    will; anything else is refused.
 
     Examples
     --------
@@ -208,12 +198,6 @@ class _Walk:
                 yield from self.library(value.__name__, value)
             case types.CodeType():
                 yield from self.code(value)
-            case functools.partial():
-                yield b"partial"
-                yield self.digest((value.func, value.args, value.keywords)).encode()
-            case types.MethodType():
-                yield b"method"
-                yield self.digest((value.__func__, value.__self__)).encode()
             case types.FunctionType():
                 yield from self.function(value)
             case (
@@ -223,22 +207,20 @@ class _Walk:
                 yield getattr(value, "__qualname__", value.__name__).encode()
             case torch.jit.ScriptFunction():
                 yield b"script " + str(value.code).encode()
-            case staticmethod() | classmethod():
-                yield type(value).__name__.encode()
-                yield self.digest(value.__func__).encode()
-            case functools.cached_property():
-                yield b"cached property"
-                yield self.digest(value.func).encode()
-            case property():
-                yield b"property"
-                yield self.digest((value.fget, value.fset, value.fdel)).encode()
             case _ if is_dataclass(value):
                 yield b"dataclass " + self.digest(type(value)).encode()
-                for field in fields(value):
-                    yield field.name.encode()
-                    yield self.digest(getattr(value, field.name)).encode()
+                yield from self.named((field.name, getattr(value, field.name)) for field in fields(value))
             case _:
-                raise self.refusal(value)
+                parts = next((names for kind, names in _MADE_OF.items() if isinstance(value, kind)), None)
+                if parts is None:
+                    raise self.refusal(value)
+                yield type(value).__name__.encode()
+                yield self.digest(tuple(getattr(value, name) for name in parts)).encode()
+
+    def named(self, values: Iterable[tuple[str, object]]) -> Iterator[bytes]:
+        for name, value in values:
+            yield name.encode()
+            yield self.digest(value).encode()
 
     def function(self, value: types.FunctionType) -> Iterator[bytes]:
         if _versioned(value.__module__) and "<" not in value.__qualname__:  # neither <locals> nor <lambda>
@@ -254,10 +236,8 @@ class _Walk:
             except ValueError:  # an unbound name
                 contents = "no value"
             yield self.digest(contents).encode()
-        for name in sorted(_global_names(value.__code__)):
-            if name in value.__globals__:
-                yield name.encode()
-                yield self.digest(value.__globals__[name]).encode()
+        names = sorted(_global_names(value.__code__) & value.__globals__.keys())
+        yield from self.named((name, value.__globals__[name]) for name in names)
 
     def code(self, code: types.CodeType) -> Iterator[bytes]:
         # Bytecode depends on the Python version; another version means another fingerprint.
@@ -278,17 +258,13 @@ class _Walk:
                 if isinstance(member, (types.MemberDescriptorType, types.GetSetDescriptorType)):
                     yield name.encode()
                 elif isinstance(member, types.FunctionType) or not (name.startswith("__") or name == "_abc_impl"):
-                    yield name.encode()
-                    yield self.digest(member).encode()
+                    yield from self.named([(name, member)])
 
     def module(self, value: nn.Module) -> Iterator[bytes]:
         yield b"module " + self.digest(type(value)).encode()
         yield str(value.training).encode()
         yield from self.state(value)
-        for name, own in sorted(vars(value).items()):
-            if name not in _PLAIN_MODULE:
-                yield name.encode()
-                yield self.digest(own).encode()
+        yield from self.named((name, own) for name, own in sorted(vars(value).items()) if name not in _PLAIN_MODULE)
 
     def graph_module(self, value: fx.GraphModule) -> Iterator[bytes]:
         # The code names what it reads; the class of a GraphModule is recreated each time and says nothing.
@@ -296,8 +272,8 @@ class _Walk:
         yield from self.state(value)
         for node in value.graph.nodes:
             if node.op == "get_attr":
-                yield str(node.target).encode()
-                yield self.digest(functools.reduce(getattr, str(node.target).split("."), value)).encode()
+                name = str(node.target)
+                yield from self.named([(name, functools.reduce(getattr, name.split("."), value))])
             elif node.op == "call_function":
                 yield self.digest(node.target).encode()
 
@@ -305,9 +281,7 @@ class _Walk:
         for hooks in _HOOKS:
             yield self.digest(tuple(getattr(value, hooks).values())).encode()
         for values in (value._parameters, value._buffers, value._modules):
-            for name, own in values.items():
-                yield name.encode()
-                yield self.digest(own).encode()
+            yield from self.named(values.items())
 
     def library(self, name: str, value: object) -> Iterator[bytes]:
         top = name.partition(".")[0]

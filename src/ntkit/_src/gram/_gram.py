@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING, Literal, overload
 import torch
 from torch import Tensor
 
-from ntkit._src.common import check_batches
-from ntkit._src.kernels import Kernel
+from ntkit._src.common import Progress, bytes_text, check_batches, check_memory
+from ntkit._src.kernels import Kernel, check_kernel
 from ntkit._src.native import build_info
 from ntkit.errors import InputError, InputTypeError, StoreError
 
-from ._execute import Reporter, run
-from ._files import locked
+from ._execute import run
+from ._files import free_disk, locked
 from ._fingerprint import data_fingerprint, kernel_fingerprint
 from ._manifest import Manifest
 from ._npy_store import NpyStore
 from ._operator import StoredGram
-from ._plan import Tile, TilePlan, default_tile
-from ._progress import OnProgress
-from ._resources import bytes_text, check_memory, free_disk
+from ._plan import Task, TilePlan, default_tile
 from ._store import TileStore
-from ._task import Task
 from ._zarr_store import ZarrStore
 
 if TYPE_CHECKING:
@@ -44,7 +41,7 @@ def gram(
     tile: int | None = None,
     client: Client | Literal["local"] | None = None,
     resume: bool = True,
-    progress: OnProgress | None = None,
+    progress: Progress | None = None,
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor: ...
@@ -60,7 +57,7 @@ def gram(
     tile: int | None = None,
     client: Client | Literal["local"] | None = None,
     resume: bool = True,
-    progress: OnProgress | None = None,
+    progress: Progress | None = None,
     dtype: torch.dtype | None = None,
 ) -> StoredGram: ...
 
@@ -73,7 +70,7 @@ def gram(
     tile: int | None = None,
     client: Client | Literal["local"] | None = None,
     resume: bool = True,
-    progress: OnProgress | None = None,
+    progress: Progress | None = None,
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor | StoredGram:
@@ -97,7 +94,8 @@ def gram(
     resume : bool, default True
         Compute only the tiles of a store at ``out`` that are missing or damaged. False deletes such a store first.
     progress : callable, optional
-        Called with a :class:`GramProgress` before the first tile and after each; ``print`` works.
+        Called with the number of entries done and the total, before the first tile and after each; entries that an earlier
+        run has stored count as done. ``print`` works.
     dtype : torch.dtype, optional
         The dtype of stored entries: float32 or float64. None (default): the dtype of the inputs, in which they are computed.
 
@@ -138,8 +136,7 @@ def gram(
     True
     >>> folder.cleanup()
     """
-    if not isinstance(kernel, Kernel):
-        raise InputTypeError(f"kernel must be an ntkit Kernel. Got {type(kernel).__name__}.")
+    check_kernel(kernel)
     check_batches(x1, x2)
     if dtype is not None and dtype not in _DTYPES:
         raise InputTypeError(f"dtype must be torch.float32, torch.float64 or None. Got {dtype!r}.")
@@ -162,9 +159,9 @@ def gram(
         store.sweep()
         store.forget(store.damaged())
         missing = store.missing
-        _check_space(store, missing)
-        report = Reporter(progress, store.plan, missing, store.dtype.itemsize)
-        run(Task(kernel, x1, x2, store.plan, stored), missing, store, client, report)
+        if isinstance(store, ZarrStore):  # other stores allocate their space when they are created
+            _check_room(path, store.plan, len(missing), manifest.dtype)
+        run(Task(kernel, x1, x2, store.plan, stored), missing, store, client, progress)
         store.sweep()  # a lost worker may have left a partial tile
         store.finish()
     return StoredGram(store)
@@ -204,7 +201,7 @@ def open_gram(path: str | Path) -> StoredGram:
     return StoredGram(kind.open(found))
 
 
-def _in_memory(task: Task, client: Client | Literal["local"] | None, progress: OnProgress | None) -> Tensor:
+def _in_memory(task: Task, client: Client | Literal["local"] | None, progress: Progress | None) -> Tensor:
     n1, n2 = task.plan.shape
     check_memory(
         n1 * n2 * task.stored.itemsize,
@@ -212,9 +209,7 @@ def _in_memory(task: Task, client: Client | Literal["local"] | None, progress: O
         "Store it on disk: ntkit.gram(..., out='name.zarr'); every solver takes it from there. dtype=torch.float32 halves it.",
     )
     out = torch.empty(n1, n2, dtype=task.stored, device=task.x1.device if client is None else "cpu")
-    tiles = list(task.plan.tiles())
-    report = Reporter(progress, task.plan, tiles, task.stored.itemsize)
-    run(task, tiles, out, client, report)
+    run(task, list(task.plan.tiles()), out, client, progress)
     return out
 
 
@@ -249,7 +244,7 @@ def _created(kind: type[TileStore], path: Path, manifest: Manifest) -> TileStore
             "changed: name another path, or remove it yourself."
         )
     plan = TilePlan(manifest.shape, manifest.tile, manifest.symmetric)
-    _check_room(path, _tile_bytes(plan, manifest.dtype) * len(plan), manifest)
+    _check_room(path, plan, len(plan), manifest.dtype)
     return kind.create(path, manifest)
 
 
@@ -257,27 +252,17 @@ def _matching(store: TileStore, manifest: Manifest) -> TileStore:
     differences = store.manifest.differences(manifest)
     if differences:
         raise StoreError(
-            f"{store.path} is the Gram matrix of something else:\n  "
-            + "\n  ".join(differences)
-            + "\nNothing was changed. Name "
-            "another path, read what is there with ntkit.open_gram, or delete it with resume=False."
+            "\n  ".join([f"{store.path} is the Gram matrix of something else:", *differences])
+            + "\nNothing was changed. Name another path, read what is there with ntkit.open_gram, or delete it with resume=False."
         )
     return store
 
 
-def _tile_bytes(plan: TilePlan, dtype: str) -> int:
-    return min(plan.size**2, plan.shape[0] * plan.shape[1]) * (4 if dtype == "float32" else 8)
-
-
-def _check_space(store: TileStore, missing: list[Tile]) -> None:
-    if isinstance(store, ZarrStore):  # other stores allocate their space when they are created
-        _check_room(store.path, _tile_bytes(store.plan, store.manifest.dtype) * len(missing), store.manifest)
-
-
-def _check_room(path: Path, needed: int, manifest: Manifest) -> None:
+def _check_room(path: Path, plan: TilePlan, tiles: int, dtype: str) -> None:
+    needed = tiles * min(plan.size**2, plan.shape[0] * plan.shape[1]) * (4 if dtype == "float32" else 8)
     free = free_disk(path)
     if needed > free:
-        smaller = "" if manifest.dtype == "float32" else " dtype=torch.float32 takes half."
+        smaller = "" if dtype == "float32" else " dtype=torch.float32 takes half."
         raise StoreError(
             f"{path} needs {bytes_text(needed)} more on disk, and {bytes_text(free)} are free. Nothing was begun: make room, or "
             f"name a path on another disk.{smaller}"

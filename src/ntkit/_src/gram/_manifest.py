@@ -16,37 +16,17 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that determines the entries of a stored matrix.
+    """Everything that determines the entries of a stored matrix."""
 
-    Attributes
-    ----------
-    shape
-        (n1, n2) of the matrix.
-    tile
-        Rows and columns of a tile.
-    symmetric
-        Whether it is K(x1, x1), of which only tiles on and above the diagonal are stored.
-    dtype
-        The dtype of stored entries: "float32" or "float64".
-    kernel
-        The fingerprint of the kernel, part by part (:func:`kernel_fingerprint`).
-    x1, x2
-        Fingerprints of the data; ``x2`` is None if the matrix is symmetric.
-    library
-        The version of ntkit.
-    format
-        The version of this layout.
-    """
-
-    shape: tuple[int, int]
-    tile: int
-    symmetric: bool
-    dtype: str
-    kernel: Mapping[str, str]
-    x1: str
+    shape: tuple[int, int]  # (n1, n2) of the matrix
+    tile: int  # rows and columns of a tile
+    symmetric: bool  # whether it is K(x1, x1), of which only tiles on and above the diagonal are stored
+    dtype: str  # the dtype of stored entries: "float32" or "float64"
+    kernel: Mapping[str, str]  # the fingerprint of the kernel, part by part (:func:`kernel_fingerprint`)
+    x1: str  # x1, x2: fingerprints of the data; ``x2`` is None if the matrix is symmetric
     x2: str | None
-    library: str
-    format: int = _FORMAT
+    library: str  # the version of ntkit
+    format: int = _FORMAT  # the version of this layout
 
     def to_json(self) -> str:
         """Return the manifest as text."""

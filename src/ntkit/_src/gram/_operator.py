@@ -13,14 +13,12 @@ from linear_operator.operators import LinearOperator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit._src.common import check_pairs, shown
+from ntkit._src.common import check_memory, check_pairs, shown
 from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError
 
-from ._plan import Tile, TilePlan, default_tile
-from ._resources import check_memory
+from ._plan import Task, Tile, TilePlan, default_tile
 from ._store import TileStore
-from ._task import Task
 
 __all__ = ["DenseGram", "GramOperator", "KernelGram", "StoredGram"]
 
@@ -33,13 +31,6 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
     """A matrix K(x1, x2) of which one tile at a time is in memory, as a :mod:`linear_operator`.
 
     ``gram @ v`` reads each stored tile once. ``gram[rows, columns]`` returns a part as a tensor.
-
-    Parameters
-    ----------
-    plan
-        The tiles.
-    dtype, device
-        Dtype and device of the entries.
     """
 
     plan: TilePlan
@@ -147,10 +138,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return self.plan.shape[0]
 
     def _diagonal(self) -> Tensor:
-        parts = []
-        for i in range(min(self.plan.grid)):
-            parts.append(self.tile(Tile(i, i)).diagonal())
-        return torch.cat(parts)
+        return torch.cat([self.tile(Tile(i, i)).diagonal() for i in range(min(self.plan.grid))])
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         return self.product(rhs if rhs.ndim == 2 else rhs[:, None]).reshape(self.plan.shape[0], *rhs.shape[1:])

@@ -1,16 +1,17 @@
-"""The tiles of a Gram matrix: which rows and columns each holds, and which of them are computed."""
+"""The tiles of a Gram matrix: which rows and columns each holds, which of them are computed, and how."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from ntkit._src.common import shown
-from ntkit.errors import InputError, InputTypeError
+from ntkit._src.common import check_integer, check_pairs, check_result
+from ntkit._src.kernels import Kernel
 
-__all__ = ["Tile", "TilePlan", "default_tile"]
+__all__ = ["Task", "Tile", "TilePlan", "default_tile"]
 
 _IMAGES, _VECTORS = 1024, 4096
 
@@ -27,15 +28,6 @@ class Tile:
 class TilePlan:
     """A matrix cut into tiles of equal size; those at the right and lower edge may be smaller.
 
-    Attributes
-    ----------
-    shape
-        (n1, n2) of the matrix.
-    size
-        Rows and columns of a tile.
-    symmetric
-        Whether the matrix is K(x, x): then only tiles with i <= j are computed and stored.
-
     Examples
     --------
     >>> plan = TilePlan((5, 5), 2, symmetric=True)
@@ -45,9 +37,9 @@ class TilePlan:
     (slice(2, 4, None), slice(4, 5, None), 17)
     """
 
-    shape: tuple[int, int]
-    size: int
-    symmetric: bool
+    shape: tuple[int, int]  # (n1, n2) of the matrix
+    size: int  # rows and columns of a tile
+    symmetric: bool  # whether the matrix is K(x, x): then only tiles with i <= j are computed and stored
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -91,10 +83,27 @@ def default_tile(x: Tensor, tile: int | None) -> int:
     """Return the tile size: the requested one, or one that takes about a second for the kernel of a typical network."""
     if tile is None:
         return _VECTORS if x.ndim == 2 else _IMAGES
-    if isinstance(tile, bool) or not isinstance(tile, int):
-        raise InputTypeError(
-            f"tile must be a whole number of rows, or None. Got {shown(tile)} of type {type(tile).__name__}."
-        )
-    if tile < 1:
-        raise InputError(f"tile must be at least one row. Got {tile}.")
-    return tile
+    return check_integer("tile", tile, 1)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A Gram matrix to be computed in tiles."""
+
+    kernel: Kernel
+    x1: Tensor  # x1, x2: the inputs, shape (n1, ...) and (n2, ...); ``x2`` is None for K(x1, x1)
+    x2: Tensor | None
+    plan: TilePlan
+    stored: torch.dtype  # the dtype that entries are rounded to
+
+    def compute(self, tile: Tile) -> Tensor:
+        """Compute one tile, shape ``plan.tile_shape(tile)``; on the diagonal of a symmetric matrix as K(x, x)."""
+        rows, columns = self.plan.rows(tile), self.plan.columns(tile)
+        with torch.no_grad():
+            if self.plan.symmetric and tile.i == tile.j:
+                values = self.kernel(self.x1[rows])
+            else:
+                values = self.kernel(self.x1[rows], (self.x1 if self.x2 is None else self.x2)[columns])
+        values = check_pairs(values, self.plan.tile_shape(tile), "kernel(x1, x2)").detach().to(self.stored)
+        check_result(values)
+        return values

@@ -1,16 +1,13 @@
 """Kernels: the protocol, the exact kernels of infinitely wide networks, those of finite ones, and adapters to other libraries."""
 
-from ntkit._src.common import check_batches, check_input_shape, check_pair, fold_rows
-
 from ._estimate import Estimate
 from ._explain import Explanation
 from ._gpytorch import as_gpytorch_kernel
 from ._infinite_width import InfiniteWidth, NtkAndNngp, infinite_width
 from ._infinite_width_kernel import InfiniteWidthKernel
-from ._kernel import Kernel
+from ._kernel import Kernel, check_kernel
 from ._prior_limit import PriorKernel, PriorLimit
-from ._sklearn import as_sklearn_kernel
-from .empirical import (
+from .finite_network import (
     BYTE_BUDGET,
     Batch,
     Empirical,
@@ -39,12 +36,8 @@ __all__ = [
     "PriorLimit",
     "as_gpytorch_kernel",
     "as_inputs",
-    "as_sklearn_kernel",
-    "check_batches",
-    "check_input_shape",
+    "check_kernel",
     "check_modes",
-    "check_pair",
     "empirical",
-    "fold_rows",
     "infinite_width",
 ]

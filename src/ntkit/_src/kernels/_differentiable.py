@@ -19,7 +19,7 @@ def check_differentiable(program: Program) -> None:
         )
         for node in program.nodes
         if (phi := _activation(node.op)) is not None
-        and phi.name in ("sign", "step")
+        and not phi.differentiable
         and program.nodes[node.inputs[0]].trained
     )
     if problems:

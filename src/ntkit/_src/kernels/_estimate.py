@@ -8,10 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ntkit._src.common import check_generator
+from ntkit._src.common import check_generator, check_integer
 from ntkit._src.program import Attention, LogitSamples, Program
 from ntkit._src.rules import gram
-from ntkit.errors import InputError
 
 __all__ = ["Estimate", "logit_samples", "sampling_error"]
 
@@ -30,8 +29,7 @@ def logit_samples(count: int | None, generator: torch.Generator | None) -> Logit
     check_generator(generator)
     if count is None:
         return None
-    if isinstance(count, bool) or not isinstance(count, int) or count < 2:
-        raise InputError(f"attention_samples must be a whole number of at least 2. Got {count!r}. Write 1024.")
+    count = check_integer("attention_samples", count, 2)
     return LogitSamples(int(torch.randint(2**62, (), generator=generator)), count)
 
 
@@ -55,7 +53,6 @@ def sampling_error(program: Program, x1: Tensor, x2: Tensor | None, ntk: bool) -
             for node in program.nodes
         )
         found = gram(replace(program, nodes=nodes), x1, x2, ntk=ntk, nngp=not ntk)
-        kernels.append(found.ntk if ntk else found.nngp)
-    stacked = torch.stack([kernel for kernel in kernels if kernel is not None])
-    error: Tensor = stacked.std(0) / number**0.5
+        kernels += [kernel for kernel in (found.ntk if ntk else found.nngp,) if kernel is not None]
+    error: Tensor = torch.stack(kernels).std(0) / number**0.5
     return error

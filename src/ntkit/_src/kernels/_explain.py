@@ -8,6 +8,10 @@ from ntkit._src.program import Keep, Keeps, Program, entries
 
 __all__ = ["Explanation", "Row"]
 
+_HEAD = (
+    "operation", "path", "positions", "between x and x'", "of x itself", "entries per pair", "bytes per pair", "engine",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Row:
@@ -65,55 +69,23 @@ class Explanation:
     ) -> Explanation:
         """Explain a program that the native engine runs, or the reference engine for a ``reason``."""
         engine = "native" if reason is None else "reference"
-        return cls(
-            tuple(
-                Row(
-                    node.op.label(),
-                    node.path,
-                    node.positions,
-                    cross,
-                    own,
-                    entries(node.positions, cross),
-                    8 * entries(node.positions, cross),
-                    engine,
-                )
-                for node, cross, own in zip(program.nodes, program.cross_keeps, program.self_keeps, strict=True)
-            ),
-            reason,
-            single_precision,
-            ranges,
-        )
+        rows = []
+        for node, cross, own in zip(program.nodes, program.cross_keeps, program.self_keeps, strict=True):
+            size = entries(node.positions, cross)
+            rows.append(Row(node.op.label(), node.path, node.positions, cross, own, size, 8 * size, engine))
+        return cls(tuple(rows), reason, single_precision, ranges)
 
     def __str__(self) -> str:
-        head = [
-            "operation",
-            "path",
-            "positions",
-            "between x and x'",
-            "of x itself",
-            "entries per pair",
-            "bytes per pair",
-            "engine",
-        ]
-        table = [head] + [
-            [
-                row.operation,
-                row.path,
-                "x".join(map(str, row.positions)) or "-",
-                _words(row.cross),
-                _words(row.own),
-                f"{row.entries_per_pair:,}",
-                f"{row.bytes_per_pair:,}",
-                row.engine,
-            ]
-            for row in self.rows
-        ]
-        widths = [max(len(line[column]) for line in table) for column in range(len(head))]
-        right = {head.index("entries per pair"), head.index("bytes per pair")}
+        table = [list(_HEAD)]
+        for row in self.rows:
+            positions = "x".join(map(str, row.positions)) or "-"
+            sizes = [f"{row.entries_per_pair:,}", f"{row.bytes_per_pair:,}"]
+            table.append([row.operation, row.path, positions, _words(row.cross), _words(row.own), *sizes, row.engine])
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [
             "  ".join(
-                cell.rjust(width) if column in right else cell.ljust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+                cell.rjust(width) if name.endswith("per pair") else cell.ljust(width)
+                for name, cell, width in zip(_HEAD, line, widths, strict=True)
             ).rstrip()
             for line in table
         ]
@@ -132,8 +104,5 @@ class Explanation:
 def _words(keeps: Keeps | None) -> str:
     if keeps is None:
         return "nothing"
-    words = {Keep.SAME: "same", Keep.ALL: "all"}
-    names = list(dict.fromkeys(words[keep] for keep in keeps))
-    if len(names) > 1:
-        return " x ".join(words[keep] for keep in keeps)
-    return names[0] if names else "same"
+    words = ["same" if keep is Keep.SAME else "all" for keep in keeps]
+    return " x ".join(words) if len(set(words)) > 1 else (words or ["same"])[0]

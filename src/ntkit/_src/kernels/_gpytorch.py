@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ntkit._src.common import check_input_shape
-from ntkit.errors import InputTypeError, MissingDependencyError
+from ntkit.errors import MissingDependencyError
 
-from ._kernel import Kernel
+from ._kernel import Kernel, check_kernel
 
 if TYPE_CHECKING:
     from gpytorch.constraints import Interval
@@ -78,10 +78,7 @@ def as_gpytorch_kernel(
     >>> [name for name, _ in kernel.named_parameters()]
     ['raw_w_std', 'raw_b_std']
     """
-    if not isinstance(kernel, Kernel):
-        raise InputTypeError(
-            f"kernel must be an ntkit Kernel, such as ntkit.infinite_width(module).nngp. Got {type(kernel).__name__}."
-        )
+    check_kernel(kernel)
     try:
         from ._gpytorch_kernel import GPyTorchKernel
     except ModuleNotFoundError as error:

@@ -14,8 +14,8 @@ from torch import Tensor
 from ntkit._src.common import check_pairs, fold_rows
 from ntkit.errors import InputError
 
+from ._infinite_width_kernel import GAINS, gain, with_gains
 from ._kernel import Kernel
-from ._kernel_gains import GAINS, gain, with_gains
 
 __all__ = ["GPyTorchKernel"]
 

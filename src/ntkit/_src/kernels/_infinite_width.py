@@ -90,11 +90,28 @@ class InfiniteWidth:
 
     @property
     def module(self) -> nn.Module:
-        """The module whose limit this is."""
+        """The module whose limit this is: the one given, not a copy."""
         return self._tracer.module
 
+    @property
+    def was_read(self) -> bool:
+        """Whether the module was read for some input shape, so that layers without a limit would have been refused."""
+        return self._tracer.was_read
+
     def program(self, input_shape: Sequence[int]) -> Program:
-        """Return the operations that were read from the module for inputs of one shape (without the batch)."""
+        """Return the operations that were read from the module for inputs of one shape (without the batch).
+
+        Its ``nodes`` are in the order of execution: each has its operation ``op``, its path in the module, the numbers of the
+        nodes it reads, and its positions. Both engines run it, and ``explain`` prints it as a table.
+
+        Examples
+        --------
+        >>> import ntkit
+        >>> from torch import nn
+        >>> net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+        >>> [node.op.label() for node in ntkit.infinite_width(net).program((3,)).nodes]
+        ['input', 'linear', 'relu', 'linear']
+        """
         return self._program(check_input_size(input_shape), ntk=False)
 
     def with_gains(self, w_std: float | Tensor | None, b_std: float | Tensor | None) -> InfiniteWidth:

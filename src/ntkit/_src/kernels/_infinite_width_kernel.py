@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from torch import Tensor
 
-from ntkit._src.common import Progress, check_result
+from ntkit._src.common import Progress, check_choice, check_result
 from ntkit._src.native import BeyondRange, reason_against
 from ntkit._src.rules import diag, position_gram
-from ntkit.errors import EngineError, InputError
+from ntkit._src.trace import B_STD, W_STD
+from ntkit.errors import EngineError
 
 from ._estimate import Estimate, sampling_error
 from ._kernel import Kernel
@@ -19,9 +20,10 @@ from ._positions import Positions, output_positions
 if TYPE_CHECKING:
     from ._infinite_width import InfiniteWidth
 
-__all__ = ["Engine", "InfiniteWidthKernel", "run_on"]
+__all__ = ["GAINS", "Engine", "InfiniteWidthKernel", "gain", "run_on", "with_gains"]
 
 Engine = Literal["auto", "reference", "native"]
+GAINS = ("w_std", "b_std")
 _Result = TypeVar("_Result")
 
 
@@ -131,22 +133,37 @@ class InfiniteWidthKernel(Kernel):
         return f"{self.limit!r}.{self.which}"
 
 
+def gain(kernel: Kernel, name: str) -> float:
+    """Return a gain of an infinite-width kernel that all layers share, and that may be changed; zero if there is none.
+
+    That is so for other kernels, with PyTorch's initialisation, and for modules whose layers have gains of their own.
+    """
+    rule = kernel.limit.gains if isinstance(kernel, InfiniteWidthKernel) else None
+    if rule is None or rule.init == "torch" or rule.parametrized:
+        return 0.0
+    value = getattr(rule, name)
+    if value is None:
+        value = W_STD if name == "w_std" else B_STD
+    return value.item() if isinstance(value, Tensor) else float(value)
+
+
+def with_gains(kernel: Kernel, w_std: float | Tensor, b_std: float | Tensor) -> Kernel:
+    """Return the same kernel of the same module with other gains."""
+    assert isinstance(kernel, InfiniteWidthKernel)
+    return InfiniteWidthKernel(kernel.limit.with_gains(w_std, b_std), kernel.which)
+
+
 def run_on(
     engine: str, against: str | None, native: Callable[[], _Result], reference: Callable[[], _Result]
 ) -> _Result:
     """Compute with an engine, given why the native one cannot; ``"auto"`` also leaves it for inputs beyond its ranges."""
-    if _chosen_native(engine, against):
+    check_choice("engine", engine, get_args(Engine))
+    if engine == "native" and against is not None:
+        raise EngineError(f'{against}. Write engine="reference" or engine="auto".')
+    if engine != "reference" and against is None:
         try:
             return native()
         except BeyondRange:
             if engine == "native":
                 raise
     return reference()
-
-
-def _chosen_native(engine: str, against: str | None) -> bool:
-    if engine not in ("auto", "reference", "native"):
-        raise InputError(f'engine must be "auto", "reference" or "native". Got {engine!r}.')
-    if engine == "native" and against is not None:
-        raise EngineError(f'{against}. Write engine="reference" or engine="auto".')
-    return engine != "reference" and against is None

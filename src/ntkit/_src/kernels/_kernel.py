@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit.errors import InputError
+from ntkit._src.common import check_number
+from ntkit.errors import InputTypeError
 
-__all__ = ["Kernel"]
+__all__ = ["Kernel", "check_kernel"]
 
 
 class Kernel(ABC):
@@ -66,6 +67,14 @@ class Kernel(ABC):
     __rmul__ = __mul__
 
 
+def check_kernel(kernel: object) -> None:
+    """Refuse anything but a kernel."""
+    if not isinstance(kernel, Kernel):
+        raise InputTypeError(
+            f"kernel must be an ntkit Kernel, such as ntkit.infinite_width(module).ntk. Got {type(kernel).__name__}."
+        )
+
+
 @dataclass(frozen=True)
 class Sum(Kernel):
     """K1 + K2."""
@@ -102,8 +111,7 @@ class Scaled(Kernel):
     scale: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.scale < float("inf"):
-            raise InputError(f"a kernel's scale must be finite and not negative. Got {self.scale}.")
+        check_number("a kernel's scale", self.scale, 0)
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         return self.scale * self.kernel(x1, x2)

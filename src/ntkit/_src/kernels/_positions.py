@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ntkit._src.common import available_bytes, shown
-from ntkit._src.program import Node, Program, Reindex, cropped
-from ntkit._src.rules import pair_bytes
-from ntkit.errors import InputError, InputTypeError, MemoryLimitError
+from ntkit._src.common import available_bytes, check_memory, shown
+from ntkit._src.program import Node, Program, Reindex
+from ntkit._src.rules import cropped, pair_bytes
+from ntkit.errors import InputError, InputTypeError
 
 __all__ = ["OutputPositions", "Positions", "output_positions"]
 
@@ -22,21 +22,14 @@ Positions = Sequence[int] | Sequence[Sequence[int]] | Tensor
 
 @dataclass(frozen=True)
 class OutputPositions:
-    """A program that ends in the requested positions, and how to read its result.
+    """A program that ends in the requested positions, and how to read its result."""
 
-    Attributes
-    ----------
-    program
-        Its last node has only the rows and columns that contain the positions; earlier nodes have only what these read,
-        unless they are computed in full.
-    shape
-        Shape of the output's positions as the module returns them; ``(m,)`` if m of them were chosen.
-    picked
-        Indices of the chosen positions among all positions of the last node, shape (m,); None for all, in order.
-    """
-
+    # Its last node has only the rows and columns that contain the positions; earlier nodes have only what these
+    # read, unless they are computed in full.
     program: Program
+    # Shape of the output's positions as the module returns them; ``(m,)`` if m of them were chosen.
     shape: tuple[int, ...]
+    # Indices of the chosen positions among all positions of the last node, shape (m,); None for all, in order.
     picked: Tensor | None
 
     def read(self, kernel: Tensor) -> Tensor:
@@ -53,34 +46,20 @@ class OutputPositions:
         return flat.reshape(*flat.shape[:lead], *self.shape, *self.shape)
 
     def check_memory(self, pairs: int, ntk: bool, like: Tensor) -> None:
-        """Refuse at once a tensor that does not fit into memory.
-
-        Raises
-        ------
-        MemoryLimitError
-            With its shape, the bytes needed and free, and what to do instead.
-        """
-        free = available_bytes(like.device)
+        """Refuse at once a tensor that does not fit into memory."""
         entries = pairs * math.prod(self.shape) ** 2
-        work = pair_bytes(self.program, self.program.cross_keeps, ntk)
         held = pairs * math.prod(self.program.nodes[self.program.output].positions) ** 2
-        needed = max(entries, held) * like.dtype.itemsize + work
-        if free is not None and needed > free:
-            raise MemoryLimitError(
-                f"the kernel between {math.prod(self.shape):,} positions of {pairs:,} pairs of inputs has {entries:,} entries; "
-                f"with the intermediate results of a pair it needs {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free on "
-                f"{like.device}. Choose fewer positions (at=[...]), pass fewer inputs at a time, or smaller ones."
-            )
+        check_memory(
+            max(entries, held) * like.dtype.itemsize + pair_bytes(self.program, self.program.cross_keeps, ntk),
+            f"the kernel between {math.prod(self.shape):,} positions of {pairs:,} pairs of inputs ({entries:,} entries, with the "
+            "intermediate results of a pair)",
+            "Choose fewer positions (at=[...]), pass fewer inputs at a time, or smaller ones.",
+            available_bytes(like.device),
+        )
 
 
 def output_positions(program: Program, at: Positions | None) -> OutputPositions:
-    """Make a program whose output keeps positions end in the requested ones.
-
-    Raises
-    ------
-    InputError
-        For positions that the output does not have.
-    """
+    """Make a program whose output keeps positions end in the requested ones, of shape (m, axes); refuse others."""
     axes = program.nodes[program.output].positions
     shape = tuple(math.prod(axes[axis] for axis in group) for group in program.layout)
     if at is None:

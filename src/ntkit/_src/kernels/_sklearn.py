@@ -13,17 +13,15 @@ from sklearn.gaussian_process.kernels import Hyperparameter
 from sklearn.gaussian_process.kernels import Kernel as _SklearnBase
 from torch import Tensor
 
-from ntkit._src.common import check_input_shape, check_pairs, fold_rows
-from ntkit.errors import InputError, InputTypeError
+from ntkit._src.common import check_choice, check_input_shape, check_pairs, fold_rows
+from ntkit.errors import InputError
 
-from ._kernel import Kernel
-from ._kernel_gains import GAINS, gain, with_gains
+from ._infinite_width_kernel import GAINS, gain, with_gains
+from ._kernel import Kernel, check_kernel
 
 __all__ = ["SklearnKernel", "as_sklearn_kernel"]
 
 Bounds = tuple[float, float] | str
-
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class SklearnKernel(_SklearnBase):
@@ -50,27 +48,20 @@ class SklearnKernel(_SklearnBase):
         w_std_bounds: Bounds = (1e-2, 1e2),
         b_std_bounds: Bounds = (1e-4, 1e2),
     ) -> None:
-        self.kernel = kernel
-        self.input_shape = input_shape
-        self.dtype = dtype
-        self.w_std = w_std
-        self.b_std = b_std
-        self.w_std_bounds = w_std_bounds
-        self.b_std_bounds = b_std_bounds
+        self.kernel, self.input_shape, self.dtype = kernel, input_shape, dtype
+        self.w_std, self.b_std = w_std, b_std
+        self.w_std_bounds, self.b_std_bounds = w_std_bounds, b_std_bounds
 
+    # A gain of zero has no finite logarithm: it stays zero.
     @property
     def hyperparameter_w_std(self) -> Hyperparameter:
         """The gain of the weights."""
-        return self._hyperparameter("w_std", self.w_std, self.w_std_bounds)
+        return Hyperparameter("w_std", "numeric", self.w_std_bounds if self.w_std else "fixed")
 
     @property
     def hyperparameter_b_std(self) -> Hyperparameter:
         """The gain of the biases."""
-        return self._hyperparameter("b_std", self.b_std, self.b_std_bounds)
-
-    def _hyperparameter(self, name: str, value: float | None, bounds: Bounds) -> Hyperparameter:
-        # A gain of zero has no finite logarithm: it stays zero.
-        return Hyperparameter(name, "numeric", bounds if value else "fixed")
+        return Hyperparameter("b_std", "numeric", self.b_std_bounds if self.b_std else "fixed")
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
         """Return K(X, Y), shape (n, m), float64.
@@ -190,12 +181,8 @@ def as_sklearn_kernel(
     >>> bool(SVC(kernel=kernel).fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.9)
     True
     """
-    if not isinstance(kernel, Kernel):
-        raise InputTypeError(
-            f"kernel must be an ntkit Kernel, such as ntkit.infinite_width(module).ntk. Got {type(kernel).__name__}."
-        )
-    if not isinstance(dtype, str) or dtype not in _DTYPES:
-        raise InputError(f"dtype must be one of {', '.join(map(repr, _DTYPES))}. Got {dtype!r}.")
+    check_kernel(kernel)
+    check_choice("dtype", dtype, ("float32", "float64"))
     gains = {name: gain(kernel, name) for name in GAINS}
     known: dict[str, Any] = gains if gains["w_std"] > 0 else {}
     return SklearnKernel(

@@ -3,26 +3,20 @@
 The functions that draw take matplotlib axes and return them. They never touch pyplot, so the choice of backend stays the user's.
 """
 
-from __future__ import annotations
-
 from ._curves import CurveStyle, plot_accuracy
-from ._diagnostics import plot_eigenvalue_decay, plot_spread
 from ._dynamics import plot_learning_curves, plot_losses, plot_posterior, plot_predictions
 from ._features import figure_history, figure_matrices, plot_against_steps, plot_metric_diagonal
 from ._figure import new_figure
-from ._kernels import plot_heat_map, plot_shares, plot_spectrum
-from ._labels import plot_accuracies, plot_elasticity, plot_levels, plot_relabelling
+from ._kernels import plot_eigenvalue_decay, plot_heat_map, plot_levels, plot_shares, plot_spectrum
 
 __all__ = [
     "CurveStyle",
     "figure_history",
     "figure_matrices",
     "new_figure",
-    "plot_accuracies",
     "plot_accuracy",
     "plot_against_steps",
     "plot_eigenvalue_decay",
-    "plot_elasticity",
     "plot_heat_map",
     "plot_learning_curves",
     "plot_levels",
@@ -30,8 +24,6 @@ __all__ = [
     "plot_metric_diagonal",
     "plot_posterior",
     "plot_predictions",
-    "plot_relabelling",
     "plot_shares",
     "plot_spectrum",
-    "plot_spread",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,6 +37,11 @@ class CurveStyle:
     color: str | None = None
     line: str = "-"
     marker: str = "o"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The style as keyword arguments of matplotlib's ``plot``."""
+        return {"color": self.color, "linestyle": self.line, "marker": self.marker}
 
 
 def plot_accuracy(
@@ -82,12 +87,10 @@ def plot_accuracy(
             mean,
             yerr=percent.std(axis=1, ddof=1) if percent.shape[1] > 1 else None,
             label=name,
-            color=style.color,
-            linestyle=style.line,
-            marker=style.marker,
             markersize=5,
             linewidth=1.5,
             elinewidth=1,
+            **style.options,
         )
     ax.set_xscale("log")
     ax.set_xticks(list(sizes), [str(size) for size in sizes])

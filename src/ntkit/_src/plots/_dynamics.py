@@ -237,16 +237,7 @@ def plot_losses(
             )
         style = chosen.get(name, CurveStyle(marker=""))
         mean = values if values.ndim == 1 else values.mean(axis=1)
-        (line,) = ax.plot(
-            t,
-            mean,
-            color=style.color,
-            linestyle=style.line,
-            marker=style.marker,
-            markersize=4,
-            linewidth=1.6,
-            label=name,
-        )
+        (line,) = ax.plot(t, mean, markersize=4, linewidth=1.6, label=name, **style.options)
         if values.ndim == 2:
             low, high = np.percentile(values, [10, 90], axis=1)
             ax.fill_between(t, low, high, color=line.get_color(), alpha=0.18, linewidth=0)

@@ -1,4 +1,4 @@
-"""Figures of a kernel matrix: a heat map sorted by class, and its spectrum."""
+"""Figures of kernels: a heat map sorted by class, spectra, levels of Hoeffding's decomposition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from ._curves import CurveStyle
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_heat_map", "plot_shares", "plot_spectrum"]
+__all__ = ["plot_eigenvalue_decay", "plot_heat_map", "plot_levels", "plot_shares", "plot_spectrum"]
+
+_LEVELS = (
+    ("label-agnostic", "#BBBBBB"),
+    ("one label", "#56B4E9"),
+    ("two labels", "#0072B2"),
+    ("more labels", "#D55E00"),
+)
 
 # Percentiles of the values off the diagonal that the colours span.
 _RANGE = (2, 98)
@@ -150,6 +157,86 @@ def plot_shares(ax: Axes, shares: Mapping[str, ArrayLike], styles: Mapping[str, 
     ax.set_ylabel("eigenvalue / sum of eigenvalues")
     ax.grid(which="major", alpha=0.3)
     ax.legend(frameon=False)
+    return ax
+
+
+def plot_eigenvalue_decay(
+    ax: Axes,
+    degrees: ArrayLike,
+    eigenvalues: Mapping[str, ArrayLike],
+    styles: Mapping[str, CurveStyle] | None = None,
+    xlabel: str = "degree k",
+) -> Axes:
+    """Draw eigenvalues against degree or frequency on logarithmic axes; values at or below zero are left out.
+
+    Parameters
+    ----------
+    ax
+        Where to draw.
+    degrees
+        Shape (m,); zero is left out.
+    eigenvalues
+        By name, shape (m,), such as ``{"p = 3": spectrum.eigenvalues}``; set those below their error to zero.
+    styles
+        How to draw some or all of them. Default None.
+    xlabel
+        Default "degree k".
+
+    Examples
+    --------
+    >>> from ntkit.plots import new_figure
+    >>> ax = plot_eigenvalue_decay(new_figure().subplots(), [0, 1, 2], {"p = 2": [1.0, 0.5, 0.1]})
+    >>> ax.get_xscale(), ax.get_yscale()
+    ('log', 'log')
+    """
+    k = np.asarray(degrees, dtype=np.float64)
+    for name, given in eigenvalues.items():
+        values = np.asarray(given, dtype=np.float64)
+        if k.ndim != 1 or values.shape != k.shape:
+            raise InputError(f"eigenvalues of {name!r} must have the shape of degrees, {k.shape}. Got {values.shape}.")
+        shown = (k > 0) & (values > 0)
+        style = (styles or {}).get(name, CurveStyle(marker=""))
+        ax.plot(k[shown], values[shown], markersize=3, label=name, **style.options)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel("eigenvalue")
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_levels(ax: Axes, shares: Mapping[str, ArrayLike]) -> Axes:
+    """Draw the fraction of each kernel at each level of its Hoeffding decomposition.
+
+    Parameters
+    ----------
+    ax
+        Where to draw, one bar per kernel.
+    shares
+        Fractions of levels 0, 1, 2 and above by name, shape (4,): ``Hoeffding.shares``; or of levels 1, 2 and above, shape (3,):
+        ``Hoeffding.variance_shares``. All of the same kind.
+
+    Examples
+    --------
+    >>> from ntkit.plots import new_figure
+    >>> ax = plot_levels(new_figure().subplots(), {"K_HR": [0.9, 0.0, 0.1, 0.0]})
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['label-agnostic', 'one label', 'two labels', 'more labels']
+    """
+    table = {name: np.asarray(given, dtype=np.float64) for name, given in shares.items()}
+    sizes = {values.size for values in table.values()}
+    if sizes not in ({3}, {4}) or any(values.ndim != 1 for values in table.values()):
+        raise InputError(
+            f"shares must all have shape (4,), or all (3,). Got {[values.shape for values in table.values()]}."
+        )
+    names = list(table)
+    left = np.zeros(len(names))
+    for (level, color), column in zip(_LEVELS[-sizes.pop() :], np.stack(list(table.values())).T, strict=True):
+        ax.barh(names, 100 * column, left=left, color=color, label=level, height=0.6)
+        left += 100 * column
+    ax.invert_yaxis()
+    ax.set_xlabel("share (%)")
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
     return ax
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -86,23 +87,27 @@ class Conv(Op):
             text += " stride " + "x".join(map(str, self.stride))
         return text + (" circular" if self.circular else "")
 
-    def finite(self, inputs: Values, weights: Weights) -> Tensor:
-        """Apply ``weight`` (out, channels of a group, *kernel) and ``bias`` (out,)."""
-        weight, bias = weights
-        assert weight is not None
-        (x,) = inputs
+    def taps(self, x: Tensor) -> Iterator[Tensor]:
+        """Yield x, shape (n, *positions, channels), as each place of the window sees it, the last axis fastest."""
         dims = [axis + 1 for axis in self.axes]
         sizes = [self.output_size(index, x.shape[dim]) for index, dim in enumerate(dims)]
         for dim, padding in zip(dims, self.padding, strict=True):
             x = pad(x, dim, *padding, self.circular)
-        groups = x.shape[-1] // weight.shape[1]
-        total: Tensor | None = None
-        for place, window in enumerate(product(*map(range, self.kernel))):
+        for window in product(*map(range, self.kernel)):
             part = x
             for index, dim in enumerate(dims):
                 start = window[index] * self.dilation[index]
                 stop = start + (sizes[index] - 1) * self.stride[index] + 1
                 part = part[(slice(None),) * dim + (slice(start, stop, self.stride[index]),)]
+            yield part
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Apply ``weight`` (out, channels of a group, *kernel) and ``bias`` (out,)."""
+        weight, bias = weights
+        assert weight is not None
+        groups = inputs[0].shape[-1] // weight.shape[1]
+        total: Tensor | None = None
+        for place, part in enumerate(self.taps(inputs[0])):
             grouped = part.unflatten(-1, (groups, -1))
             kernel = weight.flatten(2)[:, :, place].unflatten(0, (groups, -1))
             value = torch.einsum("...gc,goc->...go", grouped, kernel).flatten(-2)

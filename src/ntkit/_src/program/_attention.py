@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from ._op import Keep, Keeps, Op, Values, Weights
 __all__ = ["Attention", "LogitSamples"]
 
 Scaling = Literal["sqrt", "linear"]
-_BLOCK = 16  # samples drawn from one seed
 
 
 @dataclass(frozen=True)
@@ -33,24 +32,27 @@ class LogitSamples:
         Number of blocks skipped before the first.
     """
 
+    BLOCK: ClassVar[int] = 16
+    """Samples drawn from one seed."""
+
     seed: int
     count: int
     start: int = 0
 
     def draws(self, rows: int, columns: int, like: Tensor) -> Iterator[Tensor]:
         """Yield all samples in blocks, shape (samples of the block, rows, columns)."""
-        for block in range(-(-self.count // _BLOCK)):
+        for block in range(-(-self.count // self.BLOCK)):
             generator = torch.Generator().manual_seed((self.seed + self.start + block) % 2**63)
-            size = min(_BLOCK, self.count - block * _BLOCK)
+            size = min(self.BLOCK, self.count - block * self.BLOCK)
             # Drawn in float64 on the CPU, so that a seed gives the same samples everywhere.
             yield torch.randn(size, rows, columns, generator=generator, dtype=torch.float64).to(like)
 
     def groups(self, number: int) -> tuple[LogitSamples, ...]:
         """Split the samples into groups of equal size, of whole blocks if there are enough of them."""
-        blocks = self.count // _BLOCK
+        blocks = self.count // self.BLOCK
         if blocks >= number:
             each = blocks // number
-            return tuple(LogitSamples(self.seed, each * _BLOCK, self.start + i * each) for i in range(number))
+            return tuple(LogitSamples(self.seed, each * self.BLOCK, self.start + i * each) for i in range(number))
         # Too few blocks for whole ones: each group draws its own block from the same seed.
         each = max(1, self.count // number)
         return tuple(LogitSamples(self.seed, each, self.start + i) for i in range(number))
@@ -101,7 +103,7 @@ class Attention(Op):
     @property
     def linear_in_logits(self) -> bool:
         """Whether the mechanism is the identity."""
-        return self.phi is not None and self.phi.name == "polynomial" and self.phi.parameters == (0.0, 1.0)
+        return self.phi is not None and self.phi.polynomial() == (0.0, 1.0)
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         everything = (Keep.ALL,) * len(keeps)
@@ -117,16 +119,6 @@ class Attention(Op):
         if self.sampled:
             return (None,) * 3 if self.on_data else (everything, everything, None)
         return (None,) * 3 if self.linear_in_logits else (same, same, None)
-
-    def workspace(self, positions: tuple[int, ...], keeps: Keeps) -> int:
-        """Count the entries that the rule holds for one pair of inputs in addition to its inputs and its result."""
-        tokens = math.prod(positions)
-        if self.scaling == "linear" or self.linear_in_logits:
-            return 4 * tokens**2
-        if self.sampled:
-            return (8 * _BLOCK + 12) * tokens**2
-        same = all(keep is Keep.SAME for keep in keeps)
-        return 12 * tokens ** (2 if same else 3)
 
     def label(self) -> str:
         name = "softmax" if self.phi is None else str(self.phi)

@@ -33,6 +33,9 @@ class Sum(Op):
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return (keeps,) * len(self.coefficients)
 
+    def reads_means(self, uncentred: int) -> bool:
+        return uncentred > 1
+
     def label(self) -> str:
         return "sum" if len(self.coefficients) > 1 else f"times {self.coefficients[0]:g}"
 

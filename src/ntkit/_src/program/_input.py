@@ -1,4 +1,4 @@
-"""The data."""
+"""The data, or a covariance in their place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ._op import Keeps, Op, Values, Weights
 
-__all__ = ["Input"]
+__all__ = ["GivenPrior", "Input", "Prior", "StationaryPrior"]
 
 
 @dataclass(frozen=True)
@@ -35,3 +35,30 @@ class Input(Op):
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Move the channels of the prefix's output, ``inputs[0]``, last."""
         return inputs[0].movedim(self.channel, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Prior(Op):
+    """A random input whose channels are independent Gaussians with a known covariance over positions."""
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return ()
+
+    def label(self) -> str:
+        return "prior"
+
+
+@dataclass(frozen=True, eq=False)
+class StationaryPrior(Prior):
+    """K[p, p'] = ``same`` where p = p' and ``other`` elsewhere, over axes of lengths ``positions``."""
+
+    positions: tuple[int, ...]
+    same: float | Tensor
+    other: float | Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class GivenPrior(Prior):
+    """K[p, p'] as given: ``covariance`` of shape (P1, P2, ..., P1, P2, ...), the positions of x first."""
+
+    covariance: Tensor

@@ -46,6 +46,9 @@ class Normalize(Op):
     def needs_own(self, ranks: tuple[int, ...]) -> tuple[Keeps | None, ...]:
         return None, (Keep.SAME,) * ranks[1]
 
+    def reads_means(self, uncentred: int) -> bool:
+        return self.centres and uncentred > 0
+
     def label(self) -> str:
         return "normalize"
 

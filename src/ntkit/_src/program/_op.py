@@ -45,6 +45,14 @@ class Op:
         """Return what the rule reads of K(x, x) of each input, given how many position axes each input has."""
         return (None,) * len(ranks)
 
+    def reads_means(self, uncentred: int) -> bool:
+        """Return whether the rule reads the channels' means of its inputs, ``uncentred`` of which are not centred."""
+        return False
+
+    def selects(self) -> bool:
+        """Return whether every position of the output is a position of the input, or zero."""
+        return False
+
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Return the value in a finite network, shape (n, *positions, channels), from those of the inputs."""
         raise NotImplementedError

@@ -1,15 +1,26 @@
-"""Operations that only move or mix positions: pooling, slices, flatten, broadcasting."""
+"""Operations that only move or mix positions: pooling, slices, interpolation, flatten, broadcasting, graphs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from ._op import Keep, Keeps, Op, Values, Weights
 
-__all__ = ["AdaptiveAvgPool", "Arrange", "AvgPool", "Contract", "PositionMap", "Reindex", "Split"]
+__all__ = [
+    "AdaptiveAvgPool",
+    "Arrange",
+    "AvgPool",
+    "ConstantMap",
+    "Contract",
+    "DataMap",
+    "Merge",
+    "PositionMap",
+    "Reindex",
+    "Split",
+]
 
 
 @dataclass(frozen=True)
@@ -46,10 +57,6 @@ class PositionMap(Op):
     def matrix(self, size: int) -> Tensor:
         """Return A, shape (output size, ``size``), float64."""
         raise NotImplementedError
-
-    def selects(self) -> bool:
-        """Return whether every row of A reads at most one position."""
-        return False
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         here = keeps[self.axis] if self.selects() else Keep.ALL
@@ -151,6 +158,73 @@ class Reindex(PositionMap):
 
 
 @dataclass(frozen=True)
+class ConstantMap(PositionMap):
+    """x'[q] = sum_p A[q, p] x[p] along one axis with a fixed A, so K' = A K A^T there.
+
+    Attributes
+    ----------
+    shape
+        Shape of A: positions after and before.
+    entries
+        The entries of A row by row, float64 as bytes, so that equal maps compare and hash equal.
+    name
+        How tables name it, such as ``"bilinear to 12"``.
+    """
+
+    shape: tuple[int, int]
+    entries: bytes = field(repr=False)
+    name: str = "matrix"
+
+    @classmethod
+    def of(cls, axis: int, matrix: Tensor, name: str) -> ConstantMap:
+        """Build the map from a matrix, shape (positions after, positions before)."""
+        numbers = matrix.detach().to("cpu", torch.float64).contiguous()
+        return cls(axis, (numbers.shape[0], numbers.shape[1]), numbers.numpy().tobytes(), name)
+
+    def matrix(self, size: int) -> Tensor:
+        assert size == self.shape[1]
+        return torch.frombuffer(bytearray(self.entries), dtype=torch.float64).reshape(self.shape)
+
+    def label(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class DataMap(Op):
+    """x'[q] = sum_p A(x)[q, p] x[p] along one axis, A computed from the input itself (an adjacency): K' = A(x) K A(x')^T.
+
+    Attributes
+    ----------
+    axis
+        The position axis.
+    prefix
+        Index into ``Program.prefixes`` of the function that computes A(x), shape (n, ``size``, positions before).
+    size
+        Positions after the map.
+    transposed
+        Whether the prefix returns A(x)^T instead, shape (n, positions before, ``size``).
+    """
+
+    axis: int
+    prefix: int
+    size: int
+    transposed: bool = False
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return ((*keeps[: self.axis], Keep.ALL, *keeps[self.axis + 1 :]),)
+
+    def label(self) -> str:
+        return "matrix of each input"
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Apply the matrices ``inputs[1]`` to ``inputs[0]``."""
+        x, matrices = inputs
+        dim = self.axis + 1
+        equation = "a...i,aiq->a...q" if self.transposed else "a...i,aqi->a...q"
+        return torch.einsum(equation, x.movedim(dim, -1), matrices.to(x)).movedim(-1, dim)
+
+
+@dataclass(frozen=True)
 class Split(Op):
     """One position axis split into several, the last varying fastest: K'[(a, b), (a', b')] = K[p, p'] with p = a B + b.
 
@@ -168,6 +242,9 @@ class Split(Op):
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         stop = self.axis + len(self.sizes)
         return ((*keeps[: self.axis], max(keeps[self.axis : stop]), *keeps[stop:]),)
+
+    def selects(self) -> bool:
+        return True
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         value: Tensor = inputs[0].unflatten(self.axis + 1, self.sizes)
@@ -199,6 +276,9 @@ class Arrange(Op):
                 kept[axis] = keep
         return (tuple(kept),)
 
+    def selects(self) -> bool:
+        return True
+
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         (x,) = inputs
         used = [axis + 1 for axis in self.axes if axis is not None]
@@ -208,3 +288,26 @@ class Arrange(Op):
             if axis is None:
                 x = x.unsqueeze(index + 1)
         return x.expand(len(x), *self.sizes, x.shape[-1])
+
+
+@dataclass(frozen=True)
+class Merge(Op):
+    """Adjacent position axes merged into one, the last varying fastest: the inverse of a split.
+
+    Attributes
+    ----------
+    axis, count
+        The first of them, and how many.
+    """
+
+    axis: int
+    count: int
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return ((*keeps[: self.axis], *(keeps[self.axis],) * self.count, *keeps[self.axis + 1 :]),)
+
+    def selects(self) -> bool:
+        return True
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        return inputs[0].flatten(self.axis + 1, self.axis + self.count)

@@ -9,10 +9,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from ._combine import Sum
-from ._normalize import Normalize
 from ._op import Keep, Keeps, Op
-from ._tokens import Join
 
 __all__ = ["Node", "Program", "entries"]
 
@@ -115,9 +112,7 @@ class Program:
     def means_needed(self) -> bool:
         """Whether some operation reads the means of channels that are not centred."""
         return any(
-            sum(not self.nodes[read].centred for read in node.inputs) > (isinstance(node.op, (Join, Sum)))
-            for node in self.nodes
-            if isinstance(node.op, (Join, Sum)) or (isinstance(node.op, Normalize) and node.op.centres)
+            node.op.reads_means(sum(not self.nodes[read].centred for read in node.inputs)) for node in self.nodes
         )
 
 

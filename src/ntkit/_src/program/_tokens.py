@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ._op import Keeps, Op, Values, Weights
 
-__all__ = ["Join", "Lookup", "Merge", "Table"]
+__all__ = ["Join", "Lookup", "Table"]
 
 
 @dataclass(frozen=True)
@@ -94,26 +94,9 @@ class Join(Op):
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return (keeps,) * len(self.sizes)
 
+    def reads_means(self, uncentred: int) -> bool:
+        return uncentred > 1
+
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         n = max(len(x) for x in inputs)
         return torch.cat([x.expand(n, *x.shape[1:]) for x in inputs], self.axis + 1)
-
-
-@dataclass(frozen=True)
-class Merge(Op):
-    """Adjacent position axes merged into one, the last varying fastest: the inverse of a split.
-
-    Attributes
-    ----------
-    axis, count
-        The first of them, and how many.
-    """
-
-    axis: int
-    count: int
-
-    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
-        return ((*keeps[: self.axis], *(keeps[self.axis],) * self.count, *keeps[self.axis + 1 :]),)
-
-    def finite(self, inputs: Values, weights: Weights) -> Tensor:
-        return inputs[0].flatten(self.axis + 1, self.axis + self.count)

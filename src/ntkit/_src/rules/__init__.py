@@ -1,23 +1,25 @@
 """Rules: how each operation transforms covariances, and the reference engine that runs them in torch."""
 
-from ._covariance import Ends, Moments
+from ._crop import cropped
 from ._engine import read_data
-from ._input import input_covariance
 from ._position_gram import position_gram, prior_positions
-from ._tiles import BYTE_BUDGET, Kernels, diag, gram, pair_bytes
+from ._random_features import check_sketchable, random_features
+from ._sketch import CountSketch, Draws
+from ._tiles import Kernels, diag, gram, pair_bytes
 from .expectations import odd_factorial
 
 __all__ = [
-    "BYTE_BUDGET",
-    "Ends",
+    "CountSketch",
+    "Draws",
     "Kernels",
-    "Moments",
+    "check_sketchable",
+    "cropped",
     "diag",
     "gram",
-    "input_covariance",
     "odd_factorial",
     "pair_bytes",
     "position_gram",
     "prior_positions",
+    "random_features",
     "read_data",
 ]

@@ -6,33 +6,82 @@ M(K)[p, p'] = mean over e of K[s p + d e, s p' + d e]. It always divides by the 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Conv, Dense, Gains, Keep, Node, pad
+from ntkit._src.program import Conv, Dense, Gains, Keep, Keeps, pad
 
-from ._covariance import Covariance, Ends
+from ._covariance import Covariance, Ends, Moments
+from ._rule import Cut, Inputs, Parts, Prefixes, Rule, Step, Window
+from ._sketch import Draws, Features
 
-__all__ = ["conv", "dense", "pads_zeros"]
+__all__: list[str] = []
 
-
-def dense(op: Dense, x: Covariance) -> Covariance:
-    """Apply a fully connected layer at every position."""
-    return _fresh_weights(op.gains, x.settled())
-
-
-def conv(op: Conv, node: Node, x: Covariance, ends: Ends) -> Covariance:
-    """Apply a convolution."""
-    x = x.settled()
-    mean = x.map(lambda k: _window_mean(op, x, k), moves=not (pads_zeros(op) and Keep.ALL in x.keeps))
-    if x.h is not None and mean.h is None:
-        mean = replace(mean, h=_uneven_mean(op, x, x.h, ends.variances(node.inputs[0], x.keeps)))
-    return _fresh_weights(op.gains, mean)
+LayerT = TypeVar("LayerT", Dense, Conv)
 
 
-def pads_zeros(op: Conv) -> bool:
+class _LayerRule(Rule[LayerT]):
+    """What linear and convolutional layers have in common; their channels are centred."""
+
+    keeps_h = True
+
+    def scales(self, op: LayerT, inputs: bool) -> bool:
+        return inputs and not isinstance(op.gains.b_std, Tensor) and op.gains.b_std == 0
+
+    def without_random_features(self, step: Step[LayerT]) -> str | None:
+        if any(isinstance(gain, Tensor) for gain in vars(step.op.gains).values()):
+            return "gains that are tensors have no random features; pass numbers"
+        return None
+
+
+class DenseRule(_LayerRule[Dense], ops=(Dense,)):
+    """A fully connected layer at every position."""
+
+    local = True
+
+    def covariance(self, step: Step[Dense], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
+        return _fresh_weights(step.op.gains, inputs[0].settled())
+
+    def random_features(self, step: Step[Dense], inputs: Parts, data: Moments, draws: Draws) -> Features:
+        return _fresh_features(step.op.gains, inputs[0])
+
+
+class ConvRule(_LayerRule[Conv], ops=(Conv,)):
+    """A convolution."""
+
+    def covariance(self, step: Step[Conv], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
+        op, x = step.op, inputs[0].settled()
+        mean = x.map(lambda k: _window_mean(op, x, k), moves=not (_pads_zeros(op) and Keep.ALL in x.keeps))
+        if x.h is not None and mean.h is None:
+            mean = replace(mean, h=_uneven_mean(op, x, x.h, ends.variances(step.node.inputs[0], x.keeps)))
+        return _fresh_weights(op.gains, mean)
+
+    def reads_variance(self, op: Conv) -> bool:
+        return _pads_zeros(op)
+
+    def crop(self, step: Step[Conv], window: Window, prefixes: Prefixes) -> Cut | None:
+        op, positions = step.op, step.sources[0].node.positions
+        read, padding = list(window), list(op.padding)
+        for index, axis in enumerate(op.axes):
+            start = window[axis].start * op.stride[index] - padding[index][0]
+            last = (window[axis].stop - 1) * op.stride[index] - padding[index][0]
+            stop = last + op.dilation[index] * (op.kernel[index] - 1) + 1
+            padding[index] = (max(0, -start), max(0, stop - positions[axis]))
+            read[axis] = range(max(0, start), min(positions[axis], stop))
+        if op.circular or not all(read):  # it reads the other end, or every window lies in the padding
+            return None
+        return Cut(replace(op, padding=tuple(padding)), (tuple(read),))
+
+    def random_features(self, step: Step[Conv], inputs: Parts, data: Moments, draws: Draws) -> Features:
+        root = math.sqrt(math.prod(step.op.kernel))
+        return _fresh_features(step.op.gains, inputs[0].map(lambda v: torch.cat([*step.op.taps(v)], -1) / root))
+
+
+def _pads_zeros(op: Conv) -> bool:
     """Return whether the field has zero padding: then p may lie in it while p' does not."""
     return not op.circular and any(any(sides) for sides in op.padding)
 
@@ -97,3 +146,14 @@ def _window_mean(op: Conv, x: Covariance, k: Tensor, padded: bool = False) -> Te
         assert total is not None
         k = total / kernel if kernel > 1 else total
     return k
+
+
+def _fresh_features(gains: Gains, x: Features) -> Features:
+    """K' = w^2 K + b^2 and Theta' = weight_rate K + bias_rate + w^2 Theta as concatenated vectors."""
+    w, b, weight_rate, bias_rate = (float(gain) for gain in vars(gains).values())
+    one = x.phi.new_ones(*x.phi.shape[:-1], 1)
+    phi = torch.cat([w * x.phi, b * one], -1) if b else w * x.phi
+    parts = [math.sqrt(weight_rate) * x.phi] if weight_rate else []
+    parts += [math.sqrt(bias_rate) * one] if bias_rate else []
+    parts += [w * x.psi] if x.psi is not None else []
+    return Features(phi, torch.cat(parts, -1) if parts else None)

@@ -13,66 +13,51 @@ Softmax at 1/sqrt(d) has no closed form: ``_sampled_attention``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Attention, Keep, Keeps, Node
+from ntkit._src.program import Attention, Keep, Keeps, LogitSamples, Node
 
-from ._both_sides import both_sides
+from ._axes import Tokens, both_sides, own_tokens, unmerged
 from ._covariance import Covariance, Ends, Moments
-from ._token_axes import merged, unmerged
+from ._rule import Inputs, Rule, Step
+from ._sampled_attention import sampled_attention
 from .expectations import dual
 
-__all__ = ["Tokens", "attention", "own_tokens", "restored"]
+__all__: list[str] = []
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """A covariance with all position axes merged into one axis of tokens.
+class AttentionRule(Rule[Attention], ops=(Attention,)):
+    """Attention; its channels are centred, as those of the values are."""
 
-    Attributes
-    ----------
-    nngp, ntk
-        K and Theta, shape (pairs, P, P'), or (pairs, P) if only K[a, a] is kept; Theta may be None.
-    """
+    def covariance(self, step: Step[Attention], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
+        op, node = step.op, step.node
+        same = all(keep is Keep.SAME for keep in keeps) and (op.on_data or not op.sampled)
+        *logits, v = map(Tokens.of, inputs)
+        if op.scaling == "linear":
+            nngp, ntk = _constant_logits(op, node, v, ends, same)
+        else:
+            q, k = logits
+            if op.sampled:
+                nngp, ntk = sampled_attention(step, q, k, v, ends, same)
+            elif op.linear_in_logits:
+                nngp, ntk = _identity(op, q, k, v, same)
+            else:
+                nngp, ntk = _elementwise(op, node, q, k, v, ends, same)
+        kept = (Keep.SAME if same else Keep.ALL,) * len(keeps)
+        tangent = None if ntk is None else unmerged(ntk, node.positions, same)
+        return Covariance(unmerged(nngp, node.positions, same), tangent, kept).restrict(keeps)
 
-    nngp: Tensor
-    ntk: Tensor | None
-
-    @classmethod
-    def of(cls, x: Covariance) -> Tokens:
-        """Merge the position axes."""
-        x = x.settled()
-        return cls(merged(x.nngp, x.keeps), None if x.ntk is None else merged(x.ntk, x.keeps))
-
-    @property
-    def transposed(self) -> Tokens:
-        """The covariance with the two inputs exchanged; all pairs of tokens must be kept."""
-        return Tokens(self.nngp.mT, None if self.ntk is None else self.ntk.mT)
-
-
-def attention(op: Attention, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends) -> Covariance:
-    """Apply attention whose expectations have closed forms or are one-dimensional integrals."""
-    same = all(keep is Keep.SAME for keep in keeps)
-    if op.scaling == "linear":
-        nngp, ntk = _constant_logits(op, node, Tokens.of(inputs[-1]), ends, same)
-    elif op.linear_in_logits:
-        q, k, v = map(Tokens.of, inputs)
-        nngp, ntk = _identity(op, q, k, v, same)
-    else:
-        q, k, v = map(Tokens.of, inputs)
-        nngp, ntk = _elementwise(op, node, q, k, v, ends, same)
-    return restored(nngp, ntk, node.positions, keeps, same)
-
-
-def restored(nngp: Tensor, ntk: Tensor | None, positions: tuple[int, ...], keeps: Keeps, same: bool) -> Covariance:
-    """Restore the position axes of the tokens and drop what is not kept."""
-    kept = (Keep.SAME if same else Keep.ALL,) * len(keeps)
-    parts = [None if k is None else unmerged(k, positions, same) for k in (nngp, ntk)]
-    assert parts[0] is not None
-    return Covariance(parts[0], parts[1], kept).restrict(keeps)
+    def workspace(self, op: Attention, positions: tuple[int, ...], keeps: Keeps) -> int:
+        tokens = math.prod(positions)
+        if op.scaling == "linear" or op.linear_in_logits:
+            return 4 * tokens**2
+        if op.sampled:
+            return (8 * LogitSamples.BLOCK + 12) * tokens**2
+        same = all(keep is Keep.SAME for keep in keeps)
+        return 12 * tokens ** (2 if same else 3)
 
 
 def _constant_logits(op: Attention, node: Node, v: Tokens, ends: Ends, same: bool) -> tuple[Tensor, Tensor | None]:
@@ -156,12 +141,6 @@ def _elementwise(
             tangents.append(sum(terms[1:], start=terms[0]))
     dim = -1 if same else -2
     return torch.stack(rows, dim), torch.stack(tangents, dim) if tangents else None
-
-
-def own_tokens(side: Moments, read: int) -> Tensor:
-    """Return K(x, x) of a node that keeps all pairs of positions, shape (n, P, P)."""
-    own = side.own[read]
-    return merged(own, (Keep.ALL,) * ((own.ndim - 1) // 2))
 
 
 def _spread(ends: Ends, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

@@ -57,6 +57,16 @@ class Covariance:
         """Drop H."""
         return self if self.h is None and self.ratio is None else replace(self, h=None, ratio=None)
 
+    def at_one(self, variances: tuple[Tensor, Tensor] | None) -> Covariance:
+        """Make H that of x and x', H / r + (1 - r) (q - q' / r) / 2: nothing cancels if they are nearly parallel."""
+        r = self.multiple
+        if self.h is None or r is None:
+            return replace(self, ratio=None)
+        if variances is None:
+            return self.without_h()
+        q1, q2 = variances
+        return replace(self, h=torch.where(r == 1, self.h, self.h / r + (1 - r) * (q1 - q2 / r) / 2), ratio=None)
+
     def settled(self) -> Covariance:
         """Average the tangent kernel over the channels: Theta + A K."""
         if self.affine is None:
@@ -75,18 +85,31 @@ class Covariance:
         start = self.pair_dims + sum(self.keeps[:axis])
         return tuple(range(start, start + self.keeps[axis]))
 
-    def map(self, function: Callable[[Tensor], Tensor], keeps: Keeps | None = None, moves: bool = False) -> Covariance:
+    def map(
+        self,
+        function: Callable[[Tensor], Tensor],
+        keeps: Keeps | None = None,
+        moves: bool = False,
+        selects: bool = False,
+    ) -> Covariance:
         """Apply a linear map of positions to K and Theta; A is unchanged if all positions share it.
 
-        ``moves`` says that the map also applies to H: it takes means, or every new position is an old one.
+        ``moves`` says that the map also applies to H: it takes means, or every new position is an old one. ``selects`` says
+        that every new position is an old one or zero: then A moves along. Otherwise weights that differ between positions
+        are averaged over, which is right unless an activation follows; tracing refuses one.
         """
-        if self.affine is not None and self.affine.numel() > 1:
+        if self.affine is not None and self.affine.numel() > 1 and not selects:
             return self.settled().map(function, keeps, moves)
         ntk = None if self.ntk is None else function(self.ntk)
         new = self.keeps if keeps is None else keeps
         affine = None
         if self.affine is not None:
-            affine = self.affine.reshape((1,) * (self.pair_dims + sum(new)))
+            shared = self.affine.numel() == 1
+            affine = (
+                self.affine.reshape((1,) * (self.pair_dims + sum(new)))
+                if shared
+                else function(self.affine.expand_as(self.nngp))
+            )
         h = None if self.h is None or not moves else function(self.h)
         return Covariance(function(self.nngp), ntk, new, affine, h, self.ratio)
 
@@ -129,6 +152,11 @@ class Moments:
     variance: dict[int, Tensor] = field(default_factory=dict)
     mean: dict[int, Tensor] = field(default_factory=dict)
     own: dict[int, Tensor] = field(default_factory=dict)
+
+    @property
+    def like(self) -> Tensor:
+        """Some of the data: its length, dtype and device are those of the batch."""
+        return next(iter(self.data.values()))
 
     def rows(self, start: int, stop: int) -> Moments:
         """Return the moments of some of the inputs."""
@@ -175,15 +203,3 @@ class Ends:
         if node not in self.first.mean:
             return None
         return self.spread(self.first.mean[node], self.second.mean[node], keeps)
-
-
-def diagonal_mask(covariance: Covariance, axes: tuple[int, ...]) -> Tensor:
-    """Return ones where p = p' along all of ``axes`` and zeros elsewhere, broadcastable against the covariance."""
-    mask = covariance.nngp.new_ones((1,) * covariance.nngp.ndim)
-    for axis in axes:
-        if covariance.keeps[axis] is Keep.ALL:
-            first, second = covariance.dims(axis)
-            shape = [1] * covariance.nngp.ndim
-            shape[first] = shape[second] = covariance.nngp.shape[first]
-            mask = mask * torch.eye(shape[first], dtype=mask.dtype, device=mask.device).reshape(shape)
-    return mask

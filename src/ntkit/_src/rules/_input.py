@@ -1,18 +1,24 @@
-"""K = x . x' / C and H = |x - x'|^2 / (2 C) of the data."""
+"""The data, K = x . x' / C and H = |x - x'|^2 / (2 C), or a covariance in their place."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Input, Keep, Keeps
+from ntkit._src.program import GivenPrior, Input, Keep, Keeps, Node, Program, StationaryPrior
+from ntkit.errors import InputError
 
-from ._covariance import Covariance, Ends
+from ._axes import diagonal_mask
+from ._covariance import Covariance, Ends, Moments
+from ._rule import Cut, Inputs, OpT, Parts, Prefixes, Rule, Step, Window
+from ._sketch import Draws, Features
 
-__all__ = ["input_covariance"]
+__all__ = ["run_prefix"]
 
 _FEW_CHANNELS = 8  # a sum this short has the same rounding in K(x, x') as in K(x, x)
 _NEAR = 1e-6  # threshold of 1 - rho and |x - x'|^2 / (|x|^2 + |x'|^2) below which x . x' is computed from a difference
@@ -21,7 +27,92 @@ _DIFFERENT = 1e-6  # ... of |r - 1| above which they are
 _BLOCK = 1 << 22  # entries gathered at once
 
 
-def input_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True, scaled: bool = False) -> Covariance:
+class InputRule(Rule[Input], ops=(Input,)):
+    """The data, after the deterministic part of the network before the first random layer."""
+
+    keeps_h = True
+
+    def covariance(self, step: Step[Input], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
+        return _data_covariance(step.op, keeps, ends, step.carries_h, step.scales)
+
+    def mean(self, step: Step[Input], known: Moments) -> Tensor:
+        return known.data[step.op.prefix, step.op.channel].mean(-1)
+
+    def read(self, program: Program, node: Node, x: Tensor, dtype: torch.dtype) -> dict[tuple[int, int], Tensor]:
+        op = node.op
+        assert isinstance(op, Input)
+        value = run_prefix(program, op.prefix, node.path, x)
+        return {(op.prefix, op.channel): value.to(dtype).movedim(op.channel, -1)}
+
+    def scales(self, op: Input, inputs: bool) -> bool:
+        return True
+
+    def crop(self, step: Step[Input], window: Window, prefixes: Prefixes) -> Cut:
+        prefixes.append(partial(_sliced, prefixes[step.op.prefix], step.op.channel, window))
+        return Cut(replace(step.op, prefix=len(prefixes) - 1), ())
+
+    def random_features(self, step: Step[Input], inputs: Parts, data: Moments, draws: Draws) -> Features:
+        return Features(data.data[step.op.prefix, step.op.channel] / math.sqrt(step.op.channels), None)
+
+
+def run_prefix(program: Program, index: int, path: str, x: Tensor) -> Tensor:
+    """Run a deterministic part of the network on a batch, and check that its output is finite."""
+    prefix = program.prefixes[index]
+    if prefix is None:
+        return x
+    value = prefix(x.clone())  # it may write in place
+    if not bool(torch.isfinite(value).all()):
+        raise InputError(
+            f"{path}: what comes before this layer turned finite input into NaN or infinite values. "
+            "Expected finite values; check the module's operations on the raw input."
+        )
+    return value
+
+
+def _sliced(prefix: Callable[[Tensor], Tensor] | None, channel: int, window: Window, x: Tensor) -> Tensor:
+    """Run what comes before the first layer, and take a window of the positions of its output."""
+    value = x if prefix is None else prefix(x)
+    dims = [dim for dim in range(1, value.ndim) if dim != channel]
+    for dim, part in zip(dims, window, strict=True):
+        value = torch.narrow(value, dim, part.start, len(part))
+    return value
+
+
+class _PriorRule(Rule[OpT]):
+    """One random input that all networks share. Only layers with weights read it, which do not ask for its mean."""
+
+    def mean(self, step: Step[OpT], known: Moments) -> None:
+        return None
+
+
+class StationaryPriorRule(_PriorRule[StationaryPrior], ops=(StationaryPrior,)):
+    """K[p, p'] with one value where p = p' and another elsewhere."""
+
+    def covariance(self, step: Step[StationaryPrior], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
+        op = step.op
+        sizes = [size for size, keep in zip(op.positions, keeps, strict=True) for _ in range(keep)]
+        ones = ends.first.like.new_ones((1,) * ends.pair_dims + tuple(sizes))
+        same = diagonal_mask(Covariance(ones, None, keeps), tuple(range(len(keeps)))) * ones
+        return Covariance(op.other + (op.same - op.other) * same, None, keeps)
+
+    def crop(self, step: Step[StationaryPrior], window: Window, prefixes: Prefixes) -> Cut:
+        return Cut(replace(step.op, positions=tuple(map(len, window))), ())
+
+
+class GivenPriorRule(_PriorRule[GivenPrior], ops=(GivenPrior,)):
+    """K[p, p'] as given."""
+
+    def covariance(self, step: Step[GivenPrior], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
+        rank = len(keeps)
+        k = step.op.covariance.to(ends.first.like).permute([d for axis in range(rank) for d in (axis, rank + axis)])
+        return Covariance(k[(None,) * ends.pair_dims], None, (Keep.ALL,) * rank).restrict(keeps)
+
+    def crop(self, step: Step[GivenPrior], window: Window, prefixes: Prefixes) -> Cut:
+        slices = tuple(slice(part.start, part.stop) for part in window)
+        return Cut(replace(step.op, covariance=step.op.covariance[slices + slices]), ())
+
+
+def _data_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True, scaled: bool = False) -> Covariance:
     """Return the mean over the channels of x[p] x'[p'], exact to rounding even where x and x' nearly coincide.
 
     H is left out unless ``carry``, and if ``scaled`` it is of r x and x' where they are parallel but of different size.

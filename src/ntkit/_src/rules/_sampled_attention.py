@@ -13,14 +13,16 @@ semidefinite by construction. Otherwise F is a Cholesky factor for each pair, an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Attention, Dense, Input, Keep, Keeps, Node, Program
+from ntkit._src.program import Attention, Dense, Input, Node
 
-from ._attention import Tokens, own_tokens, restored
-from ._covariance import Covariance, Ends, Moments
+from ._axes import Tokens, own_tokens
+from ._covariance import Ends, Moments
+from ._rule import Step
 
 __all__ = ["sampled_attention"]
 
@@ -28,27 +30,22 @@ _RANK = 1e-12  # fraction of a token's variance below which the remainder is rou
 
 
 def sampled_attention(
-    op: Attention, program: Program, node: Node, inputs: tuple[Covariance, ...], keeps: Keeps, ends: Ends
-) -> Covariance:
-    """Average over the samples of ``op``."""
-    same = op.on_data and all(keep is Keep.SAME for keep in keeps)
-    q, k, v = (Tokens.of(x) for x in inputs)
+    step: Step[Attention], q: Tokens, k: Tokens, v: Tokens, ends: Ends, same: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Average over the samples of the operation; return K and Theta of the tokens, or their diagonals if ``same``."""
+    op = step.op
     if op.on_data:
-        return restored(
-            *_mean(op, _data_weights(op, program, node, ends, q.nngp), q, k, v, same), node.positions, keeps, same
-        )
+        return _mean(op, _data_weights(step, ends, q.nngp), q, k, v, same)
     if ends.pair_dims == 1:
-        weights = ((z, z) for z in _own_weights(op, node, ends.first))
-        return restored(*_mean(op, weights, q, k, v, same), node.positions, keeps, same)
-    owns = [[own_tokens(side, read) for read in node.inputs[:2]] for side in (ends.first, ends.second)]
+        return _mean(op, ((z, z) for z in _own_weights(op, step.node, ends.first)), q, k, v, same)
+    owns = [[own_tokens(side, read) for read in step.node.inputs[:2]] for side in (ends.first, ends.second)]
     first, second = [o[:, None] for o in owns[0]], [o[None] for o in owns[1]]
     # The factor of a pair depends on which input comes first; averaging both orders makes K(x, x') = K(x', x)^T.
     there = _mean(op, _joint_weights(op, first, [q.nngp, k.nngp], second), q, k, v, same)
     tq, tk, tv = (part.transposed for part in (q, k, v))
     back = _mean(op, _joint_weights(op, second, [tq.nngp, tk.nngp], first), tq, tk, tv, same)
-    nngp = (there[0] + back[0].mT) / 2
     ntk = None if there[1] is None or back[1] is None else (there[1] + back[1].mT) / 2
-    return restored(nngp, ntk, node.positions, keeps, same)
+    return (there[0] + back[0].mT) / 2, ntk
 
 
 def _mean(
@@ -88,20 +85,18 @@ def _jacobian(z1: Tensor, m: Tensor, v: Tensor, z2: Tensor, same: bool) -> Tenso
     return _bilinear(z1, m * v, z2, same) + _bilinear(z1, m, z2, same) * _bilinear(z1, v, z2, same) - cross
 
 
-def _data_weights(
-    op: Attention, program: Program, node: Node, ends: Ends, like: Tensor
-) -> Iterator[tuple[Tensor, Tensor]]:
-    sides = [[_features(program, read, side) for read in node.inputs[:2]] for side in (ends.first, ends.second)]
+def _data_weights(step: Step[Attention], ends: Ends, like: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    op = step.op
+    sides = [[_features(source, side) for source in step.sources[:2]] for side in (ends.first, ends.second)]
     assert op.samples is not None
     for draw in op.samples.draws(sides[0][0].shape[-1], sides[0][1].shape[-1], like):
         z1, z2 = (op.weights(op.gain * (fq @ draw[:, None] @ fk.mT)) for fq, fk in sides)
         yield (z1[:, :, None], z2[:, None]) if ends.pair_dims == 2 else (z1, z2)
 
 
-def _features(program: Program, read: int, side: Moments) -> Tensor:
+def _features(layer: Step[Any], side: Moments) -> Tensor:
     """Return F with F F'^T = K of a linear layer of raw data, shape (n, P, C) or (n, P, C + 1) with a bias."""
-    dense = program.nodes[read].op
-    data = program.nodes[program.nodes[read].inputs[0]].op
+    dense, data = layer.op, layer.sources[0].op
     assert isinstance(dense, Dense)
     assert isinstance(data, Input)
     x = side.data[data.prefix, data.channel].flatten(1, -2)

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import Progress
-from ntkit._src.program import Attention, Keeps, Pointwise, Program, entries
+from ntkit._src.program import Keeps, Program, entries
 
 from ._covariance import Covariance, Moments
-from ._engine import covariance, moments, read_data, read_variance, self_covariance
+from ._engine import covariance, moments, read_data, self_covariance
+from ._plan import plan_of
 
 __all__ = ["BYTE_BUDGET", "Kernels", "diag", "gram", "pair_bytes"]
 
@@ -50,7 +51,7 @@ def gram(
     tile1, tile2 = _tile_shape(n1, n2, pairs, symmetric=x2 is None)
     per_input = pair_bytes(program, program.self_keeps, ntk=False) + _stored_bytes(program)
     block = max(1, byte_budget // (2 * per_input))  # inputs of each side whose moments fit in the budget
-    done, there_are = 0, n1 * n2 if x2 is not None else n1 * (n1 + 1) // 2
+    done, total = 0, n1 * n2 if x2 is not None else n1 * (n1 + 1) // 2
     for columns in _ranges(0, n2, max(tile2, block - block % tile2)):
         second = _blockwise_moments(program, data2, columns, block)
         for band in _ranges(0, n1 if x2 is not None else columns.stop, max(tile1, block - block % tile1)):
@@ -63,7 +64,7 @@ def gram(
                 _write(out, value, rows, tile, symmetric=x2 is None)
                 done += _count(rows, tile, symmetric=x2 is None)
                 if progress is not None:
-                    progress(done, there_are)
+                    progress(done, total)
     return out
 
 
@@ -87,25 +88,14 @@ def _result_dtype(x: Tensor) -> torch.dtype:
 
 def pair_bytes(program: Program, keeps: tuple[Keeps | None, ...], ntk: bool) -> int:
     """Estimate the memory that one pair of inputs takes while the program runs."""
-    last_use = {read: index for index, node in enumerate(program.nodes) for read in node.inputs}
-    counts = [entries(node.positions, kept) for node, kept in zip(program.nodes, keeps, strict=True)]
-    kept_tensors = 3 if ntk else 2  # K, H and Theta
-    peak, live = 1, 0
-    for index, node in enumerate(program.nodes):
-        largest = max([counts[index], *(counts[read] for read in node.inputs)])
-        temporaries = 12 if isinstance(node.op, Pointwise) else 3  # as many as the rules allocate
-        kept = keeps[index]
-        extra = node.op.workspace(node.positions, kept) if isinstance(node.op, Attention) and kept is not None else 0
-        peak = max(peak, kept_tensors * (live + counts[index]) + temporaries * largest + extra)
-        live += counts[index] - sum(counts[read] for read in set(node.inputs) if last_use[read] == index)
-    return peak * torch.finfo(torch.float64).bits // 8
+    return plan_of(program).schedule(keeps).pair_bytes[ntk]
 
 
 def _stored_bytes(program: Program) -> int:
     """Count the bytes of one input's own covariances that are kept for the whole computation."""
-    own = program.own_demands
-    kept = sum(entries(program.nodes[read].positions, keeps) for read, keeps in own.items())
-    return 8 * (kept + sum(math.prod(program.nodes[read].positions) for read in read_variance(program) - own.keys()))
+    plan = plan_of(program)
+    kept = sum(entries(program.nodes[read].positions, keeps) for read, keeps in plan.demands.items())
+    return 8 * (kept + sum(math.prod(program.nodes[read].positions) for read in plan.variances - plan.demands.keys()))
 
 
 def _blockwise_moments(program: Program, data: Moments, rows: range, block: int) -> Moments:

@@ -12,16 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit._src.common import as_columns
-from ntkit._src.gram import GramOperator, StoredGram, available_memory, bytes_text, free_disk, scratch_folder
+from ntkit._src.common import as_columns, available_memory, bytes_text
+from ntkit._src.gram import GramOperator, StoredGram, free_disk, scratch_folder
 from ntkit.errors import MemoryLimitError, SingularKernelError, StoreError
 
 from ._conjugate_gradients import conjugate_gradients
-from ._method import Method, OnNote, System, trace_mean
-from ._solution import Solution
-from ._status import Outcome, Status
+from ._lapack import reliable_pivots
+from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System
 
-__all__ = ["BlockedCholesky", "cholesky_bytes"]
+__all__ = ["BlockedCholesky", "cholesky_bytes", "scratch_place"]
 
 _WIDTH = 1024
 _LARGEST_JITTER = {torch.float32: 1e-3, torch.float64: 1e-6}
@@ -66,11 +65,7 @@ class BlockedCholesky(Method):
         self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
     ) -> System:
         """Read the matrix and factorise it."""
-        n, scale = gram.shape[0], trace_mean(gram)
-        if not scale > 0:
-            raise SingularKernelError(
-                f"the Gram matrix has trace(K)/n = {scale:.1e}, so nothing can be learnt from it: are all inputs zero?"
-            )
+        n, matrix = gram.shape[0], ShiftedGram.of(gram, ridge, progress)
         limit = int(_SHARE * available_memory()) if self.memory is None else self.memory
         needed = cholesky_bytes(n, gram.dtype.itemsize)
         inside = needed <= limit if self.in_memory is None else self.in_memory
@@ -81,16 +76,20 @@ class BlockedCholesky(Method):
             )
         panels: _Panels = _InPlace(gram) if inside else _OnDisk(gram, limit, self.scratch)
         jitter, eps = 0.0, torch.finfo(gram.dtype).eps
-        while not _factorise(panels, (ridge + jitter) * scale, progress):
+        while not _factorise(panels, (ridge + jitter) * matrix.scale, matrix.note):
             jitter = max(10 * jitter, 10 * eps)
             if jitter > _LARGEST_JITTER[gram.dtype]:
                 raise SingularKernelError(
                     f"the Gram matrix stays singular with ridge={ridge:.1e} and a jitter of {jitter / 10:.0e} trace(K)/n. Is it "
                     f"positive semidefinite? Pass a ridge above {max(ridge, jitter):.0e}, or store it in float64."
                 )
-            if progress is not None:
-                progress(f"The factorisation broke down and is repeated with {jitter:.0e} trace(K)/n on the diagonal.")
-        return _Factored(gram, panels, ridge, jitter, scale, self, progress)
+            matrix.note(f"The factorisation broke down and is repeated with {jitter:.0e} trace(K)/n on the diagonal.")
+        return _Factored(matrix, panels, jitter, self)
+
+
+def scratch_place(gram: GramOperator) -> Path:
+    """Return the folder for files of a factor: next to a stored matrix, or the system's temporary one."""
+    return Path(gram.path).parent if isinstance(gram, StoredGram) else Path(tempfile.gettempdir())
 
 
 class _Panels(ABC):
@@ -185,8 +184,7 @@ class _OnDisk(_Panels):
             )
         self.width = min(int(fitting), 4096, self.n)
         self.bytes = 4 * self.n * self.width * size + 2 * gram.plan.size**2 * size
-        beside = Path(gram.path).parent if isinstance(gram, StoredGram) else Path(tempfile.gettempdir())
-        folder = beside if scratch is None else Path(scratch)
+        folder = scratch_place(gram) if scratch is None else Path(scratch)
         needed = self.n * (self.n + self.width) // 2 * size
         if needed > free_disk(folder):
             raise StoreError(
@@ -218,10 +216,9 @@ class _OnDisk(_Panels):
         return self._folder / str(j)
 
 
-def _factorise(panels: _Panels, shift: float, progress: OnNote | None) -> bool:
+def _factorise(panels: _Panels, shift: float, note: OnNote) -> bool:
     """Replace K + shift I by its factor, block column by block column from the left; False if it is singular."""
     start = time.perf_counter()
-    eps = torch.finfo(panels.dtype).eps
     for j in range(panels.count):
         own = panels.columns(j)
         size = own.stop - own.start
@@ -232,18 +229,14 @@ def _factorise(panels: _Panels, shift: float, progress: OnNote | None) -> bool:
             left = panels.factor(k, own.start)
             panel.addmm_(left, left[:size].T, alpha=-1)
         lower, info = torch.linalg.cholesky_ex(panel[:size])
-        # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of that, it is only rounding.
-        if int(info) or not bool((lower.diagonal() ** 2 > 4 * eps * before).all()):
+        if int(info) or not reliable_pivots(lower, before):
             return False
         panel[:size] = lower
         if len(panel) > size:
             panel[size:] = torch.linalg.solve_triangular(lower, panel[size:].T, upper=False).T
         panels.put(j, panel)
-        if progress is not None:
-            share = 1 - (1 - own.stop / panels.n) ** 3
-            progress(
-                f"Factorised {own.stop} of {panels.n} columns in {time.perf_counter() - start:.0f} s ({share:.0%})."
-            )
+        share, seconds = 1 - (1 - own.stop / panels.n) ** 3, time.perf_counter() - start
+        note(f"Factorised {own.stop} of {panels.n} columns in {seconds:.0f} s ({share:.0%}).")
     return True
 
 
@@ -267,44 +260,29 @@ def _substitute(panels: _Panels, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Factored(System):
-    gram: GramOperator
+    matrix: ShiftedGram
     panels: _Panels
-    ridge: float
     jitter: float
-    scale: float
     settings: BlockedCholesky
-    progress: OnNote | None
 
     def solve(self, y: Tensor) -> Solution:
         start = time.perf_counter()
         columns = as_columns(y).detach().cpu().double()
-        shift = self.ridge * self.scale
         found = conjugate_gradients(
-            lambda v: self.panels.product(v) + shift * v,
+            lambda v: self.panels.product(v) + self.matrix.shift * v,
             columns,
             lambda v: _substitute(self.panels, v),
             self.settings.rtol,
             self.settings.max_iterations,
-            self.progress,
+            self.matrix.note,
         )
-        stats = {
-            "residual": found.residual,
-            "refinements": float(found.iterations),
-            "iterations": float(found.iterations),
-            "ridge": self.ridge,
-            "jitter": 0.0,
-            "scale": self.scale,
-            "seconds": time.perf_counter() - start,
-            "bytes": float(self.panels.bytes),
-        }
+        steps = float(found.iterations)
+        stats = self.matrix.stats(found.residual, start, self.panels.bytes, refinements=steps, iterations=steps)
         # For an ill-conditioned matrix, rounding stops refinement above any tolerance; what counts is that y is reproduced.
         good = found.residual <= max(self.settings.rtol, torch.finfo(torch.float64).eps ** 0.5)
         where = "in memory" if isinstance(self.panels, _InPlace) else "on disk"
-        added = (
-            "no jitter was needed"
-            if not self.jitter
-            else f"the factor, not the solution, has a jitter of {self.jitter:.0e}"
-        )
+        jitter = f"the factor, not the solution, has a jitter of {self.jitter:.0e}"
+        added = jitter if self.jitter else "no jitter was needed"
         sentence = (
             f"Solved by Cholesky factorisation {where} in {self.panels.dtype}, refined in float64 by {found.iterations} steps; "
             f"{added}; relative residual {found.residual:.1e}."

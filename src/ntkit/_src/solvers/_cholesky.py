@@ -1,22 +1,29 @@
-"""Cholesky factorisation of a Gram matrix, with jitter only if it is needed."""
+"""Cholesky factorisation of a Gram matrix in memory, with jitter only if it is needed."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ntkit._src.common import check_gram, check_ridge, why_singular
+from ntkit._src.common import as_columns, check_gram, check_ridge, mirror_upper, row_blocks, why_singular
 from ntkit.errors import JitterWarning, SingularKernelError
 
-from ._lapack import cholesky
-from ._solution import Solution
-from ._status import Outcome, Status
+from ._lapack import cholesky, reliable_pivots, run_lapack
+from ._method import Outcome, Solution, Status, System, check_scale, relative_residual
 
-__all__ = ["CholeskyFactor", "best_factor", "factorize", "factorize_exactly", "solve_cholesky"]
+__all__ = [
+    "CholeskyFactor",
+    "best_factor",
+    "dense_remainder",
+    "factorize",
+    "factorize_exactly",
+    "factorize_in_place",
+    "refine",
+]
 
 _LARGEST_JITTER = {torch.float32: 1e-4, torch.float64: 1e-6}
 _WORST_RESIDUAL = 0.1
@@ -26,19 +33,15 @@ _BLOCK_ROWS = 1024
 
 
 @dataclass(frozen=True)
-class CholeskyFactor:
+class CholeskyFactor(System):
     """A = K + (ridge + jitter) trace(K)/n I and its factor A = L L^T: factorise once, solve often.
 
     Attributes
     ----------
-    gram
-        K, shape (n, n); kept by reference, not copied.
-    lower
-        L, shape (n, n).
+    gram, lower
+        K, kept by reference, and L, shape (n, n).
     scale
-        trace(K)/n.
-    ridge, jitter
-        What was added to the diagonal, relative to ``scale``.
+        trace(K)/n; ridge and jitter are relative to it.
     """
 
     gram: Tensor
@@ -49,9 +52,14 @@ class CholeskyFactor:
 
     def solve(self, y: Tensor) -> Solution:
         """Solve A a = y for y of shape (n,) or (n, k), with iterative refinement."""
-        columns = y if y.ndim == 2 else y[:, None]
+        columns, shift = as_columns(y), (self.ridge + self.jitter) * self.scale
         with torch.no_grad():
-            value, residual, refinements = self._refined(columns)
+            value, residual, refinements = refine(
+                self._substitute,
+                lambda one: dense_remainder(self.gram, shift, columns, one),
+                columns,
+                _EXACT if len(columns) >= _LARGE else -1.0,
+            )
         if torch.is_grad_enabled() and (self.gram.requires_grad or y.requires_grad):
             # One more refinement step, recorded by autograd: its derivative A^-1 (dy - dA a) is that of the solution.
             value = value + self._substitute(columns - self._apply(value))
@@ -69,21 +77,6 @@ class CholeskyFactor:
         )
         return Solution(value.reshape(y.shape), status, stats)
 
-    def _refined(self, columns: Tensor) -> tuple[Tensor, float, int]:
-        value = self._substitute(columns)
-        remainder = self._remainder(columns, value)
-        residual = _relative(remainder, columns)
-        if residual <= _EXACT and len(columns) >= _LARGE:
-            return value, residual, 0
-        for step in range(_REFINEMENTS):
-            candidate = value + self._substitute(remainder)
-            remainder = self._remainder(columns, candidate)
-            improved = _relative(remainder, columns)
-            if not improved < 0.5 * residual:
-                return value, residual, step
-            value, residual = candidate, improved
-        return value, residual, _REFINEMENTS
-
     def _substitute(self, columns: Tensor) -> Tensor:
         # torch.cholesky_solve does the same but copies the factor first.
         half = torch.linalg.solve_triangular(self.lower, columns, upper=False)
@@ -94,42 +87,47 @@ class CholeskyFactor:
         scale = self.gram.diagonal().mean()
         return self.gram @ value + (self.ridge + self.jitter) * scale * value
 
-    def _remainder(self, columns: Tensor, value: Tensor) -> Tensor:
-        # A float32 residual formed in float32 is mostly rounding; in float64 one step recovers the lost digits.
-        # Blocks of rows keep the float64 copy small.
-        wide = value.double()
-        shift = (self.ridge + self.jitter) * self.scale
-        parts = [
-            part.double() - rows.double() @ wide - shift * own
-            for part, rows, own in zip(
-                *(torch.split(matrix, _BLOCK_ROWS) for matrix in (columns, self.gram, wide)), strict=True
-            )
-        ]
-        return torch.cat(parts).to(columns.dtype)
+
+def refine(
+    substitute: Callable[[Tensor], Tensor], remainder: Callable[[Tensor], Tensor], y: Tensor, enough: float = -1.0
+) -> tuple[Tensor, float, int]:
+    """Solve A a = y for y of shape (n, k) by a factor of A, and correct the solution while that halves the residual.
+
+    ``substitute`` maps y to A^-1 y up to rounding, ``remainder`` maps a to y - A a; a residual of ``enough`` needs no
+    correction. Returns the solution, its relative residual, and the number of corrections.
+    """
+    value = substitute(y)
+    left = remainder(value)
+    residual = relative_residual(left, y)
+    if residual <= enough:
+        return value, residual, 0
+    for step in range(_REFINEMENTS):
+        candidate = value + substitute(left)
+        left = remainder(candidate)
+        improved = relative_residual(left, y)
+        if not improved < 0.5 * residual:
+            return value, residual, step
+        value, residual = candidate, improved
+    return value, residual, _REFINEMENTS
+
+
+def dense_remainder(gram: Tensor, shift: float, y: Tensor, value: Tensor) -> Tensor:
+    """Return y - (K + shift I) a, shape (n, k), formed in float64."""
+    # A float32 residual formed in float32 is mostly rounding; in float64 one step recovers the lost digits.
+    # Blocks of rows keep the float64 copy small.
+    wide = value.double()
+    blocks = zip(*(torch.split(matrix, _BLOCK_ROWS) for matrix in (y, gram, wide)), strict=True)
+    parts = [part.double() - rows.double() @ wide - shift * own for part, rows, own in blocks]
+    return torch.cat(parts).to(y.dtype)
 
 
 def factorize(gram: Tensor, ridge: float = 0.0) -> CholeskyFactor:
-    """Factorise K + ridge trace(K)/n I with the smallest jitter that works.
-
-    Parameters
-    ----------
-    gram : Tensor of shape (n, n)
-        Symmetric and positive semidefinite, float32 or float64.
-    ridge : float
-        Added to the diagonal, relative to ``trace(K)/n``.
+    """Factorise K + ridge trace(K)/n I, K of shape (n, n), with the smallest jitter that works.
 
     Raises
     ------
     SingularKernelError
-        When no jitter up to 1e-4 (float32) or 1e-6 (float64) of ``trace(K)/n`` is enough.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from ntkit._src.solvers import factorize
-    >>> factor = factorize(2 * torch.eye(3))
-    >>> factor.solve(torch.ones(3)).value
-    tensor([0.5000, 0.5000, 0.5000])
+        If no jitter up to 1e-4 (float32) or 1e-6 (float64) of ``trace(K)/n`` is enough.
     """
     ridge = check_ridge(ridge)
     factor = next(_attempts(check_gram(gram), ridge), None)
@@ -145,11 +143,6 @@ def factorize_exactly(gram: Tensor, ridge: float) -> CholeskyFactor | None:
     scale = float(matrix.diagonal().double().mean())
     lower = _lower(matrix, ridge * scale) if scale > 0 else None
     return None if lower is None else CholeskyFactor(gram, lower, scale, ridge, 0.0)
-
-
-def solve_cholesky(gram: Tensor, y: Tensor, ridge: float) -> Solution:
-    """Solve with the smallest jitter whose solution reproduces y; the input has been checked."""
-    return best_factor(gram, y, ridge, stacklevel=5)[1]
 
 
 def best_factor(gram: Tensor, y: Tensor, ridge: float, stacklevel: int = 3) -> tuple[CholeskyFactor, Solution]:
@@ -172,9 +165,7 @@ def best_factor(gram: Tensor, y: Tensor, ridge: float, stacklevel: int = 3) -> t
 def _attempts(gram: Tensor, ridge: float) -> Iterator[CholeskyFactor]:
     """Yield every factorisation that succeeds, by increasing jitter, starting without any."""
     matrix = gram.detach()
-    scale = float(matrix.diagonal().double().mean())
-    if not scale > 0:
-        return
+    scale = check_scale(float(matrix.diagonal().double().mean()))
     eps, largest = torch.finfo(gram.dtype).eps, _LARGEST_JITTER[gram.dtype]
     jitter = 0.0
     while True:
@@ -190,16 +181,7 @@ def _attempts(gram: Tensor, ridge: float) -> Iterator[CholeskyFactor]:
 def _lower(matrix: Tensor, shift: float) -> Tensor | None:
     """Return L with L L^T = K + shift I, or None if that is singular."""
     lower, exists = cholesky(matrix, shift)
-    # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of that, it is only rounding.
-    eps = torch.finfo(matrix.dtype).eps
-    reliable = exists and bool((lower.diagonal() ** 2 > 4 * eps * (matrix.diagonal() + shift)).all())
-    return lower if reliable else None
-
-
-def _relative(remainder: Tensor, columns: Tensor) -> float:
-    norms = columns.double().norm(dim=0)
-    ratios = remainder.double().norm(dim=0) / torch.where(norms > 0, norms, 1)
-    return float(ratios.max())
+    return lower if exists and reliable_pivots(lower, matrix.diagonal() + shift) else None
 
 
 def _warn(gram: Tensor, jitter: float, stacklevel: int) -> None:
@@ -214,16 +196,77 @@ def _warn(gram: Tensor, jitter: float, stacklevel: int) -> None:
 
 
 def _singular(gram: Tensor, ridge: float) -> SingularKernelError:
-    scale = float(gram.detach().diagonal().double().mean())
-    if not scale > 0:
-        return SingularKernelError(
-            f"the Gram matrix has trace(K)/n = {scale:.1e}, so nothing can be learnt from it and no ridge, which is "
-            f"relative to trace(K)/n, can help. Expected a positive trace: are all inputs zero? A kernel without "
-            f"biases is zero there; pass b_std=0.1 or so."
-        )
     largest = _LARGEST_JITTER[gram.dtype]
     return SingularKernelError(
         f"the Gram matrix stays singular with ridge={ridge:.1e} and a jitter of {largest:.0e} trace(K)/n. Is it "
         "positive semidefinite? If not, as label-aware ones, solve it as it is, method='indefinite'; otherwise pass a ridge "
         f"above {max(ridge, largest):.0e}" + (", or compute it in float64." if gram.dtype == torch.float32 else ".")
     )
+
+
+@dataclass(frozen=True)
+class InPlaceFactor:
+    """A = K + shift I = L L^T in the memory of K, shape (n, n): L^T on and above the diagonal, K below it.
+
+    ``diagonal``, shape (n,), is that of K; no second matrix of that size is held.
+    """
+
+    memory: Tensor
+    diagonal: Tensor
+    shift: float
+
+    def solve(self, y: Tensor) -> tuple[Tensor, float]:
+        """Return A^-1 y for y of shape (n, k), with iterative refinement, and the relative residual."""
+        value, residual, _ = refine(self._substitute, lambda one: self._remainder(y, one), y)
+        return value, residual
+
+    def inverse_diagonal(self) -> Tensor:
+        """Return the diagonal of A^-1, shape (n,). This destroys the factor; K below the diagonal stays."""
+        run_lapack("trtri", self.memory, lower=1, overwrite_c=1)
+        # Row i of the upper triangle is column i of L^-1.
+        parts = []
+        for rows in row_blocks(len(self.memory), _BLOCK_ROWS):
+            own = self.memory[rows, rows].triu().square().sum(1)
+            parts.append(own + self.memory[rows, rows.stop :].square().sum(1))
+        return torch.cat(parts)
+
+    def restore(self) -> Tensor:
+        """Restore K in its memory; this destroys the factor."""
+        return _restore(self.memory, self.diagonal)
+
+    def _substitute(self, columns: Tensor) -> Tensor:
+        found, _ = run_lapack("potrs", self.memory, columns.numpy(), lower=1)
+        return torch.from_numpy(found.copy(order="C"))
+
+    def _remainder(self, y: Tensor, value: Tensor) -> Tensor:
+        """Return y - A value, formed in float64, a block of rows at a time."""
+        wide, parts = value.double(), []
+        for rows in row_blocks(len(self.memory), _BLOCK_ROWS):
+            square = self.memory[rows, rows].tril(-1)
+            square = square + square.T
+            square.diagonal().copy_(self.diagonal[rows])
+            product = square.double() @ wide[rows] + self.memory[rows, : rows.start].double() @ wide[: rows.start]
+            product += self.memory[rows.stop :, rows].double().T @ wide[rows.stop :]
+            parts.append(y[rows].double() - product - self.shift * wide[rows])
+        return torch.cat(parts).to(y.dtype)
+
+
+def factorize_in_place(gram: Tensor, ridge: float) -> InPlaceFactor | None:
+    """Factorise K + ridge trace(K)/n I in the memory of K; return None and leave K intact if that needs jitter.
+
+    K, shape (n, n), is symmetric, contiguous, on the CPU, and has been checked.
+    """
+    diagonal = gram.diagonal().clone()
+    shift = ridge * float(diagonal.double().mean())
+    gram.diagonal().add_(shift)
+    _, info = run_lapack("potrf", gram, lower=1, clean=0, overwrite_a=1)
+    if info == 0 and reliable_pivots(gram, diagonal + shift):
+        return InPlaceFactor(gram, diagonal, shift)
+    _restore(gram, diagonal)
+    return None
+
+
+def _restore(memory: Tensor, diagonal: Tensor) -> Tensor:
+    memory.diagonal().copy_(diagonal)
+    mirror_upper(memory.T)
+    return memory

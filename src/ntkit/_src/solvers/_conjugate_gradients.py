@@ -10,16 +10,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import as_columns
+from ntkit._src.common import as_columns, check_integer
 from ntkit._src.gram import GramOperator
 from ntkit.errors import SingularKernelError
 
-from ._method import Method, OnNote, System, count, generator, trace_mean
-from ._pivoted_cholesky import Pivoting, pivoted_cholesky
-from ._solution import Solution
-from ._status import Outcome, Status
+from ._centres import Pivoting, pivoted_cholesky
+from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System
 
-__all__ = ["CG", "Descended", "conjugate_gradients", "default_rank"]
+__all__ = ["CG", "Descended", "cg_bytes", "conjugate_gradients", "default_rank"]
 
 Linear = Callable[[Tensor], Tensor]
 
@@ -66,21 +64,22 @@ class CG(Method):
         self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
     ) -> System:
         """Factorise the preconditioner."""
-        count(self.max_iterations, "max_iterations")
+        check_integer("max_iterations", self.max_iterations, 1)
         n = gram.shape[0]
-        rank = default_rank(n) if self.rank is None else min(count(self.rank, "rank", 0), n)
-        scale = trace_mean(gram)
-        if not scale > 0:
-            raise SingularKernelError(
-                f"the Gram matrix has trace(K)/n = {scale:.1e}, so nothing can be learnt from it: are all inputs zero?"
-            )
+        rank = default_rank(n) if self.rank is None else min(check_integer("rank", self.rank, 0), n)
+        matrix = ShiftedGram.of(gram, ridge, progress)
         precondition: Linear = torch.clone
         if rank:
-            low = pivoted_cholesky(gram, rank, self.pivoting, generator(self.seed))
-            precondition = nystrom_preconditioner(low.factor, ridge * scale)
-            if progress is not None:
-                progress(f"Preconditioner of rank {low.factor.shape[1]}: {low.left:.1e} of the trace is left.")
-        return _CGSystem(gram, ridge, scale, precondition, rank, self, progress)
+            low = pivoted_cholesky(gram, rank, self.pivoting, torch.Generator().manual_seed(self.seed))
+            precondition = nystrom_preconditioner(low.factor, matrix.shift)
+            matrix.note(f"Preconditioner of rank {low.factor.shape[1]}: {low.left:.1e} of the trace is left.")
+        return _CGSystem(matrix, precondition, rank, self)
+
+
+def cg_bytes(gram: GramOperator, rank: int, outputs: int) -> int:
+    """Return the memory that the method holds: the preconditioner, a few vectors per output and two tiles of K."""
+    n: int = gram.shape[0]
+    return 8 * n * (rank + 6 * outputs) + 2 * gram.plan.size**2 * gram.dtype.itemsize
 
 
 def default_rank(n: int) -> int:
@@ -102,36 +101,20 @@ def nystrom_preconditioner(factor: Tensor, shift: float) -> Linear:
 
 @dataclass(frozen=True)
 class _CGSystem(System):
-    gram: GramOperator
-    ridge: float
-    scale: float
+    matrix: ShiftedGram
     precondition: Linear
     rank: int
     settings: CG
-    progress: OnNote | None
 
     def solve(self, y: Tensor) -> Solution:
         start = time.perf_counter()
         columns = as_columns(y).double()
-        shift = self.ridge * self.scale
-
-        def apply(v: Tensor) -> Tensor:
-            return self.gram.product(v) + shift * v
-
+        matrix, settings = self.matrix, self.settings
         found = conjugate_gradients(
-            apply, columns, self.precondition, self.settings.rtol, self.settings.max_iterations, self.progress
+            matrix.apply, columns, self.precondition, settings.rtol, settings.max_iterations, matrix.note
         )
-        n = self.gram.shape[0]
-        stats = {
-            "residual": found.residual,
-            "iterations": float(found.iterations),
-            "ridge": self.ridge,
-            "jitter": 0.0,
-            "scale": self.scale,
-            "seconds": time.perf_counter() - start,
-            "bytes": 8.0 * n * (self.rank + 6 * columns.shape[1])
-            + 2.0 * self.gram.plan.size**2 * self.gram.dtype.itemsize,
-        }
+        held = cg_bytes(matrix.gram, self.rank, columns.shape[1])
+        stats = matrix.stats(found.residual, start, held, iterations=float(found.iterations))
         return Solution(found.value.reshape(y.shape).to(y.dtype), found.status("conjugate gradients"), stats)
 
 
@@ -145,10 +128,6 @@ class Descended:
         The solution, shape (n, k), float64.
     residual
         ||A a - y|| / ||y||, the largest over the columns, recomputed from the solution.
-    iterations
-        Products with the matrix.
-    converged
-        Whether the tolerance was reached.
     needed
         Iterations that the tolerance would take, extrapolated from the convergence so far.
     """
@@ -174,7 +153,7 @@ class Descended:
 
 
 def conjugate_gradients(
-    apply: Linear, y: Tensor, precondition: Linear, rtol: float, max_iterations: int, progress: OnNote | None = None
+    apply: Linear, y: Tensor, precondition: Linear, rtol: float, max_iterations: int, note: OnNote
 ) -> Descended:
     """Solve A a = y for y of shape (n, k), each column separately but with shared products.
 
@@ -191,7 +170,7 @@ def conjugate_gradients(
     while used < max_iterations and history[-1] > rtol:
         before = history[-1]
         value, used = _descend(
-            apply, precondition, rtol * norms, max_iterations, (value, remainder, used), history, progress
+            apply, precondition, rtol * norms, max_iterations, (value, remainder, used), history, note
         )
         remainder = y - apply(value)
         history[-1] = float((remainder.norm(dim=0) / norms).max())
@@ -207,7 +186,7 @@ def _descend(
     max_iterations: int,
     start: tuple[Tensor, Tensor, int],
     history: list[float],
-    progress: OnNote | None,
+    note: OnNote,
 ) -> tuple[Tensor, int]:
     """Continue from a value and its residual until the recurrence reaches the target."""
     value, remainder, used = start
@@ -234,8 +213,7 @@ def _descend(
         direction = z + torch.where(active & (rho != 0), fresh / torch.where(rho != 0, rho, 1), 0) * direction
         rho = fresh
         history.append(first * float((remainder.norm(dim=0) / target).max()) / scale)
-        if progress is not None:
-            progress(f"Iteration {used}: relative residual {history[-1]:.1e}.")
+        note(f"Iteration {used}: relative residual {history[-1]:.1e}.")
     return value, used
 
 

@@ -9,13 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import as_columns
+from ntkit._src.common import as_columns, check_integer
 from ntkit._src.gram import GramOperator
-from ntkit.errors import SingularKernelError
 
-from ._method import Method, OnNote, System, count, generator, relative_residual, trace_mean
-from ._solution import Solution
-from ._status import Outcome, Status
+from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System, relative_residual
 
 __all__ = ["EigenPro", "eigenpro_bytes"]
 
@@ -65,48 +62,36 @@ class EigenPro(Method):
         self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
     ) -> System:
         """Decompose the matrix of the sample."""
-        count(self.epochs, "epochs")
-        n, scale = gram.shape[0], trace_mean(gram)
-        if not scale > 0:
-            raise SingularKernelError(
-                f"the Gram matrix has trace(K)/n = {scale:.1e}, so nothing can be learnt from it: are all inputs zero?"
-            )
-        size = min(n, 2000) if self.sample is None else min(n, count(self.sample, "sample", 2))
-        rank = min(size - 1, max(1, size // 10) if self.rank is None else count(self.rank, "rank"))
-        chosen = torch.randperm(n, generator=generator(self.seed))[:size].sort().values
-        rho = ridge * scale
+        check_integer("epochs", self.epochs, 1)
+        n, matrix = gram.shape[0], ShiftedGram.of(gram, ridge, progress)
+        size = min(n, 2000 if self.sample is None else check_integer("sample", self.sample, 2))
+        rank = min(size - 1, max(1, size // 10) if self.rank is None else check_integer("rank", self.rank, 1))
+        chosen = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))[:size].sort().values
         square = gram.block(chosen, chosen).cpu().double()
-        square.diagonal().add_(rho)
+        square.diagonal().add_(matrix.shift)
         values, vectors = torch.linalg.eigh(square)
         top, vectors, following = values[-rank:], vectors[:, -rank:], float(values[-rank - 1])
         following = max(following, 1e-12 * float(top[-1]))
         damping = (1 - following / top) / top
-        rows = (
-            max(1, min(n // 8 or 1, (1 << 28) // (16 * n)))
-            if self.batch is None
-            else min(n, count(self.batch, "batch"))
-        )
-        return _EigenProSystem(gram, ridge, scale, chosen, vectors, damping, rows, self, progress)
+        fitting = max(1, min(n // 8, (1 << 28) // (16 * n)))
+        rows = fitting if self.batch is None else min(n, check_integer("batch", self.batch, 1))
+        return _EigenProSystem(matrix, chosen, vectors, damping, rows, self)
 
 
 @dataclass(frozen=True)
 class _EigenProSystem(System):
-    gram: GramOperator
-    ridge: float
-    scale: float
+    matrix: ShiftedGram
     sample: Tensor
     vectors: Tensor
     damping: Tensor
     batch: int
     settings: EigenPro
-    progress: OnNote | None
 
     def solve(self, y: Tensor) -> Solution:
         begun = time.perf_counter()
         columns = as_columns(y).detach().cpu().double()
-        n, m = len(columns), self.batch
-        rho = self.ridge * self.scale
-        source = generator(self.settings.seed + 1)
+        n, m, gram, rho = len(columns), self.batch, self.matrix.gram, self.matrix.shift
+        source = torch.Generator().manual_seed(self.settings.seed + 1)
         starts = list(range(0, n, m))
         value = torch.zeros_like(columns)
         history: list[float] = []
@@ -115,7 +100,7 @@ class _EigenProSystem(System):
             squares = torch.zeros(columns.shape[1], dtype=torch.float64)
             for index in torch.randperm(len(starts), generator=source).tolist():
                 rows = slice(starts[index], min(starts[index] + m, n))
-                block = self.gram.block(rows, None).cpu().double()
+                block = gram.block(rows, None).cpu().double()
                 remainder = block @ value + rho * value[rows] - columns[rows]
                 squares += remainder.square().sum(0)
                 cross = self._cross(block, rows, rho)
@@ -123,23 +108,14 @@ class _EigenProSystem(System):
                     steps[index] = self._step(block[:, rows], cross, rho)
                 value[rows] -= steps[index] * remainder
                 value[self.sample] += steps[index] * self.vectors @ (self.damping[:, None] * (cross @ remainder))
-            norms = columns.norm(dim=0)
-            history.append(float((squares.sqrt() / torch.where(norms > 0, norms, 1)).max()))
-            if self.progress is not None:
-                self.progress(f"Epoch {epoch + 1}: relative residual {history[-1]:.1e} on the way.")
+            history.append(relative_residual(squares.sqrt()[None], columns))
+            self.matrix.note(f"Epoch {epoch + 1}: relative residual {history[-1]:.1e} on the way.")
             if history[-1] <= self.settings.rtol or not math.isfinite(history[-1]) or history[-1] > 1e6:
                 break
-        residual = relative_residual(self.gram.product(value) + rho * value - columns, columns)
-        stats = {
-            "residual": residual,
-            "iterations": float(len(history) * len(starts)),
-            "epochs": float(len(history)),
-            "ridge": self.ridge,
-            "jitter": 0.0,
-            "scale": self.scale,
-            "seconds": time.perf_counter() - begun,
-            "bytes": float(eigenpro_bytes(n, len(self.sample), self.vectors.shape[1], m, columns.shape[1])),
-        }
+        residual = relative_residual(self.matrix.apply(value) - columns, columns)
+        held = eigenpro_bytes(n, len(self.sample), self.vectors.shape[1], m, columns.shape[1])
+        epochs = float(len(history))
+        stats = self.matrix.stats(residual, begun, held, iterations=epochs * len(starts), epochs=epochs)
         return Solution(value.reshape(y.shape).to(y), self._status(history, residual), stats)
 
     def _cross(self, block: Tensor, rows: slice, rho: float) -> Tensor:

@@ -11,6 +11,7 @@ from ntkit._src.common import check_gram
 from ntkit.errors import SingularKernelError
 
 from ._lapack import eigh
+from ._method import check_scale
 
 __all__ = ["Spectrum", "decompose"]
 
@@ -24,10 +25,8 @@ class Spectrum:
 
     Attributes
     ----------
-    values
-        The eigenvalues, shape (n,), increasing.
-    vectors
-        V, shape (n, n): column k belongs to ``values[k]``.
+    values, vectors
+        The eigenvalues, shape (n,), increasing, and V, shape (n, n): column k belongs to ``values[k]``.
     scale
         trace(K)/n, the unit of every ridge.
     tolerance
@@ -81,34 +80,15 @@ class Spectrum:
 
 
 def decompose(gram: Tensor, overwrite: bool = False) -> Spectrum:
-    """Decompose a Gram matrix, in its own dtype and on its device.
-
-    Parameters
-    ----------
-    gram : Tensor of shape (n, n)
-        Symmetric, float32 or float64.
-    overwrite : bool
-        Whether the eigenvectors may overwrite the matrix in memory, as large ones on the CPU do.
+    """Decompose a Gram matrix of shape (n, n), whose memory the eigenvectors may ``overwrite``; its dtype and device stay.
 
     Raises
     ------
     SingularKernelError
         If the trace is not positive: there is nothing to learn from.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from ntkit._src.solvers import decompose
-    >>> decompose(torch.tensor([[2.0, 1.0], [1.0, 2.0]])).values
-    tensor([1., 3.])
     """
     matrix = check_gram(gram).detach()
-    scale = float(matrix.diagonal().double().mean())
-    if not scale > 0:
-        raise SingularKernelError(
-            f"the Gram matrix has trace(K)/n = {scale:.1e}, so nothing can be learnt from it. Expected a positive trace: "
-            "are all inputs zero? A kernel without biases is zero there; pass b_std=0.1 or so."
-        )
+    scale = check_scale(float(matrix.diagonal().double().mean()))
     values, vectors = eigh(matrix, overwrite)
     return Spectrum(values, vectors, scale, _tolerance(values))
 

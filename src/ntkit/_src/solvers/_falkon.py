@@ -9,15 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import as_columns
-from ntkit._src.gram import GramOperator, check_memory
+from ntkit._src.common import as_columns, check_integer, check_memory
+from ntkit._src.gram import GramOperator
 
-from ._centres import Centres
+from ._centres import Centres, factorise_centres, find_centres
 from ._conjugate_gradients import conjugate_gradients
-from ._method import Method, OnNote, System, count, trace_mean
-from ._nystrom import Nystrom, factorise_centres, find_centres
-from ._solution import Solution
-from ._status import Outcome, Status
+from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System
 
 __all__ = ["Falkon", "falkon_bytes"]
 
@@ -63,60 +60,49 @@ class Falkon(Method):
         self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
     ) -> System:
         """Factorise the matrix of the centres."""
-        count(self.max_iterations, "max_iterations")
-        n, scale = gram.shape[0], trace_mean(gram)
-        rows = find_centres(Nystrom(self.n_centres, self.centres, seed=self.seed), gram, ridge)
+        check_integer("max_iterations", self.max_iterations, 1)
+        matrix = ShiftedGram.of(gram, ridge, progress)
+        rows = find_centres(gram, self.n_centres, self.centres, ridge, self.seed)
         outputs = 1 if y is None else as_columns(y).shape[1]
         check_memory(falkon_bytes(len(rows), outputs), f"Falkon with {len(rows)} centres", "Use fewer centres.")
-        lower, jitter = factorise_centres(gram, rows, scale)
-        inner = (n / len(rows)) * (lower.T @ lower)
-        inner.diagonal().add_(max(ridge, 1e-15) * scale)
-        outer = torch.linalg.cholesky(inner)
-        return _FalkonSystem(gram, rows, lower, outer, ridge, jitter, scale, self, progress)
+        lower, jitter = factorise_centres(gram, rows, matrix.scale)
+        inner = (gram.shape[0] / len(rows)) * (lower.T @ lower)
+        inner.diagonal().add_(max(ridge, 1e-15) * matrix.scale)
+        return _FalkonSystem(matrix, rows, lower, torch.linalg.cholesky(inner), jitter, self)
 
 
 @dataclass(frozen=True)
 class _FalkonSystem(System):
     """``lower`` is T^T, ``outer`` is A^T, both lower triangular of shape (M, M)."""
 
-    gram: GramOperator
+    matrix: ShiftedGram
     centres: Tensor
     lower: Tensor
     outer: Tensor
-    ridge: float
     jitter: float
-    scale: float
     settings: Falkon
-    progress: OnNote | None
 
     def solve(self, y: Tensor) -> Solution:
         start = time.perf_counter()
         columns = as_columns(y).detach().cpu().double()
-        rho = self.ridge * self.scale
         right = self._down(self._pass(lambda rows, block: block.T @ columns[rows], columns.shape[1]))
 
         def apply(v: Tensor) -> Tensor:
             w = torch.linalg.solve_triangular(self.outer.T, v, upper=True)
             u = torch.linalg.solve_triangular(self.lower.T, w, upper=True)
             image = self._pass(lambda rows, block: block.T @ (block @ u), v.shape[1])
-            half = torch.linalg.solve_triangular(self.lower, image, upper=False) + rho * w
+            half = torch.linalg.solve_triangular(self.lower, image, upper=False) + self.matrix.shift * w
             result: Tensor = torch.linalg.solve_triangular(self.outer, half, upper=False)
             return result
 
         found = conjugate_gradients(
-            apply, right, torch.clone, self.settings.rtol, self.settings.max_iterations, self.progress
+            apply, right, torch.clone, self.settings.rtol, self.settings.max_iterations, self.matrix.note
         )
         w = torch.linalg.solve_triangular(self.outer.T, found.value, upper=True)
         value = torch.linalg.solve_triangular(self.lower.T, w, upper=True)
-        stats = {
-            "residual": found.residual,
-            "iterations": float(found.iterations),
-            "ridge": self.ridge,
-            "jitter": self.jitter,
-            "scale": self.scale,
-            "seconds": time.perf_counter() - start,
-            "bytes": float(falkon_bytes(len(self.centres), columns.shape[1])),
-        }
+        held = falkon_bytes(len(self.centres), columns.shape[1])
+        iterations = float(found.iterations)
+        stats = self.matrix.stats(found.residual, start, held, iterations=iterations, jitter=self.jitter)
         status = found.status(f"Falkon with {len(self.centres)} of {len(columns)} rows as centres")
         if status.outcome is Outcome.SOLVED:
             status = Status(Outcome.APPROXIMATED, str(status))
@@ -130,9 +116,9 @@ class _FalkonSystem(System):
 
     def _pass(self, function: Callable[[slice, Tensor], Tensor], outputs: int) -> Tensor:
         """Add up a function of K_nM's blocks of rows, shape (M, outputs)."""
-        n, size = self.gram.shape[0], max(64, _BLOCK_BYTES // (8 * len(self.centres)))
+        n, size = self.matrix.gram.shape[0], max(64, _BLOCK_BYTES // (8 * len(self.centres)))
         total = torch.zeros(len(self.centres), outputs, dtype=torch.float64)
         for first in range(0, n, size):
             rows = slice(first, min(first + size, n))
-            total += function(rows, self.gram.block(rows, self.centres).cpu().double())
+            total += function(rows, self.matrix.gram.block(rows, self.centres).cpu().double())
         return total

@@ -12,16 +12,13 @@ from ntkit._src.common import as_columns, check_gram
 from ntkit._src.gram import GramOperator
 from ntkit.errors import SingularKernelError
 
+from ._cholesky import dense_remainder, refine
 from ._lapack import cholesky, eigh
-from ._method import Method, OnNote, System, relative_residual
-from ._solution import Solution
-from ._status import Outcome, Status
+from ._method import Method, OnNote, Outcome, Solution, Status, System, relative_residual
 
 __all__ = ["Indefinite", "indefinite_bytes"]
 
-_REFINEMENTS = 3
 _ROUNDING = 10.0  # eigenvalues are rounding up to this many machine epsilons times the largest
-_BLOCK_ROWS = 1024
 
 
 def indefinite_bytes(n: int) -> int:
@@ -115,16 +112,11 @@ class _Factored(System):
 
     def solve(self, y: Tensor) -> Solution:
         columns = as_columns(y)
-        value = _substitute(self.factor, self.pivots, columns)
-        remainder = _remainder(self.matrix, value, columns)
-        residual, refinements = relative_residual(remainder, columns), 0
-        for _ in range(_REFINEMENTS):
-            candidate = value + _substitute(self.factor, self.pivots, remainder)
-            remainder = _remainder(self.matrix, candidate, columns)
-            improved = relative_residual(remainder, columns)
-            if not improved < 0.5 * residual:
-                break
-            value, residual, refinements = candidate, improved, refinements + 1
+        value, residual, refinements = refine(
+            lambda right: _substitute(self.factor, self.pivots, right),
+            lambda one: dense_remainder(self.matrix, 0.0, columns, one),
+            columns,
+        )
         # A block of size two of D, marked by two negative pivots, has one eigenvalue of each sign.
         pairs = self.pivots < 0
         negative = int(pairs.sum()) // 2 + int((self.factor.diagonal()[~pairs] < 0).sum())
@@ -133,22 +125,15 @@ class _Factored(System):
             f"Solved by LDL^T factorisation; the matrix is {_kind(negative, n)}, its condition number is about "
             f"{self.condition:.0e}; relative residual {residual:.1e}."
         )
-        stats = _stats(residual, self.ridge, self.scale, negative, self.condition, n, n, refinements, self.start)
+        stats = _stats(self, residual, negative, self.condition, n, refinements)
         return Solution(value.reshape(y.shape), Status(Outcome.SOLVED, sentence), stats)
 
 
 @dataclass(frozen=True)
 class _Decomposed(System):
-    """A = V (diag(values) + ridge scale diag(signs)) V^T, in float64.
+    """A = V (diag(values) + ridge scale diag(signs)) V^T in float64, scale the mean of the eigenvalues' absolute values.
 
-    Attributes
-    ----------
-    values, vectors
-        Eigenvalues of K, those that are rounding set to zero, and its eigenvectors, shapes (n,) and (n, n).
-    signs
-        Those of the eigenvalues, shape (n,); that of zero is one.
-    scale
-        The mean of the eigenvalues' absolute values.
+    Eigenvalues that are rounding are zero, and the sign of zero is one; shapes (n,), vectors (n, n).
     """
 
     matrix: Tensor
@@ -174,7 +159,7 @@ class _Decomposed(System):
         inverse = torch.where(kept, 1 / torch.where(kept, shifted, 1), 0)
         value = (self.vectors @ (inverse[:, None] * (self.vectors.mT @ columns.double()))).to(columns)
         ridged = self.vectors @ (added[:, None] * (self.vectors.mT @ value.double()))
-        residual = relative_residual(_remainder(self.matrix, value, columns).double() - ridged, columns)
+        residual = relative_residual(dense_remainder(self.matrix, 0.0, columns, value).double() - ridged, columns)
         n, rank, negative = len(columns), int(kept.sum()), int((self.values < 0).sum())
         sizes = shifted[kept].abs()
         condition = float(sizes.max() / sizes.min())
@@ -191,7 +176,7 @@ class _Decomposed(System):
                 f"Solved by eigenvalues{ridge}; the matrix is {_kind(negative, n)}, the condition number is {condition:.0e}; "
                 f"relative residual {residual:.1e}.",
             )
-        stats = _stats(residual, self.ridge, self.scale, negative, condition, rank, n, 0, self.start)
+        stats = _stats(self, residual, negative, condition, rank, 0)
         return Solution(value.reshape(y.shape), status, stats)
 
 
@@ -200,35 +185,20 @@ def _kind(negative: int, n: int) -> str:
 
 
 def _stats(
-    residual: float,
-    ridge: float,
-    scale: float,
-    negative: int,
-    condition: float,
-    rank: int,
-    n: int,
-    refinements: int,
-    start: float,
+    system: _Factored | _Decomposed, residual: float, negative: int, condition: float, rank: int, refinements: int
 ) -> dict[str, float]:
     return {
         "residual": residual,
-        "ridge": ridge,
+        "ridge": system.ridge,
         "jitter": 0.0,
-        "scale": scale,
+        "scale": system.scale,
         "negative": float(negative),
         "condition": condition,
         "rank": float(rank),
         "refinements": float(refinements),
-        "seconds": time.perf_counter() - start,
-        "bytes": float(indefinite_bytes(n)),
+        "seconds": time.perf_counter() - system.start,
+        "bytes": float(indefinite_bytes(len(system.matrix))),
     }
-
-
-def _remainder(matrix: Tensor, value: Tensor, columns: Tensor) -> Tensor:
-    """Return y - A a, formed in float64, where float32 would leave mostly rounding."""
-    wide = value.double()
-    parts = zip(columns.split(_BLOCK_ROWS), matrix.split(_BLOCK_ROWS), strict=True)
-    return torch.cat([part.double() - rows.double() @ wide for part, rows in parts]).to(columns.dtype)
 
 
 def _substitute(factor: Tensor, pivots: Tensor, columns: Tensor) -> Tensor:

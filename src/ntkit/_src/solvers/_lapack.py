@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import scipy.linalg
 import torch
 from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
-__all__ = ["cholesky", "eigh"]
+__all__ = ["cholesky", "eigh", "inverse_diagonal", "reliable_pivots", "run_lapack"]
 
 # Below this size, torch's copies cost nothing, and it lets other Python threads run.
 _LARGE = 1024
+_BLOCK_ROWS = 1024
+
+
+def run_lapack(routine: str, matrix: Tensor, *others: Any, **options: Any) -> Any:
+    """Call a routine, named without the letter of its dtype, on the transpose of a matrix and torch's number of threads.
+
+    The transpose is in Fortran order, so what C calls the upper triangle is Fortran's lower one.
+    """
+    function = getattr(lapack, ("d" if matrix.dtype == torch.float64 else "s") + routine)
+    with threadpool_limits(torch.get_num_threads(), user_api="blas"):
+        return function(matrix.numpy().T, *others, **options)
 
 
 def cholesky(matrix: Tensor, shift: float) -> tuple[Tensor, bool]:
@@ -21,14 +34,31 @@ def cholesky(matrix: Tensor, shift: float) -> tuple[Tensor, bool]:
         shifted.diagonal().add_(shift)
         lower, info = torch.linalg.cholesky_ex(shifted)
         return lower, int(info) == 0
-    # Copy the whole matrix: half of it, in fresh zeros, takes a third longer to factorise. What C calls the upper
-    # triangle is Fortran's lower one.
+    # Copy the whole matrix: half of it, in fresh zeros, takes a third longer to factorise.
     upper = matrix.clone(memory_format=torch.contiguous_format)
     upper.diagonal().add_(shift)
-    factorise = lapack.dpotrf if matrix.dtype == torch.float64 else lapack.spotrf
-    with threadpool_limits(torch.get_num_threads(), user_api="blas"):
-        _, info = factorise(upper.numpy().T, lower=1, clean=0, overwrite_a=1)
+    _, info = run_lapack("potrf", upper, lower=1, clean=0, overwrite_a=1)
     return upper.triu_().mT, info == 0
+
+
+def reliable_pivots(lower: Tensor, diagonal: Tensor) -> bool:
+    """Return whether the pivots of a factor, shape (n, n), of a matrix with this diagonal are more than rounding."""
+    # A pivot is a difference of numbers as large as the diagonal entry: below a few eps of that, it is only rounding.
+    return bool((lower.diagonal() ** 2 > 4 * torch.finfo(lower.dtype).eps * diagonal).all())
+
+
+def inverse_diagonal(lower: Tensor, overwrite: bool = False) -> Tensor:
+    """Return the diagonal of (L L^T)^-1, shape (n,): the squared norms of the columns of L^-1, which costs n^3 / 3.
+
+    L has shape (n, n); ``overwrite`` lets its inverse take its memory.
+    """
+    if lower.device.type != "cpu":
+        inverse: Tensor = torch.linalg.inv(lower)
+        return inverse.square().sum(0)
+    upper = lower.mT
+    memory = upper if overwrite and upper.is_contiguous() else upper.clone(memory_format=torch.contiguous_format)
+    run_lapack("trtri", memory, lower=1, overwrite_c=1)
+    return torch.cat([block.square().sum(1) for block in torch.split(memory, _BLOCK_ROWS)])
 
 
 def eigh(matrix: Tensor, overwrite: bool) -> tuple[Tensor, Tensor]:

@@ -1,23 +1,139 @@
-"""The interface of solvers for large systems: settings, then a prepared system, then any number of right-hand sides."""
+"""What solvers have in common: settings, then a prepared system, then a solution for each right-hand side."""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
 
 import torch
 from torch import Tensor
 
-from ntkit._src.common import shown
 from ntkit._src.gram import GramOperator
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import SingularKernelError
 
-from ._solution import Solution
-
-__all__ = ["Method", "OnNote", "System", "count", "generator", "relative_residual", "trace_mean"]
+__all__ = [
+    "Method",
+    "OnNote",
+    "Outcome",
+    "ShiftedGram",
+    "Solution",
+    "Status",
+    "System",
+    "check_scale",
+    "relative_residual",
+]
 
 OnNote = Callable[[str], None]
 """Called with sentences about a run, one at a time; ``print`` works."""
+
+
+class Outcome(Enum):
+    """How a solver ended.
+
+    Attributes
+    ----------
+    SOLVED
+        The system was solved to the requested accuracy.
+    JITTERED
+        The matrix is numerically singular: a multiple of the identity was added, and that system was solved.
+    TRUNCATED
+        The matrix is numerically singular: the shortest least-squares solution was found, without the directions that are
+        only rounding.
+    APPROXIMATED
+        The solution in the span of some centres was found, not that of the whole system.
+    NOT_CONVERGED
+        The allowed iterations were used up; the value is the best one found.
+    """
+
+    SOLVED = "solved"
+    JITTERED = "jittered"
+    TRUNCATED = "truncated"
+    APPROXIMATED = "approximated"
+    NOT_CONVERGED = "not converged"
+
+
+class Status(str):
+    """One English sentence about a run, with its :class:`Outcome`.
+
+    Examples
+    --------
+    >>> status = Status(Outcome.SOLVED, "Solved by Cholesky factorisation.")
+    >>> status.outcome is Outcome.SOLVED, status.converged
+    (True, True)
+    >>> print(status)
+    Solved by Cholesky factorisation.
+    """
+
+    __slots__ = ("outcome",)
+    outcome: Outcome
+
+    def __new__(cls, outcome: Outcome, sentence: str) -> Status:
+        status = super().__new__(cls, sentence)
+        status.outcome = outcome
+        return status
+
+    @property
+    def converged(self) -> bool:
+        """Whether the solver achieved what was requested."""
+        return self.outcome is not Outcome.NOT_CONVERGED
+
+    def __getnewargs__(self) -> tuple[Outcome, str]:  # type: ignore[override]
+        return self.outcome, str(self)
+
+    def __str__(self) -> str:
+        return str.__str__(self)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The solution of a linear system, how it was reached, and how good it is.
+
+    Attributes
+    ----------
+    value
+        The solution a, shape (n,) or (n, k) like the right-hand side; or (M,) or (M, k) for M centres.
+    status
+        One English sentence: the method, what had to be added to the matrix, the residual. ``status.outcome``, an
+        :class:`~ntkit.solvers.Outcome`, is for programs.
+    stats
+        Numbers about the run. Every method reports ``residual``, the largest over the columns of
+        ``||A a - y|| / ||y||`` for the system A a = y that it solves. Cholesky adds ``ridge`` and ``jitter`` (both as
+        multiples of ``trace(K)/n``), ``scale`` (``trace(K)/n``) and ``refinements`` (steps of iterative refinement that
+        were kept); :class:`~ntkit.solvers.Indefinite` ``negative``, ``condition`` and ``rank``; methods for
+        large n add ``iterations``, ``seconds`` and ``bytes`` (of memory that the method holds), those with centres
+        ``misfit``, ``||K_nM a - y|| / ||y||``.
+    centres
+        For methods with centres their row numbers, shape (M,): f(x) = K(x, X[centres]) a. None: f(x) = K(x, X) a.
+    system
+        The factorised system, if ``solve`` was called with ``keep_system=True``: ``solution.system.solve(y)`` solves for
+        further right-hand sides without factorising again. It holds a matrix of the size of K. None otherwise.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> solution = ntkit.solve(torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([3.0, 3.0]))
+    >>> solution.value
+    tensor([1., 1.])
+    >>> solution.stats["jitter"]
+    0.0
+    >>> solution.status.outcome
+    <Outcome.SOLVED: 'solved'>
+
+    One factorisation for several right-hand sides:
+
+    >>> solution = ntkit.solve(torch.eye(2), torch.ones(2), ridge=1.0, keep_system=True)
+    >>> solution.system.solve(torch.tensor([2.0, 4.0])).value
+    tensor([1., 2.])
+    """
+
+    value: Tensor
+    status: Status
+    stats: Mapping[str, float]
+    centres: Tensor | None = None
+    system: System | None = None
 
 
 class System(ABC):
@@ -85,26 +201,52 @@ class Method(ABC):
         """
 
 
-def trace_mean(gram: GramOperator) -> float:
-    """Return trace(K)/n."""
-    return float(gram.diagonal().double().mean())
+@dataclass(frozen=True)
+class ShiftedGram:
+    """The matrix A = K + ridge scale I of a large system, scale = trace(K)/n, and where to report progress."""
+
+    gram: GramOperator
+    ridge: float
+    scale: float
+    progress: OnNote | None
+
+    @classmethod
+    def of(cls, gram: GramOperator, ridge: float, progress: OnNote | None) -> ShiftedGram:
+        """Read the scale of K; raise SingularKernelError if it is not positive."""
+        return cls(gram, ridge, check_scale(float(gram.diagonal().double().mean())), progress)
+
+    @property
+    def shift(self) -> float:
+        """What is added to the diagonal of K."""
+        return self.ridge * self.scale
+
+    def apply(self, v: Tensor) -> Tensor:
+        """Return A v for v of shape (n, k)."""
+        return self.gram.product(v) + self.shift * v
+
+    def note(self, sentence: str) -> None:
+        """Report progress, if anybody listens."""
+        if self.progress is not None:
+            self.progress(sentence)
+
+    def stats(self, residual: float, start: float, held: float, **more: float) -> dict[str, float]:
+        """Return the numbers that every method reports, ``held`` being its bytes, and those that one adds."""
+        stats = {"residual": residual, "ridge": self.ridge, "jitter": 0.0, "scale": self.scale}
+        return stats | {"seconds": time.perf_counter() - start, "bytes": float(held)} | more
+
+
+def check_scale(scale: float) -> float:
+    """Return trace(K)/n, or raise SingularKernelError if it is not positive."""
+    if not scale > 0:
+        raise SingularKernelError(
+            f"the Gram matrix has trace(K)/n = {scale:.1e}, so nothing can be learnt from it and no ridge, which is "
+            "relative to trace(K)/n, can help. Expected a positive trace: are all inputs zero? A kernel without biases is "
+            "zero there; pass b_std=0.1 or so."
+        )
+    return scale
 
 
 def relative_residual(remainder: Tensor, y: Tensor) -> float:
     """Return the largest over the columns of ||remainder|| / ||y||, both of shape (n, k)."""
     norms = y.double().norm(dim=0)
     return float((remainder.double().norm(dim=0) / torch.where(norms > 0, norms, 1)).max())
-
-
-def count(value: int, name: str, least: int = 1) -> int:
-    """Return a whole number of at least ``least``, or raise an error that says what is wrong."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputTypeError(f"{name} must be a whole number. Got {shown(value)} of type {type(value).__name__}.")
-    if value < least:
-        raise InputError(f"{name} must be at least {least}. Got {value}.")
-    return value
-
-
-def generator(seed: int) -> torch.Generator:
-    """Return a generator of random numbers on the CPU."""
-    return torch.Generator().manual_seed(seed)

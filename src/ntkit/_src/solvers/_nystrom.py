@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 import time
@@ -14,20 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit._src.common import as_columns, mirror_upper
-from ntkit._src.gram import GramOperator, check_memory, free_disk, scratch_folder, seconds_text
-from ntkit.errors import InputError, SingularKernelError
+from ntkit._src.common import as_columns, check_memory, mirror_upper, seconds_text
+from ntkit._src.gram import GramOperator, free_disk, scratch_folder
+from ntkit.errors import SingularKernelError
 
-from ._centres import Centres, choose_centres
-from ._method import Method, OnNote, System, count, generator, trace_mean
-from ._solution import Solution
-from ._status import Outcome, Status
+from ._centres import Centres, factorise_centres, find_centres
+from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System, relative_residual
 
-__all__ = ["Nystrom", "NystromSystem", "default_centres", "factorise_centres", "find_centres", "nystrom_bytes"]
+__all__ = ["Nystrom", "NystromSystem", "nystrom_bytes"]
 
 _BLOCK_BYTES = 1 << 26
 _STRIP = 512
-_LARGEST_JITTER = {torch.float32: 1e-3, torch.float64: 1e-6}
 
 
 @dataclass(frozen=True)
@@ -80,15 +76,15 @@ class Nystrom(Method):
     ) -> NystromSystem:
         """Read K_nM once: accumulate B^T B, and B^T y if y is given."""
         start = time.perf_counter()
-        scale = trace_mean(gram)
-        centres = find_centres(self, gram, ridge)
+        matrix = ShiftedGram.of(gram, ridge, progress)
+        centres = find_centres(gram, self.n_centres, self.centres, ridge, self.seed)
         check_memory(
             nystrom_bytes(len(centres), 1 if y is None else as_columns(y).shape[1]),
             f"a Nystrom approximation with {len(centres)} centres",
             "Use fewer centres, or Falkon, which does not form their normal equations.",
         )
-        lower, jitter = factorise_centres(gram, centres, scale)
-        blocks = _Blocks(gram, centres, _rows_at_a_time(len(centres)))
+        lower, jitter = factorise_centres(gram, centres, matrix.scale)
+        blocks = _Blocks(gram, centres, max(64, _BLOCK_BYTES // (8 * len(centres))))
         keep = self.keep if self.keep is not None or y is not None else blocks.worth_keeping(self.scratch)
         if keep:
             blocks.keep(self.scratch)
@@ -102,13 +98,11 @@ class Nystrom(Method):
                 normal[strip, first:].addmm_(part[strip], part[first:].T)
             if moment is not None and columns is not None:
                 moment.addmm_(part, columns[rows])
-            if progress is not None:
-                left = (time.perf_counter() - start) * (gram.shape[0] / rows.stop - 1)
-                progress(f"{rows.stop} of {gram.shape[0]} rows; {seconds_text(left)} left.")
+            left = (time.perf_counter() - start) * (gram.shape[0] / rows.stop - 1)
+            matrix.note(f"{rows.stop} of {gram.shape[0]} rows; {seconds_text(left)} left.")
         mirror_upper(normal)
-        return NystromSystem(
-            blocks, centres, lower, jitter, normal, ridge, scale, time.perf_counter() - start, columns, moment
-        )
+        seconds = time.perf_counter() - start
+        return NystromSystem(matrix, blocks, centres, lower, jitter, normal, seconds, columns, moment)
 
 
 @dataclass(frozen=True)
@@ -123,24 +117,23 @@ class NystromSystem(System):
         L with L L^T = K_MM + jitter trace(K)/n I, shape (M, M).
     normal
         B^T B, shape (M, M), float64.
-    ridge
-        Relative to ``scale`` = trace(K)/n.
+    seconds
+        Time that the set-up took.
     """
 
+    matrix: ShiftedGram
     _blocks: _Blocks
     centres: Tensor
     lower: Tensor
     jitter: float
     normal: Tensor
-    ridge: float
-    scale: float
     seconds: float
     _targets: Tensor | None
     _moment: Tensor | None
 
     def with_ridge(self, ridge: float) -> NystromSystem:
         """Return the same system with another ridge, at the cost of one factorisation of M x M."""
-        return replace(self, ridge=ridge, seconds=0.0)
+        return replace(self, matrix=replace(self.matrix, ridge=ridge), seconds=0.0)
 
     def solve(self, y: Tensor) -> Solution:
         start = time.perf_counter()
@@ -149,30 +142,27 @@ class NystromSystem(System):
         if moment is None or self._targets is None or not torch.equal(self._targets, columns):
             moment = self._project(columns)
         shifted = self.normal.clone()
-        shifted.diagonal().add_(self.ridge * self.scale)
+        shifted.diagonal().add_(self.matrix.shift)
         factor, info = torch.linalg.cholesky_ex(shifted)
         if int(info):
+            ridge = self.matrix.ridge
             raise SingularKernelError(
-                f"the normal equations of {len(self.centres)} centres are singular with ridge={self.ridge:.1e}. Pass a larger "
-                f"one, {max(10 * self.ridge, 1e-10):.0e} or so."
+                f"the normal equations of {len(self.centres)} centres are singular with ridge={ridge:.1e}. Pass a larger one, "
+                f"{max(10 * ridge, 1e-10):.0e} or so."
             )
         w = torch.cholesky_solve(moment, factor)
-        residual = moment - shifted @ w
-        w = w + torch.cholesky_solve(residual, factor)  # one step of refinement
+        w = w + torch.cholesky_solve(moment - shifted @ w, factor)  # one step of refinement
         value = torch.linalg.solve_triangular(self.lower.T, w, upper=True)
         norms = columns.square().sum(0)
         misfit = (norms - 2 * (w * moment).sum(0) + (w * (self.normal @ w)).sum(0)).clamp_min(0)
-        tops = moment.norm(dim=0)
-        stats = {
-            "residual": float(((moment - shifted @ w).norm(dim=0) / torch.where(tops > 0, tops, 1)).max()),
-            "misfit": float((misfit / torch.where(norms > 0, norms, 1)).sqrt().max()),
-            "iterations": 1.0,
-            "ridge": self.ridge,
-            "jitter": self.jitter,
-            "scale": self.scale,
-            "seconds": self.seconds + time.perf_counter() - start,
-            "bytes": float(nystrom_bytes(len(self.centres), columns.shape[1])),
-        }
+        stats = self.matrix.stats(
+            relative_residual(moment - shifted @ w, moment),
+            start - self.seconds,
+            nystrom_bytes(len(self.centres), columns.shape[1]),
+            misfit=float((misfit / torch.where(norms > 0, norms, 1)).sqrt().max()),
+            iterations=1.0,
+            jitter=self.jitter,
+        )
         sentence = (
             f"Nystrom approximation with {len(self.centres)} of {len(columns)} rows as centres; "
             f"{'no jitter' if not self.jitter else f'a jitter of {self.jitter:.0e} trace(K)/n'} on their matrix; relative misfit "
@@ -248,65 +238,6 @@ class _Blocks:
         return self._folder / "knm"
 
 
-def default_centres(n: int) -> int:
-    """Return the default number of centres: Nystrom needs of the order of sqrt(n) (Rudi et al. 2015)."""
-    return min(n, 4000, max(100, math.ceil(10 * math.sqrt(n))))
-
-
 def nystrom_bytes(m: int, outputs: int) -> int:
     """Return the memory that the method holds, whatever n is."""
     return 8 * (4 * m * m + 2 * m * outputs) + 4 * _BLOCK_BYTES
-
-
-def _rows_at_a_time(m: int) -> int:
-    return max(64, _BLOCK_BYTES // (8 * m))
-
-
-def find_centres(settings: Nystrom, gram: GramOperator, ridge: float) -> Tensor:
-    """Return the row numbers of the centres, shape (M,)."""
-    n = gram.shape[0]
-    if isinstance(settings.centres, Tensor):
-        rows = settings.centres.cpu().long()
-        if (
-            rows.ndim != 1
-            or not len(rows)
-            or int(rows.min()) < 0
-            or int(rows.max()) >= n
-            or len(rows.unique()) < len(rows)
-        ):
-            raise InputError(f"centres must be row numbers between 0 and {n - 1}, each once, shape (M,).")
-        return rows
-    m = default_centres(n) if settings.n_centres is None else count(settings.n_centres, "n_centres")
-    return choose_centres(gram, m, settings.centres, ridge, generator(settings.seed))
-
-
-def factorise_centres(gram: GramOperator, centres: Tensor, scale: float) -> tuple[Tensor, float]:
-    """Return L with L L^T = K_MM + jitter trace(K)/n I in float64, and the smallest jitter that works.
-
-    Raises
-    ------
-    SingularKernelError
-        If none up to 1e-3 (float32) or 1e-6 (float64) does.
-    """
-    if not scale > 0:
-        raise SingularKernelError(
-            f"the Gram matrix has trace(K)/n = {scale:.1e}, so nothing can be learnt from it: are all inputs zero?"
-        )
-    square = gram.block(centres, centres).cpu().double()
-    square = (square + square.T) / 2
-    eps, largest = torch.finfo(gram.dtype).eps, _LARGEST_JITTER[gram.dtype]
-    # Rounding of float32 entries looks like small eigenvalues, by which one must not divide.
-    jitter = 0.0 if gram.dtype == torch.float64 else 4 * eps
-    while jitter <= largest:
-        shifted = square.clone()
-        shifted.diagonal().add_(jitter * scale)
-        lower, info = torch.linalg.cholesky_ex(shifted)
-        if not int(info) and bool(
-            (lower.diagonal() ** 2 > 4 * torch.finfo(torch.float64).eps * shifted.diagonal()).all()
-        ):
-            return lower, jitter
-        jitter = max(10 * jitter, 4 * eps)
-    raise SingularKernelError(
-        f"the matrix K_MM of the {len(centres)} centres stays singular with a jitter of {largest:.0e} trace(K)/n: are centres "
-        "repeated, or is the kernel not positive semidefinite? Choose them with centres='rpcholesky', or use fewer."
-    )

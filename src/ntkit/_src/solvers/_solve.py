@@ -1,8 +1,9 @@
-"""The entry point to the solvers: checks the input, then calls the method."""
+"""Solving a linear system with a Gram matrix, and predicting from the solution."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from linear_operator.operators import LinearOperator
@@ -10,29 +11,30 @@ from torch import Tensor
 
 from ntkit._src.common import (
     as_columns,
+    available_memory,
+    bytes_text,
     check_batches,
+    check_choice,
     check_gram,
     check_pairs,
     check_ridge,
     check_right_hand_side,
-    shown,
 )
-from ntkit._src.gram import DenseGram, GramOperator, KernelGram, available_memory, bytes_text
+from ntkit._src.gram import DenseGram, GramOperator, KernelGram
 from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 
 from ._blocked_cholesky import BlockedCholesky
 from ._choice import choose, estimate
-from ._cholesky import solve_cholesky
+from ._cholesky import best_factor
 from ._conjugate_gradients import CG
 from ._eigenpro import EigenPro
 from ._falkon import Falkon
 from ._indefinite import Indefinite
-from ._method import Method, OnNote
+from ._method import Method, OnNote, Solution, System
 from ._nystrom import Nystrom
-from ._solution import Solution
 
-__all__ = ["solve"]
+__all__ = ["predict", "solve"]
 
 _METHODS: dict[str, Callable[[], Method]] = {
     "cholesky": BlockedCholesky,
@@ -54,6 +56,7 @@ def solve(
     *,
     memory: int | None = None,
     progress: OnNote | None = None,
+    keep_system: bool = False,
 ) -> Solution:
     r"""Solve :math:`(K + r\,\frac{\operatorname{tr} K}{n} I)\, a = y`.
 
@@ -84,6 +87,9 @@ def solve(
         Bytes that may be used. None (default): four fifths of what is available.
     progress : callable, optional
         Called with sentences: first the method with its time and memory, then its progress. ``print`` works.
+    keep_system : bool, default False
+        Whether the solution keeps the factorised system: ``solution.system.solve(y)`` then solves for further right-hand
+        sides without factorising again. It occupies a matrix of the size of K, or of the centres.
 
     Returns
     -------
@@ -117,9 +123,8 @@ def solve(
     >>> ntkit.solve(gram, torch.tensor([5.0, 7.0], dtype=torch.float64), ridge=1.0).value
     tensor([1., 1.], dtype=torch.float64)
     """
-    if not isinstance(method, Method) and (not isinstance(method, str) or method not in ("auto", *_METHODS)):
-        names = ", ".join(map(repr, ("auto", *_METHODS)))
-        raise InputError(f"method must be one of {names}, or a Method of ntkit.solvers. Got {shown(method)}.")
+    if not isinstance(method, Method):
+        check_choice("method", method, ("auto", *_METHODS), ", or a Method of ntkit.solvers")
     ridge = check_ridge(ridge)
     operand = _operand(gram_or_kernel, x)
     simple = method == "auto" or method == "cholesky"
@@ -131,18 +136,28 @@ def solve(
         gram = check_gram(operand)
         check_right_hand_side(y, gram)
         if simple:
-            return solve_cholesky(gram, y, ridge)
+            return _kept(*best_factor(gram, y, ridge, stacklevel=4), keep_system)
         operand = DenseGram(gram.detach())
         if method == "indefinite" or isinstance(method, Indefinite):
             # The matrix is in memory, and measuring this machine's speed would take longer than a small system.
-            with torch.no_grad():
-                return Indefinite().set_up(operand, ridge, y, progress).solve(y)
+            return _solved(Indefinite(), operand, ridge, y, progress, keep_system)
     check_right_hand_side(y, _like(operand))
     if operand.shape[0] != operand.shape[1] or not operand.symmetric:
         raise InputError(f"the stored matrix must be K(x, x). Got K(x1, x2) of shape {tuple(operand.shape)}.")
     chosen = _chosen(method, operand, as_columns(y).shape[1], memory, progress)
+    return _solved(chosen, operand, ridge, y, progress, keep_system)
+
+
+def _solved(
+    method: Method, gram: GramOperator, ridge: float, y: Tensor, progress: OnNote | None, keep_system: bool
+) -> Solution:
     with torch.no_grad():
-        return chosen.set_up(operand, ridge, y, progress).solve(y)
+        system = method.set_up(gram, ridge, y, progress)
+        return _kept(system, system.solve(y), keep_system)
+
+
+def _kept(system: System, solution: Solution, keep_system: bool) -> Solution:
+    return replace(solution, system=system) if keep_system else solution
 
 
 def _chosen(
@@ -193,3 +208,38 @@ def _operand(gram_or_kernel: Tensor | LinearOperator | Kernel, x: Tensor | None)
 def _like(gram: GramOperator) -> Tensor:
     """Return a tensor of the matrix's shape, dtype and device that takes no memory."""
     return torch.empty(1, 1, dtype=gram.dtype, device=gram.device).expand(*gram.shape)
+
+
+_BLOCK_BYTES = 1 << 27
+
+
+def predict(kernel: Kernel, x: Tensor, x_train: Tensor, solution: Solution) -> Tensor:
+    """Return f(x) = K(x, Z) a, shape (m,) or (m, k), Z being the training points or their centres.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel of the system.
+    x : Tensor of shape (m, ...)
+        Where to predict.
+    x_train : Tensor of shape (n, ...)
+        The points that the system was solved for.
+    solution : Solution
+        The result of :func:`ntkit.solve`.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> from torch import nn
+    >>> kernel = ntkit.infinite_width(nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))).ntk
+    >>> x = torch.randn(30, 2, dtype=torch.float64)
+    >>> y = x.sum(1)
+    >>> solution = ntkit.solve(kernel, y, x=x, ridge=1e-8)
+    >>> bool((ntkit.solvers.predict(kernel, x, x, solution) - y).abs().max() < 1e-4)
+    True
+    """
+    points = x_train if solution.centres is None else x_train[solution.centres.to(x_train.device)]
+    size = max(64, _BLOCK_BYTES // (8 * len(points)))
+    with torch.no_grad():
+        parts = [kernel(part, points).to(solution.value.dtype) @ solution.value for part in torch.split(x, size)]
+    return torch.cat(parts)

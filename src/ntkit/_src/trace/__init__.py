@@ -1,28 +1,12 @@
 """Tracing: an ordinary ``torch.nn.Module`` read as a program."""
 
-from . import (  # noqa: F401  (fill the registry)
-    _arithmetic,
-    _channels,
-    _dot_product,
-    _linear,
-    _matrix,
-    _multi_head_attention,
-    _norm,
-    _pool,
-    _refusals,
-    _self_attention,
-    _shapes,
-    _tokens,
-    _transformer,
-    _transposed,
-    _upsample,
-)
-from ._adapt import Adapted, Change, adapt
-from ._deterministic import check_deterministic, fixed
+from . import matchers  # noqa: F401  (fills the registry)
 from ._gains import B_STD, W_STD, GainRule, Init
-from ._registry import supported_layers
+from ._parameters import check_deterministic, fixed
 from ._trace import Tracer
 from ._values import Weight
+from .adaptation import Adapted, Change, adapt
+from .matchers._registry import supported_layers
 
 __all__ = [
     "B_STD",

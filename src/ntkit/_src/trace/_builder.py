@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ntkit._src.program import (
     Arrange,
+    Attention,
     Concat,
     Constant,
     Contract,
@@ -32,10 +33,9 @@ from ntkit._src.program import (
 from ntkit.errors import InputError
 
 from ._channel_sources import ChannelSources
-from ._info import Info
-from ._values import BATCH, CHANNEL, Block, Data, Field, Weight
+from ._values import BATCH, CHANNEL, Block, Data, Field, Info, Weight
 
-__all__ = ["EMPIRICAL", "Builder", "Info", "Refused", "WeightGains", "WrongShape"]
+__all__ = ["EMPIRICAL", "Builder", "Held", "Refused", "WeightGains", "WrongShape", "tensor_number"]
 
 Held = Callable[[Callable[[Weight], Tensor]], Weights]
 """Computes a node's weight and bias in a finite network, in the layout of its finite form, from the values of parameters."""
@@ -90,23 +90,17 @@ class Builder:
     """
 
     def __init__(
-        self,
-        gains: WeightGains,
-        prefix_of: Callable[[object], Any],
-        batch: int,
-        samples: LogitSamples | None = None,
+        self, gains: WeightGains, prefix_of: Callable[[object], Any], batch: int, samples: LogitSamples | None = None
     ) -> None:
         self.path = ""
-        self.samples = samples
-        self.batch = batch
+        self.samples, self.batch = samples, batch
         self.nodes: list[Node] = []
         self.info: list[Info] = []
         self.held: dict[int, Held] = {}
         self.parts: dict[int, tuple[int, int]] = {}
         self.random: list[tuple[Weight, float]] = []
         self.layers: dict[str, bool] = {}
-        self._gains = gains
-        self._prefix_of = prefix_of
+        self._gains, self._prefix_of = gains, prefix_of
         self._prefixes: dict[object, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
         self._weights: dict[int, str] = {}
@@ -120,53 +114,62 @@ class Builder:
         inputs: Sequence[int],
         positions: Sequence[int],
         *,
-        gaussian: bool,
         why_not: str = "",
-        centred: bool,
+        centred: bool = True,
         sources: frozenset[int] | None = None,
         affine: str = "",
+        held: Held | None = None,
         distinct: object = None,
     ) -> int:
-        """Add a node; ``sources`` defaults to those of the inputs.
+        """Add a node; its sources are those of its inputs unless given, or itself if it has fresh weights.
 
-        The same operation on the same nodes is added once, unless ``distinct`` differs.
+        The same operation on the same nodes is added once, unless ``distinct`` differs or it has parameters.
         """
+        fresh = isinstance(op, (Dense, Conv, Table, Lookup))
+        norm_trained = isinstance(op, Normalize) and (op.weight_trained or op.bias_trained)
+        alone = fresh or norm_trained or isinstance(op, Attention) or (isinstance(op, Sum) and op.cross is not None)
         key = (op, tuple(inputs), distinct)
-        fresh = isinstance(op, (Dense, Conv))
-        if not fresh and key in self._known:
+        if not alone and key in self._known:
             return self._known[key]
         index = len(self.nodes)
-        if sources is None:
+        if fresh:
+            sources = frozenset({index})
+        elif sources is None:
             sources = frozenset[int]().union(*(self.info[read].sources for read in inputs))
-        trained = any(self.nodes[read].trained for read in inputs)
+        trained = norm_trained or any(self.nodes[read].trained for read in inputs)
         if isinstance(op, (Dense, Conv)):
             trained |= op.gains.trained
-            sources = frozenset({index})
-        if isinstance(op, Normalize):
-            trained |= op.weight_trained or op.bias_trained
-        if isinstance(op, Table):
+        elif isinstance(op, Table):
             trained |= op.tangent is not None
-        if isinstance(op, Lookup):
+        elif isinstance(op, Lookup):
             trained |= op.trained
         self.nodes.append(Node(op, tuple(inputs), tuple(positions), self.path, centred, trained))
-        self.info.append(Info(gaussian, why_not, sources, affine))
-        if not fresh:
+        self.info.append(Info(why_not, sources, affine))
+        if held is not None:
+            self.held[index] = held
+        if not alone:
             self._known[key] = index
         return index
 
-    def linear_map(self, op: Op, read: int, positions: Sequence[int]) -> int:
-        """Add a node that maps positions linearly: Gaussian or centred values stay so."""
-        info, node = self.info[read], self.nodes[read]
-        per_position = isinstance(node.op, Normalize) and bool(node.op.affine_axes)
+    def combine(
+        self, op: Op, reads: Sequence[int], positions: Sequence[int], *, why_not: str = "", affine: str | None = None,
+        sources: frozenset[int] | None = None, distinct: object = None,
+    ) -> int:  # fmt: skip
+        """Add a node that is linear in its inputs: if all of them are Gaussian or centred, so is the result."""
+        infos = [self.info[read] for read in reads]
+        why_not = next((info.why_not for info in infos if info.why_not), why_not)
+        if affine is None:
+            affine = infos[0].affine if len(infos) == 1 else "part" if any(info.affine for info in infos) else ""
+        centred = all(self.nodes[read].centred for read in reads)
         return self.add(
-            op,
-            (read,),
-            positions,
-            gaussian=info.gaussian,
-            why_not=info.why_not,
-            centred=node.centred,
-            affine="part" if info.affine and per_position else info.affine,
+            op, reads, positions, why_not=why_not, centred=centred, sources=sources, affine=affine, distinct=distinct
         )
+
+    def linear_map(self, op: Op, read: int, positions: Sequence[int]) -> int:
+        """Add a node that maps positions linearly, which may average over trained affine weights."""
+        affine = self.info[read].affine
+        kept = op.selects() or (affine == "whole" and not isinstance(op, Contract))
+        return self.combine(op, (read,), positions, affine="part" if affine and not kept else affine)
 
     def own_source(self) -> frozenset[int]:
         """Return the source label of the node added next."""
@@ -175,20 +178,21 @@ class Builder:
     def part(self, node: int, start: int, stop: int, width: int) -> int:
         """Add a node for a range of a node's ``width`` channels; in the limit it is an independent copy of the node."""
         sources = self._channel_sources.part(self.info, node, start, stop, width)
-        info, own = self.info[node], self.nodes[node]
-        index = self.add(
-            Sum((1.0,)),
-            (node,),
-            own.positions,
-            gaussian=info.gaussian,
-            why_not=info.why_not,
-            centred=own.centred,
-            sources=sources,
-            affine=info.affine,
-            distinct=(start, stop),
-        )
+        positions = self.nodes[node].positions
+        index = self.combine(Sum((1.0,)), (node,), positions, sources=sources, distinct=(start, stop))
         self.parts[index] = (start, stop)
         return index
+
+    def channels(self, field: Field, start: int, stop: int) -> Field:
+        """Return a range of a field's channels, which are not merged with positions."""
+        blocks, first = [], 0
+        for block in field.blocks:
+            low, high = max(start - first, 0), min(stop - first, block.width)
+            if low < high:
+                whole = high - low == block.width
+                blocks.append(Block(block.node if whole else self.part(block.node, low, high, block.width), high - low))
+            first += block.width
+        return replace(field, blocks=tuple(blocks), channels=stop - start)
 
     def claim(self, what: str, *weights: Weight | None) -> None:
         """Refuse parameters that another layer uses too: the limit assumes independent parameters."""
@@ -213,9 +217,8 @@ class Builder:
         """
         self.claim("weights", weight, bias)
         self.layers[weight.layer] = bias is not None
-        gains = self._gains(
-            weight.layer, fan_in, bias is not None, weight.trained, bias is not None and bias.trained, torch_gains
-        )
+        bias_trained = bias is not None and bias.trained
+        gains = self._gains(weight.layer, fan_in, bias is not None, weight.trained, bias_trained, torch_gains)
         self.random.append((weight, float(torch.as_tensor(gains.w_std).detach()) / fan_in**0.5))
         if bias is not None:
             self.random.append((bias, float(torch.as_tensor(gains.b_std).detach())))
@@ -227,24 +230,25 @@ class Builder:
         """Return the index of the prefix that computes some data."""
         return self._prefixes.setdefault(data.node, len(self._prefixes))
 
-    def data_field(self, data: Data, channel: int, dims: Any = None) -> Field:
+    def field(self, node: int, shape: Sequence[int], channel: int) -> Field:
+        """Return a node as a tensor of a shape: the batch first, channels in one dimension, a position axis in each other."""
+        axes = iter(range(len(shape)))
+        dims = [(BATCH,) if i == 0 else (CHANNEL,) if i == channel else (next(axes),) for i in range(len(shape))]
+        width = shape[channel]
+        return Field((Block(node, width),), self.nodes[node].positions, tuple(dims), width, self.batch)
+
+    def data_field(self, data: Data, channel: int) -> Field:
         """Read raw data as a field whose channels are dimension ``channel``."""
-        value: Tensor = data.value
-        shape = tuple(value.shape)
-        positions = tuple(size for dim, size in enumerate(shape) if dim not in (0, channel))
+        shape = tuple(data.value.shape)
         node = self.add(
             Input(self.prefix(data), channel, shape[channel]),
             (),
-            positions,
-            gaussian=False,
+            _positions(shape, channel),
             why_not="raw data enters it, which is not Gaussian",
             centred=False,
             sources=frozenset({-1}),  # all functions of the data depend on each other
         )
-        if dims is None:
-            axes = iter(range(len(positions)))
-            dims = [(BATCH,) if i == 0 else (CHANNEL,) if i == channel else (next(axes),) for i in range(len(shape))]
-        return Field((Block(node, shape[channel]),), positions, tuple(dims), shape[channel], self.batch)
+        return self.field(node, shape, channel)
 
     def each_block(
         self, field: Field, function: Callable[[Block], int], positions: Sequence[int] | None = None
@@ -253,10 +257,16 @@ class Builder:
         blocks = tuple(replace(block, node=function(block)) for block in field.blocks)
         return replace(field, blocks=blocks, positions=field.positions if positions is None else tuple(positions))
 
-    def block_positions(self, field: Field, block: Block, positions: Sequence[int] | None = None) -> tuple[int, ...]:
-        """Return the lengths of a block's axes: the shared ones, then its merged ones."""
-        own = self.nodes[block.node].positions
-        return tuple(field.positions if positions is None else positions) + tuple(own[axis] for axis in block.merged)
+    def map_axes(self, field: Field, op: Op, positions: Sequence[int]) -> Field:
+        """Apply a linear operation along shared axes to every block; ``positions`` are their lengths afterwards."""
+        return self.each_block(
+            field,
+            lambda block: self.linear_map(op, block.node, (*positions, *self._merged(block))),
+            positions,
+        )
+
+    def _merged(self, block: Block) -> tuple[int, ...]:
+        return tuple(self.nodes[block.node].positions[axis] for axis in block.merged)
 
     def join(self, field: Field, axes: Sequence[int] = (), name: str = "flatten") -> int:
         """Return the node of all channels together, with the positions along ``axes`` (and merged ones) turned into channels."""
@@ -269,18 +279,11 @@ class Builder:
                 rest = [size for axis, size in enumerate(sizes) if axis not in merged]
                 node = self.linear_map(Contract(merged, name), node, rest)
             nodes.append(node)
-            weights.append(block.width * math.prod(sizes[axis] for axis in block.merged))
+            weights.append(block.width * math.prod(self._merged(block)))
         if len(nodes) == 1:
             return nodes[0]
-        why = next((self.info[node].why_not for node in nodes if not self.info[node].gaussian), "")
-        return self.add(
-            Concat(tuple(weight / sum(weights) for weight in weights)),
-            nodes,
-            self.nodes[nodes[0]].positions,
-            gaussian=not why,
-            why_not=why,
-            centred=all(self.nodes[node].centred for node in nodes),
-        )
+        shares = tuple(weight / sum(weights) for weight in weights)
+        return self.combine(Concat(shares), nodes, self.nodes[nodes[0]].positions)
 
     def arrange(self, field: Field, axes: Sequence[int | None], sizes: Sequence[int], dims: Any) -> Field:
         """Return the field with its shared axes in another order, and new ones where ``axes`` has None."""
@@ -288,18 +291,15 @@ class Builder:
             return field.with_dims(dims)
 
         def apply(block: Block) -> int:
-            op = Arrange(
-                (*axes, *block.merged),
-                self.block_positions(field, block, sizes),
-                len(self.nodes[block.node].positions),
-            )
-            return self.linear_map(op, block.node, op.sizes)
+            lengths = (*sizes, *self._merged(block))
+            op = Arrange((*axes, *block.merged), lengths, len(self.nodes[block.node].positions))
+            return self.linear_map(op, block.node, lengths)
 
         arranged = self.each_block(field, apply, sizes)
         blocks = tuple(
             replace(block, merged=tuple(range(len(sizes), len(sizes) + len(block.merged)))) for block in arranged.blocks
         )
-        return replace(arranged, blocks=blocks, dims=tuple(tuple(dim) for dim in dims))
+        return replace(arranged, blocks=blocks).with_dims(dims)
 
     def axis_of(self, field: Field, dim: int) -> tuple[Field, int]:
         """Return the position axis of a tensor dimension; add an axis of length one if it enumerates nothing."""
@@ -315,29 +315,18 @@ class Builder:
         new = len(field.positions)
         dims = list(field.dims)
         dims[dim] = (new,)
-        field = self.arrange(field, (*range(new), None), (*field.positions, 1), dims)
-        return field, new
+        return self.arrange(field, (*range(new), None), (*field.positions, 1), dims), new
 
     def constant(self, value: float, positions: Sequence[int]) -> int:
         """Add a constant field."""
-        return self.add(
-            Constant(value),
-            (),
-            positions,
-            gaussian=False,
-            why_not="a constant is added to it, which shifts every channel equally",
-            centred=value == 0,
-            sources=frozenset(),
-        )
+        why_not = "a constant is added to it, which shifts every channel equally"
+        return self.add(Constant(value), (), positions, why_not=why_not, centred=value == 0, sources=frozenset())
 
     def stand_in(self, shape: Sequence[int], channel: int) -> Field:
         """Return a Gaussian field of a given shape in place of a refused one; it is never part of a program."""
-        positions = tuple(size for dim, size in enumerate(shape) if dim not in (0, channel))
+        positions = _positions(shape, channel)
         source = self.constant(float(len(self.nodes)), positions)
-        node = self.add(Dense(Gains(1.0, 0.0, 0.0, 0.0)), (source,), positions, gaussian=True, centred=True)
-        axes = iter(range(len(positions)))
-        dims = [(BATCH,) if i == 0 else (CHANNEL,) if i == channel else (next(axes),) for i in range(len(shape))]
-        return Field((Block(node, shape[channel]),), positions, tuple(dims), shape[channel], self.batch)
+        return self.field(self.add(Dense(Gains(1.0, 0.0, 0.0, 0.0)), (source,), positions), shape, channel)
 
     def program(self, field: Field, positions: bool = False) -> Program:
         """Finish with a field as the output, averaged over its remaining positions unless ``positions`` are kept."""
@@ -346,16 +335,22 @@ class Builder:
         groups = groups if positions else ()
         kept_axes = sorted(axis for group in groups for axis in group)
         output = self.join(field, [axis for axis in range(len(field.positions)) if axis not in kept_axes], name)
-        kept: dict[int, int] = {}
-        nodes: list[Node] = []
-        needed = _ancestors(self.nodes, output)
-        for index, node in enumerate(self.nodes):
-            if index in needed:
-                kept[index] = len(nodes)
-                nodes.append(replace(node, inputs=tuple(kept[read] for read in node.inputs)))
+        needed, stack = set(), [output]
+        while stack:
+            index = stack.pop()
+            if index not in needed:
+                needed.add(index)
+                stack.extend(self.nodes[index].inputs)
+        kept = {index: number for number, index in enumerate(sorted(needed))}
+        nodes = [self.nodes[index] for index in kept]
         prefixes = tuple(self._prefix_of(node) for node in self._prefixes)
         layout = tuple(tuple(kept_axes.index(axis) for axis in group) for group in groups)
-        return Program(tuple(nodes), prefixes, layout)
+        renumbered = (replace(node, inputs=tuple(kept[read] for read in node.inputs)) for node in nodes)
+        return Program(tuple(renumbered), prefixes, layout)
+
+
+def _positions(shape: Sequence[int], channel: int) -> tuple[int, ...]:
+    return tuple(size for dim, size in enumerate(shape) if dim not in (0, channel))
 
 
 def _output_axes(field: Field) -> tuple[tuple[int, ...], ...]:
@@ -372,17 +367,6 @@ def _output_axes(field: Field) -> tuple[tuple[int, ...], ...]:
     return tuple(groups)
 
 
-def _ancestors(nodes: Sequence[Node], output: int) -> set[int]:
-    found: set[int] = set()
-    stack = [output]
-    while stack:
-        index = stack.pop()
-        if index not in found:
-            found.add(index)
-            stack.extend(nodes[index].inputs)
-    return found
-
-
 def tensor_number(value: object) -> float | None:
     """Return the common value of all entries of a constant, or None if they differ."""
     if isinstance(value, Weight):
@@ -392,6 +376,4 @@ def tensor_number(value: object) -> float | None:
             return None
         first = value.detach().flatten()[0]
         return float(first) if value.numel() == 1 or bool((value == first).all()) else None
-    if isinstance(value, (bool, int, float, torch.SymInt)):
-        return float(value)
-    return None
+    return float(value) if isinstance(value, (bool, int, float, torch.SymInt)) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ._info import Info
+from ._values import Info
 
 __all__ = ["ChannelSources"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any
 
@@ -9,10 +10,15 @@ import torch
 from torch import Tensor, fx, nn
 
 from ntkit._src.layers import Elementwise, SelfAttention
+from ntkit.errors import Problem, UnsupportedLayerError
 
+from ._nodes import ancestors, path_of
 from ._proxies import ShapeTracer, lengths_of_proxies
 
-__all__ = ["Prefix", "Untraceable", "export_graph", "prefix_module", "symbolic_graph"]
+__all__ = ["ONE_BATCH", "Untraceable", "checked_prefix", "export_graph", "symbolic_graph"]
+
+ONE_BATCH = "ntkit_one_batch"
+"""Entry of a graph's ``meta``: whether it may hold only for some sizes of the batch."""
 
 
 class Untraceable(Exception):
@@ -22,11 +28,13 @@ class Untraceable(Exception):
 def symbolic_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
     """Trace with proxies, for any number of inputs of the example's shape."""
     try:
+        tracer = ShapeTracer(example)
         with lengths_of_proxies(module):
-            graph = ShapeTracer(example).trace(module)
-        return fx.GraphModule(module, graph)
+            graph = fx.GraphModule(module, tracer.trace(module))
     except Exception as error:  # user code runs under proxies and may raise anything
         raise Untraceable(f"{type(error).__name__}: {error}") from error
+    graph.meta[ONE_BATCH] = tracer.branches_on_batch
+    return graph
 
 
 def export_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
@@ -47,6 +55,7 @@ def export_graph(module: nn.Module, example: Tensor) -> fx.GraphModule:
                 if isinstance(value, Tensor):
                     sizes = [int(size) if isinstance(size, int) else len(example) for size in value.shape]
                     node.meta["ntkit_shape"] = tuple(sizes)
+            graph.meta[ONE_BATCH] = True
             return _with_own_layers(graph, module)
     raise Untraceable(f"{type(error).__name__}: {error}") from error
 
@@ -78,40 +87,43 @@ def _with_own_layers(graph: fx.GraphModule, module: nn.Module) -> fx.GraphModule
     return graph
 
 
-class Prefix(nn.Module):
-    """The computation on the data before the first layer with weights.
-
-    Parameters
-    ----------
-    graph
-        Graph of one input; run node by node, since generated code would print itself when it fails.
-    """
+class _Prefix(nn.Module):
+    """What is computed from the data before the first layer with weights."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__()
         self.graph = graph
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the data that the layer reads."""
+        """Return the data that the layer reads, node by node, since generated code would print itself when it fails."""
         value: Tensor = fx.Interpreter(self.graph).run(x)
         return value
 
 
-def prefix_module(graph: fx.GraphModule, node: fx.Node) -> Prefix | None:
-    """Extract the subgraph that computes one node from the input; None if the node is the input."""
+def checked_prefix(graph: fx.GraphModule, node: fx.Node, example: Tensor, what: str) -> nn.Module | None:
+    """Return the module that computes a node from the input, in float64; None for the input itself.
+
+    ``what`` names the operation. Refused: what draws random numbers or mixes the inputs of a batch.
+    """
     if node.op == "placeholder":
         return None
-    needed: set[fx.Node] = set()
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        if current not in needed:
-            needed.add(current)
-            stack.extend(current.all_input_nodes)
-    cut = fx.Graph()
+    needed, cut = ancestors([node]), fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for current in graph.graph.nodes:
         if current in needed or current.op == "placeholder":
             copies[current] = cut.node_copy(current, lambda n: copies[n])
     cut.output(copies[node])
-    return Prefix(fx.GraphModule(graph, cut))
+    prefix = copy.deepcopy(_Prefix(fx.GraphModule(graph, cut))).eval()
+    whole = prefix(example.clone())
+    if not torch.equal(whole.nan_to_num(), prefix(example.clone()).nan_to_num()):
+        reason = "what comes before the first layer draws random numbers, or changes with every call"
+        raise UnsupportedLayerError((Problem(path_of(node), what, reason, "add noise to the data beforehand"),))
+    try:
+        alone = torch.cat([prefix(row.clone()) for row in example.split(1)])
+    except RuntimeError as error:
+        raise Untraceable("what comes before the first layer works for one size of the batch only") from error
+    if not torch.allclose(whole, alone, rtol=1e-4, atol=1e-5, equal_nan=True):
+        reason = "what comes before the first layer mixes the inputs of a batch, so there is no kernel of two inputs"
+        remedy = "standardise the data beforehand, with statistics of the training set"
+        raise UnsupportedLayerError((Problem(path_of(node), what, reason, remedy),))
+    return prefix.double()

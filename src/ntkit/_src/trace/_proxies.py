@@ -1,7 +1,8 @@
 """Proxies that know their shapes, so that code that computes with sizes can be traced.
 
 Every operation also runs on two examples with different numbers of inputs. A size that is the same in both is a plain
-number; one that differs depends on the batch and stays symbolic, so that the graph works for batches of any size.
+number; one that differs depends on the batch and stays symbolic, so that the graph works for batches of any size. Numbers
+and sizes that depend on the values of the data cannot be traced: those of an example are not those of other inputs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from ._registry import find_module
+from ._nodes import NUMBERS_OF_DATA, call_node, is_number, reads_shape, shape_from_values
+from .matchers._registry import find_module
 
 __all__ = ["ShapeTracer", "lengths_of_proxies"]
 
@@ -61,6 +63,8 @@ class ShapeProxy(fx.Proxy):
         return super().__getattr__(k)
 
     def _sizes(self) -> Sizes:
+        if self.node in self.tracer.ragged:  # type: ignore[attr-defined]
+            raise fx.proxy.TraceError("a size depends on the values of a tensor")
         first, second = self.examples
         if first.ndim != second.ndim:
             raise fx.proxy.TraceError("the number of dimensions depends on the size of the batch")
@@ -111,12 +115,24 @@ class ShapeTracer(fx.Tracer):
     ----------
     example
         A batch of inputs.
+
+    Attributes
+    ----------
+    values
+        The values of each node on the two examples.
+    ragged
+        The nodes whose shapes depend on the values of tensors.
+    branches_on_batch
+        Whether a branch was taken that depends on the size of the batch.
     """
 
     def __init__(self, example: Tensor) -> None:
         super().__init__()
         rows = example[:1]
         self.values: dict[fx.Node, tuple[Any, Any]] = {}
+        self.ragged: set[fx.Node] = set()
+        self._of_data: set[fx.Node] = set()
+        self.branches_on_batch = False
         first, second = (rows.expand(n, *rows.shape[1:]).clone() for n in _BATCHES)
         self._examples = (first, second)
         self._running = False
@@ -142,26 +158,33 @@ class ShapeTracer(fx.Tracer):
         node = super().create_node(kind, target, args, kwargs, name, type_expr)
         if kind == "placeholder":
             self.values[node] = self._examples
+            self._of_data.add(node)
         elif kind != "output":
             self.values[node] = (self._run(node, 0), self._run(node, 1))
-            if isinstance(self.values[node][0], Tensor):
-                node.meta["ntkit_shape"] = tuple(self.values[node][0].shape)
+            self._check_values(node)
         return node
+
+    def _check_values(self, node: fx.Node) -> None:
+        """Notice what depends on the values of the data: numbers, which cannot be traced, and shapes."""
+        result, read = self.values[node][0], node.all_input_nodes
+        if isinstance(result, Tensor):
+            node.meta["ntkit_shape"] = tuple(result.shape)
+        if not any(n in self._of_data for n in read):
+            return
+        self._of_data.add(node)
+        tensors = any(isinstance(self.values[n][0], Tensor) for n in read)
+        if tensors and is_number(result) and not reads_shape(node):
+            raise fx.proxy.TraceError(NUMBERS_OF_DATA)
+        args = fx.node.map_arg(node.args, lambda n: self.values[n][0])
+        if shape_from_values(node, args) or any(n in self.ragged for n in read):
+            self.ragged.add(node)
 
     def _run(self, node: fx.Node, side: int) -> Any:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self.values[n][side])
         before, self._running = self._running, True
         try:
             with torch.no_grad():
-                if node.op == "get_attr":
-                    owner, _, name = str(node.target).rpartition(".")
-                    return getattr(self.root.get_submodule(owner), name)
-                if node.op == "call_module":
-                    return self.root.get_submodule(str(node.target))(*args, **kwargs)
-                if node.op == "call_method":
-                    return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-                assert callable(node.target)
-                return node.target(*args, **kwargs)
+                return call_node(self.root, node, args, kwargs)
         finally:
             self._running = before
 
@@ -178,6 +201,7 @@ class ShapeTracer(fx.Tracer):
             raise fx.proxy.TraceError("a branch depends on the values of a tensor")
         if bool(first) != bool(second):
             raise fx.proxy.TraceError("a branch depends on the size of the batch")
+        self.branches_on_batch = True  # sizes that do not depend on the batch are no proxies
         return bool(first)
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:

@@ -14,15 +14,27 @@ from ntkit._src.program import LogitSamples
 from ntkit.errors import Problem, UnsupportedLayerError
 
 from ._builder import EMPIRICAL, Builder, Refused
-from ._deterministic import fixed
 from ._gains import GainRule
-from ._heads import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads, target_name
-from ._inplace import overwritten
-from ._places import ROOT, live_nodes, path_of, taken_apart
-from ._prefix import checked_prefix
-from ._registry import Matcher, find, find_module
+from ._graph import checked_prefix
+from ._nodes import (
+    NUMBERS_OF_DATA,
+    ROOT,
+    attribute,
+    call_node,
+    check_overwritten,
+    is_number,
+    live_nodes,
+    path_of,
+    reads_shape,
+    shape_from_values,
+    taken_apart,
+    target_name,
+)
+from ._parameters import fixed
 from ._replay import Difference
-from ._values import BATCH, Computed, Data, Field, Unknown, Weight
+from ._values import BATCH, Computed, Data, Field, Unknown, Weight, concrete
+from .matchers._heads import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads
+from .matchers._registry import Matcher, find, find_module
 
 __all__ = ["Reader"]
 
@@ -43,6 +55,7 @@ class Reader:
         self.problems: list[Problem] = []
         self.value: Any = Unknown()
         self._values: dict[fx.Node, Any] = {}
+        self._ragged: set[fx.Node] = set()  # data whose shape depends on its values
         self._inputs = 0
         self._feeding = feeds_attention(graph)
 
@@ -136,15 +149,14 @@ class Reader:
                 matcher.build(self.builder, *args, **kwargs, **own)
             return Unknown()
         if any(isinstance(leaf, (Field, Heads)) for leaf in leaves):
-            overwritten(node, module)
+            check_overwritten(self.graph, node)
             try:
                 if not any(isinstance(leaf, Heads) for leaf in leaves) or _takes_heads(matcher):
                     return self._build(matcher, node, args, kwargs, own)
             except Refused:
                 if node not in self._feeding:
                     raise
-            name = target_name(self.graph, node)
-            return rearranged_heads(name, leaves, partial(self._run, node, module, args, kwargs))
+            return rearranged_heads(self._what(node), leaves, partial(self._run, node, args, kwargs))
         if any(isinstance(leaf, Data) for leaf in leaves):
             drawn = module is None or not fixed(str(node.target), self.deterministic)
             if matcher is not None and matcher.fresh and isinstance(leaves[0], Data) and drawn:
@@ -201,7 +213,7 @@ class Reader:
 
     def _run_on_data(self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any, leaves: list[Any]) -> Any:
         """Run what comes before the first random layer unchanged."""
-        overwritten(node, module)
+        check_overwritten(self.graph, node)
         weights = [leaf for leaf in leaves if isinstance(leaf, Weight)]
         if module is not None:
             owned = [Weight(f"{node.target}.{name}", p) for name, p in module.named_parameters()]
@@ -221,7 +233,13 @@ class Reader:
                 f"if their present values are meant, say so: deterministic=({named!r},), or register them as buffers; or "
                 + EMPIRICAL,
             )
-        value = self._run(node, module, args, kwargs)
+        value = self._run(node, args, kwargs)
+        ragged = any(n in self._ragged for n in node.all_input_nodes)
+        if ragged or shape_from_values(node, fx.node.map_aggregate(args, _concrete)):
+            self._ragged.add(node)
+        of_tensors = any(isinstance(leaf, Data) for leaf in leaves)
+        if of_tensors and is_number(value) and (ragged or not reads_shape(node)):
+            raise Refused(NUMBERS_OF_DATA, f"compute with tensors, without .item() and .tolist(); or {EMPIRICAL}")
         if isinstance(value, (Tensor, tuple, list)) and not isinstance(value, torch.Size):
             return Data(value, node)
         return value
@@ -234,7 +252,7 @@ class Reader:
                 "it switches gradients off or on inside the forward, so that trained parameters are not trained through it",
                 "freeze parameters with requires_grad_(False) instead of torch.no_grad()",
             )
-        value = self._run(node, module, args, kwargs)
+        value = self._run(node, args, kwargs)
         if any(isinstance(leaf, Computed) or (isinstance(leaf, Weight) and leaf.trained) for leaf in leaves):
             return self._computed(node, value)
         if isinstance(module, nn.Embedding) and not fixed(f"{node.target}.weight", self.deterministic):
@@ -279,29 +297,20 @@ class Reader:
             weight = next(weight for weight in value.weights if weight.path == f"{node.target}.weight")
             index: Any = args[0]
             return nn.functional.embedding(index, read(weight), layer.padding_idx)
-        if node.op == "call_method":
-            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-        assert callable(node.target)
-        return node.target(*args, **kwargs)
+        return call_node(self.graph, node, args, kwargs)
 
-    def _run(self, node: fx.Node, module: nn.Module | None, args: Any, kwargs: Any) -> Any:
+    def _run(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         args, kwargs = fx.node.map_aggregate((args, kwargs), _concrete)
         try:
             with torch.no_grad():
-                if module is not None:
-                    return module(*args, **kwargs)
-                if node.op == "call_method":
-                    return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-                assert callable(node.target)
-                return node.target(*args, **kwargs)
+                return call_node(self.graph, node, args, kwargs)
         except Exception as error:  # constants stand for the module's own
             raise Refused(
                 f"it cannot be run on constants ({error})", f"write it on tensors of layers; or {EMPIRICAL}"
             ) from error
 
     def _attribute(self, path: str) -> Any:
-        owner, _, name = path.rpartition(".")
-        value = getattr(self.graph.get_submodule(owner), name)
+        value = attribute(self.graph, path)
         return self._settled(Weight(path, value)) if isinstance(value, nn.Parameter) else value
 
     def _settled(self, value: Any) -> Any:
@@ -315,9 +324,7 @@ class Reader:
         return checked_prefix(self.graph, node, self.example, self._what(node))
 
     def _what(self, node: fx.Node) -> str:
-        if node.op == "call_module":
-            return type(self.graph.get_submodule(str(node.target))).__name__
-        return str(getattr(node.target, "__name__", node.target))
+        return target_name(self.graph, node)
 
 
 def _takes_heads(matcher: Matcher | None) -> bool:
@@ -327,9 +334,7 @@ def _takes_heads(matcher: Matcher | None) -> bool:
 def _concrete(value: Any) -> Any:
     if isinstance(value, (Heads, Field)):
         return (Heads.of(value) if isinstance(value, Field) else value).index
-    if isinstance(value, (Data, Computed)):
-        return value.value
-    return value.parameter if isinstance(value, Weight) else value
+    return concrete(value)
 
 
 def _leaves(structure: Any) -> list[Any]:

@@ -8,8 +8,7 @@ respect to every trained parameter, all to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor, fx, nn
 from ntkit.errors import InputError
 
 from ._builder import Builder
+from ._graph import ONE_BATCH
 from ._layout import tensor_of
 from ._values import Field, Weight
 
@@ -29,10 +29,12 @@ __all__ = [
     "check_close",
     "compare_derivatives",
     "probe",
+    "redraw",
     "replay",
 ]
 
 _DIGITS = {torch.float64: 1e-9, torch.float32: 1e-3}  # rounding, relative to the largest entry of each input's values
+_BATCHES = (1, 3, 200)  # for code that branches on the size of the batch
 _COARSE = 0.05  # for lower precision
 _ROUNDINGS = 256  # rounding errors of the largest derivative allowed in derivatives that are sums of many terms
 SCALES = (
@@ -62,10 +64,14 @@ class FiniteNetwork:
         The builder with the nodes and their parameters.
     prefixes
         The deterministic parts that run on the data; None for the input itself.
+    fields
+        The values of the traced graph that are random fields, by node; the output is among them, under the key None.
     """
 
-    def __init__(self, builder: Builder, prefixes: Sequence[Callable[[Tensor], Tensor] | None]) -> None:
-        self.builder, self.prefixes = builder, prefixes
+    def __init__(
+        self, builder: Builder, prefixes: Sequence[Callable[[Tensor], Tensor] | None], fields: Mapping[Any, Field]
+    ) -> None:
+        self.builder, self.prefixes, self.fields = builder, prefixes, fields
 
     def values(self, x: Tensor, read: Callable[[Weight], Tensor]) -> list[Tensor]:
         """Return the value of every node for inputs x with parameters as read, each (n, *positions, channels)."""
@@ -84,41 +90,21 @@ class FiniteNetwork:
         return values
 
 
-def replay(
-    module: nn.Module,
-    graph: fx.GraphModule,
-    network: FiniteNetwork,
-    fields: Mapping[Any, Field],
-    example: Tensor,
-    seed: int,
-) -> None:
+def replay(module: nn.Module, graph: fx.GraphModule, network: FiniteNetwork, example: Tensor, seed: int) -> None:
     """Compare a module with the program read from it, first with its own parameters and then with fresh ones.
 
     The module's own parameters may be zero, and a constant taken from a random parameter shows only when that is redrawn.
-
-    Parameters
-    ----------
-    module
-        The module in evaluation mode; its random parameters are overwritten.
-    graph
-        The traced graph, with the same parameters.
-    network
-        The program.
-    fields
-        The values of the graph that are random fields; the output is among them, under the key None.
-    example
-        A batch that the module takes.
-    seed
-        Seed of the fresh parameters.
+    The module is in evaluation mode, and the graph has the same parameters, which are overwritten.
 
     Raises
     ------
     Difference
         For the first value that differs.
     """
+    parameters = dict(module.named_parameters(remove_duplicate=False))
     for run, scales in enumerate(SCALES):
         if run == 1:
-            _draw(module, network.builder.random, seed)
+            redraw((parameters[weight.path] for weight, _ in network.builder.random), seed)
         x = probe(module, example, scales)
         if x is None and run == 0:
             continue  # the values of random parameters do not matter, not even infinite ones
@@ -127,54 +113,64 @@ def replay(
                 "the module's output is NaN or infinite for inputs of usual size, so the kernel cannot be checked. "
                 "Check its buffers and operations; check=False skips the check."
             )
-        state = {name: value.clone() for name, value in module.state_dict().items() if isinstance(value, Tensor)}
-        values = network.values(x, partial(_own, dict(module.named_parameters(remove_duplicate=False))))
+        state = {name: value.clone() for name, value in _state(module)}
+        comparison = _Comparison(graph, network, network.values(x, lambda weight: parameters[weight.path]))
         with torch.no_grad():
-            _Comparison(graph, network.builder, fields, values).run(x.clone())
-        output = _compare_output(module, network.builder, fields, values, x)
+            comparison.run(x.clone())
+        output = module(x.clone())
+        if not isinstance(output, Tensor):
+            raise Difference(f"its output is a {type(output).__name__}")
+        program = comparison.tensor(None)
+        check_close(output, program, "its output", None)
+        with torch.no_grad():
+            check_close(module(x.clone()), output, "the output of a second call", None)
         if run == 1:
-            compare_derivatives(module, output, tensor_of(network.builder, fields[None], values))
-        for name, value in module.state_dict().items():
-            if isinstance(value, Tensor) and not _unchanged(value, state[name]):
+            compare_derivatives(module, output, program)
+            if graph.meta.get(ONE_BATCH):
+                _compare_batches(module, x, output)
+        for name, value in _state(module):
+            before = state[name]
+            if not (torch.equal(value, before) or torch.equal(value.nan_to_num(), before.nan_to_num())):
                 raise Difference(f"its forward changes its own {name!r}, also in evaluation mode")
 
 
-def _unchanged(value: Tensor, before: Tensor) -> bool:
-    return torch.equal(value, before) or torch.equal(value.nan_to_num(), before.nan_to_num())
-
-
-def _own(parameters: Mapping[str, nn.Parameter], weight: Weight) -> Tensor:
-    return parameters[weight.path]
+def _state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield parameters and buffers, among them those that are not saved."""
+    yield from module.named_parameters()
+    yield from module.named_buffers()
 
 
 class _Comparison(fx.Interpreter):
     """Runs the graph and compares each of its random values with that of the program."""
 
-    def __init__(
-        self, graph: fx.GraphModule, builder: Builder, fields: Mapping[Any, Field], values: Sequence[Tensor]
-    ) -> None:
+    def __init__(self, graph: fx.GraphModule, network: FiniteNetwork, values: Sequence[Tensor]) -> None:
         super().__init__(graph)
-        self.builder, self.fields, self.finite = builder, fields, values
+        self.network, self.finite = network, values
+
+    def tensor(self, node: fx.Node | None) -> Tensor:
+        """Return the program's value of a node of the graph; None: of the output."""
+        return tensor_of(self.network.builder, self.network.fields[node], self.finite)
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
-        field = self.fields.get(n)
-        if field is not None and isinstance(value, Tensor):
-            check_close(value, tensor_of(self.builder, field, self.finite), "its values", n)
+        if n in self.network.fields and isinstance(value, Tensor):
+            check_close(value, self.tensor(n), "its values", n)
         return value
 
 
-def _compare_output(
-    module: nn.Module, builder: Builder, fields: Mapping[Any, Field], values: Sequence[Tensor], x: Tensor
-) -> Tensor:
-    """Compare the output of two calls and return it."""
-    output = module(x.clone())
-    if not isinstance(output, Tensor):
-        raise Difference(f"its output is a {type(output).__name__}")
-    check_close(output, tensor_of(builder, fields[None], values), "its output", None)
-    with torch.no_grad():
-        check_close(module(x.clone()), output, "the output of a second call", None)
-    return output
+def _compare_batches(module: nn.Module, x: Tensor, output: Tensor) -> None:
+    """Compare the outputs of inputs in batches of other sizes."""
+    for size in _BATCHES:
+        rows = torch.arange(size, device=x.device) % len(x)
+        try:
+            with torch.no_grad():
+                given = module(x[rows])
+        except Exception as error:  # the module's own code may raise anything
+            if size == 1:
+                continue
+            raise Difference(f"it does not take a batch of {size} inputs ({error})") from error
+        if size > 1 or given.shape == output[rows].shape:  # squeeze() drops the batch of a single input
+            check_close(given, output[rows], f"its output in a batch of {size} inputs", None)
 
 
 def compare_derivatives(module: nn.Module, output: Tensor, program: Tensor) -> None:
@@ -218,14 +214,11 @@ def check_close(value: Tensor, expected: Tensor, what: str, node: fx.Node | None
         return
     digits = _DIGITS.get(value.dtype if value.is_floating_point() else torch.float64, _COARSE)
     first, second = (tensor.detach().to(torch.float64).flatten(1) for tensor in (value, expected))
-    error, size = (first - second).abs().amax(1), torch.maximum(first.abs().amax(1), second.abs().amax(1))
-    if bool((error <= digits * size + rounding).all()):
-        return
     # NaN and infinite values must be in the same places.
     usual = torch.isfinite(first) & torch.isfinite(second)
-    first, second = (
-        torch.where(usual, row, row.nan_to_num(nan=0.5, posinf=1.0, neginf=-1.0)) for row in (first, second)
-    )
+    if not bool(usual.all()):
+        marked = (row.nan_to_num(nan=0.5, posinf=1.0, neginf=-1.0) for row in (first, second))
+        first, second = (torch.where(usual, row, mark) for row, mark in zip((first, second), marked, strict=True))
     error, size = (first - second).abs().amax(1), torch.maximum(first.abs().amax(1), second.abs().amax(1))
     if not bool((error <= digits * size + rounding).all()):
         raise Difference(f"they give {what} with an error of {float((error / size).nan_to_num().max()):.1g}", node)
@@ -246,13 +239,11 @@ def probe(module: Callable[[Tensor], Any], example: Tensor, scales: Sequence[flo
     return None
 
 
-def _draw(module: nn.Module, random: Sequence[tuple[Weight, float]], seed: int) -> None:
-    """Redraw the parameters of the layers, scaled so that values keep their magnitude."""
+def redraw(parameters: Iterable[Tensor], seed: int) -> None:
+    """Redraw parameters, since zeros hide differences, scaled so that values keep their magnitude."""
     generator = torch.Generator().manual_seed(seed)
-    parameters = dict(module.named_parameters(remove_duplicate=False))
     with torch.no_grad():
-        for weight, _ in random:
-            parameter = parameters[weight.path]
+        for parameter in parameters:
             fan_in = parameter[0].numel() if parameter.ndim > 1 else 4
-            draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / fan_in**0.5
-            parameter.copy_(draw)
+            draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.copy_(draw / max(fan_in, 1) ** 0.5)

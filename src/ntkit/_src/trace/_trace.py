@@ -23,31 +23,26 @@ from ntkit._src.common import (
     restored_random_state,
     strip_ntk,
 )
-from ntkit._src.layers import SelfAttention, WrongInput
+from ntkit._src.layers import WrongInput
 from ntkit._src.program import LogitSamples, Program
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 
 from ._builder import EMPIRICAL, WrongShape
-from ._deterministic import check_deterministic
+from ._example import embeddings_of, examples, guesses, shapes_with_positions, shown_shape, with_channels
 from ._failure import failing_operation, takes
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
-from ._places import ROOT
+from ._nodes import ROOT
+from ._parameters import check_deterministic, lost_by_copies
 from ._reader import Reader
 from ._replay import Difference, FiniteNetwork, NotFinite, replay
 from ._values import Field
 
-__all__ = ["TRACING", "Tracer", "guesses"]
+__all__ = ["TRACING", "Tracer"]
 
-_BATCH = 2
 _TOKENS = (4, 2, 16, 64)
 # While torch.fx traces, it replaces methods of nn.Module for every thread, so only one may trace or run a traced module.
 TRACING = threading.RLock()
-_CONVOLUTIONS = {
-    1: (nn.Conv1d, nn.ConvTranspose1d),
-    2: (nn.Conv2d, nn.ConvTranspose2d),
-    3: (nn.Conv3d, nn.ConvTranspose3d),
-}
 
 
 class Tracer:
@@ -76,6 +71,9 @@ class Tracer:
         samples: LogitSamples | None = None,
     ) -> None:
         check_module(module)
+        lost = tuple(lost_by_copies(module))
+        if lost:
+            raise UnsupportedLayerError(lost)
         self.samples = samples
         self.deterministic = check_deterministic(module, deterministic)
         self.gains = gains.for_module(ntk_gains(module))
@@ -129,13 +127,7 @@ class Tracer:
 
     def input_shapes(self, positions: Sequence[int]) -> list[tuple[int, ...]]:
         """Guess shapes of inputs with given lengths of position axes: the channels are those of the first layer."""
-        for layer in self.module.modules():
-            if isinstance(layer, nn.Linear):
-                return [(*positions, layer.in_features)]
-            for ndim, kinds in _CONVOLUTIONS.items():
-                if isinstance(layer, kinds):
-                    return [(layer.in_channels, *positions)] if len(positions) == ndim else []
-        return []
+        return shapes_with_positions(self.module, positions)
 
     def _probe(self) -> None:
         """Look for problems right away, with the first guessed input shape that the module accepts.
@@ -187,7 +179,7 @@ class Tracer:
     @property
     def embeddings(self) -> list[nn.Embedding | nn.EmbeddingBag]:
         """The layers that look up integers."""
-        return [layer for layer in self.module.modules() if isinstance(layer, (nn.Embedding, nn.EmbeddingBag))]
+        return embeddings_of(self.module)
 
     def _read(self, shape: tuple[int, ...], positions: bool = False) -> tuple[Program, FiniteNetwork]:
         if shape in self._proven:
@@ -196,7 +188,7 @@ class Tracer:
             reader.read(output)
             reader.refuse()
             program = self._finish(reader, positions)
-            return program, FiniteNetwork(reader.builder, program.prefixes)
+            return program, FiniteNetwork(reader.builder, program.prefixes, reader.fields)
         module, example, output = self._run(shape)
         if self._random is None:
             found = drawing_layers(module, self._training, example)
@@ -220,10 +212,10 @@ class Tracer:
             except Untraceable as error:
                 failures.append(str(error))
                 continue
-            network = FiniteNetwork(reader.builder, program.prefixes)
+            network = FiniteNetwork(reader.builder, program.prefixes, reader.fields)
             try:
                 if self.check:
-                    replay(module, graph, network, reader.fields, example, seed)
+                    replay(module, graph, network, example, seed)
             except Difference as difference:
                 first = first or UnsupportedLayerError((reader.problem(module, difference),))
                 continue
@@ -242,13 +234,9 @@ class Tracer:
 
     def _run(self, shape: tuple[int, ...]) -> tuple[nn.Module, Tensor, Any]:
         """Run the module on an example, in float64 or else in float32; return a copy, the example and the output."""
-        parameter = next((p for p in self.module.parameters() if p.is_floating_point()), torch.empty(0))
-        example = torch.randn((_BATCH, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        # Never in half precision, where the replay could not tell another network from rounding.
-        for dtype in (torch.float64, torch.float32):
+        for batch, dtype in examples(self.module, shape):
             try:
                 module = copy_module(self.module).to(dtype)
-                batch = example.to(dtype).to(parameter.device)
                 with torch.no_grad(), self._guard:
                     output = module(batch.clone())
                 _check_entries(output, batch)
@@ -260,26 +248,16 @@ class Tracer:
                 raise
             except Exception as error:  # the module's own code may raise anything
                 raised = error
-        if self.embeddings:
-            rows = min(layer.num_embeddings for layer in self.embeddings)
-            index = torch.randint(rows, (_BATCH, *shape), generator=torch.Generator().manual_seed(0))
-            try:
-                module = copy_module(self.module).to(torch.float64)
-                with torch.no_grad(), self._guard:
-                    return module, index.to(parameter.device), module(index.to(parameter.device))
-            except InputError:
-                raise
-            except Exception as error:  # the module's own code may raise anything
-                raised = error
-        for full in _with_channels(self.module, shape):
-            if takes(self.module, example.new_zeros(_BATCH, *full).to(parameter)):
+        parameter = next((p for p in self.module.parameters() if p.is_floating_point()), torch.empty(0))
+        for full in with_channels(self.module, shape):
+            if takes(self.module, torch.zeros(2, *full).to(parameter)):
                 raise WrongShape(
-                    f"inputs must have a batch dimension in front: the module takes (n, {', '.join(map(str, full))}), and (n, "
-                    f"{', '.join(map(str, shape))}) lacks the channels. For a single input write x[None]."
+                    f"inputs must have a batch dimension in front: the module takes {shown_shape(full)}, and "
+                    f"{shown_shape(shape)} lacks the channels. For a single input write x[None]."
                 ) from raised
         raise WrongShape(
-            f"the module cannot take inputs of shape (n, {', '.join(map(str, shape))}): "
-            f"{failing_operation(self.module, example.to(parameter), ROOT)}{raised}"
+            f"the module cannot take inputs of shape {shown_shape(shape)}: "
+            f"{failing_operation(self.module, next(examples(self.module, shape))[0].to(parameter), ROOT)}{raised}"
         ) from raised
 
     def _finish(self, reader: Reader, positions: bool) -> Program:
@@ -316,29 +294,3 @@ def _check_entries(output: Any, batch: Tensor) -> None:
             f"the module returns an empty output, of shape {tuple(output.shape)}, for inputs of shape "
             f"{tuple(batch.shape)}. Pass inputs of the shape that it is written for."
         )
-
-
-def _with_channels(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return the input shape with the channels of the first convolution in front, if they seem to be missing."""
-    for layer in module.modules():
-        for ndim, kinds in _CONVOLUTIONS.items():
-            if isinstance(layer, kinds):
-                return [(layer.in_channels, *shape)] if len(shape) == ndim else []
-    return []
-
-
-def guesses(module: nn.Module) -> list[tuple[int, ...]]:
-    """Guess input shapes from the first layer with weights."""
-    attends = any(isinstance(layer, (nn.MultiheadAttention, SelfAttention)) for layer in module.modules())
-    for layer in module.modules():
-        if isinstance(layer, nn.Embedding):
-            return [(8,), (4,), (16,), (2,), (1,), ()]
-        if isinstance(layer, nn.Linear):
-            width = layer.in_features
-            return [(width,), (4, width), (3, 8, 8), (1, 8, 8), (1,), (2,), (3,)]
-        for ndim, kinds in _CONVOLUTIONS.items():
-            if isinstance(layer, kinds):
-                if attends:  # its cost grows with the square of the pixels
-                    return [(layer.in_channels, *(side,) * ndim) for side in (8, 4, 16)]
-                return [(layer.in_channels, *(side,) * ndim) for side in ((32, 28, 64, 16, 8) if ndim < 3 else (16, 8))]
-    return []

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["BATCH", "CHANNEL", "Block", "Computed", "Data", "Field", "Unknown", "Weight"]
+__all__ = ["BATCH", "CHANNEL", "Block", "Computed", "Data", "Field", "Info", "Unknown", "Weight", "concrete"]
 
 _WEIGHTS = ("weight", "in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 BATCH = -2
@@ -17,6 +17,32 @@ CHANNEL = -1
 
 Dims = tuple[tuple[int, ...], ...]
 """For each tensor dimension the atoms it enumerates, slowest first: BATCH, CHANNEL, or the number of a position axis."""
+
+
+@dataclass(frozen=True)
+class Info:
+    """What is known about a node's value.
+
+    Attributes
+    ----------
+    why_not
+        Why its channels are not Gaussian; empty if they are, so that an activation may follow.
+    sources
+        The layers and activations whose randomness it carries, not counting what has since passed through fresh weights:
+        two values are independent if they share none.
+    affine
+        Whether a trained affine weight multiplies it: one weight per channel (``"whole"``), one per channel and position
+        (``"positions"``), weights that multiply only a part of it or were averaged over (``"part"``), or none (``""``).
+    """
+
+    why_not: str
+    sources: frozenset[int]
+    affine: str = ""
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether its channels are Gaussian."""
+        return not self.why_not
 
 
 @dataclass(frozen=True)
@@ -90,6 +116,10 @@ class Field:
         atoms = self.core(dim) or self.dims[dim]
         return atoms[0] if len(atoms) == 1 and atoms[0] >= 0 else None
 
+    def with_length(self, axis: int, *sizes: int) -> tuple[int, ...]:
+        """Return the lengths of the position axes with other ones in place of one axis."""
+        return (*self.positions[:axis], *sizes, *self.positions[axis + 1 :])
+
     def with_dims(self, dims: Sequence[Sequence[int]]) -> Field:
         """Return the same field viewed with other tensor dimensions."""
         return replace(self, dims=tuple(tuple(dim) for dim in dims))
@@ -100,6 +130,12 @@ class Field:
         atoms = dims.pop(dim)
         target = max(dim - 1, 0)
         dims[target] = dims[target] + atoms if dim > 0 else atoms + dims[target]
+        return self.with_dims(dims)
+
+    def unsqueeze(self, dim: int) -> Field:
+        """Add a dimension of length one."""
+        dims = list(self.dims)
+        dims.insert(dim % (len(dims) + 1), ())
         return self.with_dims(dims)
 
     def reshape(self, shape: Sequence[int]) -> Field | None:
@@ -198,3 +234,10 @@ class Computed:
 @dataclass(frozen=True)
 class Unknown:
     """The result of a refused operation, about which nothing is known."""
+
+
+def concrete(value: Any) -> Any:
+    """Return the present value of data and parameters, and anything else as it is."""
+    if isinstance(value, (Data, Computed)):
+        return value.value
+    return value.parameter if isinstance(value, Weight) else value

@@ -9,9 +9,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import restored_generator
 from ntkit.features import Recorder
 
+from .._seeded import seeded
 from ..tasks import QuadraticTask, chain_monomial
 
 __all__ = ["Split", "build_mlp", "draw_split", "layer_paths", "mean_squared_error", "train", "weight_at"]
@@ -52,7 +52,7 @@ def build_mlp(
     generator = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []
     linear: list[nn.Linear] = []
-    with restored_generator():  # torch draws weights of its own first
+    with seeded(0):  # torch draws weights of its own first
         for fan_in, fan_out in pairwise(widths):
             linear.append(nn.Linear(fan_in, fan_out, bias=False))
             layers += [linear[-1], activation()]

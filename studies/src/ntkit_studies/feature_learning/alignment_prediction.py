@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from ntkit.features import correlation, predict_alignment
+from ntkit.features import correlation
 from ntkit.plots import new_figure
 
 from .._by_seed import Seed, by_seed
+from ..methods import predict_alignment
 from ..skeleton import Claim, Run, Size, check_at_least
 from ..tasks import alignment_reversing, chain_monomial
 

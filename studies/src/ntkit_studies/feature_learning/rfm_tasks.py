@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ntkit import NTKClassifier, RFMClassifier, RFMRegressor, infinite_width
-from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, MetricKernel, RFMSettings, recursion
-from ntkit.datasets import SplitTable, load_uci
 from ntkit.errors import InputError
+from ntkit.features import rfm
 
 from .._networks import blank
+from .._uci_tables import SplitTable, load_uci
 from ..skeleton import Experiment, Report, Results, Run, Size, check_at_least
 from ._rfm_records import Accuracies, Course, Fit, Kernel, TableCell, Task
 from ._rfm_report import TABLES, claims, comparisons, sections
@@ -176,9 +176,9 @@ def compute(shared: _Shared, cell: Fit | TableCell) -> Course | Accuracies:
     factor = best.bandwidth[1] if isinstance(best.bandwidth, tuple) else 1.0
     text = f"{factor:g} times the median distance, ridge {best.ridge:g}, power {best.power:g}, "
     text += f"{'diagonal' if best.diagonal else 'full'} M, {best.iterations} updates"
-    kernel = DistanceKernel(_distance(cell.kernel), None, factor)
+    kernel = rfm.DistanceKernel(_distance(cell.kernel), None, factor)
     updates = max(shared.settings.updates, best.iterations)
-    settings = RFMSettings(kernel, updates, best.ridge, best.power, best.diagonal, False, "max")
+    settings = rfm.RFMSettings(kernel, updates, best.ridge, best.power, best.diagonal, False, "max")
     return _course(drawn, settings, best.iterations, text)
 
 
@@ -190,29 +190,29 @@ def _drawn(settings: Settings, task: Task, seed: int) -> Drawn:
     return draw_product(settings.ntk_n, settings.ntk_d, settings.test, seed)
 
 
-def _fixed(settings: Settings, cell: Fit, inputs: int) -> RFMSettings:
+def _fixed(settings: Settings, cell: Fit, inputs: int) -> rfm.RFMSettings:
     assert cell.power is not None
-    kernel: MetricKernel
+    kernel: rfm.MetricKernel
     if cell.kernel == "ntk":
-        kernel = DifferentiableKernel(infinite_width(network(inputs), b_std=0.1).ntk)
+        kernel = rfm.DifferentiableKernel(infinite_width(network(inputs), b_std=0.1).ntk)
     else:
-        kernel = DistanceKernel(_distance(cell.kernel), BANDWIDTH)
+        kernel = rfm.DistanceKernel(_distance(cell.kernel), BANDWIDTH)
     updates = settings.ntk_updates if cell.task == "tangent kernel" else settings.updates
     # The public code of the low-rank task leaves M as it comes.
-    return RFMSettings(kernel, updates, RIDGE, cell.power, False, False, None if cell.task == "low rank" else "max")
+    return rfm.RFMSettings(kernel, updates, RIDGE, cell.power, False, False, None if cell.task == "low rank" else "max")
 
 
 def _distance(kernel: Kernel) -> Literal["laplace", "gaussian"]:
     return "laplace" if kernel == "laplace" else "gaussian"
 
 
-def _course(drawn: Drawn, settings: RFMSettings, used: int, chosen: str) -> Course:
+def _course(drawn: Drawn, settings: rfm.RFMSettings, used: int, chosen: str) -> Course:
     """Give the test errors after each update, and the diagonal of M after those in use."""
     offset = drawn.y.mean()
     x, x_test = torch.from_numpy(drawn.x), torch.from_numpy(drawn.x_test)
     y, y_test = torch.from_numpy(drawn.y - offset)[:, None], torch.from_numpy(drawn.y_test - offset)[:, None]
     errors, diagonal = [], torch.empty(0)
-    for number, state in enumerate(recursion(x, y, settings)):
+    for number, state in enumerate(rfm.recursion(x, y, settings)):
         errors.append(float((state.predict(x_test) - y_test).square().mean()))
         if number == used:
             metric = state.metric.matrix
@@ -254,7 +254,7 @@ EXPERIMENT = Experiment(
     prepare=prepare,
     compute=compute,
     report=report,
-    files="tables as an .npz file or the folder of the UCI collection, as ntkit.datasets.load_uci reads (none: left out)",
+    files="tables as an .npz file or the folder of the UCI collection, as ntkit_studies.load_uci reads (none: left out)",
     selects=("seeds", "tables"),
 )
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ntkit._src.gram import bytes_text, seconds_text
 from ntkit.errors import MemoryLimitError
 
 if TYPE_CHECKING:
@@ -59,9 +58,9 @@ def announce(experiment: Experiment[Any, Any, Any, Any], run: Run[Any]) -> None:
     if experiment.estimate is None:
         return
     found, memory = experiment.estimate(run), machine_bytes()
-    has = "" if memory is None else f", of which this machine has {bytes_text(memory)}"
+    has = "" if memory is None else f", of which this machine has {_bytes_text(memory)}"
     text = (
-        f"At the speed of this moment the run takes about {_in_words(found.seconds)}, and {bytes_text(found.bytes)} of "
+        f"At the speed of this moment the run takes about {_in_words(found.seconds)}, and {_bytes_text(found.bytes)} of "
         f"memory{has}. {found.basis}"
     )
     if found.seconds > _LONG:
@@ -69,8 +68,8 @@ def announce(experiment: Experiment[Any, Any, Any, Any], run: Run[Any]) -> None:
     print(f"{text} An interrupted run resumes.", file=sys.stderr)
     if memory is not None and found.bytes > memory:
         raise MemoryLimitError(
-            f"{experiment.name} with these settings needs about {bytes_text(found.bytes)} of memory, and this machine has "
-            f"{bytes_text(memory)}. Run it with {found.change}, or on a larger machine."
+            f"{experiment.name} with these settings needs about {_bytes_text(found.bytes)} of memory, and this machine has "
+            f"{_bytes_text(memory)}. Run it with {found.change}, or on a larger machine."
         )
 
 
@@ -134,4 +133,13 @@ def line_through(first: float, second: float, small: int, power: float) -> Calla
 
 
 def _in_words(seconds: float) -> str:
-    return f"{seconds / _YEAR:.2g} years" if seconds > 2 * _YEAR else seconds_text(seconds)
+    if seconds > 2 * _YEAR:
+        return f"{seconds / _YEAR:.2g} years"
+    units = {"days": 86400.0, "h": 3600.0, "min": 60.0, "s": 0.0}
+    unit = next(unit for unit, size in units.items() if seconds >= (2 if unit == "days" else 1) * size)
+    return f"{seconds / (units[unit] or 1):.1f} {unit}"
+
+
+def _bytes_text(count: float) -> str:
+    unit, size = next((pair for pair in (("GB", 1e9), ("MB", 1e6)) if count >= pair[1]), ("bytes", 1))
+    return f"{count / size:.1f} {unit}" if size > 1 else f"{count:.0f} bytes"

@@ -6,7 +6,7 @@ import hashlib
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,12 +17,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar, get_type_hints
 from zipfile import is_zipfile
 
-from ntkit._src.gram import locked
 from ntkit.errors import InputError, NtkitWarning
 
 from ._code_fingerprint import code_fingerprint
 from ._estimate import Estimate
-from ._files import check_folder
+from ._files import check_folder, locked
 from ._manifest import Data, Embedded, Manifest, data_of, this_machine, versions
 from ._records import canonical, encode
 from ._report import Report
@@ -63,6 +62,9 @@ class Experiment(Generic[S, C, P, R]):
         seed, the data and the cell.
     report
         Turns results into tables and figures.
+    first
+        Returns the cells that a first report needs, which is shown while the others are computed; None: there is none.
+        ``report`` takes results of these alone.
     embedded
         The data used without a file.
     files
@@ -91,6 +93,7 @@ class Experiment(Generic[S, C, P, R]):
     parallel: bool = False
     output: str = ""
     estimate: Callable[[Run[S]], Estimate] | None = None
+    first: Callable[[Run[S]], Sequence[C]] | None = None
 
     @cached_property
     def kinds(self) -> tuple[Any, Any]:
@@ -106,6 +109,7 @@ class Experiment(Generic[S, C, P, R]):
         folder: Path | None = None,
         progress: Progress | None = None,
         workers: int | None = None,
+        preview: Callable[[Results[S, C, R]], None] | None = None,
     ) -> Results[S, C, R]:
         """Compute what is left to compute and return all results.
 
@@ -124,6 +128,8 @@ class Experiment(Generic[S, C, P, R]):
             Called as the computation proceeds.
         workers
             Cells computed at a time, if the experiment is parallel; None: the number of cores.
+        preview
+            Called once with the results of the first cells, while others are computed.
         """
         started, start = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
         settings = self.sizes("default", data is not None) if settings is None else settings
@@ -137,12 +143,16 @@ class Experiment(Generic[S, C, P, R]):
             if store.unreadable:
                 text = f"{store.unreadable} lines of {place / _CELLS} cannot be read: their results are computed again."
                 warnings.warn(text, NtkitWarning, stacklevel=2)
-            found = self._fill(run, key, store, workers)
-            seconds = tuple(one.seconds for one in found.values())
-            wall = time.perf_counter() - start
-            manifest = Manifest(self.name, versions(), this_machine(), started, wall, seconds)
-            values = {cell: one.result for cell, one in found.items()}
-            results = Results(settings, seed, source, values, manifest)
+
+            def results_of(found: Mapping[C, Stored[R]]) -> Results[S, C, R]:
+                seconds = tuple(one.seconds for one in found.values())
+                wall = time.perf_counter() - start
+                manifest = Manifest(self.name, versions(), this_machine(), started, wall, seconds)
+                values = {cell: one.result for cell, one in found.items()}
+                return Results(settings, seed, source, values, manifest)
+
+            shown = None if preview is None else lambda found: preview(results_of(found))
+            results = results_of(self._fill(run, key, store, workers, shown))
             if folder is not None:
                 write_results(results, place)
             return results
@@ -170,11 +180,20 @@ class Experiment(Generic[S, C, P, R]):
         parts = [self.name, settings, run.seed, "" if source is None else source.sha256, versions(), code]
         return hashlib.sha256(canonical(parts).encode()).hexdigest()[:16]
 
-    def _fill(self, run: Run[S], key: str, store: CellStore[C, R], workers: int | None) -> dict[C, Stored[R]]:
+    def _fill(
+        self,
+        run: Run[S],
+        key: str,
+        store: CellStore[C, R],
+        workers: int | None,
+        preview: Callable[[Mapping[C, Stored[R]]], None] | None,
+    ) -> dict[C, Stored[R]]:
         cells = list(dict.fromkeys(self.cells(run)))
         known = {cell: store.get(key, cell) for cell in cells}
         left = [cell for cell, stored in known.items() if stored is None]
         done = len(cells) - len(left)
+        first = [] if preview is None or self.first is None else list(self.first(run))
+        waiting = {cell for cell in first if known[cell] is None}
         run.progress("cells", done, len(cells))
         if left:
             prepared = self.prepare(run)
@@ -184,6 +203,8 @@ class Experiment(Generic[S, C, P, R]):
                     known[cell] = stored
                     done += 1
                     run.progress("cells", done, len(cells))
+                    if preview is not None and waiting and not (waiting := waiting - {cell}) and done < len(cells):
+                        preview({one: result for one in first if (result := known[one]) is not None})
         return {cell: stored for cell, stored in known.items() if stored is not None}
 
     @contextmanager
@@ -221,5 +242,5 @@ def _place(folder: Path | None) -> Iterator[Path]:
             yield Path(temporary)
     else:
         check_folder(folder)
-        with locked(folder / _CELLS, "name another folder: --output"):
+        with locked(folder / _CELLS):
             yield folder

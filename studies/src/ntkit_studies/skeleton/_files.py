@@ -1,11 +1,33 @@
-"""Files written atomically."""
+"""Files: written atomically, locked."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["check_folder", "write_whole"]
+from ntkit.errors import StoreError
+
+__all__ = ["check_folder", "locked", "write_whole"]
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep a second run away from a file, which is created if it is missing; the lock ends with the process.
+
+    Raises
+    ------
+    StoreError
+        If another run has locked it.
+    """
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(f"another run is writing to {path}. Wait, or name another folder: --output.") from error
+        yield
 
 
 def write_whole(path: Path, text: str) -> None:

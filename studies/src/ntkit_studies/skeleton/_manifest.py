@@ -12,9 +12,10 @@ from pathlib import Path
 
 import torch
 
-from ntkit.datasets import load_digits, load_uci
+from ntkit.datasets import load_digits
 from ntkit.errors import InputError
 
+from .._uci_tables import load_uci
 from ..plots import Table
 
 __all__ = ["Data", "Embedded", "Machine", "Manifest", "data_of", "machine_table", "this_machine", "versions"]

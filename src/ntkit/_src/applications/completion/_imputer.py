@@ -76,7 +76,7 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     errors_ : dict
         The root mean square error of each candidate ridge on the held-out entries; empty if there were none.
     offsets_ : Offsets
-        Mean and column effects with their shrinkage; ``offsets_.of_rows`` returns row effects.
+        Mean and column effects, and the shrinkage of both kinds of effects: ``mean``, ``columns``, ``row_shrinkage``.
     scale_ : float
         The mean of the kernel's diagonal over the entries at fit, the unit of the ridge.
     amplitude_ : float
@@ -91,7 +91,6 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     See Also
     --------
-    ntkit.applications.inpaint : the same for images, with a convolutional network.
     ntkit.NTKRegressor : regression on your own inputs.
 
     Examples

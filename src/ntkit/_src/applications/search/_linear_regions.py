@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ntkit._src.common import block_rows, check_batches, check_module, check_precision, measuring, row_blocks
-from ntkit._src.kernels.empirical import check_modes
+from ntkit._src.kernels.finite_network import check_modes
 from ntkit.errors import InputError
 
 __all__ = ["LinearRegions", "linear_regions"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
-from ntkit._src.common import check_generator, check_integer, check_number
+from ntkit._src.common import check_choice, check_generator, check_integer, check_number
 from ntkit.errors import InputError
 
-__all__ = ["Method", "Schedule", "check_integer", "check_number"]
+__all__ = ["Method", "Schedule"]
 
 Method = Literal["gd", "momentum", "sgd", "adam", "flow"]
 
@@ -65,8 +65,7 @@ class Schedule:
     atol: float = 1e-9
 
     def __post_init__(self) -> None:
-        if self.method not in ("gd", "momentum", "sgd", "adam", "flow"):
-            raise InputError(f'method must be "gd", "momentum", "sgd", "adam" or "flow". Got {self.method!r}.')
+        check_choice("method", self.method, get_args(Method))
         for name, needed in (
             ("learning_rate", not self.is_flow),
             ("steps", not self.is_flow),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import LossFunction, check_module, check_number, unchanged, warn_renamed
+from ntkit._src.common import LossFunction, Progress, check_module, check_number, unchanged
 from ntkit._src.kernels import Network
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputTypeError
 
 from ._divergence import has_diverged, warn_diverged
 from ._record import Checkpoint, Record
@@ -22,19 +22,14 @@ from ._trajectory import TrainState, Trajectory
 
 __all__ = ["train"]
 
-Progress = Callable[[float, float], None]
-
-_OF_SCHEDULE = {"lr": "learning_rate"} | {
-    name: name for name in ("method", "steps", "time", "momentum", "batch_size", "generator", "rtol", "atol")
-}
-_OF_RECORD = ("x_test", "observe", "observe_at")
+_FLOW_UNITS = 1000  # of progress that the time of a flow counts
 
 
 def train(
     module: nn.Module,
     x: Tensor,
     y: Tensor,
-    schedule: Schedule | None = None,
+    schedule: Schedule,
     *,
     loss: Literal["mse", "cross_entropy", "binary_cross_entropy"] | LossFunction = "mse",
     kappa: float = 1.0,
@@ -44,7 +39,6 @@ def train(
     progress: Progress | None = None,
     checkpoint: Checkpoint | Callable[[TrainState], None] | None = None,
     resume: TrainState | None = None,
-    **old: Any,
 ) -> Trajectory:
     r"""Train a module as the theory of wide networks does, and record the quantities of that theory.
 
@@ -80,7 +74,8 @@ def train(
         The steps (times, for the flow) to record, or a :class:`ntkit.Record`, which also holds test points and functions to
         observe. Default: the start and the end.
     progress : callable, optional
-        Called after each step with the number of steps (time, for the flow) done and the total. Default None.
+        Called after each step with the number of steps done and the total; for the flow, with thousandths of its time.
+        Default None.
     checkpoint : Checkpoint or callable, optional
         A function of the state, called every 100 steps; :class:`ntkit.Checkpoint` sets another interval. Default None.
     resume : TrainState, optional
@@ -107,7 +102,7 @@ def train(
     --------
     ntkit.GradientFlow : the same training of a network with a constant kernel.
     ntkit.max_learning_rate : the largest stable learning rate of a kernel.
-    ntkit.diagnostics.elasticity_course : local elasticity along such a run.
+    ntkit.diagnostics.KernelRecorder : the kernel along such a run.
 
     Examples
     --------
@@ -122,8 +117,6 @@ def train(
     """
     recorded = record if isinstance(record, Record) else Record(() if record is None else record)
     saved = checkpoint if checkpoint is None or isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-    if old:
-        schedule, recorded, saved = _read_old(old, schedule, recorded, saved)
     if not isinstance(schedule, Schedule):
         raise InputTypeError(
             f"schedule must be an ntkit.Schedule. Got {type(schedule).__name__}: write "
@@ -141,31 +134,6 @@ def train(
         status = run.flow() if schedule.is_flow else run.descend()
     function.write_back(run.state.theta)
     return function.trajectory(run.state, status, run.diverged)
-
-
-def _read_old(
-    old: dict[str, Any], schedule: Schedule | None, record: Record, checkpoint: Checkpoint | None
-) -> tuple[Schedule | None, Record, Checkpoint | None]:
-    """Read the deprecated keywords that :class:`Schedule`, :class:`Record` and :class:`Checkpoint` replace."""
-    unknown = sorted(set(old) - {*_OF_SCHEDULE, *_OF_RECORD, "checkpoint_every"})
-    if unknown:
-        raise InputTypeError(f"train got unexpected arguments: {', '.join(unknown)}.")
-    of_schedule = {new: old[name] for name, new in _OF_SCHEDULE.items() if name in old}
-    of_record = {name: old[name] for name in _OF_RECORD if name in old}
-    if of_schedule:
-        if schedule is not None:
-            raise InputError(f"the schedule already holds {', '.join(of_schedule)}. Got both: leave the keywords out.")
-        written = ", ".join(f"{name}=..." for name in of_schedule)
-        warn_renamed(", ".join(sorted(set(old) & set(_OF_SCHEDULE))), f"Schedule({written})", stacklevel=4)
-        schedule = Schedule(**of_schedule)
-    if of_record:
-        written = ", ".join(f"{name}=..." for name in of_record)
-        warn_renamed(", ".join(of_record), f"record=Record(at=..., {written})", stacklevel=4)
-        record = replace(record, **of_record)
-    if "checkpoint_every" in old:
-        warn_renamed("checkpoint_every", "checkpoint=Checkpoint(save, every=...)", stacklevel=4)
-        checkpoint = Checkpoint(checkpoint.save if checkpoint else lambda state: None, old["checkpoint_every"])
-    return schedule, record, checkpoint
 
 
 class _Run:
@@ -199,7 +167,7 @@ class _Run:
             memory = dict(state.memory)
             if schedule.method == "sgd":
                 rows, memory = function.next_rows(memory)
-                value, gradient = function.batch_loss_and_gradient(state.theta, rows)
+                value, gradient, _ = function.loss_and_gradient(state.theta, rows)
                 if self._grew(value):
                     value, _, outputs = function.loss_and_gradient(state.theta)
                     if self._ends(value, outputs, state.step):
@@ -256,10 +224,10 @@ class _Run:
         return warn_diverged(self.function, self.state.step, first, float(value))
 
     def _report(self, done: float) -> None:
-        state = self.state
+        state, schedule = self.state, self.function.schedule
         if self.progress is not None:
-            end = self.function.schedule.end
-            self.progress(done, end if self.function.schedule.is_flow else int(end))
+            units = _FLOW_UNITS / schedule.end if schedule.is_flow else 1
+            self.progress(round(units * done), round(units * schedule.end))
         if self.checkpoint is not None and state.step % self.checkpoint.every == 0:
             self.checkpoint.save(replace(state, records={name: list(values) for name, values in state.records.items()}))
 

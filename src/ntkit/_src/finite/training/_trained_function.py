@@ -22,13 +22,7 @@ __all__ = ["TrainedFunction"]
 
 
 class TrainedFunction:
-    r"""The trained function :math:`u = \kappa (f_\theta - f_{\theta_0})` of one parameter vector.
-
-    Parameters
-    ----------
-    module, x, y, schedule, loss, record, kappa, centre, resume
-        As in :func:`ntkit.train`.
-    """
+    r"""The trained function :math:`u = \kappa (f_\theta - f_{\theta_0})` of one parameter vector; see :func:`ntkit.train`."""
 
     def __init__(
         self,
@@ -104,35 +98,21 @@ class TrainedFunction:
         values: Tensor = functional_call(self.module, {name: v.view_as(p) for (name, p), v in pieces}, (x,))
         return values
 
-    def outputs(self, theta: Tensor) -> Tensor:
-        """Return u of the training points."""
-        f = self._raw(theta, self.x)
-        return self.kappa * (f if self.f0 is None else f - self.f0)
+    def outputs(self, theta: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return u of the training points, or of some rows of them."""
+        f = self._raw(theta, self.x if rows is None else self.x[rows])
+        f0 = self.f0 if self.f0 is None or rows is None else self.f0[rows]
+        return self.kappa * (f if f0 is None else f - f0)
 
-    def test_outputs(self, theta: Tensor) -> Tensor:
-        """Return u of the test points."""
-        assert self.x_test is not None
-        f = self._raw(theta, self.x_test)
-        return self.kappa * (f if self.f0_test is None else f - self.f0_test)
-
-    def loss_and_gradient(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return L, its gradient, and the outputs."""
-        theta = theta.detach().requires_grad_()
+    def loss_and_gradient(self, theta: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return L, its gradient, and the outputs; for some rows, L is that of the rows, scaled to all."""
+        theta, rows = theta.detach().requires_grad_(), None if rows is None else rows.to(self.x.device)
         with torch.enable_grad():
-            outputs = self.outputs(theta)
-            value = self.value(outputs, self.y)
+            outputs = self.outputs(theta, rows)
+            value = self.value(outputs, self.y if rows is None else self.y[rows])
+            value = value if rows is None else value * (len(self.x) / len(rows))
             (gradient,) = torch.autograd.grad(value, theta)
         return value.detach(), gradient, outputs.detach()
-
-    def batch_loss_and_gradient(self, theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss of some rows, scaled to all, and its gradient."""
-        theta, rows = theta.detach().requires_grad_(), rows.to(self.x.device)
-        with torch.enable_grad():
-            f = self._raw(theta, self.x[rows])
-            outputs = self.kappa * (f if self.f0 is None else f - self.f0[rows])
-            value = self.value(outputs, self.y[rows]) * (len(self.x) / len(rows))
-            (gradient,) = torch.autograd.grad(value, theta)
-        return value.detach(), gradient
 
     def start(self, resume: TrainState | None) -> TrainState:
         """Return the initial state."""
@@ -180,7 +160,8 @@ class TrainedFunction:
             entry[f"movement/{name}"] = _ratio(change, old)
         if self.x_test is not None:
             with torch.no_grad():
-                entry["test_predictions"] = self.test_outputs(state.theta)
+                f = self._raw(state.theta, self.x_test)
+            entry["test_predictions"] = self.kappa * (f if self.f0_test is None else f - self.f0_test)
         observe = self.record.observe
         if observe and self.record.observes(state.time if self.schedule.is_flow else state.step):
             self.write_back(state.theta)

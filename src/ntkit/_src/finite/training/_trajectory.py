@@ -59,9 +59,6 @@ class TrainState:
         content = torch.load(path, weights_only=True)
         if not isinstance(content, dict) or set(content) != {entry.name for entry in fields(cls)}:
             raise InputError(f"{path} must be a file written by TrainState.save. Got something else.")
-        settings = content["settings"]
-        if "lr" in settings:  # its former name
-            settings["learning_rate"] = settings.pop("lr")
         return cls(**content)
 
 

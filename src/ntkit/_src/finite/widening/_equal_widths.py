@@ -24,25 +24,15 @@ class Restart(Exception):
 
 @dataclass
 class Widths:
-    """Widths that must be multiplied together.
+    """Widths that must be multiplied together."""
 
-    Attributes
-    ----------
-    parent
-        For each owner of a width (a layer's path, or path and dimension of a free parameter), another one that must be
-        widened with it, or itself if there is none.
-    fixed
-        Owners whose width must stay.
-    free
-        For a parameter or buffer that belongs to no known layer: by dimension, the owner that it follows.
-    learned
-        Number of joins, fixes and follows so far.
-    """
-
+    # For each owner of a width (a layer's path, or path and dimension of a free parameter), another one that must
+    # be widened with it, or itself if there is none.
     parent: dict[str, str] = field(default_factory=dict)
-    fixed: set[str] = field(default_factory=set)
+    fixed: set[str] = field(default_factory=set)  # owners whose width must stay
+    # For a parameter or buffer that belongs to no known layer: by dimension, the owner that it follows.
     free: dict[str, dict[int, str]] = field(default_factory=dict)
-    learned: int = 0
+    learned: int = 0  # number of joins, fixes and follows so far
 
     def root(self, owner: str) -> str:
         """Return the representative of all owners that are widened together."""

@@ -18,19 +18,9 @@ __all__ = ["CHANNELS_FIRST", "Shape", "resize_input", "resizes", "resizing_layer
 Shape = tuple[int, ...]
 
 _KINDS = (
-    nn.Linear,
-    nn.Bilinear,
-    _ConvNd,
-    nn.Embedding,
-    nn.EmbeddingBag,
-    nn.LayerNorm,
-    nn.RMSNorm,
-    nn.GroupNorm,
-    _NormBase,
-    nn.PReLU,
-    nn.MultiheadAttention,
-    SelfAttention,
-)
+    nn.Linear, nn.Bilinear, _ConvNd, nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _NormBase,
+    nn.PReLU, nn.MultiheadAttention, SelfAttention,
+)  # fmt: skip
 CHANNELS_FIRST = (_ConvNd, nn.GroupNorm, _NormBase, nn.PReLU)
 
 
@@ -61,11 +51,8 @@ def resize_input(layer: nn.Module, arriving: Sequence[Shape], multiplier: float)
     elif isinstance(layer, nn.Bilinear):
         layer.in1_features, layer.in2_features = arriving[0][-1], arriving[1][-1]
         layer.out_features = times(layer.out_features, multiplier)
-        _set(
-            layer,
-            weight=(layer.out_features, layer.in1_features, layer.in2_features),
-            bias=(layer.out_features,),
-        )
+        weight = (layer.out_features, layer.in1_features, layer.in2_features)
+        _set(layer, weight=weight, bias=(layer.out_features,))
     elif isinstance(layer, _ConvNd):
         _resize_conv(layer, arriving[0], multiplier)
     elif isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -12,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ntkit._src.common import check_generator, check_module, copy_module, ntk_gains, strip_ntk
+from ntkit._src.common import check_generator, check_module, check_number, copy_module, ntk_gains, strip_ntk
 from ntkit._src.finite._gain_tensors import check_readable, gain_tensors
-from ntkit._src.finite._initialize import seeded
+from ntkit._src.finite._initialize import reset_attention, seeded
 from ntkit._src.finite._parametrize import parametrize_ntk
 from ntkit._src.layers import SelfAttention
 from ntkit.errors import InputError, InputTypeError
@@ -80,14 +79,10 @@ def widen(
     """
     check_module(module)
     check_generator(generator)
-    _check_factor(factor)
+    check_number("factor", factor, positive=True)
     gains = ntk_gains(module)
-    wide = copy_module(module)
-    if gains:
-        strip_ntk(wide)
-    _check_layers(wide)
-    if gains:
-        _check_one_parametrisation(module)
+    wide = strip_ntk(copy_module(module))
+    _check_layers(module, wide)
     probe = copy.deepcopy(wide).eval().to("meta")
     widths, shapes = _settle(probe, _examples(probe, example), factor)
     changed = _resize(wide, widths, shapes, factor)
@@ -138,9 +133,9 @@ def _resize(wide: nn.Module, widths: Widths, shapes: Shapes, factor: float) -> l
     changed = []
     for path, layer in resizing_layers(wide):
         if path in shapes:
-            before = [tuple(p.shape) for p in layer.parameters()] + [tuple(b.shape) for b in layer.buffers()]
+            before = [tensor.shape for tensor in layer.state_dict().values()]
             resize_input(layer, shapes[path][0], _multiplier(widths, factor, path))
-            if before != [tuple(p.shape) for p in layer.parameters()] + [tuple(b.shape) for b in layer.buffers()]:
+            if before != [tensor.shape for tensor in layer.state_dict().values()]:
                 changed.append(path)
     for name, dims in widths.free.items():
         stretch(wide, name, [(dim, factor) for dim, owner in dims.items() if widths.is_hidden(owner)])
@@ -149,8 +144,7 @@ def _resize(wide: nn.Module, widths: Widths, shapes: Shapes, factor: float) -> l
 
 def _draw(layer: nn.Module) -> None:
     if isinstance(layer, nn.MultiheadAttention):
-        layer.out_proj.reset_parameters()
-        layer._reset_parameters()
+        reset_attention(layer)
     elif isinstance(layer, SelfAttention):
         for part in layer.modules():
             if isinstance(part, (nn.Linear, SelfAttention)):
@@ -179,16 +173,10 @@ def _tie_again(module: nn.Module, wide: nn.Module) -> None:
         setattr(wide.get_submodule(path), own, value)
 
 
-def _check_factor(factor: object) -> None:
-    if isinstance(factor, bool) or not isinstance(factor, (int, float)):
-        raise InputTypeError(f"factor must be a number. Got {type(factor).__name__}.")
-    if not (math.isfinite(factor) and factor > 0):
-        raise InputError(f"factor must be finite and positive. Got {factor}.")
-
-
-def _check_layers(module: nn.Module) -> None:
-    check_readable(gain_tensors(module), "widened")
-    for path, layer in module.named_modules():
+def _check_layers(module: nn.Module, plain: nn.Module) -> None:
+    """Refuse what cannot be widened in a module, given also with plain weights."""
+    check_readable(gain_tensors(plain), "widened")
+    for path, layer in plain.named_modules():
         if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
             raise InputError(
                 f"layer {path!r} ({type(layer).__name__}) cannot be widened: recurrent layers are not supported. "
@@ -199,14 +187,11 @@ def _check_layers(module: nn.Module) -> None:
                 f"layer {path!r} cannot be widened: it has its own parametrisation. Remove it first: "
                 "torch.nn.utils.parametrize.remove_parametrizations(layer, name)."
             )
-
-
-def _check_one_parametrisation(module: nn.Module) -> None:
-    """Refuse a module of which only some layers are in the NTK parametrisation: the others have no gains to keep."""
-    plain = [tensor.path for tensor in gain_tensors(module) if tensor.source.scaling is None]
-    if plain:
+    # If only some layers are in the NTK parametrisation, the others have no gains to keep.
+    unscaled = [tensor.path for tensor in gain_tensors(module) if tensor.source.scaling is None]
+    if unscaled and ntk_gains(module):
         raise InputError(
-            f"layer {plain[0]!r} cannot be widened: it is not in the NTK parametrisation, but other layers are. Write "
+            f"layer {unscaled[0]!r} cannot be widened: it is not in the NTK parametrisation, but other layers are. Write "
             "ntkit.remove_ntk(module) first, or parametrise the whole module."
         )
 

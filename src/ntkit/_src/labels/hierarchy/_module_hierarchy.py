@@ -3,33 +3,68 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import measuring
+from ntkit._src.common import Kink, check_integer, check_module, check_tensor, find_kinks, measuring
 from ntkit._src.finite import monte_carlo
 from ntkit._src.kernels import BYTE_BUDGET, Empirical, Network
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError
 
-from ._smoothness import check_smooth, network_kinks
 from ._tangents import Tangents, check_weights, scalar_network
 
-__all__ = ["ModuleHierarchy"]
+__all__ = ["HierarchySource", "ModuleHierarchy", "check_smooth_function"]
+
+
+class HierarchySource(Protocol):
+    r"""Expected kernels of the hierarchy (Chen, He and Su 2020, eq. 3), bound to the n training inputs x_i at creation.
+
+    With g(x) the gradient of f(x) with respect to the parameters,
+
+    * K2(x, x') = g(x) . g(x'),
+    * K3(x, x', x_i) is the derivative of K2(x, x') along g(x_i),
+    * K4(x, x', x_i, x_j) is the derivative of K3(x, x', x_i) along g(x_j), where g(x_i) moves too.
+
+    K4 is symmetric in x and x' but in general not in i and j. In gradient flow i belongs to the later of two times: K3 is
+    integrated against the residual at time u and is itself moved by the residuals at the times v <= u, which j carries.
+
+    No method forms a tensor of order three or four. Batches have the shape and dtype of the training inputs; the results
+    follow the dtype.
+    """
+
+    def second(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        """Return E K2(x1_a, x2_b), shape (n1, n2); ``x2=None`` means ``x2 = x1``."""
+
+    def second_diag(self, x: Tensor) -> Tensor:
+        """Return E K2(x_a, x_a), shape (n1,)."""
+
+    def third(self, x1: Tensor, x2: Tensor | None, u: Tensor) -> Tensor:
+        """Return sum_i u_i E K3(x1_a, x2_b, x_i), shape (n1, n2), for u of shape (n,)."""
+
+    def third_diag(self, x: Tensor, u: Tensor) -> Tensor:
+        """Return sum_i u_i E K3(x_a, x_a, x_i), shape (n1,)."""
+
+    def fourth(self, x1: Tensor, x2: Tensor | None, u: Tensor, v: Tensor) -> Tensor:
+        """Return sum_q sum_ij u_qi v_qj E K4(x1_a, x2_b, x_i, x_j), shape (n1, n2), for u and v of shape (Q, n)."""
+
+    def fourth_diag(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """Return sum_q sum_ij u_qi v_qj E K4(x_a, x_a, x_i, x_j), shape (n1,)."""
 
 
 class ModuleHierarchy:
     r"""K2, K3 and K4 of a module of finite width, contracted over the training points.
 
-    The kernels are those of :func:`ntkit.tangent_hierarchy`: exact for each network, and averaged over ``n_samples`` networks
+    The kernels are those of :func:`ntkit.hierarchy_kernel`: exact for each network, and averaged over ``n_samples`` networks
     drawn like those of :func:`ntkit.monte_carlo`, each contraction on the same networks.
     ``ntkit.TangentHierarchy(module=...)`` and :func:`ntkit.finite_width_correction` are computed from it.
 
     Parameters
     ----------
     module
-        Any module with one output that :func:`ntkit.tangent_hierarchy` accepts; it is copied. If it is redrawn, it is put into
+        Any module with one output that :func:`ntkit.hierarchy_kernel` accepts; it is copied. If it is redrawn, it is put into
         the NTK parametrisation with the default gains unless it already is (:func:`ntkit.parametrize_ntk`), and into
         evaluation mode. K3 and K4 need a smooth module: kinks such as those of ReLU and max pooling put delta functions into
         both, and those of ELU into K4. A module that has them is refused when these kernels are asked for.
@@ -70,14 +105,9 @@ class ModuleHierarchy:
         output: int | None = None,
         byte_budget: int = BYTE_BUDGET,
     ) -> None:
-        if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 0:
-            raise InputError(
-                f"n_samples must be a number of networks, or 0 for the module's present parameters. Got {n_samples!r}."
-            )
-        if not isinstance(module, nn.Module):
-            raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
-        if not isinstance(x_train, Tensor):
-            raise InputTypeError(f"x_train must be a tensor of shape (n, ...). Got {type(x_train).__name__}.")
+        check_integer("n_samples", n_samples, 0)
+        check_module(module)
+        check_tensor("x_train", x_train)
         self.x_train, self.n_samples, self.output, self.byte_budget = x_train, n_samples, output, byte_budget
         self._module = copy.deepcopy(module)
         self._drawn = monte_carlo(module, n_samples, generator=generator) if n_samples else None
@@ -93,13 +123,7 @@ class ModuleHierarchy:
             yield scalar_network(drawn.module, self.output, self.x_train)
 
     def check_smooth(self, order: int) -> None:
-        """Refuse the kernel of an order, 3 or 4, if the module is not smooth enough for it.
-
-        Raises
-        ------
-        InputError
-            If it has kinks.
-        """
+        """Refuse the kernel of an order, 3 or 4, if the module has kinks that put delta functions into it."""
         check_smooth(self._kinks, order)
 
     def second(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
@@ -156,3 +180,50 @@ class ModuleHierarchy:
 
     def __repr__(self) -> str:
         return f"ModuleHierarchy({type(self._module).__name__}, n={len(self.x_train)}, n_samples={self.n_samples})"
+
+
+# Random points of an elementwise function: wide enough that no clipping of interest is beyond them.
+_POINTS = torch.linspace(-4, 4, 65, dtype=torch.float64)
+
+
+def network_kinks(network: Network, x: Tensor) -> list[Kink]:
+    """Return the operations of a network that are not smooth in its trained parameters, run on two of the inputs x."""
+    parameters = {name: value.detach().clone().requires_grad_() for name, value in network.trained.items()}
+    return find_kinks(lambda: network(x[:2], parameters))
+
+
+def check_smooth(kinks: Sequence[Kink], order: int) -> None:
+    """Refuse a network whose kernel of an order has delta functions, with an InputError.
+
+    :math:`K^{(r)}` has derivatives of f up to the order r - 1. Where the k-th derivative of an activation jumps, the next
+    is a delta function, which autograd takes for zero. In the mean over networks, or in the motion of the kernel over time,
+    it counts as much as the rest: it is how the kernel changes when a neuron crosses its kink. So jumps of the slope (k = 1)
+    are missing from K3 on, and jumps of the curvature (k = 2) from K4 on.
+    """
+    slopes, curves = ([kink.name for kink in kinks if kink.order == k] for k in (1, 2))
+    curves = curves if order >= 4 else []
+    if order < 3 or not slopes + curves:
+        return
+    parts = [
+        f"{', '.join(names)}, whose {what} jumps (K{first} and higher kernels then have delta functions)"
+        for names, what, first in ((slopes, "value or slope", 3), (curves, "curvature", 4))
+        if names
+    ]
+    raise InputError(
+        f"the tangent hierarchy up to K{order} needs a network whose derivatives up to the order {order - 2} are continuous. "
+        f"Got {'; and '.join(parts)}. Derivatives by autograd leave the delta functions out: for two layers of ReLU that "
+        "changes the label-aware part by a fifth. Write nn.GELU, nn.SiLU, nn.Softplus or nn.Tanh instead, or for two layers of "
+        'ReLU ntkit.TangentHierarchy("relu"), which adds them.'
+    )
+
+
+def check_smooth_function(function: Callable[[Tensor], Tensor]) -> None:
+    """Refuse an elementwise activation that jumps, or whose first two derivatives do: its K4 has delta functions."""
+    z = _POINTS.clone().requires_grad_()
+    kinks = find_kinks(lambda: function(z))
+    if kinks:
+        names = ", ".join(kink.name for kink in kinks)
+        raise InputError(
+            f"activation must be a function with two continuous derivatives. Got {names}, with a jump of the value, slope or "
+            'curvature: its K4 has delta functions. Write activation="relu" for the ReLU, or a smooth function such as "gelu".'
+        )

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ntkit._src.common import check_batches, check_choice
 from ntkit._src.finite import Estimate
-from ntkit._src.kernels import Kernel, check_batches, infinite_width
+from ntkit._src.kernels import Kernel, infinite_width
 from ntkit._src.layers import Elementwise
 from ntkit.errors import InputError, InputTypeError
 
-from ._neurons import Neurons
-from ._smoothness import check_smooth_function
-from ._two_layer_hyperplanes import input_terms, train_terms
-from ._two_layer_pairs import pair_terms
-from ._two_layer_terms import Contraction, Function, fourth_of_neurons
+from ._delta_terms import input_terms, pair_terms, train_terms
+from ._module_hierarchy import check_smooth_function
+from ._neuron_terms import Contraction, Function, Neurons, fourth_of_neurons
 
-__all__ = ["ACTIVATIONS", "TwoLayerHierarchy"]
+__all__ = ["Accuracy", "TwoLayerHierarchy", "check_activation", "draw_until", "measure"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -33,11 +33,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
 }
 
+# Independent batches of neurons. Their spread gives the standard error, itself known to about a fifth.
 BATCHES = 16
-"""Independent batches of neurons. Their spread gives the standard error, itself known to about a fifth."""
 
+# Approximate number of entries of the largest array.
 CHUNK = 2**24
-"""Approximate number of entries of the largest array."""
 
 
 class TwoLayerHierarchy:
@@ -183,11 +183,7 @@ class TwoLayerHierarchy:
 def check_activation(activation: str | Function) -> Function:
     """Return the function of an activation given by name or as a function."""
     if isinstance(activation, str):
-        if activation not in ACTIVATIONS:
-            raise InputError(
-                f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, or a smooth elementwise function. "
-                f"Got {activation!r}."
-            )
+        check_choice("activation", activation, ACTIVATIONS, ", or a smooth elementwise function")
         return ACTIVATIONS[activation]
     if not callable(activation):
         raise InputTypeError(
@@ -213,3 +209,62 @@ class _TwoLayer(nn.Module):
 
 def _tangent_kernel(function: Function, known: bool, d: int) -> Kernel:
     return infinite_width(_TwoLayer(function, known, d), w_std=1.0).ntk
+
+
+# Neurons of the first attempt.
+FIRST = 2048
+
+# Maximum number of training points at which the error is measured.
+PROBES = 32
+
+# Safety factor on the number of neurons, which assumes that the error falls with its square root.
+MARGIN = 1.2
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How accurately a label part is known from random neurons.
+
+    Attributes
+    ----------
+    error
+        The largest standard error over the largest entry of the label part, on (at most 32 of) the training points.
+    n_samples
+        The number of random neurons.
+    rtol
+        The requested error; None if the number of neurons was given instead.
+    """
+
+    error: float
+    n_samples: int
+    rtol: float | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether the requested error was reached."""
+        return self.rtol is None or self.error <= self.rtol
+
+    def __str__(self) -> str:
+        text = f"standard error {self.error:.1e} of the largest entry, from {self.n_samples} neurons"
+        return text if self.rtol is None else f"{text}, where {self.rtol:.1e} was asked for"
+
+
+def measure(source: TwoLayerHierarchy, u: Tensor, v: Tensor, rtol: float | None = None) -> Accuracy:
+    """Measure the standard error of ``source.fourth`` on training points, for weights u and v of shape (Q, n)."""
+    x = source.x_train
+    step = -(-len(x) // PROBES)
+    mean, error = source.estimate_fourth(x[::step].double(), None, u, v)
+    largest = float(mean.abs().max())
+    return Accuracy(float(error.max()) / largest if largest > 0 else 0.0, source.n_samples, rtol)
+
+
+def draw_until(source: TwoLayerHierarchy, u: Tensor, v: Tensor, rtol: float, most: int) -> Accuracy:
+    """Raise ``source.n_samples`` until the error is at most ``rtol``, or the number of neurons ``most``."""
+    source.n_samples = min(FIRST, most)
+    while True:
+        found = measure(source, u, v, rtol)
+        if found.reached or source.n_samples >= most:
+            return found
+        # Between 2 and 16 times as many: an error measured on few neurons says little about how it falls.
+        factor = min(16.0, max(2.0, MARGIN * (found.error / rtol) ** 2))
+        source.n_samples = min(most, 2 ** math.ceil(math.log2(source.n_samples * factor)))

@@ -1,4 +1,4 @@
-"""The label-aware kernel by higher-order regression: a base kernel plus an estimate of "same class?"."""
+"""The label-aware kernel by regression on pairs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,58 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from ntkit._src.common import check_labels, check_pairs, class_numbers, shown
-from ntkit._src.kernels import Kernel, check_batches
+from ntkit._src.common import (
+    check_batches,
+    check_choice,
+    check_generator,
+    check_labels,
+    check_number,
+    check_pairs,
+    class_numbers,
+)
+from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import check_gram, check_ridge
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError, InputTypeError, NotFittedError
 
-from ._definiteness import Definiteness, definiteness
 from ._kernel_regression import KernelRegression
 from ._pair_regression import PairRegression
 from ._pairs import PairEstimator, Pairs
 from ._strength import StrengthSearch, choose_strength, mean_ratio
 
-__all__ = ["STRENGTHS", "LabelAware"]
+__all__ = ["STRENGTHS", "Definiteness", "LabelAware", "definiteness"]
+
+# Rounding moves the eigenvalues of an n x n matrix, n up to some thousands, by a few eps times the largest.
+_ROUNDING = 10.0
+
+
+@dataclass(frozen=True)
+class Definiteness:
+    """The ends of the spectrum of a Gram matrix.
+
+    Attributes
+    ----------
+    smallest, largest
+        Its smallest and its largest eigenvalue.
+    negative
+        The number of eigenvalues that are negative by more than rounding.
+    """
+
+    smallest: float
+    largest: float
+    negative: int
+
+
+def definiteness(gram: Tensor) -> Definiteness:
+    """Find the smallest eigenvalue of a Gram matrix, shape (n, n), in float64, and how many are negative.
+
+    All eigenvalues are computed, which costs as much as about four factorisations. Iterations that find only the smallest
+    take as long, because the low end of a kernel's spectrum is crowded.
+    """
+    matrix = check_gram(gram).detach()
+    values = torch.linalg.eigvalsh(matrix.double())
+    rounding = _ROUNDING * torch.finfo(matrix.dtype).eps * float(values.abs().max())
+    return Definiteness(float(values[0]), float(values[-1]), int((values < -rounding).sum()))
+
 
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
 """The candidates of section D.3 of the paper."""
@@ -128,25 +168,13 @@ class LabelAware(Kernel):
                 f"base must be an ntkit Kernel. Got {type(base).__name__}: write ntkit.infinite_width(module).ntk, or wrap your "
                 "function in a subclass of ntkit.Kernel."
             )
-        if not (pairs in _NAMES if isinstance(pairs, str) else isinstance(pairs, PairEstimator)):
-            raise InputError(
-                f"pairs must be one of {', '.join(map(repr, _NAMES))}, or an object with methods fit(pairs, labels) and "
-                f"__call__(pairs). Got {shown(pairs)}."
-            )
-        if not isinstance(solver, str) or solver not in ("exact", "fjlt"):
-            raise InputError(f"solver must be 'exact' or 'fjlt'. Got {solver!r}.")
-        if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 < eps <= 1:
-            raise InputError(f"eps must be a number above 0 and at most 1. Got {eps!r}.")
-        if generator is not None and not isinstance(generator, torch.Generator):
-            raise InputTypeError(f"generator must be a torch.Generator or None. Got {type(generator).__name__}.")
-        self._base = base
-        self._pairs = pairs
-        self._strengths = _check_strengths(strength)
-        self._solver = solver
-        self._eps = eps
-        self._ridge = check_ridge(ridge)
-        self._validation = validation
-        self._generator = generator
+        if isinstance(pairs, str) or not isinstance(pairs, PairEstimator):
+            check_choice("pairs", pairs, _NAMES, ", or an object with methods fit(pairs, labels) and __call__(pairs)")
+        check_choice("solver", solver, ("exact", "fjlt"))
+        check_number("eps", eps, most=1, positive=True)
+        check_generator(generator)
+        self._base, self._pairs, self._strengths, self._solver = base, pairs, _check_strengths(strength), solver
+        self._eps, self._ridge, self._validation, self._generator = eps, check_ridge(ridge), validation, generator
         self._fit: _Fit | None = None
 
     def fit(self, x: Tensor, y: Tensor, gram: Tensor | LinearOperator | None = None) -> LabelAware:
@@ -177,16 +205,8 @@ class LabelAware(Kernel):
             codes, labels = _labels(y, x)
             search = None
             if len(self._strengths) > 1:
-                search = choose_strength(
-                    pairs,
-                    labels,
-                    codes,
-                    self._estimator,
-                    self._strengths,
-                    self._ridge,
-                    self._validation,
-                    self._generator,
-                )
+                how = self._ridge, self._validation, self._generator
+                search = choose_strength(pairs, labels, codes, self._estimator, self._strengths, *how)
             estimator = self._estimator()
             estimator.fit(pairs, labels)
             z = _check_values(estimator(pairs), pairs.k)
@@ -276,7 +296,7 @@ class LabelAware(Kernel):
     @property
     def _fitted(self) -> _Fit:
         if self._fit is None:
-            raise InputError("this LabelAware kernel has seen no labels yet: call fit(x, y) first.")
+            raise NotFittedError("this LabelAware kernel has seen no labels yet: call fit(x, y) first.")
         return self._fit
 
     def _check_inputs(self, x1: Tensor, x2: Tensor | None) -> None:
@@ -312,12 +332,7 @@ def _check_strengths(strength: float | Sequence[float]) -> tuple[float, ...]:
     given = strength if isinstance(strength, Sequence) and not isinstance(strength, str) else [strength]
     if not given:
         raise InputError("strength must be a number or a sequence of them. Got an empty sequence.")
-    for value in given:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputTypeError(f"strength must be a number or a sequence of them. Got {shown(strength)}.")
-        if not 0 <= value < float("inf"):
-            raise InputError(f"strength must be finite and not negative. Got {value}.")
-    return tuple(float(value) for value in given)
+    return tuple(check_number("strength", value, 0) for value in given)
 
 
 def _check_block(name: str, k: Tensor, x1: Tensor, x2: Tensor) -> None:

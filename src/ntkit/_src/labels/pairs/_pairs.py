@@ -1,4 +1,4 @@
-"""Pairs of inputs with their base kernel: the input of an estimator of "same class?"."""
+"""Pairs of inputs with their base kernel, inner products and distances: the input of an estimator of "same class?"."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
+import torch
+from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from ._products import PairProducts, pair_products
+from ntkit._src.common import mirror_rows, on_threads
 
-__all__ = ["PairEstimator", "Pairs"]
+__all__ = ["PairEstimator", "PairProducts", "Pairs", "common_mean", "l1_distances", "pair_products", "row_moments"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class _Part(Pairs):
 
     @cached_property
     def products(self) -> PairProducts:
-        return self.whole.products.take(self.rows, self.columns)
+        return self.whole.products.take(self.rows, self.rows if self.columns is None else self.columns)
 
 
 @runtime_checkable
@@ -100,3 +102,126 @@ class PairEstimator(Protocol):
     def __call__(self, pairs: Pairs) -> Tensor:
         """Return Z, of the shape, dtype and device of ``pairs.k``; each entry depends only on its own pair, symmetrically."""
         ...
+
+
+_BLOCK_ROWS = 512
+
+
+@dataclass(frozen=True)
+class RowMoments:
+    """What the features of a pair need to know about each vector, computed in float64; every field has shape (n,).
+
+    ||x||; ||x - mean(x) 1||, zero for a constant vector; ||x - s 1||^2 and sum(x - s 1), with s the shift of the products.
+    """
+
+    norm: Tensor
+    spread: Tensor
+    shifted_square: Tensor
+    shifted_sum: Tensor
+
+    def take(self, rows: Tensor | slice) -> RowMoments:
+        """Return the moments of some rows."""
+        return RowMoments(self.norm[rows], self.spread[rows], self.shifted_square[rows], self.shifted_sum[rows])
+
+
+@dataclass(frozen=True)
+class PairProducts:
+    """The quantities that cost O(d) per pair; every pair feature follows from them in O(1).
+
+    Attributes
+    ----------
+    inner, l1
+        (x1_i - s 1).(x2_j - s 1) and ||x1_i - x2_j||_1, shape (n1, n2).
+    shift
+        s, the mean of all coordinates. Distances and correlations do not depend on it and lose no digits to it; the inner
+        product itself is recovered by undoing the shift.
+    dimension
+        d, the length of a vector.
+    rows, columns
+        Moments of x1 and of x2.
+    """
+
+    inner: Tensor
+    l1: Tensor
+    shift: float
+    dimension: int
+    rows: RowMoments
+    columns: RowMoments
+
+    def take(self, rows: Tensor | slice, columns: Tensor | slice) -> PairProducts:
+        """Return those of some rows and columns: a copy, or a view for slices."""
+        inner, l1 = self.inner[rows][:, columns], self.l1[rows][:, columns]
+        return PairProducts(inner, l1, self.shift, self.dimension, self.rows.take(rows), self.columns.take(columns))
+
+
+def pair_products(x1: Tensor, x2: Tensor | None = None) -> PairProducts:
+    """Compute the products of all pairs of rows, shapes (n1, d) and (n2, d).
+
+    ``x2=None`` means ``x2 = x1``, at half the work, symmetric to the bit.
+    """
+    shift = common_mean(x1, x2)
+    left, rows = row_moments(x1, shift)
+    if x2 is not None:
+        right, columns = row_moments(x2, shift)
+        return PairProducts(left @ right.T, l1_distances(x1, x2), shift, x1.shape[1], rows, columns)
+    inner = x1.new_empty(len(x1), len(x1))
+    for start in range(0, len(x1), _BLOCK_ROWS):
+        stop = start + _BLOCK_ROWS
+        torch.mm(left[start:stop], left[start:].T, out=inner[start:stop, start:])
+        mirror_rows(inner, start, stop)
+    return PairProducts(inner, l1_distances(x1), shift, x1.shape[1], rows, rows)
+
+
+def common_mean(x1: Tensor, x2: Tensor | None) -> float:
+    """Return the mean coordinate of the rows of one batch, or the mean of those of two."""
+    means = [float(x.mean(dtype=torch.float64)) for x in (x1, x2) if x is not None]
+    return sum(means) / len(means)
+
+
+def row_moments(x: Tensor, shift: float) -> tuple[Tensor, RowMoments]:
+    """Return x - s 1 and the moments, in blocks: a float64 copy of all rows is never held."""
+    shifted = x - shift
+    blocks = zip(x.split(_BLOCK_ROWS), shifted.split(_BLOCK_ROWS), strict=True)
+    parts = [_moments_of_block(own, moved) for own, moved in blocks]
+    return shifted, RowMoments(*(torch.cat(part).to(x.dtype) for part in zip(*parts, strict=True)))
+
+
+def _moments_of_block(x: Tensor, shifted: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    wide, moved = x.double(), shifted.double()
+    spread = (wide - wide.mean(1, keepdim=True)).norm(dim=1)
+    norm = wide.norm(dim=1)
+    # The mean of equal numbers is off by rounding: their remainder does not count as spread.
+    spread = torch.where(spread > 8 * torch.finfo(wide.dtype).eps * norm, spread, 0)
+    return norm, spread, (moved * moved).sum(1), moved.sum(1)
+
+
+_TILE_ROWS = 256
+
+
+def l1_distances(x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    r"""Return :math:`\|x_i - x'_j\|_1`, shape (n1, n2), of rows of shapes (n1, d) and (n2, d), summed in float64.
+
+    ``x2=None`` means ``x2 = x1``, at half the work, symmetric to the bit. On the CPU SciPy computes 1.9e9 entries per second
+    and core, whereas :func:`torch.cdist` reaches 1.0e9.
+    """
+    if x1.device.type != "cpu":
+        return torch.cdist(x1.double(), (x1 if x2 is None else x2).double(), p=1.0).to(x1.dtype)
+    rows = x1.detach().double().numpy()
+    columns = rows if x2 is None else x2.detach().double().numpy()
+    out = x1.new_empty(len(rows), len(columns))
+
+    def compute(tile: tuple[int, int]) -> None:
+        start, other = tile
+        stop, end = start + _TILE_ROWS, other + _TILE_ROWS
+        distances = torch.from_numpy(cdist(rows[start:stop], columns[other:end], "cityblock"))
+        out[start:stop, other:end] = distances
+        if x2 is None and other > start:
+            out[other:end, start:stop] = distances.T
+
+    tiles = [
+        (start, other)
+        for start in range(0, len(rows), _TILE_ROWS)
+        for other in range(start if x2 is None else 0, len(columns), _TILE_ROWS)
+    ]
+    on_threads(compute, tiles)
+    return out

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import data_splits, shown
+from ntkit._src.common import check_number, data_splits, shown
 from ntkit._src.solvers import solve
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError
 
 from ._pairs import PairEstimator, Pairs
 
@@ -64,10 +64,8 @@ def splits(codes: Tensor, validation: float | int, generator: torch.Generator | 
     validation : int or float
         The number of folds, 2 or more; or the fraction of the points, between 0 and 1, of a single validation set.
     """
-    n = len(codes)
-    if isinstance(validation, bool) or not isinstance(validation, (int, float)):
-        raise InputTypeError(f"validation must be a number of folds or a fraction. Got {shown(validation)}.")
-    if not (validation >= 2 if isinstance(validation, int) else 0 < validation < 1):
+    n, number = len(codes), check_number("validation", validation)
+    if not (number >= 2 if isinstance(validation, int) else 0 < number < 1):
         raise InputError(
             "validation must be a number of folds, an integer from 2 on, or the fraction between 0 and 1 of the points that a "
             f"single validation set takes. Got {shown(validation)}."
@@ -78,7 +76,9 @@ def splits(codes: Tensor, validation: float | int, generator: torch.Generator | 
         )
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
     found = data_splits(n, validation, seed, codes.cpu().numpy())
-    return [(torch.from_numpy(train).to(codes.device), torch.from_numpy(rest).to(codes.device)) for train, rest in found]
+    return [
+        (torch.from_numpy(train).to(codes.device), torch.from_numpy(rest).to(codes.device)) for train, rest in found
+    ]
 
 
 def choose_strength(
@@ -93,23 +93,9 @@ def choose_strength(
 ) -> StrengthSearch:
     """Fit on a part of the training points, predict the others by kernel regression, and compare strengths.
 
-    The estimator of "same class?" is refitted on each part, so that no label of a validation point reaches its prediction;
-    the base kernel and the products of pairs are computed once for all.
-
-    Parameters
-    ----------
-    pairs : Pairs
-        The training pairs.
-    labels : Tensor of shape (n, c), float64
-        Labels whose products are the targets of pairs.
-    codes : Tensor of shape (n,)
-        The numbers of the classes.
-    estimator
-        Creates an unfitted estimator.
-    strengths
-        Candidates.
-    ridge, validation, generator
-        As in :class:`~ntkit.LabelAware`.
+    The estimator of "same class?", which ``estimator`` creates, is refitted on each part, so that no label of a validation
+    point reaches its prediction; the base kernel and the products of pairs are computed once for all. ``labels``, shape (n, c),
+    are those whose products are the targets of pairs, ``codes``, shape (n,), the numbers of the classes.
     """
     targets = labels if labels.shape[1] == 1 else labels - 1 / labels.shape[1]
     hits, errors, count = [0] * len(strengths), [0.0] * len(strengths), 0

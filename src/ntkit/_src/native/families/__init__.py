@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ntkit._src.program import (
+    GELU,
+    Activation,
     AdaptiveAvgPool,
+    AnyFunction,
     Arrange,
     AvgPool,
     Concat,
@@ -13,15 +16,22 @@ from ntkit._src.program import (
     ConstantMap,
     Contract,
     Conv,
+    Cos,
     DataMap,
     Dense,
+    Erf,
+    Exp,
+    ExponentialUnit,
     Input,
     Join,
     Normalize,
     Op,
     Pointwise,
+    Polynomial,
     Product,
+    Rectified,
     Reindex,
+    Sin,
     Split,
     Sum,
     Table,
@@ -30,6 +40,7 @@ from ntkit._src.program import (
 from .. import _core
 from ._arrange import ArrangeFamily, SplitFamily
 from ._combine import ConcatFamily, ConstantFamily, ContractFamily, SumFamily
+from ._exponential_unit import ExponentialUnitFamily
 from ._family import Family
 from ._input import InputFamily
 from ._linear import LinearFamily
@@ -75,17 +86,18 @@ FAMILIES: dict[type[Op], Family[Any]] = {
 }
 """The family of each operation except activations."""
 
-ACTIVATIONS: dict[str, Family[Pointwise]] = {
-    "rectified": RectifiedFamily(),
-    "erf": SmoothFamily(_core.Function.ERF),
-    "gelu": SmoothFamily(_core.Function.GELU),
-    "sin": SmoothFamily(_core.Function.SINE),
-    "cos": SmoothFamily(_core.Function.COSINE),
-    "exp": SmoothFamily(_core.Function.EXPONENTIAL),
-    "polynomial": SmoothFamily(_core.Function.POLYNOMIAL),
-    "quadrature": SeriesFamily(),
+ACTIVATIONS: dict[type[Activation], Family[Pointwise]] = {
+    Rectified: RectifiedFamily(),
+    Erf: SmoothFamily(_core.Function.ERF),
+    GELU: SmoothFamily(_core.Function.GELU),
+    Sin: SmoothFamily(_core.Function.SINE),
+    Cos: SmoothFamily(_core.Function.COSINE),
+    Exp: SmoothFamily(_core.Function.EXPONENTIAL),
+    Polynomial: SmoothFamily(_core.Function.POLYNOMIAL),
+    AnyFunction: SeriesFamily(),
+    ExponentialUnit: ExponentialUnitFamily(),
 }
-"""The family of each activation, by ``Activation.name``."""
+"""The family of each class of activations."""
 
 _WHY_NONE: dict[type[Op], str] = {
     DataMap: "instructions have one matrix for all inputs",
@@ -97,7 +109,7 @@ _WHY_NONE: dict[type[Op], str] = {
 
 def family_of(op: Op) -> Family[Any] | None:
     """Return the family of an operation; None if the native engine has none."""
-    return ACTIVATIONS.get(op.phi.name) if isinstance(op, Pointwise) else FAMILIES.get(type(op))
+    return ACTIVATIONS.get(type(op.phi)) if isinstance(op, Pointwise) else FAMILIES.get(type(op))
 
 
 def why_none(op: Op) -> str:

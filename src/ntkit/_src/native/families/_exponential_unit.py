@@ -16,21 +16,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy  # which imports scipy.optimize and scipy.special when they are first used
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from scipy.special import erfcx
 
-from ntkit._src.program import Activation
+from ntkit._src.program import ExponentialUnit, Pointwise
 
-__all__ = ["Unit", "UnitSeries", "unit_coefficients", "unit_mean", "unit_of", "unit_series"]
+from .. import _core
+from ._series import DEGREE, LEAST, PIECE, SeriesFamily, nodes, transform
 
-_SELU = 1.0507009873554805, 1.6732632423543772
+if TYPE_CHECKING:
+    from .._network import Network
+
+__all__ = ["ExponentialUnitFamily", "UnitSeries", "unit_coefficients", "unit_mean", "unit_series"]
+
+_REACHES = (1.0, 1.5, 2.25, 3.25, 4.0)  # the largest deviation of each tier, times the rate of the exponential
 _TOLERANCE = 1e-12  # of E[f' f'], relative to the geometric mean of both inputs' own
 _INDEPENDENT = (
     1e-12,
@@ -45,31 +49,57 @@ _DENSITY = math.sqrt(0.5 / math.pi)  # of the Gaussian at zero
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Unit:
-    """phi(x) = scale x for x > 0 and scale a (e^(rate x) - 1) / rate for x < 0."""
+class ExponentialUnitFamily(SeriesFamily):
+    """ELU, SELU and CELU: Hermite series whose slow tail has a closed form."""
 
-    scale: float
-    a: float
-    rate: float
+    def table(self, op: Pointwise, tier: int) -> _core.SeriesTable | None:
+        return _table(_unit(op), _REACHES[tier])
+
+    def reach(self, op: Pointwise) -> float:
+        unit = _unit(op)
+        return next((z for z in reversed(_REACHES) if unit_series(unit.a, z) is not None), 0.0) / unit.rate
+
+    def missing(self, network: Network, index: int, op: Pointwise) -> str | None:
+        unit = _unit(op)
+        far = (reach for reach in _REACHES if reach / unit.rate >= LEAST)
+        accurate = any(unit_series(unit.a, reach) is not None for reach in far)
+        return None if accurate else f"{op.phi} (its exponential is too steep)"
 
 
-def unit_of(phi: Activation) -> Unit | None:
-    """Recognise ELU, SELU and CELU by torch's functions; None for everything else."""
-    function: Any = phi.function
-    options: dict[str, Any] = {}
-    if isinstance(function, partial):
-        if function.args:
-            return None
-        function, options = function.func, function.keywords
-    alpha = float(options.get("alpha", 1.0))
-    if function is F.elu:
-        return Unit(1.0, alpha, 1.0)
-    if function is F.selu:
-        return Unit(_SELU[0], _SELU[1], 1.0)
-    if function is F.celu and alpha > 0:
-        return Unit(1.0, 1.0, 1 / alpha)
-    return None
+def _unit(op: Pointwise) -> ExponentialUnit:
+    assert isinstance(op.phi, ExponentialUnit)
+    return op.phi
+
+
+@lru_cache(maxsize=64)
+def _table(unit: ExponentialUnit, reach: float) -> _core.SeriesTable | None:
+    """Build the table for deviations times rate from zero to ``reach``; None if no weights are accurate."""
+    series = unit_series(unit.a, reach)
+    if series is None:
+        return None
+    places = torch.arange(round(reach / PIECE), dtype=torch.float64)[:, None]
+    z = (PIECE * (places + (1 + nodes()) / 2)).numpy()
+    numbers = np.concatenate(
+        [
+            unit.scale / unit.rate * unit_mean(unit.a, z)[:, :, None],
+            [unit.scale * np.sqrt(series.weights) * unit_coefficients(unit.a, row, series.orders) for row in z],
+        ],
+        axis=2,
+    )
+    first, second, third = (
+        unit.scale * (unit.a - 1),
+        unit.scale * unit.a * unit.rate,
+        unit.scale * unit.a * unit.rate**2,
+    )
+    closed = series.weights[:, None] * series.products * [first * first, second * second, first * third]
+    return _core.SeriesTable(
+        orders=series.orders.tolist(),
+        degree=DEGREE,
+        piece=PIECE / unit.rate,
+        coefficients=(transform() @ torch.from_numpy(numbers)).reshape(-1).tolist(),
+        jumps=[first, second, third],
+        closed=closed.reshape(-1).tolist(),
+    )
 
 
 @dataclass(frozen=True)
@@ -109,19 +139,19 @@ def unit_series(a: float, reach: float) -> UnitSeries | None:
     for least in _INDEPENDENT:
         kept = sizes > least * sizes[0]
         try:
-            found, _ = nnls(sizes[kept, None] * right[kept], wanted[kept], maxiter=30 * len(orders))
+            found, _ = scipy.optimize.nnls(sizes[kept, None] * right[kept], wanted[kept], maxiter=30 * len(orders))
         except RuntimeError:  # too many iterations
             continue
         weights = found * distance
         if np.abs(checked @ weights - exact).max() <= _TOLERANCE:
-            nodes = weights > 0
-            return UnitSeries(orders[nodes], weights[nodes], products[nodes])
+            kept = weights > 0
+            return UnitSeries(orders[kept], weights[kept], products[kept])
     return None
 
 
 def unit_mean(a: float, z: Array) -> Array:
     """E[f(z x)]."""
-    return np.asarray(_DENSITY * z + a * (0.5 * erfcx(z / math.sqrt(2)) - 0.5))
+    return np.asarray(_DENSITY * z + a * (0.5 * scipy.special.erfcx(z / math.sqrt(2)) - 0.5))
 
 
 def unit_coefficients(a: float, z: Array, orders: NDArray[np.int64]) -> Array:
@@ -135,7 +165,7 @@ def unit_coefficients(a: float, z: Array, orders: NDArray[np.int64]) -> Array:
     powers = np.zeros((len(z), len(n)))
     low = orders < 150
     roots = np.sqrt([float(math.factorial(int(order))) for order in orders[low]])
-    powers[:, low] = z ** (n[low] - 1) * (0.5 * erfcx(z / math.sqrt(2)) / roots)  # zero beyond
+    powers[:, low] = z ** (n[low] - 1) * (0.5 * scipy.special.erfcx(z / math.sqrt(2)) / roots)  # zero beyond
     # He_m(0) = 0 for odd m and He_(m - 2)(0) = -He_m(0) / (m - 1): every other term. That of j = 1 is added last.
     start = np.where(orders % 2 == 0, 3, 2)
     first = np.where(start == 3, _half_power(3, orders) * z * z, _half_power(2, orders) * z)
@@ -221,14 +251,14 @@ def _slope(a: float, z1: Array, z2: Array, psi: Array) -> Array:
     d = z1 sin(t) + z2 sin(opening - t), without the terms of positive variables; the integral over the radius is
     1 - d sqrt(pi / 2) erfcx(d / sqrt(2)), and that over t goes by Gauss's rule.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(48)
-    fractions = (nodes + 1) / 2
+    x, weights = np.polynomial.legendre.leggauss(48)
+    fractions = (x + 1) / 2
     total = np.zeros((len(z1), len(psi)))
     signs = ((1.0, a * a, z1, z2), (1.0, 1.0, 0 * z1, 0 * z2), (0.0, a, z1, 0 * z2), (0.0, a, 0 * z1, z2))
     for agree, factor, first, second in signs:
         opening = np.where(agree, math.pi - psi, psi)[:, None]
         t = opening * fractions
         d = first[:, None, None] * np.sin(t) + second[:, None, None] * np.sin(opening - t)
-        radial = 1 - d * math.sqrt(math.pi / 2) * erfcx(d / math.sqrt(2))
+        radial = 1 - d * math.sqrt(math.pi / 2) * scipy.special.erfcx(d / math.sqrt(2))
         total += factor * (radial @ (weights / 2)) * opening[:, 0] / (2 * math.pi)
     return total

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 
+import scipy  # which imports scipy.optimize when it is first used
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 
 __all__ = ["fewer_orders"]
@@ -62,7 +62,7 @@ def fewer_orders(orders: Tensor, alpha: Tensor, others: Tensor, most_gaps: int) 
         kept = sizes > least * sizes[0]
         matrix = sizes[kept, None] * directions[kept]
         try:
-            found, _ = nnls(matrix.numpy(), matrix.sum(1).numpy(), maxiter=30 * len(orders))
+            found, _ = scipy.optimize.nnls(matrix.numpy(), matrix.sum(1).numpy(), maxiter=30 * len(orders))
         except RuntimeError:  # too many iterations
             continue
         weights = torch.from_numpy(found)

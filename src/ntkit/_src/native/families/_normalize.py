@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ntkit._src.program import Node, Normalize, Pointwise, Sum
+from ntkit._src.program import Conv, Dense, Node, Normalize, Pointwise, Sum
 
 from .. import _core
 from .._plane import Offset, Part, Plane
@@ -37,13 +37,15 @@ class NormalizeFamily(Family[Normalize]):
             return None
         readers = [nodes[reader].op for reader in network.readers[index]]
         activations = [reader.phi for reader in readers if isinstance(reader, Pointwise)]
-        series = next((phi for phi in activations if phi.name == "quadrature"), None)
+        series = next((phi for phi in activations if not phi.closed_form), None)
         if series is not None:
             return f"a trained gain before {series}, which has no closed form"
         if activations and len(activations) < len(readers):
             return "a trained gain before an activation and something else"
         if any(isinstance(reader, (Sum, Normalize)) for reader in readers):
             return "a trained gain before a sum or another normalisation"
+        if any(_activated_later(network, reader) for reader in network.readers[index]):
+            return "a trained gain before an operation on positions and an activation"
         return None
 
     def homogeneous(self, op: Normalize) -> bool:
@@ -91,6 +93,15 @@ class NormalizeFamily(Family[Normalize]):
             ),
         )
         emitter.unary(_core.Kind.NORMALIZE, operation, plane, parts, gain_factor(op, plane.offset))
+
+
+def _activated_later(network: Network, index: int) -> bool:
+    """Return whether an activation follows with no layer with weights between, which would make a gain's term new."""
+    nodes = network.program.nodes
+    if isinstance(nodes[index].op, (Pointwise, Dense, Conv)):
+        return False  # an activation that reads the normalisation itself adds the gain's term
+    readers = network.readers[index]
+    return any(isinstance(nodes[r].op, Pointwise) or _activated_later(network, r) for r in readers)
 
 
 def gain_factor(op: Normalize, offset: Offset) -> float:

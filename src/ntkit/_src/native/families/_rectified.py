@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ntkit._src.program import Conv, Dense, Normalize, Pointwise
+from ntkit._src.program import Conv, Dense, Normalize, Pointwise, Rectified
 
 from .. import _core
 from .._plane import Part, Plane
@@ -32,7 +32,7 @@ class RectifiedFamily(Family[Pointwise]):
         return isinstance(layer, (Dense, Conv)) and float(layer.gains.w_std) != 0 and len(network.readers[before]) == 1
 
     def may_be_negative(self, op: Pointwise, before: bool) -> bool:
-        low, high = op.phi.parameters
+        low, high = _slopes(op)
         return before and low * high > 0  # otherwise its values have one sign
 
     def own_data(self, network: Network, index: int, op: Pointwise) -> Iterator[tuple[_core.Own, int]]:
@@ -67,10 +67,15 @@ class RectifiedFamily(Family[Pointwise]):
         emitter.unary(_core.Kind.RECTIFIED, operation, plane, parts, factor)
 
 
+def _slopes(op: Pointwise) -> tuple[float, float]:
+    assert isinstance(op.phi, Rectified)
+    return op.phi.slopes()
+
+
 def _rectifier(network: Network, index: int, op: Pointwise) -> _core.Rectifier:
     before = network.program.nodes[index].inputs[0]
     norm = network.program.nodes[before].op
-    low, high = op.phi.parameters
+    low, high = _slopes(op)
     return _core.Rectifier(
         negative_slope=low,
         positive_slope=high,

@@ -19,16 +19,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Activation, Pointwise
+from ntkit._src.program import AnyFunction, Pointwise
 from ntkit._src.rules.expectations import evaluate
 
 from .. import _core
 from .._plane import Part, Plane
-from ._exponential_unit import Unit, unit_coefficients, unit_mean, unit_of, unit_series
 from ._family import Family
 from ._fewer_orders import fewer_orders
 
@@ -36,24 +34,17 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["ORDERS", "SeriesFamily", "series_table"]
+__all__ = ["DEGREE", "LEAST", "ORDERS", "PIECE", "SeriesFamily", "nodes", "series_table", "transform"]
 
 ORDERS = (64, 96, 128, 192, 256)
 """How many Hermite orders a table may be made of."""
 
-_UNIT_REACHES = (
-    1.0,
-    1.5,
-    2.25,
-    3.25,
-    4.0,
-)  # the same tiers of ELU: the largest deviation, times the rate of its exponential
 _MOST_GAPS = 32  # different distances between the orders of a table
-_PIECE = 0.25  # length of a piece of the deviations
+PIECE = 0.25  # length of a piece of the deviations
 _PIECES = 32  # at most
-_DEGREE = 14  # Chebyshev coefficients on a piece
+DEGREE = 14  # Chebyshev coefficients on a piece
 _TOLERANCE = 2e-12  # what may be left out of E[phi^2] and E[phi'^2], relative to them
-_LEAST = 1.0  # the largest deviation that a table must reach for the engine to take the activation
+LEAST = 1.0  # the largest deviation that a table must reach for the engine to take the activation
 _REMOTE = 7.5  # deviations beyond which a kink changes nothing: they have a probability of 6e-14
 _RADIUS = 13.0  # Gaussian weights times Hermite functions are below 1e-18 beyond it
 _SPACING = 0.02  # of the trapezoidal rule
@@ -66,14 +57,18 @@ class SeriesFamily(Family[Pointwise]):
     single_precision = False
     rounds_h = True
 
+    def table(self, op: Pointwise, tier: int) -> _core.SeriesTable | None:
+        """Build the table of a tier; None if none is accurate."""
+        return series_table(_function(op), ORDERS[tier])
+
+    def reach(self, op: Pointwise) -> float:
+        """Return the largest deviation that some table covers."""
+        return PIECE * len(_pieces(_function(op), ORDERS[-1]))
+
     def missing(self, network: Network, index: int, op: Pointwise) -> str | None:
-        if (unit := unit_of(op.phi)) is not None:
-            far = (reach for reach in _UNIT_REACHES if reach / unit.rate >= _LEAST)
-            accurate = any(unit_series(unit.a, reach) is not None for reach in far)
-            return None if accurate else f"{op.phi} (its exponential is too steep)"
-        if _PIECE * len(_pieces(op.phi, ORDERS[-1])) >= _LEAST:
+        if self.reach(op) >= LEAST:
             return None
-        why = "its kinks" if op.phi.kinks else f"deviations up to {_LEAST:g}"
+        why = "its kinks" if op.phi.kinks else f"deviations up to {LEAST:g}"
         return f"{op.phi} ({why} would need more than {ORDERS[-1]} Hermite orders)"
 
     def homogeneous(self, op: Pointwise) -> bool:
@@ -83,7 +78,7 @@ class SeriesFamily(Family[Pointwise]):
         return len(ORDERS)
 
     def covered(self, op: Pointwise) -> str:
-        return f"standard deviations up to {_reach(op.phi):g}"
+        return f"standard deviations up to {self.reach(op):g}"
 
     def own_data(self, network: Network, index: int, op: Pointwise) -> Iterator[tuple[_core.Own, int]]:
         yield _core.Own.DEVIATION, index
@@ -92,13 +87,13 @@ class SeriesFamily(Family[Pointwise]):
             yield _core.Own.HALF, index
 
     def own_numbers(self, network: Network, own: _core.Own, op: Pointwise) -> int:
-        return 1 + len(_table(network, op.phi).orders) if own == _core.Own.SERIES else 1
+        return 1 + len(self._best(network, op).orders) if own == _core.Own.SERIES else 1
 
     def made_before(self, own: _core.Own) -> bool:
         return own in (_core.Own.DEVIATION, _core.Own.SERIES)
 
     def store(self, network: Network, index: int, op: Pointwise, own: _core.Own, target: int) -> _core.Store:
-        table = _table(network, op.phi) if own == _core.Own.SERIES else None
+        table = self._best(network, op) if own == _core.Own.SERIES else None
         return _core.Store(size=network.size(index), what=own, target_at=target, table=table)
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Pointwise) -> None:
@@ -108,7 +103,7 @@ class SeriesFamily(Family[Pointwise]):
             index,
             lambda: _core.Series(
                 size=network.size(index),
-                table=_table(network, op.phi),
+                table=self._best(network, op),
                 series_at=network.own_at(_core.Own.SERIES, index),
                 deviation_at=network.own_at(_core.Own.DEVIATION, index),
                 half_at=network.own_at(_core.Own.HALF, index),
@@ -117,25 +112,20 @@ class SeriesFamily(Family[Pointwise]):
         )
         emitter.unary(_core.Kind.SERIES, operation, plane, parts)
 
-
-def _reach(phi: Activation) -> float:
-    """Return the largest deviation that some table covers."""
-    if (unit := unit_of(phi)) is not None:
-        return next(reach for reach in reversed(_UNIT_REACHES) if unit_series(unit.a, reach) is not None) / unit.rate
-    return _PIECE * len(_pieces(phi, ORDERS[-1]))
+    def _best(self, network: Network, op: Pointwise) -> _core.SeriesTable:
+        """Return the table of the network's tier; if it has none, that of the next tier that has one, or of the last before."""
+        tiers = (*range(network.tier, len(ORDERS)), *reversed(range(network.tier)))
+        return next(table for tier in tiers if (table := self.table(op, tier)) is not None)
 
 
-def _table(network: Network, phi: Activation) -> _core.SeriesTable:
-    """Give the table of a version; where it has none, that of the next one that has, or else of the last one before."""
-    counts = (*ORDERS[network.tier :], *reversed(ORDERS[: network.tier]))
-    return next(table for count in counts if (table := series_table(phi, count)) is not None)
+def _function(op: Pointwise) -> AnyFunction:
+    assert isinstance(op.phi, AnyFunction)
+    return op.phi
 
 
 @lru_cache(maxsize=64)
-def series_table(phi: Activation, count: int) -> _core.SeriesTable | None:
+def series_table(phi: AnyFunction, count: int) -> _core.SeriesTable | None:
     """Build the table of an activation, for deviations from zero to where so many orders are too few; None if nowhere."""
-    if (unit := unit_of(phi)) is not None:
-        return _unit_table(unit, _UNIT_REACHES[ORDERS.index(count)])
     expansion, pieces = _expansion(phi), _pieces(phi, count)
     if expansion is None or not pieces:
         return None
@@ -152,42 +142,12 @@ def series_table(phi: Activation, count: int) -> _core.SeriesTable | None:
     scaled = torch.stack(pieces)[:, :, torch.cat([torch.zeros(1, dtype=torch.long), 1 + nodes])]
     scaled[:, :, 1:] *= weights.sqrt()
     return _core.SeriesTable(
-        orders=orders[nodes].tolist(), degree=_DEGREE, piece=_PIECE, coefficients=scaled.reshape(-1).tolist()
-    )
-
-
-def _unit_table(unit: Unit, reach: float) -> _core.SeriesTable | None:
-    """Build the table of ELU and its kin, for deviations times rate from zero to ``reach``; None if no weights are accurate."""
-    series = unit_series(unit.a, reach)
-    if series is None:
-        return None
-    places = torch.arange(round(reach / _PIECE), dtype=torch.float64)[:, None]
-    z = (_PIECE * (places + (1 + _nodes()) / 2)).numpy()
-    numbers = np.concatenate(
-        [
-            unit.scale / unit.rate * unit_mean(unit.a, z)[:, :, None],
-            [unit.scale * np.sqrt(series.weights) * unit_coefficients(unit.a, row, series.orders) for row in z],
-        ],
-        axis=2,
-    )
-    first, second, third = (
-        unit.scale * (unit.a - 1),
-        unit.scale * unit.a * unit.rate,
-        unit.scale * unit.a * unit.rate**2,
-    )
-    closed = series.weights[:, None] * series.products * [first * first, second * second, first * third]
-    return _core.SeriesTable(
-        orders=series.orders.tolist(),
-        degree=_DEGREE,
-        piece=_PIECE / unit.rate,
-        coefficients=(_transform() @ torch.from_numpy(numbers)).reshape(-1).tolist(),
-        jumps=[first, second, third],
-        closed=closed.reshape(-1).tolist(),
+        orders=orders[nodes].tolist(), degree=DEGREE, piece=PIECE, coefficients=scaled.reshape(-1).tolist()
     )
 
 
 @lru_cache(maxsize=64)
-def _pieces(phi: Activation, count: int) -> list[Tensor]:
+def _pieces(phi: AnyFunction, count: int) -> list[Tensor]:
     """Give the Chebyshev coefficients of a_0 and all alpha, shape (degree, 1 + count), of each piece that these orders cover."""
     expansion = _expansion(phi)
     if expansion is None:
@@ -198,7 +158,7 @@ def _pieces(phi: Activation, count: int) -> list[Tensor]:
     for values, nodes, checks, exact, squares in expansion.pieces:
         alpha = values[:, orders] / nodes[:, None]
         numbers = torch.cat([values[:, :1], alpha], 1)
-        coefficients = _transform() @ numbers
+        coefficients = transform() @ numbers
         found = _chebyshev(checks) @ coefficients
         wanted = torch.cat([exact[:, :1], exact[:, orders] / squares.s[:, None]], 1)
         # The error of E[phi phi] and of E[phi' phi'] for equal inputs, from truncation and interpolation together.
@@ -251,18 +211,18 @@ class _Expansion:
 
 
 @lru_cache(maxsize=16)
-def _expansion(phi: Activation) -> _Expansion | None:
+def _expansion(phi: AnyFunction) -> _Expansion | None:
     """Compute the coefficients as far as the function can be evaluated and its kinks do not matter; None if nowhere."""
     nearest = min((abs(kink) for kink in phi.kinks), default=math.inf)
     places = torch.tensor([-0.93, -0.41, 0.17, 0.71, 0.97], dtype=torch.float64)
     pieces = []
     with torch.inference_mode(False), torch.no_grad():
         for piece in range(_PIECES):
-            if _PIECE * (piece + 1) * _REMOTE > nearest:
+            if PIECE * (piece + 1) * _REMOTE > nearest:
                 break
-            nodes, between = (_PIECE * (piece + (1 + x) / 2) for x in (_nodes(), places))
+            here, between = (PIECE * (piece + (1 + x) / 2) for x in (nodes(), places))
             try:
-                values, _ = _coefficients(phi, nodes, 0.0)
+                values, _ = _coefficients(phi, here, 0.0)
                 exact, squares = _coefficients(phi, between, 0.0)
                 shifted, again = _coefficients(phi, between, 0.5)
             except ValueError:  # not finite this far out, or not elementwise, which the reference engine reports
@@ -272,7 +232,7 @@ def _expansion(phi: Activation) -> _Expansion | None:
             slopes_apart = (squares.slope - again.slope).abs().max() / squares.slope.max()
             if not max(float(apart), float(slopes_apart)) <= _TOLERANCE:
                 break
-            pieces.append((values, nodes, places, exact, squares))
+            pieces.append((values, here, places, exact, squares))
     if not pieces:
         return None
     size = torch.stack([(values / values.norm(dim=1, keepdim=True)).abs().amax(0) for values, *_ in pieces]).amax(0)
@@ -280,7 +240,7 @@ def _expansion(phi: Activation) -> _Expansion | None:
     return _Expansion(2 if even and not odd else 1, 2 if odd or even else 1, tuple(pieces))
 
 
-def _coefficients(phi: Activation, s: Tensor, shift: float) -> tuple[Tensor, _Squares]:
+def _coefficients(phi: AnyFunction, s: Tensor, shift: float) -> tuple[Tensor, _Squares]:
     """Return the Hermite coefficients at deviations s, shape (len(s), orders), and the moments."""
     x = torch.arange(-_RADIUS, _RADIUS, _SPACING, dtype=torch.float64) + shift * _SPACING
     root = torch.exp(-x * x / 4) * math.sqrt(_SPACING / math.sqrt(2 * math.pi))
@@ -301,17 +261,17 @@ def _hermite(shift: float) -> Tensor:
     return torch.stack(rows)
 
 
-def _nodes() -> Tensor:
-    return torch.cos((torch.arange(_DEGREE, dtype=torch.float64) + 0.5) * (math.pi / _DEGREE))
+def nodes() -> Tensor:
+    return torch.cos((torch.arange(DEGREE, dtype=torch.float64) + 0.5) * (math.pi / DEGREE))
 
 
 def _chebyshev(x: Tensor) -> Tensor:
     """T_0(x), ..., T_{degree - 1}(x) in a new last axis."""
-    return torch.cos(torch.arange(_DEGREE, dtype=torch.float64) * torch.acos(x)[..., None])
+    return torch.cos(torch.arange(DEGREE, dtype=torch.float64) * torch.acos(x)[..., None])
 
 
-def _transform() -> Tensor:
+def transform() -> Tensor:
     """Return the matrix that takes values at the Chebyshev nodes to coefficients."""
-    matrix: Tensor = _chebyshev(_nodes()).T * (2 / _DEGREE)
+    matrix: Tensor = _chebyshev(nodes()).T * (2 / DEGREE)
     matrix[0] /= 2
     return matrix

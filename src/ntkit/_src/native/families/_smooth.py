@@ -43,7 +43,7 @@ class SmoothFamily(Family[Pointwise]):
         network, index = emitter.network, plane.node
         before = network.program.nodes[network.program.nodes[index].inputs[0]].op
         gain = isinstance(before, Normalize) and before.weight_trained
-        coefficients = op.phi.parameters if self.function == _core.Function.POLYNOMIAL else ()
+        coefficients = op.phi.polynomial() or ()
         slopes = tuple(power * coefficient for power, coefficient in enumerate(coefficients))  # of z phi'(z)
         operation = emitter.operation(
             "smooth",

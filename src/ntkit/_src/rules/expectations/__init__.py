@@ -1,15 +1,16 @@
 """Gaussian expectations E[phi(u) phi(v)] of an activation: closed forms, tables, panels and quadrature."""
 
+from . import _any_function as _any_function  # registers its expectations
 from ._closed_forms import odd_factorial
-from ._dual import dual, dual_difference, dual_with_difference, mean
+from ._expectations import dual, dual_with_difference, gain_dual, mean
 from ._pair import half_apart, safe_sqrt
 from ._quadrature import evaluate
 
 __all__ = [
     "dual",
-    "dual_difference",
     "dual_with_difference",
     "evaluate",
+    "gain_dual",
     "half_apart",
     "mean",
     "odd_factorial",

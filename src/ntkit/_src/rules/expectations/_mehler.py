@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import constant
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 
-from ._panels import Fields, legendre
+from ._limits import edge_octave, reach
+from ._panels import Fields
 from ._partition import partition
-from ._quadrature import evaluate
-from ._reach import edge_octave, reach
+from ._quadrature import evaluate, hermite_functions, legendre
 
 __all__ = ["BANDS", "mehler_fields", "mehler_reaches"]
 
@@ -43,7 +43,7 @@ def _terms(band: int) -> int:
     return math.ceil(math.log(_OMITTED) / math.log(BANDS[band]))
 
 
-def _tops(phi: Activation, s: Tensor) -> tuple[Tensor, Tensor]:
+def _tops(phi: AnyFunction, s: Tensor) -> tuple[Tensor, Tensor]:
     """Return the largest deviation that shares a grid with each one, and how many deviations the grid spans for f's sake.
 
     It is the largest of an octave or, where f grows too quickly for that, of a sixteenth of it. The smallest
@@ -60,7 +60,7 @@ def _tops(phi: Activation, s: Tensor) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=64)
 @constant
-def _edges(phi: Activation, top: float, radius: float, terms: int) -> Tensor:
+def _edges(phi: AnyFunction, top: float, radius: float, terms: int) -> Tensor:
     """Edges of panels that resolve f(s x), top / 2 < s <= top, and the Hermite functions of these orders."""
     parts = partition(phi, edge_octave((radius + 1) * top))
     ends, sizes = parts.edges, parts.size
@@ -79,7 +79,7 @@ def _edges(phi: Activation, top: float, radius: float, terms: int) -> Tensor:
     return torch.cat([-half.flip(0), half[1:]])
 
 
-def mehler_reaches(phi: Activation, s: Tensor) -> Tensor:
+def mehler_reaches(phi: AnyFunction, s: Tensor) -> Tensor:
     """Return for which deviations to use the expansion."""
     top, radius = _tops(phi, s)
     terms = _terms(len(BANDS) - 1)
@@ -88,21 +88,9 @@ def mehler_reaches(phi: Activation, s: Tensor) -> Tensor:
     return torch.tensor(good)[index]
 
 
-def _hermite_functions(x: Tensor, terms: int) -> Tensor:
-    """He_n(x) exp(-x^2 / 4) / sqrt(n!) in a new first axis."""
-    out = x.new_empty(terms, *x.shape)
-    out[0] = torch.exp(-x * x / 4)
-    if terms > 1:
-        out[1] = x * out[0]
-    for n in range(1, terms - 1):
-        torch.mul(x, out[n], out=out[n + 1])
-        out[n + 1].sub_(out[n - 1], alpha=math.sqrt(n)).div_(math.sqrt(n + 1))
-    return out
-
-
 @lru_cache(maxsize=4)
 @constant
-def _grid(phi: Activation, top: float, radius: float, terms: int) -> tuple[Tensor, Tensor, Tensor]:
+def _grid(phi: AnyFunction, top: float, radius: float, terms: int) -> tuple[Tensor, Tensor, Tensor]:
     """Edges (panels + 1,), nodes (panels, _NODES) and, at the nodes, weighted Hermite functions (nodes, terms)."""
     t, w = legendre(_NODES)
     edges = _edges(phi, top, radius, terms)
@@ -113,10 +101,10 @@ def _grid(phi: Activation, top: float, radius: float, terms: int) -> tuple[Tenso
 
 def _weighted(x: Tensor, weight: Tensor, terms: int) -> Tensor:
     scale = weight * torch.exp(-x * x / 4) / math.sqrt(2 * math.pi)
-    return _hermite_functions(x, terms).mul_(scale)
+    return hermite_functions(x, terms).mul_(scale)
 
 
-def _coefficients(phi: Activation, s: Tensor, top: float, radius: float, terms: int) -> Tensor:
+def _coefficients(phi: AnyFunction, s: Tensor, top: float, radius: float, terms: int) -> Tensor:
     """h_n(s) of f and of f': shape (2, n, terms)."""
     edges, x, basis = _grid(phi, top, radius, terms)
     values = torch.stack(evaluate(phi, s[:, None, None] * x))
@@ -140,7 +128,7 @@ def _coefficients(phi: Activation, s: Tensor, top: float, radius: float, terms: 
     return out + torch.einsum("bnk,tnk->bnt", values, split)
 
 
-def _all_coefficients(phi: Activation, s: Tensor, terms: int) -> Tensor:
+def _all_coefficients(phi: AnyFunction, s: Tensor, terms: int) -> Tensor:
     out = torch.empty(2, len(s), terms, dtype=torch.float64)
     tops, radii = _tops(phi, s)
     for top in torch.unique(tops).tolist():
@@ -151,7 +139,7 @@ def _all_coefficients(phi: Activation, s: Tensor, terms: int) -> Tensor:
     return out
 
 
-def mehler_fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, graded: bool) -> Fields:
+def mehler_fields(phi: AnyFunction, s1: Tensor, s2: Tensor, rho: Tensor, graded: bool) -> Fields:
     """Like :func:`panel_fields` for |rho| <= BANDS[-1]; derivatives, if not ``graded``, are zero."""
     out = torch.zeros(2, 4, len(rho), dtype=torch.float64)
     band = torch.bucketize(rho.abs(), torch.tensor(BANDS, dtype=torch.float64, device="cpu"))
@@ -167,7 +155,7 @@ def mehler_fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, graded: 
     return out
 
 
-def _block(phi: Activation, s: Tensor, index: Tensor, rho: Tensor, terms: int, graded: bool) -> Fields:
+def _block(phi: AnyFunction, s: Tensor, index: Tensor, rho: Tensor, terms: int, graded: bool) -> Fields:
     """Sum the expansion for entries of one band, whose deviations are s[index], index of shape (2, n)."""
     h = _all_coefficients(phi, s, terms + 2)
     n = torch.arange(terms, dtype=torch.float64)

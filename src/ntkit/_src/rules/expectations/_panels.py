@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit._src.common import constant
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 
+from ._limits import RADIUS, edge_octave, finite_reach
 from ._partition import Partition, partition
-from ._quadrature import evaluate
-from ._reach import RADIUS, edge_octave, finite_reach
+from ._quadrature import density, evaluate, legendre
 
-__all__ = ["COARSE", "FINE", "Fields", "Rule", "legendre", "panel_fields", "panel_moments"]
+__all__ = ["COARSE", "FINE", "Fields", "Rule", "panel_fields", "panel_moments"]
 
 _NODES = 2**17  # of the plane, held at once
 _ENTRIES = 64  # entries whose outer panels are built at once
@@ -45,24 +45,12 @@ _NUDGE = 1e-5  # the tau at which derivatives are taken that at tau = 0 exist on
 
 
 class Rule(NamedTuple):
-    """How fine the integrals are; a finer rule measures the error of a coarser one.
+    """How fine the integrals are; a finer rule measures the error of a coarser one."""
 
-    Attributes
-    ----------
-    nodes
-        Number of Gauss-Legendre nodes per panel.
-    width
-        Width of the widest panel, in standard deviations.
-    step
-        Step of the trapezoidal rule where no kink is near.
-    halved
-        Whether every interval of the partition is bisected.
-    """
-
-    nodes: int
-    width: float
-    step: float
-    halved: bool
+    nodes: int  # of Gauss-Legendre per panel
+    width: float  # of the widest panel, in standard deviations
+    step: float  # of the trapezoidal rule where no kink is near
+    halved: bool  # whether every interval of the partition is bisected
 
 
 COARSE = Rule(16, 3.5, 0.65, False)
@@ -70,14 +58,6 @@ FINE = Rule(20, 2.5, 0.45, True)
 
 # For f and for f': E[f f], s1 dE/ds1, s2 dE/ds2, dE/drho, in a tensor of shape (2, 4, entries).
 Fields = Tensor
-
-
-@lru_cache(maxsize=8)
-@constant
-def legendre(nodes: int) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of Gauss-Legendre on [0, 1]."""
-    x, w = np.polynomial.legendre.leggauss(nodes)
-    return torch.from_numpy((x + 1) / 2), torch.from_numpy(w / 2)
 
 
 @lru_cache(maxsize=8)
@@ -97,11 +77,7 @@ def _mean_rules(step: float) -> tuple[tuple[float, Tensor, Tensor], ...]:
     return tuple((scale, torch.from_numpy(z), torch.from_numpy(w / w.sum())) for scale, z, w in rules)
 
 
-def _density(x: Tensor) -> Tensor:
-    return torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-
-
-def _parts(phi: Activation, reach: float, rule: Rule) -> Partition:
+def _parts(phi: AnyFunction, reach: float, rule: Rule) -> Partition:
     parts = partition(phi, edge_octave(reach))
     return parts.halved() if rule.halved else parts
 
@@ -143,7 +119,7 @@ def _outer_edges(
 
 
 def _smoothed(
-    phi: Activation,
+    phi: AnyFunction,
     parts: Partition,
     m: Tensor,
     sigma: Tensor,
@@ -178,7 +154,7 @@ def _smoothed(
 
 
 def _split(
-    phi: Activation, parts: Partition, m: Tensor, sigma: Tensor, reach: Tensor, rule: Rule, powers: int
+    phi: AnyFunction, parts: Partition, m: Tensor, sigma: Tensor, reach: Tensor, rule: Rule, powers: int
 ) -> Tensor:
     """Integrate the same with panels between the edges of the partition."""
     low, high = m - sigma * reach, m + sigma * reach
@@ -199,7 +175,7 @@ def _split(
     start, node = left[panel] + rank * width, node[panel]
     x, w = legendre(rule.nodes)
     z = start[:, None] + width[:, None] * x
-    values = torch.stack(evaluate(phi, m[node, None] + sigma[node, None] * z)) * (_density(z) * w * width[:, None])
+    values = torch.stack(evaluate(phi, m[node, None] + sigma[node, None] * z)) * (density(z) * w * width[:, None])
     sums = [values.sum(-1)]
     for _ in range(1, powers):
         values = values * z
@@ -208,14 +184,7 @@ def _split(
 
 
 def _sums(
-    phi: Activation,
-    s1: Tensor,
-    s2: Tensor,
-    rho: Tensor,
-    tau: Tensor,
-    radius: float,
-    rule: Rule,
-    graded: bool = True,
+    phi: AnyFunction, s1: Tensor, s2: Tensor, rho: Tensor, tau: Tensor, radius: float, rule: Rule, graded: bool = True
 ) -> Tensor:
     """E[f f p] for p = 1, x^2, z^2, x z and both functions, shape (2, 4, entries); only the first unless ``graded``."""
     out = torch.zeros(2, 4, len(s1), dtype=torch.float64)
@@ -223,7 +192,7 @@ def _sums(
     entry, low, high = _outer_edges(parts, s1, s2, rho, tau, radius, rule)
     t, w = legendre(rule.nodes)
     x = low[:, None] + (high - low)[:, None] * t
-    weight = (high - low)[:, None] * w * _density(x)
+    weight = (high - low)[:, None] * w * density(x)
     left = torch.stack(evaluate(phi, s1[entry, None] * x)) * weight
     m = (rho * s2)[entry, None] * x
     sigma = (tau * s2)[entry, None].expand_as(x)
@@ -240,35 +209,12 @@ def _sums(
 
 
 def panel_fields(
-    phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, rule: Rule = COARSE, graded: bool = True
+    phi: AnyFunction, s1: Tensor, s2: Tensor, rho: Tensor, rule: Rule = COARSE, graded: bool = True
 ) -> Fields:
     """E[f(s1 x) f(s2 y)], its derivatives, and the same of f', for correlations rho in [-1, 1].
 
-    At rho = +-1 the derivative in rho, which may be infinite, is zero, and those in s1 and s2, which may jump, are the
-    means of both sides.
-
-    Parameters
-    ----------
-    phi
-        Holds the function f.
-    s1, s2
-        Standard deviations, positive, shape (n,), float64 on the CPU.
-    rho
-        Correlations, shape (n,).
-    rule
-        How fine to integrate.
-    graded
-        Whether derivatives are wanted; otherwise they are zero.
-
-    Returns
-    -------
-    Tensor
-        Shape (2, 4, n): for f and f', E, s1 dE/ds1, s2 dE/ds2, dE/drho.
-
-    Raises
-    ------
-    QuadratureError
-        If E f^2 or E f'^2 diverges.
+    Deviations and correlations have shape (n,), float64 on the CPU. At rho = +-1 the derivative in rho, which may be
+    infinite, is zero, and those in s1 and s2, which may jump, are the means of both sides; all are zero unless ``graded``.
     """
     out = torch.empty(2, 4, len(rho), dtype=torch.float64)
     for radius, at in _by_radius(phi, torch.maximum(s1, s2)):
@@ -276,7 +222,7 @@ def panel_fields(
     return out
 
 
-def _by_radius(phi: Activation, s: Tensor) -> Iterator[tuple[float, Tensor]]:
+def _by_radius(phi: AnyFunction, s: Tensor) -> Iterator[tuple[float, Tensor]]:
     """Yield how far to integrate, and which entries, a few at a time, for the largest deviation of each."""
     radii = finite_reach(phi, s)
     for radius in torch.unique(radii).tolist():
@@ -284,7 +230,7 @@ def _by_radius(phi: Activation, s: Tensor) -> Iterator[tuple[float, Tensor]]:
             yield radius, at
 
 
-def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, radius: float, rule: Rule, graded: bool) -> Fields:
+def _fields(phi: AnyFunction, s1: Tensor, s2: Tensor, rho: Tensor, radius: float, rule: Rule, graded: bool) -> Fields:
     tau = torch.sqrt((1 - rho) * (1 + rho))
     # The inner integral over the smaller deviation is the cheaper; and F(s1, s2) = F(s2, s1) to the last bit.
     swap = s2 > s1
@@ -312,7 +258,7 @@ def _fields(phi: Activation, s1: Tensor, s2: Tensor, rho: Tensor, radius: float,
     return torch.stack([e, d1, d2, along_rho], dim=1)
 
 
-def panel_moments(phi: Activation, s: Tensor, rule: Rule = COARSE) -> Tensor:
+def panel_moments(phi: AnyFunction, s: Tensor, rule: Rule = COARSE) -> Tensor:
     """Integrate E p f(s x) and E p f'(s x) for p = 1 and p = x^2 - 1: shape (2, 2, n)."""
     out = torch.zeros(2, 2, len(s), dtype=torch.float64)
     for radius, at in _by_radius(phi, s):
@@ -321,7 +267,7 @@ def panel_moments(phi: Activation, s: Tensor, rule: Rule = COARSE) -> Tensor:
         row, low, high = _outer_edges(parts, some, some, torch.ones_like(some), torch.zeros_like(some), radius, rule)
         t, w = legendre(rule.nodes)
         x = low[:, None] + (high - low)[:, None] * t
-        values = torch.stack(evaluate(phi, some[row, None] * x)) * ((high - low)[:, None] * w * _density(x))
+        values = torch.stack(evaluate(phi, some[row, None] * x)) * ((high - low)[:, None] * w * density(x))
         sums = torch.stack([values.sum(-1), (values * (x * x - 1)).sum(-1)], dim=1)
         out.index_add_(2, at[row], sums)
     return out

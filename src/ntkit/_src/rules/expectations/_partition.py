@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import constant
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 
 from ._quadrature import evaluate, sample
 
@@ -28,27 +28,14 @@ _FINEST = -2  # log2 of the innermost interval
 
 @dataclass(frozen=True)
 class Partition:
-    """Intervals on which f and f' are resolved.
+    """Intervals on which f and f' are resolved."""
 
-    Attributes
-    ----------
-    edges
-        Ends of the intervals, ascending, shape (n,).
-    kink
-        Which edges are kinks, shape (n,).
-    width
-        Width of the shorter interval next to each edge, shape (n,).
-    size
-        Size of each interval, shape (n - 1,): its width or, if only kinks cut it short, that of the dyadic interval around it.
-    rough
-        Points near which f or f' is not smooth although no kink is declared there.
-    """
-
-    edges: Tensor
-    kink: Tensor
-    width: Tensor
+    edges: Tensor  # ends of the intervals, ascending, shape (n,)
+    kink: Tensor  # which edges are kinks, shape (n,)
+    width: Tensor  # of the shorter interval next to each edge, shape (n,)
+    # of each interval, shape (n - 1,): its width or, if only kinks cut it short, that of the dyadic interval around it
     size: Tensor
-    rough: tuple[float, ...]
+    rough: tuple[float, ...]  # points near which f or f' is not smooth although no kink is declared there
 
     def smallest(self, low: Tensor, high: Tensor) -> Tensor:
         """Smallest size of the intervals that meet [low, high]."""
@@ -78,7 +65,7 @@ def _widths(edges: Tensor) -> Tensor:
 
 @lru_cache(maxsize=256)
 @constant
-def partition(phi: Activation, octave: int) -> Partition:
+def partition(phi: AnyFunction, octave: int) -> Partition:
     """Partition [-2^octave, 2^octave] by bisection of dyadic intervals, split at the kinks.
 
     An interval's error counts relative to f there or, if larger, to the root mean square of f nearer to zero, which
@@ -111,14 +98,14 @@ def partition(phi: Activation, octave: int) -> Partition:
     return Partition(edges, kink, _widths(edges), size, tuple(rough))
 
 
-def _samples(phi: Activation, low: Tensor, high: Tensor) -> Tensor:
+def _samples(phi: AnyFunction, low: Tensor, high: Tensor) -> Tensor:
     """f and f' at the Chebyshev nodes of each interval, shape (2, intervals, _SAMPLES)."""
     angle = (torch.arange(_SAMPLES, dtype=torch.float64, device="cpu") + 0.5) * (torch.pi / _SAMPLES)
     nodes = (1 - torch.cos(angle)) / 2
     return torch.stack(sample(phi, low[:, None] + (high - low)[:, None] * nodes))
 
 
-def _inner_scale(phi: Activation, low: Tensor, high: Tensor) -> Tensor:
+def _inner_scale(phi: AnyFunction, low: Tensor, high: Tensor) -> Tensor:
     """Root mean squares of f and f' over the part of the line nearer to zero than each interval, shape (2, n)."""
     values = torch.nan_to_num(_samples(phi, low, high), nan=0.0, posinf=0.0, neginf=0.0)
     largest = values.abs().amax((1, 2), keepdim=True).clamp_min(1e-300)  # its square may be beyond float64
@@ -129,7 +116,7 @@ def _inner_scale(phi: Activation, low: Tensor, high: Tensor) -> Tensor:
     return largest[:, 0] * torch.sqrt(squares @ inside.T / torch.where(near > 0, 2 * near, 1.0))
 
 
-def _resolved(phi: Activation, low: Tensor, high: Tensor, floor: Tensor) -> Tensor:
+def _resolved(phi: AnyFunction, low: Tensor, high: Tensor, floor: Tensor) -> Tensor:
     values = _samples(phi, low, high)
     finite = torch.isfinite(values).all(0)
     angle = (torch.arange(_SAMPLES, dtype=torch.float64, device="cpu") + 0.5) * (torch.pi / _SAMPLES)
@@ -139,7 +126,7 @@ def _resolved(phi: Activation, low: Tensor, high: Tensor, floor: Tensor) -> Tens
     return resolved | ~finite.any(-1)  # where f is finite nowhere, no bisection helps
 
 
-def _sides(phi: Activation, kinks: list[float]) -> tuple[Tensor, Tensor]:
+def _sides(phi: AnyFunction, kinks: list[float]) -> tuple[Tensor, Tensor]:
     """f and f' just left and right of each kink, shapes (2, kinks), and how far apart the two points are."""
     at = torch.tensor(kinks, dtype=torch.float64, device="cpu")
     step = 1e-9 * at.abs().clamp_min(1e-3)
@@ -148,7 +135,7 @@ def _sides(phi: Activation, kinks: list[float]) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=64)
 @constant
-def jumps(phi: Activation) -> bool:
+def jumps(phi: AnyFunction) -> bool:
     """Whether f itself jumps at a kink by more than 1e-5 of its size there (torch's softplus does by less)."""
     if not phi.kinks:
         return False
@@ -158,7 +145,7 @@ def jumps(phi: Activation) -> bool:
 
 @lru_cache(maxsize=64)
 @constant
-def has_strong_kinks(phi: Activation) -> bool:
+def has_strong_kinks(phi: AnyFunction) -> bool:
     """Whether f, f' or f'' jumps at a declared kink other than zero by more than 1e-8 of its size there.
 
     Weaker ones, such as that of torch's softplus at 20, do not matter to the tables, which measure their own error.

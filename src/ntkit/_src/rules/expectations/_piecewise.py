@@ -17,19 +17,19 @@ from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit._src.common import constant
-from ntkit._src.program import Activation
-from ntkit.errors import InputError
+from ntkit._src.common import constant, differentiated
+from ntkit._src.program import AnyFunction
 
-from ._closed_forms import derivative_coefficients, jump_message, odd_factorial
-from ._orthant import orthant
+from ._closed_forms import derivative_coefficients, odd_factorial
+from ._expectations import jump_error
 from ._pair import Pair
-from ._quadrature import sample
+from ._quadrature import density, legendre, sample
 
-__all__ = ["Pieces", "pieces", "piecewise_dual", "piecewise_mean"]
+__all__ = ["Pieces", "orthant", "pieces", "piecewise_dual", "piecewise_mean"]
 
 _DEGREE = 3
 _POWERS = range(1, 13)  # of a homogeneous function
+_CHUNK = 2**15  # entries whose orthant probabilities are computed at once
 _DENSE = 2001  # points where a function must be what it seems to be, so that a narrow bump is seen
 
 
@@ -54,14 +54,14 @@ class Pieces:
     def derivative(self) -> Pieces:
         """Differentiate; an error if phi jumps."""
         if any(c[0] != 0 for _, _, c in self.corners):
-            raise InputError(jump_message(self.label))
+            raise jump_error(self.label)
         corners = ((t, side, tuple(side * c for c in derivative_coefficients(c))) for t, side, c in self.corners)
         return Pieces(self.label, derivative_coefficients(self.centre), tuple(corners))
 
 
 @lru_cache(maxsize=64)
 @constant
-def pieces(phi: Activation) -> Pieces | None:
+def pieces(phi: AnyFunction) -> Pieces | None:
     """Find the pieces of ``phi.function``; None unless they are polynomials of degree at most 3, or powers of z up to 12."""
     kinks = sorted(set(phi.kinks))
     if kinks in ([], [0.0]) and (power := _homogeneous(phi)) is not None:
@@ -92,7 +92,7 @@ def pieces(phi: Activation) -> Pieces | None:
     return Pieces(str(phi), tuple(map(float, polynomials[first].coef)), tuple(corners))
 
 
-def _homogeneous(phi: Activation) -> Pieces | None:
+def _homogeneous(phi: AnyFunction) -> Pieces | None:
     """Find n, a and b if the function is a z^n for z < 0 and b z^n for z > 0, such as relu(z)**4; None otherwise.
 
     All powers but one vanish exactly here, which a fit does not see: it would be wrong for small variances.
@@ -132,13 +132,80 @@ def _fit(z: NDArray[np.float64], values: NDArray[np.float64]) -> Polynomial:
     return short if error(short) <= error(fit) else fit
 
 
-def _density(h: Tensor) -> Tensor:
-    return torch.exp(-h * h / 2) / math.sqrt(2 * math.pi)
+def _owen(h: Tensor, ah: Tensor) -> Tensor:
+    """Owen's T(h, a) = 1/(2 pi) int_0^a exp(-h^2 (1 + x^2) / 2) / (1 + x^2) dx, given h >= 0 and a h >= 0.
+
+    For a > 1 by T(h, a) = (Phi(h) + Phi(ah)) / 2 - Phi(h) Phi(ah) - T(ah, 1/a), so x stays in [0, 1], where 20
+    Gauss-Legendre nodes leave an error below 1e-16.
+    """
+    swap = ah > h
+    large, small = torch.where(swap, ah, h), torch.where(swap, h, ah)
+    a = small / torch.where(large > 0, large, 1)
+    half_square = large * large / 2
+    total = torch.zeros_like(a)
+    for x, w in zip(*(t.tolist() for t in legendre(20)), strict=True):
+        y = 1 + (a * x) ** 2
+        total += torch.exp(-half_square * y).div_(y).mul_(w)
+    total *= a / (2 * math.pi)
+    p, q = torch.special.ndtr(h), torch.special.ndtr(ah)
+    return torch.where(swap, (p + q) / 2 - p * q - total, total)
+
+
+def _orthant(h1: Tensor, h2: Tensor, rho: Tensor) -> Tensor:
+    """Evaluate P(x > h1, y > h2) on flat tensors of one shape."""
+    tiny: float = torch.finfo(rho.dtype).tiny
+    # At h1 = h2 = 0 the slopes a below are 0/0; the limit along h1 = h2 > 0 is the right value.
+    h1, h2 = (torch.where(b == 0, tiny**0.5, -b) for b in (h1, h2))
+    c = torch.sqrt((1 - rho) * (1 + rho)).clamp_min(tiny)
+    # P(x < h1, y < h2) = (Phi(h1) + Phi(h2)) / 2 - T(h1, a1) - T(h2, a2) - [h1 h2 < 0] / 2,
+    # a1 = (h2 - rho h1) / (h1 c), a2 = (h1 - rho h2) / (h2 c)
+    total: Tensor = (torch.special.ndtr(h1) + torch.special.ndtr(h2)) / 2 - torch.where(h1 * h2 < 0, 0.5, 0.0)
+    for p, q in ((h1, h2), (h2, h1)):
+        rest = (q - rho * p) / c
+        sign = torch.where((rest < 0) != (p < 0), -1.0, 1.0)
+        total -= sign * _owen(p.abs(), rest.abs())
+    return total
+
+
+def _orthant_slopes(h1: Tensor, h2: Tensor, rho: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the derivatives of P(x > h1, y > h2) in h1, h2 and rho."""
+    inside = rho.abs() < 1
+    c = torch.sqrt(torch.where(inside, (1 - rho) * (1 + rho), 1e-20))
+    joint = torch.exp(-(h1 * h1 + (h2 - rho * h1) ** 2 / (c * c)) / 2) / (2 * math.pi * c)
+    return (
+        -density(h1) * torch.special.ndtr((rho * h1 - h2) / c),
+        -density(h2) * torch.special.ndtr((rho * h2 - h1) / c),
+        # At rho = +-1 and h1 = +-h2 the derivative is infinite; zero keeps gradients finite.
+        torch.where(inside, joint, 0.0),
+    )
+
+
+def orthant(h1: Tensor, h2: Tensor, rho: Tensor) -> Tensor:
+    """P(x > h1, y > h2) for standard Gaussians x, y of correlation rho in [-1, 1], broadcast, by Owen's T (Owen 1956).
+
+    Absolute error near 1e-16 for every rho; differentiable.
+
+    Examples
+    --------
+    >>> import torch
+    >>> zero = torch.zeros((), dtype=torch.float64)
+    >>> round(orthant(zero, zero, zero + 0.5).item(), 12)
+    0.333333333333
+    """
+    arguments = torch.broadcast_tensors(h1, h2, rho)
+    fixed = [t.detach() for t in arguments]
+    # In chunks that stay in cache: the rule makes about a hundred passes over its arguments.
+    parts = zip(*(t.reshape(-1).split(_CHUNK) for t in fixed), strict=True)
+    value = torch.cat([_orthant(*part) for part in parts]).reshape(fixed[0].shape)
+    if differentiated(*arguments):  # closed-form derivatives, so that autograd stores nothing of the quadrature
+        for argument, at, slope in zip(arguments, fixed, _orthant_slopes(*fixed), strict=True):
+            value = value + slope * (argument - at)
+    return value
 
 
 def _partial_moments(mu: Tensor, sigma: Tensor, ratio: Tensor, order: int) -> list[Tensor]:
     """E (mu + sigma z)_+^i for i = 0..order, with ratio = mu / sigma: the integral by parts of z."""
-    n = [torch.special.ndtr(ratio), mu * torch.special.ndtr(ratio) + sigma * _density(ratio)]
+    n = [torch.special.ndtr(ratio), mu * torch.special.ndtr(ratio) + sigma * density(ratio)]
     for i in range(1, order):
         n.append(mu * n[i] + i * sigma * sigma * n[i - 1])
     return n[: order + 1]
@@ -164,8 +231,8 @@ def _corner_pair(
     m = {(0, 0): both}
     if orders == (0, 0):
         return m
-    below = [_density(h1) * g for g in conditional(h1, h2, orders[1])]
-    left = [_density(h2) * g for g in conditional(h2, h1, orders[0])]
+    below = [density(h1) * g for g in conditional(h1, h2, orders[1])]
+    left = [density(h2) * g for g in conditional(h2, h1, orders[0])]
     for j in range(orders[1]):
         m[0, j + 1] = -h2 * m[0, j] + (j * m[0, j - 1] if j else left[0]) + rho * below[j]
     for i in range(orders[0]):
@@ -197,7 +264,7 @@ def _corner_moments(t: float, side: int, coefficients: tuple[float, ...], s: Ten
     moments = []
     for j in range(order + 1):
         terms = (
-            c * s**i * (math.perm(i, j) * n[i - j] if j <= i else math.factorial(i) * hermite[j - i - 1] * _density(h))
+            c * s**i * (math.perm(i, j) * n[i - j] if j <= i else math.factorial(i) * hermite[j - i - 1] * density(h))
             for i, c in enumerate(coefficients)
             if c
         )

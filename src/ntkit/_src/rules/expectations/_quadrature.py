@@ -18,18 +18,44 @@ import math
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ntkit._src.common import all_finite, as_constant, constant, without_derivatives
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 from ntkit.errors import InputError
 
-__all__ = ["STEP", "evaluate", "moments", "sample", "sector_expectations"]
+__all__ = ["STEP", "density", "evaluate", "hermite_functions", "legendre", "moments", "sample", "sector_expectations"]
 
 # Steps of the two trapezoidal sums (radius, angle); errors fall like exp(-const / step), see tests/rules.
 STEP = (0.09, 0.07)
 _OMITTED = 1e-19  # nodes of a smaller weight, relative to the largest, are left out
+
+
+def density(x: Tensor) -> Tensor:
+    """Return the standard Gaussian density."""
+    return torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+
+@lru_cache(maxsize=8)
+@constant
+def legendre(nodes: int) -> tuple[Tensor, Tensor]:
+    """Nodes and weights of Gauss-Legendre on [0, 1]."""
+    x, w = np.polynomial.legendre.leggauss(nodes)
+    return torch.from_numpy((x + 1) / 2), torch.from_numpy(w / 2)
+
+
+def hermite_functions(x: Tensor, terms: int) -> Tensor:
+    """He_n(x) exp(-x^2 / 4) / sqrt(n!) in a new first axis."""
+    out = x.new_empty(terms, *x.shape)
+    out[0] = torch.exp(-x * x / 4)
+    if terms > 1:
+        out[1] = x * out[0]
+    for n in range(1, terms - 1):
+        torch.mul(x, out[n], out=out[n + 1])
+        out[n + 1].sub_(out[n - 1], alpha=math.sqrt(n)).div_(math.sqrt(n + 1))
+    return out
 
 
 def _radii(step: float, power: int) -> tuple[Tensor, Tensor]:
@@ -48,16 +74,8 @@ def _fractions(step: float) -> tuple[Tensor, Tensor]:
     return a, step * math.pi * torch.cosh(t) * a * a.flip(0)
 
 
-def sample(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Evaluate the function of ``phi`` and its derivative at ``z`` (float64, CPU), which may be infinite or nan.
-
-    Raises
-    ------
-    InputError
-        If the function is missing, changes shape or dtype, mixes elements, or cannot be differentiated.
-    """
-    if phi.function is None:
-        raise InputError(f"Activation {phi} has no closed form and no function. Pass Activation(name, function=...).")
+def sample(phi: AnyFunction, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return phi and its derivative at ``z`` (float64, CPU), infinite or nan perhaps; refuse what is not elementwise."""
     z = as_constant(z)
     with without_derivatives(), torch.enable_grad():
         z = z.clone().requires_grad_()
@@ -86,14 +104,8 @@ def sample(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
     return y.detach(), slope
 
 
-def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what :func:`sample` does, which must be finite.
-
-    Raises
-    ------
-    InputError
-        As :func:`sample`; and if the function or its derivative is not finite.
-    """
+def evaluate(phi: AnyFunction, z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what :func:`sample` does; refuse a function that is not finite there."""
     y, slope = sample(phi, z)
     if not (all_finite(y) and all_finite(slope)):
         bad = z.detach()[~(torch.isfinite(y) & torch.isfinite(slope))]
@@ -106,7 +118,7 @@ def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
     return y, slope
 
 
-def moments(phi: Activation, s: Tensor, step: tuple[float, float] = STEP) -> Tensor:
+def moments(phi: AnyFunction, s: Tensor, step: tuple[float, float] = STEP) -> Tensor:
     """E f(s x), E f'(s x), E f(s x)^2 and E f'(s x)^2 for a standard Gaussian x: shape (4, *s.shape)."""
     r, w = _radii(step[0], power=0)
     w = w / math.sqrt(2 * math.pi)
@@ -134,25 +146,11 @@ def _plane(step: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sector_expectations(
-    phi: Activation, s1: Tensor, s2: Tensor, psi: Tensor, step: tuple[float, float] = STEP
+    phi: AnyFunction, s1: Tensor, s2: Tensor, psi: Tensor, step: tuple[float, float] = STEP
 ) -> tuple[Tensor, Tensor]:
-    """E[f(s1 x) f(s2 y)] and E[f'(s1 x) f'(s2 y)] for all pairs of deviations and all angles.
+    """E[f(s1 x) f(s2 y)] and E[f'(s1 x) f'(s2 y)], shape (m, n1, n2) each.
 
-    Parameters
-    ----------
-    phi
-        Holds the function f.
-    s1, s2
-        Standard deviations, shapes (n1,) and (n2,), float64 on the CPU.
-    psi
-        Angles in [0, pi] with correlation cos(psi), shape (m,).
-    step
-        Steps of the rule in the radius and in the angle.
-
-    Returns
-    -------
-    tuple of Tensor
-        Two tensors of shape (m, n1, n2).
+    For all pairs of deviations s1 (n1,) and s2 (n2,) and all correlations cos(psi), psi in [0, pi] of shape (m,).
     """
     r, a, weight = _plane(step)
     same = s1 is s2 or torch.equal(s1, s2)

@@ -21,18 +21,15 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ntkit._src.common import all_finite, constant
-from ntkit._src.program import Activation
-from ntkit.errors import InputError
+from ntkit._src.common import constant
+from ntkit._src.program import AnyFunction
 
+from ._limits import OCTAVES, TOLERANCE, cell_bounds, cells, report_error, tail
 from ._quadrature import STEP, moments, sector_expectations
-from ._reach import tail
-from ._report import TOLERANCE, report_error
 from ._table_store import Table, load_table, store_table
 
 __all__ = ["mean_tabulated", "table_dual", "table_mean", "tabulated"]
 
-_OCTAVES = 4  # log2 of the ratio of largest to smallest variance in a cell
 _ORDER, _LARGEST_ORDER = 16, 24  # Chebyshev nodes in log q: first choice, and where that is not enough
 _ORDERS = (16, 24, 32, 48, 64, 96, 128, 192)  # Chebyshev nodes in theta to choose from
 _TAIL = 2e-13  # coefficients below this, relative to the scale of the cell, are dropped
@@ -76,12 +73,12 @@ def _angles(order: int) -> Tensor:
 
 
 def _deviations(cell: int, position: Tensor) -> Tensor:
-    return torch.exp2((cell + (position + 1) / 2) * (_OCTAVES / 2))
+    return torch.exp2((cell + (position + 1) / 2) * (OCTAVES / 2))
 
 
 @lru_cache(maxsize=256)
 @constant
-def _mean_table(phi: Activation, cell: int) -> tuple[Tensor, float]:
+def _mean_table(phi: AnyFunction, cell: int) -> tuple[Tensor, float]:
     """Chebyshev coefficients of E f(u) in log q on a cell, shape (_LARGEST_ORDER,), and their estimated error."""
     if _too_wide(phi, cell):
         return torch.full((_LARGEST_ORDER,), math.nan, dtype=torch.float64), math.inf
@@ -92,7 +89,7 @@ def _mean_table(phi: Activation, cell: int) -> tuple[Tensor, float]:
     return table, float(error.max())
 
 
-def _too_wide(phi: Activation, cell: int) -> bool:
+def _too_wide(phi: AnyFunction, cell: int) -> bool:
     """Whether, at the largest variance of a cell, the function grows too quickly for the rule or is not finite where it looks."""
     largest = float(_deviations(cell, torch.ones((), dtype=torch.float64, device="cpu")))
     return tail(phi, largest, _RADIUS) > _TAIL_SHARE
@@ -100,7 +97,7 @@ def _too_wide(phi: Activation, cell: int) -> bool:
 
 @lru_cache(maxsize=256)
 @constant
-def _accurate(phi: Activation, cell1: int, cell2: int) -> Table | None:
+def _accurate(phi: AnyFunction, cell1: int, cell2: int) -> Table | None:
     """Find or build the table of a pair of cells, the first not above the second; None if it would be inaccurate."""
     if (stored := load_table(phi, cell1, cell2)) is not None:
         return stored
@@ -116,7 +113,7 @@ def _accurate(phi: Activation, cell1: int, cell2: int) -> Table | None:
 
 @lru_cache(maxsize=64)
 @constant
-def _inaccurate(phi: Activation, cell1: int, cell2: int) -> tuple[Table, float]:
+def _inaccurate(phi: AnyFunction, cell1: int, cell2: int) -> tuple[Table, float]:
     """Build a table that is known to be inaccurate, and estimate its error."""
     if _too_wide(phi, cell2):
         return (torch.empty(0), torch.empty(0)), math.inf
@@ -124,19 +121,19 @@ def _inaccurate(phi: Activation, cell1: int, cell2: int) -> tuple[Table, float]:
     return table, _error(phi, cell1, cell2, table)
 
 
-def _table(phi: Activation, cell1: int, cell2: int) -> Table:
+def _table(phi: AnyFunction, cell1: int, cell2: int) -> Table:
     """Return the table of a pair of cells; if it is inaccurate, warn each time, or refuse."""
     low, high = min(cell1, cell2), max(cell1, cell2)
     table = _accurate(phi, low, high)
     if table is None:
         table, error = _inaccurate(phi, low, high)
-        report_error(phi, (2.0 ** (_OCTAVES * low), 2.0 ** (_OCTAVES * (high + 1))), error)
+        report_error(phi, cell_bounds(low, high), error)
     return table if cell1 <= cell2 else (table[0].transpose(1, 2), table[1].transpose(1, 2))
 
 
-def tabulated(phi: Activation, q1: Tensor, q2: Tensor) -> Tensor:
+def tabulated(phi: AnyFunction, q1: Tensor, q2: Tensor) -> Tensor:
     """Return which pairs of variances, broadcast, have an accurate table: a tensor of booleans."""
-    cell1, cell2 = _cell(q1), _cell(q2)
+    cell1, cell2 = cells(q1), cells(q2)
     good = torch.ones(torch.broadcast_shapes(q1.shape, q2.shape), dtype=torch.bool, device=q1.device)
     for c1 in torch.unique(cell1).tolist():
         for c2 in torch.unique(cell2).tolist():
@@ -146,14 +143,14 @@ def tabulated(phi: Activation, q1: Tensor, q2: Tensor) -> Tensor:
     return good
 
 
-def mean_tabulated(phi: Activation, q: Tensor) -> Tensor:
+def mean_tabulated(phi: AnyFunction, q: Tensor) -> Tensor:
     """Return which variances have an accurate table of the mean."""
-    cell = _cell(q)
+    cell = cells(q)
     bad = [c for c in torch.unique(cell).tolist() if _mean_table(phi, c)[1] > TOLERANCE]
     return ~torch.isin(cell, torch.tensor(bad, dtype=cell.dtype, device=cell.device))
 
 
-def _build(phi: Activation, cell1: int, cell2: int, order: int) -> Table:
+def _build(phi: AnyFunction, cell1: int, cell2: int, order: int) -> Table:
     s1, s2 = (_deviations(cell, _nodes(order)) for cell in (cell1, cell2))
     scales = (moments(phi, s1)[2:].amax(1) * moments(phi, s2)[2:].amax(1)).sqrt().tolist()
     # Larger deviations make sharper functions of theta: the largest determine how many nodes are needed.
@@ -178,7 +175,7 @@ def _significant(coefficients: Tensor, scale: float) -> int:
     return int(large[-1]) + 1 if len(large) else 1
 
 
-def _rule_error(phi: Activation, cell1: int, cell2: int) -> float:
+def _rule_error(phi: AnyFunction, cell1: int, cell2: int) -> float:
     """Compare the rule with a finer one at the largest variances, where a function varies most: no table would help it."""
     psi = torch.tensor(_CHECK_ANGLES, dtype=torch.float64, device="cpu")
     s1, s2 = (_deviations(cell, torch.ones(1, dtype=torch.float64, device="cpu")) for cell in (cell1, cell2))
@@ -188,7 +185,7 @@ def _rule_error(phi: Activation, cell1: int, cell2: int) -> float:
     return error if math.isfinite(error) else math.inf
 
 
-def _error(phi: Activation, cell1: int, cell2: int, table: Table) -> float:
+def _error(phi: AnyFunction, cell1: int, cell2: int, table: Table) -> float:
     """Compare a table with a finer rule at points off its grid, which sees both its errors: rule and interpolation."""
     position = torch.tensor(_CHECK_POSITIONS, dtype=torch.float64, device="cpu")
     psi = torch.tensor(_CHECK_ANGLES, dtype=torch.float64, device="cpu")
@@ -205,17 +202,10 @@ def _error(phi: Activation, cell1: int, cell2: int, table: Table) -> float:
     return error if math.isfinite(error) else math.inf
 
 
-def _cell(q: Tensor) -> Tensor:
-    """Find the cell of each variance."""
-    if not all_finite(q):
-        raise InputError("Variances must be finite. Got nan or infinity; check the inputs and the gains w_std, b_std.")
-    return torch.floor(torch.log2(q.detach()) / _OCTAVES).long()
-
-
-def _cells(q: Tensor) -> tuple[Tensor, Tensor]:
+def _located(q: Tensor) -> tuple[Tensor, Tensor]:
     """Find the cell of each variance and the Chebyshev basis at its position there, shapes (n,) and (n, _LARGEST_ORDER)."""
-    cell = _cell(q)
-    return cell, _chebyshev(2 * (torch.log2(q) / _OCTAVES - cell) - 1, _LARGEST_ORDER)
+    cell = cells(q)
+    return cell, _chebyshev(2 * (torch.log2(q) / OCTAVES - cell) - 1, _LARGEST_ORDER)
 
 
 def _groups(cell: Tensor) -> list[tuple[int, Tensor]]:
@@ -261,9 +251,9 @@ def _chunked(c: Tensor, basis1: Tensor, basis2: Tensor, x: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def _look_up(phi: Activation, which: int, x: Tensor, q1: Tensor, q2: Tensor) -> Tensor:
+def _look_up(phi: AnyFunction, which: int, x: Tensor, q1: Tensor, q2: Tensor) -> Tensor:
     """E[f f] (which = 0) or E[f' f'] (1) at x (rows, columns), q1 (rows,), q2 (columns,), or all of shape (n,)."""
-    (cell1, basis1), (cell2, basis2) = _cells(q1), _cells(q2)
+    (cell1, basis1), (cell2, basis2) = _located(q1), _located(q2)
     out = torch.empty_like(x)
     if x.ndim == 1:
         for c1, c2 in torch.unique(torch.stack([cell1, cell2], dim=1), dim=0).tolist():
@@ -280,19 +270,10 @@ def _look_up(phi: Activation, which: int, x: Tensor, q1: Tensor, q2: Tensor) -> 
     return out
 
 
-def table_dual(phi: Activation, which: int, theta: Tensor, q1: Tensor, q2: Tensor) -> Tensor:
+def table_dual(phi: AnyFunction, which: int, theta: Tensor, q1: Tensor, q2: Tensor) -> Tensor:
     """E[f(u) f(v)] for ``which = 0``, E[f'(u) f'(v)] for ``which = 1``.
 
-    Parameters
-    ----------
-    phi
-        Holds the function f.
-    which
-        0 for the function, 1 for its derivative.
-    theta
-        asin of the correlation, any shape.
-    q1, q2
-        Variances, positive, of as many axes as ``theta`` and broadcastable to it.
+    ``theta`` is the arc sine of the correlation, of any shape; the positive variances have as many axes and broadcast to it.
     """
     if theta.numel() == 0:
         return torch.zeros_like(theta)
@@ -320,12 +301,12 @@ def table_dual(phi: Activation, which: int, theta: Tensor, q1: Tensor, q2: Tenso
     return out.reshape(x.shape).permute(inverse)
 
 
-def table_mean(phi: Activation, q: Tensor) -> Tensor:
+def table_mean(phi: AnyFunction, q: Tensor) -> Tensor:
     """E f(u) for u ~ N(0, q), q positive of any shape."""
-    cell, basis = _cells(q.reshape(-1))
+    cell, basis = _located(q.reshape(-1))
     out = torch.empty_like(cell, dtype=q.dtype)
     for c, at in _groups(cell):
         table, error = _mean_table(phi, c)
-        report_error(phi, (2.0 ** (_OCTAVES * c), 2.0 ** (_OCTAVES * (c + 1))), error)
+        report_error(phi, cell_bounds(c), error)
         out[at] = basis[at] @ table.to(q)
     return out.reshape(q.shape)

@@ -20,14 +20,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ntkit._src.program import Activation
+from ntkit._src.program import AnyFunction
 
 __all__ = ["Table", "load_table", "store_table", "table_directory"]
 
 Table = tuple[Tensor, Tensor]
 """Chebyshev coefficients of E[f f] and of E[f' f'] on one pair of cells, shapes (orders in theta, order, order), float64."""
 
-_SOURCES = ("_table.py", "_quadrature.py", "_reach.py", "_table_store.py")
+_SOURCES = ("_table.py", "_quadrature.py", "_limits.py", "_table_store.py")
 _ENVIRONMENT = "NTKIT_CACHE_DIR"
 
 
@@ -54,7 +54,7 @@ def _builder() -> str:
     return found.hexdigest()
 
 
-def _function_name(phi: Activation) -> str | None:
+def _function_name(phi: AnyFunction) -> str | None:
     """Return a name that identifies the function in every process; None if it has no such name."""
     function: Any = phi.function
     options: dict[str, Any] = {}
@@ -74,7 +74,7 @@ def _function_name(phi: Activation) -> str | None:
     return None
 
 
-def _file(phi: Activation, cell1: int, cell2: int) -> tuple[Path, str] | None:
+def _file(phi: AnyFunction, cell1: int, cell2: int) -> tuple[Path, str] | None:
     """Return the path of a table and the key that its file must contain."""
     name, directory = _function_name(phi), table_directory()
     if name is None or directory is None:
@@ -83,7 +83,7 @@ def _file(phi: Activation, cell1: int, cell2: int) -> tuple[Path, str] | None:
     return directory / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz", key
 
 
-def load_table(phi: Activation, cell1: int, cell2: int) -> Table | None:
+def load_table(phi: AnyFunction, cell1: int, cell2: int) -> Table | None:
     """Return the stored table of a pair of cells; None if there is none that can be read."""
     try:
         place = _file(phi, cell1, cell2)
@@ -100,7 +100,7 @@ def load_table(phi: Activation, cell1: int, cell2: int) -> Table | None:
     return (value, slope) if right else None
 
 
-def store_table(phi: Activation, cell1: int, cell2: int, table: Table) -> None:
+def store_table(phi: AnyFunction, cell1: int, cell2: int, table: Table) -> None:
     """Store a table atomically for later processes; do nothing if that fails."""
     try:
         place = _file(phi, cell1, cell2)

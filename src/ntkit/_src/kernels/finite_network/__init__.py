@@ -1,0 +1,28 @@
+"""Kernels of a finite network with its present parameters, by the cheapest of several exact methods."""
+
+from ._empirical import BYTE_BUDGET, Empirical, EmpiricalKernel, empirical
+from ._inputs import Batch, Inputs, as_inputs
+from ._jacobian import jacobian_rows
+from ._layers import LAYERS, TRANSPOSED, Call, Layer, layer_gram, read_gradients, read_patches, structured_layers
+from ._network import Network, check_modes
+
+__all__ = [
+    "BYTE_BUDGET",
+    "LAYERS",
+    "TRANSPOSED",
+    "Batch",
+    "Call",
+    "Empirical",
+    "EmpiricalKernel",
+    "Inputs",
+    "Layer",
+    "Network",
+    "as_inputs",
+    "check_modes",
+    "empirical",
+    "jacobian_rows",
+    "layer_gram",
+    "read_gradients",
+    "read_patches",
+    "structured_layers",
+]

@@ -1,0 +1,1 @@
+"""Hoeffding's decomposition of a label-aware kernel in the labels."""

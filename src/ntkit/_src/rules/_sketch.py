@@ -1,0 +1,132 @@
+"""Random linear maps that preserve inner products in expectation, and the features they are applied to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+__all__ = ["CountSketch", "Draws", "Features", "TensorSketch"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CountSketch:
+    """A count sketch: each coordinate, with a random sign, is added to one of ``size`` bins (Charikar et al. 2002).
+
+    Attributes
+    ----------
+    places, signs
+        Bin and sign of each coordinate, shape (inputs,).
+    size
+        Coordinates of the result.
+    """
+
+    places: Tensor
+    signs: Tensor
+    size: int
+
+    @staticmethod
+    def draw(inputs: int, size: int, like: Tensor, generator: torch.Generator, even: bool = True) -> CountSketch:
+        """Draw bins and signs; if ``even``, all bins get the same number of coordinates, and only which ones is random."""
+        if even:
+            places = torch.randperm(inputs, generator=generator) % size
+        else:
+            places = torch.randint(size, (inputs,), generator=generator)
+        signs = (2 * torch.randint(2, (inputs,), generator=generator) - 1).to(like)
+        return CountSketch(places.to(like.device), signs, size)
+
+    def __call__(self, v: Tensor) -> Tensor:
+        """Return the sketch of v of shape (..., inputs), shape (..., size)."""
+        out = v.new_zeros(*v.shape[:-1], self.size)
+        return out.index_add_(-1, self.places, v * self.signs)
+
+
+@dataclass(frozen=True)
+class TensorSketch:
+    r"""A sketch of :math:`u \otimes v` without forming it: two count sketches, circularly convolved (Pham and Pagh 2013)."""
+
+    first: CountSketch
+    second: CountSketch
+
+    @staticmethod
+    def draw(inputs: tuple[int, int], size: int, like: Tensor, generator: torch.Generator) -> TensorSketch:
+        """Draw both sketches, independently: coordinates that collide in one rarely collide in the other."""
+        return TensorSketch(*(CountSketch.draw(count, size, like, generator, even=False) for count in inputs))
+
+    def __call__(self, u: Tensor, v: Tensor) -> Tensor:
+        """Return the sketch of u of shape (..., inputs1) and v of shape (..., inputs2), shape (..., size)."""
+        product = torch.fft.rfft(self.first(u)) * torch.fft.rfft(self.second(v))
+        result: Tensor = torch.fft.irfft(product, n=self.first.size)
+        return result
+
+
+@dataclass(frozen=True)
+class Features:
+    """The random features of a node.
+
+    Attributes
+    ----------
+    phi
+        Shape (n, *positions, d): phi . phi' estimates K.
+    psi
+        Shape (n, *positions, d'): psi . psi' estimates Theta; None where Theta is zero.
+    """
+
+    phi: Tensor
+    psi: Tensor | None
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Features:
+        """Apply a linear map to both."""
+        return Features(function(self.phi), None if self.psi is None else function(self.psi))
+
+
+@dataclass
+class Draws:
+    """The random maps of a program's features; each is drawn when it is first needed, and then kept.
+
+    Attributes
+    ----------
+    width
+        Number of random neurons per activation.
+    sketch
+        The size of sketches of psi.
+    generator
+        Generator of the draws.
+    """
+
+    width: int
+    sketch: int
+    generator: torch.Generator
+    _drawn: dict[tuple[int, str], object] = field(default_factory=dict)
+
+    def neurons(self, node: int, v: Tensor) -> Tensor:
+        """Return W v of an activation's neurons, W standard normal, shape (..., width)."""
+
+        def draw() -> Tensor:
+            return torch.randn(self.width, v.shape[-1], generator=self.generator, dtype=torch.float64).to(v)
+
+        return v @ self._kept((node, "weights"), draw).T
+
+    def product(self, node: int, name: str, u: Tensor, v: Tensor) -> Tensor:
+        """Return a sketch of the tensor product of u and v."""
+
+        def draw() -> TensorSketch:
+            return TensorSketch.draw((u.shape[-1], v.shape[-1]), self.sketch, u, self.generator)
+
+        return self._kept((node, name), draw)(u, v)
+
+    def compressed(self, node: int, name: str, v: Tensor, size: int) -> Tensor:
+        """Return a sketch of v if v is much longer than ``size``, and v otherwise."""
+        if v.shape[-1] <= 2 * size:
+            return v
+        return self._kept((node, name), lambda: CountSketch.draw(v.shape[-1], size, v, self.generator))(v)
+
+    def _kept(self, key: tuple[int, str], draw: Callable[[], T]) -> T:
+        if key not in self._drawn:
+            self._drawn[key] = draw()
+        return self._drawn[key]  # type: ignore[return-value]

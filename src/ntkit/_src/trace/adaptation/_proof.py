@@ -1,0 +1,152 @@
+"""The proof that an adapted module is the original with the listed changes, and nothing else.
+
+The original's own code runs with each listed change in place: inside a replaced layer, calls of its function of torch go to
+the replacement (``batch_norm`` to the other norm, ``max_pool2d`` to the average); in the graph of the forward pass, each
+changed node has its listed value. What the adapted module computes must equal that, and so must its derivatives in every
+trained parameter, with the module's own parameters and with fresh ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from ntkit._src.common import OwnParameters, copy_module
+from ntkit.errors import InputError
+
+from .._example import examples, guesses, shown_shape
+from .._failure import failing_operation, takes
+from .._nodes import ROOT
+from .._replay import SCALES, Difference, check_close, compare_derivatives, probe, redraw
+from ._layers import Swap
+from ._swaps import Swaps, WithChanges
+
+__all__ = ["Example", "example_of", "prove_graph", "prove_layers"]
+
+# A batch that the module takes, and the dtype of the parameters that go with it.
+Example = tuple[Tensor, torch.dtype]
+
+
+def example_of(module: nn.Module, input_shape: Sequence[int] | None) -> Example:
+    """Return a batch that the module takes, in float64 if its code allows that; of a guessed shape if none is given."""
+    shapes = guesses(module) if input_shape is None else [tuple(int(size) for size in input_shape)]
+    for shape in shapes:
+        for x, dtype in examples(module, shape):
+            if takes(copy_module(module).to(dtype), x):
+                return x, dtype
+    if input_shape is None:
+        raise InputError(
+            "input_shape must be the shape of one input, such as (3, 32, 32): it cannot be guessed from the module's layers, "
+            "and without inputs nothing shows that the changed module is the module with the listed changes. Got None."
+        )
+    x, dtype = next(examples(module, shapes[0]))
+    raise InputError(
+        f"the module cannot take inputs of shape {shown_shape(shapes[0])}: "
+        f"{failing_operation(module, x, ROOT)} expected input_shape to be the shape of one input."
+    )
+
+
+def prove_layers(original: nn.Module, replaced: nn.Module, swaps: Mapping[str, Swap], example: Example) -> None:
+    """Compare a module with replaced layers with the original, whose layers call other functions (``swaps``, by path).
+
+    Raises
+    ------
+    InputError
+        If they differ.
+    """
+    reference = copy_module(original).to(example[1])
+    for path, swap in swaps.items():
+        layer = reference.get_submodule(path)
+        layer.forward = partial(_swapped, layer.forward, swap)
+    with OwnParameters(original):
+        _compare(reference, reference, copy_module(replaced), example)
+
+
+def prove_graph(replaced: nn.Module, rewritten: nn.Module, swaps: Swaps, example: Example) -> None:
+    """Compare a module that runs a changed graph with the graph before, whose changed nodes have other values (``swaps``).
+
+    Raises
+    ------
+    InputError
+        If they differ, or if the graph does not reproduce the module.
+    """
+    reference = copy_module(replaced).to(example[1])
+    _compare(reference, WithChanges(reference, {}).run, reference, example)
+    _compare(reference, WithChanges(reference, swaps).run, copy_module(rewritten), example)
+
+
+class _Instead(TorchFunctionMode):
+    """Sends the calls of a swap's function to the replacement."""
+
+    def __init__(self, swap: Swap) -> None:
+        super().__init__()
+        self.swap = swap
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") == self.swap.function:
+            return self.swap.instead(args[0] if args else (kwargs or {})["input"])
+        return func(*args, **(kwargs or {}))
+
+
+def _swapped(forward: Callable[..., Any], swap: Swap, *args: Any, **kwargs: Any) -> Any:
+    with _Instead(swap):
+        return forward(*args, **kwargs)
+
+
+def _compare(owner: nn.Module, reference: Callable[[Tensor], Any], changed: nn.Module, example: Example) -> None:
+    """Compare a run with the parameters of ``owner`` with a module that gets the same parameters, by their names."""
+    parameters = dict(owner.named_parameters(remove_duplicate=False))
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        try:
+            for name, _ in list(changed.named_parameters(remove_duplicate=False)):
+                path, _, last = name.rpartition(".")
+                changed.get_submodule(path)._parameters[last] = parameters[name]
+            changed.to(example[1])  # its buffers: the parameters are already
+            for run, scales in enumerate(SCALES):
+                if run == 1:
+                    redraw(owner.parameters(), 3)
+                x = probe(_first(reference), example[0], scales)
+                if x is None and run == 0:
+                    continue  # the module's own parameters may be anything
+                if x is None:
+                    raise InputError(
+                        "the module's output is NaN or infinite for inputs of usual size, so nothing shows that the changed "
+                        "module is the module with the listed changes. Check its buffers and operations."
+                    )
+                expected, given = _tensors(reference(x.clone())), _tensors(changed(x.clone()))
+                if len(expected) != len(given):
+                    raise Difference(f"they return {len(expected)} tensors, not {len(given)}")
+                for one, other in zip(expected, given, strict=True):
+                    check_close(other, one, "its output", None)
+                    if run == 1:
+                        compare_derivatives(owner, other, one)
+        except InputError:
+            raise
+        except Difference as difference:
+            raise _refusal(f"with the listed changes alone, {difference.what}") from difference
+        except Exception as error:  # the module's own code may raise anything
+            raise _refusal(f"it raises {type(error).__name__}: {error}") from error
+
+
+def _refusal(what: str) -> InputError:
+    return InputError(
+        "the adapted module would differ from the module in more than the listed changes, so there is none: "
+        f"{what}. The module's code depends on a layer's type or attributes, on hooks, on in-place changes or on random "
+        "numbers. Write the forward as a function of its input that calls its layers, or change the module by hand."
+    )
+
+
+def _first(reference: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    return lambda x: next(iter(_tensors(reference(x))), None)
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]

@@ -1,0 +1,175 @@
+"""``F.scaled_dot_product_attention`` on heads that a forward splits itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ntkit._src.program import Attention, Conv, Dense, Input, Weights
+
+from .._builder import EMPIRICAL, Builder, Held, Refused
+from .._values import Field, Weight
+from ._attention import NOT_GAUSSIAN, check_limit, constant_mask, logit_samples
+from ._heads import WRITE_ATTENTION, Heads
+from ._registry import matches
+
+__all__: list[str] = []
+
+
+@matches(F.scaled_dot_product_attention, "scaled_dot_product_attention", family="attention")
+def scaled_dot_product_attention(
+    builder: Builder,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Heads:
+    """Softmax attention between heads of linear layers; a scale other than 1/sqrt(d) is a gain of the logits."""
+    if dropout_p:
+        raise Refused(
+            f"dropout_p={dropout_p}, which drops weights in evaluation too",
+            "write dropout_p=p if self.training else 0.0",
+        )
+    operands = [_Operand(builder, name, x) for name, x in (("query", query), ("key", key), ("value", value))]
+    q, k, v = operands
+    if len({len(operand.channels) for operand in operands}) > 1:
+        raise Refused(
+            "its queries, keys and values have different numbers of heads, so heads share keys",
+            f"give keys and values as many heads as queries; or {EMPIRICAL}",
+        )
+    if len({(builder.nodes[operand.layer].inputs, operand.base.positions) for operand in operands}) > 1:
+        raise Refused(
+            "cross-attention: its queries, keys and values come from different tensors or tokens, and there is a rule for "
+            "self-attention alone",
+            f"compute all three from one tensor; or {EMPIRICAL}",
+        )
+    taken = [(operand.layer, channel) for operand in operands for channel in operand.channels.flatten().tolist()]
+    if len(set(taken)) < len(taken):
+        raise Refused(
+            "its queries, keys and values, or some of its heads, share channels, so they are not independent",
+            "give each its own linear layer; for queries that are the keys, ntkit.layers.SelfAttention(tied=True); or "
+            + EMPIRICAL,
+        )
+    field = q.base
+    tokens = math.prod(field.positions)
+    mask = constant_mask(_as_added(attn_mask, is_causal, tokens), tokens, None)
+    heads, width = q.channels.shape
+    gain = 1.0 if scale is None else float(scale) * math.sqrt(width)
+    op = Attention(heads, None, "sqrt", gain=gain, mask=mask)
+    on_data = all(isinstance(builder.nodes[read].op, Dense) for read in (q.layer, k.layer)) and isinstance(
+        builder.nodes[builder.nodes[q.layer].inputs[0]].op, Input
+    )
+    # The output of attention carries the randomness of all three; -1 marks its channels, which share weights, as dependent.
+    sources = frozenset({-1}).union(*(builder.info[operand.layer].sources for operand in operands))
+    node = builder.add(
+        replace(op, samples=logit_samples(builder), on_data=on_data),
+        [operand.node(builder) for operand in operands],
+        field.positions,
+        why_not=NOT_GAUSSIAN,
+        sources=sources,
+    )
+    channels = heads * v.channels.shape[1]
+    base = builder.field(node, (field.batch, *field.positions, channels), len(field.positions) + 1)
+    index = torch.arange(field.batch * tokens * channels).reshape(field.batch, tokens, heads, -1).transpose(1, 2)
+    result = Heads(base, index.reshape(*q.leading, tokens, v.channels.shape[1]))
+    check_limit(builder, op, result)
+    return result
+
+
+class _Operand:
+    """The queries, keys or values, as channels of a layer.
+
+    Attributes
+    ----------
+    base
+        The field whose channels they are.
+    layer
+        The node of the layer.
+    channels
+        The layer's channels that belong to each head, shape (heads, d).
+    leading
+        The lengths of the tensor's dimensions before tokens and d.
+    """
+
+    def __init__(self, builder: Builder, name: str, x: Any) -> None:
+        if isinstance(x, Field):
+            x = Heads.of(x)
+        if not isinstance(x, Heads):
+            raise Refused(f"its {name} is not the output of a layer with weights", WRITE_ATTENTION)
+        self.base = field = x.base
+        self.leading = tuple(x.index.shape[:-2])
+        block = field.blocks[0]
+        self.layer, start = block.node, 0
+        while self.layer in builder.parts:
+            start += builder.parts[self.layer][0]
+            self.layer = builder.nodes[self.layer].inputs[0]
+        whole = len(field.blocks) == 1 and not block.merged and field.order is None
+        if not whole or not isinstance(builder.nodes[self.layer].op, (Dense, Conv)):
+            raise Refused(
+                f"its {name} is not the plain output of a linear layer: something scales, shifts, normalises, rotates or cuts it",
+                f"pass factors as scale=, and leave the rest out; {WRITE_ATTENTION}",
+            )
+        tokens = math.prod(field.positions)
+        shape = (field.batch, -1, *x.index.shape[-2:])
+        places = x.index.reshape(shape) if x.index.ndim > 2 and len(x.index) % field.batch == 0 else x.index[None, None]
+        channels = places % field.channels
+        own = torch.arange(places.shape[0])[:, None, None, None] * tokens + torch.arange(places.shape[2])[:, None]
+        if (
+            places.shape[0] != field.batch
+            or places.shape[2] != tokens
+            or not bool((places // field.channels == own).all())
+            or not bool((channels == channels[:1, :, :1]).all())
+        ):
+            raise Refused(
+                f"its {name}, of shape {tuple(x.index.shape)}, is not (n, heads, tokens, d) of all {tokens} tokens in their "
+                "order, with d channels of its own for each head",
+                WRITE_ATTENTION,
+            )
+        self.channels = channels[0, :, 0] + start
+        self._every = start == 0 and torch.equal(self.channels.flatten(), torch.arange(field.channels))
+        self._every &= self.layer == block.node
+
+    def node(self, builder: Builder) -> int:
+        """Return the layer's node, or one for the channels taken from it, whose weights are rows of the layer's."""
+        if self._every:
+            return self.layer
+        own, before = builder.nodes[self.layer], builder.path
+        builder.path = own.path
+        rows = _rows(builder.held[self.layer], self.channels.flatten())
+        node = builder.add(own.op, own.inputs, own.positions, held=rows)
+        builder.path = before
+        builder.info[node] = replace(builder.info[node], sources=builder.info[self.layer].sources)
+        return node
+
+
+def _rows(held: Held, rows: Tensor) -> Held:
+    def hold(read: Callable[[Weight], Tensor]) -> Weights:
+        weight, bias = held(read)
+        assert weight is not None
+        return weight[rows.to(weight.device)], None if bias is None else bias[rows.to(bias.device)]
+
+    return hold
+
+
+def _as_added(mask: Any, is_causal: bool, tokens: int) -> Any:
+    """Return a mask in the convention of nn.MultiheadAttention: (tokens, tokens), where True hides."""
+    if is_causal:
+        return torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+    if not isinstance(mask, Tensor):
+        return mask
+    if mask.ndim > 2 and all(size == 1 for size in mask.shape[:-2]):
+        mask = mask.reshape(mask.shape[-2:])
+    if mask.ndim <= 2 and all(size in (1, tokens) for size in mask.shape):
+        mask = mask.expand(tokens, tokens)
+    return ~mask if mask.dtype == torch.bool else mask
