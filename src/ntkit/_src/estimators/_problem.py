@@ -58,10 +58,11 @@ class Weighting:
         if self.plain:
             return 1.0
         weights = torch.ones_like(diagonal) if self.roots is None else self.roots.square()
-        noise = torch.zeros_like(diagonal) if self.noise is None else self.noise
+        if self.noise is None:  # whatever K is, even if it is indefinite
+            return len(weights) / float(weights.double().sum())
         # trace(K)/n of the points, each counted with its weight.
         unit = float((weights * diagonal).double().sum() / weights.double().sum())
-        return unit / float((weights * (diagonal + noise)).double().mean())
+        return unit / float((weights * (diagonal + self.noise)).double().mean())
 
     def apply_to_gram(self, gram: Tensor, owned: bool) -> Tensor:
         """Return S (K + N) S, in place of K if that may be overwritten."""
