@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
-__all__ = ["DEPRECATED", "warn_renamed"]
-
-DEPRECATED: Any = "deprecated"
-"""The default of a parameter that was renamed: scikit-learn's estimators must keep every parameter in their signature."""
+__all__ = ["warn_renamed"]
 
 
 def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
