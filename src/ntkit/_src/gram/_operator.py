@@ -110,13 +110,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return _Restricted(self, rows)
 
     def to_dense(self) -> Tensor:
-        """Return the whole matrix as a tensor, if it fits into memory.
-
-        Raises
-        ------
-        MemoryLimitError
-            If it does not.
-        """
+        """Return the whole matrix as a tensor, if it fits into memory; a ``MemoryLimitError`` otherwise."""
         n1, n2 = self.plan.shape
         check_memory(
             n1 * n2 * self.dtype.itemsize,
@@ -125,9 +119,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         )
         out = torch.empty(n1, n2, dtype=self.dtype, device=self.device)
         for rows, columns, values in self.tiles():
-            out[rows, columns] = values
-            if self.symmetric:
-                out[columns, rows] = values.T
+            self.plan.put(out, rows, columns, values)
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
