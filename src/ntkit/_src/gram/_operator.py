@@ -179,16 +179,9 @@ class StoredGram(GramOperator):
 
 
 class KernelGram(GramOperator):
-    """K(x1, x2), or K(x1, x1) if ``x2`` is None, recomputed whenever a part of it is needed.
+    """K(x1, x2), or K(x1, x1) if ``x2`` is None, recomputed, ``tile`` rows and columns at a time, whenever it is needed.
 
-    Parameters
-    ----------
-    kernel
-        The kernel.
-    x1, x2 : Tensor of shape (n1, ...) and (n2, ...)
-        The inputs.
-    tile
-        Rows and columns that are computed at a time.
+    The inputs have shape (n1, ...) and (n2, ...).
 
     Examples
     --------
