@@ -10,7 +10,6 @@ from ._derivatives import *
 from ._generator import *
 from ._gram_matrix import *
 from ._kinks import *
-from ._largest_eigenvalue import *
 from ._losses import *
 from ._memory import *
 from ._module_state import *

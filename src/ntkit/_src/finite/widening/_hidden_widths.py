@@ -180,17 +180,16 @@ def _fix_outputs(
                 reaching.update(owners if base == a else [])
     if not reaching:  # sizes were summed, as by torch.cat: mark one owner at a time
         for owner, mark in marks.items():
-            alone = partial(_alone, widths, owner, mark)
+
+            def alone(other: str, owner: str = owner, mark: int = mark) -> int:
+                return mark if widths.root(other) == owner else 1
+
             if widths.root(owner) == owner and widths.is_hidden(owner) and list(run_with(alone)) != list(outputs):
                 reaching.add(owner)
     if not reaching:
         raise Conflict("the shape of its output changes in a way that no single width explains")
     for owner in reaching:
         widths.fix(owner)
-
-
-def _alone(widths: Widths, owner: str, mark: int, other: str) -> int:
-    return mark if widths.root(other) == owner else 1
 
 
 def stretch(module: nn.Module, name: str, factors: Sequence[tuple[int, float]]) -> None:
