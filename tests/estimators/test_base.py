@@ -1,4 +1,4 @@
-"""What the estimators share: blocks, copies, precomputed kernels, pipelines, memory, former names."""
+"""What the estimators share: blocks, copies, precomputed kernels, pipelines, memory, traces and factorisations."""
 
 from __future__ import annotations
 
@@ -114,17 +114,61 @@ def test_kernel_of_the_wrong_shape_is_explained(data: tuple[Array, Array]) -> No
         ntkit.NTKRegressor(kernel=Vector()).fit(*data)
 
 
-def test_former_name_of_the_module(data: tuple[Array, Array]) -> None:
+@pytest.mark.parametrize("solver", [None, "nystrom"])
+@pytest.mark.parametrize("tune", [None, "loo", "evidence", "auto"])
+@pytest.mark.parametrize(
+    "module", [None, nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 1))], ids=["default", "given"]
+)
+def test_a_fit_traces_the_module_once(
+    data: tuple[Array, Array],
+    module: nn.Module | None,
+    tune: str | None,
+    solver: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ntkit._src.trace import _trace
+
+    if solver is not None and tune == "evidence":
+        pytest.skip("needs the whole Gram matrix")
+    traces, original = [], _trace.symbolic_graph
+    monkeypatch.setattr(_trace, "symbolic_graph", lambda *given: traces.append(1) or original(*given))
+    model = ntkit.NTKRegressor(module, tune=tune, solver=solver, ridge=0.1).fit(*data)
+    assert np.isfinite(model.predict(data[0])).all()
+    ntkit.NTKClassifier(module, tune=tune, solver=solver, ridge=0.1).fit(data[0], np.arange(60) % 3)
+    ntkit.LabelAwareClassifier(module, ridge=0.1).fit(data[0], np.arange(60) % 3)
+    assert len(traces) == 3
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("parameters", [{"ridge": 0.1}, {"tune": "loo"}, {"stopping_time": 1.0}], ids=str)
+def test_deviations_take_the_factor_of_the_fit(
+    data: tuple[Array, Array], parameters: dict[str, Any], large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No matrix is factorised, and none computed but K(x, X); after unpickling once, however often deviations are asked for."""
+    from ntkit._src.estimators import _regression
+
     X, y = data
-    net = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 1))
-    with pytest.warns(DeprecationWarning, match="model= is deprecated: write module=") as caught:
-        old = ntkit.NTKRegressor(model=net).fit(X, y)
-    assert caught[0].filename == __file__
-    np.testing.assert_allclose(old.predict(X), ntkit.NTKRegressor(net).fit(X, y).predict(X), rtol=1e-10, atol=1e-12)
-    with pytest.warns(DeprecationWarning, match="write module="), pytest.raises(InputError, match="Got both"):
-        ntkit.NTKRegressor(net, model=net).fit(X, y)
-    with pytest.raises(TypeError, match="positional"):
-        ntkit.NTKRegressor(net, (7,))  # type: ignore[misc]
+    if large:
+        monkeypatch.setattr(_regression, "_LARGE", 60)  # factorised in place
+    model = ntkit.NTKRegressor(b_std=0.3, **parameters).fit(X, y)
+    again: list[int] = []
+    original = _base.factor_of
+    monkeypatch.setattr(_base, "factor_of", lambda *given: again.append(1) or original(*given))
+    std = model.predict(X + 0.1, return_std=True)[1]
+    assert not again
+    loaded = pickle.loads(pickle.dumps(model))
+    assert model._factor is not None and loaded._factor is None  # as large as the Gram matrix
+    for _ in range(2):
+        np.testing.assert_allclose(loaded.predict(X + 0.1, return_std=True)[1], std, rtol=1e-9, atol=1e-9)
+    assert len(again) == 1
+
+
+def test_only_regressors_keep_a_factor(data: tuple[Array, Array]) -> None:
+    X = data[0]
+    assert ntkit.NTKRegressor(b_std=0.3).fit(*data)._factor is not None
+    assert ntkit.NTKRegressor(b_std=0.3, n_centres=20).fit(*data)._factor is None
+    for calibration in ("loo", None):
+        assert ntkit.NTKClassifier(b_std=0.3, calibration=calibration).fit(X, np.arange(60) % 2)._factor is None
 
 
 def test_memory_is_asked_for_before_the_kernel_is_computed(
@@ -142,13 +186,24 @@ def test_memory_is_asked_for_before_the_kernel_is_computed(
     ntkit.NTKRegressor(b_std=0.1).fit(*data)  # the kernel of a network is factorised in its own memory
 
 
-def test_errors_before_fit_are_of_both_libraries(data: tuple[Array, Array]) -> None:
+UNFITTED = [
+    (ntkit.NTKRegressor(), "predict"),
+    (ntkit.NTKClassifier(), "predict_proba"),
+    (ntkit.LabelAwareClassifier(), "decision_function"),
+    (ntkit.RFMRegressor(), "predict"),
+    (ntkit.RFMClassifier(), "predict_proba"),
+    (ntkit.NTKFeatures(), "transform"),
+    (ntkit.StreamingRidge(), "predict"),
+]
+
+
+@pytest.mark.parametrize(("model", "method"), UNFITTED, ids=[type(model).__name__ for model, _ in UNFITTED])
+def test_errors_before_fit_are_of_both_libraries(data: tuple[Array, Array], model: Any, method: str) -> None:
     from sklearn.exceptions import NotFittedError as SklearnNotFitted
 
-    for call in (ntkit.NTKRegressor().predict, ntkit.NTKClassifier().predict_proba):
-        with pytest.raises(NotFittedError) as caught:
-            call(data[0])
-        assert isinstance(caught.value, SklearnNotFitted)
+    with pytest.raises(NotFittedError) as caught:
+        getattr(model, method)(data[0])
+    assert isinstance(caught.value, SklearnNotFitted)
 
 
 @pytest.mark.parametrize("kind", [ntkit.NTKRegressor, ntkit.NTKClassifier, ntkit.LabelAwareClassifier])

@@ -77,8 +77,8 @@ def test_convolutions_and_projected_derivatives() -> None:
 def test_bad_input() -> None:
     X, y = _data(30)
     for parameters, message in (
-        ({"kernel": "rbf"}, "'ntk' or 'nngp'"),
-        ({"method": "magic"}, "'sketch' or 'jacobian'"),
+        ({"kernel": "rbf"}, "kernel must be one of 'ntk', 'nngp'"),
+        ({"method": "magic"}, "method must be one of 'sketch', 'jacobian'"),
         ({"method": "jacobian", "kernel": "nngp"}, "only features of the tangent kernel"),
         ({"n_components": 0}, "at least 1"),
     ):

@@ -48,7 +48,7 @@ def test_calibration_takes_the_factor_of_the_fit(monkeypatch: pytest.MonkeyPatch
 
     calls, original = [], _cholesky.cholesky
     monkeypatch.setattr(_cholesky, "cholesky", lambda *given: calls.append(1) or original(*given))
-    monkeypatch.setattr("ntkit._src.estimators._tuning.leave_one_out", None)
+    monkeypatch.setattr("ntkit._src.estimators._tuner.leave_one_out", None)
     ntkit.NTKClassifier(b_std=0.1).fit(X.numpy(), [0, 1, 2] * 20)
     assert len(calls) == 1
 

@@ -5,7 +5,6 @@ Each file lists in ``__all__`` what other folders may import from here.
 
 from ._arguments import *
 from ._batches import *
-from ._deprecation import *
 from ._derivatives import *
 from ._generator import *
 from ._gram_matrix import *

@@ -142,7 +142,7 @@ def evidence(
     Parameters
     ----------
     module : nn.Module, InfiniteWidth, or callable from a depth to a module
-        The network, or its limit, which is then not traced again; with ``depths``, a function that returns the network of a depth.
+        The network, or its limit, which is then not traced again; with ``depths``, a function that returns it for each depth.
     x : Tensor of shape (n, ...)
         Inputs, float32 or float64; computations are in float64.
     y : Tensor of shape (n,) or (n, k)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from ._classifier import NTKClassifier
 from ._label_aware_classifier import LabelAwareClassifier
-from ._ntk_features import NTKFeatures
+from ._ntk_features import NTKFeatures, StreamingRidge
 from ._regressor import NTKRegressor
-from ._rfm_classifier import RFMClassifier
-from ._rfm_regressor import RFMRegressor
-from ._streaming_ridge import StreamingRidge
+from ._rfm import RFMClassifier, RFMRegressor
 from ._tabular import tabular_pipeline
 from .saved import load_model, save_model
 

@@ -1,80 +1,129 @@
-"""Shared by the regressor and the classifier: the kernel, its tuning, the dual coefficients, scores in blocks."""
+"""What the estimators with a kernel of inputs share: reading a fit's parts, keeping its result, scores in blocks."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from ntkit._src.common import (
-    DEPRECATED,
-    block_rows,
-    check_gram_memory,
-    check_pairs,
-    fold_rows,
-    row_blocks,
-    warn_renamed,
-)
-from ntkit._src.dynamics import Evidence, LeaveOneOut, flow_filter
-from ntkit._src.gram import ClusterKernel
+from ntkit._src.common import block_rows, row_blocks
+from ntkit._src.gram import GramOperator
 from ntkit._src.kernels import InfiniteWidthKernel, Kernel
-from ntkit._src.solvers import Method, decompose, factorize
-from ntkit.errors import InputError, NotFittedError
+from ntkit._src.solvers import Method
+from ntkit.errors import InputError
 
-from ._inputs import as_batch, as_tensor, read_features
-from ._large import fit_large, read_method, shared_tensor
-from ._regression import fit_dual
-from ._settings import build_kernel, build_module, read_device, read_dtype
-from ._tuning import Candidates, check_tuning, ridge_candidates, tune_by_evidence, tune_by_leave_one_out, tune_gains
-from ._weighting import Weighting
+from ._inputs import as_batch, as_tensor, check_fitted, read_device, read_dtype, read_features
+from ._kernel_source import read_source
+from ._large import fit_large, read_method
+from ._problem import Problem, Weighting
+from ._regression import DualFit, Factor, factor_of, fit_exactly
+from ._tuner import Candidates, Choice, Tuner, read_tuner
 
-__all__ = ["KernelEstimator"]
+__all__ = ["KernelEstimator", "TunedEstimator", "document"]
+
+_Class = TypeVar("_Class", bound=type)
+
+_PARAMETERS = """module : torch.nn.Module, optional
+        The network. Default None: a ReLU network of three hidden layers.
+    input_shape : tuple of int, optional
+        The shape of one input of the module, such as ``(3, 32, 32)``, if X is flattened, one input per row. An X of shape
+        (n, 3, 32, 32) needs none. Default None.
+    kernel : {"ntk", "nngp", "precomputed"} or Kernel
+        Which kernel of the module; or your own kernel, instead of a module; or ``"precomputed"``: X is then the Gram
+        matrix K(X, X) at fit and K(x, X), shape (n_test, n_train), at predict. Default ``"ntk"``.
+    w_std, b_std : float, optional
+        The gains of every weight and bias of the module, as in :func:`ntkit.infinite_width`. Unused if ``kernel`` is
+        a Kernel or precomputed. Default None: those of a module in the NTK parametrisation, otherwise sqrt(2) and 0.
+    ridge : float, sequence of float or "auto"
+        r, relative to ``trace(K)/n``, so that the scale of the kernel never changes an answer. Candidates (a sequence, or
+        "auto" for half decades from 1e-8 to 10, from 1e-5 in float32) require ``tune="loo"`` or ``tune="auto"``. Default 0.
+    stopping_time : float, sequence of float, "auto" or None
+        t; None is infinity. Time is that of gradient flow of half the **summed** squared error: with learning rate
+        :math:`\\eta`, t is :math:`\\eta` times the steps, so useful times are of the order of 1 / (eigenvalues of K).
+        Candidates (a sequence, or "auto" for half decades from 1 to 1e10 over trace(K), and infinity) require
+        ``tune="loo"``. Default None.
+    tune : {"auto", "loo", "evidence"}, optional
+        ``"auto"``, recommended if nothing is known about the data: choose the gains by marginal likelihood on at most 256
+        points, each counted once, then the ridge by leave-one-out error on all. ``"loo"``: choose ridge and stopping time
+        among their candidates, or just the ridge if neither has candidates, by the leave-one-out error, mean squared over
+        points and columns, in closed form (:func:`ntkit.leave_one_out`). ``"evidence"``: choose ridge, w_std and b_std by
+        the marginal likelihood of the targets under the Gaussian process with covariance K, starting from those given, or
+        from ridge 1e-2 and b_std 0.1 instead of zeros (:func:`ntkit.evidence`); for ``kernel="ntk"`` or ``"nngp"``. Weights
+        of points count there as copies; a noise level per target does not enter. The gains of a module in the NTK
+        parametrisation are part of it and are not searched. Default None: everything as given.
+    dtype : {"float64", "float32"}
+        The dtype in which kernel and solution are computed. Default ``"float64"``.
+    device : str or torch.device, optional
+        The device of the computation. Results are always NumPy arrays. Default None: the CPU.
+    solver : {"auto", "cholesky", "cg", "nystrom", "falkon", "eigenpro"} or Method, optional
+        How a system of many rows is solved (:func:`ntkit.solve`); X may then be a ``numpy.memmap``, a Zarr or Dask array, or an
+        iterator of blocks of rows, and only the centres are kept where the method has them. With ``tune="loo"`` or ``"auto"``
+        the ridge is the best of its candidates on a tenth of the rows, held out, after a fit of at most 200,000 of the others;
+        probabilities are calibrated on the held-out rows.
+        Default None: exactly, with the whole Gram matrix in memory.
+    n_centres : int, optional
+        Centres of ``"nystrom"`` (which it implies) and ``"falkon"``. Default None: about 10 sqrt(n), at most 4000."""
+
+_ATTRIBUTES = """kernel_ : Kernel
+        The kernel in use, or the string ``"precomputed"``.
+    X_fit_ : ndarray of shape (n_train, n_features)
+        The training inputs; None when precomputed.
+    input_shape_ : tuple of int or None
+        The shape of one input, given or inferred from X.
+    ridge_, stopping_time_ : float
+        The values in use; infinity is training to the end.
+    tuning_ : LeaveOneOut, Evidence, dict or None
+        The result of tuning; for ``tune="auto"`` the leave-one-out errors of the ridges; with ``solver`` the mean squared error
+        of each ridge on the held-out rows, a dictionary.
+    jitter_ : float
+        What was added to the ridge because the Gram matrix is singular.
+    solution_status_ : str
+        How the linear system was solved, and whether it needed jitter.
+    n_features_in_ : int
+        The number of columns of X at fit.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Their names, if X had string names for all."""
 
 
 class KernelEstimator(BaseEstimator):
-    """Kernel regression f(x) = K(x, X) (K(X, X) + ridge trace(K)/n I)^-1 Y for targets Y that a subclass provides."""
+    """Kernel regression of targets that a subclass provides: a kernel source, a solver and what they found.
 
+    A subclass lists its parameters in its constructor, which calls ``_store(locals())``, and writes ``_solve``.
+    """
+
+    module: nn.Module | None
+    input_shape: Sequence[int] | None
+    kernel: str | Kernel
+    dtype: str | torch.dtype
+    device: str | torch.device | None
+    solver: str | Method | None
+    _keeps_factor: ClassVar[bool] = False
     _client: Any = None
+    _factor: Factor | None = None
 
-    def __init__(
-        self,
-        module: nn.Module | None = None,
-        *,
-        input_shape: Sequence[int] | None = None,
-        kernel: str | Kernel = "ntk",
-        w_std: float | None = None,
-        b_std: float | None = None,
-        ridge: Candidates = 0.0,
-        stopping_time: Candidates = None,
-        tune: str | None = None,
-        dtype: str | torch.dtype = "float64",
-        device: str | torch.device | None = None,
-        solver: str | Method | None = None,
-        n_centres: int | None = None,
-        model: nn.Module | None = DEPRECATED,
-    ) -> None:
-        self.module = module
-        self.input_shape = input_shape
-        self.kernel = kernel
-        self.w_std = w_std
-        self.b_std = b_std
-        self.ridge = ridge
-        self.stopping_time = stopping_time
-        self.tune = tune
-        self.dtype = dtype
-        self.device = device
-        self.solver: str | Method | None = solver
-        self.n_centres = n_centres
-        self.model = model
+    def _store(self, given: dict[str, Any]) -> None:
+        """Set the parameters to what the constructor was given."""
+        for name in self._get_param_names():
+            setattr(self, name, given[name])
+
+    def _solve(self, problem: Problem) -> tuple[Choice, DualFit]:
+        """Choose what the parameters leave open, and solve."""
+        raise NotImplementedError
+
+    def _gains(self) -> dict[str, float | None]:
+        """Return the gains of the network, if the estimator has such parameters."""
+        return {}
+
+    @property
+    def _factorises(self) -> bool:
+        """Whether a fit holds the whole Gram matrix in memory and factorises it."""
+        return True
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -82,132 +131,61 @@ class KernelEstimator(BaseEstimator):
         tags.input_tags.sparse = not self._is_precomputed()
         return tags
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the factor, of the size of the Gram matrix: the first standard deviation after loading computes it."""
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_factor"}
+
     def _is_precomputed(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
 
-    def _keeps_rows(self) -> bool:
-        """Whether a fit keeps X and therefore needs its own copy: many rows are not copied."""
-        return not self._is_precomputed() and self._large_solver() is None
+    def _read(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Check X and y. Rows that the model keeps are copied: a later change of the caller's array changes no prediction."""
+        rows, targets = read_features(self, X, y, fitting=True, copy=self._factorises and not self._is_precomputed())
+        return rows, targets
 
-    def _large_solver(self) -> str | Method | None:
-        """Return the solver for many rows; None if the whole Gram matrix is to be factorised."""
-        return "nystrom" if self.solver is None and self.n_centres is not None else self.solver
-
-    def _network(self) -> nn.Module | None:
-        """Return the module, even if it was passed under its former name."""
-        if isinstance(self.model, str) and self.model == DEPRECATED:
-            return self.module
-        warn_renamed("model=", "module=", stacklevel=6)
-        if self.module is not None:
-            raise InputError("model is the former name of module. Got both: leave model out.")
-        return self.model
-
-    def _fit_targets(
-        self, X: NDArray[Any], targets: NDArray[Any], weighting: Weighting, left_out: bool = False
+    def _fit_kept(
+        self,
+        X: Any,
+        targets: NDArray[Any],
+        kept: Any,
+        weights: NDArray[Any] | None = None,
+        noise: NDArray[Any] | None = None,
+        left_out: bool = False,
     ) -> NDArray[Any] | None:
-        """Tune, and solve for the dual coefficients; X has been validated, targets have shape (n,) or (n, k).
+        """Fit the points of positive weight, with their targets, shape (n_kept,) or (n_kept, k).
 
-        With ``left_out``, return the prediction for every point by the model without it, shaped like the targets.
+        With ``left_out``, return the prediction for every such point by a model without it, shaped like the targets; NaN for
+        points that no model left out.
         """
         dtype, device = read_dtype(self.dtype), read_device(self.device)
-        ridge, time = check_tuning(self.tune, self.ridge, self.stopping_time)
-        module = self._network()
-        kernel = build_kernel(self.kernel, module, self.input_shape_, X.shape[1], self.w_std, self.b_std)
-        if kernel is None and X.shape[0] != X.shape[1]:
+        rows = X
+        if not isinstance(kept, slice):
+            rows = X[np.ix_(kept, kept)] if self._is_precomputed() else X[kept]
+        weighting = Weighting(
+            None if weights is None else as_tensor(np.sqrt(weights[kept]), dtype, device),
+            None if noise is None else as_tensor(noise[kept], dtype, device),
+        )
+        source = read_source(self.kernel, self.module, self.input_shape_, X.shape[1], **self._gains())
+        if source.kernel is None and X.shape[0] != X.shape[1]:
             raise InputError(f"kernel='precomputed' needs the square Gram matrix K(X, X) at fit. Got shape {X.shape}.")
-        solver = self._large_solver()
-        if solver is not None:
-            return self._fit_large(
-                read_method(solver, self.n_centres), kernel, X, targets, weighting, ridge, time, left_out
-            )
-        # K, overwritten by its factor; or K and its factor; or its eigenvectors and the workspace of the eigensolver.
-        owned = isinstance(kernel, InfiniteWidthKernel)
-        simple = self.tune in (None, "evidence") and math.isinf(time)
-        matrices = (1 if owned and device.type == "cpu" else 2) if simple else 4
-        matrices -= self._is_precomputed()
-        check_gram_memory(len(X), len(X), dtype, device, matrices=matrices, what="a fit")
-        batch, y = as_batch(self, X, device), as_tensor(targets, dtype, device)
-        tuning: LeaveOneOut | Evidence | None = None
-        if self.tune in ("evidence", "auto") and self._has_gains():
-            which = cast(Literal["ntk", "nngp"], self.kernel)
-            network = build_module(module, self.input_shape_, X.shape[1])
-            if self.tune == "evidence":
-                found = tune_by_evidence(network, batch, y, weighting.weights, which, self.w_std, self.b_std, ridge)
-                tuning, ridge, limit = found, found.ridge, found.limit
-            else:
-                limit = tune_gains(network, batch, y, which, self.w_std, self.b_std)
-            kernel = limit.ntk if which == "ntk" else limit.nngp
-        with torch.no_grad():
-            gram = batch if kernel is None else self._placed(kernel)(batch)
-            check_pairs(gram, (len(X), len(X)))
-            unit = weighting.ridge_unit(gram.diagonal())
-            # Another kernel may return a matrix that it keeps.
-            system = weighting.apply_to_gram(gram, owned)
-            owned = owned or system is not gram
-            columns = weighting.scale(y)
-            del gram
-            if self.tune in ("loo", "auto"):
-                tuning = tune_by_leave_one_out(system, columns, self.ridge, self.stopping_time, unit)
-                ridge, time = tuning.ridge, tuning.time
-            known = tuning if isinstance(tuning, LeaveOneOut) else None
-            fit = fit_dual(system, columns, unit * ridge, time, left_out, known, owned)
-        self.kernel_: Kernel | str = "precomputed" if kernel is None else kernel
-        self.X_fit_ = None if kernel is None else X
-        self.dual_coef_: NDArray[Any] = weighting.scale(fit.dual).cpu().numpy()
-        self.ridge_, self.stopping_time_ = ridge, time
-        self.tuning_: LeaveOneOut | Evidence | dict[float, float] | None = tuning
-        self.jitter_ = fit.jitter / unit
-        self.solution_status_ = fit.status
-        self._weighting = weighting
-        return None if fit.left_out is None else weighting.unscale(fit.left_out).double().cpu().numpy()
-
-    def _fit_large(
-        self,
-        method: str | Method,
-        kernel: Kernel | None,
-        X: NDArray[Any],
-        targets: NDArray[Any],
-        weighting: Weighting,
-        ridge: float,
-        time: float,
-        left_out: bool,
-    ) -> NDArray[Any] | None:
-        """Fit by one of the solvers for many rows; the left-out predictions then cover a block of rows and are NaN elsewhere."""
-        if kernel is None or weighting.roots is not None or weighting.noise is not None or math.isfinite(time):
-            raise InputError(
-                "solver= needs a kernel of inputs, without weights or noise per point and without a stopping time. "
-                "Leave solver and n_centres out; a stored Gram matrix goes to ntkit.solve."
-            )
-        if self.tune == "evidence":
-            raise InputError("tune='evidence' needs the whole Gram matrix. With solver= write tune='loo' or 'auto'.")
-        dtype, device = read_dtype(self.dtype), read_device(self.device)
-        batch = fold_rows(shared_tensor(X), self.input_shape_).to(device=device)
+        x = rows if isinstance(rows, GramOperator) else as_batch(self, rows, device, shared=not self._factorises)
         y = as_tensor(targets, dtype, device)
-        if self.tune == "auto" and self._has_gains():
-            which = cast(Literal["ntk", "nngp"], self.kernel)
-            network = build_module(self._network(), self.input_shape_, X.shape[1])
-            limit = tune_gains(network, batch, y, which, self.w_std, self.b_std)
-            kernel = limit.ntk if which == "ntk" else limit.nngp
-        ridges = ridge_candidates(self.ridge, dtype) if self.tune is not None else [ridge]
-        fit = fit_large(self._placed(kernel), batch, y, ridges, method, left_out)
-        centres = fit.solution.centres
-        self.kernel_ = kernel
-        self.X_fit_ = X if centres is None else np.array(X[centres.numpy()])
-        self.dual_coef_ = fit.solution.value.cpu().numpy()
-        self.ridge_, self.stopping_time_, self.tuning_ = fit.ridge, time, fit.errors or None
-        self.jitter_ = fit.solution.stats.get("jitter", 0.0)
-        self.solution_status_ = str(fit.solution.status)
+        choice, fit = self._solve(Problem(source, x, y, weighting, left_out, self._client))
+        self.kernel_: Kernel | str = "precomputed" if choice.kernel is None else choice.kernel
+        centres = slice(None) if fit.centres is None else fit.centres.cpu().numpy()
+        self.X_fit_: NDArray[Any] | None = None
+        if choice.kernel is not None:
+            self.X_fit_ = rows if fit.centres is None else np.array(rows[centres])
+        self.dual_coef_: NDArray[Any] = fit.dual.cpu().numpy()
+        if choice.kernel is None and len(self.dual_coef_) < len(X):
+            self.dual_coef_ = np.zeros((len(X), *targets.shape[1:]), self.dual_coef_.dtype)
+            self.dual_coef_[np.arange(len(X))[kept][centres]] = fit.dual.cpu().numpy()
+        self.ridge_, self.stopping_time_, self.tuning_ = choice.ridge, choice.time, choice.record
+        self.jitter_, self.solution_status_ = fit.jitter, fit.status
         self._weighting = weighting
-        if not left_out or fit.held_out is None:
-            return None
-        predictions = np.full(targets.shape, np.nan)
-        rows, values = fit.held_out
-        predictions[rows] = values.double().cpu().numpy()
-        return predictions
-
-    def _placed(self, kernel: Kernel) -> Kernel:
-        """Give the kernel that computes the matrices of a fit where :meth:`_on_cluster` says."""
-        return kernel if self._client is None else ClusterKernel(kernel, self._client)
+        self._factor = fit.factor if self._keeps_factor else None
+        return None if fit.left_out is None else fit.left_out.double().cpu().numpy()
 
     @contextmanager
     def _on_cluster(self, client: Any) -> Iterator[None]:
@@ -222,50 +200,9 @@ class KernelEstimator(BaseEstimator):
         finally:
             del self._client
 
-    def _fit_kept(
-        self,
-        X: NDArray[Any],
-        targets: NDArray[Any],
-        kept: Any,
-        weights: NDArray[Any] | None = None,
-        noise: NDArray[Any] | None = None,
-        left_out: bool = False,
-    ) -> NDArray[Any] | None:
-        """Fit the points of positive weight, with their targets, shape (n_kept,) or (n_kept, k)."""
-        rows = X
-        if not isinstance(kept, slice):
-            rows = X[np.ix_(kept, kept)] if self._is_precomputed() else X[kept]
-        dtype, device = read_dtype(self.dtype), read_device(self.device)
-        weighting = Weighting(
-            None if weights is None else as_tensor(np.sqrt(weights[kept]), dtype, device),
-            None if noise is None else as_tensor(noise[kept], dtype, device),
-        )
-        predictions = self._fit_targets(rows, targets, weighting, left_out)
-        if self._is_precomputed() and len(rows) < len(X):
-            dual = np.zeros((len(X), *targets.shape[1:]), self.dual_coef_.dtype)
-            dual[kept] = self.dual_coef_
-            self.dual_coef_ = dual
-        return predictions
-
-    def _has_gains(self) -> bool:
-        if isinstance(self.kernel, str) and not self._is_precomputed():
-            return True
-        if self.tune == "auto":
-            return False
-        raise InputError(
-            "tune='evidence' chooses the gains of a network, so kernel must be 'ntk' or 'nngp'. Got "
-            f"{self.kernel!r}: write tune='loo', which chooses the ridge of any kernel."
-        )
-
-    def _check_fitted(self) -> None:
-        try:
-            check_is_fitted(self)
-        except _SklearnNotFittedError as error:
-            raise NotFittedError(str(error)) from None
-
     def _scores(self, X: ArrayLike) -> NDArray[Any]:
         """Return K(x, X) times the dual coefficients, shape (n,) or (n, k)."""
-        self._check_fitted()
+        check_fitted(self)
         with torch.no_grad():
             dual = as_tensor(self.dual_coef_, read_dtype(self.dtype), read_device(self.device))
             scores = torch.cat([gram @ dual for _, gram in self._blocks(X)])
@@ -277,24 +214,30 @@ class KernelEstimator(BaseEstimator):
 
         The variance :math:`K(x, x) - K(x, X) A_{2t} K(X, x)`, with the dual coefficients at t being :math:`A_t Y`.
         """
-        self._check_fitted()
-        kernel, device = self.kernel_, read_device(self.device)
-        if self._large_solver() is not None:
+        check_fitted(self)
+        kernel = self.kernel_
+        if not self._factorises:
             raise InputError("return_std needs the factor of the whole Gram matrix. Leave solver and n_centres out.")
-        if not isinstance(kernel, Kernel) or self.X_fit_ is None:
+        if not isinstance(kernel, Kernel):
             raise InputError(
                 "return_std needs K(x, x), which a precomputed kernel does not provide. Pass the kernel itself as kernel=..."
             )
         with torch.no_grad():
-            gram = kernel(as_batch(self, self.X_fit_, device))
-            unit = self._weighting.ridge_unit(gram.diagonal())
-            system = self._weighting.apply_to_gram(gram, owned=isinstance(kernel, InfiniteWidthKernel))
-            explained = _explained(system, unit * (self.ridge_ + self.jitter_), 2 * self.stopping_time_)
+            if self._factor is None:
+                self._factor = self._factor_again(kernel)
             parts = [
-                kernel.diag(block) - explained(self._weighting.scale(cross.mT).mT) for block, cross in self._blocks(X)
+                kernel.diag(block) - self._factor.explained(self._weighting.scale(cross.mT).mT)
+                for block, cross in self._blocks(X)
             ]
         # At a training point without ridge the variance is zero, and rounding may make it negative.
         return torch.cat(parts).clamp_min(0).sqrt().double().cpu().numpy()
+
+    def _factor_again(self, kernel: Kernel) -> Factor:
+        assert self.X_fit_ is not None
+        gram = kernel(as_batch(self, self.X_fit_, read_device(self.device)))
+        unit = self._weighting.ridge_unit(gram.diagonal())
+        system = self._weighting.apply_to_gram(gram, owned=isinstance(kernel, InfiniteWidthKernel))
+        return factor_of(system, unit * (self.ridge_ + self.jitter_), self.stopping_time_)
 
     def _blocks(self, X: ArrayLike) -> Iterator[tuple[Tensor, Tensor]]:
         """Check the rows, and yield them with K(x, X) one block at a time."""
@@ -306,12 +249,32 @@ class KernelEstimator(BaseEstimator):
             yield batch, kernel(batch, points) if isinstance(kernel, Kernel) else batch
 
 
-def _explained(gram: Tensor, ridge: float, time: float) -> Callable[[Tensor], Tensor]:
-    """Return the function from rows k = K(x, X), shape (m, n), to k A_t k^T, shape (m,)."""
-    if math.isinf(time):
-        lower = factorize(gram, ridge).lower
-        return lambda cross: (torch.linalg.solve_triangular(lower, cross.T, upper=False) ** 2).sum(0)
-    spectrum = decompose(gram)
-    # K(x, X) has no component along directions whose eigenvalue is only rounding.
-    weights = torch.where(spectrum.clean != 0, flow_filter(spectrum.shifted(ridge), time), 0)
-    return lambda cross: ((cross @ spectrum.vectors) ** 2) @ weights
+class TunedEstimator(KernelEstimator):
+    """An estimator whose ridge, stopping time and gains a tuner may choose, solved exactly or by a solver for many rows."""
+
+    w_std: float | None
+    b_std: float | None
+    ridge: Candidates
+    stopping_time: Candidates
+    tune: str | None
+    n_centres: int | None
+
+    @property
+    def _factorises(self) -> bool:
+        return self.solver is None and self.n_centres is None
+
+    def _gains(self) -> dict[str, float | None]:
+        return {"w_std": self.w_std, "b_std": self.b_std}
+
+    def _solve(self, problem: Problem) -> tuple[Choice, DualFit]:
+        tuner: Tuner = read_tuner(self.tune, self.ridge, self.stopping_time, self.w_std, self.b_std)
+        if self._factorises:
+            return fit_exactly(problem, tuner)
+        return fit_large(problem, tuner, read_method("nystrom" if self.solver is None else self.solver, self.n_centres))
+
+
+def document(cls: _Class) -> _Class:
+    """Insert the shared parts into the docstring of an estimator, in place of ``{parameters}`` and ``{attributes}``."""
+    if cls.__doc__ is not None:  # removed by python -OO
+        cls.__doc__ = cls.__doc__.replace("{parameters}", _PARAMETERS).replace("{attributes}", _ATTRIBUTES)
+    return cls

@@ -3,34 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
+from numpy.typing import ArrayLike
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
 from torch import nn
 
-from ntkit._src.common import DEPRECATED
+from ntkit._src.common import check_choice
 from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import Method
-from ntkit.errors import InputError
 
-from ._base import KernelEstimator
-from ._calibration import fit_temperature, logits, probabilities
-from ._inputs import read_features, read_labels
-from ._parameters import document
-from ._tuning import Candidates
-from ._weighting import kept_rows, read_weights
+from ._base import KernelEstimator, TunedEstimator, document
+from ._calibration import fit_temperature, logits
+from ._inputs import read_labels
+from ._labels import LabelEncoderMixin, check_classes
+from ._problem import kept_rows, read_weights
+from ._tuner import Candidates
 
-__all__ = ["NTKClassifier"]
+__all__ = ["KernelClassifier", "NTKClassifier"]
+
+_OFFSETS = {"centered": None, "arora": 0.1, "one-hot": 0.0}
+
+
+class KernelClassifier(LabelEncoderMixin, KernelEstimator):
+    """Classification by kernel regression on encoded labels, with calibrated probabilities."""
+
+    class_weight: Mapping[Any, float] | str | None
+    calibration: str | None
+    _calibrations: ClassVar[tuple[str, ...]]
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Compute the Gram matrix and solve for the dual coefficients.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n_train, n_features), or array of shape (n_train, channels, ...)
+            The inputs; the Gram matrix (n_train, n_train) when precomputed.
+        y : array of shape (n_train,)
+            Labels of one type: integers, strings, booleans.
+        sample_weight : array of shape (n_train,), optional
+            Non-negative weights of the points in the squared error; zero leaves a point out. Default None: all one.
+        """
+        rows, given = self._read(X, read_labels(y))
+        labels, weights = check_classes(given), read_weights(sample_weight, rows)
+        if self.class_weight is not None:
+            by_class = compute_sample_weight(self.class_weight, labels)
+            weights = by_class if weights is None else weights * by_class
+        if self.calibration is not None:
+            check_choice("calibration", self.calibration, self._calibrations, " or None")
+        kept = kept_rows(weights)
+        codes, targets = self._encode(labels[kept], self._offset())
+        left_out = self._fit_kept(rows, targets, kept, weights, left_out=self.calibration is not None)
+        self.temperature_ = 1.0
+        if left_out is not None:
+            known = np.isfinite(left_out).reshape(len(codes), -1).all(axis=1)
+            counts = None if weights is None else weights[kept][known]
+            self.temperature_ = fit_temperature(logits(left_out[known], len(self.classes_)), codes[known], counts)
+        return self
+
+    def _offset(self) -> float | None:
+        """Return what is subtracted from one-hot targets; None centres them."""
+        return None
 
 
 @document
-class NTKClassifier(ClassifierMixin, KernelEstimator):
+class NTKClassifier(KernelClassifier, TunedEstimator):
     r"""Classification with the exact infinite-width kernel of a network.
 
     Regression on centred one-hot targets, :math:`Y_{ic} = 1\{y_i = c\} - 1/C`, and the class of the largest score:
@@ -90,6 +129,9 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
     True
     """
 
+    encoding: str
+    _calibrations = ("loo",)
+
     def __init__(
         self,
         module: nn.Module | None = None,
@@ -108,88 +150,9 @@ class NTKClassifier(ClassifierMixin, KernelEstimator):
         device: str | torch.device | None = None,
         solver: str | Method | None = None,
         n_centres: int | None = None,
-        model: nn.Module | None = DEPRECATED,
     ) -> None:
-        super().__init__(
-            module,
-            input_shape=input_shape,
-            kernel=kernel,
-            w_std=w_std,
-            b_std=b_std,
-            ridge=ridge,
-            stopping_time=stopping_time,
-            tune=tune,
-            dtype=dtype,
-            device=device,
-            solver=solver,
-            n_centres=n_centres,
-            model=model,
-        )
-        self.encoding = encoding
-        self.calibration = calibration
-        self.class_weight = class_weight
+        self._store(locals())
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> NTKClassifier:
-        """Compute the Gram matrix and solve for the dual coefficients.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n_train, n_features), or array of shape (n_train, channels, ...)
-            The inputs; the Gram matrix (n_train, n_train) when precomputed.
-        y : array of shape (n_train,)
-            Labels of one type: integers, strings, booleans.
-        sample_weight : array of shape (n_train,), optional
-            Non-negative weights of the points in the squared error; zero leaves a point out. Default None: all one.
-        """
-        # Copied, so that a later change of the caller's array does not affect the predictions.
-        rows, labels = read_features(self, X, fitting=True, copy=self._keeps_rows(), y=read_labels(y))
-        check_classification_targets(labels)
-        labels = column_or_1d(labels, warn=True)
-        weights = read_weights(sample_weight, rows)
-        if self.class_weight is not None:
-            by_class = compute_sample_weight(self.class_weight, labels)
-            weights = by_class if weights is None else weights * by_class
-        kept = kept_rows(weights)
-        self.classes_, codes = np.unique(labels[kept], return_inverse=True)
-        count = len(self.classes_)
-        if count < 2:
-            raise InputError(f"y must hold at least two classes. Got one class, {self.classes_[0]!r}.")
-        offset = self._offset(count)
-        self._check_calibration()
-        targets = 2.0 * codes - 1.0 if count == 2 else np.eye(count)[codes] - offset
-        left_out = self._fit_kept(rows, targets, kept, weights, left_out=self.calibration is not None)
-        self.temperature_ = 1.0
-        if left_out is not None:
-            known = np.isfinite(left_out).reshape(len(codes), -1).all(axis=1)
-            counts = None if weights is None else weights[kept][known]
-            self.temperature_ = fit_temperature(logits(left_out[known], count), codes[known], counts)
-        return self
-
-    def decision_function(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the scores f(X), shape (n_test, C); for two classes (n_test,), positive for ``classes_[1]``."""
-        return self._scores(X)
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of the largest score, shape (n_test,)."""
-        scores = self.decision_function(X)
-        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[codes])
-
-    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """Return class probabilities softmax(C f(X) / T), shape (n_test, C), columns in the order of ``classes_``.
-
-        Least squares estimates the probabilities as 1/C + f, which may lie outside [0, 1]. softmax(C f) is the softmax that
-        agrees with it to first order: always positive, in the order of the scores, largest for the class of :meth:`predict`.
-        The temperature T, ``temperature_``, calibrates it.
-        """
-        return probabilities(logits(self.decision_function(X), len(self.classes_)), self.temperature_)
-
-    def _check_calibration(self) -> None:
-        if self.calibration not in ("loo", None):
-            raise InputError(f"calibration must be 'loo' or None. Got {self.calibration!r}.")
-
-    def _offset(self, classes: int) -> float:
-        offsets = {"centered": 1 / classes, "arora": 0.1, "one-hot": 0.0}
-        if not isinstance(self.encoding, str) or self.encoding not in offsets:
-            raise InputError(f"encoding must be one of {', '.join(map(repr, offsets))}. Got {self.encoding!r}.")
-        return offsets[self.encoding]
+    def _offset(self) -> float | None:
+        check_choice("encoding", self.encoding, _OFFSETS)
+        return _OFFSETS[self.encoding]

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from ntkit._src.common import DEPRECATED, check_gram_memory, shown, warn_renamed
+from ntkit._src.common import check_choice, check_gram_memory, data_splits
 from ntkit._src.kernels import Kernel
-from ntkit._src.labels import STRENGTHS, Definiteness, LabelAware, PairEstimator
-from ntkit._src.solvers import Solution, check_ridge, solve
-from ntkit.errors import InputError, NotFittedError
+from ntkit._src.labels import STRENGTHS, Definiteness, LabelAware, PairEstimator, StrengthSearch
+from ntkit._src.solvers import Indefinite, Method, Solution, check_ridge, solve
+from ntkit.errors import InputError
 
-from ._classifier import NTKClassifier
-from ._inputs import as_batch, as_tensor
-from ._settings import build_kernel, read_device, read_dtype
-from ._weighting import Weighting
+from ._classifier import KernelClassifier
+from ._inputs import check_fitted
+from ._large import read_method
+from ._problem import Problem, Weighting
+from ._regression import DualFit
+from ._tuner import Choice
 
 __all__ = ["LabelAwareClassifier"]
 
 _FOLDS = 5
 
 
-class LabelAwareClassifier(NTKClassifier):
+class LabelAwareClassifier(KernelClassifier):
     r"""Classification with a label-aware kernel over the infinite-width kernel of a network, or over any other.
 
     Regression on centred one-hot targets as in :class:`NTKClassifier`, with :class:`ntkit.LabelAware` [1]_ in place of K:
@@ -44,36 +47,34 @@ class LabelAwareClassifier(NTKClassifier):
     ----------
     module : torch.nn.Module, optional
         The network of the base kernel K. Default None: a ReLU network of three hidden layers.
-    input_shape : tuple of int, optional
-        The shape of one input of the module, such as ``(3, 32, 32)``, if X is flattened. Default None.
-    kernel : {"ntk", "nngp"} or Kernel
-        Which kernel of the module; or your own base kernel, instead of a module. Default ``"ntk"``.
     pairs : {"kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2"} or PairEstimator
         The estimator Z of "same class?". Default ``"kr-v1"``.
     strength : float, sequence of float or "auto"
         The size of the label-aware part relative to K. Of several, the one that best predicts training points left out of the
         fit is chosen; "auto" stands for those of the paper, 0.001, 0.01, 0.1 and 1. Default ``"auto"``.
+    input_shape : tuple of int, optional
+        The shape of one input of the module, such as ``(3, 32, 32)``, if X is flattened. Default None.
+    kernel : {"ntk", "nngp"} or Kernel
+        Which kernel of the module; or your own base kernel, instead of a module, such as
+        ``ntkit.infinite_width(module, b_std=0.1).ntk``; or a :class:`ntkit.LabelAware` kernel, fitted or not, for all of its
+        settings: base, pairs, strength, sketch and validation are then those that it was built with. Default ``"ntk"``.
     ridge : float
         r, relative to the mean size of the eigenvalues; also that of K^-1 in ``"kr-v2"`` and of the regressions that
         choose the strength. Default 0. Where A has many small eigenvalues of both signs, as with
         ``"fjlt-v1"`` and ``"fjlt-v2"`` at a large strength and few points, a solution without ridge fits
         noise: let the strength be chosen, or pass 0.01 to 0.1.
-    solver : {"exact", "fjlt"}
-        Solver of ``"fjlt-v1"`` and ``"fjlt-v2"``: over all pairs, or the sketch of the paper. Default ``"exact"``.
-    eps : float
-        The relative accuracy of the sketch. Default 0.1.
-    validation : int or float
-        How strengths are compared: the number of folds, or the fraction of the points in a single validation set.
-        Default 5.
     calibration : {"cv"}, optional
         ``"cv"``: the temperature of the probabilities, ``temperature_``, is fitted to scores of models whose kernel and
         regression were fitted without the point's label, in five folds; only the strength is that of all points. (The
         leave-one-out formula would not be valid: the kernel itself has seen every label.) A fit then takes about five times as
         long. None: T = 1. Default ``"cv"``.
+    class_weight, dtype, device
+        As in :class:`NTKClassifier`. Weights count in the regression; Z counts every pair once.
+    solver : {"auto", "cholesky", "cg", "nystrom", "falkon", "eigenpro"} or Method, optional
+        As in :class:`NTKClassifier`, for the Gram matrix of all pairs, which is in memory. All of them need a positive
+        semidefinite A, except :class:`ntkit.solvers.Indefinite`. Default None: that one.
     random_state : int, RandomState or None
         Seed of splits and sketches. Default None.
-    w_std, b_std, encoding, dtype, device, model
-        As in :class:`NTKClassifier`.
 
     Attributes
     ----------
@@ -108,158 +109,99 @@ class LabelAwareClassifier(NTKClassifier):
     True
     """
 
+    pairs: str | PairEstimator
+    strength: float | str | Sequence[float]
+    ridge: float
+    random_state: int | np.random.RandomState | None
+    _calibrations = ("cv",)
+
     def __init__(
         self,
         module: nn.Module | None = None,
         *,
         pairs: str | PairEstimator = "kr-v1",
         strength: float | str | Sequence[float] = "auto",
-        solver: str = "exact",
-        eps: float = 0.1,
-        validation: int | float = 5,
-        random_state: int | np.random.RandomState | None = None,
         input_shape: Sequence[int] | None = None,
         kernel: str | Kernel = "ntk",
-        w_std: float | None = None,
-        b_std: float | None = None,
-        encoding: str = "centered",
-        calibration: str | None = "cv",
         ridge: float = 0.0,
+        calibration: str | None = "cv",
+        class_weight: Mapping[Any, float] | str | None = None,
         dtype: str | torch.dtype = "float64",
         device: str | torch.device | None = None,
-        model: nn.Module | None = DEPRECATED,
+        solver: str | Method | None = None,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        gains: dict[str, Any] = {"w_std": w_std, "b_std": b_std}
-        place: dict[str, Any] = {"dtype": dtype, "device": device}
-        targets: dict[str, Any] = {"encoding": encoding, "calibration": calibration, "ridge": ridge}
-        super().__init__(module, input_shape=input_shape, kernel=kernel, model=model, **gains, **place, **targets)
-        self.pairs = pairs
-        self.strength = strength
-        self.solver: str = solver
-        self.eps = eps
-        self.validation = validation
-        self.random_state = random_state
+        self._store(locals())
 
-    def _large_solver(self) -> None:
-        """Return None: the label-aware kernel needs every pair of points; ``solver`` refers to the pair regression."""
-        return None
-
-    def fit(self, X: ArrayLike, y: ArrayLike) -> LabelAwareClassifier:  # type: ignore[override]
-        """Fit the label-aware kernel to the labels, then the regression.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (n_train, n_features), or array of shape (n_train, channels, ...)
-            The inputs.
-        y : array of shape (n_train,)
-            Labels of one type: integers, strings, booleans.
-        """
-        super().fit(X, y)
-        return self
-
-    def _fit_targets(
-        self, X: NDArray[Any], targets: NDArray[Any], weighting: Weighting, left_out: bool = False
-    ) -> NDArray[Any] | None:
+    def _solve(self, problem: Problem) -> tuple[Choice, DualFit]:
         """Fit the label-aware kernel to the classes that the targets represent, then the regression on its Gram matrix."""
-        dtype, device = read_dtype(self.dtype), read_device(self.device)
-        base = build_kernel(self.kernel, self._network(), self.input_shape_, X.shape[1], self.w_std, self.b_std)
+        y, ridge = problem.y, check_ridge(self.ridge)
+        check_gram_memory(len(y), len(y), y.dtype, y.device, matrices=4, what="a fit")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        aware = self._label_aware(problem.source.kernel, ridge, seed)
+        codes = (y > 0).long() if y.ndim == 1 else y.argmax(1)
+        with torch.no_grad():
+            gram = problem.gram(aware.base)
+            solution = self._regress(aware, problem, codes, gram, slice(None))
+            scores = None
+            if problem.left_out:
+                scores = torch.full_like(y, math.nan)
+                for split in data_splits(len(y), _FOLDS, seed, codes.cpu().numpy()):
+                    rest, held = (torch.from_numpy(rows).to(y.device) for rows in split)
+                    if len(codes[rest].unique()) > 1:
+                        part = aware.with_strength(aware.strength)  # fitted again, to the labels of the rest
+                        dual = self._regress(part, problem, codes, gram[rest[:, None], rest], rest)
+                        cross = part.from_base(gram[held[:, None], rest], problem.points[held], problem.points[rest])
+                        scores[held] = cross @ dual.value
+        fit = DualFit(solution.value, scores, 0.0, str(solution.status))
+        return Choice(aware, ridge), fit
+
+    def _label_aware(self, base: Kernel | None, ridge: float, seed: int) -> LabelAware:
         if base is None:
             raise InputError(
                 "a label-aware kernel needs the inputs, so kernel must not be 'precomputed'. Write "
                 "ntkit.LabelAware(base).fit_gram(x, y, gram=...), which takes a base Gram matrix and returns the label-aware one."
             )
-        ridge = check_ridge(self.ridge)  # type: ignore[arg-type]  # refuses what is not a number
-        check_gram_memory(len(X), len(X), dtype, device, matrices=4, what="a fit")
-        generator = torch.Generator().manual_seed(int(check_random_state(self.random_state).randint(2**31 - 1)))
-        batch, y = as_batch(self, X, device), as_tensor(targets, dtype, device)
-        codes = y > 0 if y.ndim == 1 else y.argmax(1)
-        with torch.no_grad():
-            gram = base(batch)
-            aware, fit = self._regress(base, batch, codes, y, gram, self._strengths(), ridge, generator)
-            predictions = None
-            if left_out:
-                predictions = self._cross_fit(base, batch, codes, y, gram, aware.strength, ridge, generator)
-        self.kernel_: Kernel | str = aware
-        self.X_fit_ = X
-        self.dual_coef_ = fit.value.cpu().numpy()
-        self.jitter_, self.solution_status_ = 0.0, str(fit.status)
-        self.ridge_ = ridge
-        self.strength_, self.search_ = aware.strength, aware.search
-        return None if predictions is None else predictions.double().cpu().numpy()
+        if isinstance(base, LabelAware):
+            return copy.copy(base)  # a fit must not change the user's object
+        strength = self.strength
+        if isinstance(strength, str):
+            check_choice("strength", strength, ("auto",), ", a number or a sequence of numbers")
+            strength = STRENGTHS
+        return LabelAware(base, self.pairs, strength, ridge=ridge, generator=torch.Generator().manual_seed(seed))
 
-    def _regress(
-        self,
-        base: Kernel,
-        x: Tensor,
-        codes: Tensor,
-        y: Tensor,
-        gram: Tensor,
-        strength: float | Sequence[float],
-        ridge: float,
-        generator: torch.Generator,
-    ) -> tuple[LabelAware, Solution]:
-        """Return the label-aware kernel of these points, and the regression on it."""
-        aware = LabelAware(
-            base,
-            self.pairs,
-            strength,
-            solver=self.solver,
-            eps=self.eps,
-            ridge=ridge,
-            validation=self.validation,
-            generator=generator,
-        )
-        return aware, solve(aware.fit_gram(x, codes, gram), y, method="indefinite", ridge=ridge)
+    def _regress(self, aware: LabelAware, problem: Problem, codes: Tensor, gram: Tensor, rows: Any) -> Solution:
+        """Fit the label-aware kernel to some rows, whose base Gram matrix is given; return the regression on it."""
+        roots = problem.weighting.roots
+        weighting = Weighting(None if roots is None else roots[rows])
+        system = aware.fit_gram(problem.points[rows], codes[rows], gram)
+        unit = weighting.ridge_unit(system.diagonal())
+        system, columns = weighting.apply_to_gram(system, owned=True), weighting.scale(problem.y[rows])
+        method = Indefinite() if self.solver is None else read_method(self.solver)
+        found = solve(system, columns, method=method, ridge=unit * self.ridge)
+        value = found.value
+        if found.centres is not None:
+            value = torch.zeros_like(columns)
+            value[found.centres.to(value.device)] = found.value
+        return replace(found, value=weighting.scale(value), centres=None)
 
-    def _cross_fit(
-        self,
-        base: Kernel,
-        x: Tensor,
-        codes: Tensor,
-        y: Tensor,
-        gram: Tensor,
-        strength: float,
-        ridge: float,
-        generator: torch.Generator,
-    ) -> Tensor:
-        """Return the scores of each point by kernel and regression without its fold, shaped like y; NaN if there are none."""
-        folds = _folds(codes, generator)
-        scores = torch.full_like(y, math.nan)
-        for fold in range(int(folds.max()) + 1):
-            held, rest = (folds == fold).nonzero()[:, 0], (folds != fold).nonzero()[:, 0]
-            if len(codes[rest].unique()) < 2:
-                continue  # only one class
-            own = gram[rest[:, None], rest]
-            aware, fit = self._regress(base, x[rest], codes[rest], y[rest], own, strength, ridge, generator)
-            scores[held] = aware.from_base(gram[held[:, None], rest], x[held], x[rest]) @ fit.value
-        return scores
+    @property
+    def _fitted_kernel(self) -> LabelAware:
+        check_fitted(self)
+        assert isinstance(self.kernel_, LabelAware)
+        return self.kernel_
 
-    def _check_calibration(self) -> None:
-        if self.calibration == "loo":
-            warn_renamed("calibration='loo'", "calibration='cv'", stacklevel=5)
-        elif self.calibration not in ("cv", None):
-            raise InputError(f"calibration must be 'cv' or None. Got {self.calibration!r}.")
+    @property
+    def strength_(self) -> float:
+        """The strength in use."""
+        return self._fitted_kernel.strength
+
+    @property
+    def search_(self) -> StrengthSearch | None:
+        """The scores of the candidate strengths on left-out points; None if there was one strength."""
+        return self._fitted_kernel.search
 
     @property
     def definiteness_(self) -> Definiteness:
         """The smallest and largest eigenvalue of the training Gram matrix, and how many are negative."""
-        if not isinstance(getattr(self, "kernel_", None), LabelAware):
-            raise NotFittedError("definiteness_ is available after fit(X, y).")
-        aware: LabelAware = self.kernel_  # type: ignore[assignment]
-        return aware.definiteness()
-
-    def _strengths(self) -> float | Sequence[float]:
-        if not isinstance(self.strength, str):
-            return self.strength
-        if self.strength != "auto":
-            raise InputError(f"strength must be a number, a sequence of numbers or 'auto'. Got {shown(self.strength)}.")
-        return STRENGTHS
-
-
-def _folds(codes: Tensor, generator: torch.Generator) -> Tensor:
-    """Assign each point to one of at most five folds, shape (n,), stratified by class."""
-    drawn = torch.randperm(len(codes), generator=generator).to(codes.device)
-    order = drawn[codes[drawn].to(torch.int64).sort(stable=True).indices]
-    folds = torch.empty(len(codes), dtype=torch.int64, device=codes.device)
-    folds[order] = torch.arange(len(codes), device=codes.device) % min(_FOLDS, len(codes))
-    return folds
+        return self._fitted_kernel.definiteness()

@@ -1,4 +1,4 @@
-"""Random features of a network's tangent kernel as a scikit-learn transformer."""
+"""Random features of a network's tangent kernel, and the ridge regression on them, one block of rows at a time."""
 
 from __future__ import annotations
 
@@ -6,20 +6,28 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    MultiOutputMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.utils.validation import validate_data
 from torch import nn
 
-from ntkit._src.common import check_input_shape, fold_rows
+from ntkit._src.common import check_choice, check_input_shape, check_ridge, fold_rows
 from ntkit._src.kernels import empirical, infinite_width
 from ntkit._src.kernels.random_features import jacobian_features, sketched_features
-from ntkit.errors import InputError
+from ntkit.errors import InputError, SingularKernelError
 
-from ._settings import build_module, numpy_dtype, read_dtype
+from ._inputs import as_tensor, check_fitted, numpy_dtype, read_dtype
+from ._kernel_source import build_module
 
-__all__ = ["NTKFeatures"]
+__all__ = ["NTKFeatures", "StreamingRidge"]
 
 _BLOCK_ROWS = 4096
 
@@ -98,10 +106,8 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def fit(self, X: ArrayLike, y: object = None) -> NTKFeatures:
         """Draw the map for rows like those of X, shape (n, n_features); their values do not matter."""
         rows = validate_data(self, X, dtype=numpy_dtype(self.dtype))
-        if self.kernel not in ("ntk", "nngp"):
-            raise InputError(f"kernel must be 'ntk' or 'nngp'. Got {self.kernel!r}.")
-        if self.method not in ("sketch", "jacobian"):
-            raise InputError(f"method must be 'sketch' or 'jacobian'. Got {self.method!r}.")
+        check_choice("kernel", self.kernel, ("ntk", "nngp"))
+        check_choice("method", self.method, ("sketch", "jacobian"))
         module = build_module(self.module, self.input_shape, rows.shape[1])
         if self.method == "jacobian":
             if self.kernel != "ntk":
@@ -117,7 +123,7 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
         """Return the features, shape (n, n_components), computed in blocks of rows."""
-        check_is_fitted(self)
+        check_fitted(self)
         rows = validate_data(self, X, reset=False, dtype=numpy_dtype(self.dtype))
         out = np.empty((len(rows), self.n_components), numpy_dtype(self.dtype))
         for start in range(0, len(rows), _BLOCK_ROWS):
@@ -126,8 +132,9 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return out
 
     def _batch(self, rows: NDArray[Any]) -> torch.Tensor:
-        values = torch.from_numpy(np.require(rows, requirements=["C", "W"]))
-        return fold_rows(values, check_input_shape(self.input_shape))
+        return fold_rows(
+            as_tensor(rows, read_dtype(self.dtype), torch.device("cpu")), check_input_shape(self.input_shape)
+        )
 
     @property
     def _n_features_out(self) -> int:
@@ -137,3 +144,87 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []
         return tags
+
+
+class StreamingRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    r"""Exact ridge regression of any number of rows, with only one block of them in memory.
+
+    .. math:: w = (Z^T Z + \rho I)^{-1} Z^T y, \qquad \rho = r\, \tfrac{1}{n} \operatorname{tr} Z Z^T,
+
+    accumulated in float64 by ``partial_fit`` and solved on first use. After :class:`NTKFeatures`, Z Z^T approximates the Gram
+    matrix, and r has the meaning of ``ridge`` in :class:`NTKRegressor`. As there, there is no intercept.
+
+    Parameters
+    ----------
+    ridge : float, default 1e-6
+        r.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (m,) or (m, k)
+        w.
+    n_rows_ : int
+        Rows seen so far.
+
+    Examples
+    --------
+    >>> import numpy as np, ntkit
+    >>> random = np.random.default_rng(0)
+    >>> Z = random.normal(size=(1000, 5))
+    >>> y = Z @ np.arange(5.0)
+    >>> model = ntkit.StreamingRidge(1e-12)
+    >>> for part in range(0, 1000, 100):
+    ...     model = model.partial_fit(Z[part : part + 100], y[part : part + 100])
+    >>> np.allclose(model.coef_, np.arange(5.0))
+    True
+    """
+
+    def __init__(self, ridge: float = 1e-6) -> None:
+        self.ridge = ridge
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> StreamingRidge:
+        """Forget earlier rows and add these, shape (n, m), with targets of shape (n,) or (n, k)."""
+        return self._add(X, y, first=True)
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> StreamingRidge:
+        """Add rows, shape (n, m), with targets of shape (n,) or (n, k)."""
+        return self._add(X, y, first=not hasattr(self, "n_rows_"))
+
+    def _add(self, X: ArrayLike, y: ArrayLike, first: bool) -> StreamingRidge:
+        check_ridge(self.ridge)
+        rows, targets = validate_data(self, X, y, reset=first, dtype=np.float64, multi_output=True, y_numeric=True)
+        shape = np.shape(targets)[1:]
+        if first:
+            self._shape, self.n_rows_ = shape, 0
+            self._normal = np.zeros((rows.shape[1], rows.shape[1]))
+            self._moment = np.zeros((rows.shape[1], int(np.prod(shape))))
+        if shape != self._shape:
+            raise InputError(f"y must have the shape (n, {self._shape}) of the rows before. Got {np.shape(targets)}.")
+        self._normal += rows.T @ rows
+        self._moment += rows.T @ np.asarray(targets, np.float64).reshape(len(rows), -1)
+        self.n_rows_ += len(rows)
+        # In a container, so that solving on first use does not change the estimator's own attributes.
+        self._solved: dict[float, NDArray[Any]] = {}
+        return self
+
+    @property
+    def coef_(self) -> NDArray[Any]:
+        """The weights, shape (m,) or (m, k)."""
+        check_fitted(self)
+        if self.ridge not in self._solved:
+            shift = self.ridge * np.trace(self._normal) / self.n_rows_
+            try:
+                factor = scipy.linalg.cho_factor(self._normal + shift * np.eye(len(self._normal)))
+            except scipy.linalg.LinAlgError as error:
+                raise SingularKernelError(
+                    f"the features are linearly dependent ({len(self._normal)} of them, {self.n_rows_} rows) with "
+                    f"ridge={self.ridge:.1e}: pass a larger one, such as 1e-8."
+                ) from error
+            self._solved[self.ridge] = scipy.linalg.cho_solve(factor, self._moment).reshape(-1, *self._shape)
+        return self._solved[self.ridge]
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return Z w, shape (n,) or (n, k)."""
+        check_fitted(self)
+        result: NDArray[Any] = validate_data(self, X, reset=False, dtype=np.float64) @ self.coef_
+        return result

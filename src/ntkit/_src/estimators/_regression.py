@@ -1,4 +1,4 @@
-"""The dual coefficients of kernel regression, with the leave-one-out predictions from the same factorisation."""
+"""Kernel regression with the whole Gram matrix in memory: one factorisation gives all that a fitted model is asked for."""
 
 from __future__ import annotations
 
@@ -8,15 +8,55 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import as_columns
-from ntkit._src.dynamics import LeaveOneOut, SquaredError
-from ntkit._src.solvers import best_factor, check_gram, check_right_hand_side, factorize_in_place, inverse_diagonal
+from ntkit._src.common import as_columns, check_gram_memory, check_pairs
+from ntkit._src.dynamics import LeaveOneOut, SquaredError, flow_filter
+from ntkit._src.kernels import InfiniteWidthKernel
+from ntkit._src.solvers import (
+    Spectrum,
+    best_factor,
+    check_gram,
+    check_right_hand_side,
+    decompose,
+    factorize,
+    factorize_in_place,
+    inverse_diagonal,
+)
 
-from ._tuning import leave_each_out
+from ._problem import Problem
+from ._tuner import Choice, Tuner, leave_each_out
 
-__all__ = ["DualFit", "fit_dual", "in_place"]
+__all__ = ["DualFit", "Factor", "factor_of", "fit_dual", "fit_exactly"]
 
 _LARGE = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """What the variance of a prediction needs: A = L L^T, or the eigenvectors of K for a flow that was stopped.
+
+    Attributes
+    ----------
+    matrix
+        L in its lower triangle, whatever is above; or the eigenvectors V. Shape (n, n).
+    weights
+        The filter that the flow applies to the eigenvalues, shape (n,); None for L.
+    """
+
+    matrix: Tensor
+    weights: Tensor | None = None
+
+    @classmethod
+    def of_flow(cls, spectrum: Spectrum, ridge: float, time: float) -> Factor:
+        """Return the factor of a flow stopped at a time; K(x, X) has no component where an eigenvalue is only rounding."""
+        learnt = flow_filter(spectrum.shifted(ridge), 2 * time)
+        return cls(spectrum.vectors, torch.where(spectrum.clean != 0, learnt, 0))
+
+    def explained(self, cross: Tensor) -> Tensor:
+        """Return k A_2t k^T, shape (m,), for rows k = K(x, X), shape (m, n), the coefficients at time t being A_t Y."""
+        if self.weights is not None:
+            return ((cross @ self.matrix) ** 2) @ self.weights
+        half: Tensor = torch.linalg.solve_triangular(self.matrix, cross.T, upper=False)
+        return (half**2).sum(0)
 
 
 @dataclass(frozen=True)
@@ -26,24 +66,49 @@ class DualFit:
     Attributes
     ----------
     dual
-        The coefficients a in f(x) = K(x, X) a, shape (n,) or (n, k) like the targets.
+        The coefficients a in f(x) = K(x, X) a, shape (n,) or (n, k) like the targets; of the centres alone if there are any.
     left_out
-        The prediction for each point by the model without it, shaped like the targets; None if not requested.
+        The prediction for each point by a model without it, shaped like the targets; NaN for points that no model left out;
+        None if not requested.
     jitter
         What was added to the ridge because the matrix is singular.
     status
         How the system was solved, in a sentence.
+    factor
+        The factor of the system; None if the leave-one-out predictions took its memory, or if the solver has none.
+    centres
+        The row numbers of the centres, shape (M,); None for all rows.
     """
 
     dual: Tensor
     left_out: Tensor | None
     jitter: float
     status: str
+    factor: Factor | None = None
+    centres: Tensor | None = None
 
 
-def in_place(gram: Tensor) -> bool:
-    """Return whether a matrix is factorised in place: on the CPU, and so large that a second one matters."""
-    return gram.device.type == "cpu" and gram.is_contiguous() and len(gram) >= _LARGE
+def fit_exactly(problem: Problem, tuner: Tuner) -> tuple[Choice, DualFit]:
+    """Choose what is left open, and solve for the coefficients by a factorisation of the whole matrix."""
+    n, y, weighting = len(problem.y), problem.y, problem.weighting
+    # Another kernel than a network's may return a matrix that it keeps.
+    owned = isinstance(problem.source.kernel, InfiniteWidthKernel)
+    # K, overwritten by its factor; or K and its factor; or its eigenvectors and the workspace of the eigensolver.
+    matrices = 4 if tuner.spectral else 1 if owned and y.device.type == "cpu" else 2
+    check_gram_memory(n, n, y.dtype, y.device, matrices=matrices - (problem.source.kernel is None), what="a fit")
+    choice = tuner.choose_kernel(problem.source, problem.points, y, weighting.weights)
+    with torch.no_grad():
+        gram = check_pairs(problem.gram(choice.kernel), (n, n))
+        unit = weighting.ridge_unit(gram.diagonal())
+        system = weighting.apply_to_gram(gram, owned)
+        owned = owned or system is not gram
+        columns = weighting.scale(y)
+        del gram
+        choice = tuner.choose_ridge(choice, system, columns, unit)
+        known = choice.record if isinstance(choice.record, LeaveOneOut) else None
+        fit = fit_dual(system, columns, unit * choice.ridge, choice.time, problem.left_out, known, owned)
+    left_out = None if fit.left_out is None else weighting.unscale(fit.left_out)
+    return choice, DualFit(weighting.scale(fit.dual), left_out, fit.jitter / unit, fit.status, fit.factor)
 
 
 def fit_dual(
@@ -62,18 +127,14 @@ def fit_dual(
 
     Parameters
     ----------
-    gram : Tensor of shape (n, n)
-    y : Tensor of shape (n,) or (n, k)
-    ridge : float
-        Relative to trace(K)/n.
-    time : float
-        Infinity is kernel regression.
-    left_out : bool
-        Whether to return the leave-one-out predictions too.
-    known : LeaveOneOut, optional
-        Those of the tuning, if it computed them. Default None.
-    owned : bool
-        Whether the matrix may be overwritten: a large one is then factorised in place, without a second one. Default False.
+    gram, y
+        The matrix, shape (n, n), and the targets, shape (n,) or (n, k).
+    ridge, time
+        The ridge relative to trace(K)/n; the time, infinite for kernel regression.
+    left_out
+        Whether to return the leave-one-out predictions too; ``known`` are those of the tuning, if it computed them.
+    owned
+        Whether the matrix may be overwritten: a large one is then factorised in place, without a second one.
     """
     predictions = None if known is None or not left_out else known.predictions[known.best]
     if math.isfinite(time):
@@ -82,14 +143,16 @@ def fit_dual(
         if left_out and predictions is None:
             found = leave_each_out(gram, y, [ridge], [time])
             predictions = found.predictions[found.best]
-        return DualFit(dual, predictions, 0.0, flow.status)
+        return DualFit(dual, predictions, 0.0, flow.status, Factor.of_flow(flow.spectrum, ridge, time))
     check_right_hand_side(y, check_gram(gram))
-    if owned and in_place(gram):
+    if owned and gram.device.type == "cpu" and gram.is_contiguous() and len(gram) >= _LARGE:
         fit = _fit_in_place(gram, y, ridge, left_out, predictions)
         if fit is not None:
             return fit
-    factor, solution = best_factor(gram, y, ridge, stacklevel=7)
+    factor, solution = best_factor(gram, y, ridge, stacklevel=8)
+    kept: Factor | None = Factor(factor.lower)
     if left_out and predictions is None:
+        kept = None
         if factor.jitter:
             # A singular matrix was solved with jitter, which is part of the fitted model's ridge.
             found = leave_each_out(gram, y, [ridge + factor.jitter], [time])
@@ -97,7 +160,12 @@ def fit_dual(
         else:
             inverse = inverse_diagonal(factor.lower, overwrite=True)
             predictions = y - solution.value / (inverse if y.ndim == 1 else inverse[:, None])
-    return DualFit(solution.value, predictions, factor.jitter, str(solution.status))
+    return DualFit(solution.value, predictions, factor.jitter, str(solution.status), kept)
+
+
+def factor_of(gram: Tensor, ridge: float, time: float) -> Factor:
+    """Return the factor of a fit again, for a model that was stored without it; the ridge includes the jitter."""
+    return Factor(factorize(gram, ridge).lower) if math.isinf(time) else Factor.of_flow(decompose(gram), ridge, time)
 
 
 def _fit_in_place(gram: Tensor, y: Tensor, ridge: float, left_out: bool, known: Tensor | None) -> DualFit | None:
@@ -109,8 +177,8 @@ def _fit_in_place(gram: Tensor, y: Tensor, ridge: float, left_out: bool, known: 
     if not residual <= torch.finfo(gram.dtype).eps ** (1 / 3):
         factor.restore()
         return None
-    predictions = known
+    predictions, kept = known, Factor(factor.memory.mT)
     if left_out and known is None:
         predictions = (as_columns(y) - dual / factor.inverse_diagonal()[:, None]).reshape(y.shape)
     status = f"Solved by Cholesky factorisation in place; no jitter was needed; relative residual {residual:.1e}."
-    return DualFit(dual.reshape(y.shape), predictions, 0.0, status)
+    return DualFit(dual.reshape(y.shape), predictions, 0.0, status, None if left_out and known is None else kept)

@@ -11,22 +11,19 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from torch import nn
 
-from ntkit._src.common import DEPRECATED
 from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import Method
 
-from ._base import KernelEstimator
-from ._inputs import read_features
-from ._parameters import document
-from ._settings import numpy_dtype
-from ._tuning import Candidates
-from ._weighting import kept_rows, read_noise, read_weights
+from ._base import TunedEstimator, document
+from ._inputs import numpy_dtype
+from ._problem import kept_rows, read_noise, read_weights
+from ._tuner import Candidates
 
 __all__ = ["NTKRegressor"]
 
 
 @document
-class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
+class NTKRegressor(MultiOutputMixin, RegressorMixin, TunedEstimator):
     r"""Regression with the exact infinite-width kernel of a network.
 
     .. math:: f(x) = K(x, X)\, A^{-1} \bigl(I - e^{-A t}\bigr)\, Y, \qquad
@@ -81,6 +78,9 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
     ((100,), (100,))
     """
 
+    _keeps_factor = True
+    normalize_y: bool
+
     def __init__(
         self,
         module: nn.Module | None = None,
@@ -97,13 +97,8 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
         device: str | torch.device | None = None,
         solver: str | Method | None = None,
         n_centres: int | None = None,
-        model: nn.Module | None = DEPRECATED,
     ) -> None:
-        gains: dict[str, Any] = {"w_std": w_std, "b_std": b_std}
-        place: dict[str, Any] = {"dtype": dtype, "device": device, "solver": solver, "n_centres": n_centres}
-        tuning: dict[str, Any] = {"ridge": ridge, "stopping_time": stopping_time, "tune": tune}
-        super().__init__(module, input_shape=input_shape, kernel=kernel, model=model, **gains, **place, **tuning)
-        self.normalize_y = normalize_y
+        self._store(locals())
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, noise: ArrayLike | None = None
@@ -124,8 +119,7 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             addition to the ridge. Default None: no noise.
         """
         dtype = numpy_dtype(self.dtype)
-        # Copied, so that a later change of the caller's array does not affect the predictions.
-        rows, given = read_features(self, X, fitting=True, copy=self._keeps_rows(), y=y)
+        rows, given = self._read(X, y)
         weights, variances = read_weights(sample_weight, rows), read_noise(noise, len(rows))
         kept = kept_rows(weights)
         targets = np.asarray(given, dtype=dtype)[kept]
@@ -164,8 +158,8 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, KernelEstimator):
             fresh noise. For ``kernel="nngp"`` and infinite t this is the exact Bayesian posterior of the infinitely wide
             network. For ``kernel="ntk"`` the prior covariance is the NTK, not the network's own; the spread of trained
             networks is ``ntkit.posterior``. It is in the units of K, whatever the scale of the targets: with ``normalize_y``
-            times their standard deviation, so in their units; ``tune="evidence"`` fits that scale. It costs as much as the
-            fit. Default False.
+            times their standard deviation, so in their units; ``tune="evidence"`` fits that scale. It uses the
+            factorisation of the fit, which a model read from a file or a pickle does again, once. Default False.
 
         Returns
         -------

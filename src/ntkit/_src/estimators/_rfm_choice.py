@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit._src.common import shown
 from ntkit._src.features.rfm import RFMSettings, RFMState, recursion
-from ntkit.errors import InputError, InputTypeError, JitterWarning
+from ntkit.errors import JitterWarning
 
-__all__ = ["Candidate", "RFMChoice", "choose", "listed_numbers", "quiet_recursion"]
+__all__ = ["Candidate", "Error", "RFMChoice", "choose", "quiet_recursion"]
 
 _FEWEST_PATHS = 4
 
@@ -82,42 +81,25 @@ def choose(
 ) -> RFMChoice:
     """Return the candidate with the smallest mean error on held-out rows, or the first one if none are held out.
 
-    After each part the worse half of the settings is dropped, each judged by its best number of updates, down to four.
-
-    Parameters
-    ----------
-    x, y
-        Training points, shape (n, d), and targets, shape (n, c).
-    grid
-        The values to try for every field of a candidate.
-    settings
-        Turns a candidate into settings.
-    parts
-        Pairs of rows to fit and rows to predict.
-    error
-        Error on the rows to predict.
+    The training points x, shape (n, d), and targets y, shape (n, c), are split into rows to fit and rows to predict by each of
+    the ``parts``. After each part the worse half of the settings is dropped, each judged by its best number of updates, down to
+    four. ``grid`` has the values to try for every field of a candidate.
     """
-    longest = max(grid["iterations"])
+    updates = list(grid["iterations"])
     settled = product(grid["bandwidth"], grid["ridge"], grid["power"], grid["diagonal"])
-    paths = [Candidate(*values, iterations=longest) for values in settled]
-    candidates = tuple(
-        Candidate(path.bandwidth, path.ridge, path.power, path.diagonal, iterations)
-        for path in paths
-        for iterations in grid["iterations"]
-    )
+    paths = [Candidate(*values, iterations=max(updates)) for values in settled]
+    candidates = tuple(replace(path, iterations=count) for path in paths for count in updates)
     if len(candidates) == 1 or not parts:
         return RFMChoice(candidates[0], candidates, np.empty(0), 0)
-    updates = list(grid["iterations"])
     errors = np.zeros((len(paths), len(updates)))
     remaining = list(range(len(paths)))
-    for number, (fit, held_out) in enumerate(parts, start=1):
-        inside, outside = torch.from_numpy(fit).to(x.device), torch.from_numpy(held_out).to(x.device)
+    for number, part in enumerate(parts, start=1):
+        inside, outside = (torch.from_numpy(rows).to(x.device) for rows in part)
         for index in remaining:
-            found = [
-                error(state.predict(x[outside]), y[outside]) if iteration in updates else math.nan
-                for iteration, state in enumerate(quiet_recursion(x[inside], y[inside], settings(paths[index])))
+            states = enumerate(quiet_recursion(x[inside], y[inside], settings(paths[index])))
+            errors[index] += [
+                error(state.predict(x[outside]), y[outside]) for iteration, state in states if iteration in updates
             ]
-            errors[index] += [found[iteration] for iteration in updates]
         if number < len(parts):
             keep = max(_FEWEST_PATHS, -(-len(remaining) // 2))
             best = np.where(np.isnan(errors), math.inf, errors).min(axis=1)
@@ -139,23 +121,3 @@ def quiet_recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFM
             if state is None:
                 return
             yield state
-
-
-def listed_numbers(name: str, given: Any, automatic: Sequence[Any], positive: bool, whole: bool = False) -> list[Any]:
-    """Return the candidates of a setting, "auto", a number or a sequence of numbers, as a list."""
-    if isinstance(given, str):
-        if given == "auto":
-            return list(automatic)
-        raise InputTypeError(
-            f'{name} must be a number, "auto", or a sequence of numbers to choose from. Got {shown(given)}.'
-        )
-    values = list(given) if isinstance(given, (Sequence, np.ndarray, range)) else [given]
-    if not values:
-        raise InputError(f"{name} must have at least one value to choose from. Got an empty sequence.")
-    for value in values:
-        if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.integer, np.floating)):
-            raise InputTypeError(f"{name} must be a number. Got {shown(value)} of type {type(value).__name__}.")
-        if not math.isfinite(value) or value < 0 or (positive and value == 0) or (whole and value != int(value)):
-            kind = "a whole number from 0 on" if whole else f"finite and {'positive' if positive else 'not negative'}"
-            raise InputError(f"{name} must be {kind}. Got {value}.")
-    return [int(value) if whole else float(value) for value in values]

@@ -114,7 +114,7 @@ class InfiniteWidth:
         """
         return self._program(check_input_size(input_shape), ntk=False)
 
-    def with_gains(self, w_std: float | Tensor, b_std: float | Tensor) -> InfiniteWidth:
+    def with_gains(self, w_std: float | Tensor | None, b_std: float | Tensor | None) -> InfiniteWidth:
         """Return the limit of the same module with other gains, without tracing it again.
 
         ``init`` and ``overrides`` stay the same.

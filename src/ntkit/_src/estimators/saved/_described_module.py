@@ -27,15 +27,6 @@ def build_described(layers: Sequence[Mapping[str, Any]], where: str = "the descr
     where
         Name of the description, for messages.
 
-    Raises
-    ------
-    InputError
-        If a layer does not exist, or does not take the given arguments.
-
-    See Also
-    --------
-    describe_module : the reverse.
-
     Examples
     --------
     >>> net = build_described([
@@ -56,23 +47,14 @@ def build_described(layers: Sequence[Mapping[str, Any]], where: str = "the descr
 
 
 def describe_module(module: nn.Module) -> list[dict[str, Any]] | None:
-    """Describe a network as a list of layers with their arguments; None if that is not possible.
+    """Describe a ``Sequential`` of layers of ``torch.nn``, possibly nested, as :func:`build_described` reads it.
 
-    Parameters
-    ----------
-    module
-        Any module. A ``Sequential`` of layers of ``torch.nn``, possibly nested, can be described. The description does not
-        contain the values of parameters, only whether they are trained.
+    None if that is not possible. Values of parameters are no part of it, only whether they are trained.
     """
     if type(module) is not nn.Sequential:
         return None
-    found: list[dict[str, Any]] = []
-    for layer in module:
-        one = _described(layer)
-        if one is None:
-            return None
-        found.append(one)
-    return found
+    found = [_described(layer) for layer in module]
+    return None if None in found else [entry for entry in found if entry is not None]
 
 
 def _layer(entry: Mapping[str, Any], where: str) -> nn.Module:
@@ -80,28 +62,17 @@ def _layer(entry: Mapping[str, Any], where: str) -> nn.Module:
         raise InputError(f'{where} must have a name, as in layer = "Linear". Got {entry!r:.60}.')
     arguments = {key: _tuples(value) for key, value in entry.items() if key not in ("layer", "frozen")}
     name = entry["layer"]
-    if name == "Sequential":
-        made: nn.Module = build_described(arguments.pop("layers", ()), where)
-    else:
-        made = _made(_class(name, where), arguments, where)
-    if entry.get("frozen", False):
-        made.requires_grad_(False)
-    return made
-
-
-def _class(name: str, where: str) -> type[nn.Module]:
     kind = getattr(nn, name, None)
     if not (isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__.startswith("torch.nn.modules")):
         raise InputError(f"{where} must be a layer of torch.nn. Got {name!r}.")
-    return kind
-
-
-def _made(kind: type[nn.Module], arguments: dict[str, Any], where: str) -> nn.Module:
     try:
-        return kind(**arguments)
+        made = build_described(arguments.pop("layers", ()), where) if kind is nn.Sequential else kind(**arguments)
     except (TypeError, ValueError, RuntimeError, AssertionError) as error:
+        if isinstance(error, InputError):
+            raise
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{where}, {kind.__name__}, does not take these arguments: {text}") from error
+        raise InputError(f"{where}, {name}, does not take these arguments: {text}") from error
+    return made.requires_grad_(False) if entry.get("frozen", False) else made
 
 
 def _described(layer: nn.Module) -> dict[str, Any] | None:

@@ -23,8 +23,7 @@ from ntkit._src.kernels import InfiniteWidthKernel
 from ntkit.errors import InputError, NotFittedError, NtkitError
 
 from .._base import KernelEstimator
-from .._inputs import as_batch
-from .._settings import read_device
+from .._inputs import as_batch, check_fitted, read_device
 from ._tree import OF_THE_KERNEL, Decoder, Encoder
 
 __all__ = ["SavedModel", "load_model", "read_model", "save_model"]
@@ -98,18 +97,13 @@ def save_model(estimator: BaseEstimator, path: str | Path, *, notes: Mapping[str
             f"estimator must be an NTKClassifier or NTKRegressor, alone or last. Got {type(last).__name__}."
         )
     try:
-        last._check_fitted()
+        check_fitted(last)
     except NotFittedError as error:
         raise NotFittedError(f"only a fitted estimator can be saved: {error}") from None
     encode = Encoder(_probe_rows(last))
-    tree = encode(estimator)
-    content: dict[str, Any] = {
-        "format": _FORMAT,
-        "versions": {name: version(name) for name in _PACKAGES},
-        "notes": dict(notes or {}),
-        "model": tree,
-    }
+    tree, versions = encode(estimator), {name: version(name) for name in _PACKAGES}
     encode.arrays["probe"] = _probe(last)
+    content = {"format": _FORMAT, "versions": versions, "notes": dict(notes or {}), "model": tree}
     content["arrays"] = list(encode.arrays)
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
@@ -242,8 +236,8 @@ def _probe_rows(model: KernelEstimator) -> Tensor | None:
 
 def _probe(model: KernelEstimator) -> NDArray[np.float64]:
     """Return K of the first training rows, which identifies the kernel; nothing for a precomputed one."""
-    rows = _probe_rows(model)
-    if rows is None or not isinstance(model.kernel_, InfiniteWidthKernel):
+    rows, kernel = _probe_rows(model), model.kernel_
+    if rows is None or not isinstance(kernel, InfiniteWidthKernel):
         return np.empty((0, 0))
     with torch.no_grad():
-        return np.asarray(model.kernel_(rows).double().cpu().numpy())
+        return np.asarray(kernel(rows).double().cpu().numpy())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,9 @@ from ntkit._src.kernels import InfiniteWidthKernel, infinite_width
 from ntkit.errors import InputError
 
 from .._classifier import NTKClassifier
+from .._problem import Weighting
 from .._regressor import NTKRegressor
 from .._tabular import _as_floats, _as_strings, category_columns, number_columns
-from .._weighting import Weighting
 from ._described_module import build_described, describe_module
 
 __all__ = ["OF_THE_KERNEL", "Decoder", "Encoder"]
@@ -47,25 +47,21 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 OF_THE_KERNEL: Any = "of the kernel"
 """What an estimator's ``module`` is decoded as: the network of its kernel."""
 
-# The record of the tuning is not part of the fitted model.
-_LEFT_OUT = ("tuning_",)
+# What a loaded model does without, or computes again when asked for it: the factor is as large as the Gram matrix.
+_LEFT_OUT = ("tuning_", "_factor")
 
 
 class Encoder:
     """Turns a fitted object into a tree of JSON values; arrays are collected in ``arrays``.
 
-    Lists and plain values are stored as such; anything else becomes an object whose first key says what it is.
+    Lists and plain values are stored as such; anything else becomes an object whose first key says what it is. What no file
+    can hold, such as the user's own kernels, functions and classes, raises an :class:`InputError`.
 
     Parameters
     ----------
     rows
         A few inputs in the form that the kernel takes, shape (m, ...): a network is described only if the kernel of the network
         built from the description has the same values there. None if there is no kernel.
-
-    Raises
-    ------
-    InputError
-        For what no file can hold: the user's own kernels, functions and classes.
     """
 
     def __init__(self, rows: Tensor | None) -> None:
@@ -77,7 +73,7 @@ class Encoder:
         match value:
             case None | bool() | int():
                 return value
-            case str():
+            case str() | torch.device():
                 return str(value)  # a plain string, even if it is of a subclass
             case float():
                 return float(value) if math.isfinite(value) else {"float": str(value)}
@@ -94,18 +90,13 @@ class Encoder:
             case Tensor():
                 return {"tensor": self._array(value.detach().cpu().numpy())}
             case nn.Module():
-                return {"network": "of the kernel"}
+                return {"network": OF_THE_KERNEL}
             case InfiniteWidthKernel():
                 return self._kernel(value)
             case np.dtype():
                 return {"dtype": self._array(np.empty(0, value))}
             case torch.dtype():
                 return {"torch dtype": str(value).removeprefix("torch.")}
-            case torch.device():
-                return str(value)
-        return self._named(value)
-
-    def _named(self, value: object) -> dict[str, Any]:
         for key, table in (("type", _TYPES), ("function", _FUNCTIONS)):
             for name, known in table.items():
                 if value is known:
@@ -151,32 +142,38 @@ class Encoder:
 class Decoder:
     """Turns a tree back into the object.
 
+    What :class:`Encoder` did not make raises a ValueError, KeyError or TypeError; a missing network an InputError.
+
     Parameters
     ----------
     arrays
         The arrays by name.
     module
         The network, if the file could not describe it.
-
-    Raises
-    ------
-    ValueError, KeyError, TypeError
-        If the tree was not made by :class:`Encoder`.
-    InputError
-        If the network must be given and is not.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], module: nn.Module | None) -> None:
-        self._arrays = arrays
         self._given = module
+        self._simple: dict[str, Callable[[Any], Any]] = {
+            "array": lambda name: arrays[name].copy(),
+            "scalar": lambda name: arrays[name][()],
+            "tensor": lambda tree: torch.from_numpy(self(tree)),
+            "tuple": lambda trees: tuple(map(self, trees)),
+            "dict": lambda items: {self(key): self(one) for key, one in items},
+            "slice": lambda trees: slice(*map(self, trees)),
+            "float": float,
+            "network": lambda _: OF_THE_KERNEL,
+            "dtype": lambda tree: self(tree).dtype,
+            "torch dtype": _DTYPES.__getitem__,
+            "type": _TYPES.__getitem__,
+            "function": _FUNCTIONS.__getitem__,
+        }
 
     def __call__(self, tree: Any) -> Any:
         """Decode one value."""
-        if isinstance(tree, list):
-            return [self(one) for one in tree]
-        if not isinstance(tree, dict):
-            return tree
         match tree:
+            case list():
+                return [self(one) for one in tree]
             case {"class": name, "state": state}:
                 kind = _CLASSES[name]
                 made = kind.__new__(kind)
@@ -188,36 +185,10 @@ class Decoder:
                 return array.reshape(shape)
             case {"kernel": _}:
                 return _kernel(tree, self._given)
-        ((key, value),) = tree.items()
-        return self._simple(key, value)
-
-    def _simple(self, key: str, value: Any) -> Any:
-        match key:
-            case "array":
-                return self._arrays[value].copy()
-            case "scalar":
-                return self._arrays[value][()]
-            case "tensor":
-                return torch.from_numpy(self(value))
-            case "tuple":
-                return tuple(self(one) for one in value)
-            case "dict":
-                return {self(name): self(one) for name, one in value}
-            case "slice":
-                return slice(*[self(one) for one in value])
-            case "float":
-                return float(value)
-            case "network":
-                return OF_THE_KERNEL
-            case "dtype":
-                return self(value).dtype
-            case "torch dtype":
-                return _DTYPES[value]
-            case "type":
-                return _TYPES[value]
-            case "function":
-                return _FUNCTIONS[value]
-        raise ValueError(f"unknown entry {key!r}")
+            case dict():
+                ((key, value),) = tree.items()
+                return self._simple[key](value)
+        return tree
 
 
 def _kernel(entry: Mapping[str, Any], given: nn.Module | None) -> InfiniteWidthKernel:

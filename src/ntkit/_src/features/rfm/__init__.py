@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ._metric import Metric, Scale, metric_from
 from ._metric_kernels import DifferentiableKernel, DistanceKernel, MetricKernel
-from ._recursion import RFMSettings, RFMState, recursion
+from ._recursion import Metric, RFMSettings, RFMState, Scale, metric_from, recursion
 
 __all__ = [
     "DifferentiableKernel",

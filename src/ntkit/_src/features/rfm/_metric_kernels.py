@@ -27,16 +27,9 @@ class MetricKernel(ABC):
 
     @abstractmethod
     def gradients(self, u: Tensor, gram: Tensor, coefficients: Tensor) -> Tensor:
-        """Return the gradients of f at its own points, without each point's own term, shape (n, c, d).
+        """Return the gradients of f at its own points u, shape (n, d), without each point's own term, shape (n, c, d).
 
-        Parameters
-        ----------
-        u
-            Points, shape (n, d).
-        gram
-            k(u, u), shape (n, n).
-        coefficients
-            a, shape (n, c).
+        ``gram`` is k(u, u), shape (n, n), and ``coefficients`` are a, shape (n, c).
         """
 
     def fit(self, u: Tensor) -> tuple[MetricKernel, Tensor]:

@@ -1,4 +1,4 @@
-"""Weights and noise of individual training points, as a system with a single ridge."""
+"""The problem that a solver is given: kernel, points, targets, and weights and noise of the points."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from ntkit._src.common import row_blocks, shown
+from ntkit._src.gram import ClusterKernel, DenseGram, GramOperator, KernelGram
+from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError
 
-__all__ = ["Weighting", "kept_rows", "read_noise", "read_weights"]
+from ._kernel_source import KernelSource
+
+__all__ = ["Problem", "Weighting", "kept_rows", "read_noise", "read_weights"]
 
 _BLOCK_ROWS = 1024
 
@@ -77,6 +81,52 @@ class Weighting:
         if self.roots is None:
             return columns
         return columns / (self.roots if columns.ndim == 1 else self.roots[:, None])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a solver is given.
+
+    Attributes
+    ----------
+    source
+        Where the kernel comes from.
+    x
+        The inputs, shape (n, ...); K(X, X), shape (n, n), if the source has no kernel.
+    y
+        The targets, shape (n,) or (n, k).
+    weighting
+        Weights and noise of the points.
+    left_out
+        Whether predictions of points by models without them are wanted.
+    client
+        Of the Dask cluster that computes Gram matrices; None for this process.
+    """
+
+    source: KernelSource
+    x: Tensor | GramOperator
+    y: Tensor
+    weighting: Weighting
+    left_out: bool
+    client: Any = None
+
+    @property
+    def points(self) -> Tensor:
+        """The inputs, in memory."""
+        return self.x.to_dense() if isinstance(self.x, GramOperator) else self.x
+
+    def gram(self, kernel: Kernel | None) -> Tensor:
+        """Return K(X, X), shape (n, n), in memory."""
+        return self.points if kernel is None else self._placed(kernel)(self.points)
+
+    def operator(self, kernel: Kernel | None) -> GramOperator:
+        """Return K(X, X), shape (n, n), of which a solver reads parts."""
+        if isinstance(self.x, GramOperator):
+            return self.x
+        return DenseGram(self.x) if kernel is None else KernelGram(self._placed(kernel), self.x)
+
+    def _placed(self, kernel: Kernel) -> Kernel:
+        return kernel if self.client is None else ClusterKernel(kernel, self.client)
 
 
 def kept_rows(weights: NDArray[Any] | None) -> Any:

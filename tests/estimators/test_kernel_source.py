@@ -1,4 +1,4 @@
-"""Parameters of the estimators, explained where they make no sense."""
+"""Where kernels come from: modules with their gains, kernels, Gram matrices; and parameters that make no sense."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def data() -> tuple[Array, Array]:
         ({"input_shape": (-1, -7)}, InputError, r"positive"),
         ({"kernel": "rbf"}, InputError, r"'nngp', 'precomputed' or an ntkit Kernel. Got 'rbf'"),
         ({"kernel": None}, InputError, r"Got None"),
-        ({"ridge": -0.1}, InputError, r"not negative"),
-        ({"ridge": "0"}, InputTypeError, r"number"),
+        ({"ridge": -0.1}, InputError, r"at least 0"),
+        ({"ridge": "0"}, InputTypeError, r"ridge must be a number"),
         ({"dtype": "float16"}, InputError, r"'float32' or 'float64'. Got 'float16'"),
         ({"dtype": torch.int64}, InputError, r"Got torch.int64"),
         ({"device": "nowhere"}, InputError, r"Got 'nowhere'"),
@@ -66,7 +66,12 @@ def network(own: bool) -> nn.Module:
     [
         lambda net, **more: ntkit.NTKRegressor(net, **more),
         lambda net, **more: ntkit.NTKClassifier(net, **more),
-        lambda net, **more: ntkit.LabelAwareClassifier(net, strength=0.1, **more),
+        lambda net, ridge=0.0, **gains: ntkit.LabelAwareClassifier(
+            net if not gains else None,
+            kernel=ntkit.infinite_width(net, **gains).ntk if gains else "ntk",
+            strength=0.1,
+            ridge=ridge,
+        ),
     ],
     ids=["regressor", "classifier", "label-aware"],
 )

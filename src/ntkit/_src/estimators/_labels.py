@@ -1,0 +1,69 @@
+"""Classes as targets of a regression, and scores as classes and probabilities, for every classifier here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from ntkit.errors import InputError
+
+from ._calibration import logits, probabilities
+
+__all__ = ["LabelEncoderMixin", "check_classes"]
+
+
+def check_classes(y: NDArray[Any]) -> NDArray[Any]:
+    """Return labels as an array of shape (n,), or raise an error if they are no classes."""
+    check_classification_targets(y)
+    labels: NDArray[Any] = column_or_1d(y, warn=True)
+    return labels
+
+
+class LabelEncoderMixin(ClassifierMixin):
+    """A classifier by regression: ``_encode`` makes the targets, ``_scores`` of the other base predicts them."""
+
+    classes_: NDArray[Any]
+    temperature_: float = 1.0
+
+    if TYPE_CHECKING:  # the other base has it, and comes later
+
+        def _scores(self, X: ArrayLike) -> NDArray[Any]:
+            """Return the predicted targets, shape (n,), (n, 1) or (n, C)."""
+
+    def _encode(self, labels: NDArray[Any], offset: float | None = None) -> tuple[NDArray[np.intp], NDArray[Any]]:
+        """Set ``classes_``, and return the class numbers, shape (n,), and the targets.
+
+        These are -1 and 1 for two classes, shape (n,), otherwise e_c - offset, shape (n, C); 1/C, the default, centres them.
+        """
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        count = len(self.classes_)
+        if count < 2:
+            raise InputError(f"y must hold at least two classes. Got one class, {self.classes_[0]!r}.")
+        if count == 2:
+            return codes, 2.0 * codes - 1.0
+        return codes, np.eye(count)[codes] - (1 / count if offset is None else offset)
+
+    def decision_function(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the scores f(X), shape (n_test, C); for two classes (n_test,), positive for ``classes_[1]``."""
+        scores = self._scores(X)
+        return scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the label of the largest score, shape (n_test,)."""
+        scores = self.decision_function(X)
+        codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[codes])
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
+        """Return class probabilities softmax(C f(X) / T), shape (n_test, C), columns in the order of ``classes_``.
+
+        Least squares estimates the probabilities as 1/C + f, which may lie outside [0, 1]. softmax(C f) is the softmax that
+        agrees with it to first order: always positive, in the order of the scores, largest for the class of :meth:`predict`.
+        The temperature T, ``temperature_``, calibrates it; it is 1 for classifiers without calibration.
+        """
+        return probabilities(logits(self.decision_function(X), len(self.classes_)), self.temperature_)
