@@ -11,7 +11,7 @@ import torch
 
 from ntkit import Descent
 from ntkit._src.dynamics import flow_filter
-from ntkit._src.dynamics._descent import descent_filter
+from ntkit._src.dynamics._squared_error import descent_filter
 from ntkit.errors import InputError, InputTypeError
 
 MU = [0.0, 1e-30, 1e-9, 1e-3, 0.3, 0.999, 1.0, 1.001, 2.5, 3.9]

@@ -124,7 +124,7 @@ GRAM = KERNEL(X)
         (lambda: GradientFlow(KERNEL).fit(X, Y).predict(NEW, "late"), InputTypeError, "a time"),  # type: ignore[arg-type]
         (lambda: GradientFlow(KERNEL).fit(X, Y).predict(NEW, 1.5, descent=Descent(0.1)), InputError, "whole numbers"),
         (lambda: GradientFlow(KERNEL).fit(X, Y).predict(NEW, 1, descent=0.1), InputTypeError, "Descent"),  # type: ignore[arg-type]
-        (lambda: GradientFlow(KERNEL).fit(X, Y).time_to_loss(-1.0), InputError, "loss"),
+        (lambda: GradientFlow(KERNEL).fit(X, Y).time_to_loss(-1.0), InputError, "value must be"),
         (lambda: Descent(0.0), InputError, "positive"),
         (lambda: Descent(0.1, 1.0), InputError, "below 1"),
         (lambda: Descent("big"), InputTypeError, "number"),  # type: ignore[arg-type]

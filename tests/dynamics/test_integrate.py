@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import ntkit
 from ntkit import Descent, GradientFlow
 from ntkit._src.common import find_loss
-from ntkit._src.dynamics._integrate import Accuracy, Problem, integrate
+from ntkit._src.dynamics._integrate import Integrator, KernelTraining, integrate
 from ntkit.errors import InputError, InputTypeError
 
 KERNEL, X, NEW = Features(), normal(12, 3), normal(4, 3, seed=2)
@@ -168,7 +168,7 @@ def test_float32_and_progress() -> None:
             "t_max must be finite",
         ),
         (lambda: GradientFlow(KERNEL, "cross_entropy", integrator="Euler"), InputError, "'LSODA'"),
-        (lambda: GradientFlow(KERNEL, "cross_entropy", rtol=0.0), InputError, "rtol must be positive"),
+        (lambda: GradientFlow(KERNEL, "cross_entropy", rtol=0.0), InputError, "rtol must be finite and positive"),
         (lambda: GradientFlow(KERNEL, huber).fit(X, BINARY).max_learning_rate(), InputError, "curvature="),
         (lambda: GradientFlow(KERNEL, lambda f, y: 1.0).fit(X, BINARY).predict(X, 1.0), InputTypeError, "one element"),  # type: ignore[arg-type,return-value]
         (
@@ -201,9 +201,9 @@ def test_the_evaluations_that_are_allowed() -> None:
 
     def run(most: int) -> None:
         start = torch.zeros(12, 1, dtype=torch.float64)
-        problem = Problem(KERNEL(X), start, 3 * normal(12, 1, seed=4), find_loss(counted), 0.0)
+        problem = KernelTraining(KERNEL(X), start, 3 * normal(12, 1, seed=4), find_loss(counted), 0.0)
         calls.clear()
-        integrate(problem, [2.0], Accuracy(max_evaluations=most))
+        integrate(problem, [2.0], Integrator(max_evaluations=most))
 
     run(10**6)
     needed = len(calls)

@@ -222,7 +222,7 @@ def test_matches_two_hundred_trained_networks(mode: Any, late: bool) -> None:
         (lambda: ntkit.posterior(NET, X, Y, NEW), InputTypeError, "infinite_width"),  # type: ignore[arg-type]
         (lambda: ntkit.posterior(LIMIT, X, Y[:3], NEW), InputError, "n = 10"),
         (lambda: ntkit.posterior(LIMIT, X, Y, NEW.float()), InputTypeError, "dtype"),
-        (lambda: ntkit.posterior(LIMIT, X, Y, NEW).sample(0), InputError, "positive"),
+        (lambda: ntkit.posterior(LIMIT, X, Y, NEW).sample(0), InputError, "at least 1"),
     ],
 )
 def test_bad_input_is_explained(call: Any, error: type[Exception], message: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ntkit._src.solvers import _in_place, factorize_in_place
+from ntkit._src.solvers import _cholesky, factorize_in_place
 
 
 def problem(n: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
@@ -24,7 +24,7 @@ def problem(n: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]
 def test_solution_and_diagonal_of_the_inverse(
     n: int, block: int, ridge: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_in_place, "_BLOCK_ROWS", block)
+    monkeypatch.setattr(_cholesky, "_BLOCK_ROWS", block)
     gram, y = problem(n, dtype)
     whole = gram.double() + ridge * gram.double().trace() / n * torch.eye(n, dtype=torch.float64)
     memory = gram.clone()

@@ -9,7 +9,7 @@ import torch
 
 from ntkit._src.gram import DenseGram
 from ntkit._src.solvers import pivoted_cholesky
-from ntkit._src.solvers._pivoted_cholesky import _choose
+from ntkit._src.solvers._centres import _choose
 
 
 @pytest.mark.parametrize("pivoting", ["random", "greedy", "uniform"])

@@ -182,13 +182,6 @@ def test_mean_over_networks():
     torch.testing.assert_close(found.prediction, (each[0].prediction + each[1].prediction) / 2, rtol=1e-12, atol=1e-13)
 
 
-def test_old_name_of_the_module():
-    net, x, y = network(4), normal(2, 3), normal(2, seed=2)
-    with pytest.warns(DeprecationWarning, match="module="):
-        found = ntkit.finite_width_correction(network=net, x=x, y=y, t=0.1, nodes=2)
-    assert torch.equal(found.prediction, ntkit.finite_width_correction(net, x, y, t=0.1, nodes=2).prediction)
-
-
 NET, X, Y = network(4), normal(3, 3), normal(3, seed=1)
 SOURCE = DenseSource(3, 3, [1.0, 2.0, 3.0])
 ERRORS = {

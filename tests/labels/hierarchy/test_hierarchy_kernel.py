@@ -97,7 +97,7 @@ ERRORS = {
     "list": (lambda: ntkit.hierarchy_kernel(NET, X, None, [[1.0] * 4], X), InputTypeError, "must be a tensor"),
     "inputs": (lambda: ntkit.hierarchy_kernel(NET, X.float()), InputTypeError, "dtype of the module"),
     "empty": (lambda: ntkit.hierarchy_kernel(NET, X[:0]), InputError, "at least one row"),
-    "output": (lambda: ntkit.hierarchy_kernel(NET, X, output="sum"), InputTypeError, "index of one output"),
+    "output": (lambda: ntkit.hierarchy_kernel(NET, X, output="sum"), InputTypeError, "output must be an integer"),
     "budget": (lambda: ntkit.hierarchy_kernel(NET, X, byte_budget=0), InputError, "byte_budget must be"),
     "training": (
         lambda: ntkit.hierarchy_kernel(nn.Sequential(nn.Dropout(), *NET).train(), X),

@@ -72,7 +72,7 @@ def test_there_must_be_such_an_output():
 NET, X, U = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double(), normal(4, 3), normal(4)
 ERRORS = {
     "samples": (lambda: ModuleHierarchy(NET, X, -1), InputError, "n_samples must be"),
-    "train points": (lambda: ModuleHierarchy(NET, X.tolist()), InputTypeError, "x_train must be a tensor"),
+    "train points": (lambda: ModuleHierarchy(NET, X.tolist()), InputTypeError, "x_train must be a torch.Tensor"),
     "source module": (lambda: ModuleHierarchy(torch.tanh, X), InputTypeError, "must be a torch.nn.Module"),
     "one vector": (lambda: ModuleHierarchy(NET, X).fourth(X, X, U, U), InputError, "u must have shape"),
     "no vector": (

@@ -228,7 +228,7 @@ def test_standard_error_and_repr() -> None:
         ({"activation": "relu", "max_samples": 63}, InputError, "max_samples"),
         ({"activation": "relu", "rtol": 0.0}, InputError, "rtol"),
         ({"activation": "relu", "rtol": math.inf}, InputError, "rtol"),
-        ({"activation": "relu", "rtol": True}, InputError, "rtol"),
+        ({"activation": "relu", "rtol": True}, InputTypeError, "rtol"),
         ({"activation": "relu", "time": -1.0}, InputError, "time"),
         ({"activation": "relu", "time": math.nan}, InputError, "time"),
         ({"activation": "relu", "ridge": -1.0}, InputError, "ridge"),

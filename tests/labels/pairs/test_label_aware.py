@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import ntkit
 from ntkit._src.labels import Pairs, definiteness
 from ntkit._src.testing import KernelConformance
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError, InputTypeError, NotFittedError
 
 NAMES = ("kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2")
 
@@ -243,11 +243,11 @@ class Wrong:
     [
         ({"pairs": "kr-v3"}, InputError, "pairs must be one of"),
         ({"pairs": object()}, InputError, "methods fit"),
-        ({"strength": -1.0}, InputError, "not negative"),
+        ({"strength": -1.0}, InputError, "at least 0"),
         ({"strength": "auto"}, InputTypeError, "a number"),
         ({"strength": []}, InputError, "empty"),
         ({"strength": [0.1, float("nan")]}, InputError, "finite"),
-        ({"solver": "qr"}, InputError, "'exact' or 'fjlt'"),
+        ({"solver": "qr"}, InputError, "'exact', 'fjlt'"),
         ({"eps": 0.0}, InputError, "eps"),
         ({"ridge": -1.0}, InputError, "ridge"),
         ({"generator": 0}, InputTypeError, "generator"),
@@ -327,3 +327,9 @@ def test_rounding_is_not_negative():
     single = with_eigenvalues(1.0, -1e-7, -2e-3, -1.0).float()
     assert definiteness(single).negative == 2
     assert definiteness(single.double()).negative == 3
+
+
+def test_a_kernel_without_labels_is_not_fitted():
+    for kernel in (ntkit.LabelAware(base()), ntkit.TangentHierarchy("erf")):
+        with pytest.raises(NotFittedError, match="has seen no labels yet"):
+            kernel(data(4, 2)[0])

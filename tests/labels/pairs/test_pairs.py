@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ntkit._src.labels.pairs import _pairs
-from ntkit._src.labels.pairs._pairs import PairEstimator, Pairs, common_mean, pair_products
+from ntkit._src.labels.pairs._pairs import PairEstimator, Pairs, common_mean, l1_distances, pair_products
 
 
 def normal(*shape: int, seed: int = 0, dtype=torch.float64) -> torch.Tensor:
@@ -49,7 +49,7 @@ def test_parts_share_the_products_of_the_whole():
         assert torch.equal(part.products.l1, whole.products.l1[rows][:, chosen])
         assert torch.equal(part.products.columns.norm, whole.products.columns.norm[chosen])
         assert torch.equal(part.products.rows.spread, whole.products.rows.spread[rows])
-    tile = whole.products.tile(slice(1, 3), slice(2, 6))
+    tile = whole.products.take(slice(1, 3), slice(2, 6))
     assert torch.equal(tile.inner, whole.products.inner[1:3, 2:6])
     assert torch.equal(tile.columns.shifted_sum, whole.products.columns.shifted_sum[2:6])
 

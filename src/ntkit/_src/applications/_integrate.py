@@ -26,7 +26,7 @@ from ntkit._src.common import (
     row_blocks,
     shown,
 )
-from ntkit._src.dynamics import Accuracy, Descent, Problem, SquaredError, descend, integrate_outputs
+from ntkit._src.dynamics import Descent, Integrator, KernelTraining, SquaredError, descend, integrate_outputs
 from ntkit._src.kernels import empirical
 from ntkit._src.kernels.finite_network import Network
 from ntkit.errors import InputError, InputTypeError
@@ -69,7 +69,7 @@ def integrate(
     *,
     descent: Descent | None = None,
     outputs: Outputs = "coupled",
-    accuracy: Accuracy | None = None,
+    accuracy: Integrator | None = None,
     progress: Progress | None = None,
 ) -> Integration:
     r"""Return the weights of a network at time t, with its tangent kernel held constant between the times of ``refresh``.
@@ -103,8 +103,8 @@ def integrate(
     outputs : {"coupled", "separate"}
         ``"coupled"``: the kernel of all n k outputs, exact. ``"separate"``: every output moves by the n x n kernel averaged over
         outputs (Yue et al. 2021), as in the limit of infinite width: k^2 times less memory. Default ``"coupled"``.
-    accuracy : Accuracy, optional
-        Accuracy of the ODE integrator for losses without closed form. Default that of :class:`ntkit.GradientFlow`.
+    accuracy : Integrator, optional
+        Method and tolerances of the ODE integrator for losses without closed form. Default that of :class:`ntkit.GradientFlow`.
     progress : callable, optional
         Called with the number of segments done and their total.
 
@@ -178,7 +178,7 @@ def integrated_residuals(
     times: Sequence[float],
     loss: Loss,
     descent: Descent | None,
-    accuracy: Accuracy | None = None,
+    accuracy: Integrator | None = None,
 ) -> tuple[Tensor, Tensor, str]:
     """Return the integrals of -dL/du and the movement of the outputs, both (m, n, ...) for m times, and a status.
 
@@ -199,9 +199,9 @@ def integrated_residuals(
         weights = squared.weights(list(times), descent)
         status = squared.status
     else:
-        problem = Problem(gram, begin, targets, _reshaped(loss, start.shape), 0.0)
+        problem = KernelTraining(gram, begin, targets, _reshaped(loss, start.shape), 0.0)
         if descent is None:
-            found, _ = integrate_outputs(problem, list(times), accuracy or Accuracy())
+            found, _ = integrate_outputs(problem, list(times), accuracy or Integrator())
             weights = torch.stack([found[one] for one in times])
         else:
             steps, _ = descend(problem, [int(one) for one in times], descent)

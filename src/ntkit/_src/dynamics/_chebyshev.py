@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import DenseOutput, OdeSolver
+from scipy.interpolate import CubicHermiteSpline
 
 __all__ = ["Chebyshev"]
 
@@ -21,20 +22,12 @@ Vector = NDArray[Any]
 
 
 class Chebyshev(OdeSolver):  # type: ignore[misc]  # SciPy has no types
-    """The second-order method of Sommeijer, Shampine and Verwer (1997) for y' = F(y).
+    """The second-order method of Sommeijer, Shampine and Verwer (1997) for y' = F(y), in the manner of SciPy's solvers.
 
-    It is for Jacobians with real, negative eigenvalues, as gradient flows have them.
-    A step takes as many stages s as its length h asks for, and is stable as far as h = 0.65 s^2 / rho: where an ordinary
-    explicit method needs evaluations in proportion to rho t, this one needs their square root. No matrix is solved for.
-
-    Parameters
-    ----------
-    fun, t0, y0, t_bound, vectorized
-        As in SciPy.
-    rtol, atol
-        Tolerances of the error of a step; those of all steps add up to about rtol^(2/3).
-    radius
-        Gives a bound on the spectral radius rho of F's Jacobian at a state.
+    It is for Jacobians with real, negative eigenvalues, as gradient flows have them; ``radius`` bounds their spectral radius rho
+    at a state. A step takes as many stages s as its length h asks for, and is stable as far as h = 0.65 s^2 / rho: where an
+    ordinary explicit method needs evaluations in proportion to rho t, this one needs their square root. No matrix is solved for.
+    The tolerances are those of a step's error; the errors of all steps add up to about rtol^(2/3).
     """
 
     t: float
@@ -133,17 +126,8 @@ class _Cubic(DenseOutput):  # type: ignore[misc]
 
     def __init__(self, t_old: float, y_old: Vector, slope_old: Vector, t: float, y: Vector, slope: Vector) -> None:
         super().__init__(t_old, t)
-        self._ends = y_old, slope_old, y, slope
+        self._spline = CubicHermiteSpline([t_old, t], np.stack([y_old, y]), np.stack([slope_old, slope]))
 
     def _call_impl(self, t: Any) -> Vector:
-        y0, d0, y1, d1 = (one[:, None] for one in self._ends)
-        h = self.t - self.t_old
-        u = (np.atleast_1d(t) - self.t_old) / h
-        values = (
-            (1 + 2 * u) * (1 - u) ** 2 * y0
-            + u**2 * (3 - 2 * u) * y1
-            + h * u * (1 - u) ** 2 * d0
-            + h * u**2 * (u - 1) * d1
-        )
-        found: Vector = values[:, 0] if np.ndim(t) == 0 else values
+        found: Vector = self._spline(t).T
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from ntkit._src.common import as_columns, check_gram_memory, check_tensor, shown, why_singular
+from ntkit._src.common import (
+    as_columns,
+    check_choice,
+    check_gram_memory,
+    check_integer,
+    check_number,
+    check_tensor,
+    shown,
+    why_singular,
+)
 from ntkit._src.kernels import InfiniteWidth, infinite_width
 from ntkit._src.solvers import check_gram, check_ridge, check_right_hand_side, factorize_exactly
 from ntkit._src.trace import W_STD
@@ -142,7 +151,7 @@ def evidence(
     Parameters
     ----------
     module : nn.Module, InfiniteWidth, or callable from a depth to a module
-        The network, or its limit, which is then not traced again; with ``depths``, a function that returns it for each depth.
+        The network, or its limit, which is then not traced again; with ``depths``, a function from a depth to the network.
     x : Tensor of shape (n, ...)
         Inputs, float32 or float64; computations are in float64.
     y : Tensor of shape (n,) or (n, k)
@@ -193,10 +202,8 @@ def evidence(
     True
     """
     start = _start(w_std, b_std, ridge, fixed)
-    if kernel not in ("nngp", "ntk"):
-        raise InputError(f'kernel must be "nngp" or "ntk". Got {kernel!r}.')
-    if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 0:
-        raise InputError(f"max_steps must be a whole number from 0 on. Got {max_steps!r}.")
+    check_choice("kernel", kernel, ("nngp", "ntk"))
+    check_integer("max_steps", max_steps, 0)
     check_tensor("x", x)
     check_tensor("y", y)
     # The kernel, its autograd graph (about one matrix per layer of the network), the factor and the inverse.
@@ -222,7 +229,7 @@ def evidence(
     found = [_search(net, points, targets, weights, kernel, start, fixed, depth, max_steps) for depth, net in searches]
     best = max(found, key=lambda one: one.log_marginal_likelihood)
     scores = {one.depth: one.log_marginal_likelihood for one in found if one.depth is not None}
-    return Evidence(**{**best.__dict__, "by_depth": scores})
+    return replace(best, by_depth=scores)
 
 
 def _start(w_std: float | None, b_std: float | None, ridge: float, fixed: Sequence[str]) -> dict[str, float | None]:
@@ -233,16 +240,12 @@ def _start(w_std: float | None, b_std: float | None, ridge: float, fixed: Sequen
     for name, value in start.items():
         if value is None and name != "ridge":
             continue
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputTypeError(f"{name} must be a number. Got {shown(value)}.")
         low, high = _BOUNDS[name]
-        if name not in fixed and not low <= value <= high:
+        if not low <= check_number(name, value, 0) <= high and name not in fixed:
             raise InputError(
                 f"{name} must start between {low:g} and {high:g}, where the search goes. Got {value}: start inside, or "
                 f"keep it with fixed=({name!r},)."
             )
-        if not (math.isfinite(value) and value >= 0):
-            raise InputError(f"{name} must be finite and not negative. Got {value}.")
     return {name: None if value is None else float(value) for name, value in start.items()}
 
 

@@ -18,6 +18,7 @@ from ntkit._src.common import (
     as_columns,
     check_batches,
     check_gram_memory,
+    check_number,
     check_pairs,
     check_steps,
     check_tensor,
@@ -31,9 +32,8 @@ from ntkit._src.kernels import InfiniteWidthKernel, Kernel
 from ntkit._src.solvers import check_gram, check_ridge
 from ntkit.errors import InputError, InputTypeError, NotFittedError
 
-from ._descent import Descent, largest_gram_eigenvalue
-from ._integrate import Accuracy, Problem, descend, integrate
-from ._squared_error import LearningCurves, SquaredError
+from ._integrate import Integrator, KernelTraining, descend, integrate
+from ._squared_error import Descent, LearningCurves, SquaredError, largest_gram_eigenvalue
 
 __all__ = ["GradientFlow"]
 
@@ -116,7 +116,7 @@ class GradientFlow:
         self.kernel = kernel
         self.loss = find_loss(loss)
         self.ridge = check_ridge(ridge)
-        self.accuracy = Accuracy(integrator, rtol, atol, max_evaluations)
+        self.integrator = Integrator(integrator, rtol, atol, max_evaluations)
         self._fitted = False
 
     def fit(
@@ -140,15 +140,14 @@ class GradientFlow:
         if isinstance(x, LinearOperator) and not isinstance(self.kernel, Kernel):
             x = x.to_dense()
         check_tensor("x", x)
+        gram = x
         if isinstance(self.kernel, Kernel):
             check_batches(x, None)
             # K, and its factor or eigenvectors.
             check_gram_memory(len(x), len(x), x.dtype, x.device, matrices=2, what="a gradient flow")
-        with torch.no_grad():
-            if isinstance(self.kernel, Kernel):
-                gram = check_gram(check_pairs(self.kernel(x), (len(x), len(x)))).detach()
-            else:
-                gram = check_gram(x).detach()
+            with torch.no_grad():
+                gram = check_pairs(self.kernel(x), (len(x), len(x)))
+        gram = check_gram(gram).detach()
         targets = read_targets(self.loss, y, gram)
         self._shape, self._f0 = tuple(targets.shape[1:]), f0
         self._x = x if isinstance(self.kernel, Kernel) else None
@@ -160,13 +159,13 @@ class GradientFlow:
         self._found: dict[tuple[Descent | None, float], Tensor] = {}
         # Only one reference to the matrix is held, so that its eigenvectors can replace it.
         self._squared: SquaredError | None = None
-        self._problem: Problem | None = None
+        self._problem: KernelTraining | None = None
         if self.loss.closed_form:
             # Another kernel may return a matrix that it keeps.
             owned = overwrite or isinstance(self.kernel, InfiniteWidthKernel)
             self._squared = SquaredError(gram, self._targets - self._start, self.ridge, owned)
         else:
-            self._problem = Problem(gram, self._start, self._targets, self._loss, self._shift)
+            self._problem = KernelTraining(gram, self._start, self._targets, self._loss, self._shift)
         self._fitted = True
         return self
 
@@ -176,9 +175,7 @@ class GradientFlow:
         self._check_fitted()
         if self._squared is not None:
             return self._squared.status
-        return (
-            f"{self.loss.name} has no closed form: integrated with {self.accuracy.method}, rtol {self.accuracy.rtol:g}."
-        )
+        return f"{self.loss.name} has no closed form: integrated with {self.integrator.method}, rtol {self.integrator.rtol:g}."
 
     def predict(
         self,
@@ -232,24 +229,16 @@ class GradientFlow:
         """
         self._check_fitted()
         (limit,), _ = check_times(t_max, "t_max")
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-            raise InputError(f"value must be a loss, a number from 0 on. Got {shown(value)}.")
+        value = check_number("value", value, 0)
         with torch.no_grad():
             if self._squared is not None:
                 return self._squared.time_to_loss(value, limit, descent)
-            assert self._problem is not None
             if float(self._loss.value(self._start, self._targets)) <= value:
                 self._found = {(descent, 0.0): torch.zeros_like(self._start)}
                 return 0.0
-            found: dict[int, Tensor] | dict[float, Tensor]
-            if descent is None:
-                found, stop = integrate(self._problem, [limit], self.accuracy, value)
-            elif math.isinf(limit):
+            if descent is not None and math.isinf(limit):
                 raise InputError("with a descent t_max must be finite, the most steps to take. Got infinity.")
-            else:
-                found, stop = descend(self._problem, [int(limit)], descent, value)
-            self._found = {(descent, float(t)): weights for t, weights in found.items()}
-        return float(stop)
+            return self._run([limit], descent, value, None)
 
     def learning_curves(self, t: Numbers, descent: Descent | None = None) -> LearningCurves:
         r"""Return the outputs along each eigenvector of the kernel at the times, for the squared error.
@@ -286,13 +275,13 @@ class GradientFlow:
             raise InputError(
                 f"the curvature of the loss {self.loss.name} is not known: use ntkit.max_learning_rate(gram, curvature=...)."
             )
-        held = self._squared if self._squared is not None else self._problem
-        assert held is not None
-        if held.gram is not None:
-            top = largest_gram_eigenvalue(held.gram)
+        if self._squared is not None and self._squared.gram is None:
+            top = float(self._squared.spectrum.values[-1])
         else:
-            assert isinstance(held, SquaredError)
-            top = float(held.spectrum.values[-1])
+            held = self._squared or self._problem
+            assert held is not None
+            assert held.gram is not None
+            top = largest_gram_eigenvalue(held.gram)
         largest = self.loss.curvature * top + self._shift
         return Descent(1.0, momentum, nesterov).stability / largest if largest > 0 else math.inf
 
@@ -314,14 +303,21 @@ class GradientFlow:
         if self._squared is not None:
             return self._squared.weights(times, descent)
         if not all((descent, t) in self._found for t in times):
-            assert self._problem is not None
-            found: dict[int, Tensor] | dict[float, Tensor]
-            if descent is None:
-                found, _ = integrate(self._problem, times, self.accuracy)
-            else:
-                found, _ = descend(self._problem, [int(t) for t in times], descent, None, progress)
-            self._found = {(descent, float(t)): weights for t, weights in found.items()}
+            self._run(times, descent, None, progress)
         return torch.stack([self._found[descent, t] for t in times])
+
+    def _run(
+        self, times: list[float], descent: Descent | None, stop_loss: float | None, progress: Progress | None
+    ) -> float:
+        """Train with a loss that has no closed form, keep the weights, and return when the loss fell to ``stop_loss``."""
+        assert self._problem is not None
+        found: dict[int, Tensor] | dict[float, Tensor]
+        if descent is None:
+            found, stop = integrate(self._problem, times, self.integrator, stop_loss)
+        else:
+            found, stop = descend(self._problem, [int(t) for t in times], descent, stop_loss, progress)
+        self._found = {(descent, float(t)): weights for t, weights in found.items()}
+        return float(stop)
 
     def _moved(self, times: list[float], descent: Descent | None, progress: Progress | None) -> Tensor:
         """Return f_t - f_0 on the training points, shape (m, n, k)."""

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from ntkit._src.common import Loss, Progress
+from ntkit._src.common import Loss, Progress, check_choice, check_integer, check_number
 from ntkit.errors import InputError
 
 from ._chebyshev import Chebyshev
-from ._descent import Descent
+from ._squared_error import Descent, descent_step
 
-__all__ = ["Accuracy", "Problem", "descend", "integrate"]
+__all__ = ["Integrator", "KernelTraining", "descend", "integrate"]
 
 _METHODS = ("RK45", "RKC", "RK23", "DOP853", "Radau", "BDF", "LSODA")
 _POWER_STEPS = 60  # of the power iteration for a spectral radius
@@ -26,21 +26,10 @@ _MARGIN = 1.1  # of that radius: power iterations approach it from below
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Outputs f = start + K a on the training points, loss L(f, y) + shift/2 a^T K a.
+class KernelTraining:
+    """Outputs f = start + K a on the training points, with the loss L(f, y) + shift/2 a^T K a.
 
-    Attributes
-    ----------
-    gram
-        K, shape (n, n).
-    start
-        f_0 on the training points, shape (n, k).
-    targets
-        y, shape (n, k).
-    loss
-        L.
-    shift
-        The ridge times trace(K)/n.
+    K has shape (n, n), f_0 (``start``) and y (``targets``) have shape (n, k); ``shift`` is the ridge times trace(K)/n.
     """
 
     gram: Tensor
@@ -59,7 +48,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class Integrator:
     """How to integrate an ODE: ``"RKC"`` or a method of SciPy's, tolerances, and the maximum number of evaluations."""
 
     method: str = "RK45"
@@ -68,16 +57,14 @@ class Accuracy:
     max_evaluations: int = 200_000
 
     def __post_init__(self) -> None:
-        if self.method not in _METHODS:
-            raise InputError(f"integrator must be one of {', '.join(map(repr, _METHODS))}. Got {self.method!r}.")
-        for name in ("rtol", "atol", "max_evaluations"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-                raise InputError(f"{name} must be positive and finite. Got {value!r}.")
+        check_choice("integrator", self.method, _METHODS)
+        check_number("rtol", self.rtol, positive=True)
+        check_number("atol", self.atol, positive=True)
+        check_integer("max_evaluations", self.max_evaluations, 1)
 
 
 def integrate(
-    problem: Problem, times: list[float], accuracy: Accuracy, stop_loss: float | None = None
+    problem: KernelTraining, times: list[float], integrator: Integrator, stop_loss: float | None = None
 ) -> tuple[dict[float, Tensor], float]:
     """Integrate a' = -dL/df - shift a from 0, together with f' = K a', so that the accuracy of both is controlled.
 
@@ -94,18 +81,15 @@ def integrate(
     def right_hand_side(t: float, state: NDArray[Any]) -> NDArray[Any]:
         nonlocal evaluations
         evaluations += 1
-        if evaluations > accuracy.max_evaluations:
-            stiff = "" if accuracy.method == "RKC" else ', or take integrator="RKC", for stiff problems in float64'
+        if evaluations > integrator.max_evaluations:
+            stiff = "" if integrator.method == "RKC" else ', or take integrator="RKC", for stiff problems in float64'
             raise InputError(
-                f"integrating {problem.loss.name} took more than {accuracy.max_evaluations} evaluations by t = {t:.3g}. Ask "
+                f"integrating {problem.loss.name} took more than {integrator.max_evaluations} evaluations by t = {t:.3g}. Ask "
                 f"for a smaller t, use Descent, raise max_evaluations{stiff}."
             )
         outputs, weights = unpack(state)
         change = problem.velocity(outputs, weights)
         return torch.stack([problem.gram @ change, change]).double().cpu().numpy().ravel()
-
-    def radius(state: NDArray[Any]) -> float:
-        return _radius(problem, unpack(state)[0])
 
     def above(t: float, state: NDArray[Any]) -> float:
         assert stop_loss is not None
@@ -117,21 +101,21 @@ def integrate(
     later = sorted({t for t in times if t > 0})
     if not later:
         return found, math.inf
-    chebyshev = accuracy.method == "RKC"
+    chebyshev = integrator.method == "RKC"
     if chebyshev and problem.gram.dtype != torch.float64:
         raise InputError(
             f'integrator="RKC" needs a kernel in float64, as its stages add up rounding. Got {problem.gram.dtype}.'
         )
-    options: dict[str, Any] = {"radius": radius} if chebyshev else {}
+    options: dict[str, Any] = {"radius": lambda state: _radius(problem, unpack(state)[0])} if chebyshev else {}
     result = solve_ivp(
         right_hand_side,
         (0.0, later[-1]),
         origin,
-        method=Chebyshev if chebyshev else accuracy.method,
+        method=Chebyshev if chebyshev else integrator.method,
         t_eval=[t for t in later if math.isfinite(t)],
         events=None if stop_loss is None else above,
-        rtol=accuracy.rtol,
-        atol=accuracy.atol,
+        rtol=integrator.rtol,
+        atol=integrator.atol,
         **options,
     )
     states = np.ascontiguousarray(np.transpose(result.y)) if len(result.t) else np.empty((0, len(origin)))
@@ -147,7 +131,7 @@ def integrate(
     return found, stop
 
 
-def _radius(problem: Problem, outputs: Tensor) -> float:
+def _radius(problem: KernelTraining, outputs: Tensor) -> float:
     """Return the largest eigenvalue of K d^2L/df^2 + shift at some outputs, by power iteration with differences of dL/df."""
     generator = torch.Generator().manual_seed(0)
     direction = torch.randn(outputs.shape, generator=generator, dtype=torch.float64).to(outputs)
@@ -165,7 +149,7 @@ def _radius(problem: Problem, outputs: Tensor) -> float:
 
 
 def descend(
-    problem: Problem,
+    problem: KernelTraining,
     steps: list[int],
     descent: Descent,
     stop_loss: float | None = None,
@@ -175,7 +159,6 @@ def descend(
 
     Each step takes one product with K; nothing else larger than the outputs is held.
     """
-    eta, m = descent.learning_rate, descent.momentum
     weights, velocity = torch.zeros_like(problem.start), torch.zeros_like(problem.start)
     wanted, last = set(steps), max(steps)
     found: dict[int, Tensor] = {}
@@ -188,13 +171,12 @@ def descend(
         if stop_loss is not None and float(problem.loss.value(outputs, problem.targets)) <= stop_loss:
             found[step] = weights.clone()
             return found, step
-        change = problem.velocity(outputs, weights)
-        velocity = m * velocity + change
-        weights = weights + eta * (change + m * velocity if descent.nesterov else velocity)
+        weights, velocity = descent_step(descent, weights, velocity, problem.velocity(outputs, weights))
         if progress is not None:
             progress(step + 1, last)
     if not all(bool(torch.isfinite(value).all()) for value in found.values()):
         raise InputError(
-            f"gradient descent on {problem.loss.name} with learning rate {eta:g} diverged: stay below max_learning_rate()."
+            f"gradient descent on {problem.loss.name} with learning rate {descent.learning_rate:g} diverged: stay below "
+            "max_learning_rate()."
         )
     return found, math.inf

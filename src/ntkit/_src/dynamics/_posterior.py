@@ -15,7 +15,9 @@ from ntkit._src.common import (
     as_columns,
     available_bytes,
     block_rows,
+    check_choice,
     check_gram_memory,
+    check_integer,
     check_pairs,
     check_tensor,
     check_times,
@@ -24,7 +26,7 @@ from ntkit._src.kernels import InfiniteWidth, Kernel
 from ntkit._src.solvers import best_factor, check_gram, check_ridge, check_right_hand_side, decompose
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 
-from ._descent import flow_filter
+from ._squared_error import learned_filter
 
 __all__ = ["Kernels", "Posterior", "posterior"]
 
@@ -109,8 +111,7 @@ class Posterior:
             raise InputError(
                 'samples need the full covariance. Got only its diagonal: pass covariance="full" to posterior.'
             )
-        if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 1:
-            raise InputError(f"n_samples must be a positive whole number. Got {n_samples!r}.")
+        check_integer("n_samples", n_samples, 1)
         values, vectors = torch.linalg.eigh(self.covariance)
         root = vectors * values.clamp_min(0).sqrt()[..., None, :]
         columns = self.mean if self.mean.ndim > self.variance.ndim else self.mean[..., None]
@@ -225,10 +226,8 @@ def posterior(
     """
     ridge, bayesian = check_ridge(ridge), mode == "nngp"
     times, single = check_times(t)
-    if mode not in ("ntk", "nngp", "last_layer"):
-        raise InputError(f'mode must be "ntk", "nngp" or "last_layer". Got {mode!r}.')
-    if covariance not in ("auto", "full", "diagonal"):
-        raise InputError(f'covariance must be "auto", "full" or "diagonal". Got {covariance!r}.')
+    check_choice("mode", mode, ("ntk", "nngp", "last_layer"))
+    check_choice("covariance", covariance, ("auto", "full", "diagonal"))
     if bayesian and any(map(math.isfinite, times)):
         raise InputError(f'the Bayesian posterior has no time. Got t={t}: use mode="last_layer", which tends to it.')
     check_tensor("x_train", x_train)
@@ -238,7 +237,7 @@ def posterior(
     matrices = 3 if pair.tangent is not pair.prior else 2
     check_gram_memory(len(x_train), len(x_train), x_train.dtype, x_train.device, matrices=matrices, what="a posterior")
     with torch.no_grad():
-        theta, prior = pair.on(x_train)
+        theta, prior = pair.both(x_train)
         check_right_hand_side(y_train, check_gram(theta))
         check_gram(prior)
         columns = as_columns(y_train.detach())
@@ -250,7 +249,7 @@ def posterior(
         size = len(x_test) if full else block_rows(len(prior), prior.element_size())
         means, variances, matrix = [], [], None
         for block in torch.split(x_test, size):
-            cross, between = pair.between(block, x_train)
+            cross, between = pair.both(block, x_train)
             means.append(cross @ trained.weights)
             start = pair.prior(block) if full else pair.prior.diag(block)
             moved = [_moved(prior, between, w, added, full) for w in trained.apply(cross.mT)]
@@ -306,19 +305,13 @@ class _Pair:
             return _Pair(nngp, nngp, None)
         return _Pair(ntk, nngp, limit if isinstance(limit, InfiniteWidth) else None)
 
-    def on(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Theta(x, x) and K(x, x), the same tensor if they are the same kernel."""
-        if self.limit is not None:
-            return self.limit.both(x)
-        prior = check_pairs(self.prior(x), (len(x), len(x)))
-        return (prior if self.tangent is self.prior else check_pairs(self.tangent(x), (len(x), len(x)))), prior
-
-    def between(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Theta(x1, x2) and K(x1, x2)."""
+    def both(self, x1: Tensor, x2: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return Theta(x1, x2) and K(x1, x2), the same tensor if they are the same kernel."""
         if self.limit is not None:
             return self.limit.both(x1, x2)
-        prior = self.prior(x1, x2)
-        return (prior if self.tangent is self.prior else self.tangent(x1, x2)), prior
+        shape = (len(x1), len(x1 if x2 is None else x2))
+        prior = check_pairs(self.prior(x1, x2), shape)
+        return (prior if self.tangent is self.prior else check_pairs(self.tangent(x1, x2), shape)), prior
 
 
 @dataclass(frozen=True)
@@ -340,22 +333,15 @@ def _train(theta: Tensor, y: Tensor, ridge: float, times: list[float], owned: bo
             pass
         else:
             log_det = 2 * float(factor.lower.diagonal().double().log().sum())
-            fit = float((y.double() * solution.value.double()).sum())
-            known = -fit / 2 - y.shape[1] / 2 * (log_det + len(y) * math.log(2 * math.pi))
-            return _Trained(
-                solution.value[None],
-                lambda columns: iter([factor.solve(columns).value]),
-                factor.scale,
-                known,
-                str(solution.status),
-            )
+            known = _log_density(float((y.double() * solution.value.double()).sum()), log_det, y)
+            value, status = solution.value[None], str(solution.status)
+            return _Trained(value, lambda columns: iter([factor.solve(columns).value]), factor.scale, known, status)
     spectrum = decompose(theta, overwrite=owned)
     mu, projected = spectrum.shifted(ridge), spectrum.vectors.T @ y
-    filters = [torch.where(spectrum.clean != 0, flow_filter(mu, t), 0)[:, None] for t in times]
+    filters = [learned_filter(spectrum, ridge, t)[:, None] for t in times]
     density: float | None = None
     if bool((mu > 0).all()):
-        fit = float(((projected**2).sum(1) / mu).double().sum())
-        density = -fit / 2 - y.shape[1] / 2 * float((mu.double().log() + math.log(2 * math.pi)).sum())
+        density = _log_density(float(((projected**2).sum(1) / mu).double().sum()), float(mu.double().log().sum()), y)
 
     def apply(columns: Tensor) -> Iterator[Tensor]:
         coordinates = spectrum.vectors.T @ columns
@@ -364,6 +350,11 @@ def _train(theta: Tensor, y: Tensor, ridge: float, times: list[float], owned: bo
 
     weights = torch.stack([spectrum.vectors @ (values * projected) for values in filters])
     return _Trained(weights, apply, spectrum.scale, density, str(spectrum.status))
+
+
+def _log_density(fit: float, log_det: float, y: Tensor) -> float:
+    """Return log p(y) from y^T A^-1 y, log det A and y, shape (n, k)."""
+    return -fit / 2 - y.shape[1] / 2 * (log_det + len(y) * math.log(2 * math.pi))
 
 
 def _fits(times: int, n_test: int, like: Tensor) -> bool:

@@ -3,30 +3,16 @@
 from ntkit._src.common import check_labels, class_numbers
 
 from ._alignment import alignment
-from .decomposition import Hoeffding, hoeffding
-from .hierarchy import (
-    Accuracy,
-    FiniteWidthCorrection,
-    HierarchySource,
-    HierarchyTerm,
-    HierarchyTerms,
-    ModuleHierarchy,
-    TangentHierarchy,
-    TwoLayerHierarchy,
-    finite_width_correction,
-    hierarchy_kernel,
-    hierarchy_terms,
-)
-from .pairs import (
-    STRENGTHS,
-    Definiteness,
-    LabelAware,
-    PairEstimator,
-    Pairs,
-    StrengthSearch,
-    definiteness,
-    function_of_labels,
-)
+from .decomposition._hoeffding import Hoeffding, hoeffding
+from .hierarchy._finite_width_correction import FiniteWidthCorrection, finite_width_correction
+from .hierarchy._hierarchy_kernel import HierarchyTerm, HierarchyTerms, hierarchy_kernel, hierarchy_terms
+from .hierarchy._module_hierarchy import HierarchySource, ModuleHierarchy
+from .hierarchy._tangent_hierarchy import TangentHierarchy
+from .hierarchy._two_layer_hierarchy import Accuracy, TwoLayerHierarchy
+from .pairs._function_of_labels import function_of_labels
+from .pairs._label_aware import STRENGTHS, Definiteness, LabelAware, definiteness
+from .pairs._pairs import PairEstimator, Pairs
+from .pairs._strength import StrengthSearch
 
 __all__ = [
     "STRENGTHS",

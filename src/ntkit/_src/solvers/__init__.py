@@ -5,20 +5,17 @@ from __future__ import annotations
 from ntkit._src.common import check_gram, check_ridge, check_right_hand_side
 
 from ._blocked_cholesky import BlockedCholesky
-from ._centres import choose_centres, default_centres
-from ._cholesky import CholeskyFactor, best_factor, factorize, factorize_exactly
+from ._centres import PivotedCholesky, choose_centres, default_centres, pivoted_cholesky
+from ._cholesky import CholeskyFactor, InPlaceFactor, best_factor, factorize, factorize_exactly, factorize_in_place
 from ._conjugate_gradients import CG
 from ._eigenpro import EigenPro
 from ._eigh import Spectrum, decompose
 from ._falkon import Falkon
-from ._in_place import InPlaceFactor, factorize_in_place
 from ._indefinite import Indefinite
 from ._lapack import inverse_diagonal
 from ._method import Method, Outcome, Solution, Status, System
 from ._nystrom import Nystrom, NystromSystem
-from ._pivoted_cholesky import PivotedCholesky, pivoted_cholesky
-from ._predict import predict
-from ._solve import solve
+from ._solve import predict, solve
 
 __all__ = [
     "CG",

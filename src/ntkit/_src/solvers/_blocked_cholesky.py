@@ -20,7 +20,7 @@ from ._conjugate_gradients import conjugate_gradients
 from ._lapack import reliable_pivots
 from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System
 
-__all__ = ["BlockedCholesky", "cholesky_bytes"]
+__all__ = ["BlockedCholesky", "cholesky_bytes", "scratch_place"]
 
 _WIDTH = 1024
 _LARGEST_JITTER = {torch.float32: 1e-3, torch.float64: 1e-6}
@@ -85,6 +85,11 @@ class BlockedCholesky(Method):
                 )
             matrix.note(f"The factorisation broke down and is repeated with {jitter:.0e} trace(K)/n on the diagonal.")
         return _Factored(matrix, panels, jitter, self)
+
+
+def scratch_place(gram: GramOperator) -> Path:
+    """Return the folder for files of a factor: next to a stored matrix, or the system's temporary one."""
+    return Path(gram.path).parent if isinstance(gram, StoredGram) else Path(tempfile.gettempdir())
 
 
 class _Panels(ABC):
@@ -179,8 +184,7 @@ class _OnDisk(_Panels):
             )
         self.width = min(int(fitting), 4096, self.n)
         self.bytes = 4 * self.n * self.width * size + 2 * gram.plan.size**2 * size
-        beside = Path(gram.path).parent if isinstance(gram, StoredGram) else Path(tempfile.gettempdir())
-        folder = beside if scratch is None else Path(scratch)
+        folder = scratch_place(gram) if scratch is None else Path(scratch)
         needed = self.n * (self.n + self.width) // 2 * size
         if needed > free_disk(folder):
             raise StoreError(

@@ -1,8 +1,9 @@
-"""The centres of a Nystrom approximation: how many, which rows, and the factor of their matrix."""
+"""Representative rows of a Gram matrix: pivots of a partial Cholesky factorisation, and centres of a Nystrom approximation."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
@@ -13,13 +14,126 @@ from ntkit._src.gram import GramOperator
 from ntkit.errors import InputError, SingularKernelError
 
 from ._lapack import reliable_pivots
-from ._pivoted_cholesky import pivoted_cholesky, weighted_draw
 
-__all__ = ["Centres", "choose_centres", "default_centres", "factorise_centres", "find_centres"]
+__all__ = [
+    "Centres",
+    "Pivoting",
+    "choose_centres",
+    "default_centres",
+    "factorise_centres",
+    "find_centres",
+    "pivoted_cholesky",
+]
 
+Pivoting = Literal["random", "greedy", "uniform"]
 Centres = Literal["uniform", "rpcholesky", "leverage", "kmeans++"]
 _POOL, _LEAST_POOL = 10, 2000  # candidates per centre, and at least
 _LARGEST_JITTER = {torch.float32: 1e-3, torch.float64: 1e-6}
+_BLOCK = 32
+_EXHAUSTED = 1e-14  # fraction of the trace: the remainder below it is rounding
+
+
+@dataclass(frozen=True)
+class PivotedCholesky:
+    """K is near F F^T.
+
+    Attributes
+    ----------
+    factor
+        F, shape (n, r), float64.
+    pivots
+        The r rows of K that it was computed from, shape (r,), in the order in which they were chosen.
+    left
+        trace(K - F F^T) / trace(K).
+    """
+
+    factor: Tensor
+    pivots: Tensor
+    left: float
+
+
+def pivoted_cholesky(
+    gram: GramOperator, rank: int, pivoting: Pivoting = "random", generator: torch.Generator | None = None
+) -> PivotedCholesky:
+    """Approximate a positive semidefinite matrix from at most ``rank`` of its columns; only these and the diagonal are read.
+
+    Columns are chosen in blocks by the remaining diagonal, d = diag(K - F F^T): at random in proportion to it (randomly
+    pivoted Cholesky, Chen et al. 2023: close to the best approximation of this rank in expectation), or the largest.
+    Inside a block, a candidate is kept with a probability equal to the fraction of its d that remains after those kept before
+    it (Epperly, Tropp, Webber 2024), so that blocks choose as single columns would, and only columns that are kept are read.
+    """
+    n = gram.shape[0]
+    diagonal = gram.diagonal().double().clone()
+    trace = float(diagonal.sum())
+    factor = torch.zeros(n, rank, dtype=torch.float64, device=gram.device)
+    pivots: list[Tensor] = []
+    used, block = 0, max(_BLOCK, rank // 8)
+    taken = torch.zeros(n, dtype=torch.bool, device=gram.device)
+    while used < rank and trace > 0 and float(diagonal.sum()) > _EXHAUSTED * trace:
+        chosen = _choose(diagonal, taken, min(block, rank - used), pivoting, generator)
+        if not len(chosen):
+            break
+        before = factor[:, :used]
+        square = gram.block(chosen.cpu(), chosen.cpu()).double() - before[chosen] @ before[chosen].T
+        lower, kept = _accept(square, pivoting, generator)
+        if not len(kept):  # the remainder is rounding
+            break
+        chosen = chosen[kept]
+        taken[chosen] = True
+        columns = gram.block(None, chosen.cpu()).double() - before @ before[chosen].T
+        added = torch.linalg.solve_triangular(lower, columns.T, upper=False).T
+        factor[:, used : used + len(chosen)] = added
+        diagonal = (diagonal - added.square().sum(1)).clamp_min_(0)
+        diagonal[taken] = 0
+        pivots.append(chosen)
+        used += len(chosen)
+    found = torch.cat(pivots) if pivots else torch.zeros(0, dtype=torch.long)
+    left = float(diagonal.sum()) / trace if trace > 0 else 0.0
+    return PivotedCholesky(factor[:, :used], found.cpu(), left)
+
+
+def _choose(
+    diagonal: Tensor, taken: Tensor, wanted: int, pivoting: Pivoting, generator: torch.Generator | None
+) -> Tensor:
+    """Return up to ``wanted`` rows that were not taken, each once."""
+    weights = diagonal.clone()
+    if pivoting == "uniform":
+        weights = (~taken).double()
+    there = int((weights > 0).sum())
+    if not there:
+        return torch.zeros(0, dtype=torch.long, device=diagonal.device)
+    if pivoting == "greedy":
+        return torch.topk(weights, min(wanted, there)).indices
+    return weighted_draw(weights, min(wanted, there), generator)
+
+
+def weighted_draw(weights: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """Draw rows in proportion to weights of shape (n,), each at most once; torch.multinomial is limited to 2^24 rows."""
+    # The first of exponential clocks with these rates to ring are such a draw.
+    clocks = torch.empty(len(weights), dtype=torch.float64).exponential_(generator=generator).to(weights.device)
+    return torch.topk(torch.where(weights > 0, clocks / weights, torch.inf), count, largest=False).indices
+
+
+def _accept(square: Tensor, pivoting: Pivoting, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    """Factorise the remainder of the candidates, dropping those that the others already span."""
+    kept: list[int] = []
+    largest = float(square.diagonal().max())
+    lower = torch.zeros_like(square)
+    lots = torch.rand(len(square), generator=generator, dtype=torch.float64).tolist()
+    for row in range(len(square)):
+        solved = torch.zeros(0, dtype=square.dtype, device=square.device)
+        if kept:
+            part = lower[: len(kept), : len(kept)]
+            solved = torch.linalg.solve_triangular(part, square[kept, row][:, None], upper=False)[:, 0]
+        before = float(square[row, row])
+        pivot = before - float(solved @ solved)
+        least = {"random": lots[row], "greedy": 0.5, "uniform": 0.0}[pivoting]
+        if pivot > max(least * before, 1e-10 * largest):
+            lower[len(kept), : len(kept)] = solved
+            lower[len(kept), len(kept)] = pivot**0.5
+            kept.append(row)
+    size = len(kept)
+    return lower[:size, :size], torch.tensor(kept, dtype=torch.long, device=square.device)
 
 
 def choose_centres(
@@ -31,35 +145,13 @@ def choose_centres(
 ) -> Tensor:
     r"""Choose centres among the rows of a Gram matrix; this reads at most 10 M x M of its entries, 2,000 x M for small M.
 
-    Parameters
-    ----------
-    gram : GramOperator of shape (n, n)
-        K.
-    n_centres : int
-        M.
-    how : {"uniform", "rpcholesky", "leverage", "kmeans++"}, default "rpcholesky"
-        All but "uniform" look at 10 M rows, at least 2,000, drawn uniformly. "rpcholesky": pivots of the randomly pivoted
-        Cholesky factorisation (Chen et al. 2023). "leverage": drawn in proportion to approximate ridge leverage scores
-        :math:`\ell_i = k_{ii} - k_{iS} (K_{SS} + \mu I)^{-1} k_{Si}` from M rows S drawn uniformly (Musco and Musco 2017).
-        "kmeans++": each drawn in proportion to its squared distance, in the kernel's feature space, from those drawn before
-        (Arthur and Vassilvitskii 2007).
-    ridge : float, default 0
-        Ridge of the leverage scores, relative to ``trace(K)/n``.
-    generator : torch.Generator, optional
-        The source of randomness.
+    All methods but "uniform" look at 10 M rows, at least 2,000, drawn uniformly. "rpcholesky": pivots of the randomly pivoted
+    Cholesky factorisation (Chen et al. 2023). "leverage": drawn in proportion to approximate ridge leverage scores
+    :math:`\ell_i = k_{ii} - k_{iS} (K_{SS} + \mu I)^{-1} k_{Si}` from M rows S drawn uniformly (Musco and Musco 2017), with
+    :math:`\mu` = ridge trace(K)/n. "kmeans++": each drawn in proportion to its squared distance, in the kernel's feature space,
+    from those drawn before (Arthur and Vassilvitskii 2007).
 
-    Returns
-    -------
-    Tensor of shape (M,)
-        Distinct row numbers; fewer if the kernel cannot tell that many rows apart.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from ntkit._src.gram import DenseGram
-    >>> gram = torch.eye(4).repeat_interleave(25, 0).repeat_interleave(25, 1)  # four points, 25 times each
-    >>> sorted((choose_centres(DenseGram(gram), 8) // 25).tolist())
-    [0, 1, 2, 3]
+    Returns distinct row numbers, shape (M,); fewer if the kernel cannot tell that many rows apart.
     """
     n = gram.shape[0]
     if n_centres > n:
@@ -103,13 +195,7 @@ def find_centres(
 
 
 def factorise_centres(gram: GramOperator, centres: Tensor, scale: float) -> tuple[Tensor, float]:
-    """Return L with L L^T = K_MM + jitter trace(K)/n I in float64, and the smallest jitter that works.
-
-    Raises
-    ------
-    SingularKernelError
-        If none up to 1e-3 (float32) or 1e-6 (float64) does.
-    """
+    """Return L with L L^T = K_MM + jitter trace(K)/n I in float64, and the smallest jitter that works."""
     square = gram.block(centres, centres).cpu().double()
     square = (square + square.T) / 2
     eps, largest = torch.finfo(gram.dtype).eps, _LARGEST_JITTER[gram.dtype]

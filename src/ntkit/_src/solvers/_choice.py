@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,7 +12,7 @@ from ntkit._src.common import available_memory, bytes_text, seconds_text
 from ntkit._src.gram import DenseGram, GramOperator, StoredGram, free_disk
 from ntkit.errors import MemoryLimitError
 
-from ._blocked_cholesky import BlockedCholesky, cholesky_bytes
+from ._blocked_cholesky import BlockedCholesky, cholesky_bytes, scratch_place
 from ._centres import default_centres
 from ._conjugate_gradients import CG, cg_bytes, default_rank
 from ._eigenpro import EigenPro, eigenpro_bytes
@@ -29,24 +27,11 @@ _SHARE = 0.8  # of the available memory
 _PATIENCE = 1800.0  # seconds after which an approximation is preferred to the exact solution
 _CG_ITERATIONS, _FALKON_ITERATIONS, _EIGENPRO_EPOCHS = 60, 20, 20
 _DISK_RATE = 5e8  # bytes read per second, unless measured
-_KNOWN = (BlockedCholesky, Indefinite, CG, Nystrom, Falkon, EigenPro)
 
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """The estimated cost of a method.
-
-    Attributes
-    ----------
-    method
-        The method with its settings.
-    seconds
-        Its time, from measured rates.
-    memory, disk
-        Bytes that it needs.
-    exact
-        Whether it solves the whole system.
-    """
+    """The estimated cost of a method: seconds from measured rates, bytes of memory and disk, and whether it is exact."""
 
     method: Method
     seconds: float
@@ -61,15 +46,7 @@ class CostEstimate:
 
 @dataclass(frozen=True)
 class Rates:
-    """The current speed of this machine.
-
-    Attributes
-    ----------
-    entry
-        Seconds per entry of the Gram matrix, computed or read.
-    flops
-        Floating-point operations per second of matrix products, in the dtype of the entries and in float64.
-    """
+    """Seconds per entry of the Gram matrix, and operations per second of matrix products in its dtype and in float64."""
 
     entry: float
     flops: float
@@ -99,29 +76,18 @@ def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple
         return exact, f"{exact}. It is exact and fits."
     best = min((one for one in fitting if not one.exact), key=lambda one: one.seconds, default=exact)
     assert best is not None
+    why = f"The exact solution by {exact} takes longer than {seconds_text(_PATIENCE)}; ask for it by name."
     if exact is None:
-        return (
-            best,
-            f"{best}. No exact method fits into {bytes_text(limit)} of memory and {bytes_text(_disk(gram))} of disk.",
-        )
-    return (
-        best,
-        f"{best}. The exact solution by {exact} takes longer than {seconds_text(_PATIENCE)}; ask for it by name.",
-    )
+        why = f"No exact method fits into {bytes_text(limit)} of memory and {bytes_text(_disk(gram))} of disk."
+    return best, f"{best}. {why}"
 
 
 def estimates(gram: GramOperator, outputs: int, limit: int) -> list[CostEstimate]:
     """Return the estimated cost of each method."""
     n, rates = gram.shape[0], measure(gram)
     m = default_centres(n)
-    methods: Sequence[Method] = (
-        BlockedCholesky(in_memory=True),
-        BlockedCholesky(in_memory=False),
-        CG(),
-        Nystrom(m),
-        Falkon(m),
-    )
-    found = (estimate(method, gram, outputs, limit, rates) for method in methods)
+    exact: list[Method] = [BlockedCholesky(in_memory=True), BlockedCholesky(in_memory=False), CG()]
+    found = (estimate(method, gram, outputs, limit, rates) for method in [*exact, Nystrom(m), Falkon(m)])
     return [one for one in found if one is not None]
 
 
@@ -129,7 +95,7 @@ def estimate(
     method: Method, gram: GramOperator, outputs: int, limit: int, rates: Rates | None = None
 ) -> CostEstimate | None:
     """Return the estimated cost of one method; None for a method that is not of this package."""
-    if not isinstance(method, _KNOWN):
+    if not isinstance(method, (BlockedCholesky, Indefinite, CG, Nystrom, Falkon, EigenPro)):
         return None
     rates = measure(gram) if rates is None else rates
     n, size = gram.shape[0], gram.dtype.itemsize
@@ -137,11 +103,9 @@ def estimate(
     match method:
         case BlockedCholesky():
             seconds = whole + n**3 / 3 / rates.flops + 4 * n * n * outputs / rates.flops64
-            inside = method.in_memory
-            if inside is None:
-                inside = cholesky_bytes(n, size) <= limit
-            if inside:
-                return CostEstimate(method, seconds, cholesky_bytes(n, size), 0, True)
+            held = cholesky_bytes(n, size)
+            if held <= limit if method.in_memory is None else method.in_memory:
+                return CostEstimate(method, seconds, held, 0, True)
             width = 1024
             reads = n**3 / 6 / width * size / _DISK_RATE
             return CostEstimate(method, seconds + reads, 4 * n * width * size, n * n // 2 * size, True)
@@ -203,9 +167,7 @@ def _centres(method: Nystrom | Falkon, n: int) -> int:
 
 
 def _disk(gram: GramOperator) -> int:
-    import tempfile
-
-    return free_disk(Path(gram.path).parent if isinstance(gram, StoredGram) else Path(tempfile.gettempdir()))
+    return free_disk(scratch_place(gram))
 
 
 def _shown(method: Method) -> str:

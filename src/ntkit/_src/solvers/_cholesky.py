@@ -1,4 +1,4 @@
-"""Cholesky factorisation of a Gram matrix, with jitter only if it is needed."""
+"""Cholesky factorisation of a Gram matrix in memory, with jitter only if it is needed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import as_columns, check_gram, check_ridge, why_singular
+from ntkit._src.common import as_columns, check_gram, check_ridge, mirror_upper, row_blocks, why_singular
 from ntkit.errors import JitterWarning, SingularKernelError
 
-from ._lapack import cholesky, reliable_pivots
+from ._lapack import cholesky, reliable_pivots, run_lapack
 from ._method import Outcome, Solution, Status, System, check_scale, relative_residual
 
-__all__ = ["CholeskyFactor", "best_factor", "dense_remainder", "factorize", "factorize_exactly", "refine"]
+__all__ = [
+    "CholeskyFactor",
+    "best_factor",
+    "dense_remainder",
+    "factorize",
+    "factorize_exactly",
+    "factorize_in_place",
+    "refine",
+]
 
 _LARGEST_JITTER = {torch.float32: 1e-4, torch.float64: 1e-6}
 _WORST_RESIDUAL = 0.1
@@ -30,14 +38,10 @@ class CholeskyFactor(System):
 
     Attributes
     ----------
-    gram
-        K, shape (n, n); kept by reference, not copied.
-    lower
-        L, shape (n, n).
+    gram, lower
+        K, kept by reference, and L, shape (n, n).
     scale
-        trace(K)/n.
-    ridge, jitter
-        What was added to the diagonal, relative to ``scale``.
+        trace(K)/n; ridge and jitter are relative to it.
     """
 
     gram: Tensor
@@ -89,18 +93,8 @@ def refine(
 ) -> tuple[Tensor, float, int]:
     """Solve A a = y for y of shape (n, k) by a factor of A, and correct the solution while that halves the residual.
 
-    Parameters
-    ----------
-    substitute
-        The map from y to A^-1 y, up to rounding.
-    remainder
-        The map from a to y - A a.
-    enough
-        The residual that needs no correction.
-
-    Returns
-    -------
-    The solution, its relative residual, and the number of corrections.
+    ``substitute`` maps y to A^-1 y up to rounding, ``remainder`` maps a to y - A a; a residual of ``enough`` needs no
+    correction. Returns the solution, its relative residual, and the number of corrections.
     """
     value = substitute(y)
     left = remainder(value)
@@ -128,27 +122,12 @@ def dense_remainder(gram: Tensor, shift: float, y: Tensor, value: Tensor) -> Ten
 
 
 def factorize(gram: Tensor, ridge: float = 0.0) -> CholeskyFactor:
-    """Factorise K + ridge trace(K)/n I with the smallest jitter that works.
-
-    Parameters
-    ----------
-    gram : Tensor of shape (n, n)
-        Symmetric and positive semidefinite, float32 or float64.
-    ridge : float
-        Added to the diagonal, relative to ``trace(K)/n``.
+    """Factorise K + ridge trace(K)/n I, K of shape (n, n), with the smallest jitter that works.
 
     Raises
     ------
     SingularKernelError
-        When no jitter up to 1e-4 (float32) or 1e-6 (float64) of ``trace(K)/n`` is enough.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from ntkit._src.solvers import factorize
-    >>> factor = factorize(2 * torch.eye(3))
-    >>> factor.solve(torch.ones(3)).value
-    tensor([0.5000, 0.5000, 0.5000])
+        If no jitter up to 1e-4 (float32) or 1e-6 (float64) of ``trace(K)/n`` is enough.
     """
     ridge = check_ridge(ridge)
     factor = next(_attempts(check_gram(gram), ridge), None)
@@ -223,3 +202,71 @@ def _singular(gram: Tensor, ridge: float) -> SingularKernelError:
         "positive semidefinite? If not, as label-aware ones, solve it as it is, method='indefinite'; otherwise pass a ridge "
         f"above {max(ridge, largest):.0e}" + (", or compute it in float64." if gram.dtype == torch.float32 else ".")
     )
+
+
+@dataclass(frozen=True)
+class InPlaceFactor:
+    """A = K + shift I = L L^T in the memory of K, shape (n, n): L^T on and above the diagonal, K below it.
+
+    ``diagonal``, shape (n,), is that of K; no second matrix of that size is held.
+    """
+
+    memory: Tensor
+    diagonal: Tensor
+    shift: float
+
+    def solve(self, y: Tensor) -> tuple[Tensor, float]:
+        """Return A^-1 y for y of shape (n, k), with iterative refinement, and the relative residual."""
+        value, residual, _ = refine(self._substitute, lambda one: self._remainder(y, one), y)
+        return value, residual
+
+    def inverse_diagonal(self) -> Tensor:
+        """Return the diagonal of A^-1, shape (n,). This destroys the factor; K below the diagonal stays."""
+        run_lapack("trtri", self.memory, lower=1, overwrite_c=1)
+        # Row i of the upper triangle is column i of L^-1.
+        parts = []
+        for rows in row_blocks(len(self.memory), _BLOCK_ROWS):
+            own = self.memory[rows, rows].triu().square().sum(1)
+            parts.append(own + self.memory[rows, rows.stop :].square().sum(1))
+        return torch.cat(parts)
+
+    def restore(self) -> Tensor:
+        """Restore K in its memory; this destroys the factor."""
+        return _restore(self.memory, self.diagonal)
+
+    def _substitute(self, columns: Tensor) -> Tensor:
+        found, _ = run_lapack("potrs", self.memory, columns.numpy(), lower=1)
+        return torch.from_numpy(found.copy(order="C"))
+
+    def _remainder(self, y: Tensor, value: Tensor) -> Tensor:
+        """Return y - A value, formed in float64, a block of rows at a time."""
+        wide, parts = value.double(), []
+        for rows in row_blocks(len(self.memory), _BLOCK_ROWS):
+            square = self.memory[rows, rows].tril(-1)
+            square = square + square.T
+            square.diagonal().copy_(self.diagonal[rows])
+            product = square.double() @ wide[rows] + self.memory[rows, : rows.start].double() @ wide[: rows.start]
+            product += self.memory[rows.stop :, rows].double().T @ wide[rows.stop :]
+            parts.append(y[rows].double() - product - self.shift * wide[rows])
+        return torch.cat(parts).to(y.dtype)
+
+
+def factorize_in_place(gram: Tensor, ridge: float) -> InPlaceFactor | None:
+    """Factorise K + ridge trace(K)/n I in the memory of K; return None and leave K intact if that needs jitter.
+
+    K, shape (n, n), is symmetric, contiguous, on the CPU, and has been checked.
+    """
+    diagonal = gram.diagonal().clone()
+    shift = ridge * float(diagonal.double().mean())
+    gram.diagonal().add_(shift)
+    _, info = run_lapack("potrf", gram, lower=1, clean=0, overwrite_a=1)
+    if info == 0 and reliable_pivots(gram, diagonal + shift):
+        return InPlaceFactor(gram, diagonal, shift)
+    _restore(gram, diagonal)
+    return None
+
+
+def _restore(memory: Tensor, diagonal: Tensor) -> Tensor:
+    memory.diagonal().copy_(diagonal)
+    mirror_upper(memory.T)
+    return memory

@@ -14,8 +14,8 @@ from ntkit._src.common import as_columns, check_integer
 from ntkit._src.gram import GramOperator
 from ntkit.errors import SingularKernelError
 
+from ._centres import Pivoting, pivoted_cholesky
 from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System
-from ._pivoted_cholesky import Pivoting, pivoted_cholesky
 
 __all__ = ["CG", "Descended", "cg_bytes", "conjugate_gradients", "default_rank"]
 
@@ -128,10 +128,6 @@ class Descended:
         The solution, shape (n, k), float64.
     residual
         ||A a - y|| / ||y||, the largest over the columns, recomputed from the solution.
-    iterations
-        Products with the matrix.
-    converged
-        Whether the tolerance was reached.
     needed
         Iterations that the tolerance would take, extrapolated from the convergence so far.
     """

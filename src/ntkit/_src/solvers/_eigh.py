@@ -25,10 +25,8 @@ class Spectrum:
 
     Attributes
     ----------
-    values
-        The eigenvalues, shape (n,), increasing.
-    vectors
-        V, shape (n, n): column k belongs to ``values[k]``.
+    values, vectors
+        The eigenvalues, shape (n,), increasing, and V, shape (n, n): column k belongs to ``values[k]``.
     scale
         trace(K)/n, the unit of every ridge.
     tolerance
@@ -82,26 +80,12 @@ class Spectrum:
 
 
 def decompose(gram: Tensor, overwrite: bool = False) -> Spectrum:
-    """Decompose a Gram matrix, in its own dtype and on its device.
-
-    Parameters
-    ----------
-    gram : Tensor of shape (n, n)
-        Symmetric, float32 or float64.
-    overwrite : bool
-        Whether the eigenvectors may overwrite the matrix in memory, as large ones on the CPU do.
+    """Decompose a Gram matrix of shape (n, n), whose memory the eigenvectors may ``overwrite``; its dtype and device stay.
 
     Raises
     ------
     SingularKernelError
         If the trace is not positive: there is nothing to learn from.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from ntkit._src.solvers import decompose
-    >>> decompose(torch.tensor([[2.0, 1.0], [1.0, 2.0]])).values
-    tensor([1., 3.])
     """
     matrix = check_gram(gram).detach()
     scale = check_scale(float(matrix.diagonal().double().mean()))

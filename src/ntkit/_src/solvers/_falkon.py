@@ -15,15 +15,14 @@ from ntkit._src.gram import GramOperator
 from ._centres import Centres, factorise_centres, find_centres
 from ._conjugate_gradients import conjugate_gradients
 from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System
+from ._nystrom import BLOCK_BYTES, RowBlocks
 
 __all__ = ["Falkon", "falkon_bytes"]
-
-_BLOCK_BYTES = 1 << 26
 
 
 def falkon_bytes(m: int, outputs: int) -> int:
     """Return the memory that the method holds, whatever n is."""
-    return 8 * (3 * m * m + 10 * m * outputs) + 3 * _BLOCK_BYTES
+    return 8 * (3 * m * m + 10 * m * outputs) + 3 * BLOCK_BYTES
 
 
 @dataclass(frozen=True)
@@ -116,9 +115,7 @@ class _FalkonSystem(System):
 
     def _pass(self, function: Callable[[slice, Tensor], Tensor], outputs: int) -> Tensor:
         """Add up a function of K_nM's blocks of rows, shape (M, outputs)."""
-        n, size = self.matrix.gram.shape[0], max(64, _BLOCK_BYTES // (8 * len(self.centres)))
         total = torch.zeros(len(self.centres), outputs, dtype=torch.float64)
-        for first in range(0, n, size):
-            rows = slice(first, min(first + size, n))
-            total += function(rows, self.matrix.gram.block(rows, self.centres).cpu().double())
+        for rows, block in RowBlocks(self.matrix.gram, self.centres):
+            total += function(rows, block.double())
         return total

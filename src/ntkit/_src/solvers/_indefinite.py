@@ -14,7 +14,7 @@ from ntkit.errors import SingularKernelError
 
 from ._cholesky import dense_remainder, refine
 from ._lapack import cholesky, eigh
-from ._method import Method, OnNote, Outcome, Solution, Status, System, relative_residual
+from ._method import Method, OnNote, Outcome, Solution, Status, System, relative_residual, run_stats
 
 __all__ = ["Indefinite", "indefinite_bytes"]
 
@@ -131,16 +131,9 @@ class _Factored(System):
 
 @dataclass(frozen=True)
 class _Decomposed(System):
-    """A = V (diag(values) + ridge scale diag(signs)) V^T, in float64.
+    """A = V (diag(values) + ridge scale diag(signs)) V^T in float64, scale the mean of the eigenvalues' absolute values.
 
-    Attributes
-    ----------
-    values, vectors
-        Eigenvalues of K, those that are rounding set to zero, and its eigenvectors, shapes (n,) and (n, n).
-    signs
-        Those of the eigenvalues, shape (n,); that of zero is one.
-    scale
-        The mean of the eigenvalues' absolute values.
+    Eigenvalues that are rounding are zero, and the sign of zero is one; shapes (n,), vectors (n, n).
     """
 
     matrix: Tensor
@@ -194,18 +187,9 @@ def _kind(negative: int, n: int) -> str:
 def _stats(
     system: _Factored | _Decomposed, residual: float, negative: int, condition: float, rank: int, refinements: int
 ) -> dict[str, float]:
-    return {
-        "residual": residual,
-        "ridge": system.ridge,
-        "jitter": 0.0,
-        "scale": system.scale,
-        "negative": float(negative),
-        "condition": condition,
-        "rank": float(rank),
-        "refinements": float(refinements),
-        "seconds": time.perf_counter() - system.start,
-        "bytes": float(indefinite_bytes(len(system.matrix))),
-    }
+    more = {"negative": float(negative), "condition": condition, "rank": float(rank), "refinements": float(refinements)}
+    held = indefinite_bytes(len(system.matrix))
+    return run_stats(residual, system.ridge, system.scale, system.start, held) | more
 
 
 def _substitute(factor: Tensor, pivots: Tensor, columns: Tensor) -> Tensor:

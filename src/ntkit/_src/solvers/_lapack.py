@@ -50,12 +50,7 @@ def reliable_pivots(lower: Tensor, diagonal: Tensor) -> bool:
 def inverse_diagonal(lower: Tensor, overwrite: bool = False) -> Tensor:
     """Return the diagonal of (L L^T)^-1, shape (n,): the squared norms of the columns of L^-1, which costs n^3 / 3.
 
-    Parameters
-    ----------
-    lower : Tensor of shape (n, n)
-        L, a factor of the solvers.
-    overwrite : bool, default False
-        Whether the inverse of L may overwrite it.
+    L has shape (n, n); ``overwrite`` lets its inverse take its memory.
     """
     if lower.device.type != "cpu":
         inverse: Tensor = torch.linalg.inv(lower)

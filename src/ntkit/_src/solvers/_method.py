@@ -24,6 +24,7 @@ __all__ = [
     "System",
     "check_scale",
     "relative_residual",
+    "run_stats",
 ]
 
 OnNote = Callable[[str], None]
@@ -203,19 +204,7 @@ class Method(ABC):
 
 @dataclass(frozen=True)
 class ShiftedGram:
-    """The matrix A = K + shift I of a system that is too large to form, and where to report progress.
-
-    Attributes
-    ----------
-    gram
-        K, shape (n, n).
-    ridge
-        Relative to ``scale``.
-    scale
-        trace(K)/n.
-    progress
-        Called with sentences about the run.
-    """
+    """The matrix A = K + ridge scale I of a large system, scale = trace(K)/n, and where to report progress."""
 
     gram: GramOperator
     ridge: float
@@ -243,8 +232,13 @@ class ShiftedGram:
 
     def stats(self, residual: float, start: float, held: float, **more: float) -> dict[str, float]:
         """Return the numbers that every method reports, ``held`` being its bytes, and those that one adds."""
-        stats = {"residual": residual, "ridge": self.ridge, "jitter": 0.0, "scale": self.scale}
-        return stats | {"seconds": time.perf_counter() - start, "bytes": float(held)} | more
+        return run_stats(residual, self.ridge, self.scale, start, held) | more
+
+
+def run_stats(residual: float, ridge: float, scale: float, start: float, held: float) -> dict[str, float]:
+    """Return what every method for large systems reports about a run that began at ``start`` and holds ``held`` bytes."""
+    stats = {"residual": residual, "ridge": ridge, "jitter": 0.0, "scale": scale}
+    return stats | {"seconds": time.perf_counter() - start, "bytes": float(held)}
 
 
 def check_scale(scale: float) -> float:

@@ -20,9 +20,9 @@ from ntkit.errors import SingularKernelError
 from ._centres import Centres, factorise_centres, find_centres
 from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System, relative_residual
 
-__all__ = ["Nystrom", "NystromSystem", "nystrom_bytes"]
+__all__ = ["BLOCK_BYTES", "Nystrom", "NystromSystem", "RowBlocks", "nystrom_bytes"]
 
-_BLOCK_BYTES = 1 << 26
+BLOCK_BYTES = 1 << 26
 _STRIP = 512
 
 
@@ -84,7 +84,7 @@ class Nystrom(Method):
             "Use fewer centres, or Falkon, which does not form their normal equations.",
         )
         lower, jitter = factorise_centres(gram, centres, matrix.scale)
-        blocks = _Blocks(gram, centres, _rows_at_a_time(len(centres)))
+        blocks = RowBlocks(gram, centres)
         keep = self.keep if self.keep is not None or y is not None else blocks.worth_keeping(self.scratch)
         if keep:
             blocks.keep(self.scratch)
@@ -111,8 +111,6 @@ class NystromSystem(System):
 
     Attributes
     ----------
-    matrix
-        K with its ridge.
     centres
         Row numbers, shape (M,).
     lower
@@ -124,7 +122,7 @@ class NystromSystem(System):
     """
 
     matrix: ShiftedGram
-    _blocks: _Blocks
+    _blocks: RowBlocks
     centres: Tensor
     lower: Tensor
     jitter: float
@@ -182,11 +180,12 @@ class NystromSystem(System):
         return projected
 
 
-class _Blocks:
+class RowBlocks:
     """K_nM in blocks of rows: computed, or read from a file if it is kept."""
 
-    def __init__(self, gram: GramOperator, centres: Tensor, rows: int) -> None:
-        self.gram, self.centres, self.rows = gram, centres, rows
+    def __init__(self, gram: GramOperator, centres: Tensor) -> None:
+        self.gram, self.centres = gram, centres
+        self.rows = max(64, BLOCK_BYTES // (8 * len(centres)))
         self._folder: Path | None = None
         self._whole = False
 
@@ -242,8 +241,4 @@ class _Blocks:
 
 def nystrom_bytes(m: int, outputs: int) -> int:
     """Return the memory that the method holds, whatever n is."""
-    return 8 * (4 * m * m + 2 * m * outputs) + 4 * _BLOCK_BYTES
-
-
-def _rows_at_a_time(m: int) -> int:
-    return max(64, _BLOCK_BYTES // (8 * m))
+    return 8 * (4 * m * m + 2 * m * outputs) + 4 * BLOCK_BYTES

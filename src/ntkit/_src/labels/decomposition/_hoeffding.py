@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ntkit._src.common import Progress
+from ntkit._src.common import Progress, check_choice, check_integer
 from ntkit.errors import InputError, InputTypeError
 
 from ._label_law import LabelLaw, label_law, number_of_vectors
@@ -93,7 +93,7 @@ class Hoeffding:
         labels
             -1 and +1, or class numbers, as passed to the function.
         """
-        if level not in (0, 1, 2):
+        if check_integer("level", level, 0) > 2:
             raise InputError(f"level must be 0, 1 or 2. Got {level!r}.")
         numbers = self.law.numbers(labels)
         design = self.law.design(numbers.reshape(-1, self.law.size))
@@ -226,8 +226,7 @@ def hoeffding(
 
 def _choose(method: str, law: LabelLaw, n_samples: int, generator: torch.Generator | None) -> tuple[str, int]:
     """Return the method and its number of evaluations."""
-    if method not in ("auto", "enumerate", "quadratic", "monte-carlo"):
-        raise InputError(f'method must be "auto", "enumerate", "quadratic" or "monte-carlo". Got {method!r}.')
+    check_choice("method", method, ("auto", "enumerate", "quadratic", "monte-carlo"))
     vectors = number_of_vectors(law)
     if method == "auto":
         method = "enumerate" if vectors <= _MOST_ENUMERATED else "monte-carlo"
@@ -241,8 +240,7 @@ def _choose(method: str, law: LabelLaw, n_samples: int, generator: torch.Generat
     if method == "quadratic":
         n, other = law.size, law.classes - 1
         return method, 1 + n * other + n * (n - 1) // 2 * other**2 + _CHECKS
-    if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 4:
-        raise InputError(f"n_samples must be an integer, at least 4. Got {n_samples!r}.")
+    check_integer("n_samples", n_samples, 4)
     if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
         raise InputError(
             f"{law.size} labels of {law.classes} classes are too many to enumerate: Monte Carlo needs a generator on the CPU. "

@@ -9,7 +9,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from ntkit.errors import InputError, InputTypeError
+from ntkit._src.common import check_integer
+from ntkit.errors import InputError
 
 __all__ = ["LabelLaw", "label_law"]
 
@@ -81,10 +82,7 @@ class LabelLaw:
 
 def label_law(n: int, eta: float | Tensor | None) -> LabelLaw:
     """Read the probabilities of labels, see :func:`ntkit.hoeffding`."""
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise InputTypeError(f"n must be an integer, the number of labels. Got {type(n).__name__}.")
-    if n < 1:
-        raise InputError(f"n must be at least 1. Got {n}.")
+    check_integer("n", n, 1)
     given = torch.as_tensor(0.5 if eta is None else eta, dtype=torch.float64)
     if given.shape not in ((), (n,)) and not (given.ndim == 2 and len(given) == n and given.shape[1] > 1):
         raise InputError(

@@ -12,14 +12,14 @@ from ._neuron_terms import Contraction
 
 __all__ = ["input_terms", "pair_terms", "train_terms"]
 
+# Two inputs count as parallel if the squared sine of their angle is at most this: rounding leaves about 1e-15.
 PARALLEL = 1e-10
-"""Two inputs count as parallel if the squared sine of their angle is at most this: rounding leaves about 1e-15."""
 
+# The training points share the neurons of a batch in this many groups, since the sum over the points averages anyway.
 SLICES = 8
-"""The training points share the neurons of a batch in this many groups, since the sum over the points averages anyway."""
 
+# Approximate number of entries of the largest array, so that it stays in the cache.
 ENTRIES = 2**18
-"""Approximate number of entries of the largest array, so that it stays in the cache."""
 
 
 def normal_cdf(t: Tensor) -> Tensor:
@@ -42,18 +42,9 @@ def _on_hyperplane(
     that sigma' has the law of a uniform variable, or of one minus the same variable for a point opposite to x: this is the limit
     of every smooth approximation of the ReLU whose width is in proportion to the norm of the input.
 
-    Parameters
-    ----------
-    z
-        w . p of every neuron, shape (g, S, N) or (1, S, N).
-    pivot
-        w . x, shape (g, S).
-    cross
-        x . p, shape (g, N).
-    norms, pivot_norms
-        Squared norms of the points, shape (N,), and of the x, shape (g,).
-    noise
-        Standard normal, shape (S,) or (g, S): its distribution function is the uniform variable.
+    ``z`` is w . p of every neuron, shape (g, S, N) or (1, S, N), ``pivot`` w . x, shape (g, S), ``cross`` x . p, shape (g, N);
+    ``norms`` and ``pivot_norms`` are the squared norms of the points, shape (N,), and of the x, shape (g,). ``noise`` is standard
+    normal, shape (S,) or (g, S): its distribution function is the uniform variable.
     """
     along = cross * reciprocal(pivot_norms)[:, None]
     moved = torch.addcmul(z, pivot[..., None], along[:, None], value=-1)
@@ -154,12 +145,12 @@ def train_terms(c: Contraction, x1: Tensor, x2: Tensor, w: Tensor, noise: Tensor
     return total
 
 
+# E delta(z)^2 sigma'(z) t of a Gaussian approximation of the delta function, for t = w . x / |x| and |x| = 1.
 TRIPLE = 1 / (4 * math.pi * math.sqrt(6 * math.pi))
-"""E delta(z)^2 sigma'(z) t of a Gaussian approximation of the delta function, for t = w . x / |x| and |x| = 1."""
 
 
 def pair_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tensor) -> Tensor:
-    r"""Return the terms of expected K4 with two delta functions, for the rows x and the columns x' = other, shape (n1, n2).
+    r"""Return the terms of expected K4 with two delta functions, for the rows x and the columns x' = other.
 
     The a^4 terms of eq. (15), with sigma''' = delta' and products of two sigma'', are the derivative along p_v of
     3 x . x' alpha_u delta(z) sigma'(z') and the same with x and x' exchanged. Integrated by parts with the Gaussian density of w
@@ -175,16 +166,9 @@ def pair_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tenso
     grows as 1 / h. The result is the finite part: the limit for h to 0 once that multiple of 1 / h is subtracted, for ReLUs
     smoothed by Gaussians of width h |x|.
 
-    Parameters
-    ----------
-    w, noise
-        Neurons for every training point, shape (batches, d, n S), those of one point together, and for each two standard normal
-        variables, shape (batches, 2, n, S), for the values of sigma' at points that lie in the span of x and x_j.
-
-    Returns
-    -------
-    Tensor
-        The mean over each batch of neurons, shape (batches, n1, n2).
+    ``w`` are neurons for every training point, shape (batches, d, n S), those of one point together, and ``noise`` two standard
+    normal variables for each, shape (batches, 2, n, S), for the values of sigma' at points that lie in the span of x and x_j.
+    Returns the mean over each batch of neurons, shape (batches, n1, n2).
     """
     points, n = torch.cat([c.x, other]), len(c.x)
     z = [tuple((batch.T @ part.T).reshape(n, -1, len(part)) for part in (c.x, other)) for batch in w]
@@ -257,14 +241,9 @@ class _Plane:
     def sampled(self, z: tuple[Tensor, Tensor], pivot: Tensor, noise: Tensor) -> Tensor:
         """Return the mean difference between neurons orthogonal to x and x_j and the same orthogonal to x only, shape (n2,).
 
-        In signs, since E sigma' sigma' = 1/4 + E sign sign / 4 over a neuron and its opposite.
-
-        Parameters
-        ----------
-        z
-            w . p of the neurons of each training point, for the training points and the others, (n, S, n) and (n, S, n2).
-        pivot, noise
-            w . x, shape (n, S), and noise, shape (2, n, S).
+        In signs, since E sigma' sigma' = 1/4 + E sign sign / 4 over a neuron and its opposite. ``z`` is w . p of the neurons of
+        each training point, for the training points and the others, (n, S, n) and (n, S, n2); ``pivot`` is w . x, shape
+        (n, S), and ``noise`` has shape (2, n, S).
         """
         n, count = pivot.shape
         own = z[0].diagonal(dim1=0, dim2=2).T - pivot * self.along[:n, None]

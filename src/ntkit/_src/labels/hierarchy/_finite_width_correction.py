@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import ParamSpec, TypeVar
 
 import torch
 from numpy.polynomial import legendre
 from scipy.special import ive
 from torch import Tensor, nn
 
-from ntkit._src.common import Progress, measuring
+from ntkit._src.common import Progress, check_integer, measuring
 from ntkit._src.dynamics import GradientFlow, flow_filter
 from ntkit._src.kernels import BYTE_BUDGET
 from ntkit._src.solvers import Spectrum, decompose
@@ -23,9 +20,6 @@ from ntkit.errors import InputError, InputTypeError, SingularKernelError
 from ._module_hierarchy import HierarchySource, ModuleHierarchy
 
 __all__ = ["FiniteWidthCorrection", "finite_width_correction"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -49,20 +43,6 @@ class FiniteWidthCorrection:
         return self.leading + self.correction
 
 
-def _accepts_network(function: Callable[P, R]) -> Callable[P, R]:
-    """Accept the argument ``module`` under its old name, ``network``, with a warning."""
-
-    @wraps(function)
-    def accepting(*args: P.args, **kwargs: P.kwargs) -> R:
-        if "network" in kwargs:
-            warnings.warn("network= is now called module=. Write module=...", DeprecationWarning, stacklevel=2)
-            kwargs["module"] = kwargs.pop("network")
-        return function(*args, **kwargs)
-
-    return accepting
-
-
-@_accepts_network
 def finite_width_correction(
     module: nn.Module | HierarchySource,
     x: Tensor,
@@ -116,8 +96,8 @@ def finite_width_correction(
     output
         Index of the output, for a module with several. Default None: there is only one.
     nodes
-        Quadrature times per doubling of t, starting from 1 / (largest eigenvalue of H), default 8; 8 give about ten digits,
-        6 about eight.
+        Quadrature times per doubling of t, starting from half of 1 / (largest eigenvalue of H), default 8: about ten digits;
+        6 give about eight.
     byte_budget
         About how many bytes may be held at a time, default 512 MiB.
     progress
@@ -151,8 +131,7 @@ def finite_width_correction(
     >>> bool((found.prediction - true).norm() < 0.1 * (found.leading - true).norm())
     True
     """
-    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 2:
-        raise InputError(f"nodes must be at least 2 times for each doubling. Got {nodes!r}.")
+    check_integer("nodes", nodes, 2)
     if not isinstance(module, nn.Module):
         if not all(callable(getattr(module, name, None)) for name in ("second", "third", "fourth")):
             raise InputTypeError(
@@ -175,10 +154,10 @@ def finite_width_correction(
             f0, f0_test = (None if centre or points is None else one(points)[:, 0] for points in (x, x_test))
         step = None if progress is None else _later(progress, number, count)
         found.append(_corrected(source, x, y, x_test, t, f0, f0_test, nodes, step))
-    return FiniteWidthCorrection(
-        sum((one.leading for one in found[1:]), found[0].leading) / count,
-        sum((one.correction for one in found[1:]), found[0].correction) / count,
+    leading, corrections = (
+        torch.stack(parts).mean(0) for parts in zip(*((o.leading, o.correction) for o in found), strict=True)
     )
+    return FiniteWidthCorrection(leading, corrections)
 
 
 def _corrected(
@@ -228,12 +207,8 @@ class State:
 
     Attributes
     ----------
-    time
-        s.
-    outputs
-        :math:`V^T f^{(1)}_s(X)`, shape (n,).
-    summed
-        :math:`V^T \int_0^s f^{(1)}(X)`, shape (n,).
+    outputs, summed
+        :math:`V^T f^{(1)}_s(X)` and :math:`V^T \int_0^s f^{(1)}(X)`, shape (n,).
     driven
         :math:`\int_0^s K^{(1)}_u(x_{test}, X)\, r_u\, du`, shape (n_test,).
     fourth

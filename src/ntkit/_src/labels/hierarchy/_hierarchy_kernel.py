@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import measuring
+from ntkit._src.common import check_integer, measuring
 from ntkit._src.kernels import BYTE_BUDGET, Network
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError
 
 from ._tangents import Tangents, check_weights, scalar_network
 
@@ -95,15 +95,12 @@ def hierarchy_kernel(
         raise InputError("x must be the inputs that the vectors weigh, shape (n, ...). Got None with vectors.")
     if x is not None:
         network.check(x1, x, trained=True)
+    points = x1 if x is None else x
     for number, vector in enumerate(vectors):
-        check_weights(
-            f"vectors[{number}]", vector, (len(x1 if x is None else x),), next(iter(network.trained.values()))
-        )
-    if isinstance(byte_budget, bool) or not isinstance(byte_budget, int) or byte_budget < 1:
-        raise InputError(f"byte_budget must be a positive number of bytes. Got {byte_budget!r}.")
-    tangents = Tangents(network, x1 if x is None else x, byte_budget)
+        check_weights(f"vectors[{number}]", vector, (len(points),), next(iter(network.trained.values())))
+    check_integer("byte_budget", byte_budget, 1)
     with measuring(module):
-        return tangents.gram(x1, x2, [vectors])
+        return Tangents(network, points, byte_budget).gram(x1, x2, [vectors])
 
 
 _SHOWN = 120
@@ -246,11 +243,7 @@ def hierarchy_terms(r: int) -> HierarchyTerms:
     >>> len(ntkit.hierarchy_terms(6)), ntkit.hierarchy_terms(4).counts()
     (120, {2: 4, 3: 2})
     """
-    if isinstance(r, bool) or not isinstance(r, int):
-        raise InputTypeError(f"r must be an integer, the order of the kernel. Got {r!r}.")
-    if r < 2:
-        raise InputError(f"r must be at least 2, the tangent kernel. Got {r}.")
-    return HierarchyTerms(r)
+    return HierarchyTerms(check_integer("r", r, 2))
 
 
 def _contract(tangents: Tangents, points: Tensor, term: HierarchyTerm) -> Tensor:

@@ -9,10 +9,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import Kink, find_kinks, measuring
+from ntkit._src.common import Kink, check_integer, check_module, check_tensor, find_kinks, measuring
 from ntkit._src.finite import monte_carlo
 from ntkit._src.kernels import BYTE_BUDGET, Empirical, Network
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError
 
 from ._tangents import Tangents, check_weights, scalar_network
 
@@ -105,14 +105,9 @@ class ModuleHierarchy:
         output: int | None = None,
         byte_budget: int = BYTE_BUDGET,
     ) -> None:
-        if isinstance(n_samples, bool) or not isinstance(n_samples, int) or n_samples < 0:
-            raise InputError(
-                f"n_samples must be a number of networks, or 0 for the module's present parameters. Got {n_samples!r}."
-            )
-        if not isinstance(module, nn.Module):
-            raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
-        if not isinstance(x_train, Tensor):
-            raise InputTypeError(f"x_train must be a tensor of shape (n, ...). Got {type(x_train).__name__}.")
+        check_integer("n_samples", n_samples, 0)
+        check_module(module)
+        check_tensor("x_train", x_train)
         self.x_train, self.n_samples, self.output, self.byte_budget = x_train, n_samples, output, byte_budget
         self._module = copy.deepcopy(module)
         self._drawn = monte_carlo(module, n_samples, generator=generator) if n_samples else None
@@ -128,13 +123,7 @@ class ModuleHierarchy:
             yield scalar_network(drawn.module, self.output, self.x_train)
 
     def check_smooth(self, order: int) -> None:
-        """Refuse the kernel of an order, 3 or 4, if the module is not smooth enough for it.
-
-        Raises
-        ------
-        InputError
-            If it has kinks.
-        """
+        """Refuse the kernel of an order, 3 or 4, if the module has kinks that put delta functions into it."""
         check_smooth(self._kinks, order)
 
     def second(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
@@ -204,17 +193,12 @@ def network_kinks(network: Network, x: Tensor) -> list[Kink]:
 
 
 def check_smooth(kinks: Sequence[Kink], order: int) -> None:
-    r"""Refuse a network whose kernel of an order has delta functions.
+    """Refuse a network whose kernel of an order has delta functions, with an InputError.
 
     :math:`K^{(r)}` has derivatives of f up to the order r - 1. Where the k-th derivative of an activation jumps, the next
     is a delta function, which autograd takes for zero. In the mean over networks, or in the motion of the kernel over time,
     it counts as much as the rest: it is how the kernel changes when a neuron crosses its kink. So jumps of the slope (k = 1)
     are missing from K3 on, and jumps of the curvature (k = 2) from K4 on.
-
-    Raises
-    ------
-    InputError
-        If there is such an operation.
     """
     slopes, curves = ([kink.name for kink in kinks if kink.order == k] for k in (1, 2))
     curves = curves if order >= 4 else []
@@ -234,13 +218,7 @@ def check_smooth(kinks: Sequence[Kink], order: int) -> None:
 
 
 def check_smooth_function(function: Callable[[Tensor], Tensor]) -> None:
-    """Refuse an elementwise activation with delta functions in its K4.
-
-    Raises
-    ------
-    InputError
-        If the function or one of its first two derivatives jumps.
-    """
+    """Refuse an elementwise activation that jumps, or whose first two derivatives do: its K4 has delta functions."""
     z = _POINTS.clone().requires_grad_()
     kinks = find_kinks(lambda: function(z))
     if kinks:

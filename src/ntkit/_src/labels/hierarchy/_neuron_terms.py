@@ -12,27 +12,21 @@ from torch.quasirandom import SobolEngine
 
 __all__ = ["Contraction", "Function", "Neurons", "fourth_of_neurons"]
 
+# Maximum number of principal directions with quasi-random weights: the integrand hardly varies along later ones.
 DIRECTIONS = 64
-"""Maximum number of principal directions with quasi-random weights: the integrand hardly varies along later ones."""
 
+# Binary digits of a Sobol point.
 BITS = 30
-"""Binary digits of a Sobol point."""
 
 
 class Neurons:
     r"""Draws weights w ~ N(0, I_d): each neuron is exactly Gaussian, and many cover the space more evenly than random ones.
 
-    K4 depends on w through its inner products with the inputs. Along the first principal directions of the training inputs,
-    the columns of V, the weights are normal quantiles z of a scrambled Sobol sequence; along all others they are
-    pseudo-random: :math:`w = V z + (I - V V^\top) g`. Sobol points fill few directions well and many hardly better than
-    chance, so the first ones go to the directions that matter.
-
-    Parameters
-    ----------
-    x
-        Training inputs, shape (n, d), float64.
-    seed
-        Seed of the first batch; every batch is scrambled separately, so that batches are independent.
+    K4 depends on w through its inner products with the inputs. Along the first principal directions of the training inputs
+    ``x``, shape (n, d), float64, the columns of V, the weights are normal quantiles z of a scrambled Sobol sequence; along all
+    others they are pseudo-random: :math:`w = V z + (I - V V^\top) g`. Sobol points fill few directions well and many hardly
+    better than chance, so the first ones go to the directions that matter. Every batch is scrambled separately, so that
+    batches are independent.
     """
 
     def __init__(self, x: Tensor, seed: int) -> None:
@@ -64,18 +58,10 @@ Function = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Contraction:
-    """The training points and the weights that K4 is contracted with.
+    """The training points x, shape (n, d), and the weights that K4 is contracted with.
 
-    Attributes
-    ----------
-    x
-        Training inputs, shape (n, d).
-    gram
-        x_i . x_j, shape (n, n).
-    u, v
-        Weights, shape (Q, n): u goes with the third input of K4, v with the fourth.
-    b
-        sum_q u_qi v_qj, shape (n, n).
+    ``u`` and ``v``, shape (Q, n), go with the third and fourth input of K4; ``gram`` is x_i . x_j and ``b`` sum_q u_qi v_qj,
+    both of shape (n, n).
     """
 
     x: Tensor
@@ -137,7 +123,7 @@ class _Side:
 def fourth_of_neurons(
     function: Function, smooth: bool, w: Tensor, a2: Tensor, a4: Tensor, c: Contraction, x1: Tensor, x2: Tensor
 ) -> Tensor:
-    r"""Return the sum over neurons of eq. (15), contracted: m^2 sum_q sum_ij u_qi v_qj K4(x1_a, x2_b, x_i, x_j).
+    r"""Return the sum over neurons of eq. (15), contracted: m^2 sum_q sum_ij u_qi v_qj K4(x1_a, x2_b, x_i, x_j), shape (n1, n2).
 
     With z = w . x, s_u = sum_i u_i sigma(z_i), p_u = sum_i u_i sigma'(z_i) x_i and alpha_u = x . p_u, gradient flow along
     grad f(x_i), weighted by u, moves a neuron by (s_u, a p_u), and the derivative of
@@ -148,25 +134,9 @@ def fourth_of_neurons(
     (eq. 14) along (s_v, a p_v), which moves s_u by a p_u . p_v and p_u by a r_uv, has the terms of eq. (15), each a product of a
     function of x and one of x'. So the sum over neurons is a matrix product, and nothing larger than (Q, inputs, S) is formed.
 
-    Parameters
-    ----------
-    function
-        sigma, elementwise.
-    smooth
-        Whether to include the terms with sigma'' and sigma'''. If not: only the regular terms of a function with a kink.
-    w
-        Weights of the S neurons, shape (d, S).
-    a2, a4
-        Second and fourth powers of the outer weights, or their expectations 1 and 3, shape (S,).
-    c
-        The training points and weights.
-    x1, x2
-        Inputs, shapes (n1, d) and (n2, d).
-
-    Returns
-    -------
-    Tensor
-        Shape (n1, n2).
+    Without ``smooth``, only the regular terms of a function with a kink: none with sigma'' and sigma'''. ``w``, shape (d, S), are
+    the weights of the neurons, ``a2`` and ``a4``, shape (S,), the second and fourth powers of their outer weights, or the
+    expectations 1 and 3; the inputs have shapes (n1, d) and (n2, d).
     """
     order = 3 if smooth else 1
     s = derivatives(function, c.x @ w, min(order, 2))

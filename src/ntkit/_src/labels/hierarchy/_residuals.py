@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import shown
-from ntkit.errors import InputError, SingularKernelError
+from ntkit._src.common import check_number
+from ntkit.errors import SingularKernelError
 
 __all__ = ["Residuals", "check_time", "double_integral", "single_integral"]
 
+# Singular values of the weights below this fraction of the largest are left out.
 RANK_TOLERANCE = 1e-13
-"""Singular values of the weights below this fraction of the largest are left out."""
 
+# Terms of the Taylor series in a + b <= 1: the next is below 1e-26.
 SERIES_TERMS = 24
-"""Terms of the Taylor series in a + b <= 1: the next is below 1e-26."""
 
 
 def single_integral(d: Tensor, t: float) -> Tensor:
@@ -54,18 +54,11 @@ def double_integral(d1: Tensor, d2: Tensor, t: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Residuals:
-    r"""The residuals y - h_t = e^(-t H) y of kernel gradient flow from h_0 = 0, in the eigenvectors of H = E K2.
+    """The residuals y - h_t = e^(-t H) y of kernel gradient flow from h_0 = 0, in the eigenvectors of H = E K2.
 
     Time is that of gradient flow of the summed loss, sum_i (h(x_i) - y_i)^2 / 2, as in :class:`ntkit.GradientFlow`.
-
-    Attributes
-    ----------
-    values
-        Eigenvalues of H (the ridge added), shape (n,), positive.
-    vectors
-        Eigenvectors, columns, shape (n, n).
-    y
-        The targets in the eigenvectors, shape (n,).
+    ``values`` are the eigenvalues of H (the ridge added), shape (n,), positive, ``vectors`` its eigenvectors, columns, shape
+    (n, n), and ``y`` the targets in the eigenvectors, shape (n,).
     """
 
     values: Tensor
@@ -74,13 +67,7 @@ class Residuals:
 
     @classmethod
     def of(cls, gram: Tensor, y: Tensor, ridge: float) -> Residuals:
-        """Decompose the training Gram matrix, with ``ridge`` times its mean diagonal added.
-
-        Raises
-        ------
-        SingularKernelError
-            If an eigenvalue is zero to rounding, or negative.
-        """
+        """Decompose the training Gram matrix, ``ridge`` times its mean diagonal added; SingularKernelError if it is singular."""
         values, vectors = torch.linalg.eigh(gram.double())
         values = values + ridge * float(gram.double().diagonal().mean())
         least, most = float(values[0]), float(values[-1])
@@ -112,6 +99,4 @@ class Residuals:
 
 def check_time(t: float) -> float:
     """Return a training time, from 0 to infinity."""
-    if isinstance(t, bool) or not isinstance(t, int | float) or not t >= 0:
-        raise InputError(f"the time must be a number from 0 on (infinity is training to the end). Got {shown(t)}.")
-    return float(t)
+    return t if t == math.inf else check_number("a time other than infinity", t, 0)

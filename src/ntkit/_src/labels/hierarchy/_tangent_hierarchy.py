@@ -10,9 +10,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import check_batches, check_pair
+from ntkit._src.common import (
+    check_batches,
+    check_integer,
+    check_module,
+    check_number,
+    check_pair,
+    check_ridge,
+    check_tensor,
+)
 from ntkit._src.kernels import Kernel
-from ntkit.errors import AccuracyWarning, InputError, InputTypeError
+from ntkit.errors import AccuracyWarning, InputError, InputTypeError, NotFittedError
 
 from ._module_hierarchy import HierarchySource, ModuleHierarchy
 from ._residuals import Residuals, check_time
@@ -130,27 +138,19 @@ class TangentHierarchy(Kernel):
                 'give either the activation of a two-layer network, TangentHierarchy("relu", width=1024), or a module, '
                 f"TangentHierarchy(module=net). Got activation={activation!r} and module={type(module).__name__}."
             )
-        if module is not None and not isinstance(module, nn.Module):
-            raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
+        if module is not None:
+            check_module(module)
         if activation is not None:
             check_activation(activation)
-        least_samples = 64 if module is None else 0
-        for name, value, least in (
-            ("width", width, 1),
-            ("n_samples", n_samples, least_samples),
-            ("max_samples", max_samples, 64),
-        ):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise InputError(f"{name} must be a whole number from {least} on. Got {value!r}.")
-        if isinstance(rtol, bool) or not isinstance(rtol, int | float) or not 0 < rtol < math.inf:
-            raise InputError(f"rtol must be positive and finite, a fraction of the largest entry. Got {rtol!r}.")
-        if isinstance(ridge, bool) or not isinstance(ridge, int | float) or not 0 <= ridge < math.inf:
-            raise InputError(
-                f"ridge must be finite and not negative, relative to the mean diagonal of E K2. Got {ridge!r}."
-            )
-        self.activation, self.module, self.width = activation, module, width
-        self.rtol, self.max_samples, self.n_samples = float(rtol), max_samples, n_samples
-        self.time, self.ridge, self.linear_term, self.generator = check_time(time), float(ridge), linear_term, generator
+        if n_samples is not None:
+            check_integer("n_samples", n_samples, 64 if module is None else 0)
+        self.activation, self.module, self.width = activation, module, check_integer("width", width, 1)
+        self.rtol, self.max_samples = (
+            check_number("rtol", rtol, positive=True),
+            check_integer("max_samples", max_samples, 64),
+        )
+        self.n_samples, self.linear_term, self.generator = n_samples, linear_term, generator
+        self.time, self.ridge = check_time(time), check_ridge(ridge)
         self._residuals: Residuals | None = None
         self._accuracy: Accuracy | None = None
 
@@ -274,7 +274,7 @@ class TangentHierarchy(Kernel):
 
     def _check_fitted(self) -> None:
         if self._residuals is None:
-            raise InputError("the kernel depends on labelled data. Call fit(x, y) first.")
+            raise NotFittedError("this TangentHierarchy has seen no labels yet: call fit(x, y) first.")
 
     def _check(self, x1: Tensor, x2: Tensor | None) -> None:
         self._check_fitted()
@@ -288,8 +288,7 @@ class TangentHierarchy(Kernel):
 
 def _check_targets(y: Tensor, x: Tensor) -> Tensor:
     """Return real targets as a vector, shape (n,)."""
-    if not isinstance(y, Tensor):
-        raise InputTypeError(f"y must be a torch.Tensor. Got {type(y).__name__}. Write torch.as_tensor(y).")
+    check_tensor("y", y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1 or len(y) != len(x):

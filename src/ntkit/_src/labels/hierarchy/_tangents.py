@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, jvp, vmap
 
-from ntkit._src.common import Elementary, measuring, mirror_upper, plain_attention
+from ntkit._src.common import Elementary, check_integer, check_module, measuring, mirror_upper, plain_attention
 from ntkit._src.kernels import BYTE_BUDGET, Network
 from ntkit.errors import InputError, InputTypeError
 
@@ -29,10 +29,9 @@ the entries are constants, so only the network itself is differentiated more tha
 
 def scalar_network(module: nn.Module, output: int | None, x1: Tensor, x2: Tensor | None = None) -> Network:
     """Return one output of a module as a network, and refuse modules without a kernel."""
-    if not isinstance(module, nn.Module):
-        raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
-    if output is not None and (isinstance(output, bool) or not isinstance(output, int)):
-        raise InputTypeError(f"output must be the index of one output or None. Got {output!r}.")
+    check_module(module)
+    if output is not None:
+        check_integer("output", output)
     network = Network(module, 0 if output is None else output)
     network.check(x1, x2, trained=True)
     if output is None:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ntkit._src.common import check_batches
+from ntkit._src.common import check_batches, check_choice
 from ntkit._src.finite import Estimate
 from ntkit._src.kernels import Kernel, infinite_width
 from ntkit._src.layers import Elementwise
@@ -33,11 +33,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
 }
 
+# Independent batches of neurons. Their spread gives the standard error, itself known to about a fifth.
 BATCHES = 16
-"""Independent batches of neurons. Their spread gives the standard error, itself known to about a fifth."""
 
+# Approximate number of entries of the largest array.
 CHUNK = 2**24
-"""Approximate number of entries of the largest array."""
 
 
 class TwoLayerHierarchy:
@@ -183,11 +183,7 @@ class TwoLayerHierarchy:
 def check_activation(activation: str | Function) -> Function:
     """Return the function of an activation given by name or as a function."""
     if isinstance(activation, str):
-        if activation not in ACTIVATIONS:
-            raise InputError(
-                f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, or a smooth elementwise function. "
-                f"Got {activation!r}."
-            )
+        check_choice("activation", activation, ACTIVATIONS, ", or a smooth elementwise function")
         return ACTIVATIONS[activation]
     if not callable(activation):
         raise InputTypeError(
@@ -215,14 +211,14 @@ def _tangent_kernel(function: Function, known: bool, d: int) -> Kernel:
     return infinite_width(_TwoLayer(function, known, d), w_std=1.0).ntk
 
 
+# Neurons of the first attempt.
 FIRST = 2048
-"""Neurons of the first attempt."""
 
+# Maximum number of training points at which the error is measured.
 PROBES = 32
-"""Maximum number of training points at which the error is measured."""
 
+# Safety factor on the number of neurons, which assumes that the error falls with its square root.
 MARGIN = 1.2
-"""Safety factor on the number of neurons, which assumes that the error falls with its square root."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ _ROUNDING = 4.0
 
 @dataclass(frozen=True)
 class PairFeatures:
-    r"""The features of section D.3 of [1]_, with the statistics of the training inputs that they use.
+    r"""The features of section D.3 of Chen, He and Su (2020), with the statistics of the training inputs that they use.
 
     Of a pair x, x' (flattened): the base kernel; the cosine of the angle; :math:`x^T x'`; :math:`\|x\|\|x'\|`;
     :math:`\|x - x'\|_2^2`; :math:`\|x - x'\|_1`; the angle; its sine; the RBF :math:`e^{-\|x - x'\|^2/m}`, m the mean of
@@ -42,18 +42,12 @@ class PairFeatures:
 
     Attributes
     ----------
-    mean_square
-        m.
+    mean_square, component_mean_square
+        m of the inputs, and of the projected ones.
     center, axes
         With principal components: the mean of the training inputs, shape (d,), and the directions, shape (d, 5) or narrower
         if d or n is smaller. The features of the projected inputs then follow, all except the base kernel, which
         is defined only on whole inputs. The largest entry of each direction is positive.
-    component_mean_square
-        m of the projected inputs.
-
-    References
-    ----------
-    .. [1] Chen, He, Su, "Label-Aware Neural Tangent Kernel: Toward Better Generalization and Local Elasticity", 2020.
     """
 
     mean_square: float
@@ -72,7 +66,7 @@ class PairFeatures:
         whole, components = pairs.products, self._components(pairs)
 
         def features(tile: Tile) -> list[Tensor]:
-            found = [pairs.k[tile], *geometry(whole.tile(*tile), self.mean_square)]
+            found = [pairs.k[tile], *geometry(whole.take(*tile), self.mean_square)]
             if components is not None:
                 found += (one.to(pairs.k.dtype) for one in geometry(components(tile), self.component_mean_square))
             return found

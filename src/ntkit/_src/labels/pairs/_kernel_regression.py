@@ -15,64 +15,38 @@ _BLOCK_ENTRIES = 2**20
 
 
 class KernelRegression:
-    r"""The normalised similarity of section D.3 of [1]_, a function of :math:`\varphi = K(x, x')` alone.
+    r"""KR-V1 or KR-V2, the normalised similarity of Chen, He and Su (2020, D.3), a function of :math:`\varphi = K(x, x')` alone.
 
     .. math:: Z(\varphi) = \sum_{i,j} w_{ij}\, \psi(\varphi, K_{ij}), \qquad
               \psi(\varphi, \varphi') = \frac{B - (\varphi - \varphi')^2}{n^2 B - \sum_{s,t} (\varphi - K_{st})^2},
               \qquad B = (\max K - \min K)^2
 
     over all ordered training pairs, i = j included, with :math:`w_{ij}` the targets (V1), or :math:`(v v^T)_{ij}` with
-    :math:`v = K^{-1} Y` and Y the label matrix (V2). With :math:`u = (\varphi - \bar K)/\sqrt B` and
+    :math:`v = K^{-1} Y` and Y the label matrix (``inverse``, V2). With :math:`u = (\varphi - \bar K)/\sqrt B` and
     :math:`c_{ij} = (K_{ij} - \bar K)/\sqrt B`,
 
     .. math:: Z = \frac{S_0 (1 - u^2) + 2 u S_1 - S_2}{n^2 (1 - u^2 + 2 u \mu_1 - \mu_2)}, \qquad
               S_k = \sum_{i,j} w_{ij} c_{ij}^k, \quad \mu_k = \frac{1}{n^2} \sum_{i,j} c_{ij}^k,
 
-    so it takes O(1) per pair, and nothing large cancels: :math:`\mu_1` is zero up to rounding, and
-    :math:`\sigma^2 = \mu_2` is the variance.
+    so it takes O(1) per pair, and nothing large cancels: :math:`\mu_1` is zero up to rounding, :math:`\mu_2` the variance.
 
-    On the range of the training pairs, :math:`\min K \le \varphi \le \max K`, every weight :math:`\psi` is nonnegative and they
-    sum to one: V1 is a weighted mean of targets. The denominator is at least
-    :math:`n^2 \min(\max K - \bar K, \bar K - \min K)/\sqrt B > 0` there, because
-    :math:`\sigma^2 B \le (\max K - \bar K)(\bar K - \min K)`. Beyond, weights turn negative, and at
-    :math:`|\varphi - \bar K| = \sqrt{B (1 - \sigma^2)}` Z has a pole, just outside the range if only the diagonal is far
-    from the mean. A test pair can fall there, if only because an input is longer, so :math:`\varphi` is clipped to the
-    range.
-
-    If K is the same for all training pairs, none is more similar than another: Z is the mean weight.
-
-    Parameters
-    ----------
-    inverse : bool
-        V2.
-    ridge : float
-        Ridge of the inverse in V2, relative to trace(K)/n.
-
-    Attributes
-    ----------
-    low, high, mean
-        Minimum, maximum and mean of K over the training pairs.
-    sums
-        S_0, S_1, S_2.
-    offset, variance
-        mu_1, and mu_2, the variance over B.
-
-    References
-    ----------
-    .. [1] Chen, He, Su, "Label-Aware Neural Tangent Kernel: Toward Better Generalization and Local Elasticity", 2020.
+    On the range of the training pairs every weight :math:`\psi` is nonnegative and they sum to one: V1 is a weighted mean of
+    targets, and the denominator is at least :math:`n^2 \min(\max K - \bar K, \bar K - \min K)/\sqrt B > 0`. Beyond, weights turn
+    negative, and at :math:`|\varphi - \bar K| = \sqrt{B (1 - \mu_2)}` Z has a pole, just outside the range if only the diagonal
+    is far from the mean. A test pair can fall there, if only because an input is longer, so :math:`\varphi` is clipped to
+    the range. If K is the same for all training pairs, none is more similar than another: Z is the mean weight.
     """
 
     low: float
     high: float
     mean: float
-    sums: tuple[float, float, float]
-    offset: float
-    variance: float
+    sums: tuple[float, float, float]  # S_0, S_1, S_2
+    offset: float  # mu_1
+    variance: float  # mu_2
     pairs: int
 
     def __init__(self, inverse: bool, ridge: float = 0.0) -> None:
-        self._inverse = inverse
-        self._ridge = ridge
+        self._inverse, self._ridge = inverse, ridge
 
     def fit(self, pairs: Pairs, labels: Tensor) -> KernelRegression:
         """Sum over all ordered pairs of ``pairs.k``, shape (n, n), with weights from ``labels``, shape (n, c)."""

@@ -10,10 +10,18 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from ntkit._src.common import check_batches, check_labels, check_pairs, class_numbers, shown
+from ntkit._src.common import (
+    check_batches,
+    check_choice,
+    check_generator,
+    check_labels,
+    check_number,
+    check_pairs,
+    class_numbers,
+)
 from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import check_gram, check_ridge
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError, InputTypeError, NotFittedError
 
 from ._kernel_regression import KernelRegression
 from ._pair_regression import PairRegression
@@ -48,11 +56,6 @@ def definiteness(gram: Tensor) -> Definiteness:
 
     All eigenvalues are computed, which costs as much as about four factorisations. Iterations that find only the smallest
     take as long, because the low end of a kernel's spectrum is crowded.
-
-    Examples
-    --------
-    >>> definiteness(torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
-    Definiteness(smallest=-1.0, largest=3.0, negative=1)
     """
     matrix = check_gram(gram).detach()
     values = torch.linalg.eigvalsh(matrix.double())
@@ -165,25 +168,13 @@ class LabelAware(Kernel):
                 f"base must be an ntkit Kernel. Got {type(base).__name__}: write ntkit.infinite_width(module).ntk, or wrap your "
                 "function in a subclass of ntkit.Kernel."
             )
-        if not (pairs in _NAMES if isinstance(pairs, str) else isinstance(pairs, PairEstimator)):
-            raise InputError(
-                f"pairs must be one of {', '.join(map(repr, _NAMES))}, or an object with methods fit(pairs, labels) and "
-                f"__call__(pairs). Got {shown(pairs)}."
-            )
-        if not isinstance(solver, str) or solver not in ("exact", "fjlt"):
-            raise InputError(f"solver must be 'exact' or 'fjlt'. Got {solver!r}.")
-        if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 < eps <= 1:
-            raise InputError(f"eps must be a number above 0 and at most 1. Got {eps!r}.")
-        if generator is not None and not isinstance(generator, torch.Generator):
-            raise InputTypeError(f"generator must be a torch.Generator or None. Got {type(generator).__name__}.")
-        self._base = base
-        self._pairs = pairs
-        self._strengths = _check_strengths(strength)
-        self._solver = solver
-        self._eps = eps
-        self._ridge = check_ridge(ridge)
-        self._validation = validation
-        self._generator = generator
+        if isinstance(pairs, str) or not isinstance(pairs, PairEstimator):
+            check_choice("pairs", pairs, _NAMES, ", or an object with methods fit(pairs, labels) and __call__(pairs)")
+        check_choice("solver", solver, ("exact", "fjlt"))
+        check_number("eps", eps, most=1, positive=True)
+        check_generator(generator)
+        self._base, self._pairs, self._strengths, self._solver = base, pairs, _check_strengths(strength), solver
+        self._eps, self._ridge, self._validation, self._generator = eps, check_ridge(ridge), validation, generator
         self._fit: _Fit | None = None
 
     def fit(self, x: Tensor, y: Tensor, gram: Tensor | LinearOperator | None = None) -> LabelAware:
@@ -214,16 +205,8 @@ class LabelAware(Kernel):
             codes, labels = _labels(y, x)
             search = None
             if len(self._strengths) > 1:
-                search = choose_strength(
-                    pairs,
-                    labels,
-                    codes,
-                    self._estimator,
-                    self._strengths,
-                    self._ridge,
-                    self._validation,
-                    self._generator,
-                )
+                how = self._ridge, self._validation, self._generator
+                search = choose_strength(pairs, labels, codes, self._estimator, self._strengths, *how)
             estimator = self._estimator()
             estimator.fit(pairs, labels)
             z = _check_values(estimator(pairs), pairs.k)
@@ -313,7 +296,7 @@ class LabelAware(Kernel):
     @property
     def _fitted(self) -> _Fit:
         if self._fit is None:
-            raise InputError("this LabelAware kernel has seen no labels yet: call fit(x, y) first.")
+            raise NotFittedError("this LabelAware kernel has seen no labels yet: call fit(x, y) first.")
         return self._fit
 
     def _check_inputs(self, x1: Tensor, x2: Tensor | None) -> None:
@@ -349,12 +332,7 @@ def _check_strengths(strength: float | Sequence[float]) -> tuple[float, ...]:
     given = strength if isinstance(strength, Sequence) and not isinstance(strength, str) else [strength]
     if not given:
         raise InputError("strength must be a number or a sequence of them. Got an empty sequence.")
-    for value in given:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputTypeError(f"strength must be a number or a sequence of them. Got {shown(strength)}.")
-        if not 0 <= value < float("inf"):
-            raise InputError(f"strength must be finite and not negative. Got {value}.")
-    return tuple(float(value) for value in given)
+    return tuple(check_number("strength", value, 0) for value in given)
 
 
 def _check_block(name: str, k: Tensor, x1: Tensor, x2: Tensor) -> None:

@@ -24,47 +24,32 @@ _BLOCK_ROWS = SERIAL_ENTRIES // 4
 
 
 class PairRegression:
-    r"""Least squares of the targets :math:`T_{ij}` on the pair features of section D.3 of [1]_ and a constant.
+    r"""Least squares of the targets :math:`T_{ij}` on the pair features of section D.3 of Chen, He and Su (2020) and a constant.
 
     .. math:: Z(x, x') = \bar T + \sum_f \beta_f \bigl(f(x, x') - \bar f\bigr), \qquad
               \beta = \arg\min \sum_{i,j} \bigl(T_{ij} - Z(x_i, x_j)\bigr)^2
 
     over all ordered training pairs, i = j included; bars are means over them. The paper does not mention the constant, which
-    makes Z independent of the origins of the features and costs nothing.
+    makes Z independent of the origins of the features and costs nothing. ``components`` adds the features of the first five
+    principal components (FJLT-V2).
 
     ``solver="exact"`` streams the pairs through a QR decomposition, whose triangle holds the same information as the normal
     equations without squaring the condition number: the features are nearly dependent
     (:math:`\|x - x'\|^2 = \|x\|^2 + \|x'\|^2 - 2 x^T x'`, cosine and angle). Directions in which they vary, over their size,
     by less than :math:`\varepsilon^{2/3}` (:math:`\varepsilon` the machine epsilon of the inputs) are not used: among the
     remaining solutions, the one with the smallest coefficients is taken. ``solver="fjlt"`` is the sketch of the paper
-    (:class:`~ntkit._src.labels._sketch.Sketch`), with a relative error of about eps.
-
-    Parameters
-    ----------
-    components : bool
-        Whether to add the features of the first five principal components (FJLT-V2).
-    solver : {"exact", "fjlt"}
-    eps : float
-        Of the sketch.
-    generator : torch.Generator, optional
-        Of the sketch.
+    (:class:`Sketch`), with a relative error of about eps.
 
     Attributes
     ----------
     features
         The features, with the statistics of the training inputs that they use.
     means, coefficients
-        Mean and coefficient of each feature, shape (p,), float64.
-    target_mean
-        The mean target.
+        Mean and coefficient of each feature, shape (p,), float64; ``target_mean`` is that of the targets.
     r_squared
         The fraction of the targets' variance that is explained; with ``solver="fjlt"``, that of the sketched system.
     rank
         Number of directions of the features in use, at most p.
-
-    References
-    ----------
-    .. [1] Chen, He, Su, "Label-Aware Neural Tangent Kernel: Toward Better Generalization and Local Elasticity", 2020.
     """
 
     features: PairFeatures
@@ -77,10 +62,7 @@ class PairRegression:
     def __init__(
         self, components: bool, solver: str = "exact", eps: float = 0.1, generator: torch.Generator | None = None
     ) -> None:
-        self._components = components
-        self._solver = solver
-        self._eps = eps
-        self._generator = generator
+        self._components, self._solver, self._eps, self._generator = components, solver, eps, generator
 
     def fit(self, pairs: Pairs, labels: Tensor) -> PairRegression:
         """Fit to all ordered pairs of ``pairs.x1``, shape (n, ...), with the targets ``labels @ labels.T``."""
@@ -94,15 +76,14 @@ class PairRegression:
                 return _design(features(tile), serial_product(labels[tile[0]], labels[tile[1]]))
 
             def triangle(own: list[Tile]) -> Tensor:
-                rows = Triangle(width)
+                part = Triangle(width)
                 for tile in own:
-                    rows.add(design(tile))
-                return rows.value
+                    part.add(design(tile))
+                return part.value
 
             if self._solver == "fjlt":
-                sketch = Sketch(
-                    sketch_size(width, self._eps), width, len(labels) * (len(labels) + 1) // 2, self._generator
-                )
+                rows = len(labels) * (len(labels) + 1) // 2
+                sketch = Sketch(sketch_size(width, self._eps), width, rows, self._generator)
                 for tile in parts:
                     sketch.add(design(tile))
                 found = [sketch.value]
@@ -149,17 +130,7 @@ class PairRegression:
 
 @dataclass
 class Triangle:
-    """The triangle R of A = Q R, for a matrix A that comes in blocks of rows.
-
-    Examples
-    --------
-    >>> triangle = Triangle(2)
-    >>> triangle.add(torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=torch.float64))
-    >>> triangle.add(torch.tensor([[0.0], [2.0]], dtype=torch.float64))
-    >>> triangle.value.abs()
-    tensor([[5., 0.],
-            [0., 2.]], dtype=torch.float64)
-    """
+    """The triangle R of A = Q R, for a matrix A that comes in blocks of rows."""
 
     width: int
 
@@ -214,19 +185,9 @@ _LONGEST_BLOCK = 2**14
 
 
 def walsh_hadamard(x: Tensor) -> Tensor:
-    r"""Multiply the last dimension by the orthogonal Walsh-Hadamard matrix :math:`H_{ij} = (-1)^{\langle i, j \rangle}/\sqrt m`.
+    r"""Multiply the last dimension, a power of two m, by the matrix :math:`H_{ij} = (-1)^{\langle i, j \rangle}/\sqrt m`.
 
-    This takes m log m additions; :math:`\langle i, j \rangle` is the inner product of the bits of i and j.
-
-    Parameters
-    ----------
-    x : Tensor of shape (..., m)
-        m a power of two.
-
-    Examples
-    --------
-    >>> walsh_hadamard(torch.tensor([1.0, 0.0, 0.0, 0.0]))
-    tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    :math:`\langle i, j \rangle` is the inner product of the bits of i and j; this takes m log m additions.
     """
     length = x.shape[-1]
     if length < 1 or length & (length - 1):
@@ -249,49 +210,21 @@ def sketch_size(columns: int, eps: float) -> int:
 
 
 class Sketch:
-    r"""The product :math:`P H D A` of Ailon and Chazelle's transform [1]_ with a matrix A that comes in blocks of rows.
+    r"""The product :math:`P H D A` of Ailon and Chazelle's transform (2009) with a matrix A that comes in blocks of rows.
 
     D has random signs on its diagonal; H is a Walsh-Hadamard transform, which spreads every row over its block; P is sparse:
     a fraction :math:`q = \min(1, \log^2 N / N)` of its entries is drawn from a normal distribution of variance
     :math:`1/(q k)`, so that :math:`E\, \|P H D v\|^2 = \|v\|^2`. Least squares with the k rows of P H D A instead of the N
-    rows of A has a residual at most about 1 + eps times the smallest for :func:`sketch_size` rows.
+    rows (``total``) of A has a residual at most about 1 + eps times the smallest for :func:`sketch_size` rows.
 
     H is block-diagonal, with blocks of at most 16384 rows, since A is never stored: rows of A that dominate all others are
     spread only over their block. The positions of the entries of P are drawn with replacement.
-
-    Parameters
-    ----------
-    rows, columns : int
-        k, and the number of columns of A.
-    total : int
-        N, the number of rows of A, which sets the density q.
-    generator : torch.Generator, optional
-        Generator on the CPU; None: torch's global one.
-
-    References
-    ----------
-    .. [1] Ailon, Chazelle, "The Fast Johnson-Lindenstrauss Transform and Approximate Nearest Neighbors", 2009.
-
-    Examples
-    --------
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> a = torch.randn(3, 1000, dtype=torch.float64, generator=generator)
-    >>> sketch = Sketch(400, 3, total=1000, generator=generator)
-    >>> sketch.add(a)
-    >>> bool((torch.linalg.svdvals(sketch.value) / torch.linalg.svdvals(a) - 1).abs().max() < 0.3)
-    True
     """
 
     def __init__(self, rows: int, columns: int, total: int, generator: torch.Generator | None = None) -> None:
-        self._rows = rows
+        self._rows, self._generator = rows, generator
         self._density = min(1.0, math.log(max(total, 2)) ** 2 / total)
-        self._generator = generator
-        self._value = torch.zeros(rows, columns, dtype=torch.float64)
-
-    @property
-    def value(self) -> Tensor:
-        """P H D A for the blocks added so far, shape (k, p), float64 on the CPU."""
-        return self._value
+        self.value = torch.zeros(rows, columns, dtype=torch.float64)
 
     def add(self, block: Tensor) -> None:
         """Add rows of A, given as columns: shape (p, m), float64."""
@@ -307,4 +240,4 @@ class Sketch:
         sources = torch.randint(count * length, (entries,), generator=self._generator)
         normal = torch.randn(entries, dtype=torch.float64, generator=self._generator)
         weights = normal / (self._density * self._rows) ** 0.5
-        self._value.index_add_(0, places, (mixed[:, sources] * weights).T)
+        self.value.index_add_(0, places, (mixed[:, sources] * weights).T)

@@ -61,7 +61,7 @@ class _Part(Pairs):
 
     @cached_property
     def products(self) -> PairProducts:
-        return self.whole.products.take(self.rows, self.columns)
+        return self.whole.products.take(self.rows, self.rows if self.columns is None else self.columns)
 
 
 @runtime_checkable
@@ -109,16 +109,9 @@ _BLOCK_ROWS = 512
 
 @dataclass(frozen=True)
 class RowMoments:
-    """What the features of a pair need to know about each vector; every field has shape (n,), computed in float64.
+    """What the features of a pair need to know about each vector, computed in float64; every field has shape (n,).
 
-    Attributes
-    ----------
-    norm
-        ||x||.
-    spread
-        ||x - mean(x) 1||, the norm about the vector's own mean; zero for a constant vector.
-    shifted_square, shifted_sum
-        ||x - s 1||^2 and sum(x - s 1), with s the shift of the products.
+    ||x||; ||x - mean(x) 1||, zero for a constant vector; ||x - s 1||^2 and sum(x - s 1), with s the shift of the products.
     """
 
     norm: Tensor
@@ -137,10 +130,8 @@ class PairProducts:
 
     Attributes
     ----------
-    inner
-        (x1_i - s 1).(x2_j - s 1), shape (n1, n2).
-    l1
-        ||x1_i - x2_j||_1, shape (n1, n2).
+    inner, l1
+        (x1_i - s 1).(x2_j - s 1) and ||x1_i - x2_j||_1, shape (n1, n2).
     shift
         s, the mean of all coordinates. Distances and correlations do not depend on it and lose no digits to it; the inner
         product itself is recovered by undoing the shift.
@@ -157,30 +148,16 @@ class PairProducts:
     rows: RowMoments
     columns: RowMoments
 
-    def take(self, rows: Tensor, columns: Tensor | None) -> PairProducts:
-        """Return a copy for some rows and columns; without columns, for the rows with themselves."""
-        both = rows if columns is None else columns
-        inner, l1 = self.inner[rows][:, both], self.l1[rows][:, both]
-        return PairProducts(inner, l1, self.shift, self.dimension, self.rows.take(rows), self.columns.take(both))
-
-    def tile(self, rows: slice, columns: slice) -> PairProducts:
-        """Return a view of a tile."""
-        inner, l1 = self.inner[rows, columns], self.l1[rows, columns]
+    def take(self, rows: Tensor | slice, columns: Tensor | slice) -> PairProducts:
+        """Return those of some rows and columns: a copy, or a view for slices."""
+        inner, l1 = self.inner[rows][:, columns], self.l1[rows][:, columns]
         return PairProducts(inner, l1, self.shift, self.dimension, self.rows.take(rows), self.columns.take(columns))
 
 
 def pair_products(x1: Tensor, x2: Tensor | None = None) -> PairProducts:
-    """Compute the products of all pairs of rows; ``x2=None`` means ``x2 = x1``, at half the work, symmetric to the bit.
+    """Compute the products of all pairs of rows, shapes (n1, d) and (n2, d).
 
-    Parameters
-    ----------
-    x1, x2 : Tensor of shape (n1, d) and (n2, d)
-
-    Examples
-    --------
-    >>> pair_products(torch.tensor([[0.0, 1.0], [2.0, 5.0]])).l1
-    tensor([[0., 6.],
-            [6., 0.]])
+    ``x2=None`` means ``x2 = x1``, at half the work, symmetric to the bit.
     """
     shift = common_mean(x1, x2)
     left, rows = row_moments(x1, shift)
@@ -222,20 +199,10 @@ _TILE_ROWS = 256
 
 
 def l1_distances(x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    r"""Return :math:`\|x_i - x'_j\|_1`, shape (n1, n2); ``x2=None`` means ``x2 = x1``, at half the work, symmetric to the bit.
+    r"""Return :math:`\|x_i - x'_j\|_1`, shape (n1, n2), of rows of shapes (n1, d) and (n2, d), summed in float64.
 
-    Sums are in float64. On the CPU SciPy computes 1.9e9 entries per second and core, whereas :func:`torch.cdist` reaches 1.0e9.
-
-    Parameters
-    ----------
-    x1, x2 : Tensor of shape (n1, d) and (n2, d)
-        Both in the same dtype and on the same device.
-
-    Examples
-    --------
-    >>> l1_distances(torch.tensor([[0.0, 1.0], [2.0, 5.0]]))
-    tensor([[0., 6.],
-            [6., 0.]])
+    ``x2=None`` means ``x2 = x1``, at half the work, symmetric to the bit. On the CPU SciPy computes 1.9e9 entries per second
+    and core, whereas :func:`torch.cdist` reaches 1.0e9.
     """
     if x1.device.type != "cpu":
         return torch.cdist(x1.double(), (x1 if x2 is None else x2).double(), p=1.0).to(x1.dtype)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import data_splits, shown
+from ntkit._src.common import check_number, shown
 from ntkit._src.solvers import solve
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError
 
 from ._pairs import PairEstimator, Pairs
 
@@ -57,6 +57,9 @@ def mean_ratio(k: Tensor, z: Tensor) -> float:
 def splits(codes: Tensor, validation: float | int, generator: torch.Generator | None) -> list[tuple[Tensor, Tensor]]:
     """Return training and validation rows, stratified by class: as many splits as folds, one for a fraction.
 
+    The points of each class, in random order, go to the folds in turn, which unlike scikit-learn's stratified splitters
+    also works for classes of fewer points than folds.
+
     Parameters
     ----------
     codes : Tensor of shape (n,)
@@ -64,10 +67,10 @@ def splits(codes: Tensor, validation: float | int, generator: torch.Generator | 
     validation : int or float
         The number of folds, 2 or more; or the fraction of the points, between 0 and 1, of a single validation set.
     """
-    n = len(codes)
-    if isinstance(validation, bool) or not isinstance(validation, (int, float)):
-        raise InputTypeError(f"validation must be a number of folds or a fraction. Got {shown(validation)}.")
-    if not (validation >= 2 if isinstance(validation, int) else 0 < validation < 1):
+    from sklearn.model_selection import PredefinedSplit  # imported here: it would double the time of ``import ntkit``
+
+    n, number = len(codes), check_number("validation", validation)
+    if not (number >= 2 if isinstance(validation, int) else 0 < number < 1):
         raise InputError(
             "validation must be a number of folds, an integer from 2 on, or the fraction between 0 and 1 of the points that a "
             f"single validation set takes. Got {shown(validation)}."
@@ -76,11 +79,24 @@ def splits(codes: Tensor, validation: float | int, generator: torch.Generator | 
         raise InputError(
             f"choosing a strength needs at least two training points. Got n_samples={n}: pass one strength."
         )
-    seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
-    found = data_splits(n, validation, seed, codes.cpu().numpy())
-    return [
-        (torch.from_numpy(train).to(codes.device), torch.from_numpy(rest).to(codes.device)) for train, rest in found
+    shuffled = torch.randperm(n, generator=generator)
+    ranked = shuffled[torch.sort(codes.cpu()[shuffled], stable=True).indices]  # class after class, each in random order
+    place, folds = torch.arange(n), torch.empty(n, dtype=torch.long)
+    if isinstance(validation, int):
+        folds[ranked] = place % min(validation, n)
+    else:
+        # The points r with an integer between r f and (r + 1) f: a fraction f of them, spread evenly.
+        taken = torch.floor((place + 1) * validation + 1e-9) > torch.floor(place * validation + 1e-9)
+        folds[ranked] = torch.where(taken, 0, -1)
+    found = [
+        tuple(torch.from_numpy(part).to(codes.device) for part in split)
+        for split in PredefinedSplit(folds.numpy()).split()
     ]
+    if not found or not len(found[0][0]):
+        raise InputError(
+            f"validation={validation} leaves no point on one side of the split. Got {n} training points: pass a number of folds."
+        )
+    return [(train, rest) for train, rest in found]
 
 
 def choose_strength(
@@ -95,23 +111,9 @@ def choose_strength(
 ) -> StrengthSearch:
     """Fit on a part of the training points, predict the others by kernel regression, and compare strengths.
 
-    The estimator of "same class?" is refitted on each part, so that no label of a validation point reaches its prediction;
-    the base kernel and the products of pairs are computed once for all.
-
-    Parameters
-    ----------
-    pairs : Pairs
-        The training pairs.
-    labels : Tensor of shape (n, c), float64
-        Labels whose products are the targets of pairs.
-    codes : Tensor of shape (n,)
-        The numbers of the classes.
-    estimator
-        Creates an unfitted estimator.
-    strengths
-        Candidates.
-    ridge, validation, generator
-        As in :class:`~ntkit.LabelAware`.
+    The estimator of "same class?", which ``estimator`` creates, is refitted on each part, so that no label of a validation
+    point reaches its prediction; the base kernel and the products of pairs are computed once for all. ``labels``, shape (n, c),
+    are those whose products are the targets of pairs, ``codes``, shape (n,), the numbers of the classes.
     """
     targets = labels if labels.shape[1] == 1 else labels - 1 / labels.shape[1]
     hits, errors, count = [0] * len(strengths), [0.0] * len(strengths), 0
