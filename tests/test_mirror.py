@@ -27,7 +27,6 @@ TOGETHER = {
     "gram/_cluster_kernel.py": "gram/test_cluster.py",
     "gram/_execute.py": "gram/test_gram.py",
     "gram/_files.py": "gram/test_gram.py",
-    "gram/_manifest.py": "gram/test_gram.py",
     "gram/_npy_store.py": "gram/test_gram.py",
     "gram/_plan.py": "gram/test_gram.py",
     "gram/_store.py": "gram/test_killed.py",

@@ -55,12 +55,10 @@ class Falkon(Method):
     max_iterations: int = 100
     seed: int = 0
 
-    def set_up(
-        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
-    ) -> System:
+    def set_up(self, gram: GramOperator, ridge: float, y: Tensor | None = None, note: OnNote | None = None) -> System:
         """Factorise the matrix of the centres."""
         check_integer("max_iterations", self.max_iterations, 1)
-        matrix = ShiftedGram.of(gram, ridge, progress)
+        matrix = ShiftedGram.of(gram, ridge, note)
         rows = find_centres(gram, self.n_centres, self.centres, ridge, self.seed)
         outputs = 1 if y is None else as_columns(y).shape[1]
         check_memory(falkon_bytes(len(rows), outputs), f"Falkon with {len(rows)} centres", "Use fewer centres.")

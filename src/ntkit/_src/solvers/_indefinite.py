@@ -66,9 +66,7 @@ class Indefinite(Method):
     1.0
     """
 
-    def set_up(
-        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
-    ) -> System:
+    def set_up(self, gram: GramOperator, ridge: float, y: Tensor | None = None, note: OnNote | None = None) -> System:
         """Factorise, or decompose if there is a ridge or the matrix is singular.
 
         Raises

@@ -72,11 +72,11 @@ class Nystrom(Method):
     seed: int = 0
 
     def set_up(
-        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
+        self, gram: GramOperator, ridge: float, y: Tensor | None = None, note: OnNote | None = None
     ) -> NystromSystem:
         """Read K_nM once: accumulate B^T B, and B^T y if y is given."""
         start = time.perf_counter()
-        matrix = ShiftedGram.of(gram, ridge, progress)
+        matrix = ShiftedGram.of(gram, ridge, note)
         centres = find_centres(gram, self.n_centres, self.centres, ridge, self.seed)
         check_memory(
             nystrom_bytes(len(centres), 1 if y is None else as_columns(y).shape[1]),
