@@ -40,7 +40,8 @@ _VIEWS = {
 }  # fmt: skip
 _SHAPE_READERS = {
     "size", "sym_size", "numel", "sym_numel", "stride", "sym_stride", "dim", "ndimension", "getattr", "is_contiguous",
-    "is_floating_point", "is_complex", "storage_offset", "sym_storage_offset", "get_device", "element_size", "type", "result_type",
+    "is_floating_point", "is_complex", "storage_offset", "sym_storage_offset", "get_device", "element_size", "type",
+    "result_type",
 }  # fmt: skip
 _SHAPED_BY_VALUES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount"}
 
