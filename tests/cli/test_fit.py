@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 
 import ntkit
 from ntkit._src.estimators import NTKClassifier
+from ntkit._src.solvers import default_centres
 
 BAD = {
     "no target": ("a,b\n1,2\n3,4\n5,5\n", "has no column 'y'. Its columns are 'a', 'b'."),
@@ -159,14 +160,10 @@ def test_images_and_a_network(program, tmp_path: Path):
 
 def test_many_rows_take_centres(program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ntkit._src.cli._estimators.EXACT_ROWS", 50)
-    monkeypatch.setattr("ntkit._src.cli._estimators._MOST_CENTRES", 40)
-    monkeypatch.setattr("ntkit._src.cli._estimators._LEAST_CENTRES", 10)
-    monkeypatch.setattr("ntkit._src.cli._estimators._FULL_ROWS", 30)
     x = np.random.default_rng(0).standard_normal((120, 2))
     pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": x[:, 0] + x[:, 1]}).to_csv(tmp_path / "t.csv", index=False)
     program("fit", "t.csv", "--target", "y", "--out", "m.ntkit")
-    # Four times as many rows as get all of 40 centres get half of them: the same rows times centres squared.
-    assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == 20
+    assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == default_centres(120) == 110
     program("fit", "t.csv", "--target", "y", "--out", "m.ntkit", "--centres", "50")
     assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == 50
 

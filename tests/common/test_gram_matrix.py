@@ -8,7 +8,15 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.common import _gram_matrix, check_gram, check_pairs, check_ridge, check_right_hand_side, why_singular
+from ntkit._src.common import (
+    _gram_matrix,
+    check_gram,
+    check_pairs,
+    check_ridge,
+    check_right_hand_side,
+    largest_eigenvalue,
+    why_singular,
+)
 from ntkit.errors import InputError, InputTypeError, JitterWarning
 
 
@@ -190,3 +198,13 @@ def test_warning_says_why_and_advises_float64_only_in_float32(dtype: torch.dtype
         integers = torch.tensor([[1.0, 0, 0], [2.0, 0, 0], [3.0, 0, 0], [0.0, 1, 0]], dtype=dtype)
         with pytest.warns(JitterWarning, match="multiples of each other.*b_std=0.1"):
             ntkit.solve(limit(0.0).ntk(integers), torch.ones(4, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("n", [1, 2, 3, 40])
+def test_is_that_of_the_dense_matrix(n: int, dtype: torch.dtype) -> None:
+    root = torch.randn(n, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    matrix = root @ root.T
+    found = largest_eigenvalue(lambda vector: matrix.to(dtype) @ vector, n, matrix.to(dtype))
+    expected = torch.linalg.eigvalsh(matrix)[-1].item()
+    assert found == pytest.approx(expected, rel=1e-9 if dtype == torch.float64 else 1e-5)

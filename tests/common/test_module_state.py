@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import warnings
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,7 @@ class Noting(nn.Module):
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self.register_buffer("latest", torch.zeros((), dtype=torch.float64))
         self.plain, self.number = torch.zeros(2), 0
-        self.left: list[int] = []  # calls until it fails; not restored, as it is shared
+        self.left: deque[int] = deque()  # calls until it fails; only lists and dicts are restored
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
@@ -321,6 +322,39 @@ def test_drawing_with_a_generator_leaves_the_global_ones(scheme: str) -> None:
     assert nets[0][0].weight.abs().sum() > 0
     for first, second in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
         assert torch.equal(first, second)
+
+
+class Logging(nn.Module):
+    """Writes to a list, to a dict and to a tensor in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.log, self.seen, self.sums = nn.Linear(3, 1), [0], {"calls": 0}, [torch.zeros(3)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.log.append(len(x))
+        self.seen["calls"] += 1
+        self.seen[str(len(self.log))] = 1
+        self.sums[0] += x.detach().sum(0)
+        out: Tensor = self.layer(x)
+        return out
+
+
+def test_lists_and_dicts_of_the_module_are_as_they_were() -> None:
+    net = Logging()
+    held = net.log, net.seen, net.sums
+    ntkit.empirical(net).ntk(torch.randn(4, 3, generator=torch.Generator().manual_seed(0)))
+    assert (net.log, net.seen) == ([0], {"calls": 0}) and not net.sums[0].any()
+    assert all(a is b for a, b in zip(held, (net.log, net.seen, net.sums), strict=True))
+
+
+@pytest.mark.parametrize("bag", [False, True])
+def test_tables_with_a_largest_norm_keep_their_values(bag: bool) -> None:
+    table = nn.EmbeddingBag(5, 4, max_norm=0.1, mode="sum") if bag else nn.Embedding(5, 4, max_norm=0.1)
+    net = nn.Sequential(table, nn.Flatten(), nn.Linear(4 if bag else 8, 1))
+    before = table.weight.detach().clone()
+    ntkit.empirical(net).ntk(torch.tensor([[0, 1], [2, 3], [4, 0]]))
+    assert torch.equal(table.weight, before)
 
 
 def test_computed_weights_and_modes_come_back_after_an_error() -> None:

@@ -36,6 +36,16 @@ def test_density_is_that_of_the_normal_distribution(shape: tuple[int, ...], ridg
     np.testing.assert_allclose(float(ntkit.log_marginal_likelihood(gram, y, ridge)), expected, rtol=1e-11)
 
 
+def test_a_limit_is_searched_like_its_module() -> None:
+    x, y = _normal(20, 3), _normal(20, seed=1)
+    net = _net()
+    found, expected = (ntkit.evidence(one, x, y, max_steps=3) for one in (ntkit.infinite_width(net, b_std=0.3), net))
+    assert (found.w_std, found.b_std, found.ridge) == (expected.w_std, expected.b_std, expected.ridge)
+    torch.testing.assert_close(found.limit.nngp(x), expected.limit.nngp(x), rtol=0, atol=0)
+    own = ntkit.infinite_width(ntkit.parametrize_ntk(_net(), w_std=1.2, b_std=0.3))
+    assert ntkit.evidence(own, x, y, max_steps=1).limit is own
+
+
 def test_derivatives() -> None:
     root, y = _normal(6, 8).requires_grad_(), _normal(6, 2, seed=1).requires_grad_()
     ridge = torch.tensor(0.2, dtype=torch.float64, requires_grad=True)

@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss
 from sklearn.utils import shuffle
 
 import ntkit
-from ntkit._src.estimators._calibration import fit_temperature
+from ntkit._src.estimators._labels import fit_temperature
 from ntkit.errors import InputError, JitterWarning
 
 Array = NDArray[Any]

@@ -12,6 +12,7 @@ from tests.estimators.problems import Array, Laplace, regression_data
 from torch import nn
 
 import ntkit
+from ntkit._src.estimators._inputs import has_candidates, listed_numbers
 from ntkit.errors import InputError, InputTypeError
 
 
@@ -83,3 +84,21 @@ def test_sparse_rows(data: tuple[Array, Array], form: str) -> None:
 def test_tensors_without_plain_values_are_refused(data: tuple[Array, Array], make: Any, message: str) -> None:
     with pytest.raises(InputTypeError, match=message):
         ntkit.NTKRegressor().fit(make(torch.from_numpy(data[0])), data[1])
+
+
+def test_listed_numbers() -> None:
+    assert listed_numbers("a", "auto", (1, 2)) == [1, 2]
+    assert listed_numbers("a", 3, (), whole=True) == [3] and listed_numbers("a", np.array([0.5, 1]), ()) == [0.5, 1.0]
+    cases: tuple[tuple[Any, dict[str, bool], type[Exception]], ...] = (
+        ("best", {}, InputTypeError),
+        ([], {}, InputError),
+        (-1, {}, InputError),
+        (0, {"positive": True}, InputError),
+        (1.5, {"whole": True}, InputTypeError),
+        ([True], {}, InputTypeError),
+    )
+    for given, options, error in cases:
+        with pytest.raises(error, match="a must"):
+            listed_numbers("a", given, **options)
+    assert listed_numbers("a", torch.tensor([1.0, np.inf]), infinite=True) == [1.0, np.inf]
+    assert has_candidates("auto") and has_candidates((1, 2)) and not has_candidates(0.5) and not has_candidates(None)

@@ -11,6 +11,7 @@ from tests.estimators.problems import Array, Laplace, regression_data
 from torch import nn
 
 import ntkit
+from ntkit._src.estimators._kernel_source import KernelSource, kernel_of, read_source
 from ntkit.errors import InputError, InputTypeError
 
 
@@ -29,8 +30,8 @@ def data() -> tuple[Array, Array]:
         ({"input_shape": (-1, -7)}, InputError, r"positive"),
         ({"kernel": "rbf"}, InputError, r"'nngp', 'precomputed' or an ntkit Kernel. Got 'rbf'"),
         ({"kernel": None}, InputError, r"Got None"),
-        ({"ridge": -0.1}, InputError, r"not negative"),
-        ({"ridge": "0"}, InputTypeError, r"number"),
+        ({"ridge": -0.1}, InputError, r"at least 0"),
+        ({"ridge": "0"}, InputTypeError, r"ridge must be a number"),
         ({"dtype": "float16"}, InputError, r"'float32' or 'float64'. Got 'float16'"),
         ({"dtype": torch.int64}, InputError, r"Got torch.int64"),
         ({"device": "nowhere"}, InputError, r"Got 'nowhere'"),
@@ -115,3 +116,20 @@ def test_gains_of_features_and_feature_machines(data: tuple[Array, Array], own: 
         for net, given in ((network(own), {}), (network(False), gains))
     ]
     np.testing.assert_allclose(*machines, rtol=1e-7, atol=1e-9)
+
+
+def test_a_source_is_what_the_parameters_describe() -> None:
+    x = torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for which in ("ntk", "nngp"):
+        source = read_source(which, network(False), None, 7, **OWN)
+        expected = ntkit.infinite_width(network(False), **OWN)
+        assert source.kernel is not None and source.limit is not None and source.which == which
+        torch.testing.assert_close(source.kernel(x), getattr(expected, which)(x))
+        torch.testing.assert_close(kernel_of(source.limit, source.which)(x), source.kernel(x), rtol=0, atol=0)
+    default = read_source("ntk", None, (7, 1), 7).kernel
+    assert default is not None and default(x[:, :, None]).shape == (5, 5)
+    kernel = Laplace()
+    assert (
+        read_source(kernel, None, None, 7) == KernelSource(kernel)
+        and read_source("precomputed", None, None, 7).kernel is None
+    )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import ntkit
 from ntkit._src.common import data_splits
-from ntkit._src.estimators._calibration import fit_temperature
+from ntkit._src.estimators._labels import fit_temperature
 from ntkit.errors import InputError, InputTypeError, NotFittedError
 
 X, Y = load_digits(return_X_y=True)
@@ -271,9 +271,10 @@ def test_weights_count_in_the_regression():
     inverse = vectors / (values + shift * np.sign(values)) @ vectors.T
     dual = root[:, None] * (inverse @ (root[:, None] * (np.eye(3)[y] - 1 / 3)))
     np.testing.assert_allclose(model.dual_coef_, dual, rtol=1e-6, atol=1e-8 * np.abs(dual).max())
-    plain = clone(model).fit(x, y)
-    by_class = clone(model).set_params(class_weight={0: 1.0, 1: 5.0, 2: 1.0}).fit(x, y)
-    assert by_class.predict_proba(x)[:, 1].mean() > plain.predict_proba(x)[:, 1].mean()
+    new = X[np.isin(Y, (3, 5, 8))][60:160] / 16
+    heavier = clone(model).set_params(class_weight={0: 1.0, 1: 50.0, 2: 1.0}, calibration=None, ridge=1.0)
+    plain = clone(heavier).set_params(class_weight=None)
+    assert heavier.fit(x, y).decision_function(new)[:, 1].mean() > plain.fit(x, y).decision_function(new)[:, 1].mean()
     left = clone(model).set_params(calibration=None).fit(x, y, sample_weight=np.r_[np.ones(50), np.zeros(10)])
     alone = clone(model).set_params(calibration=None).fit(x[:50], y[:50])
     np.testing.assert_allclose(left.decision_function(x), alone.decision_function(x), rtol=1e-9, atol=1e-11)

@@ -170,7 +170,7 @@ class NoGradient(ntkit.Kernel):
         ({"ridge": -1.0}, InputError, "ridge must be finite and at least 0"),
         ({"ridge": "loo"}, InputTypeError, "ridge must be a number"),
         ({"bandwidth": 0.0}, InputError, "bandwidth must be finite and positive"),
-        ({"bandwidth": ()}, InputError, "at least one value"),
+        ({"bandwidth": ()}, InputError, "at least one number"),
         ({"iterations": 1.5}, InputTypeError, "iterations must be an integer"),
         ({"iterations": -1}, InputError, "iterations must be at least 0"),
         ({"diagonal": "yes"}, InputError, "diagonal must be"),

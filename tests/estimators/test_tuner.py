@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 import ntkit
 from ntkit._src.estimators import _base
+from ntkit._src.estimators._kernel_source import KernelSource, read_source
+from ntkit._src.estimators._tuner import read_tuner
 from ntkit.errors import InputError, InputTypeError, JitterWarning, SingularKernelError
 
 Array = NDArray[Any]
@@ -282,13 +284,13 @@ def test_clone_pickle_and_search(data: tuple[Array, Array], parameters: dict[str
         ({"stopping_time": "auto"}, InputError, r"candidates for stopping_time need tune='loo'"),
         ({"stopping_time": 1.0, "tune": "evidence"}, InputError, r"stopping_time must be None. Got 1.0"),
         ({"ridge": [], "tune": "loo"}, InputError, r"at least one number"),
-        ({"ridge": [0.1, -1.0], "tune": "loo"}, InputError, r"finite and not negative"),
+        ({"ridge": [0.1, -1.0], "tune": "loo"}, InputError, r"ridge must be finite and at least 0"),
         ({"ridge": [0.1, "a"], "tune": "loo"}, InputTypeError, r"ridge must be a number"),
         ({"ridge": "best", "tune": "loo"}, InputTypeError, r"'auto' or a sequence of numbers. Got 'best'"),
         ({"ridge": math.inf}, InputError, r"finite"),
-        ({"ridge": math.nan}, InputError, r"not negative"),
-        ({"stopping_time": -1.0}, InputError, r"stopping_time must be not negative. Got -1.0"),
-        ({"stopping_time": math.nan}, InputError, r"not negative"),
+        ({"ridge": math.nan}, InputError, r"at least 0"),
+        ({"stopping_time": -1.0}, InputError, r"stopping_time must be finite and at least 0. Got -1.0"),
+        ({"stopping_time": math.nan}, InputError, r"at least 0"),
         ({"stopping_time": True}, InputTypeError, r"stopping_time must be a number. Got True"),
         ({"kernel": Laplace(), "tune": "evidence"}, InputError, r"kernel must be 'ntk' or 'nngp'"),
         ({"kernel": "precomputed", "tune": "evidence"}, InputError, r"kernel must be 'ntk' or 'nngp'"),
@@ -339,3 +341,29 @@ def test_an_indefinite_kernel_is_still_refused(data: tuple[Array, Array]) -> Non
     gram = laplace(data[0], data[0]) - np.eye(44)
     with pytest.raises(SingularKernelError, match=r"not positive semidefinite"):
         ntkit.NTKRegressor(kernel="precomputed", tune="loo").fit(gram, data[1])
+
+
+def test_tuners_alone(data: tuple[Array, Array]) -> None:
+    """Each chooses what it is for and leaves the rest as it was given."""
+    x, y = torch.from_numpy(data[0]), torch.from_numpy(data[1])
+    source = read_source("nngp", SHALLOW, None, 5, None, 0.2)
+    gram = source.kernel(x)
+    fixed = read_tuner(None, 0.3, 2.0)
+    choice = fixed.choose_kernel(source, x, y, None)
+    assert (choice.kernel, choice.ridge, choice.time, choice.record) == (source.kernel, 0.3, 2.0, None)
+    assert fixed.choose_ridge(choice, gram, y) == choice and fixed.spectral and fixed.ridges(torch.float64) == [0.3]
+    loo = read_tuner("loo", [1e-6, 1e-1], None)
+    kept = loo.choose_kernel(source, x, y, None)
+    chosen = loo.choose_ridge(kept, gram, y)
+    assert kept.kernel is source.kernel and chosen.ridge == ntkit.leave_one_out(gram, y, [1e-6, 1e-1]).ridge
+    # In a system whose unit is 10, the same matrix means ridges a tenth as large.
+    assert read_tuner("loo", [1e-7, 1e-2], None).choose_ridge(kept, gram, y, unit=10.0).ridge == pytest.approx(
+        chosen.ridge / 10
+    )
+    found = read_tuner("evidence", 0.0, None, None, 0.2).choose_kernel(source, x, y, None)
+    assert found.record.log_marginal_likelihood > -1e4 and found.ridge == found.record.ridge
+    auto = read_tuner("auto", 0.0, None, None, 0.2)
+    gains = auto.choose_kernel(source, x, y, None)
+    assert gains.kernel.limit.gains.w_std != 2**0.5 and gains.record is None and len(auto.ridges(torch.float32)) == 13
+    given = KernelSource(Laplace())
+    assert auto.choose_kernel(given, x, y, None).kernel is given.kernel

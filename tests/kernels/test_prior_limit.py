@@ -101,7 +101,7 @@ SYMMETRIC = torch.eye(4, dtype=torch.float64)
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        (("noise",), InputError, '"stationary" or a tensor'),
+        (("noise",), InputError, "'stationary', or a tensor"),
         (("stationary",), InputError, "input_shape="),
         ((SYMMETRIC.tolist(),), InputTypeError, "list"),
         ((SYMMETRIC.long(),), InputTypeError, "int64"),

@@ -152,7 +152,7 @@ UNSUPPORTED = {
     "a gain before a series": (
         (3,),
         [nn.Linear(3, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 1)],
-        "a trained gain before tanh, which has no closed form",
+        "a trained gain before tanh, which this engine computes by a series",
     ),
 }
 

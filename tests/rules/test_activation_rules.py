@@ -36,6 +36,10 @@ class TestGelu(Activations):
     activation = nn.GELU()
 
 
+class TestNormalCDF(Activations):
+    activation = Function(torch.special.ndtr)
+
+
 class TestSin(Activations):
     activation = Function(torch.sin)
 
@@ -74,6 +78,14 @@ class TestSign(Activations):
 
 class TestStep(TestSign):
     activation = Function(lambda x: torch.heaviside(x, torch.zeros((), dtype=x.dtype)))
+
+
+class TestHardshrink(TestSign):
+    activation = nn.Hardshrink()
+
+
+class TestThreshold(TestSign):
+    activation = nn.Threshold(0.2, -0.5)
 
 
 class TestTanh(Activations):

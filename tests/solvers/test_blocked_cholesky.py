@@ -50,9 +50,9 @@ def test_single_precision_is_refined_to_the_solution_of_what_is_stored(
 def test_jitter_of_the_factor_does_not_change_the_solution(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     factorise, shifts = blocked._factorise, []
 
-    def breaks_down_twice(panels: Any, shift: float, progress: Any) -> bool:
+    def breaks_down_twice(panels: Any, shift: float, note: Any) -> bool:
         shifts.append(shift)
-        return len(shifts) > 2 and factorise(panels, shift, progress)
+        return len(shifts) > 2 and factorise(panels, shift, note)
 
     monkeypatch.setattr(blocked, "_factorise", breaks_down_twice)
     found = BlockedCholesky().set_up(DenseGram(case.dense), 1e-6).solve(case.y)

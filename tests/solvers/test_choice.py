@@ -39,7 +39,7 @@ def test_every_method_takes_every_matrix(case: Any, method: str, kind: str, tmp_
     )
     arguments = {"x": case.x} if kind == "kernel" else {}
     notes: list[str] = []
-    found = ntkit.solve(gram, case.y, method=method, ridge=0.3, progress=notes.append, **arguments)
+    found = ntkit.solve(gram, case.y, method=method, ridge=0.3, note=notes.append, **arguments)
     fitted = case.dense[:, found.centres] @ found.value if found.centres is not None else case.dense @ found.value
     exact = case.dense @ case.exact(0.3)
     assert float((fitted - exact).norm() / exact.norm()) < (
@@ -81,12 +81,12 @@ def test_small_and_middling_problems_are_solved_exactly(case: Any, monkeypatch: 
     assert best.exact and "exact and fits" in why
     monkeypatch.setattr(solving, "_SMALL", 10)
     notes: list[str] = []
-    found = ntkit.solve(case.kernel, case.y, x=case.x, ridge=1e-3, progress=notes.append)
+    found = ntkit.solve(case.kernel, case.y, x=case.x, ridge=1e-3, note=notes.append)
     assert notes[0].startswith("Chosen: ") and found.status.outcome is Outcome.SOLVED
     torch.testing.assert_close(found.value, case.exact(1e-3), rtol=1e-6, atol=1e-6)
     monkeypatch.setattr(solving, "_SMALL", len(case.x))  # the largest that is simply factorised, without a choice
     at_once: list[str] = []
-    ntkit.solve(case.kernel, case.y, x=case.x, ridge=1e-3, progress=at_once.append)
+    ntkit.solve(case.kernel, case.y, x=case.x, ridge=1e-3, note=at_once.append)
     assert not at_once
 
 
@@ -106,9 +106,9 @@ class Richardson(Method):
 
     steps: int
 
-    def set_up(self, gram: Any, ridge: float, y: Tensor | None = None, progress: Any = None) -> RichardsonSystem:
-        if progress is not None:
-            progress(f"{self.steps} steps.")
+    def set_up(self, gram: Any, ridge: float, y: Tensor | None = None, note: Any = None) -> RichardsonSystem:
+        if note is not None:
+            note(f"{self.steps} steps.")
         shift = ridge * float(gram.diagonal().mean())
         largest = float(gram.diagonal().sum()) + shift  # at least the largest eigenvalue
         return RichardsonSystem(gram, shift, 1 / largest, self.steps)
@@ -141,7 +141,7 @@ def test_a_method_of_the_user(case: Any, kind: str, tmp_path: Path, monkeypatch:
         case.y,
         method=Richardson(300),
         ridge=20.0,
-        progress=notes.append,
+        note=notes.append,
         **({"x": case.x} if kind == "kernel" else {}),
     )
     torch.testing.assert_close(found.value, case.exact(20.0), rtol=1e-6, atol=1e-6)

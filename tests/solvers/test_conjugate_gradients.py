@@ -73,7 +73,7 @@ def test_an_indefinite_matrix_is_refused() -> None:
 
 def test_notes(case: Any) -> None:
     notes: list[str] = []
-    ntkit.solve(case.dense, case.y, method="cg", ridge=1e-3, progress=notes.append)
+    ntkit.solve(case.dense, case.y, method="cg", ridge=1e-3, note=notes.append)
     assert "memory" in notes[0] and "rank" in notes[1] and "Iteration 1" in notes[2]
 
 

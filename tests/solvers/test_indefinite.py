@@ -85,7 +85,7 @@ def test_every_kind_of_matrix(case: Any, kind: str, tmp_path: Any) -> None:
     gram: Any = {"tensor": case.dense, "kernel": case.kernel}.get(kind)
     gram = case.operator("stored", tmp_path) if gram is None else gram
     arguments = {"x": case.x} if kind == "kernel" else {}
-    found = ntkit.solve(gram, case.y[:, 0], method=Indefinite(), ridge=1e-3, progress=notes.append, **arguments)
+    found = ntkit.solve(gram, case.y[:, 0], method=Indefinite(), ridge=1e-3, note=notes.append, **arguments)
     torch.testing.assert_close(found.value, case.exact(1e-3)[:, 0], rtol=1e-9, atol=1e-9)
     if kind == "tensor":  # solved at once
         assert not notes

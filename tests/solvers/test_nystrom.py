@@ -203,7 +203,8 @@ def test_a_pivot_of_rounding_takes_jitter() -> None:
 
 
 def test_a_matrix_that_fills_half_the_disk_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    blocks = _nystrom._Blocks(DenseGram(torch.eye(40, dtype=torch.float64)), torch.arange(10), 8)
+    blocks = _nystrom.RowBlocks(DenseGram(torch.eye(40, dtype=torch.float64)), torch.arange(10))
+    blocks.rows = 8
     clock = iter([0.0, 1.0, 1.5] * 2)  # computing a block takes a second, writing it half of one
     monkeypatch.setattr(_nystrom.time, "perf_counter", lambda: next(clock))
     for free, kept in ((2 * 40 * 10 * 8, True), (2 * 40 * 10 * 8 - 2, False)):

@@ -11,7 +11,6 @@ from tests.kernels.finite_network.cases import CASES, Function, brute_jacobian, 
 from torch import nn
 
 import ntkit
-from ntkit._src.kernels.finite_network._cost import costs
 from ntkit._src.kernels.finite_network._network import Network
 from ntkit._src.kernels.finite_network._survey import survey
 from ntkit._src.testing import KernelConformance
@@ -204,10 +203,9 @@ def test_module_is_left_alone():
 def test_auto_multiplies_vectors_where_tables_are_large():
     """Of an embedding's table an input reads a few rows: its derivatives are not worth forming for many inputs."""
     module = nn.Sequential(nn.Embedding(100_000, 4), nn.Flatten(), nn.Linear(8, 2))
-    found = survey(Network(module, "trace"), torch.tensor([[0, 1], [5, 2]]), 2**29)
-    few, many = (costs(found, n, None) for n in (2, 1000))
-    assert min(few, key=few.get) != "ntk-vp"
-    assert min(many, key=many.get) == "ntk-vp"
+    emp, rows = ntkit.empirical(module), torch.tensor([[0, 1], [5, 2]])
+    assert emp.method_for(rows) != "ntk-vp"
+    assert emp.method_for(rows.repeat(500, 1)) == "ntk-vp"
 
 
 @pytest.mark.parametrize("name", ["mlp", "residual", "ntk parametrisation", "positions"])

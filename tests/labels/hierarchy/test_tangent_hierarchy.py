@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import ntkit
 from ntkit._src.kernels import Kernel
-from ntkit._src.labels import Accuracy
+from ntkit._src.labels.hierarchy._two_layer_hierarchy import Accuracy
 from ntkit._src.testing import KernelConformance
 from ntkit.errors import AccuracyWarning, InputError, InputTypeError, SingularKernelError
 

@@ -9,7 +9,8 @@ from tests.labels.pairs.oracles import Array, base, data, design, double_sum, ta
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.labels import Pairs, definiteness
+from ntkit._src.labels import Pairs
+from ntkit._src.labels.pairs._label_aware import definiteness
 from ntkit._src.testing import KernelConformance
 from ntkit.errors import InputError, InputTypeError, NotFittedError
 

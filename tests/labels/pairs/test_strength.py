@@ -136,9 +136,9 @@ def test_splits(validation):
         (1, 10, InputError, "from 2 on"),
         (0.0, 10, InputError, "between 0 and 1"),
         (1.5, 10, InputError, "between 0 and 1"),
-        (True, 10, InputTypeError, "folds"),
-        ("loo", 10, InputTypeError, "folds"),
-        (0.99, 10, InputError, "no point on one side"),
+        (True, 10, InputTypeError, "must be a number"),
+        ("loo", 10, InputTypeError, "must be a number"),
+        (0.01, 10, InputError, "no point on one side"),
         (5, 1, InputError, "two training points"),
     ],
 )

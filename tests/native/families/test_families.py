@@ -77,7 +77,7 @@ class Branches(nn.Module):
         ([torch.relu, torch.abs], None),
         ([torch.erf], None),
         ([torch.relu, torch.erf], None),
-        ([torch.erf, torch.tanh], "a trained gain before tanh, which has no closed form"),
+        ([torch.erf, torch.tanh], "a trained gain before tanh, which this engine computes by a series"),
         ([torch.relu, lambda h: h], "a trained gain before an activation and something else"),
         ([lambda h: h], None),
     ],

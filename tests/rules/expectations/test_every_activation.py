@@ -26,6 +26,7 @@ CASES: dict[type[program.Activation], list[nn.Module]] = {
     program.Polynomial: [Function(torch.square), Function(lambda z: z**3), Function(lambda z: (1 - 0.5 * z) + z**2)],
     program.Erf: [Function(torch.erf)],
     program.GELU: [nn.GELU()],
+    program.NormalCDF: [Function(torch.special.ndtr)],
     program.Sin: [Function(torch.sin)],
     program.Cos: [Function(torch.cos)],
     program.Exp: [Function(torch.exp)],
@@ -35,6 +36,7 @@ CASES: dict[type[program.Activation], list[nn.Module]] = {
     program.Sign: [Function(torch.sign)],
     program.Step: [Function(lambda z: torch.heaviside(z, torch.tensor(0.5, dtype=torch.float64)))],
     program.AnyFunction: [nn.Tanh(), nn.Softplus(), nn.Hardswish(), Function(lambda z: torch.sin(z) * torch.relu(z))],
+    program.Discontinuous: [nn.Hardshrink(0.4), nn.Threshold(0.5, -1.0), nn.Threshold(-0.3, 0.2)],
     program.ExponentialUnit: [nn.ELU(0.7), nn.SELU(), nn.CELU(1.5)],
 }
 MODULES = [

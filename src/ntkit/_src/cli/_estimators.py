@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from sklearn.base import BaseEstimator
@@ -13,29 +12,10 @@ from ntkit._src.estimators import NTKClassifier, NTKRegressor, tabular_pipeline
 
 from ._tables import Task
 
-__all__ = ["EXACT_ROWS", "build_estimator", "default_centres", "fit_on"]
+__all__ = ["EXACT_ROWS", "build_estimator", "fit_on"]
 
 EXACT_ROWS = 8192
 """Up to this many rows the whole kernel matrix is factorised, as by ``ntkit.solve(method="auto")``."""
-
-_MOST_CENTRES, _LEAST_CENTRES = 2000, 1000
-_FULL_ROWS = 250_000
-
-
-def default_centres(rows: int) -> int | None:
-    """Give how many of the rows to take as centres (Nystrom), or None for all of them.
-
-    2,000 up to 250,000 rows. A fit takes a time of rows times centres squared, so beyond there are fewer, to the same time,
-    down to 1,000: at a million rows, sqrt(rows) of them lose nothing of the rate of learning (Rudi et al. 2015).
-
-    Examples
-    --------
-    >>> [default_centres(rows) for rows in (8_192, 8_193, 1_000_000)]
-    [None, 2000, 1000]
-    """
-    if rows <= EXACT_ROWS:
-        return None
-    return max(_LEAST_CENTRES, min(_MOST_CENTRES, round(_MOST_CENTRES * math.sqrt(_FULL_ROWS / rows))))
 
 
 def build_estimator(
@@ -58,13 +38,13 @@ def build_estimator(
     shape
         Shape of one input; the columns are then its entries, used unchanged. None encodes and standardises columns first.
     centres
-        How many rows to take as centres; None: :func:`default_centres`.
+        How many rows to take as centres (Nystrom); None: all rows up to :data:`EXACT_ROWS`, beyond the solver's default.
     """
-    number = default_centres(rows) if centres is None else centres
     options: dict[str, Any] = {
         "tune": "auto",
         "input_shape": shape,
-        "n_centres": None if number is None else min(number, rows),
+        "solver": "nystrom" if centres is not None or rows > EXACT_ROWS else None,
+        "n_centres": None if centres is None else min(centres, rows),
     }
     estimator: BaseEstimator = (
         NTKClassifier(module, **options)

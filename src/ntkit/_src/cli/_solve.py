@@ -46,7 +46,7 @@ def solve(
     if values.dtype.kind not in "iufb":
         raise InputError(f"the target {target!r} must be numbers. Got text.")
     y = torch.from_numpy(np.array(values, np.float64)).to(stored.dtype)
-    solution = solve_system(stored, y, method=method, ridge=ridge, progress=note)
+    solution = solve_system(stored, y, method=method, ridge=ridge, note=note)
     if solution.status.outcome is Outcome.NOT_CONVERGED:
         raise InputError(
             f"--method {method} left a relative residual of {solution.stats['residual']:.1e}, and nothing was written: write a "

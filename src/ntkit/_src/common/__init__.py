@@ -5,12 +5,10 @@ Each file lists in ``__all__`` what other folders may import from here.
 
 from ._arguments import *
 from ._batches import *
-from ._deprecation import *
 from ._derivatives import *
 from ._generator import *
 from ._gram_matrix import *
 from ._kinks import *
-from ._largest_eigenvalue import *
 from ._losses import *
 from ._memory import *
 from ._module_state import *

@@ -42,8 +42,8 @@ def check_integers(x1: Tensor, x2: Tensor | None) -> None:
     batches = {"x": x1} if x2 is None else {"x1": x1, "x2": x2}
     for name, x in batches.items():
         check_tensor(name, x)
-        if x.ndim == 0 or len(x) == 0:
-            raise InputError(f"{name} must have rows. Got shape {tuple(x.shape)}.")
+        if x.ndim == 0 or x.numel() == 0:
+            raise InputError(f"{name} must have at least one row. Got shape {tuple(x.shape)}.")
     if x2 is not None:
         check_pair(x1, x2)
 

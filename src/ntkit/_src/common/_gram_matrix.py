@@ -1,11 +1,16 @@
-"""Gram matrices: what a kernel must return, what a linear system needs, and why a matrix is singular."""
+"""Gram matrices: what a kernel must return, what a linear system needs, why one is singular, its largest eigenvalue."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
+import scipy  # which imports scipy.sparse.linalg when it is first used
 import torch
 from linear_operator.operators import LinearOperator
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
@@ -13,7 +18,7 @@ from ntkit.errors import InputError, InputTypeError
 from ._batches import check_tensor
 from ._row_blocks import block_rows, row_blocks
 
-__all__ = ["check_gram", "check_pairs", "why_singular"]
+__all__ = ["check_gram", "check_pairs", "largest_eigenvalue", "why_singular"]
 
 _BLOCK_ROWS = 512  # two blocks fit into the cache
 
@@ -116,3 +121,21 @@ def _of_pairs(pairs: list[Tensor], what: str) -> str:
     first = f"rows {int(pairs[0][0, 0])} and {int(pairs[0][0, 1])}"
     count = sum(map(len, pairs))
     return f"{first} {what}" if count == 1 else f"the rows of {count} pairs {what} ({first}, say)"
+
+
+def largest_eigenvalue(product: Callable[[Tensor], Tensor], size: int, like: Tensor, tol: float = 1e-10) -> float:
+    """Return the largest eigenvalue of a symmetric operator on vectors of shape (size,), by the Lanczos method.
+
+    The vectors have the dtype and device of ``like``; ``tol`` is the relative accuracy.
+    """
+    if size < 3:  # too small for the Lanczos method
+        columns = torch.stack([product(row) for row in torch.eye(size).to(like)])
+        return float(torch.linalg.eigvalsh(columns.double())[-1])
+
+    def apply(vector: NDArray[Any]) -> NDArray[Any]:
+        return product(torch.as_tensor(vector.ravel()).to(like)).detach().double().cpu().numpy()
+
+    start = np.random.default_rng(0).normal(size=size)
+    operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=apply, dtype=float)
+    found = scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False, tol=tol)
+    return float(found[0])

@@ -43,12 +43,8 @@ def find_kinks(outputs: Callable[[], Tensor]) -> list[Kink]:
 
     The graph that autograd records has every operation, whichever module or function called it. It lacks choices:
     ``torch.where(z > 0, z, 0)`` and ``z * (z > 0)`` are found as comparisons whose result enters a differentiated tensor. Of an
-    ``autograd.Function`` only what it records is seen. A composition may be smoother than its parts, as ``relu(z) ** 3`` is.
-
-    Parameters
-    ----------
-    outputs
-        Returns a tensor that depends on tensors that require gradients.
+    ``autograd.Function`` only what it records is seen. A composition may be smoother than its parts, as ``relu(z) ** 3`` is. The
+    computation returns a tensor that depends on tensors that require gradients.
 
     Examples
     --------

@@ -30,6 +30,9 @@ __all__ = [
 ]
 
 
+_BASE = frozenset(vars(nn.Module()))  # what torch keeps in every module
+
+
 @contextmanager
 def measuring(module: nn.Module) -> Iterator[None]:
     """Run a module for a measurement: afterwards, also after an error, everything is as it was.
@@ -54,12 +57,13 @@ def unchanged(module: nn.Module) -> Iterator[None]:
     """Restore modes, buffers and all other attributes of a module and its parts, but not its parameters.
 
     Inside, the layers compute as they are written: without autocast, which would round to half precision, and without the
-    fast path of attention, which reads weights and calls no layer.
+    fast path of attention, which reads weights and calls no layer. Tables of embeddings with a ``max_norm``, which a call
+    overwrites, are restored too.
     """
     tensors = {
         id(tensor): tensor
         for layer in module.modules()
-        for tensor in (*layer._buffers.values(), *vars(layer).values())
+        for tensor in (*layer._buffers.values(), *_own_values(layer))
         # What is computed in every call need not be kept, and outside of inference mode nothing changes its tensors.
         if isinstance(tensor, Tensor)
         and tensor.is_leaf
@@ -85,6 +89,7 @@ def restored_attributes(module: nn.Module) -> Iterator[None]:
     """
     # TorchScript holds its mode and its buffers elsewhere.
     before = [(layer, layer.training, dict(vars(layer)), dict(layer._buffers.items())) for layer in module.modules()]
+    containers = [(held, copy.copy(held)) for layer in module.modules() for held in _containers(layer)]
     try:
         yield
     finally:
@@ -92,6 +97,11 @@ def restored_attributes(module: nn.Module) -> Iterator[None]:
             layer.training = mode
             _restore(vars(layer), attributes)
             _restore(layer._buffers, buffers)
+        for held, contents in containers:
+            if isinstance(held, dict):
+                _restore(held, contents)
+            elif len(held) != len(contents) or any(a is not b for a, b in zip(held, contents, strict=True)):
+                held[:] = contents
 
 
 def call_with(
@@ -130,6 +140,21 @@ def _without_autocast(module: nn.Module) -> Iterator[None]:
             if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
         yield
+
+
+def _containers(layer: nn.Module) -> list[Any]:
+    """Return the lists and dicts of a layer's own, which its forward may write to."""
+    return [value for name, value in vars(layer).items() if name not in _BASE and type(value) in (list, dict)]
+
+
+def _own_values(layer: nn.Module) -> list[Any]:
+    """Return the values of a layer's attributes and of what its lists and dicts hold, and the tables that a call overwrites."""
+    values = list(vars(layer).values())
+    for held in _containers(layer):
+        values += held.values() if isinstance(held, dict) else held
+    if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.max_norm is not None:
+        values.append(layer.weight)
+    return values
 
 
 def _version(tensor: Tensor) -> int | None:

@@ -22,20 +22,12 @@ Vector = NDArray[Any]
 
 
 class Chebyshev(OdeSolver):  # type: ignore[misc]  # SciPy has no types
-    """The second-order method of Sommeijer, Shampine and Verwer (1997) for y' = F(y).
+    """The second-order method of Sommeijer, Shampine and Verwer (1997) for y' = F(y), in the manner of SciPy's solvers.
 
-    It is for Jacobians with real, negative eigenvalues, as gradient flows have them.
-    A step takes as many stages s as its length h asks for, and is stable as far as h = 0.65 s^2 / rho: where an ordinary
-    explicit method needs evaluations in proportion to rho t, this one needs their square root. No matrix is solved for.
-
-    Parameters
-    ----------
-    fun, t0, y0, t_bound, vectorized
-        As in SciPy.
-    rtol, atol
-        Tolerances of the error of a step; those of all steps add up to about rtol^(2/3).
-    radius
-        Gives a bound on the spectral radius rho of F's Jacobian at a state.
+    It is for Jacobians with real, negative eigenvalues, as gradient flows have them; ``radius`` bounds their spectral radius rho
+    at a state. A step takes as many stages s as its length h asks for, and is stable as far as h = 0.65 s^2 / rho: where an
+    ordinary explicit method needs evaluations in proportion to rho t, this one needs their square root. No matrix is solved for.
+    The tolerances are those of a step's error; the errors of all steps add up to about rtol^(2/3).
     """
 
     t: float

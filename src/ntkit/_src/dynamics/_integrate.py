@@ -16,7 +16,7 @@ from ntkit._src.common import Loss, Progress, check_choice, check_integer, check
 from ntkit.errors import InputError
 
 from ._chebyshev import Chebyshev
-from ._squared_error import Descent
+from ._squared_error import Descent, descent_step
 
 __all__ = ["Integrator", "KernelTraining", "descend", "integrate"]
 
@@ -27,20 +27,9 @@ _MARGIN = 1.1  # of that radius: power iterations approach it from below
 
 @dataclass(frozen=True)
 class KernelTraining:
-    """Outputs f = start + K a on the training points, loss L(f, y) + shift/2 a^T K a.
+    """Outputs f = start + K a on the training points, with the loss L(f, y) + shift/2 a^T K a.
 
-    Attributes
-    ----------
-    gram
-        K, shape (n, n).
-    start
-        f_0 on the training points, shape (n, k).
-    targets
-        y, shape (n, k).
-    loss
-        L.
-    shift
-        The ridge times trace(K)/n.
+    K has shape (n, n), f_0 (``start``) and y (``targets``) have shape (n, k); ``shift`` is the ridge times trace(K)/n.
     """
 
     gram: Tensor
@@ -182,7 +171,7 @@ def descend(
         if stop_loss is not None and float(problem.loss.value(outputs, problem.targets)) <= stop_loss:
             found[step] = weights.clone()
             return found, step
-        weights, velocity = descent.step(weights, velocity, problem.velocity(outputs, weights))
+        weights, velocity = descent_step(descent, weights, velocity, problem.velocity(outputs, weights))
         if progress is not None:
             progress(step + 1, last)
     if not all(bool(torch.isfinite(value).all()) for value in found.values()):

@@ -19,6 +19,7 @@ __all__ = [
     "Descent",
     "LearningCurves",
     "SquaredError",
+    "descent_step",
     "flow_filter",
     "largest_gram_eigenvalue",
     "learned_filter",
@@ -68,12 +69,12 @@ class Descent:
         """Descent converges if the learning rate times the curvature is below this."""
         return 2 * (1 + self.momentum) / (1 + 2 * self.momentum if self.nesterov else 1)
 
-    def step(self, weights: Tensor, velocity: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the weights and the velocity after a step along ``change``, the negative gradient, all of one shape."""
-        velocity = self.momentum * velocity + change
-        return weights + self.learning_rate * (
-            change + self.momentum * velocity if self.nesterov else velocity
-        ), velocity
+
+def descent_step(descent: Descent, weights: Tensor, velocity: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weights and the velocity after a step along ``change``, the negative gradient, all of one shape."""
+    velocity = descent.momentum * velocity + change
+    step = change + descent.momentum * velocity if descent.nesterov else velocity
+    return weights + descent.learning_rate * step, velocity
 
 
 def flow_filter(mu: Tensor, t: float) -> Tensor:
@@ -195,18 +196,8 @@ class LearningCurves:
 class SquaredError:
     r"""Weights a with f_t = f_0 + K a_t for :math:`L = \frac{1}{2} \sum (f - y)^2`, all from one eigendecomposition.
 
-    :math:`a' = y - f_0 - (K + \rho I) a` gives :math:`a_t = \phi_t(K + \rho I)(y - f_0)`.
-
-    Parameters
-    ----------
-    gram : Tensor of shape (n, n)
-        K, checked.
-    residual : Tensor of shape (n, k)
-        y - f_0 on the training points.
-    ridge : float
-        Relative to trace(K)/n.
-    owned : bool
-        Whether the eigenvectors may overwrite the matrix, which saves n^2 values.
+    :math:`a' = y - f_0 - (K + \rho I) a` gives :math:`a_t = \phi_t(K + \rho I)(y - f_0)`. ``gram`` is K, shape (n, n), checked,
+    and ``residual`` y - f_0 on the training points, shape (n, k). If the matrix is ``owned``, the eigenvectors overwrite it.
     """
 
     def __init__(self, gram: Tensor, residual: Tensor, ridge: float, owned: bool) -> None:
@@ -305,7 +296,7 @@ class SquaredError:
         for step in range(int(most) + 1):
             if float((power * (1 - kernel * weight) ** 2).sum()) / 2 <= value:
                 return float(step)
-            weight, velocity = descent.step(weight, velocity, 1 - mu * weight)
+            weight, velocity = descent_step(descent, weight, velocity, 1 - mu * weight)
         return math.inf
 
     def _check_stable(self, descent: Descent) -> None:

@@ -15,11 +15,9 @@ from ntkit._src.common import check_choice
 from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import Method
 
-from ._base import KernelEstimator, TunedEstimator
-from ._calibration import fit_temperature, logits
+from ._base import KernelEstimator, TunedEstimator, document
 from ._inputs import read_labels
-from ._labels import LabelEncoderMixin, check_classes
-from ._parameters import document
+from ._labels import LabelEncoderMixin, check_classes, fit_temperature, logits
 from ._problem import kept_rows, read_weights
 from ._tuner import Candidates
 

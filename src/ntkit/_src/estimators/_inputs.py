@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,16 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from ntkit._src.common import bytes_text, check_gram_memory, check_input_shape, check_tensor, fold_rows
+from ntkit._src.common import (
+    bytes_text,
+    check_gram_memory,
+    check_input_shape,
+    check_integer,
+    check_number,
+    check_tensor,
+    fold_rows,
+    shown,
+)
 from ntkit._src.gram import GramOperator, free_disk, scratch_folder
 from ntkit.errors import InputError, InputTypeError, NotFittedError, StoreError
 
@@ -25,6 +35,8 @@ __all__ = [
     "as_batch",
     "as_tensor",
     "check_fitted",
+    "has_candidates",
+    "listed_numbers",
     "numpy_dtype",
     "read_device",
     "read_dtype",
@@ -65,6 +77,40 @@ def read_device(device: str | torch.device | None) -> torch.device:
     if found.type == "meta":
         raise InputError("device must hold values. Got 'meta': pass 'cpu', or None for it.")
     return found
+
+
+def has_candidates(value: object) -> bool:
+    """Return whether a parameter leaves a choice: "auto", or a sequence of numbers."""
+    return isinstance(value, str) or np.ndim(value) > 0  # type: ignore[arg-type]
+
+
+def listed_numbers(
+    name: str,
+    given: Any,
+    automatic: Sequence[Any] = (),
+    *,
+    positive: bool = False,
+    whole: bool = False,
+    infinite: bool = False,
+) -> list[Any]:
+    """Return the candidates of a parameter, "auto", a number or a sequence of numbers, as a list."""
+    if isinstance(given, str):
+        if given == "auto":
+            return list(automatic)
+        raise InputTypeError(
+            f"{name} must be a number, or candidates: 'auto' or a sequence of numbers. Got {shown(given)}."
+        )
+    values = given.tolist() if isinstance(given, (np.ndarray, Tensor)) else given
+    values = list(values) if isinstance(values, Sequence) else [values]
+    if not values:
+        raise InputError(f"{name} must have at least one number to choose from. Got an empty sequence.")
+    if whole:
+        return [check_integer(name, value, 0) for value in values]
+    least = -math.inf if positive else 0
+    return [
+        value if infinite and value == math.inf else check_number(name, value, least, positive=positive)
+        for value in values
+    ]
 
 
 def check_fitted(estimator: Any) -> None:

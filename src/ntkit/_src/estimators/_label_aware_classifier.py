@@ -153,8 +153,8 @@ class LabelAwareClassifier(KernelClassifier):
                         dual = self._regress(part, problem, codes, gram[rest[:, None], rest], rest)
                         cross = part.from_base(gram[held[:, None], rest], problem.points[held], problem.points[rest])
                         scores[held] = cross @ dual.value
-        fit = DualFit(solution.value, scores, 0.0, str(solution.status))
-        return Choice(aware, ridge), fit
+        jitter = solution.stats.get("jitter", 0.0)
+        return Choice(aware, ridge), DualFit(solution.value, scores, jitter, str(solution.status))
 
     def _label_aware(self, base: Kernel | None, ridge: float, seed: int) -> LabelAware:
         if base is None:

@@ -1,20 +1,24 @@
-"""Classes as targets of a regression, and scores as classes and probabilities, for every classifier here."""
+"""Classes as targets of a regression, and scores as classes and calibrated probabilities, for every classifier here."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from ntkit.errors import InputError
 
-from ._calibration import logits, probabilities
+__all__ = ["LabelEncoderMixin", "check_classes", "fit_temperature", "logits"]
 
-__all__ = ["LabelEncoderMixin", "check_classes"]
+# The prior keeps the minimum inside these bounds.
+_LOG_BOUNDS = (-50.0, 50.0)
 
 
 def check_classes(y: NDArray[Any]) -> NDArray[Any]:
@@ -66,4 +70,44 @@ class LabelEncoderMixin(ClassifierMixin):
         agrees with it to first order: always positive, in the order of the scores, largest for the class of :meth:`predict`.
         The temperature T, ``temperature_``, calibrates it; it is 1 for classifiers without calibration.
         """
-        return probabilities(logits(self.decision_function(X), len(self.classes_)), self.temperature_)
+        values = logits(self.decision_function(X), len(self.classes_))
+        return np.asarray(softmax(values / self.temperature_, axis=1))
+
+
+def logits(scores: NDArray[Any], classes: int) -> NDArray[Any]:
+    """Return C f, shape (n, C); the single column for two classes is f_1 - f_0."""
+    if scores.ndim == 1:
+        return np.stack([-scores, scores], axis=1)
+    return classes * scores
+
+
+def fit_temperature(values: NDArray[Any], codes: NDArray[np.intp], weights: NDArray[Any] | None = None) -> float:
+    r"""Return the most probable temperature T > 0 of softmax(values / T).
+
+    The prior is log T ~ N(0, 1), worth about one data point of belief in T = 1, so that T stays away from zero if every
+    point is classified correctly and from infinity if scores say nothing.
+
+    Parameters
+    ----------
+    values
+        Shape (n, C), from models that have not seen the point of their row.
+    codes
+        Shape (n,), the classes, 0 to C - 1.
+    weights
+        Shape (n,), the weight of each point. Default None: one.
+
+    Examples
+    --------
+    >>> values = np.array([[3.0, -3.0], [3.0, -3.0], [-3.0, 3.0], [-3.0, 3.0], [3.0, -3.0]])
+    >>> sure, unsure = fit_temperature(values, np.array([0, 0, 1, 1, 0])), fit_temperature(values, np.array([0, 1, 1, 1, 0]))
+    >>> sure < unsure
+    True
+    """
+    rows, counts = np.arange(len(codes)), np.ones(len(codes)) if weights is None else weights
+
+    def loss(log_temperature: float) -> float:
+        likelihood = counts @ log_softmax(values * math.exp(-log_temperature), axis=1)[rows, codes]
+        return log_temperature**2 / 2 - float(likelihood)
+
+    found = minimize_scalar(loss, bounds=_LOG_BOUNDS, method="bounded", options={"xatol": 1e-7})
+    return math.exp(float(found.x))

@@ -10,19 +10,10 @@ from torch import Tensor
 
 from ntkit._src.common import as_columns, check_choice, data_splits
 from ntkit._src.gram import GramOperator
-from ntkit._src.solvers import (
-    CG,
-    BlockedCholesky,
-    EigenPro,
-    Falkon,
-    Method,
-    Nystrom,
-    Solution,
-    solve,
-)
+from ntkit._src.solvers import CG, BlockedCholesky, EigenPro, Falkon, Method, Nystrom, Solution, solve
 from ntkit.errors import InputError
 
-from ._problem import Problem, Weighting
+from ._problem import Problem
 from ._regression import DualFit
 from ._tuner import Choice, EvidenceTuner, Tuner
 
@@ -63,7 +54,7 @@ def fit_large(problem: Problem, tuner: Tuner, method: str | Method) -> tuple[Cho
     The gains, if the tuner chooses them, are those of a few rows. The left-out predictions are those of the held-out rows.
     """
     y = problem.y
-    if problem.weighting != Weighting() or math.isfinite(tuner.stopped_at):
+    if not problem.weighting.plain or math.isfinite(tuner.given.time):
         raise InputError(
             "solver= is for points without weights or noise of their own, and for fits without a stopping time. "
             "Leave solver and n_centres out."

@@ -21,7 +21,7 @@ from torch import nn
 
 from ntkit._src.common import check_choice, check_input_shape, check_ridge, fold_rows
 from ntkit._src.kernels import empirical, infinite_width
-from ntkit._src.kernels._random_features import jacobian_features, sketched_features
+from ntkit._src.kernels._random_features import JacobianFeatures, SketchedFeatures
 from ntkit.errors import InputError, SingularKernelError
 
 from ._inputs import as_tensor, check_fitted, numpy_dtype, read_dtype
@@ -63,7 +63,7 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     Attributes
     ----------
-    features_ : RandomFeatures
+    features_ : SketchedFeatures or JacobianFeatures
         The map.
     n_features_in_ : int
         The number of columns of X at fit.
@@ -113,12 +113,14 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             if self.kernel != "ntk":
                 raise InputError("method='jacobian' has only features of the tangent kernel: write kernel='ntk'.")
             found = module.to(read_dtype(self.dtype)) if self.module is None else module
-            self.features_ = jacobian_features(empirical(found), self.n_components, self.random_state)
+            self.features_: JacobianFeatures | SketchedFeatures = JacobianFeatures(
+                empirical(found), self.n_components, self.random_state
+            )
         else:
             limit = infinite_width(module, w_std=self.w_std, b_std=self.b_std)
             kernel = limit.ntk if self.kernel == "ntk" else limit.nngp
             shape = self._batch(rows[:1]).shape[1:]
-            self.features_ = sketched_features(kernel, self.n_components, shape, self.random_state)
+            self.features_ = SketchedFeatures(kernel, self.n_components, shape, self.random_state)
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:

@@ -44,23 +44,29 @@ class Weighting:
     noise: Tensor | None = None
 
     @property
+    def plain(self) -> bool:
+        """Whether all points count alike, without noise."""
+        return self.roots is None and self.noise is None
+
+    @property
     def weights(self) -> Tensor | None:
         """The weights, shape (n,); None if all are one."""
         return None if self.roots is None else self.roots.square()
 
     def ridge_unit(self, diagonal: Tensor) -> float:
         """Return the factor from ridges relative to trace(K)/n to those of the system, for the diagonal of K, shape (n,)."""
-        if self.roots is None and self.noise is None:
+        if self.plain:
             return 1.0
         weights = torch.ones_like(diagonal) if self.roots is None else self.roots.square()
-        noise = torch.zeros_like(diagonal) if self.noise is None else self.noise
+        if self.noise is None:  # whatever K is, even if it is indefinite
+            return len(weights) / float(weights.double().sum())
         # trace(K)/n of the points, each counted with its weight.
         unit = float((weights * diagonal).double().sum() / weights.double().sum())
-        return unit / float((weights * (diagonal + noise)).double().mean())
+        return unit / float((weights * (diagonal + self.noise)).double().mean())
 
     def apply_to_gram(self, gram: Tensor, owned: bool) -> Tensor:
         """Return S (K + N) S, in place of K if that may be overwritten."""
-        if self.roots is None and self.noise is None:
+        if self.plain:
             return gram
         matrix = gram if owned else gram.clone()
         if self.noise is not None:
@@ -143,12 +149,10 @@ def read_weights(sample_weight: Any, X: NDArray[Any]) -> NDArray[Any] | None:
     weights = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
     if weights.shape != (len(X),):
         raise InputError(f"sample_weight must have shape ({len(X)},), one for each row of X. Got {weights.shape}.")
-    if weights.min() < 0 or not weights.sum() > 0:
-        raise InputError(
-            "Negative values in sample_weight: weights must not be negative."
-            if weights.min() < 0
-            else "every weight in sample_weight is zero: at least one must be positive."
-        )
+    if weights.min() < 0:
+        raise InputError("Negative values in sample_weight: weights must not be negative.")
+    if not weights.any():
+        raise InputError("every weight in sample_weight is zero: at least one must be positive.")
     return np.asarray(weights)
 
 

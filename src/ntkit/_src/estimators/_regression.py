@@ -127,18 +127,14 @@ def fit_dual(
 
     Parameters
     ----------
-    gram : Tensor of shape (n, n)
-    y : Tensor of shape (n,) or (n, k)
-    ridge : float
-        Relative to trace(K)/n.
-    time : float
-        Infinity is kernel regression.
-    left_out : bool
-        Whether to return the leave-one-out predictions too.
-    known : LeaveOneOut, optional
-        Those of the tuning, if it computed them. Default None.
-    owned : bool
-        Whether the matrix may be overwritten: a large one is then factorised in place, without a second one. Default False.
+    gram, y
+        The matrix, shape (n, n), and the targets, shape (n,) or (n, k).
+    ridge, time
+        The ridge relative to trace(K)/n; the time, infinite for kernel regression.
+    left_out
+        Whether to return the leave-one-out predictions too; ``known`` are those of the tuning, if it computed them.
+    owned
+        Whether the matrix may be overwritten: a large one is then factorised in place, without a second one.
     """
     predictions = None if known is None or not left_out else known.predictions[known.best]
     if math.isfinite(time):

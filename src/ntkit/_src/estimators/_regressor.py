@@ -14,9 +14,8 @@ from torch import nn
 from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import Method
 
-from ._base import TunedEstimator
+from ._base import TunedEstimator, document
 from ._inputs import numpy_dtype
-from ._parameters import document
 from ._problem import kept_rows, read_noise, read_weights
 from ._tuner import Candidates
 

@@ -20,9 +20,9 @@ from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, Metric
 from ntkit._src.kernels import Kernel, infinite_width
 from ntkit.errors import InputError, InputTypeError, JitterWarning
 
-from ._inputs import as_tensor, check_fitted, numpy_dtype, read_device, read_dtype, read_labels
+from ._inputs import as_tensor, check_fitted, listed_numbers, numpy_dtype, read_device, read_dtype, read_labels
 from ._labels import LabelEncoderMixin, check_classes
-from ._rfm_choice import Candidate, Error, choose, listed_numbers, quiet_recursion
+from ._rfm_choice import Candidate, Error, choose, quiet_recursion
 
 __all__ = ["RFMClassifier", "RFMIteration", "RFMRegressor"]
 

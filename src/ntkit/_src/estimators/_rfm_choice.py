@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ntkit._src.common import check_integer, check_number, shown
 from ntkit._src.features.rfm import RFMSettings, RFMState, recursion
-from ntkit.errors import InputError, InputTypeError, JitterWarning
+from ntkit.errors import JitterWarning
 
-__all__ = ["Candidate", "Error", "RFMChoice", "choose", "listed_numbers", "quiet_recursion"]
+__all__ = ["Candidate", "Error", "RFMChoice", "choose", "quiet_recursion"]
 
 _FEWEST_PATHS = 4
 
@@ -82,20 +81,9 @@ def choose(
 ) -> RFMChoice:
     """Return the candidate with the smallest mean error on held-out rows, or the first one if none are held out.
 
-    After each part the worse half of the settings is dropped, each judged by its best number of updates, down to four.
-
-    Parameters
-    ----------
-    x, y
-        Training points, shape (n, d), and targets, shape (n, c).
-    grid
-        The values to try for every field of a candidate.
-    settings
-        Turns a candidate into settings.
-    parts
-        Pairs of rows to fit and rows to predict.
-    error
-        Error on the rows to predict.
+    The training points x, shape (n, d), and targets y, shape (n, c), are split into rows to fit and rows to predict by each of
+    the ``parts``. After each part the worse half of the settings is dropped, each judged by its best number of updates, down to
+    four. ``grid`` has the values to try for every field of a candidate.
     """
     updates = list(grid["iterations"])
     settled = product(grid["bandwidth"], grid["ridge"], grid["power"], grid["diagonal"])
@@ -133,21 +121,3 @@ def quiet_recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFM
             if state is None:
                 return
             yield state
-
-
-def listed_numbers(
-    name: str, given: Any, automatic: Sequence[Any], *, positive: bool = False, whole: bool = False
-) -> list[Any]:
-    """Return the candidates of a setting, "auto", a number or a sequence of numbers, as a list."""
-    if isinstance(given, str):
-        if given == "auto":
-            return list(automatic)
-        raise InputTypeError(
-            f'{name} must be a number, "auto", or a sequence of numbers to choose from. Got {shown(given)}.'
-        )
-    values = list(given) if isinstance(given, (Sequence, np.ndarray, range)) else [given]
-    if not values:
-        raise InputError(f"{name} must have at least one value to choose from. Got an empty sequence.")
-    if whole:
-        return [check_integer(name, value, 0) for value in values]
-    return [check_number(name, value, -math.inf if positive else 0, positive=positive) for value in values]

@@ -14,8 +14,9 @@ from torch import Tensor
 from ntkit._src.common import check_choice, shown
 from ntkit._src.dynamics import Evidence, LeaveOneOut, evidence, leave_one_out
 from ntkit._src.kernels import Kernel
-from ntkit.errors import InputError, InputTypeError, SingularKernelError
+from ntkit.errors import InputError, SingularKernelError
 
+from ._inputs import has_candidates, listed_numbers
 from ._kernel_source import KernelSource, kernel_of
 
 __all__ = [
@@ -78,18 +79,21 @@ class Tuner:
     b_std: float | None = None
 
     @property
-    def spectral(self) -> bool:
-        """Whether the fit needs an eigendecomposition."""
-        return math.isfinite(self.stopped_at)
+    def given(self) -> Choice:
+        """Ridge and time as given; zero and infinity in place of candidates."""
+        ridge = 0.0 if has_candidates(self.ridge) else listed_numbers("ridge", self.ridge)[0]
+        time = self.stopping_time
+        stopped = time is not None and not has_candidates(time)
+        return Choice(None, ridge, listed_numbers("stopping_time", time, infinite=True)[0] if stopped else math.inf)
 
     @property
-    def stopped_at(self) -> float:
-        """The stopping time as given; infinity in place of candidates."""
-        return self._given.time
+    def spectral(self) -> bool:
+        """Whether the fit needs an eigendecomposition."""
+        return math.isfinite(self.given.time)
 
     def choose_kernel(self, source: KernelSource, x: Tensor, y: Tensor, weights: Tensor | None) -> Choice:
         """Choose the gains, from inputs of shape (n, ...), targets (n,) or (n, k) and weights (n,) of the points."""
-        return replace(self._given, kernel=source.kernel)
+        return replace(self.given, kernel=source.kernel)
 
     def choose_ridge(self, choice: Choice, gram: Tensor, y: Tensor, unit: float = 1.0) -> Choice:
         """Choose ridge and time, from the matrix of the system, shape (n, n).
@@ -100,15 +104,7 @@ class Tuner:
 
     def ridges(self, dtype: torch.dtype) -> list[float]:
         """Return the ridges to compare on held-out rows."""
-        return [self._given.ridge]
-
-    @property
-    def _given(self) -> Choice:
-        """The ridge and time as given; zero and infinity in place of candidates."""
-        ridge = 0.0 if _to_choose(self.ridge, "ridge") else _number(self.ridge, "ridge")
-        return Choice(
-            None, ridge, math.inf if _to_choose(self.stopping_time, "stopping_time") else _time(self.stopping_time)
-        )
+        return [self.given.ridge]
 
 
 class LeaveOneOutTuner(Tuner):
@@ -121,25 +117,18 @@ class LeaveOneOutTuner(Tuner):
     def choose_ridge(self, choice: Choice, gram: Tensor, y: Tensor, unit: float = 1.0) -> Choice:
         if len(gram) < 2:
             raise InputError("tune='loo' leaves one sample out, so it needs at least two. Got n_samples=1.")
-        if isinstance(self.stopping_time, str):
-            trace = float(gram.diagonal().double().sum())
-            times: list[float] = [time / trace for time in _TIMES if trace > 0] + [math.inf]
-        else:
-            times = [math.inf] if self.stopping_time is None else [_time(time) for time in _listed(self.stopping_time)]
-        chosen_time = _to_choose(self.stopping_time, "stopping_time")
-        ridges = [self._given.ridge] if self._one_ridge and chosen_time else self.ridges(gram.dtype)
+        trace = float(gram.diagonal().double().sum())
+        automatic = [time / trace for time in _TIMES if trace > 0] + [math.inf]
+        given = math.inf if self.stopping_time is None else self.stopping_time
+        times = listed_numbers("stopping_time", given, automatic, infinite=True)
+        only_times = has_candidates(self.stopping_time) and not has_candidates(self.ridge)
+        ridges = [self.given.ridge] if only_times else self.ridges(gram.dtype)
         found = leave_each_out(gram, y, [unit * ridge for ridge in ridges], times)
         found = found if unit == 1 else replace(found, ridges=found.ridges / unit)
         return replace(choice, ridge=found.ridge, time=found.time, record=found)
 
     def ridges(self, dtype: torch.dtype) -> list[float]:
-        if isinstance(self.ridge, str) or self._one_ridge:
-            return list(_RIDGES[dtype])
-        return [_number(one, "ridge") for one in _listed(self.ridge)]
-
-    @property
-    def _one_ridge(self) -> bool:
-        return not _to_choose(self.ridge, "ridge")
+        return listed_numbers("ridge", self.ridge if has_candidates(self.ridge) else "auto", _RIDGES[dtype])
 
 
 class EvidenceTuner(Tuner):
@@ -151,7 +140,7 @@ class EvidenceTuner(Tuner):
                 "tune='evidence' chooses the gains of a network, so kernel must be 'ntk' or 'nngp'. Got "
                 f"{shown(source.kernel or 'precomputed')}: write tune='loo', which chooses the ridge of any kernel."
             )
-        start: dict[str, Any] = {"w_std": self.w_std, "b_std": self.b_std, "ridge": self._given.ridge}
+        start: dict[str, Any] = {"w_std": self.w_std, "b_std": self.b_std, "ridge": self.given.ridge}
         given = {name: value for name, value in start.items() if not (isinstance(value, (int, float)) and value == 0)}
         found = evidence(source.limit, x, y, kernel=source.which, weights=weights, **given)
         return Choice(kernel_of(found.limit, source.which), found.ridge, record=found)
@@ -179,7 +168,7 @@ class AutoTuner(LeaveOneOutTuner):
             targets = targets * (variance / power) ** 0.5
         gains: dict[str, Any] = {"w_std": self.w_std, "b_std": start}
         found = evidence(limit, points, targets, source.which, **gains, max_steps=_GAIN_STEPS)
-        return replace(self._given, kernel=kernel_of(found.limit, source.which))
+        return replace(self.given, kernel=kernel_of(found.limit, source.which))
 
 
 _TUNERS: dict[str | None, type[Tuner]] = {
@@ -205,13 +194,14 @@ def read_tuner(
             f"tune={tune!r} chooses the ridge and the gains of a network trained to the end, so stopping_time must be "
             f"None. Got {shown(stopping_time)}: write tune='loo' to choose a stopping time."
         )
-    for name, value in (("ridge", ridge), ("stopping_time", stopping_time)):
-        if tune not in ("loo", "auto") and _to_choose(value, name):
+    for name, value, infinite in (("ridge", ridge, False), ("stopping_time", stopping_time, True)):
+        listed = has_candidates(value) and listed_numbers(name, value, (0,), infinite=infinite)
+        if listed and tune not in ("loo", "auto"):
             raise InputError(
                 f"candidates for {name} need tune='loo' or 'auto'. Got {name}={shown(value)} and tune={tune!r}."
             )
     tuner = _TUNERS[tune](ridge, stopping_time, w_std, b_std)
-    _ = tuner._given  # refuses wrong numbers before anything is computed
+    _ = tuner.given  # refuses wrong numbers before anything is computed
     return tuner
 
 
@@ -228,34 +218,3 @@ def leave_each_out(gram: Tensor, y: Tensor, ridges: Sequence[float], times: Sequ
         floor = -2 * lowest / scale
         lifted = dict.fromkeys(max(ridge, floor) for ridge in ridges)  # each once
         return leave_one_out(gram, y, list(lifted), list(times))
-
-
-def _to_choose(value: object, name: str) -> bool:
-    if isinstance(value, str):
-        if value == "auto":
-            return True
-        raise InputTypeError(
-            f"{name} must be a number, or candidates: 'auto' or a sequence of numbers. Got {shown(value)}."
-        )
-    return isinstance(value, (Sequence, np.ndarray, Tensor)) and np.ndim(value) > 0
-
-
-def _listed(value: Any) -> list[Any]:
-    values = list(value) if np.ndim(value) else [value]
-    if not values:
-        raise InputError("candidates must be at least one number. Got an empty sequence.")
-    return values
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, (bool, str)) or not hasattr(value, "__float__"):
-        raise InputTypeError(f"{name} must be a number. Got {shown(value)} of type {type(value).__name__}.")
-    number = float(value)
-    if not number >= 0 or (name == "ridge" and math.isinf(number)):
-        allowed = "finite and not negative (it is relative to trace(K)/n)" if name == "ridge" else "not negative"
-        raise InputError(f"{name} must be {allowed}. Got {number}.")
-    return number
-
-
-def _time(value: Any) -> float:
-    return math.inf if value is None else _number(value, "stopping_time")

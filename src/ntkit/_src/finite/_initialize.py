@@ -106,10 +106,10 @@ def _reset(module: nn.Module) -> None:
     for layer in module.modules():
         if parametrize.is_parametrized(layer):
             continue  # a reset would write to computed weights; the raw parameters are drawn later
-        reset = partial(reset_attention, layer) if isinstance(layer, nn.MultiheadAttention) else None
-        reset = reset or getattr(layer, "reset_parameters", None)
         if layer in outputs:
             continue  # drawn with its attention, which then sets its bias to zero
+        reset = getattr(layer, "reset_parameters", None)
+        reset = partial(reset_attention, layer) if isinstance(layer, nn.MultiheadAttention) else reset
         if callable(reset):
             numbers = [p for p in layer.parameters() if isinstance(layer, _NUMBERS) and not p.requires_grad]
             values = [p.detach().clone() for p in numbers]

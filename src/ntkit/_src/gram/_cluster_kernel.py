@@ -25,18 +25,8 @@ _TILES_PER_THREAD = 4
 class ClusterKernel(Kernel):
     """The same kernel, its matrices computed by the workers of a cluster: for whatever only calls ``kernel(x1, x2)``.
 
-    Diagonals are computed in this process. Values are those of the kernel itself, on the CPU.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    client : distributed.Client or "local"
-        As in :func:`ntkit.gram`; ``"local"`` starts processes anew for each matrix.
-
-    See Also
-    --------
-    ntkit.gram : One matrix, stored on disk where it is large.
+    Diagonals are computed in this process. Values are those of the kernel itself, on the CPU. The client is that of
+    :func:`ntkit.gram`; ``"local"`` starts processes anew for each matrix.
     """
 
     def __init__(self, kernel: Kernel, client: Client | Literal["local"]) -> None:

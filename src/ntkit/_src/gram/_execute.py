@@ -67,11 +67,4 @@ def writer(task: Task, target: TileStore | Tensor) -> Callable[[Tile, Tensor], N
     """Return the function that puts a tile where it belongs."""
     if isinstance(target, TileStore):
         return lambda tile, values: target.write(tile, values.cpu().numpy())
-
-    def put(tile: Tile, values: Tensor) -> None:
-        rows, columns = task.plan.rows(tile), task.plan.columns(tile)
-        target[rows, columns] = values
-        if task.plan.symmetric:
-            target[columns, rows] = values.T
-
-    return put
+    return lambda tile, values: task.plan.put(target, task.plan.rows(tile), task.plan.columns(tile), values)

@@ -16,11 +16,10 @@ from ntkit.errors import InputError, InputTypeError, StoreError
 from ._execute import run
 from ._files import free_disk, locked
 from ._fingerprint import data_fingerprint, kernel_fingerprint
-from ._manifest import Manifest
 from ._npy_store import NpyStore
 from ._operator import StoredGram
 from ._plan import Task, TilePlan, default_tile
-from ._store import TileStore
+from ._store import Manifest, TileStore
 from ._zarr_store import ZarrStore
 
 if TYPE_CHECKING:
@@ -154,10 +153,16 @@ def gram(
         store = None
     size = default_tile(x1, tile) if store is None or tile is not None else store.manifest.tile
     manifest = _manifest(kernel, x1, x2, size, stored)
-    store = _created(kind, path, manifest) if store is None else _matching(store, manifest)
+    if store is None:
+        store = _created(kind, path, manifest)
+    elif differences := store.manifest.differences(manifest):
+        raise StoreError(
+            "\n  ".join([f"{path} is the Gram matrix of something else:", *differences])
+            + "\nNothing was changed. Name another path, read what is there with ntkit.open_gram, or delete it with resume=False."
+        )
     with locked(kind.manifest_path(path)):
         store.sweep()
-        store.forget(store.damaged())
+        store.forget_damaged()
         missing = store.missing
         if isinstance(store, ZarrStore):  # other stores allocate their space when they are created
             _check_room(path, store.plan, len(missing), manifest.dtype)
@@ -246,16 +251,6 @@ def _created(kind: type[TileStore], path: Path, manifest: Manifest) -> TileStore
     plan = TilePlan(manifest.shape, manifest.tile, manifest.symmetric)
     _check_room(path, plan, len(plan), manifest.dtype)
     return kind.create(path, manifest)
-
-
-def _matching(store: TileStore, manifest: Manifest) -> TileStore:
-    differences = store.manifest.differences(manifest)
-    if differences:
-        raise StoreError(
-            "\n  ".join([f"{store.path} is the Gram matrix of something else:", *differences])
-            + "\nNothing was changed. Name another path, read what is there with ntkit.open_gram, or delete it with resume=False."
-        )
-    return store
 
 
 def _check_room(path: Path, plan: TilePlan, tiles: int, dtype: str) -> None:

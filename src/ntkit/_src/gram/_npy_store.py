@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._files import plain_errors, sync_folder, write_atomically
-from ._manifest import Manifest
 from ._plan import Tile
-from ._store import TileStore
+from ._store import Manifest, TileStore
 
 __all__ = ["NpyStore"]
 
@@ -70,10 +69,7 @@ class NpyStore(TileStore):
 
     def _write(self, tile: Tile, values: NDArray[Any]) -> None:
         matrix = self._matrix("r+")
-        rows, columns = self.plan.rows(tile), self.plan.columns(tile)
-        matrix[rows, columns] = values
-        if self.plan.symmetric:
-            matrix[columns, rows] = values.T
+        self.plan.put(matrix, self.plan.rows(tile), self.plan.columns(tile), values)
         matrix.flush()
 
     def _read(self, tile: Tile) -> NDArray[Any] | None:

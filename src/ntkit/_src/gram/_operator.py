@@ -110,13 +110,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         return _Restricted(self, rows)
 
     def to_dense(self) -> Tensor:
-        """Return the whole matrix as a tensor, if it fits into memory.
-
-        Raises
-        ------
-        MemoryLimitError
-            If it does not.
-        """
+        """Return the whole matrix as a tensor, if it fits into memory; a ``MemoryLimitError`` otherwise."""
         n1, n2 = self.plan.shape
         check_memory(
             n1 * n2 * self.dtype.itemsize,
@@ -125,9 +119,7 @@ class GramOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         )
         out = torch.empty(n1, n2, dtype=self.dtype, device=self.device)
         for rows, columns, values in self.tiles():
-            out[rows, columns] = values
-            if self.symmetric:
-                out[columns, rows] = values.T
+            self.plan.put(out, rows, columns, values)
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -187,16 +179,9 @@ class StoredGram(GramOperator):
 
 
 class KernelGram(GramOperator):
-    """K(x1, x2), or K(x1, x1) if ``x2`` is None, recomputed whenever a part of it is needed.
+    """K(x1, x2), or K(x1, x1) if ``x2`` is None, recomputed, ``tile`` rows and columns at a time, whenever it is needed.
 
-    Parameters
-    ----------
-    kernel
-        The kernel.
-    x1, x2 : Tensor of shape (n1, ...) and (n2, ...)
-        The inputs.
-    tile
-        Rows and columns that are computed at a time.
+    The inputs have shape (n1, ...) and (n2, ...).
 
     Examples
     --------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,6 +74,12 @@ class TilePlan:
     def entries(self) -> int:
         """Number of entries that are computed."""
         return sum(self.tile_entries(tile) for tile in self.tiles())
+
+    def put(self, matrix: Any, rows: slice, columns: slice, values: Any) -> None:
+        """Write a tile into the whole matrix, a tensor or an array, and below the diagonal of a symmetric one."""
+        matrix[rows, columns] = values
+        if self.symmetric:
+            matrix[columns, rows] = values.T
 
     def __len__(self) -> int:
         rows, columns = self.grid

@@ -1,4 +1,4 @@
-"""Stored tiles: a tile counts once its checksum is in the journal, and is checked against it before it is used."""
+"""Stored matrices: a manifest that identifies them, and tiles that count once their checksums are in a journal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,71 @@ from numpy.typing import NDArray
 from ntkit.errors import StoreError
 
 from ._files import plain_errors, write_atomically
-from ._manifest import Manifest
 from ._plan import Tile, TilePlan
 
-__all__ = ["TileStore", "checksum"]
+__all__ = ["Manifest", "TileStore", "checksum"]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything that determines the entries of a stored matrix."""
+
+    shape: tuple[int, int]  # (n1, n2) of the matrix
+    tile: int  # rows and columns of a tile
+    symmetric: bool  # whether it is K(x1, x1), of which only tiles on and above the diagonal are stored
+    dtype: str  # the dtype of stored entries: "float32" or "float64"
+    kernel: Mapping[str, str]  # the fingerprint of the kernel, part by part (:func:`kernel_fingerprint`)
+    x1: str  # x1, x2: fingerprints of the data; ``x2`` is None if the matrix is symmetric
+    x2: str | None
+    library: str  # the version of ntkit
+    format: int = _FORMAT  # the version of this layout
+
+    def to_json(self) -> str:
+        """Return the manifest as text."""
+        return json.dumps(asdict(self), indent=1)
+
+    @staticmethod
+    def from_json(text: str, path: object) -> Manifest:
+        """Read a manifest from text, or raise an error if it is not one."""
+        try:
+            found = json.loads(text)
+            if found["format"] != _FORMAT:
+                raise StoreError(
+                    f"{path} has the layout {found['format']}, and this version of ntkit knows {_FORMAT}. Use the version that "
+                    f"wrote it ({found.get('library')}), or remove it."
+                )
+            found["shape"] = tuple(found["shape"])
+            return Manifest(**{field.name: found[field.name] for field in fields(Manifest)})
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"{path} must be the manifest of a stored Gram matrix. Got a file that cannot be read as one ({error!r}). Remove "
+                "the store, or name another path."
+            ) from error
+
+    def differences(self, wanted: Manifest) -> list[str]:
+        """Return what is stored and what was requested, wherever the two differ."""
+        found = []
+        for field in fields(Manifest):
+            stored, asked = getattr(self, field.name), getattr(wanted, field.name)
+            if stored == asked:
+                continue
+            if isinstance(stored, Mapping):
+                found += [
+                    f"{name}: {_shown(stored.get(name))} is stored, {_shown(asked.get(name))} requested"
+                    for name in dict.fromkeys([*stored, *asked])
+                    if stored.get(name) != asked.get(name)
+                ]
+            elif field.name in ("x1", "x2"):
+                found.append(f"{field.name}: other data are stored (their bits, shape or dtype differ)")
+            else:
+                found.append(f"{field.name}: {_shown(stored)} is stored, {_shown(asked)} requested")
+        return found
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else str(value)
 
 
 def checksum(values: NDArray[Any]) -> int:
@@ -27,18 +89,15 @@ def checksum(values: NDArray[Any]) -> int:
     return zlib.crc32(np.ascontiguousarray(values).data.cast("B"))
 
 
+def _line(tile: Tile, sum_: int) -> str:
+    return json.dumps({"i": tile.i, "j": tile.j, "crc32": sum_}) + "\n"
+
+
 class TileStore(ABC):
-    """The tiles of one matrix on disk.
+    """The tiles of one matrix on disk, at the path where the user finds it.
 
     A manifest identifies the matrix; a journal has one line per finished tile: its position and checksum. Lines are only
     ever appended, so a killed run leaves at worst a partial line at the end, which is ignored.
-
-    Parameters
-    ----------
-    path
-        Where the user finds the matrix.
-    manifest
-        The identity of the matrix.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -97,7 +156,7 @@ class TileStore(ABC):
 
     def record(self, tile: Tile, sum_: int) -> None:
         """Add to the journal a tile that is on disk."""
-        line = json.dumps({"i": tile.i, "j": tile.j, "crc32": sum_}) + "\n"
+        line = _line(tile, sum_)
         with plain_errors(self.path, "writing to"), open(self._journal, "ab") as file:
             if file.tell() and not self._ends_with_newline():
                 line = "\n" + line  # after a partial line of a killed run
@@ -108,13 +167,7 @@ class TileStore(ABC):
         self._checked.discard(tile)
 
     def read(self, tile: Tile) -> NDArray[Any]:
-        """Return a tile, checked against its checksum when it is first read.
-
-        Raises
-        ------
-        StoreError
-            If it was never computed, or differs from what was written.
-        """
+        """Return a tile, which must have been computed, checked against its checksum when it is first read."""
         if tile not in self._sums:
             raise StoreError(
                 f"tile ({tile.i}, {tile.j}) of {self.path} was not computed yet ({len(self.missing)} of {len(self.plan)} are "
@@ -131,24 +184,16 @@ class TileStore(ABC):
             )
         return values
 
-    def damaged(self) -> list[Tile]:
-        """Read every tile in the journal, and return those that are missing or damaged."""
-        bad = []
-        for tile in list(self._sums):
+    def forget_damaged(self) -> None:
+        """Read every tile in the journal, and rewrite the journal without those that are missing or damaged."""
+        for tile, sum_ in list(self._sums.items()):
             values = self._read(tile)
-            if values is not None and checksum(values) == self._sums[tile]:
+            if values is not None and checksum(values) == sum_:
                 self._checked.add(tile)
             else:
-                bad.append(tile)
-        return bad
-
-    def forget(self, tiles: Iterable[Tile]) -> None:
-        """Remove tiles from the journal, which is rewritten."""
-        for tile in tiles:
-            self._sums.pop(tile, None)
-        lines = [json.dumps({"i": tile.i, "j": tile.j, "crc32": sum_}) + "\n" for tile, sum_ in self._sums.items()]
+                del self._sums[tile]
         with plain_errors(self.path, "writing to"):
-            write_atomically(self._journal, "".join(lines).encode())
+            write_atomically(self._journal, "".join(_line(tile, sum_) for tile, sum_ in self._sums.items()).encode())
 
     @property
     def _journal(self) -> Path:

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from ntkit.errors import MissingDependencyError
 
 from ._files import TEMPORARY, plain_errors, sync_folder, write_atomically
-from ._manifest import Manifest
 from ._plan import Tile
-from ._store import TileStore
+from ._store import Manifest, TileStore
 
 __all__ = ["ZarrStore", "write_chunk"]
 

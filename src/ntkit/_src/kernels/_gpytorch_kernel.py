@@ -20,6 +20,10 @@ from ._kernel import Kernel
 __all__ = ["GPyTorchKernel"]
 
 
+def _gain_property(name: str, doc: str) -> Any:
+    return property(lambda kernel: kernel._gain(name), lambda kernel, value: kernel._set_gain(name, value), doc=doc)
+
+
 class GPyTorchKernel(_GPyTorchBase):
     """The kernel that :func:`ntkit.as_gpytorch_kernel` returns.
 
@@ -70,23 +74,8 @@ class GPyTorchKernel(_GPyTorchBase):
             )
         self._set_gain(name, gain(self.kernel, name))
 
-    @property
-    def w_std(self) -> Tensor:
-        """The gain of the weights, a scalar; may be set."""
-        return self._gain("w_std")
-
-    @w_std.setter
-    def w_std(self, value: float | Tensor) -> None:
-        self._set_gain("w_std", value)
-
-    @property
-    def b_std(self) -> Tensor:
-        """The gain of the biases, a scalar; may be set."""
-        return self._gain("b_std")
-
-    @b_std.setter
-    def b_std(self, value: float | Tensor) -> None:
-        self._set_gain("b_std", value)
+    w_std = _gain_property("w_std", "The gain of the weights, a scalar; may be set.")
+    b_std = _gain_property("b_std", "The gain of the biases, a scalar; may be set.")
 
     def _gain(self, name: str) -> Tensor:
         if name not in self._names:

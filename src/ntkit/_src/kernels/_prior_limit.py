@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ntkit._src.common import check_input_size, check_result, shown
+from ntkit._src.common import check_choice, check_finite, check_input_size, check_result
 from ntkit._src.program import (
     Arrange,
     Contract,
@@ -24,7 +24,7 @@ from ntkit._src.program import (
     Program,
     Split,
     StationaryPrior,
-)
+)  # fmt: skip
 from ntkit._src.rules import prior_positions
 from ntkit.errors import InputError, InputTypeError
 
@@ -97,8 +97,7 @@ def prior_of(
     ``channels`` are the shapes to try if ``input_shape`` is not given.
     """
     if isinstance(covariance, str):
-        if covariance != "stationary":
-            raise InputError(f'covariance must be "stationary" or a tensor. Got {shown(covariance)}.')
+        check_choice("covariance", covariance, ["stationary"], ", or a tensor")
         if input_shape is None:
             raise InputError(
                 'with_prior("stationary") must know the size of the input. Write '
@@ -135,8 +134,7 @@ def prior_of(
 
 
 def _check_covariance(matrix: Tensor) -> None:
-    if not bool(torch.isfinite(matrix).all()):
-        raise InputError("covariance must be finite. Got NaN or infinite values.")
+    check_finite("covariance", matrix)
     size = matrix.abs().max()
     if float((matrix - matrix.T).abs().max()) > _ROUNDING * float(size):
         raise InputError(
@@ -152,13 +150,7 @@ def _check_covariance(matrix: Tensor) -> None:
 
 
 def with_prior_input(program: Program, prior: Prior) -> Program:
-    """Replace the data by a prior.
-
-    Raises
-    ------
-    InputError
-        If the network uses its data other than by reading them once, or its positions differ from those of the prior.
-    """
+    """Replace the data, which the network must read once and with the positions of the prior, by the prior."""
     reads = [index for index, node in enumerate(program.nodes) if isinstance(node.op, (Input, DataMap))]
     if len(reads) != 1 or program.prefixes != (None,) or not _read_by_layers(program, reads[0]):
         raise InputError(

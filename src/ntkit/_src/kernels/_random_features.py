@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -18,31 +17,13 @@ from .finite_network import Empirical
 from .finite_network._inputs import as_inputs
 from .finite_network._products import forward
 
-__all__ = ["RandomFeatures", "jacobian_features", "sketched_features"]
+__all__ = ["JacobianFeatures", "SketchedFeatures"]
 
 _BLOCK_BYTES = 1 << 27
 
 
-class RandomFeatures(ABC):
-    """A random map z whose products z(x) . z(x') estimate a kernel, without bias or with a small one from nesting.
-
-    Attributes
-    ----------
-    n_components
-        The number of features.
-    """
-
-    n_components: int
-
-    @abstractmethod
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return the features of x of shape (n, ...), shape (n, n_components)."""
-
-
-def sketched_features(
-    kernel: InfiniteWidthKernel, n_components: int, input_shape: Sequence[int], seed: int = 0, width: int | None = None
-) -> RandomFeatures:
-    r"""Return random features of an infinitely wide network, layer by layer, without a finite network.
+class SketchedFeatures:
+    r"""Random features of an infinitely wide network, layer by layer, without a finite network.
 
     Parameters
     ----------
@@ -62,33 +43,22 @@ def sketched_features(
     Each activation's expectation becomes a mean over ``width`` random neurons, so entries have an error of order
     :math:`1/\sqrt{width}` per layer.
     """
-    if not isinstance(kernel, InfiniteWidthKernel):
-        raise InputTypeError(
-            f"kernel must be limit.ntk or limit.nngp of an infinite-width limit. Got {type(kernel).__name__}."
-        )
-    return _Sketched(kernel, check_integer("n_components", n_components, 1), tuple(input_shape), seed, width)
 
-
-def jacobian_features(empirical: Empirical, n_components: int, seed: int = 0) -> RandomFeatures:
-    r"""Return random features of the tangent kernel of any finite module: its derivatives, projected.
-
-    With s standard normal over the parameters and r random signs over the c outputs, feature j is
-    :math:`r_j^T J(x)\, s_j / \sqrt{c\, m}`: a derivative along s_j, by one forward pass. The mean of its products is
-    :math:`\frac{1}{c} \sum_o J_o(x) J_o(x')^T`, the empirical tangent kernel (output="trace").
-    """
-    if not isinstance(empirical, Empirical):
-        raise InputTypeError(f"empirical must come from ntkit.empirical(module). Got {type(empirical).__name__}.")
-    if empirical.output != "trace":
-        raise InputError(f'random features exist for the mean over outputs, output="trace". Got {empirical.output!r}.')
-    return _Projected(empirical, check_integer("n_components", n_components, 1), seed)
-
-
-class _Sketched(RandomFeatures):
     def __init__(
-        self, kernel: InfiniteWidthKernel, n_components: int, input_shape: tuple[int, ...], seed: int, width: int | None
+        self,
+        kernel: InfiniteWidthKernel,
+        n_components: int,
+        input_shape: Sequence[int],
+        seed: int = 0,
+        width: int | None = None,
     ) -> None:
-        self.kernel, self.n_components, self.input_shape = kernel, n_components, input_shape
-        self._program = kernel.limit._program(input_shape, kernel.which == "ntk")
+        if not isinstance(kernel, InfiniteWidthKernel):
+            raise InputTypeError(
+                f"kernel must be limit.ntk or limit.nngp of an infinite-width limit. Got {type(kernel).__name__}."
+            )
+        self.n_components = check_integer("n_components", n_components, 1)
+        self.kernel, self.input_shape = kernel, tuple(input_shape)
+        self._program = kernel.limit._program(self.input_shape, kernel.which == "ntk")
         check_sketchable(self._program)
         own = max(1, n_components // 2) if width is None else width
         # The last layer's tangent kernel has three parts: the features of its inputs, its bias, and psi.
@@ -97,6 +67,7 @@ class _Sketched(RandomFeatures):
         self._last: CountSketch | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Return the features of x of shape (n, *input_shape), shape (n, n_components)."""
         check_batches(x, None)
         if tuple(x.shape[1:]) != self.input_shape:
             raise InputError(f"x must have shape (n, {', '.join(map(str, self.input_shape))}). Got {tuple(x.shape)}.")
@@ -114,22 +85,36 @@ class _Sketched(RandomFeatures):
         return self._last(features)
 
 
-class _Projected(RandomFeatures):
-    def __init__(self, empirical: Empirical, n_components: int, seed: int) -> None:
-        self.empirical, self.n_components, self.seed = empirical, n_components, seed
+class JacobianFeatures:
+    r"""Random features of the tangent kernel of any finite module: its derivatives, projected.
+
+    With s standard normal over the parameters and r random signs over the c outputs, feature j is
+    :math:`r_j^T J(x)\, s_j / \sqrt{c\, m}`: a derivative along s_j, by one forward pass. The mean of its products is
+    :math:`\frac{1}{c} \sum_o J_o(x) J_o(x')^T`, the empirical tangent kernel (output="trace").
+    """
+
+    def __init__(self, empirical: Empirical, n_components: int, seed: int = 0) -> None:
+        if not isinstance(empirical, Empirical):
+            raise InputTypeError(f"empirical must come from ntkit.empirical(module). Got {type(empirical).__name__}.")
+        if empirical.output != "trace":
+            raise InputError(
+                f'random features exist for the mean over outputs, output="trace". Got {empirical.output!r}.'
+            )
+        self.empirical, self.seed = empirical, seed
+        self.n_components = check_integer("n_components", n_components, 1)
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Return the features of x of shape (n, ...), shape (n, n_components)."""
         inputs = as_inputs(x)
         survey = self.empirical._survey(inputs, None)
         c, generator = survey.outputs, torch.Generator().manual_seed(self.seed)
         columns = []
         for _ in range(self.n_components):
             # Redrawn in the same order for each batch, so that no matrix of size (features, parameters) is stored.
+            trained = ((name, survey.network.trained[name]) for name in survey.names)
             tangents = {
-                name: torch.randn(survey.network.trained[name].shape, generator=generator, dtype=torch.float64).to(
-                    survey.network.trained[name]
-                )
-                for name in survey.names
+                name: torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight)
+                for name, weight in trained
             }
             signs = (2 * torch.randint(2, (c,), generator=generator) - 1).to(survey.like)
             columns.append(forward(survey, inputs, tangents) @ signs)

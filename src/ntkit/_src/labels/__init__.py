@@ -5,22 +5,19 @@ from ntkit._src.common import check_labels, class_numbers
 from ._alignment import alignment
 from .decomposition._hoeffding import Hoeffding, hoeffding
 from .hierarchy._finite_width_correction import FiniteWidthCorrection, finite_width_correction
-from .hierarchy._hierarchy_kernel import HierarchyTerm, HierarchyTerms, hierarchy_kernel, hierarchy_terms
-from .hierarchy._module_hierarchy import HierarchySource, ModuleHierarchy
+from .hierarchy._hierarchy_kernel import HierarchyTerms, hierarchy_kernel, hierarchy_terms
+from .hierarchy._module_hierarchy import ModuleHierarchy
 from .hierarchy._tangent_hierarchy import TangentHierarchy
-from .hierarchy._two_layer_hierarchy import Accuracy, TwoLayerHierarchy
+from .hierarchy._two_layer_hierarchy import TwoLayerHierarchy
 from .pairs._function_of_labels import function_of_labels
-from .pairs._label_aware import STRENGTHS, Definiteness, LabelAware, definiteness
+from .pairs._label_aware import STRENGTHS, Definiteness, LabelAware
 from .pairs._pairs import PairEstimator, Pairs
 from .pairs._strength import StrengthSearch
 
 __all__ = [
     "STRENGTHS",
-    "Accuracy",
     "Definiteness",
     "FiniteWidthCorrection",
-    "HierarchySource",
-    "HierarchyTerm",
     "HierarchyTerms",
     "Hoeffding",
     "LabelAware",
@@ -33,7 +30,6 @@ __all__ = [
     "alignment",
     "check_labels",
     "class_numbers",
-    "definiteness",
     "finite_width_correction",
     "function_of_labels",
     "hierarchy_kernel",

@@ -20,10 +20,12 @@ __all__ = [
     "AnyFunction",
     "Cos",
     "Cosh",
+    "Discontinuous",
     "Erf",
     "Exp",
     "Expm1",
     "ExponentialUnit",
+    "NormalCDF",
     "Pointwise",
     "Polynomial",
     "Rectified",
@@ -159,6 +161,14 @@ class GELU(Activation):
         return F.gelu(z)
 
 
+class NormalCDF(Activation):
+    """Phi, the standard Gaussian's distribution function: the probit unit."""
+
+    def __call__(self, z: Tensor) -> Tensor:
+        value: Tensor = torch.special.ndtr(z)
+        return value
+
+
 class Sin(_Odd):
     """The sine."""
 
@@ -237,6 +247,12 @@ class AnyFunction(Activation):
 
     def __str__(self) -> str:
         return self.label or getattr(self.function, "__name__", "function")
+
+
+class Discontinuous(AnyFunction):
+    """A function that jumps at one of its kinks, so that it has an NNGP kernel but no tangent kernel."""
+
+    differentiable = False
 
 
 @lru_cache(maxsize=64)  # one function for equal activations, so that they share their tables

@@ -20,16 +20,9 @@ Scaling = Literal["sqrt", "linear"]
 
 @dataclass(frozen=True)
 class LogitSamples:
-    """Standard normals from which the logits of all pairs of inputs are computed, the same for every pair.
+    """``count`` samples of standard normals from which logits are computed, the same for every pair of inputs.
 
-    Attributes
-    ----------
-    seed
-        Seed of the first block.
-    count
-        Number of samples.
-    start
-        Number of blocks skipped before the first.
+    They are drawn in blocks, each from a seed of its own; the first ``start`` blocks from ``seed`` on are skipped.
     """
 
     BLOCK: ClassVar[int] = 16

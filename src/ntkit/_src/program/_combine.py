@@ -9,7 +9,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from ._op import Keeps, Op, Values, Weights
+from ._op import Keeps, Op, Source, Values, Weights
 
 __all__ = ["Concat", "Constant", "Product", "Sum"]
 
@@ -71,13 +71,10 @@ class Concat(Op):
 
 
 @dataclass(frozen=True)
-class Constant(Op):
+class Constant(Source):
     """The same number in every channel and position."""
 
     value: float
-
-    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
-        return ()
 
     def label(self) -> str:
         return f"constant {self.value:g}"

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ._op import Keeps, Op, Values, Weights
+from ._op import Source, Values, Weights
 
 __all__ = ["GivenPrior", "Input", "Prior", "StationaryPrior"]
 
 
 @dataclass(frozen=True)
-class Input(Op):
+class Input(Source):
     """K = x . x' / C of the data, after the deterministic part of the network that comes before the first random layer.
 
     Attributes
@@ -29,20 +29,14 @@ class Input(Op):
     channel: int
     channels: int
 
-    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
-        return ()
-
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Move the channels of the prefix's output, ``inputs[0]``, last."""
         return inputs[0].movedim(self.channel, -1)
 
 
 @dataclass(frozen=True, eq=False)
-class Prior(Op):
+class Prior(Source):
     """A random input whose channels are independent Gaussians with a known covariance over positions."""
-
-    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
-        return ()
 
     def label(self) -> str:
         return "prior"

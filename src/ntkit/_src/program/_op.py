@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
 from torch import Tensor
 
-__all__ = ["Keep", "Keeps", "Op", "Values", "Weights"]
+__all__ = ["Keep", "Keeps", "Op", "Source", "Values", "Weights"]
 
 
 class Keep(IntEnum):
@@ -37,6 +38,9 @@ Weights = tuple[Tensor | None, ...]
 class Op:
     """Base of the operations."""
 
+    selects: ClassVar[bool] = False
+    """Whether every position of the output is a position of the input, or zero."""
+
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         """Return what must be kept of each input to compute ``keeps`` of the output; None: the input is not read."""
         return (keeps,)
@@ -49,10 +53,6 @@ class Op:
         """Return whether the rule reads the channels' means of its inputs, ``uncentred`` of which are not centred."""
         return False
 
-    def selects(self) -> bool:
-        """Return whether every position of the output is a position of the input, or zero."""
-        return False
-
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Return the value in a finite network, shape (n, *positions, channels), from those of the inputs."""
         raise NotImplementedError
@@ -60,3 +60,11 @@ class Op:
     def label(self) -> str:
         """Name the operation in tables."""
         return type(self).__name__.lower()
+
+
+@dataclass(frozen=True)
+class Source(Op):
+    """Base of the operations without inputs."""
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return ()

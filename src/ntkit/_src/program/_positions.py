@@ -59,7 +59,7 @@ class PositionMap(Op):
         raise NotImplementedError
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
-        here = keeps[self.axis] if self.selects() else Keep.ALL
+        here = keeps[self.axis] if self.selects else Keep.ALL
         return ((*keeps[: self.axis], here, *keeps[self.axis + 1 :]),)
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
@@ -70,17 +70,10 @@ class PositionMap(Op):
 
 @dataclass(frozen=True)
 class AvgPool(PositionMap):
-    """Average pooling along one axis; global pooling is one window as long as the axis.
+    """Average pooling along one axis by ``size`` windows; global pooling is one window as long as the axis.
 
-    Attributes
-    ----------
-    kernel, stride, padding
-        The window, its step, and the zeros added at both ends.
-    size
-        Number of windows.
-    divisor
-        What the sum over a window is divided by; None: by the number of positions in it, including padding
-        if ``count_include_pad``.
+    The sum over a window is divided by ``divisor``, or if that is None by the number of positions in it, of which padding is
+    one if ``count_include_pad``.
     """
 
     kernel: int
@@ -107,13 +100,7 @@ class AvgPool(PositionMap):
 
 @dataclass(frozen=True)
 class AdaptiveAvgPool(PositionMap):
-    """Average pooling to a number of windows that need not divide the axis: window q of m covers [q P / m, (q + 1) P / m).
-
-    Attributes
-    ----------
-    size
-        Number of windows m.
-    """
+    """Average pooling to m = ``size`` windows, which need not divide the axis: window q covers [q P / m, (q + 1) P / m)."""
 
     size: int
 
@@ -130,16 +117,9 @@ class AdaptiveAvgPool(PositionMap):
 
 @dataclass(frozen=True)
 class Reindex(PositionMap):
-    """Positions re-indexed along one axis (slices, flips, padding): x'[q] = x[index[q]], zero where index[q] < 0.
+    """Positions re-indexed along one axis (slices, flips, padding): x'[q] = x[index[q]], zero where index[q] < 0."""
 
-    Attributes
-    ----------
-    index
-        For each output position the input position; negative for zero.
-    name
-        How tables name it, such as ``"nearest to 12"``.
-    """
-
+    selects = True
     index: tuple[int, ...]
     name: str = "reindex"
 
@@ -150,25 +130,15 @@ class Reindex(PositionMap):
                 matrix[q, p] = 1.0
         return matrix
 
-    def selects(self) -> bool:
-        return True
-
     def label(self) -> str:
         return self.name
 
 
 @dataclass(frozen=True)
 class ConstantMap(PositionMap):
-    """x'[q] = sum_p A[q, p] x[p] along one axis with a fixed A, so K' = A K A^T there.
+    """x'[q] = sum_p A[q, p] x[p] along one axis with a fixed A of shape (positions after, positions before).
 
-    Attributes
-    ----------
-    shape
-        Shape of A: positions after and before.
-    entries
-        The entries of A row by row, float64 as bytes, so that equal maps compare and hash equal.
-    name
-        How tables name it, such as ``"bilinear to 12"``.
+    ``entries`` are those of A row by row, float64 as bytes, so that equal maps compare and hash equal.
     """
 
     shape: tuple[int, int]
@@ -193,16 +163,8 @@ class ConstantMap(PositionMap):
 class DataMap(Op):
     """x'[q] = sum_p A(x)[q, p] x[p] along one axis, A computed from the input itself (an adjacency): K' = A(x) K A(x')^T.
 
-    Attributes
-    ----------
-    axis
-        The position axis.
-    prefix
-        Index into ``Program.prefixes`` of the function that computes A(x), shape (n, ``size``, positions before).
-    size
-        Positions after the map.
-    transposed
-        Whether the prefix returns A(x)^T instead, shape (n, positions before, ``size``).
+    ``prefix`` is the index in ``Program.prefixes`` of the function that computes A(x), shape (n, ``size``, positions before), or
+    A(x)^T if ``transposed``.
     """
 
     axis: int
@@ -226,25 +188,15 @@ class DataMap(Op):
 
 @dataclass(frozen=True)
 class Split(Op):
-    """One position axis split into several, the last varying fastest: K'[(a, b), (a', b')] = K[p, p'] with p = a B + b.
+    """An axis split into several of lengths ``sizes``, the last fastest: K'[(a, b), (a', b')] = K[p, p'] with p = a B + b."""
 
-    Attributes
-    ----------
-    axis
-        The axis that is split.
-    sizes
-        The lengths of the new axes, which replace it.
-    """
-
+    selects = True
     axis: int
     sizes: tuple[int, ...]
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         stop = self.axis + len(self.sizes)
         return ((*keeps[: self.axis], max(keeps[self.axis : stop]), *keeps[stop:]),)
-
-    def selects(self) -> bool:
-        return True
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         value: Tensor = inputs[0].unflatten(self.axis + 1, self.sizes)
@@ -255,16 +207,11 @@ class Split(Op):
 class Arrange(Op):
     """Position axes reordered, axes of length one dropped, and new axes added along which the field is constant.
 
-    Attributes
-    ----------
-    axes
-        For each axis of the output, the axis of the input, or None for a new one.
-    sizes
-        The lengths of the output's axes.
-    rank
-        How many axes the input has.
+    ``axes`` has for each axis of the output that of the input, or None for a new one; ``sizes`` are the output's lengths, and
+    ``rank`` counts the axes of the input.
     """
 
+    selects = True
     axes: tuple[int | None, ...]
     sizes: tuple[int, ...]
     rank: int
@@ -275,9 +222,6 @@ class Arrange(Op):
             if axis is not None:
                 kept[axis] = keep
         return (tuple(kept),)
-
-    def selects(self) -> bool:
-        return True
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         (x,) = inputs
@@ -292,22 +236,14 @@ class Arrange(Op):
 
 @dataclass(frozen=True)
 class Merge(Op):
-    """Adjacent position axes merged into one, the last varying fastest: the inverse of a split.
+    """``count`` adjacent position axes from ``axis`` on merged into one, the last varying fastest: the inverse of a split."""
 
-    Attributes
-    ----------
-    axis, count
-        The first of them, and how many.
-    """
-
+    selects = True
     axis: int
     count: int
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return ((*keeps[: self.axis], *(keeps[self.axis],) * self.count, *keeps[self.axis + 1 :]),)
-
-    def selects(self) -> bool:
-        return True
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         return inputs[0].flatten(self.axis + 1, self.axis + self.count)

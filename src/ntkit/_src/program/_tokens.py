@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ._op import Keeps, Op, Values, Weights
+from ._op import Keeps, Op, Source, Values, Weights
 
 __all__ = ["Join", "Lookup", "Table"]
 
 
 @dataclass(frozen=True)
-class Table(Op):
+class Table(Source):
     """A vector at every position, the same for all inputs: a class token, a table of positions.
 
     Attributes
@@ -30,9 +30,6 @@ class Table(Op):
     mean: Tensor | None = field(default=None, compare=False)
     tangent: Tensor | None = field(default=None, compare=False)
 
-    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
-        return ()
-
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Return the vectors, ``weight`` (*positions, channels), for one input; they broadcast to all."""
         weight, _ = weights
@@ -41,7 +38,7 @@ class Table(Op):
 
 
 @dataclass(frozen=True)
-class Lookup(Op):
+class Lookup(Source):
     """An embedding of integers: rows of a table of standard normals, so K[p, p'] = 1 where both are the same row.
 
     Attributes
@@ -61,9 +58,6 @@ class Lookup(Op):
     padding: int | None
     trained: bool
 
-    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
-        return ()
-
     def label(self) -> str:
         return "embedding"
 
@@ -78,15 +72,7 @@ class Lookup(Op):
 
 @dataclass(frozen=True)
 class Join(Op):
-    """Independent fields concatenated along a position axis, such as a class token before the other tokens.
-
-    Attributes
-    ----------
-    axis
-        The position axis.
-    sizes
-        The length of each field along it.
-    """
+    """Independent fields of lengths ``sizes`` concatenated along a position axis, such as a class token before the others."""
 
     axis: int
     sizes: tuple[int, ...]

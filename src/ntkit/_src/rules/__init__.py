@@ -2,10 +2,9 @@
 
 from ._crop import cropped
 from ._engine import read_data
-from ._position_gram import position_gram, prior_positions
 from ._random_features import check_sketchable, random_features
 from ._sketch import CountSketch, Draws
-from ._tiles import Kernels, diag, gram, pair_bytes
+from ._tiles import Kernels, diag, gram, pair_bytes, position_gram, prior_positions
 from .expectations import odd_factorial
 
 __all__ = [

@@ -73,25 +73,11 @@ def own_tokens(side: Moments, read: int) -> Tensor:
 
 
 def both_sides(first: Tensor, k: Tensor, second: Tensor, pair_dims: int, same: bool) -> Tensor:
-    """Return A(x) K A(x')^T, or its diagonal where ``same``.
+    """Return A(x) K A(x')^T, shape (n1, n2, ..., Q, Q'), or its diagonal, shape (n1, n2, ..., Q), if ``same``.
 
-    All pairs of one input are multiplied at once, so that these are few large products.
-
-    Parameters
-    ----------
-    first, second
-        A(x) and A(x'), shape (n1, Q, P) and (n2, Q, P); n may be 1 for one map that all inputs share.
-    k
-        K, shape (n1, n2, ..., P, P'), or (n, ..., P, P') for each input with itself.
-    pair_dims
-        2 or 1: which of both.
-    same
-        Whether only Q[a, a] is asked for.
-
-    Returns
-    -------
-    Tensor
-        Shape (n1, n2, ..., Q, Q'), or without the last axis.
+    A(x) and A(x') have shape (n1, Q, P) and (n2, Q, P), where n may be 1 for one map that all inputs share, and K has shape
+    (n1, n2, ..., P, P'), or (n, ..., P, P') for each input with itself (``pair_dims`` 1). All pairs of an input are multiplied
+    at once, so that these are few large products.
     """
     pairs = "ac" if pair_dims == 2 else "aa"
     after = "q" if same else "r"

@@ -160,21 +160,19 @@ class Moments:
 
     def rows(self, start: int, stop: int) -> Moments:
         """Return the moments of some of the inputs."""
-        parts = (self.data, self.variance, self.mean, self.own)
-        return Moments(*({key: value[start:stop] for key, value in part.items()} for part in parts))  # type: ignore[arg-type]
+        parts = vars(self).values()
+        return Moments(*({key: value[start:stop] for key, value in part.items()} for part in parts))
+
+    @staticmethod
+    def cat(parts: list[Moments]) -> Moments:
+        """Join the moments of several batches."""
+        kinds = zip(*(vars(part).values() for part in parts), strict=True)
+        return Moments(*({key: torch.cat([part[key] for part in kind]) for key in kind[0]} for kind in kinds))
 
 
 @dataclass(frozen=True)
 class Ends:
-    """The two sides of a covariance.
-
-    Attributes
-    ----------
-    first, second
-        Moments of x and x'; the same object when each input is paired with itself.
-    pair_dims
-        2 between two batches, 1 for each input with itself.
-    """
+    """The moments of x and of x', and how many dimensions count pairs: 2 between two batches, 1 for each input with itself."""
 
     first: Moments
     second: Moments

@@ -14,8 +14,7 @@ from ntkit._src.program import Keep, Keeps, Program, entries
 from . import _activation, _affine, _attention, _combine, _input, _normalize, _positions, _tokens
 from ._rule import RULES, Step
 
-__all__ = ["Plan", "plan_of"]
-
+__all__ = ["FAMILIES", "Plan", "plan_of"]
 
 FAMILIES = (_activation, _affine, _attention, _combine, _input, _normalize, _positions, _tokens)
 """The modules that enter their rules in ``RULES``."""
@@ -27,15 +26,12 @@ class Schedule:
 
     Attributes
     ----------
-    keeps
-        What is kept of each node; None: nothing.
     reads
         For each node, the nodes it reads and what it needs of their covariances.
     pair_bytes
         The memory that one pair of inputs takes while the program runs, without and with Theta.
     """
 
-    keeps: tuple[Keeps | None, ...]
     reads: tuple[tuple[tuple[int, Keeps], ...], ...]
     pair_bytes: tuple[int, int]
 
@@ -67,7 +63,6 @@ class Plan:
         found = self._schedules.get(keeps)
         if found is None:
             found = self._schedules[keeps] = Schedule(
-                keeps,
                 tuple(_reads(step, kept) for step, kept in zip(self.steps, keeps, strict=True)),
                 (self._pair_bytes(keeps, 2), self._pair_bytes(keeps, 3)),
             )

@@ -59,11 +59,11 @@ class PositionMapRule(_MoveRule[PositionMap], ops=(AdaptiveAvgPool, AvgPool, Con
         dims = x.dims(op.axis)
         matrix = op.matrix(x.nngp.shape[dims[0]]).to(x.nngp)
         if len(dims) == 1:  # every row of A reads at most one position, with weight one or zero
-            return x.map(lambda k: _apply(matrix, k, dims[0]), keeps, moves=True, selects=op.selects())
+            return x.map(lambda k: _apply(matrix, k, dims[0]), keeps, moves=True, selects=op.selects)
         if keeps[op.axis] is Keep.ALL:
             # Sums over windows drop H: it would be the difference of two of them.
             moves = bool(((matrix == 0) | (matrix == 1)).all() and (matrix.sum(1) == 1).all())
-            return x.map(lambda k: _apply(matrix, _apply(matrix, k, dims[1]), dims[0]), keeps, moves, op.selects())
+            return x.map(lambda k: _apply(matrix, _apply(matrix, k, dims[1]), dims[0]), keeps, moves, op.selects)
 
         def diagonal(k: Tensor) -> Tensor:
             half = _apply(matrix, k, dims[1]).movedim(dims, (-2, -1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -29,7 +29,7 @@ Inputs = tuple[Covariance, ...]
 Parts = tuple[Features, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step(Generic[OpT]):
     """A node of a program, with what the plan found out about it.
 
@@ -51,7 +51,7 @@ class Step(Generic[OpT]):
     node: Node
     op: OpT
     rule: Rule[OpT]
-    sources: tuple[Step[Any], ...] = ()
+    sources: tuple[Step[Any], ...] = field(default=(), repr=False)
     carries_h: bool = False
     scales: bool = False
     frees: tuple[int, ...] = ()

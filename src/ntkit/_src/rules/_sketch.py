@@ -18,12 +18,7 @@ T = TypeVar("T")
 class CountSketch:
     """A count sketch: each coordinate, with a random sign, is added to one of ``size`` bins (Charikar et al. 2002).
 
-    Attributes
-    ----------
-    places, signs
-        Bin and sign of each coordinate, shape (inputs,).
-    size
-        Coordinates of the result.
+    ``places`` and ``signs`` are the bin and the sign of each coordinate, shape (inputs,).
     """
 
     places: Tensor
@@ -67,15 +62,7 @@ class TensorSketch:
 
 @dataclass(frozen=True)
 class Features:
-    """The random features of a node.
-
-    Attributes
-    ----------
-    phi
-        Shape (n, *positions, d): phi . phi' estimates K.
-    psi
-        Shape (n, *positions, d'): psi . psi' estimates Theta; None where Theta is zero.
-    """
+    """Random features of a node, shape (n, *positions, d): phi . phi' estimates K, psi . psi' Theta; None where that is zero."""
 
     phi: Tensor
     psi: Tensor | None
@@ -89,14 +76,7 @@ class Features:
 class Draws:
     """The random maps of a program's features; each is drawn when it is first needed, and then kept.
 
-    Attributes
-    ----------
-    width
-        Number of random neurons per activation.
-    sketch
-        The size of sketches of psi.
-    generator
-        Generator of the draws.
+    ``width`` is the number of random neurons per activation, ``sketch`` the size of sketches of psi.
     """
 
     width: int

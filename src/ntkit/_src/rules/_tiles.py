@@ -1,4 +1,4 @@
-"""The Gram matrix in tiles: memory bounded by a byte budget, a symmetric matrix computed once."""
+"""Gram matrices in tiles, between inputs or between all their positions: bounded memory, symmetric matrices computed once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._covariance import Covariance, Moments
 from ._engine import covariance, moments, read_data, self_covariance
 from ._plan import plan_of
 
-__all__ = ["BYTE_BUDGET", "Kernels", "diag", "gram", "pair_bytes"]
+__all__ = ["Kernels", "diag", "gram", "pair_bytes", "position_gram", "prior_positions"]
 
 BYTE_BUDGET = 1 << 30
 """Bytes that the computation may hold in addition to its inputs and its result."""
@@ -56,11 +56,14 @@ def gram(
         second = _blockwise_moments(program, data2, columns, block)
         for band in _ranges(0, n1 if x2 is not None else columns.stop, max(tile1, block - block % tile1)):
             first = second if x2 is None and band == columns else _blockwise_moments(program, data1, band, block)
-            for rows, tile in product(_ranges(*_ends(band), tile1), _ranges(*_ends(columns), tile2)):
+            for rows, tile in product(
+                _ranges(band.start, band.stop, tile1), _ranges(columns.start, columns.stop, tile2)
+            ):
                 if x2 is None and tile.stop <= rows.start:
                     continue
-                ends = (_part(first, band, rows), _part(second, columns, tile))
-                value = covariance(program, *ends, ntk=ntk)
+                own = first.rows(rows.start - band.start, rows.stop - band.start)
+                other = second.rows(tile.start - columns.start, tile.stop - columns.start)
+                value = covariance(program, own, other, ntk=ntk)
                 _write(out, value, rows, tile, symmetric=x2 is None)
                 done += _count(rows, tile, symmetric=x2 is None)
                 if progress is not None:
@@ -79,6 +82,43 @@ def diag(program: Program, x: Tensor, ntk: bool, byte_budget: int = BYTE_BUDGET)
         if chosen is not None:
             out[rows.start : rows.stop] = chosen.to(out.dtype)
     return out
+
+
+def position_gram(program: Program, x1: Tensor, x2: Tensor | None, ntk: bool, byte_budget: int = BYTE_BUDGET) -> Tensor:
+    """Compute Theta or K between all positions of the outputs of two batches, shape (n1, n2, *axes, *axes).
+
+    The axes are those of the program's last node; for a batch with itself (``x2`` None) each pair is computed once.
+    """
+    own1 = moments(program, read_data(program, x1))
+    own2 = own1 if x2 is None else moments(program, read_data(program, x2))
+    n1, n2 = len(x1), len(x1 if x2 is None else x2)
+    axes = program.nodes[program.output].positions
+    out = x1.new_zeros(n1, n2, *axes, *axes)
+    columns = max(1, byte_budget // pair_bytes(program, program.cross_keeps, ntk))
+    rank = len(axes)
+    swap = (*range(rank, 2 * rank), *range(rank))  # K(x', x)[p', p] = K(x, x')[p, p']
+    for i in range(n1):
+        for start in range(i if x2 is None else 0, n2, columns):
+            stop = min(n2, start + columns)
+            value = covariance(program, own1.rows(i, i + 1), own2.rows(start, stop), ntk)
+            tile = _apart(value, ntk, (1, stop - start, *axes, *axes))
+            if tile is None:
+                continue
+            out[i : i + 1, start:stop] = tile.to(out.dtype)
+            if x2 is None:
+                other = tile[0].permute(0, *(1 + dim for dim in swap)).to(out.dtype)
+                first = 1 if start == i else 0  # the pair of an input with itself is already written
+                out[start + first : stop, i] = other[first:]
+    return out
+
+
+def prior_positions(program: Program, ntk: bool, like: Tensor) -> Tensor:
+    """Compute Theta or K between all positions of the output of a program that begins with a prior, shape (*axes, *axes)."""
+    data = Moments({(0, 0): like.new_zeros(1, dtype=torch.float64)})
+    own = moments(program, data)
+    axes = program.nodes[program.output].positions
+    value = _apart(covariance(program, own, own, ntk), ntk, (1, 1, *axes, *axes))
+    return like.new_zeros(*axes, *axes) if value is None else value[0, 0].to(like.dtype)
 
 
 def _result_dtype(x: Tensor) -> torch.dtype:
@@ -100,22 +140,7 @@ def _stored_bytes(program: Program) -> int:
 
 def _blockwise_moments(program: Program, data: Moments, rows: range, block: int) -> Moments:
     parts = [moments(program, data.rows(part.start, part.stop)) for part in _ranges(rows.start, rows.stop, block)]
-    if len(parts) == 1:
-        return parts[0]
-    joined = [
-        {key: torch.cat([getattr(part, name)[key] for part in parts]) for key in getattr(parts[0], name)}
-        for name in ("data", "variance", "mean", "own")
-    ]
-    return Moments(*joined)
-
-
-def _part(moments: Moments, inputs: range, some: range) -> Moments:
-    """Return the moments of some of the inputs of ``moments``."""
-    return moments.rows(some.start - inputs.start, some.stop - inputs.start)
-
-
-def _ends(inputs: range) -> tuple[int, int]:
-    return inputs.start, inputs.stop
+    return parts[0] if len(parts) == 1 else Moments.cat(parts)
 
 
 def _tile_shape(n1: int, n2: int, pairs: int, symmetric: bool) -> tuple[int, int]:
@@ -157,3 +182,12 @@ def _write(out: Kernels, value: Covariance, rows: range, columns: range, symmetr
                 target[j, i] = part[above]
         else:
             target[rows.start : rows.stop, columns.start : columns.stop] = part
+
+
+def _apart(value: Covariance, ntk: bool, shape: tuple[int, ...]) -> Tensor | None:
+    """Move the positions of x before those of x'; None if nothing is trained and there is no tangent kernel."""
+    k = value.ntk if ntk else value.nngp
+    if k is None:
+        return None
+    axes = range(2, k.ndim)
+    return k.permute(0, 1, *axes[::2], *axes[1::2]).expand(shape)

@@ -1,7 +1,5 @@
 """Linear systems with a Gram matrix; every solver returns a value, a status and numbers about the run."""
 
-from __future__ import annotations
-
 from ntkit._src.common import check_gram, check_ridge, check_right_hand_side
 
 from ._blocked_cholesky import BlockedCholesky

@@ -61,11 +61,9 @@ class BlockedCholesky(Method):
     rtol: float = 1e-12
     max_iterations: int = 100
 
-    def set_up(
-        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
-    ) -> System:
+    def set_up(self, gram: GramOperator, ridge: float, y: Tensor | None = None, note: OnNote | None = None) -> System:
         """Read the matrix and factorise it."""
-        n, matrix = gram.shape[0], ShiftedGram.of(gram, ridge, progress)
+        n, matrix = gram.shape[0], ShiftedGram.of(gram, ridge, note)
         limit = int(_SHARE * available_memory()) if self.memory is None else self.memory
         needed = cholesky_bytes(n, gram.dtype.itemsize)
         inside = needed <= limit if self.in_memory is None else self.in_memory

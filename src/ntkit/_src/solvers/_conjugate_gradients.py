@@ -60,14 +60,12 @@ class CG(Method):
     pivoting: Pivoting = "random"
     seed: int = 0
 
-    def set_up(
-        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
-    ) -> System:
+    def set_up(self, gram: GramOperator, ridge: float, y: Tensor | None = None, note: OnNote | None = None) -> System:
         """Factorise the preconditioner."""
         check_integer("max_iterations", self.max_iterations, 1)
         n = gram.shape[0]
         rank = default_rank(n) if self.rank is None else min(check_integer("rank", self.rank, 0), n)
-        matrix = ShiftedGram.of(gram, ridge, progress)
+        matrix = ShiftedGram.of(gram, ridge, note)
         precondition: Linear = torch.clone
         if rank:
             low = pivoted_cholesky(gram, rank, self.pivoting, torch.Generator().manual_seed(self.seed))

@@ -58,12 +58,10 @@ class EigenPro(Method):
     batch: int | None = None
     seed: int = 0
 
-    def set_up(
-        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
-    ) -> System:
+    def set_up(self, gram: GramOperator, ridge: float, y: Tensor | None = None, note: OnNote | None = None) -> System:
         """Decompose the matrix of the sample."""
         check_integer("epochs", self.epochs, 1)
-        n, matrix = gram.shape[0], ShiftedGram.of(gram, ridge, progress)
+        n, matrix = gram.shape[0], ShiftedGram.of(gram, ridge, note)
         size = min(n, 2000 if self.sample is None else check_integer("sample", self.sample, 2))
         rank = min(size - 1, max(1, size // 10) if self.rank is None else check_integer("rank", self.rank, 1))
         chosen = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))[:size].sort().values

@@ -15,15 +15,14 @@ from ntkit._src.gram import GramOperator
 from ._centres import Centres, factorise_centres, find_centres
 from ._conjugate_gradients import conjugate_gradients
 from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System
+from ._nystrom import BLOCK_BYTES, RowBlocks
 
 __all__ = ["Falkon", "falkon_bytes"]
-
-_BLOCK_BYTES = 1 << 26
 
 
 def falkon_bytes(m: int, outputs: int) -> int:
     """Return the memory that the method holds, whatever n is."""
-    return 8 * (3 * m * m + 10 * m * outputs) + 3 * _BLOCK_BYTES
+    return 8 * (3 * m * m + 10 * m * outputs) + 3 * BLOCK_BYTES
 
 
 @dataclass(frozen=True)
@@ -56,12 +55,10 @@ class Falkon(Method):
     max_iterations: int = 100
     seed: int = 0
 
-    def set_up(
-        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
-    ) -> System:
+    def set_up(self, gram: GramOperator, ridge: float, y: Tensor | None = None, note: OnNote | None = None) -> System:
         """Factorise the matrix of the centres."""
         check_integer("max_iterations", self.max_iterations, 1)
-        matrix = ShiftedGram.of(gram, ridge, progress)
+        matrix = ShiftedGram.of(gram, ridge, note)
         rows = find_centres(gram, self.n_centres, self.centres, ridge, self.seed)
         outputs = 1 if y is None else as_columns(y).shape[1]
         check_memory(falkon_bytes(len(rows), outputs), f"Falkon with {len(rows)} centres", "Use fewer centres.")
@@ -116,9 +113,7 @@ class _FalkonSystem(System):
 
     def _pass(self, function: Callable[[slice, Tensor], Tensor], outputs: int) -> Tensor:
         """Add up a function of K_nM's blocks of rows, shape (M, outputs)."""
-        n, size = self.matrix.gram.shape[0], max(64, _BLOCK_BYTES // (8 * len(self.centres)))
         total = torch.zeros(len(self.centres), outputs, dtype=torch.float64)
-        for first in range(0, n, size):
-            rows = slice(first, min(first + size, n))
-            total += function(rows, self.matrix.gram.block(rows, self.centres).cpu().double())
+        for rows, block in RowBlocks(self.matrix.gram, self.centres):
+            total += function(rows, block.double())
         return total

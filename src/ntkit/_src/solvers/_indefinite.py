@@ -14,7 +14,7 @@ from ntkit.errors import SingularKernelError
 
 from ._cholesky import dense_remainder, refine
 from ._lapack import cholesky, eigh
-from ._method import Method, OnNote, Outcome, Solution, Status, System, relative_residual
+from ._method import Method, OnNote, Outcome, Solution, Status, System, relative_residual, run_stats
 
 __all__ = ["Indefinite", "indefinite_bytes"]
 
@@ -66,9 +66,7 @@ class Indefinite(Method):
     1.0
     """
 
-    def set_up(
-        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
-    ) -> System:
+    def set_up(self, gram: GramOperator, ridge: float, y: Tensor | None = None, note: OnNote | None = None) -> System:
         """Factorise, or decompose if there is a ridge or the matrix is singular.
 
         Raises
@@ -187,18 +185,9 @@ def _kind(negative: int, n: int) -> str:
 def _stats(
     system: _Factored | _Decomposed, residual: float, negative: int, condition: float, rank: int, refinements: int
 ) -> dict[str, float]:
-    return {
-        "residual": residual,
-        "ridge": system.ridge,
-        "jitter": 0.0,
-        "scale": system.scale,
-        "negative": float(negative),
-        "condition": condition,
-        "rank": float(rank),
-        "refinements": float(refinements),
-        "seconds": time.perf_counter() - system.start,
-        "bytes": float(indefinite_bytes(len(system.matrix))),
-    }
+    more = {"negative": float(negative), "condition": condition, "rank": float(rank), "refinements": float(refinements)}
+    held = indefinite_bytes(len(system.matrix))
+    return run_stats(residual, system.ridge, system.scale, system.start, held) | more
 
 
 def _substitute(factor: Tensor, pivots: Tensor, columns: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ __all__ = [
     "System",
     "check_scale",
     "relative_residual",
+    "run_stats",
 ]
 
 OnNote = Callable[[str], None]
@@ -162,7 +163,7 @@ class Method(ABC):
     >>> @dataclass(frozen=True)
     ... class Richardson(Method):
     ...     step: float
-    ...     def set_up(self, gram, ridge, y=None, progress=None):
+    ...     def set_up(self, gram, ridge, y=None, note=None):
     ...         return RichardsonSystem(gram, ridge * float(gram.diagonal().mean()), self.step)
     >>> @dataclass(frozen=True)
     ... class RichardsonSystem(System):
@@ -183,9 +184,7 @@ class Method(ABC):
     """
 
     @abstractmethod
-    def set_up(
-        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
-    ) -> System:
+    def set_up(self, gram: GramOperator, ridge: float, y: Tensor | None = None, note: OnNote | None = None) -> System:
         """Do what is the same for every right-hand side.
 
         Parameters
@@ -196,24 +195,24 @@ class Method(ABC):
             Relative to ``trace(K)/n``.
         y : Tensor of shape (n,) or (n, k), optional
             The first right-hand side to be solved for, for methods that read the matrix only once.
-        progress : callable, optional
+        note : callable, optional
             Called with sentences about the run.
         """
 
 
 @dataclass(frozen=True)
 class ShiftedGram:
-    """The matrix A = K + ridge scale I of a large system, scale = trace(K)/n, and where to report progress."""
+    """The matrix A = K + ridge scale I of a large system, scale = trace(K)/n, and who is told about the run."""
 
     gram: GramOperator
     ridge: float
     scale: float
-    progress: OnNote | None
+    on_note: OnNote | None
 
     @classmethod
-    def of(cls, gram: GramOperator, ridge: float, progress: OnNote | None) -> ShiftedGram:
+    def of(cls, gram: GramOperator, ridge: float, note: OnNote | None) -> ShiftedGram:
         """Read the scale of K; raise SingularKernelError if it is not positive."""
-        return cls(gram, ridge, check_scale(float(gram.diagonal().double().mean())), progress)
+        return cls(gram, ridge, check_scale(float(gram.diagonal().double().mean())), note)
 
     @property
     def shift(self) -> float:
@@ -225,14 +224,19 @@ class ShiftedGram:
         return self.gram.product(v) + self.shift * v
 
     def note(self, sentence: str) -> None:
-        """Report progress, if anybody listens."""
-        if self.progress is not None:
-            self.progress(sentence)
+        """Report a sentence, if anybody listens."""
+        if self.on_note is not None:
+            self.on_note(sentence)
 
     def stats(self, residual: float, start: float, held: float, **more: float) -> dict[str, float]:
         """Return the numbers that every method reports, ``held`` being its bytes, and those that one adds."""
-        stats = {"residual": residual, "ridge": self.ridge, "jitter": 0.0, "scale": self.scale}
-        return stats | {"seconds": time.perf_counter() - start, "bytes": float(held)} | more
+        return run_stats(residual, self.ridge, self.scale, start, held) | more
+
+
+def run_stats(residual: float, ridge: float, scale: float, start: float, held: float) -> dict[str, float]:
+    """Return what every method for large systems reports about a run that began at ``start`` and holds ``held`` bytes."""
+    stats = {"residual": residual, "ridge": ridge, "jitter": 0.0, "scale": scale}
+    return stats | {"seconds": time.perf_counter() - start, "bytes": float(held)}
 
 
 def check_scale(scale: float) -> float:

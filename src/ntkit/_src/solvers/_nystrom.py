@@ -20,9 +20,9 @@ from ntkit.errors import SingularKernelError
 from ._centres import Centres, factorise_centres, find_centres
 from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System, relative_residual
 
-__all__ = ["Nystrom", "NystromSystem", "nystrom_bytes"]
+__all__ = ["BLOCK_BYTES", "Nystrom", "NystromSystem", "RowBlocks", "nystrom_bytes"]
 
-_BLOCK_BYTES = 1 << 26
+BLOCK_BYTES = 1 << 26
 _STRIP = 512
 
 
@@ -72,11 +72,11 @@ class Nystrom(Method):
     seed: int = 0
 
     def set_up(
-        self, gram: GramOperator, ridge: float, y: Tensor | None = None, progress: OnNote | None = None
+        self, gram: GramOperator, ridge: float, y: Tensor | None = None, note: OnNote | None = None
     ) -> NystromSystem:
         """Read K_nM once: accumulate B^T B, and B^T y if y is given."""
         start = time.perf_counter()
-        matrix = ShiftedGram.of(gram, ridge, progress)
+        matrix = ShiftedGram.of(gram, ridge, note)
         centres = find_centres(gram, self.n_centres, self.centres, ridge, self.seed)
         check_memory(
             nystrom_bytes(len(centres), 1 if y is None else as_columns(y).shape[1]),
@@ -84,7 +84,7 @@ class Nystrom(Method):
             "Use fewer centres, or Falkon, which does not form their normal equations.",
         )
         lower, jitter = factorise_centres(gram, centres, matrix.scale)
-        blocks = _Blocks(gram, centres, max(64, _BLOCK_BYTES // (8 * len(centres))))
+        blocks = RowBlocks(gram, centres)
         keep = self.keep if self.keep is not None or y is not None else blocks.worth_keeping(self.scratch)
         if keep:
             blocks.keep(self.scratch)
@@ -122,7 +122,7 @@ class NystromSystem(System):
     """
 
     matrix: ShiftedGram
-    _blocks: _Blocks
+    _blocks: RowBlocks
     centres: Tensor
     lower: Tensor
     jitter: float
@@ -180,11 +180,12 @@ class NystromSystem(System):
         return projected
 
 
-class _Blocks:
+class RowBlocks:
     """K_nM in blocks of rows: computed, or read from a file if it is kept."""
 
-    def __init__(self, gram: GramOperator, centres: Tensor, rows: int) -> None:
-        self.gram, self.centres, self.rows = gram, centres, rows
+    def __init__(self, gram: GramOperator, centres: Tensor) -> None:
+        self.gram, self.centres = gram, centres
+        self.rows = max(64, BLOCK_BYTES // (8 * len(centres)))
         self._folder: Path | None = None
         self._whole = False
 
@@ -240,4 +241,4 @@ class _Blocks:
 
 def nystrom_bytes(m: int, outputs: int) -> int:
     """Return the memory that the method holds, whatever n is."""
-    return 8 * (4 * m * m + 2 * m * outputs) + 4 * _BLOCK_BYTES
+    return 8 * (4 * m * m + 2 * m * outputs) + 4 * BLOCK_BYTES

@@ -55,7 +55,7 @@ def solve(
     x: Tensor | None = None,
     *,
     memory: int | None = None,
-    progress: OnNote | None = None,
+    note: OnNote | None = None,
     keep_system: bool = False,
 ) -> Solution:
     r"""Solve :math:`(K + r\,\frac{\operatorname{tr} K}{n} I)\, a = y`.
@@ -78,14 +78,14 @@ def solve(
         their own settings: ``method=ntkit.solvers.Nystrom(2000)``. For a method of your own, write a subclass of
         :class:`~ntkit.solvers.Method`. ``"auto"``: Cholesky for tensors and up to 8,192 rows; beyond that it decides by rows,
         measured seconds per entry, memory and disk: exact if that takes at most half an hour, otherwise Nystrom. It
-        reports its choice and the reason to ``progress`` before it starts.
+        reports its choice and the reason to ``note`` before it starts.
     ridge : float, default 0
         r, relative to ``trace(K)/n``, so that the scale of the kernel never changes the answer.
     x : Tensor of shape (n, ...), optional
         The points, if a kernel is given.
     memory : int, optional
         Bytes that may be used. None (default): four fifths of what is available.
-    progress : callable, optional
+    note : callable, optional
         Called with sentences: first the method with its time and memory, then its progress. ``print`` works.
     keep_system : bool, default False
         Whether the solution keeps the factorised system: ``solution.system.solve(y)`` then solves for further right-hand
@@ -140,19 +140,19 @@ def solve(
         operand = DenseGram(gram.detach())
         if method == "indefinite" or isinstance(method, Indefinite):
             # The matrix is in memory, and measuring this machine's speed would take longer than a small system.
-            return _solved(Indefinite(), operand, ridge, y, progress, keep_system)
+            return _solved(Indefinite(), operand, ridge, y, note, keep_system)
     check_right_hand_side(y, _like(operand))
     if operand.shape[0] != operand.shape[1] or not operand.symmetric:
         raise InputError(f"the stored matrix must be K(x, x). Got K(x1, x2) of shape {tuple(operand.shape)}.")
-    chosen = _chosen(method, operand, as_columns(y).shape[1], memory, progress)
-    return _solved(chosen, operand, ridge, y, progress, keep_system)
+    chosen = _chosen(method, operand, as_columns(y).shape[1], memory, note)
+    return _solved(chosen, operand, ridge, y, note, keep_system)
 
 
 def _solved(
-    method: Method, gram: GramOperator, ridge: float, y: Tensor, progress: OnNote | None, keep_system: bool
+    method: Method, gram: GramOperator, ridge: float, y: Tensor, note: OnNote | None, keep_system: bool
 ) -> Solution:
     with torch.no_grad():
-        system = method.set_up(gram, ridge, y, progress)
+        system = method.set_up(gram, ridge, y, note)
         return _kept(system, system.solve(y), keep_system)
 
 
@@ -160,20 +160,18 @@ def _kept(system: System, solution: Solution, keep_system: bool) -> Solution:
     return replace(solution, system=system) if keep_system else solution
 
 
-def _chosen(
-    method: str | Method, gram: GramOperator, outputs: int, memory: int | None, progress: OnNote | None
-) -> Method:
+def _chosen(method: str | Method, gram: GramOperator, outputs: int, memory: int | None, note: OnNote | None) -> Method:
     if method == "auto":
         best, why = choose(gram, outputs, memory)
-        if progress is not None:
-            progress(f"Chosen: {why}")
+        if note is not None:
+            note(f"Chosen: {why}")
         return best.method
     chosen = method if isinstance(method, Method) else _METHODS[str(method)]()
     limit = int(0.8 * available_memory()) if memory is None else memory
     expected = estimate(chosen, gram, outputs, limit)
     if expected is None:
-        if progress is not None:
-            progress(f"{type(chosen).__name__}: its time and memory are not known.")
+        if note is not None:
+            note(f"{type(chosen).__name__}: its time and memory are not known.")
         return chosen
     if expected.memory > limit:
         try:
@@ -181,8 +179,8 @@ def _chosen(
         except MemoryLimitError:
             instead = "Nothing else would fit either; use fewer centres or a larger machine."
         raise MemoryLimitError(f"{expected}, and {bytes_text(limit)} can be used. {instead}")
-    if progress is not None:
-        progress(f"{expected}.")
+    if note is not None:
+        note(f"{expected}.")
     return chosen
 
 

@@ -60,10 +60,7 @@ def sampled_node_covariances(
 ) -> list[Estimate]:
     """Average u u' over the channels of every node of the module's program and over random finite networks.
 
-    Returns
-    -------
-    list
-        For each node an estimate of K[p, p'], shape (n, n, P1, P1, P2, P2, ...).
+    The estimates of K[p, p'], one for each node, have the shape (n, n, P1, P1, P2, P2, ...).
     """
     _, network = Tracer(module, gains).finite_network(x.shape[1:])
     generator = torch.Generator().manual_seed(seed)

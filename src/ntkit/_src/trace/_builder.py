@@ -159,7 +159,7 @@ class Builder:
     def linear_map(self, op: Op, read: int, positions: Sequence[int]) -> int:
         """Add a node that maps positions linearly, which may average over trained affine weights."""
         affine = self.info[read].affine
-        kept = op.selects() or (affine == "whole" and not isinstance(op, Contract))
+        kept = op.selects or (affine == "whole" and not isinstance(op, Contract))
         return self.combine(op, (read,), positions, affine="part" if affine and not kept else affine)
 
     def own_source(self) -> frozenset[int]:

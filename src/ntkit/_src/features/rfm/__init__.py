@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from ._metric import Metric, Scale, metric_from
 from ._metric_kernels import DifferentiableKernel, DistanceKernel, MetricKernel
-from ._recursion import RFMSettings, RFMState, recursion
+from ._recursion import RFMSettings, RFMState, Scale, recursion
 
-__all__ = [
-    "DifferentiableKernel",
-    "DistanceKernel",
-    "Metric",
-    "MetricKernel",
-    "RFMSettings",
-    "RFMState",
-    "Scale",
-    "metric_from",
-    "recursion",
-]
+__all__ = ["DifferentiableKernel", "DistanceKernel", "MetricKernel", "RFMSettings", "RFMState", "Scale", "recursion"]

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ntkit._src.common import check_gram, check_pairs
+from ntkit._src.common import check_gram, check_pairs, fold_rows
 from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError
 
@@ -27,16 +27,9 @@ class MetricKernel(ABC):
 
     @abstractmethod
     def gradients(self, u: Tensor, gram: Tensor, coefficients: Tensor) -> Tensor:
-        """Return the gradients of f at its own points, without each point's own term, shape (n, c, d).
+        """Return the gradients of f at its own points u, shape (n, d), without each point's own term, shape (n, c, d).
 
-        Parameters
-        ----------
-        u
-            Points, shape (n, d).
-        gram
-            k(u, u), shape (n, n).
-        coefficients
-            a, shape (n, c).
+        ``gram`` is k(u, u), shape (n, n), and ``coefficients`` are a, shape (n, c).
         """
 
     def fit(self, u: Tensor) -> tuple[MetricKernel, Tensor]:
@@ -52,10 +45,8 @@ class DistanceKernel(MetricKernel):
     ----------
     shape
         Which of the two.
-    bandwidth
-        L; None: the median distance of the points times ``factor``.
-    factor
-        Factor of the median.
+    bandwidth, factor
+        L; None: the median distance of the points times the factor.
     """
 
     shape: Literal["laplace", "gaussian"]
@@ -105,10 +96,8 @@ class DifferentiableKernel(MetricKernel):
 
     Attributes
     ----------
-    kernel
-        The kernel of inputs of shape (n, *input_shape).
-    input_shape
-        Shape into which a row is folded; None leaves it unchanged.
+    kernel, input_shape
+        The kernel, and the shape of its inputs, into which rows are folded; None leaves them unchanged.
     """
 
     kernel: Kernel
@@ -120,8 +109,9 @@ class DifferentiableKernel(MetricKernel):
 
     def gram(self, u1: Tensor, u2: Tensor | None = None) -> Tensor:
         """Return k(u1_i, u2_j), shape (n1, n2)."""
+        x2 = None if u2 is None else fold_rows(u2, self.input_shape)
         with torch.no_grad():
-            values = self.kernel(self._fold(u1), None if u2 is None else self._fold(u2))
+            values = self.kernel(fold_rows(u1, self.input_shape), x2)
         return check_pairs(values, (len(u1), len(u1 if u2 is None else u2)))
 
     def gradients(self, u: Tensor, gram: Tensor, coefficients: Tensor) -> Tensor:
@@ -133,7 +123,7 @@ class DifferentiableKernel(MetricKernel):
         for start in range(0, n, size):
             with torch.enable_grad():
                 block = u[start : start + size].detach().requires_grad_()
-                values = self.kernel(self._fold(block), self._fold(u.detach()))
+                values = self.kernel(fold_rows(block, self.input_shape), fold_rows(u.detach(), self.input_shape))
                 if not values.requires_grad:
                     raise InputError(
                         f"the kernel must be differentiable in its first argument by torch. {type(self.kernel).__name__} returns "
@@ -149,9 +139,6 @@ class DifferentiableKernel(MetricKernel):
                 "give derivatives that are infinite at a kink some finite value."
             )
         return result
-
-    def _fold(self, u: Tensor) -> Tensor:
-        return u if self.input_shape is None else u.reshape(len(u), *self.input_shape)
 
 
 def squared_distances(u1: Tensor, u2: Tensor | None = None) -> Tensor:

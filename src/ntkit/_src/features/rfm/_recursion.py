@@ -4,16 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ntkit._src.solvers import Solution, best_factor
 
-from ._metric import Metric, Scale, metric_from
 from ._metric_kernels import MetricKernel
 
-__all__ = ["RFMSettings", "RFMState", "recursion"]
+__all__ = ["Metric", "RFMSettings", "RFMState", "Scale", "metric_from", "recursion"]
+
+Scale = Literal["max", "trace"] | None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A positive semidefinite matrix M and its root M^1/2, shape (d, d), or their diagonals, shape (d,)."""
+
+    matrix: Tensor
+    root: Tensor
+
+    @classmethod
+    def identity(cls, d: int, diagonal: bool, like: Tensor) -> Metric:
+        """Return M = I."""
+        one = torch.ones(d).to(like) if diagonal else torch.eye(d).to(like)
+        return cls(one, one)
+
+    def transform(self, x: Tensor) -> Tensor:
+        """Return M^1/2 x for the rows of x, shape (n, d)."""
+        return x * self.root if self.root.ndim == 1 else x @ self.root
+
+
+def metric_from(agop: Tensor, power: float, scale: Scale) -> Metric | None:
+    """Return M = AGOP^power, scaled so that its largest entry is 1, or its trace d; None if the AGOP is zero."""
+    if not bool((agop > 0).any()):
+        return None
+    top = agop.max()
+    agop = agop / top  # so that no power overflows
+    if agop.ndim == 1:
+        matrix, root = agop**power, agop ** (power / 2)
+    else:
+        values, vectors = torch.linalg.eigh(agop)
+        values = values.clamp_min(0)
+        matrix = agop if power == 1 else _symmetric(vectors, values**power)
+        root = _symmetric(vectors, values ** (power / 2))
+    if scale == "max":
+        divisor = matrix.max()
+    elif scale == "trace":
+        divisor = (matrix if matrix.ndim == 1 else matrix.diagonal()).mean()
+    else:
+        divisor = top**-power
+    return Metric(matrix / divisor, root / divisor.sqrt())
+
+
+def _symmetric(vectors: Tensor, values: Tensor) -> Tensor:
+    product: Tensor = (vectors * values) @ vectors.T
+    return (product + product.T) / 2
 
 
 @dataclass(frozen=True)
@@ -26,14 +73,10 @@ class RFMSettings:
         Kernel of transformed points.
     iterations
         Number of updates of the metric.
-    ridge
-        Relative to trace(K)/n.
-    power
-        M = AGOP^power.
-    diagonal
-        Whether M is diagonal.
-    center_gradients
-        Whether the mean gradient is subtracted first.
+    ridge, power
+        The ridge relative to trace(K)/n; the p of M = AGOP^p.
+    diagonal, center_gradients
+        Whether M is diagonal; whether the mean gradient is subtracted first.
     scale
         Which quantity of M is scaled to 1.
     """
@@ -53,10 +96,8 @@ class RFMState:
 
     Attributes
     ----------
-    metric
-        M.
-    kernel
-        The kernel with its bandwidth set.
+    metric, kernel
+        M, and the kernel with its bandwidth set.
     points
         The transformed training points, shape (n, d).
     solution
@@ -77,17 +118,7 @@ class RFMState:
 
 
 def recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFMState]:
-    """Yield the predictor for M = I, and after each update of the metric.
-
-    Parameters
-    ----------
-    x
-        Shape (n, d).
-    y
-        Shape (n, c).
-    settings
-        The settings.
-    """
+    """Yield the predictor of y, shape (n, c), from x, shape (n, d), for M = I and after each update of the metric."""
     metric = Metric.identity(x.shape[1], settings.diagonal, x)
     for iteration in range(settings.iterations + 1):
         u = metric.transform(x)
@@ -104,8 +135,7 @@ def _agop(gradients: Tensor, metric: Metric, settings: RFMSettings) -> Tensor:
     """Return the average gradient outer product in x of gradients in u = M^1/2 x, shape (n, c, d), or its diagonal."""
     if settings.center_gradients:
         gradients = gradients - gradients.mean(0)
-    flat = gradients.reshape(-1, gradients.shape[2])
-    n = len(gradients)
+    flat, n = gradients.reshape(-1, gradients.shape[2]), len(gradients)
     if metric.root.ndim == 1:
         return (flat * metric.root).square().sum(0) / n
     inner = torch.mm(flat.T, flat) / n

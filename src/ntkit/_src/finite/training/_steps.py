@@ -59,28 +59,11 @@ def runge_kutta_step(
     rtol: float,
     atol: float,
 ) -> tuple[Tensor, float, float]:
-    """Take one accepted step of gradient flow, theta' = slope(theta), no longer than ``limit``.
+    """Take one accepted step of gradient flow, theta' = slope(theta), from theta, where the slope is ``start``.
 
-    Parameters
-    ----------
-    slope
-        -dL/dtheta.
-    theta, start
-        The parameters and the slope there.
-    theta0
-        The parameters at the start of training; errors are relative to the distance from there.
-    h
-        The step size to try first.
-    limit
-        The longest step allowed: the time to the next record.
-    rtol, atol
-        The norm of a step's error is at most rtol times the distance from theta0 (or the length of the step, if longer), plus
-        atol.
-
-    Returns
-    -------
-    tuple
-        The new parameters, the time taken, and the step size to try next.
+    The first step size tried is h, and none is longer than ``limit``, the time to the next record. The norm of a step's error is
+    at most rtol times the distance from theta0 (or the length of the step, if longer), plus atol. Returns the new parameters,
+    the time taken, and the step size to try next.
     """
     wanted = h
     while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,10 @@ class Widths:
     def is_hidden(self, owner: str) -> bool:
         """Whether a width is multiplied."""
         return self.root(owner) not in self.fixed
+
+    def multiplied(self, factor: float) -> Callable[[str], float]:
+        """Return what each width is multiplied by: the factor if it is hidden."""
+        return lambda owner: factor if self.is_hidden(owner) else 1
 
 
 class Meeting(TorchFunctionMode):

@@ -46,15 +46,7 @@ class Settling:
 
 
 def find_widths(module: nn.Module, examples: Sequence[Tensor]) -> Widths:
-    """Find out which widths are hidden.
-
-    Parameters
-    ----------
-    module
-        The module with plain weights, on the meta device.
-    examples
-        The arguments of one call, on the meta device.
-    """
+    """Find out which widths of a module with plain weights are hidden; it and its ``examples`` are on the meta device."""
     widths, settling = Widths(), Settling({}, {})
     outputs, original = run(module, examples, widths, None)
     settling.original.update(original)
@@ -93,17 +85,8 @@ def run(
 ) -> tuple[list[tuple[int, ...]], Shapes]:
     """Run a copy on meta tensors whose layers resize themselves; without a multiplier they keep their sizes.
 
-    Returns
-    -------
-    tuple
-        The shapes of the outputs, and the shapes that each layer received.
-
-    Raises
-    ------
-    Restart
-        Only while settling: something was learnt.
-    InputError
-        If the module cannot run.
+    Returns the shapes of the outputs, and those that each layer received. While settling it raises :class:`Restart` if something
+    was learnt; a module that cannot run is a :class:`Conflict`.
     """
     probe = copy.deepcopy(module)
     for parameter in probe.parameters():
@@ -197,17 +180,16 @@ def _fix_outputs(
                 reaching.update(owners if base == a else [])
     if not reaching:  # sizes were summed, as by torch.cat: mark one owner at a time
         for owner, mark in marks.items():
-            alone = partial(_alone, widths, owner, mark)
+
+            def alone(other: str, owner: str = owner, mark: int = mark) -> int:
+                return mark if widths.root(other) == owner else 1
+
             if widths.root(owner) == owner and widths.is_hidden(owner) and list(run_with(alone)) != list(outputs):
                 reaching.add(owner)
     if not reaching:
         raise Conflict("the shape of its output changes in a way that no single width explains")
     for owner in reaching:
         widths.fix(owner)
-
-
-def _alone(widths: Widths, owner: str, mark: int, other: str) -> int:
-    return mark if widths.root(other) == owner else 1
 
 
 def stretch(module: nn.Module, name: str, factors: Sequence[tuple[int, float]]) -> None:

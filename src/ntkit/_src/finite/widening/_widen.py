@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -111,7 +110,7 @@ def _settle(probe: nn.Module, candidates: Sequence[Sequence[Tensor]], factor: fl
             continue
         try:
             widths = find_widths(probe, examples)
-            _, shapes = run(probe, examples, widths, partial(_multiplier, widths, factor))
+            _, shapes = run(probe, examples, widths, widths.multiplied(factor))
         except Conflict as conflict:
             raise InputError(
                 f"the module cannot be widened: {conflict}. A size is written into its forward. Take it from the tensor, such as "
@@ -124,17 +123,13 @@ def _settle(probe: nn.Module, candidates: Sequence[Sequence[Tensor]], factor: fl
     )
 
 
-def _multiplier(widths: Widths, factor: float, owner: str) -> float:
-    return factor if widths.is_hidden(owner) else 1
-
-
 def _resize(wide: nn.Module, widths: Widths, shapes: Shapes, factor: float) -> list[str]:
     """Resize every layer and return the paths of those whose tensors changed shape."""
     changed = []
     for path, layer in resizing_layers(wide):
         if path in shapes:
             before = [tensor.shape for tensor in layer.state_dict().values()]
-            resize_input(layer, shapes[path][0], _multiplier(widths, factor, path))
+            resize_input(layer, shapes[path][0], widths.multiplied(factor)(path))
             if before != [tensor.shape for tensor in layer.state_dict().values()]:
                 changed.append(path)
     for name, dims in widths.free.items():

@@ -17,14 +17,8 @@ __all__ = ["KnownSurveys"]
 
 _PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type, BuiltinFunctionType)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_GLOBAL_HOOKS = (
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-)
-_PARTS = ("_parameters", "_buffers", "_modules")
-_BASE = frozenset(vars(nn.Module())) - {*_PARTS, "training"}
+_GLOBAL_HOOKS = tuple(f"_global{hooks}" for hooks in _HOOKS)
+_BASE = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules", "training"}
 
 
 class _Unprovable(Exception):

@@ -170,12 +170,8 @@ def layer_gram(
     """Return a weight's kernel from a = (n, groups, P, q) and g = (n, s, groups, d, P) of both sides.
 
     The derivative of output o with respect to the weight is sum_P g_o(P) a(P)^T, so the kernel is
-    sum_{P, P'} <a(P), a'(P')> <g_o(P), g'_o'(P')> (Beaglehole et al. 2024, Proposition 3, where P = 1).
-
-    Returns
-    -------
-    Tensor
-        Sum over outputs, shape (n1, n2), or every pair of outputs, shape (n1, s1, n2, s2).
+    sum_{P, P'} <a(P), a'(P')> <g_o(P), g'_o'(P')> (Beaglehole et al. 2024, Proposition 3, where P = 1): summed over outputs,
+    shape (n1, n2), or for every pair of outputs, shape (n1, s1, n2, s2).
     """
     gram = _formed_gram if jacobian_first else _paired_gram
     a1, a2 = patches

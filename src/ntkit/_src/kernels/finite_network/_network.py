@@ -14,9 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ntkit._src.common import (
     call_with,
     check_batches,
-    check_finite,
+    check_integers,
     check_module,
-    check_pair,
     check_precision,
     measuring,
     random_layers,
@@ -167,9 +166,9 @@ def _check_tensors(name: str, pair: tuple[Tensor, Tensor | None], parameter: nn.
                 f"Write {name}.to({parameter.dtype}), or module.to({x1.dtype})."
             )
     else:
-        _check_integers(batches)
-        if x2 is not None:
-            check_pair(x1, x2)
+        if x1.is_complex():
+            raise InputTypeError(f"{name} must be real. Got {x1.dtype}.")
+        check_integers(x1, x2)
     for label, x in batches.items():
         if x.requires_grad and torch.is_grad_enabled():
             raise InputTypeError(
@@ -187,23 +186,14 @@ def check_finite_output(values: Tensor) -> None:
         )
 
 
-def _check_integers(batches: dict[str, Tensor]) -> None:
-    for name, x in batches.items():
-        if x.ndim == 0 or x.numel() == 0:
-            raise InputError(f"{name} must have at least one row. Got shape {tuple(x.shape)}.")
-        if x.is_complex():
-            raise InputTypeError(f"{name} must be real. Got {x.dtype}.")
-        check_finite(name, x)
-
-
 def check_modes(module: nn.Module) -> None:
     """Refuse a module whose outputs are random or depend on the whole batch."""
     found, random = [], random_layers(module)
     for path, layer in module.named_modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and (layer.training or not layer.track_running_stats):
-            found.append(f"{path or 'the module'} ({type(layer).__name__}, batch statistics)")
-        if path in random:
-            found.append(f"{path or 'the module'} ({type(layer).__name__}, random)")
+        batch = isinstance(layer, nn.modules.batchnorm._BatchNorm) and (layer.training or not layer.track_running_stats)
+        if batch or path in random:
+            why = "batch statistics" if batch else "random"
+            found.append(f"{path or 'the module'} ({type(layer).__name__}, {why})")
     if found:
         raise InputError(
             "the module must be in evaluation mode: in training mode its outputs are random or depend on the whole batch. "

@@ -18,12 +18,8 @@ Block = tuple[slice, slice]  # rows, outputs
 class Total:
     """A kernel as the sum of the contributions of single parameters to blocks of rows and outputs.
 
-    Attributes
-    ----------
-    keys
-        The key of each parameter.
-    values
-        The sums by key: (n1, c, n2, c) if the outputs are kept separate, otherwise (n1, n2).
+    Parameters with the same key are added up: ``values`` by key are (n1, c, n2, c) if the outputs are kept separate, otherwise
+    (n1, n2).
     """
 
     def __init__(self, survey: Survey, n1: int, n2: int, keys: Mapping[str, str]) -> None:

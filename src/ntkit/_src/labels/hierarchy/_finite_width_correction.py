@@ -96,8 +96,8 @@ def finite_width_correction(
     output
         Index of the output, for a module with several. Default None: there is only one.
     nodes
-        Quadrature times per doubling of t, starting from 1 / (largest eigenvalue of H), default 8; 8 give about ten digits,
-        6 about eight.
+        Quadrature times per doubling of t, starting from half of 1 / (largest eigenvalue of H), default 8: about ten digits;
+        6 give about eight.
     byte_budget
         About how many bytes may be held at a time, default 512 MiB.
     progress

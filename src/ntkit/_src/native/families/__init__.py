@@ -24,6 +24,7 @@ from ntkit._src.program import (
     ExponentialUnit,
     Input,
     Join,
+    NormalCDF,
     Normalize,
     Op,
     Pointwise,
@@ -95,6 +96,7 @@ ACTIVATIONS: dict[type[Activation], Family[Pointwise]] = {
     Exp: SmoothFamily(_core.Function.EXPONENTIAL),
     Polynomial: SmoothFamily(_core.Function.POLYNOMIAL),
     AnyFunction: SeriesFamily(),
+    NormalCDF: SeriesFamily(),
     ExponentialUnit: ExponentialUnitFamily(),
 }
 """The family of each class of activations."""

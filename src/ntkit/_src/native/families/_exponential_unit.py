@@ -15,9 +15,8 @@ sums of all.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 import scipy  # which imports scipy.optimize and scipy.special when they are first used
@@ -27,26 +26,17 @@ from numpy.typing import NDArray
 from ntkit._src.program import ExponentialUnit, Pointwise
 
 from .. import _core
+from ._fewer_orders import Array, non_negative
 from ._series import DEGREE, LEAST, PIECE, SeriesFamily, nodes, transform
-
-if TYPE_CHECKING:
-    from .._network import Network
 
 __all__ = ["ExponentialUnitFamily", "UnitSeries", "unit_coefficients", "unit_mean", "unit_series"]
 
 _REACHES = (1.0, 1.5, 2.25, 3.25, 4.0)  # the largest deviation of each tier, times the rate of the exponential
 _TOLERANCE = 1e-12  # of E[f' f'], relative to the geometric mean of both inputs' own
-_INDEPENDENT = (
-    1e-12,
-    3e-13,
-    1e-13,
-    1e-14,
-    1e-15,
-)  # singular values below this part of the largest are left out: tried in this order
+# Singular values below this part of the largest are left out: tried in this order.
+_INDEPENDENT = (1e-12, 3e-13, 1e-13, 1e-14, 1e-15)
 _DENSE, _LARGEST = 32, 131072  # all orders below the first are candidates, and few up to the second
 _DENSITY = math.sqrt(0.5 / math.pi)  # of the Gaussian at zero
-
-Array = NDArray[np.float64]
 
 
 class ExponentialUnitFamily(SeriesFamily):
@@ -57,13 +47,16 @@ class ExponentialUnitFamily(SeriesFamily):
 
     def reach(self, op: Pointwise) -> float:
         unit = _unit(op)
-        return next((z for z in reversed(_REACHES) if unit_series(unit.a, z) is not None), 0.0) / unit.rate
+        return next(z for z in reversed(_REACHES) if unit_series(unit.a, z) is not None) / unit.rate
 
-    def missing(self, network: Network, index: int, op: Pointwise) -> str | None:
+    def too_short(self, op: Pointwise) -> str | None:
         unit = _unit(op)
-        far = (reach for reach in _REACHES if reach / unit.rate >= LEAST)
-        accurate = any(unit_series(unit.a, reach) is not None for reach in far)
-        return None if accurate else f"{op.phi} (its exponential is too steep)"
+        enough = (z for z in _REACHES if z / unit.rate >= LEAST)  # the cheapest first
+        return (
+            None
+            if any(unit_series(unit.a, z) is not None for z in enough)
+            else f"{op.phi} (its exponential is too steep)"
+        )
 
 
 def _unit(op: Pointwise) -> ExponentialUnit:
@@ -86,11 +79,8 @@ def _table(unit: ExponentialUnit, reach: float) -> _core.SeriesTable | None:
         ],
         axis=2,
     )
-    first, second, third = (
-        unit.scale * (unit.a - 1),
-        unit.scale * unit.a * unit.rate,
-        unit.scale * unit.a * unit.rate**2,
-    )
+    first = unit.scale * (unit.a - 1)
+    second, third = unit.scale * unit.a * unit.rate, unit.scale * unit.a * unit.rate**2
     closed = series.weights[:, None] * series.products * [first * first, second * second, first * third]
     return _core.SeriesTable(
         orders=series.orders.tolist(),
@@ -102,21 +92,12 @@ def _table(unit: ExponentialUnit, reach: float) -> _core.SeriesTable | None:
     )
 
 
-@dataclass(frozen=True)
-class UnitSeries:
-    """Some orders of f with weights, which give the sums of all.
-
-    Attributes
-    ----------
-    orders, weights
-        The orders n, ascending, and their weights, shape (orders,).
-    products
-        h_1n^2, h_2n^2 and h_1n h_3n, shape (orders, 3); zero for n < 3, where more than these products are not zero.
-    """
+class UnitSeries(NamedTuple):
+    """Some orders of f, ascending, with weights that give the sums of all."""
 
     orders: NDArray[np.int64]
     weights: Array
-    products: Array
+    products: Array  # h_1n^2, h_2n^2 and h_1n h_3n, shape (orders, 3); zero for n < 3, where others are not zero
 
 
 @lru_cache(maxsize=64)
@@ -136,12 +117,7 @@ def unit_series(a: float, reach: float) -> UnitSeries | None:
     wanted = left.T @ triangle[:-1, -1]
     near = np.linspace(0.003, 1, 37) ** 2 * (math.pi / 2)
     checked, exact = _functions(a, _spread(reach, 17), np.concatenate([near, math.pi - near]), orders, products)
-    for least in _INDEPENDENT:
-        kept = sizes > least * sizes[0]
-        try:
-            found, _ = scipy.optimize.nnls(sizes[kept, None] * right[kept], wanted[kept], maxiter=30 * len(orders))
-        except RuntimeError:  # too many iterations
-            continue
+    for found in non_negative(sizes[:, None] * right, wanted, sizes, _INDEPENDENT):
         weights = found * distance
         if np.abs(checked @ weights - exact).max() <= _TOLERANCE:
             kept = weights > 0

@@ -12,59 +12,40 @@ numerically independent combinations. Of the 128 odd orders that tanh needs for 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import scipy  # which imports scipy.optimize when it is first used
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["fewer_orders"]
+__all__ = ["Array", "fewer_orders", "non_negative"]
+
+Array = NDArray[np.float64]
 
 _TOLERANCE = 1e-12  # of E[phi phi] and E[phi' phi'], relative to the geometric mean of both inputs' own
-_INDEPENDENT = (
-    1e-14,
-    1e-15,
-    1e-16,
-)  # singular values below this part of the largest are rounding: tried one after the other
+# Singular values below this part of the largest are rounding: tried one after the other.
+_INDEPENDENT = (1e-14, 1e-15, 1e-16)
 _FITTED, _CHECKED = 24, 23  # deviations whose pairs are fitted, and others whose pairs are checked
 
 
 def fewer_orders(orders: Tensor, alpha: Tensor, others: Tensor, most_gaps: int) -> tuple[Tensor, Tensor]:
-    """Find nodes and weights; all orders with weight one where fewer do not suffice.
+    """Find the indices of nodes, ascending, and their weights; all orders with weight one where fewer do not suffice.
 
-    Parameters
-    ----------
-    orders
-        The orders n, ascending, shape (orders,).
-    alpha, others
-        alpha_n(s) at deviations s to fit, and at others to check, shape (deviations, orders).
-    most_gaps
-        How many different distances between neighbouring nodes there may be.
-
-    Returns
-    -------
-    tuple
-        The indices of the nodes, ascending, and their weights.
+    ``orders`` are ascending; ``alpha`` and ``others`` are alpha_n(s) at deviations s to fit, and at others to check, shape
+    (deviations, orders). Neighbouring nodes have at most ``most_gaps`` different distances.
     """
     n = orders.to(torch.float64)
     angles = torch.cat([torch.zeros(1), torch.logspace(-1.7, math.log10(1.54), 16)]).to(torch.float64)
-    if len(torch.unique(orders % 2)) > 1:
-        angles = torch.cat(
-            [angles, math.pi - angles]
-        )  # of one parity, rho and -rho give the same sums but for the sign
-    _, sizes, directions = torch.linalg.svd(
-        _functions(n, _some(alpha, _FITTED), torch.cos(angles)), full_matrices=False
-    )
+    if len(torch.unique(orders % 2)) > 1:  # of one parity, rho and -rho give the same sums but for the sign
+        angles = torch.cat([angles, math.pi - angles])
+    functions = _functions(n, _some(alpha, _FITTED), torch.cos(angles))
+    _, sizes, directions = torch.linalg.svd(functions, full_matrices=False)
     checked = torch.cos(torch.linspace(0, 1, 29, dtype=torch.float64) ** 2 * math.pi)
-    exact = [
-        _functions(n, _some(others, _CHECKED), checked, power) for power in (0, 1)
-    ]  # E[phi phi] / K and E[phi' phi']
-    for least in _INDEPENDENT:
-        kept = sizes > least * sizes[0]
-        matrix = sizes[kept, None] * directions[kept]
-        try:
-            found, _ = scipy.optimize.nnls(matrix.numpy(), matrix.sum(1).numpy(), maxiter=30 * len(orders))
-        except RuntimeError:  # too many iterations
-            continue
+    exact = [_functions(n, _some(others, _CHECKED), checked, power) for power in (0, 1)]  # E[phi phi] / K, E[phi' phi']
+    matrix = sizes[:, None] * directions
+    for found in non_negative(matrix.numpy(), matrix.sum(1).numpy(), sizes.numpy(), _INDEPENDENT):
         weights = torch.from_numpy(found)
         nodes = torch.nonzero(weights > 0).reshape(-1)
         gaps = torch.diff(orders[nodes], prepend=torch.ones(1, dtype=orders.dtype))
@@ -72,6 +53,16 @@ def fewer_orders(orders: Tensor, alpha: Tensor, others: Tensor, most_gaps: int) 
         if error <= _TOLERANCE and len(torch.unique(gaps)) <= most_gaps:
             return nodes, weights[nodes]
     return torch.arange(len(orders)), torch.ones(len(orders), dtype=torch.float64)
+
+
+def non_negative(matrix: Array, wanted: Array, sizes: Array, least: Sequence[float]) -> Iterator[Array]:
+    """Yield w >= 0 with matrix @ w ~ wanted, for the rows whose singular values ``sizes`` are not below each least part."""
+    for part in least:
+        kept = sizes > part * sizes[0]
+        try:
+            yield scipy.optimize.nnls(matrix[kept], wanted[kept], maxiter=30 * matrix.shape[1])[0]
+        except RuntimeError:  # too many iterations
+            continue
 
 
 def _some(alpha: Tensor, count: int) -> Tensor:

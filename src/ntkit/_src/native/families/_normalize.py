@@ -36,10 +36,7 @@ class NormalizeFamily(Family[Normalize]):
         if not op.weight_trained:
             return None
         readers = [nodes[reader].op for reader in network.readers[index]]
-        activations = [reader.phi for reader in readers if isinstance(reader, Pointwise)]
-        series = next((phi for phi in activations if not phi.closed_form), None)
-        if series is not None:
-            return f"a trained gain before {series}, which has no closed form"
+        activations = [reader for reader in readers if isinstance(reader, Pointwise)]
         if activations and len(activations) < len(readers):
             return "a trained gain before an activation and something else"
         if any(isinstance(reader, (Sum, Normalize)) for reader in readers):

@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ntkit._src.program import AnyFunction, Pointwise
-from ntkit._src.rules.expectations import evaluate
+from ntkit._src.program import Activation, Normalize, Pointwise
+from ntkit._src.rules.expectations import evaluate, hermite_functions
 
 from .. import _core
 from .._plane import Part, Plane
@@ -59,13 +58,21 @@ class SeriesFamily(Family[Pointwise]):
 
     def table(self, op: Pointwise, tier: int) -> _core.SeriesTable | None:
         """Build the table of a tier; None if none is accurate."""
-        return series_table(_function(op), ORDERS[tier])
+        return series_table(op.phi, ORDERS[tier])
 
     def reach(self, op: Pointwise) -> float:
         """Return the largest deviation that some table covers."""
-        return PIECE * len(_pieces(_function(op), ORDERS[-1]))
+        return PIECE * len(_pieces(op.phi, ORDERS[-1]))
 
     def missing(self, network: Network, index: int, op: Pointwise) -> str | None:
+        nodes = network.program.nodes
+        before = nodes[nodes[index].inputs[0]].op
+        if isinstance(before, Normalize) and before.weight_trained:
+            return f"a trained gain before {op.phi}, which this engine computes by a series"
+        return self.too_short(op)
+
+    def too_short(self, op: Pointwise) -> str | None:
+        """Return why no table reaches far enough; None if one does."""
         if self.reach(op) >= LEAST:
             return None
         why = "its kinks" if op.phi.kinks else f"deviations up to {LEAST:g}"
@@ -118,36 +125,26 @@ class SeriesFamily(Family[Pointwise]):
         return next(table for tier in tiers if (table := self.table(op, tier)) is not None)
 
 
-def _function(op: Pointwise) -> AnyFunction:
-    assert isinstance(op.phi, AnyFunction)
-    return op.phi
-
-
 @lru_cache(maxsize=64)
-def series_table(phi: AnyFunction, count: int) -> _core.SeriesTable | None:
+def series_table(phi: Activation, count: int) -> _core.SeriesTable | None:
     """Build the table of an activation, for deviations from zero to where so many orders are too few; None if nowhere."""
     expansion, pieces = _expansion(phi), _pieces(phi, count)
     if expansion is None or not pieces:
         return None
     orders = expansion.orders(count)
     known = expansion.pieces[: len(pieces)]
-    alpha, others = (
-        torch.cat([values[:, orders] / s[:, None] for values, s in rows])
-        for rows in (
-            [(values, nodes) for values, nodes, *_ in known],
-            [(exact, squares.s) for *_, exact, squares in known],
-        )
-    )
-    nodes, weights = fewer_orders(orders, alpha, others, _MOST_GAPS)
-    scaled = torch.stack(pieces)[:, :, torch.cat([torch.zeros(1, dtype=torch.long), 1 + nodes])]
+    alpha = torch.cat([values[:, orders] / s[:, None] for values, s, *_ in known])
+    others = torch.cat([exact[:, orders] / squares.s[:, None] for *_, exact, squares in known])
+    kept, weights = fewer_orders(orders, alpha, others, _MOST_GAPS)
+    scaled = torch.stack(pieces)[:, :, torch.cat([torch.zeros(1, dtype=torch.long), 1 + kept])]
     scaled[:, :, 1:] *= weights.sqrt()
     return _core.SeriesTable(
-        orders=orders[nodes].tolist(), degree=DEGREE, piece=PIECE, coefficients=scaled.reshape(-1).tolist()
+        orders=orders[kept].tolist(), degree=DEGREE, piece=PIECE, coefficients=scaled.reshape(-1).tolist()
     )
 
 
 @lru_cache(maxsize=64)
-def _pieces(phi: AnyFunction, count: int) -> list[Tensor]:
+def _pieces(phi: Activation, count: int) -> list[Tensor]:
     """Give the Chebyshev coefficients of a_0 and all alpha, shape (degree, 1 + count), of each piece that these orders cover."""
     expansion = _expansion(phi)
     if expansion is None:
@@ -179,8 +176,7 @@ def _pieces(phi: AnyFunction, count: int) -> list[Tensor]:
     return pieces
 
 
-@dataclass(frozen=True)
-class _Squares:
+class _Squares(NamedTuple):
     """At deviations s, shape (n,): E[phi(s x)^2] and E[phi'(s x)^2], shape (n,)."""
 
     s: Tensor
@@ -188,17 +184,12 @@ class _Squares:
     slope: Tensor
 
 
-@dataclass(frozen=True)
-class _Expansion:
+class _Expansion(NamedTuple):
     """Hermite coefficients E[phi(s x) He_n(x)] / sqrt(n!) of an activation, piece by piece of the deviations.
 
-    Attributes
-    ----------
-    first, step
-        The orders n > 0 that it has: all, the odd ones or the even ones.
-    pieces
-        For each piece: coefficients at its Chebyshev nodes, shape (degree, n); these nodes; the places of some points between,
-        from -1 to 1; the coefficients and the moments there.
+    The orders n > 0 that it has are all, the odd or the even ones: ``first``, ``first + step``, and so on. A piece has the
+    coefficients at its Chebyshev nodes, shape (degree, n); these nodes; the places of some points between, from -1 to 1; the
+    coefficients and the moments there.
     """
 
     first: int
@@ -211,7 +202,7 @@ class _Expansion:
 
 
 @lru_cache(maxsize=16)
-def _expansion(phi: AnyFunction) -> _Expansion | None:
+def _expansion(phi: Activation) -> _Expansion | None:
     """Compute the coefficients as far as the function can be evaluated and its kinks do not matter; None if nowhere."""
     nearest = min((abs(kink) for kink in phi.kinks), default=math.inf)
     places = torch.tensor([-0.93, -0.41, 0.17, 0.71, 0.97], dtype=torch.float64)
@@ -240,28 +231,22 @@ def _expansion(phi: AnyFunction) -> _Expansion | None:
     return _Expansion(2 if even and not odd else 1, 2 if odd or even else 1, tuple(pieces))
 
 
-def _coefficients(phi: AnyFunction, s: Tensor, shift: float) -> tuple[Tensor, _Squares]:
+def _coefficients(phi: Activation, s: Tensor, shift: float) -> tuple[Tensor, _Squares]:
     """Return the Hermite coefficients at deviations s, shape (len(s), orders), and the moments."""
-    x = torch.arange(-_RADIUS, _RADIUS, _SPACING, dtype=torch.float64) + shift * _SPACING
-    root = torch.exp(-x * x / 4) * math.sqrt(_SPACING / math.sqrt(2 * math.pi))
-    f, g = evaluate(phi, s[:, None] * x)
-    weighted = f * root
-    return weighted @ _hermite(shift).T, _Squares(s, (weighted**2).sum(1), ((g * root) ** 2).sum(1))
+    x, hermite = _grid(shift)
+    f, g = (values * hermite[0] for values in evaluate(phi, s[:, None] * x))
+    return f @ hermite.T, _Squares(s, (f**2).sum(1), (g**2).sum(1))
 
 
 @lru_cache(maxsize=2)
-def _hermite(shift: float) -> Tensor:
-    """He_n(x) / sqrt(n!) times the root of the Gaussian weight, on the nodes of the rule: shape (orders, nodes)."""
-    orders = 2 * ORDERS[-1] + 1
+def _grid(shift: float) -> tuple[Tensor, Tensor]:
+    """Nodes of the rule, and there He_n / sqrt(n!) times the root of the Gaussian weight, shape (orders, nodes)."""
     x = torch.arange(-_RADIUS, _RADIUS, _SPACING, dtype=torch.float64) + shift * _SPACING
-    rows = [torch.exp(-x * x / 4) * math.sqrt(_SPACING / math.sqrt(2 * math.pi))]
-    rows.append(x * rows[0])
-    for n in range(1, orders - 1):
-        rows.append((x * rows[n] - math.sqrt(n) * rows[n - 1]) / math.sqrt(n + 1))
-    return torch.stack(rows)
+    return x, hermite_functions(x, 2 * ORDERS[-1] + 1) * math.sqrt(_SPACING / math.sqrt(2 * math.pi))
 
 
 def nodes() -> Tensor:
+    """Return the Chebyshev nodes of a piece."""
     return torch.cos((torch.arange(DEGREE, dtype=torch.float64) + 0.5) * (math.pi / DEGREE))
 
 

@@ -4,7 +4,7 @@ from . import _any_function as _any_function  # registers its expectations
 from ._closed_forms import odd_factorial
 from ._expectations import dual, dual_with_difference, gain_dual, mean
 from ._pair import half_apart, safe_sqrt
-from ._quadrature import evaluate
+from ._quadrature import evaluate, hermite_functions
 
 __all__ = [
     "dual",
@@ -12,6 +12,7 @@ __all__ = [
     "evaluate",
     "gain_dual",
     "half_apart",
+    "hermite_functions",
     "mean",
     "odd_factorial",
     "safe_sqrt",

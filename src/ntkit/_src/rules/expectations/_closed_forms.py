@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from ntkit._src.program import GELU, Cos, Cosh, Erf, Exp, Expm1, Polynomial, Rectified, Sign, Sin, Sinh, Step
+from ntkit._src.program import GELU, Cos, Cosh, Erf, Exp, Expm1, NormalCDF, Polynomial, Rectified, Sign, Sin, Sinh, Step
 
 from ._expectations import Expectations, register
 from ._pair import Pair, safe_sqrt
@@ -105,63 +105,54 @@ class _GELU(Expectations[GELU]):
         return q / torch.sqrt(2 * math.pi * (1 + q))  # Stein: E[u Phi(u)] = q E[density(u)]
 
 
-def _sine_and_cosine(pair: Pair) -> Both:
-    """exp(-(q1 + q2) / 2) sinh k and exp(-(q1 + q2) / 2) cosh k."""
-    # With |k| split off, neither factor overflows and small k loses no digits; |k| has derivative 1 at 0 here.
-    sign = torch.where(pair.k >= 0, 1.0, -1.0).to(pair.k)
-    size = sign * pair.k
-    exponent = size - (pair.v1 + pair.v2) / 2
-    # The same without cancellation: at large variances the difference would be rounding error, even of an input with itself.
-    apart = (safe_sqrt(pair.v1) - safe_sqrt(pair.v2)) ** 2 / 2 + pair.product * pair.gap
-    exponent = exponent + torch.where(pair.product > 0, -apart - exponent, 0.0).detach()
-    largest = torch.exp(exponent) / 2
-    return -sign * largest * torch.expm1(-2 * size), largest * (1 + torch.exp(-2 * size))
+@register(NormalCDF)
+class _NormalCDF(Expectations[NormalCDF]):
+    """E = P(x < u, y < v) = 1/4 + asin(k / sqrt((1 + q1)(1 + q2))) / (2 pi), E' = 1 / (2 pi sqrt((1 + q1)(1 + q2) - k^2)).
+
+    x and y are independent standard Gaussians, so that x - u and y - v have the covariance k (Williams 1997).
+    """
+
+    def dual(self, phi: NormalCDF, pair: Pair, tangent: bool) -> Both:
+        root = torch.sqrt(1 + pair.v1 + pair.v2 + pair.v1 * pair.v2 * pair.c_squared)  # nothing cancels
+        return torch.atan2(root, -pair.k) / (2 * math.pi), 1 / (2 * math.pi * root)
+
+    def mean(self, phi: NormalCDF, q: Tensor) -> Tensor:
+        return torch.full_like(q, 0.5)
 
 
-@register(Sin)
-class _Sin(Expectations[Sin]):
-    """E = exp(-(q1 + q2) / 2) sinh k, E' = exp(-(q1 + q2) / 2) cosh k."""
+@register(Sin, Cos)
+class _Wave(Expectations[Sin | Cos]):
+    """E = exp(-(q1 + q2) / 2) sinh k, E' = exp(-(q1 + q2) / 2) cosh k for the sine, exchanged for the cosine."""
 
-    def dual(self, phi: Sin, pair: Pair, tangent: bool) -> Both:
-        return _sine_and_cosine(pair)
+    def dual(self, phi: Sin | Cos, pair: Pair, tangent: bool) -> Both:
+        # With |k| split off, neither factor overflows and small k loses no digits; |k| has derivative 1 at 0 here.
+        sign = torch.where(pair.k >= 0, 1.0, -1.0).to(pair.k)
+        size = sign * pair.k
+        exponent = size - (pair.v1 + pair.v2) / 2
+        # The same without cancellation: at large variances the difference would be rounding error, even of an input with itself.
+        apart = (safe_sqrt(pair.v1) - safe_sqrt(pair.v2)) ** 2 / 2 + pair.product * pair.gap
+        exponent = exponent + torch.where(pair.product > 0, -apart - exponent, 0.0).detach()
+        largest = torch.exp(exponent) / 2
+        sine, cosine = -sign * largest * torch.expm1(-2 * size), largest * (1 + torch.exp(-2 * size))
+        return (sine, cosine) if phi.odd else (cosine, sine)
 
-
-@register(Cos)
-class _Cos(Expectations[Cos]):
-    """E and E' of the sine, exchanged."""
-
-    def dual(self, phi: Cos, pair: Pair, tangent: bool) -> Both:
-        return _sine_and_cosine(pair)[::-1]
-
-    def mean(self, phi: Cos, q: Tensor) -> Tensor:
-        return torch.exp(-q / 2)
-
-
-def _hyperbolic(pair: Pair) -> Both:
-    """exp((q1 + q2) / 2) sinh k and exp((q1 + q2) / 2) cosh k."""
-    half = (pair.v1 + pair.v2) / 2
-    both, apart = torch.exp(half + pair.k) / 2, torch.exp(half - pair.k) / 2
-    # Small k loses no digits.
-    return torch.where(pair.k.abs() < 1, torch.exp(half) * torch.sinh(pair.k.clamp(-1, 1)), both - apart), both + apart
+    def mean(self, phi: Sin | Cos, q: Tensor) -> Tensor:
+        return torch.zeros_like(q) if phi.odd else torch.exp(-q / 2)
 
 
-@register(Sinh)
-class _Sinh(Expectations[Sinh]):
-    """E = exp((q1 + q2) / 2) sinh k, E' = exp((q1 + q2) / 2) cosh k."""
+@register(Sinh, Cosh)
+class _Hyperbolic(Expectations[Sinh | Cosh]):
+    """E = exp((q1 + q2) / 2) sinh k, E' = exp((q1 + q2) / 2) cosh k for the sine, exchanged for the cosine."""
 
-    def dual(self, phi: Sinh, pair: Pair, tangent: bool) -> Both:
-        return _hyperbolic(pair)
+    def dual(self, phi: Sinh | Cosh, pair: Pair, tangent: bool) -> Both:
+        half = (pair.v1 + pair.v2) / 2
+        both, apart = torch.exp(half + pair.k) / 2, torch.exp(half - pair.k) / 2
+        small = torch.exp(half) * torch.sinh(pair.k.clamp(-1, 1))  # loses no digits
+        sine, cosine = torch.where(pair.k.abs() < 1, small, both - apart), both + apart
+        return (sine, cosine) if phi.odd else (cosine, sine)
 
-
-@register(Cosh)
-class _Cosh(Expectations[Cosh]):
-    """E and E' of the hyperbolic sine, exchanged."""
-
-    def dual(self, phi: Cosh, pair: Pair, tangent: bool) -> Both:
-        return _hyperbolic(pair)[::-1]
-
-    def mean(self, phi: Cosh, q: Tensor) -> Tensor:
-        return torch.exp(q / 2)
+    def mean(self, phi: Sinh | Cosh, q: Tensor) -> Tensor:
+        return torch.zeros_like(q) if phi.odd else torch.exp(q / 2)
 
 
 @register(Exp)

@@ -88,36 +88,19 @@ def dual(
 
     Parameters
     ----------
-    phi
-        The activation.
-    k
-        Covariances, any shape, float64 or float32, any device.
-    q1, q2
-        Variances, broadcastable to ``k``.
-    tangent
-        Whether to compute the expectation of the derivatives too.
-    h
-        (q1 + q2) / 2 - k, of the shape of ``k``, if it is known to more digits than k; None: it is computed from k. Near
-        correlation one, the expectation of a kink's derivative depends on its square root.
-    ratio
-        r > 0, broadcastable to ``k``, if ``h`` is (r^2 q1 + q2) / 2 - r k; None for one.
+    phi, tangent
+        The activation, and whether to compute the expectation of its derivatives too. If it jumps, there is none (InputError).
+    k, q1, q2
+        Covariances, any shape, float64 or float32, any device; variances, broadcastable to ``k``.
+    h, ratio
+        (r^2 q1 + q2) / 2 - r k, of the shape of ``k``, if it is known to more digits than k; r > 0, broadcastable to ``k``, or
+        None for one. Near correlation one, the expectation of a kink's derivative depends on the square root of h.
 
     Returns
     -------
     tuple
-        Two tensors of the shape of ``k``; the second is None without ``tangent``.
-
-    Raises
-    ------
-    InputError
-        With ``tangent``, for an activation that jumps; and for a function that cannot be integrated.
-    QuadratureError
-        If the expectations of an :class:`AnyFunction` diverge, or cannot be computed to 1e-6.
-
-    Warns
-    -----
-    QuadratureWarning
-        If they cannot be computed to 1e-10.
+        Two tensors of the shape of ``k``; the second is None without ``tangent``. Expectations of an :class:`AnyFunction` that
+        cannot be computed to 1e-10 warn (QuadratureWarning); those that diverge or are worse than 1e-6 raise QuadratureError.
 
     Examples
     --------

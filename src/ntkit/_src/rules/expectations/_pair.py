@@ -47,22 +47,10 @@ def _through(value: Tensor, source: Tensor) -> Tensor:
 class Pair:
     """Two centred Gaussians, u = s1 x and v = s2 y with corr(x, y) = rho, in the coordinates that the rules need.
 
-    Attributes
-    ----------
-    v1, v2
-        Variances as given, with as many axes as ``k``.
-    product
-        sqrt(v1 v2), with derivative 0 where it vanishes.
-    h
-        (v1 + v2) / 2 - k if it is known to more digits than k, or None. With a ratio r, (r^2 v1 + v2) / 2 - r k.
-    ratio
-        r > 0, broadcastable to k, or None for one.
-    rho
-        Correlation, clipped to [-1, 1]; 0 where a variance vanishes. Derivatives pass through the clipping.
-    gap
-        1 - |rho|, from ``h`` where rho is near one: 1 - rho = (h - (r s1 - s2)^2 / 2) / (r s1 s2).
-    q1, q2, s1, s2
-        Variances and deviations bounded away from zero, for rules that divide by them.
+    ``v1``, ``v2`` are the variances as given, with as many axes as ``k``; ``q1``, ``q2``, ``s1``, ``s2`` variances and deviations
+    bounded away from zero, for rules that divide by them; ``product`` is sqrt(v1 v2), with derivative 0 where it vanishes.
+    ``rho`` is clipped to [-1, 1], and 0 where a variance vanishes; derivatives pass through the clipping. ``gap`` is 1 - |rho|,
+    from ``h`` where rho is near one: 1 - rho = (h - (r s1 - s2)^2 / 2) / (r s1 s2). ``h`` and ``ratio`` are those of ``dual``.
     """
 
     def __init__(self, k: Tensor, q1: Tensor, q2: Tensor, h: Tensor | None = None, ratio: Tensor | None = None) -> None:

@@ -98,10 +98,13 @@ def partition(phi: AnyFunction, octave: int) -> Partition:
     return Partition(edges, kink, _widths(edges), size, tuple(rough))
 
 
+def _angles() -> Tensor:
+    return (torch.arange(_SAMPLES, dtype=torch.float64, device="cpu") + 0.5) * (torch.pi / _SAMPLES)
+
+
 def _samples(phi: AnyFunction, low: Tensor, high: Tensor) -> Tensor:
     """f and f' at the Chebyshev nodes of each interval, shape (2, intervals, _SAMPLES)."""
-    angle = (torch.arange(_SAMPLES, dtype=torch.float64, device="cpu") + 0.5) * (torch.pi / _SAMPLES)
-    nodes = (1 - torch.cos(angle)) / 2
+    nodes = (1 - torch.cos(_angles())) / 2
     return torch.stack(sample(phi, low[:, None] + (high - low)[:, None] * nodes))
 
 
@@ -119,18 +122,17 @@ def _inner_scale(phi: AnyFunction, low: Tensor, high: Tensor) -> Tensor:
 def _resolved(phi: AnyFunction, low: Tensor, high: Tensor, floor: Tensor) -> Tensor:
     values = _samples(phi, low, high)
     finite = torch.isfinite(values).all(0)
-    angle = (torch.arange(_SAMPLES, dtype=torch.float64, device="cpu") + 0.5) * (torch.pi / _SAMPLES)
     orders = torch.arange(_DEGREE + 1, _SAMPLES, dtype=torch.float64, device="cpu")
-    tail = (values @ torch.cos(torch.outer(angle, orders))).abs().amax(-1) * (2 / _SAMPLES)
+    tail = (values @ torch.cos(torch.outer(_angles(), orders))).abs().amax(-1) * (2 / _SAMPLES)
     resolved = (tail <= _TOLERANCE * torch.maximum(values.abs().amax(-1), floor)).all(0) & finite.all(-1)
     return resolved | ~finite.any(-1)  # where f is finite nowhere, no bisection helps
 
 
-def _sides(phi: AnyFunction, kinks: list[float]) -> tuple[Tensor, Tensor]:
-    """f and f' just left and right of each kink, shapes (2, kinks), and how far apart the two points are."""
-    at = torch.tensor(kinks, dtype=torch.float64, device="cpu")
+def _sides(phi: AnyFunction, kinks: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the places of kinks, how far apart two points next to each are, and f and f' at these points, shapes (2, kinks)."""
+    at = torch.tensor(sorted(set(kinks)), dtype=torch.float64, device="cpu")
     step = 1e-9 * at.abs().clamp_min(1e-3)
-    return torch.stack(evaluate(phi, torch.stack([at - step, at + step]))), 2 * step
+    return at, 2 * step, *evaluate(phi, torch.stack([at - step, at + step]))
 
 
 @lru_cache(maxsize=64)
@@ -139,7 +141,7 @@ def jumps(phi: AnyFunction) -> bool:
     """Whether f itself jumps at a kink by more than 1e-5 of its size there (torch's softplus does by less)."""
     if not phi.kinks:
         return False
-    (f, slope), apart = _sides(phi, sorted(set(phi.kinks)))
+    _, apart, f, slope = _sides(phi, phi.kinks)
     return bool(((f[1] - f[0]).abs() > 1e-5 * f.abs().sum(0) + 10 * apart * slope.abs().sum(0)).any())
 
 
@@ -150,12 +152,10 @@ def has_strong_kinks(phi: AnyFunction) -> bool:
 
     Weaker ones, such as that of torch's softplus at 20, do not matter to the tables, which measure their own error.
     """
-    kinks = sorted({k for k in phi.kinks if k})
-    if not kinks:
+    if not any(phi.kinks):
         return False
-    (f, slope), apart = _sides(phi, kinks)
+    at, apart, f, slope = _sides(phi, tuple(kink for kink in phi.kinks if kink))
     # One-sided second derivatives, from the slopes at one and two steps of a size that balances rounding and curvature.
-    at = torch.tensor(kinks, dtype=torch.float64, device="cpu")
     steps = 1e-5 * torch.tensor([[-3.0], [-2.0], [-1.0], [1.0], [2.0], [3.0]], dtype=torch.float64, device="cpu")
     g = evaluate(phi, at + steps * at.abs().clamp_min(1e-3))[1]
     left, right = 2.5 * g[2] - 4 * g[1] + 1.5 * g[0], -(2.5 * g[3] - 4 * g[4] + 1.5 * g[5])

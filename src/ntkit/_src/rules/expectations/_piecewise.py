@@ -35,21 +35,11 @@ _DENSE = 2001  # points where a function must be what it seems to be, so that a 
 
 @dataclass(frozen=True)
 class Pieces:
-    """phi(z) = p(z) + sum over corners (t, +1, c) of c_i (z - t)_+^i and over corners (t, -1, c) of c_i (t - z)_+^i.
-
-    Attributes
-    ----------
-    label
-        Name for messages.
-    centre
-        Coefficients of p, the polynomial around zero, from the constant term up.
-    corners
-        Kink, side (away from zero) and coefficients of the truncated powers added there.
-    """
+    """phi(z) = p(z) + sum over corners (t, +1, c) of c_i (z - t)_+^i and over corners (t, -1, c) of c_i (t - z)_+^i."""
 
     label: str
-    centre: tuple[float, ...]
-    corners: tuple[tuple[float, int, tuple[float, ...]], ...]
+    centre: tuple[float, ...]  # the coefficients of p, the polynomial around zero, from the constant term up
+    corners: tuple[tuple[float, int, tuple[float, ...]], ...]  # kink, side (away from zero), coefficients added there
 
     def derivative(self) -> Pieces:
         """Differentiate; an error if phi jumps."""

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import all_finite, as_constant, constant, without_derivatives
-from ntkit._src.program import AnyFunction
+from ntkit._src.program import Activation
 from ntkit.errors import InputError
 
 __all__ = ["STEP", "density", "evaluate", "hermite_functions", "legendre", "moments", "sample", "sector_expectations"]
@@ -74,12 +74,12 @@ def _fractions(step: float) -> tuple[Tensor, Tensor]:
     return a, step * math.pi * torch.cosh(t) * a * a.flip(0)
 
 
-def sample(phi: AnyFunction, z: Tensor) -> tuple[Tensor, Tensor]:
+def sample(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
     """Return phi and its derivative at ``z`` (float64, CPU), infinite or nan perhaps; refuse what is not elementwise."""
     z = as_constant(z)
     with without_derivatives(), torch.enable_grad():
         z = z.clone().requires_grad_()
-        y: Any = phi.function(z)  # a user's function may return anything
+        y: Any = phi(z)  # a user's function may return anything
         if not isinstance(y, Tensor) or y.shape != z.shape or y.dtype != z.dtype:
             got = f"{tuple(y.shape)}, {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
             raise InputError(
@@ -94,7 +94,7 @@ def sample(phi: AnyFunction, z: Tensor) -> tuple[Tensor, Tensor]:
         (slope,) = torch.autograd.grad(y.sum(), z)
         few = z.detach().reshape(-1)[:3]
         # Library functions may round differently on vectors and remainders, hence the tolerance.
-        alone, beside = phi.function(few), y.detach().reshape(-1)[:3]
+        alone, beside = phi(few), y.detach().reshape(-1)[:3]
         elementwise = torch.allclose(alone, beside, rtol=1e-9, atol=1e-300, equal_nan=True)
     if not elementwise:
         raise InputError(
@@ -104,7 +104,7 @@ def sample(phi: AnyFunction, z: Tensor) -> tuple[Tensor, Tensor]:
     return y.detach(), slope
 
 
-def evaluate(phi: AnyFunction, z: Tensor) -> tuple[Tensor, Tensor]:
+def evaluate(phi: Activation, z: Tensor) -> tuple[Tensor, Tensor]:
     """Return what :func:`sample` does; refuse a function that is not finite there."""
     y, slope = sample(phi, z)
     if not (all_finite(y) and all_finite(slope)):
@@ -118,7 +118,7 @@ def evaluate(phi: AnyFunction, z: Tensor) -> tuple[Tensor, Tensor]:
     return y, slope
 
 
-def moments(phi: AnyFunction, s: Tensor, step: tuple[float, float] = STEP) -> Tensor:
+def moments(phi: Activation, s: Tensor, step: tuple[float, float] = STEP) -> Tensor:
     """E f(s x), E f'(s x), E f(s x)^2 and E f'(s x)^2 for a standard Gaussian x: shape (4, *s.shape)."""
     r, w = _radii(step[0], power=0)
     w = w / math.sqrt(2 * math.pi)
@@ -146,7 +146,7 @@ def _plane(step: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sector_expectations(
-    phi: AnyFunction, s1: Tensor, s2: Tensor, psi: Tensor, step: tuple[float, float] = STEP
+    phi: Activation, s1: Tensor, s2: Tensor, psi: Tensor, step: tuple[float, float] = STEP
 ) -> tuple[Tensor, Tensor]:
     """E[f(s1 x) f(s2 y)] and E[f'(s1 x) f'(s2 y)], shape (m, n1, n2) each.
 

@@ -15,6 +15,7 @@ an error of 1e-6, is refused.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -176,29 +177,31 @@ def _significant(coefficients: Tensor, scale: float) -> int:
 
 
 def _rule_error(phi: AnyFunction, cell1: int, cell2: int) -> float:
-    """Compare the rule with a finer one at the largest variances, where a function varies most: no table would help it."""
-    psi = torch.tensor(_CHECK_ANGLES, dtype=torch.float64, device="cpu")
+    """Measure the error of the rule at the largest variances, where a function varies most: no table would help it."""
     s1, s2 = (_deviations(cell, torch.ones(1, dtype=torch.float64, device="cpu")) for cell in (cell1, cell2))
-    found, exact = (sector_expectations(phi, s1, s2, psi, step) for step in (STEP, _FINE))
-    scales = (moments(phi, s1, _FINE)[2:] * moments(phi, s2, _FINE)[2:]).sqrt().clamp_min(1e-300)
-    error = max(float((a - b).abs().max() / scale) for a, b, scale in zip(found, exact, scales, strict=True))
-    return error if math.isfinite(error) else math.inf
+    return _largest_error(phi, s1, s2, lambda psi: sector_expectations(phi, s1, s2, psi))
 
 
 def _error(phi: AnyFunction, cell1: int, cell2: int, table: Table) -> float:
-    """Compare a table with a finer rule at points off its grid, which sees both its errors: rule and interpolation."""
+    """Measure the error of a table at points off its grid, which sees both its errors: rule and interpolation."""
     position = torch.tensor(_CHECK_POSITIONS, dtype=torch.float64, device="cpu")
-    psi = torch.tensor(_CHECK_ANGLES, dtype=torch.float64, device="cpu")
-    s1, s2 = (_deviations(cell, position) for cell in (cell1, cell2))
-    exact = sector_expectations(phi, s1, s2, psi, _FINE)
-    squares1, squares2 = (moments(phi, s, _FINE)[2:] for s in (s1, s2))
     basis = _chebyshev(position, table[0].shape[1])
-    error = 0.0
-    for i, c in enumerate(table):
-        x = _chebyshev(1 - psi * (2 / math.pi), len(c))
-        found = _apply(x, basis, basis, c)
-        scale = torch.outer(squares1[i], squares2[i]).sqrt()
-        error = max(error, float(((found - exact[i]).abs() / scale.clamp_min(1e-300)).max()))
+    s1, s2 = (_deviations(cell, position) for cell in (cell1, cell2))
+
+    def look_up(psi: Tensor) -> Table:
+        value, slope = (_apply(_chebyshev(1 - psi * (2 / math.pi), len(c)), basis, basis, c) for c in table)
+        return value, slope
+
+    return _largest_error(phi, s1, s2, look_up)
+
+
+def _largest_error(phi: AnyFunction, s1: Tensor, s2: Tensor, find: Callable[[Tensor], Table]) -> float:
+    """Compare E[f f] and E[f' f'] with a finer rule at a few angles, relative to the root mean squares."""
+    psi = torch.tensor(_CHECK_ANGLES, dtype=torch.float64, device="cpu")
+    exact = sector_expectations(phi, s1, s2, psi, _FINE)
+    squares = zip(*(moments(phi, s, _FINE)[2:] for s in (s1, s2)), strict=True)
+    scales = [torch.outer(one, two).sqrt().clamp_min(1e-300) for one, two in squares]
+    error = max(float(((a - b).abs() / scale).max()) for a, b, scale in zip(find(psi), exact, scales, strict=True))
     return error if math.isfinite(error) else math.inf
 
 
@@ -209,7 +212,7 @@ def _located(q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _groups(cell: Tensor) -> list[tuple[int, Tensor]]:
-    """Which positions of a flat tensor hold each cell."""
+    """List each cell with the positions of a flat tensor that hold it."""
     return [(int(c), torch.nonzero(cell == c).reshape(-1)) for c in torch.unique(cell)]
 
 

@@ -18,9 +18,11 @@ from ntkit._src.program import (
     Attention,
     Cos,
     Cosh,
+    Discontinuous,
     Erf,
     Exp,
     Expm1,
+    NormalCDF,
     Pointwise,
     Polynomial,
     Product,
@@ -109,6 +111,7 @@ def _register(
     *keys: object,
     module: type[nn.Module] | None = None,
     options: tuple[str, ...] = (),
+    note: str = "",
 ) -> None:
     """Register functions, methods and a module class that apply ``make(**options)``; ``options`` are in the function's order.
 
@@ -122,7 +125,7 @@ def _register(
 
     modules = {} if module is None else {module: lambda m, path: {name: getattr(m, name) for name in options}}
     family = _CLOSED if make().closed_form else _QUADRATURE
-    matches(*keys, modules=modules, family=f"activation, {family}")(build)
+    matches(*keys, modules=modules, family=f"activation, {family}", note=note)(build)
 
 
 def _relu() -> Activation:
@@ -146,6 +149,7 @@ _register(
     partial(Rectified, -1.0, 1.0, label="abs"), torch.abs, torch.absolute, operator.abs, "abs", "abs_", "absolute"
 )
 _register(Erf, torch.erf, torch.special.erf, "erf", "erf_")
+_register(partial(NormalCDF, label="normal cdf"), torch.special.ndtr, "ndtr", "special_ndtr")
 _register(Sin, torch.sin, "sin", "sin_")
 _register(Cos, torch.cos, "cos", "cos_")
 _register(Exp, torch.exp, "exp", "exp_")
@@ -358,5 +362,26 @@ _numerical(F.tanhshrink, module=nn.Tanhshrink)
 _numerical(
     F.softshrink, torch._C._nn.softshrink, module=nn.Softshrink, options=("lambd",),
     kinks=lambda lambd=0.5: (-lambd, lambd),
+)  # fmt: skip
+
+
+def _hardshrink(lambd: float = 0.5) -> Activation:
+    if lambd <= 0:
+        return Polynomial((0.0, 1.0), label="identity")
+    return Discontinuous(partial(F.hardshrink, lambd=lambd), kinks=(-lambd, lambd), label="hardshrink")
+
+
+def _threshold(threshold: float = 0.0, value: float = 1.0) -> Activation:
+    if threshold == value:  # max(z, threshold)
+        return _relu() if threshold == 0 else _clamped(threshold, None)
+    function = partial(F.threshold, threshold=threshold, value=value)
+    return Discontinuous(function, kinks=(threshold,), label="threshold")
+
+
+_register(_hardshrink, F.hardshrink, torch.hardshrink, "hardshrink", module=nn.Hardshrink, options=("lambd",),
+          note="`Hardshrink` and `Threshold` that jump for the NNGP kernel alone")  # fmt: skip
+_register(
+    _threshold, F.threshold, torch.threshold, "threshold", "threshold_",
+    module=nn.Threshold, options=("threshold", "value"),
 )  # fmt: skip
 _numerical(torch.atan, torch.arctan, "atan_", "arctan")
