@@ -179,7 +179,7 @@ def test_pipelines():
         ({"kernel": "precomputed"}, InputError, "needs the inputs"),
         ({"strength": "best"}, InputError, "'auto'"),
         ({"calibration": "platt"}, InputError, "'cv' or None. Got 'platt'"),
-        ({"strength": -0.1}, InputError, "not negative"),
+        ({"strength": -0.1}, InputError, "at least 0"),
         ({"pairs": "kr"}, InputError, "pairs must be"),
         ({"ridge": "auto"}, InputTypeError, "ridge must be a number"),
         ({"ridge": [0.1, 1.0]}, InputTypeError, "ridge must be a number"),
