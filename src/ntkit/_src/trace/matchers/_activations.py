@@ -218,45 +218,30 @@ def threshold_at_zero(builder: Builder, x: Any, y: Any) -> Field:
     return apply_activation(builder, x, Step(0.0))
 
 
-def _clamp(builder: Builder, x: Field, low: Any, high: Any) -> Field:
-    """Apply min(max(z, low), high); None is no bound."""
-    bounds = tuple(None if bound is None else tensor_number(bound) for bound in (low, high))
-    if any(bound is None and given is not None for bound, given in zip(bounds, (low, high), strict=True)):
-        raise Refused("it clamps with bounds that are not numbers", "clamp with one number for all channels", x)
-    match bounds:
-        case None, None:
-            return x
-        case 0.0, None:
-            return apply_activation(builder, x, _relu())
-        case None, 0.0:
-            return apply_activation(builder, x, Rectified(1.0, 0.0, label="min(z, 0)"))
-    return apply_activation(builder, x, _clamped(*bounds))
-
-
-@lru_cache(maxsize=256)  # one function for equal bounds, so that equal layers share their tables
-def _clamped(low: float | None, high: float | None) -> Activation:
-    kinks = tuple(bound for bound in (low, high) if bound is not None)
-    return any_function(partial(torch.clamp, min=low, max=high), kinks, f"clamp {kinks}")
-
-
 @matches(
     torch.clamp, torch.clip, "clamp", "clamp_", "clip", "clip_", family=f"activation, {_CLOSED}", note="clamp at zero"
 )
 def clamp(builder: Builder, x: Field, min: Any = None, max: Any = None) -> Field:
     """min(max(z, a), b) with numbers a and b."""
-    return _clamp(builder, x, min, max)
+    bounds = tuple(None if bound is None else tensor_number(bound) for bound in (min, max))
+    if any(bound is None and given is not None for bound, given in zip(bounds, (min, max), strict=True)):
+        raise Refused("it clamps with bounds that are not numbers", "clamp with one number for all channels", x)
+    return x if bounds == (None, None) else apply_activation(builder, x, _clamped(*bounds))
 
 
-@matches("clamp_min", "clamp_min_", torch.clamp_min)
-def clamp_min(builder: Builder, x: Field, min: Any) -> Field:
-    """max(z, a)."""
-    return _clamp(builder, x, min, None)
+matches("clamp_min", "clamp_min_", torch.clamp_min)(clamp)
+matches("clamp_max", "clamp_max_", torch.clamp_max)(lambda builder, x, max: clamp(builder, x, None, max))
 
 
-@matches("clamp_max", "clamp_max_", torch.clamp_max)
-def clamp_max(builder: Builder, x: Field, max: Any) -> Field:
-    """min(z, b)."""
-    return _clamp(builder, x, None, max)
+@lru_cache(maxsize=256)  # one function for equal bounds, so that equal layers share their tables
+def _clamped(low: float | None, high: float | None) -> Activation:
+    """Return min(max(z, low), high); None is no bound."""
+    if (low, high) == (0.0, None):
+        return _relu()
+    if (low, high) == (None, 0.0):
+        return Rectified(1.0, 0.0, label="min(z, 0)")
+    kinks = tuple(bound for bound in (low, high) if bound is not None)
+    return any_function(partial(torch.clamp, min=low, max=high), kinks, f"clamp {kinks}")
 
 
 def _extreme(builder: Builder, x: Any, y: Any, larger: bool) -> Field:
@@ -269,7 +254,8 @@ def _extreme(builder: Builder, x: Any, y: Any, larger: bool) -> Field:
             f"compare with one number, as torch.clamp does; or {EMPIRICAL}",
             field,
         )
-    return _clamp(builder, field, number if larger else None, None if larger else number)
+    phi = _clamped(number, None) if larger else _clamped(None, number)
+    return apply_activation(builder, field, phi)
 
 
 matches(torch.maximum, torch.fmax, "maximum", "fmax")(partial(_extreme, larger=True))
@@ -373,7 +359,7 @@ def _hardshrink(lambd: float = 0.5) -> Activation:
 
 def _threshold(threshold: float = 0.0, value: float = 1.0) -> Activation:
     if threshold == value:  # max(z, threshold)
-        return _relu() if threshold == 0 else _clamped(threshold, None)
+        return _clamped(threshold, None)
     function = partial(F.threshold, threshold=threshold, value=value)
     return Discontinuous(function, kinks=(threshold,), label="threshold")
 
