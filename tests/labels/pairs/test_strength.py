@@ -138,7 +138,7 @@ def test_splits(validation):
         (1.5, 10, InputError, "between 0 and 1"),
         (True, 10, InputTypeError, "must be a number"),
         ("loo", 10, InputTypeError, "must be a number"),
-        (0.01, 10, InputError, "no point on one side"),
+        (0.99, 10, InputError, "no point on one side"),
         (5, 1, InputError, "two training points"),
     ],
 )

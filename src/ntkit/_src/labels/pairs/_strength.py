@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import check_number, shown
+from ntkit._src.common import check_number, data_splits, shown
 from ntkit._src.solvers import solve
 from ntkit.errors import InputError
 
@@ -64,8 +64,6 @@ def splits(codes: Tensor, validation: float | int, generator: torch.Generator | 
     validation : int or float
         The number of folds, 2 or more; or the fraction of the points, between 0 and 1, of a single validation set.
     """
-    from sklearn.model_selection import PredefinedSplit  # imported here: it would double the time of ``import ntkit``
-
     n, number = len(codes), check_number("validation", validation)
     if not (number >= 2 if isinstance(validation, int) else 0 < number < 1):
         raise InputError(
@@ -76,24 +74,11 @@ def splits(codes: Tensor, validation: float | int, generator: torch.Generator | 
         raise InputError(
             f"choosing a strength needs at least two training points. Got n_samples={n}: pass one strength."
         )
-    shuffled = torch.randperm(n, generator=generator)
-    ranked = shuffled[torch.sort(codes.cpu()[shuffled], stable=True).indices]  # class after class, each in random order
-    place, folds = torch.arange(n), torch.empty(n, dtype=torch.long)
-    if isinstance(validation, int):
-        folds[ranked] = place % min(validation, n)
-    else:
-        # The points r with an integer between r f and (r + 1) f: a fraction f of them, spread evenly.
-        taken = torch.floor((place + 1) * validation + 1e-9) > torch.floor(place * validation + 1e-9)
-        folds[ranked] = torch.where(taken, 0, -1)
-    found = [
-        tuple(torch.from_numpy(part).to(codes.device) for part in split)
-        for split in PredefinedSplit(folds.numpy()).split()
+    seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
+    found = data_splits(n, validation, seed, codes.cpu().numpy())
+    return [
+        (torch.from_numpy(train).to(codes.device), torch.from_numpy(rest).to(codes.device)) for train, rest in found
     ]
-    if not found or not len(found[0][0]):
-        raise InputError(
-            f"validation={validation} leaves no point on one side of the split. Got {n} training points: pass a number of folds."
-        )
-    return [(train, rest) for train, rest in found]
 
 
 def choose_strength(
