@@ -2,5 +2,3 @@
 
 from . import search
 from .completion import NTKImputer
-
-__all__ = ["NTKImputer", "search"]

@@ -9,8 +9,6 @@ from types import FrameType
 
 from ._terminal import stopping_at_once
 
-__all__ = ["main"]
-
 _INTERRUPTED = 130
 
 

@@ -16,8 +16,6 @@ from ntkit.errors import MissingDependencyError, NtkitError, UnsupportedLayerErr
 
 from ._terminal import one_line, stopping_at_once
 
-__all__ = ["COMMANDS", "app", "load"]
-
 COMMANDS = {
     "fit": "Fit a model to a table, with nothing to tune.",
     "predict": "Predict the rows of a table with a fitted model.",

@@ -18,8 +18,6 @@ from ._console import Json, Shape, command, emit, read_shape, table_text
 from ._data import DType, inputs_and_targets, read_inputs
 from ._modules import Module, read_module
 
-__all__ = ["attribute"]
-
 
 @command("ntkit attribute my_package.nets:trained train.csv test.csv --target y --weights state.pt --top 3")
 def attribute(

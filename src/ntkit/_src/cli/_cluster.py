@@ -11,8 +11,6 @@ import typer
 
 from ntkit.errors import InputError, MissingDependencyError
 
-__all__ = ["Scheduler", "connected"]
-
 Scheduler = Annotated[
     str | None,
     typer.Option(

@@ -17,21 +17,6 @@ from ntkit.errors import InputError
 
 from ._terminal import progress_bars
 
-__all__ = [
-    "BStd",
-    "Json",
-    "Kernel",
-    "Shape",
-    "WStd",
-    "check_out",
-    "command",
-    "emit",
-    "gram_progress",
-    "note",
-    "read_shape",
-    "table_text",
-]
-
 _MOST_ENTRIES = 2**40
 """Beyond this no memory holds one input."""
 

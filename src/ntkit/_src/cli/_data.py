@@ -18,8 +18,6 @@ from torch import Tensor
 from ntkit._src.common import fold_rows
 from ntkit.errors import InputError, MissingDependencyError
 
-__all__ = ["DType", "Data", "Inputs", "column", "inputs_and_targets", "read_inputs", "read_table"]
-
 Data = Annotated[Path, typer.Argument(metavar="DATA", help="CSV, TSV, Parquet, NPZ, NPY or Zarr.")]
 DType = Literal["float32", "float64"]
 _KINDS = "CSV (.csv, .tsv), Parquet (.parquet), NPZ, NPY or Zarr (.zarr)"

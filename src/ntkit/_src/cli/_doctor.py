@@ -14,8 +14,6 @@ from ntkit.errors import InputError, Problem, UnsupportedLayerError
 from ._console import Json, Shape, command, emit, read_shape
 from ._modules import Module, read_module
 
-__all__ = ["doctor"]
-
 
 @command("ntkit doctor torchvision.models:resnet18 --shape 3,64,64 --norm layer")
 def doctor(

@@ -12,8 +12,6 @@ from ntkit._src.estimators import NTKClassifier, NTKRegressor, tabular_pipeline
 
 from ._tables import Task
 
-__all__ = ["EXACT_ROWS", "build_estimator", "fit_on"]
-
 EXACT_ROWS = 8192
 """Up to this many rows the whole kernel matrix is factorised, as by ``ntkit.solve(method="auto")``."""
 

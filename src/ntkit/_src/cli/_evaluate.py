@@ -30,8 +30,6 @@ from ._estimators import build_estimator, fit_on
 from ._tables import Problem, Task, read_problem
 from ._terminal import progress_bars
 
-__all__ = ["evaluate"]
-
 _SVM_ROWS = 20_000
 
 

@@ -12,8 +12,6 @@ from ntkit.errors import InputError
 from ._console import Json, Shape, command, emit, read_shape
 from ._modules import Module, read_module
 
-__all__ = ["explain"]
-
 
 @command(
     "ntkit explain my_package.nets:resnet --shape 3,32,32",

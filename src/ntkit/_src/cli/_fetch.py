@@ -21,8 +21,6 @@ from ntkit.errors import InputError
 
 from ._console import Json, check_out, command, emit
 
-__all__ = ["fetch"]
-
 _LOADERS: dict[str, Callable[[Path | None], ImageSet]] = {
     "cifar10": load_cifar10,
     "svhn": load_svhn,

@@ -20,8 +20,6 @@ from ._estimators import build_estimator, fit_on
 from ._modules import read_module
 from ._tables import Problem, Task, read_problem
 
-__all__ = ["fit"]
-
 
 @command(
     "ntkit fit houses.csv --target price --out houses.ntkit",

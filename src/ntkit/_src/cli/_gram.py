@@ -16,8 +16,6 @@ from ._console import BStd, Json, Kernel, Shape, WStd, command, emit, gram_progr
 from ._data import Data, DType, read_inputs
 from ._modules import Module, read_module
 
-__all__ = ["gram"]
-
 
 @command(
     "ntkit gram net.toml images.npy --shape 3,32,32 --out k.zarr",

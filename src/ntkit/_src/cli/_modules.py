@@ -15,8 +15,6 @@ from torch import nn
 from ntkit._src.estimators.saved import build_described
 from ntkit.errors import InputError
 
-__all__ = ["Module", "read_module"]
-
 Module = Annotated[
     str, typer.Argument(metavar="MODULE", help="package.module:attribute, or a TOML file that lists the layers.")
 ]

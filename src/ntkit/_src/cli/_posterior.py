@@ -20,8 +20,6 @@ from ._console import BStd, Json, Shape, WStd, check_out, command, note, read_sh
 from ._data import inputs_and_targets, read_inputs
 from ._modules import Module, read_module
 
-__all__ = ["posterior"]
-
 
 class _Placed(NamedTuple):
     """Both kernels of a network, computed on a cluster."""

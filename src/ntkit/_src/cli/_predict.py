@@ -19,8 +19,6 @@ from ._data import Data, read_table
 from ._modules import read_module
 from ._tables import check_range
 
-__all__ = ["predict"]
-
 
 @command(
     "ntkit predict houses.ntkit new.csv",

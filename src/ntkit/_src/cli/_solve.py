@@ -19,8 +19,6 @@ from ._cluster import Scheduler
 from ._console import Json, check_out, command, emit, note
 from ._data import column, read_table
 
-__all__ = ["solve"]
-
 
 @command("ntkit solve k.zarr data.csv --target price --ridge 1e-3 --out coefficients.npy")
 def solve(

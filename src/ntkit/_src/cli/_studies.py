@@ -14,8 +14,6 @@ from ntkit.errors import MissingDependencyError
 from ._console import Json, command, emit
 from ._terminal import stopping_at_once
 
-__all__ = ["Studies", "Study", "installed", "list_studies", "report", "run"]
-
 _GROUP = "ntkit.studies"
 """The entry points by which the studies are found; the one of the papers is called ``papers``."""
 

@@ -17,8 +17,6 @@ from ntkit.errors import InputError
 from ._console import note
 from ._data import column, read_table
 
-__all__ = ["Problem", "Task", "check_range", "read_problem"]
-
 _MOST_CLASSES = 20
 _LARGEST = 1e150
 """Squares of larger numbers overflow, and a variance sums them."""

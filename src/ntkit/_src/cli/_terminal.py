@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["one_line", "progress_bars", "stopping_at_once"]
-
 
 def one_line(error: BaseException) -> str:
     """Return the message of an error as sentences on one line."""

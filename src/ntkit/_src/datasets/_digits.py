@@ -11,8 +11,6 @@ from torch import Tensor
 
 from ntkit.errors import InputError
 
-__all__ = ["Digits", "balanced_split", "load_digits"]
-
 
 @dataclass(frozen=True)
 class Digits:

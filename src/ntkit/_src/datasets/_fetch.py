@@ -9,8 +9,6 @@ from typing import Any
 
 from ntkit.errors import InputError, MissingDependencyError
 
-__all__ = ["RemoteFile", "fetch"]
-
 
 @dataclass(frozen=True)
 class RemoteFile:

@@ -18,8 +18,6 @@ from ntkit.errors import InputError, MissingDependencyError
 
 from ._fetch import RemoteFile, fetch
 
-__all__ = ["ImageSet", "load_celeba", "load_cifar10", "load_fashion_mnist", "load_mnist", "load_stl10", "load_svhn"]
-
 Bytes = NDArray[np.uint8]
 
 _DIGITS = tuple(map(str, range(10)))

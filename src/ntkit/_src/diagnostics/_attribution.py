@@ -18,8 +18,6 @@ from ntkit.errors import InputError, InputTypeError
 from ._influence import influence_of_features, influence_of_kernel
 from ._sketch import Sketch, sketched_derivatives
 
-__all__ = ["Attribution", "attribute"]
-
 Method = Literal["auto", "exact", "projection"]
 _BYTES = 2**31
 

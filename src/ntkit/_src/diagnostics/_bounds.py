@@ -16,8 +16,6 @@ from ntkit.errors import InputError, InputTypeError
 
 from ._two_layer_gram import two_layer_gram
 
-__all__ = ["Assumption", "Bound", "Bounds", "bounds"]
-
 _EQUAL = 1e-5  # tolerance for unit norms and for equality of the two kernels, in any dtype
 
 Unit = Literal["", "risk", "width"]

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from ntkit.errors import InputError
 
-__all__ = ["influence_of_features", "influence_of_kernel"]
-
 
 def influence_of_kernel(
     k_train: Tensor, k_test: Tensor, force: Tensor, curvature: Tensor, ridge: float

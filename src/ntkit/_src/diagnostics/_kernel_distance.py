@@ -8,8 +8,6 @@ from torch import Tensor
 from ntkit._src.solvers import check_gram
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["kernel_distance"]
-
 
 def kernel_distance(H: Tensor, H2: Tensor) -> Tensor:
     r"""Return one minus the cosine of two Gram matrices.

@@ -16,8 +16,6 @@ from ntkit.errors import InputError, InputTypeError
 
 from ._kernel_distance import kernel_distance
 
-__all__ = ["KernelHistory", "KernelRecorder"]
-
 
 @dataclass(frozen=True, eq=False)
 class KernelHistory:

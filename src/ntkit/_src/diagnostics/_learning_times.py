@@ -21,8 +21,6 @@ from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import check_gram, decompose
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["LearningTimes", "learning_times"]
-
 
 @dataclass(frozen=True, eq=False)
 class LearningTimes:

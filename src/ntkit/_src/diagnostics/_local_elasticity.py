@@ -8,8 +8,6 @@ from torch import Tensor
 from ntkit._src.labels import check_labels, class_numbers
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["local_elasticity"]
-
 
 def local_elasticity(
     gram: Tensor,

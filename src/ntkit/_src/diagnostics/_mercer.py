@@ -15,8 +15,6 @@ from ntkit._src.common import Numbers, all_finite, check_pairs, check_times, sho
 from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError, InputTypeError, QuadratureWarning
 
-__all__ = ["MercerSpectrum", "mercer"]
-
 _NODES = 32  # Gauss-Legendre nodes per panel
 _PHASE = 16.0  # radians of the highest harmonic per panel, which this many nodes integrate to rounding
 _DOUBLINGS = 7

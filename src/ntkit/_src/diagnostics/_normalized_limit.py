@@ -9,8 +9,6 @@ from ntkit._src.finite import widen
 from ntkit._src.kernels import infinite_width
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["normalized_limit"]
-
 _LINEAR = 1e-4
 
 

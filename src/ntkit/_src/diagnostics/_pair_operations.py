@@ -9,8 +9,6 @@ import torch
 from ntkit._src.kernels import InfiniteWidthKernel
 from ntkit._src.native import rectified_operations, single_precision, tape_of
 
-__all__ = ["pair_operations"]
-
 
 def pair_operations(kernel: InfiniteWidthKernel, input_shape: Sequence[int], dtype: torch.dtype = torch.float32) -> int:
     """Return the arithmetic operations of the native engine per pair of inputs, to estimate the time of a large Gram matrix.

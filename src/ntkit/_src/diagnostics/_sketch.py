@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from ntkit._src.kernels.finite_network import Batch, Network, as_inputs, jacobian_rows
 
-__all__ = ["Sketch", "sketched_derivatives"]
-
 _COPIES = 2
 
 

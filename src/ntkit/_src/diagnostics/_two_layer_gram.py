@@ -9,8 +9,6 @@ from ntkit._src.common import check_batches
 from ntkit._src.kernels import infinite_width
 from ntkit.errors import InputError
 
-__all__ = ["two_layer_gram"]
-
 
 def two_layer_gram(x: Tensor) -> Tensor:
     r"""Return the Gram matrix of the limit kernel for training the first layer of a two-layer ReLU network.

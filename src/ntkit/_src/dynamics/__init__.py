@@ -5,19 +5,3 @@ from ._gradient_flow import GradientFlow
 from ._leave_one_out import LeaveOneOut, leave_one_out
 from ._posterior import Posterior, posterior
 from ._squared_error import Descent, LearningCurves, SquaredError, flow_filter, max_learning_rate
-
-__all__ = [
-    "Descent",
-    "Evidence",
-    "GradientFlow",
-    "LearningCurves",
-    "LeaveOneOut",
-    "Posterior",
-    "SquaredError",
-    "evidence",
-    "flow_filter",
-    "leave_one_out",
-    "log_marginal_likelihood",
-    "max_learning_rate",
-    "posterior",
-]

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from scipy.integrate import DenseOutput, OdeSolver
 from scipy.interpolate import CubicHermiteSpline
 
-__all__ = ["Chebyshev"]
-
 _DAMPING = 2 / 13
 _REACH = 1.54  # s stages are stable as far as h rho = (s^2 - 1) / 1.54
 _AGAIN = 20  # steps after which the spectral radius is measured anew

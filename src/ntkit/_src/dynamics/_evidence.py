@@ -28,8 +28,6 @@ from ntkit._src.solvers import check_gram, check_ridge, check_right_hand_side, f
 from ntkit._src.trace import W_STD
 from ntkit.errors import InputError, InputTypeError, QuadratureError, SingularKernelError
 
-__all__ = ["Evidence", "evidence", "log_marginal_likelihood"]
-
 _GAINS = {"w_std": W_STD, "b_std": 0.1}  # where the search for gains starts, in their logarithms
 # Bounds of the search: smaller parameters no longer change a float64 kernel; larger ones match no data.
 _BOUNDS = {"w_std": (1e-2, 1e2), "b_std": (1e-4, 1e2), "ridge": (1e-9, 1e3)}

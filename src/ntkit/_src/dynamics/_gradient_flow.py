@@ -35,8 +35,6 @@ from ntkit.errors import InputError, InputTypeError, NotFittedError
 from ._integrate import Integrator, KernelTraining, descend, integrate
 from ._squared_error import Descent, LearningCurves, SquaredError, largest_gram_eigenvalue
 
-__all__ = ["GradientFlow"]
-
 Start = Tensor | Callable[[Tensor], Tensor]
 """f_0: its values at the points, shape (n,) or (n, k), or a function that returns them."""
 

@@ -18,8 +18,6 @@ from ntkit.errors import InputError
 from ._chebyshev import Chebyshev
 from ._squared_error import Descent, descent_step
 
-__all__ = ["Integrator", "KernelTraining", "descend", "integrate"]
-
 _METHODS = ("RK45", "RKC", "RK23", "DOP853", "Radau", "BDF", "LSODA")
 _POWER_STEPS = 60  # of the power iteration for a spectral radius
 _MARGIN = 1.1  # of that radius: power iterations approach it from below

@@ -21,8 +21,6 @@ from ntkit._src.solvers import (
 )
 from ntkit.errors import InputError
 
-__all__ = ["LeaveOneOut", "leave_one_out"]
-
 _NODES = 24
 _BLOCK_ROWS = 1024
 

@@ -28,8 +28,6 @@ from ntkit.errors import InputError, InputTypeError, SingularKernelError
 
 from ._squared_error import learned_filter
 
-__all__ = ["Kernels", "Posterior", "posterior"]
-
 
 class Kernels(Protocol):
     """An object with both kernels of a network, such as ``infinite_width``, ``empirical`` and ``monte_carlo`` return."""

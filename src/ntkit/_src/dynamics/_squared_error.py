@@ -15,17 +15,6 @@ from ntkit._src.common import check_number, largest_eigenvalue
 from ntkit._src.solvers import Solution, Spectrum, best_factor, check_gram, check_ridge, decompose
 from ntkit.errors import InputError, SingularKernelError
 
-__all__ = [
-    "Descent",
-    "LearningCurves",
-    "SquaredError",
-    "descent_step",
-    "flow_filter",
-    "largest_gram_eigenvalue",
-    "learned_filter",
-    "max_learning_rate",
-]
-
 
 @dataclass(frozen=True)
 class Descent:

@@ -9,16 +9,3 @@ from ._regressor import NTKRegressor
 from ._rfm import RFMClassifier, RFMRegressor
 from ._tabular import tabular_pipeline
 from .saved import load_model, save_model
-
-__all__ = [
-    "LabelAwareClassifier",
-    "NTKClassifier",
-    "NTKFeatures",
-    "NTKRegressor",
-    "RFMClassifier",
-    "RFMRegressor",
-    "StreamingRidge",
-    "load_model",
-    "save_model",
-    "tabular_pipeline",
-]

@@ -25,8 +25,6 @@ from ._problem import Problem, Weighting
 from ._regression import DualFit, Factor, factor_of, fit_exactly
 from ._tuner import Candidates, Choice, Tuner, read_tuner
 
-__all__ = ["KernelEstimator", "TunedEstimator", "document"]
-
 _Class = TypeVar("_Class", bound=type)
 
 _PARAMETERS = """module : torch.nn.Module, optional

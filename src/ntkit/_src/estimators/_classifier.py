@@ -21,8 +21,6 @@ from ._labels import LabelEncoderMixin, check_classes, fit_temperature, logits
 from ._problem import kept_rows, read_weights
 from ._tuner import Candidates
 
-__all__ = ["KernelClassifier", "NTKClassifier"]
-
 _OFFSETS = {"centered": None, "arora": 0.1, "one-hot": 0.0}
 
 

@@ -31,19 +31,6 @@ from ntkit._src.common import (
 from ntkit._src.gram import GramOperator, free_disk, scratch_folder
 from ntkit.errors import InputError, InputTypeError, NotFittedError, StoreError
 
-__all__ = [
-    "as_batch",
-    "as_tensor",
-    "check_fitted",
-    "has_candidates",
-    "listed_numbers",
-    "numpy_dtype",
-    "read_device",
-    "read_dtype",
-    "read_features",
-    "read_labels",
-]
-
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _BLOCK_ROWS = 65_536
 

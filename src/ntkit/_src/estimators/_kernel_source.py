@@ -12,8 +12,6 @@ from ntkit._src.common import restored_generator, shown
 from ntkit._src.kernels import InfiniteWidth, Kernel, infinite_width
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["KernelSource", "build_module", "kernel_of", "read_source"]
-
 Which = Literal["ntk", "nngp"]
 
 _HIDDEN_LAYERS = 3

@@ -26,8 +26,6 @@ from ._problem import Problem, Weighting
 from ._regression import DualFit
 from ._tuner import Choice
 
-__all__ = ["LabelAwareClassifier"]
-
 _FOLDS = 5
 
 

@@ -15,8 +15,6 @@ from sklearn.utils.validation import column_or_1d
 
 from ntkit.errors import InputError
 
-__all__ = ["LabelEncoderMixin", "check_classes", "fit_temperature", "logits"]
-
 # The prior keeps the minimum inside these bounds.
 _LOG_BOUNDS = (-50.0, 50.0)
 

@@ -17,8 +17,6 @@ from ._problem import Problem
 from ._regression import DualFit
 from ._tuner import Choice, EvidenceTuner, Tuner
 
-__all__ = ["fit_large", "read_method"]
-
 _METHODS: dict[str, Method] = {
     "auto": Nystrom(),
     "cholesky": BlockedCholesky(),

@@ -27,8 +27,6 @@ from ntkit.errors import InputError, SingularKernelError
 from ._inputs import as_tensor, check_fitted, numpy_dtype, read_dtype
 from ._kernel_source import build_module
 
-__all__ = ["NTKFeatures", "StreamingRidge"]
-
 _BLOCK_ROWS = 4096
 
 

@@ -19,8 +19,6 @@ from ntkit.errors import InputError
 
 from ._kernel_source import KernelSource
 
-__all__ = ["Problem", "Weighting", "kept_rows", "read_noise", "read_weights"]
-
 _BLOCK_ROWS = 1024
 
 

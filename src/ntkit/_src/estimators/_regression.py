@@ -25,8 +25,6 @@ from ntkit._src.solvers import (
 from ._problem import Problem
 from ._tuner import Choice, Tuner, leave_each_out
 
-__all__ = ["DualFit", "Factor", "factor_of", "fit_dual", "fit_exactly"]
-
 _LARGE = 1024
 
 

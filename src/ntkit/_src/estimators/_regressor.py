@@ -19,8 +19,6 @@ from ._inputs import numpy_dtype
 from ._problem import kept_rows, read_noise, read_weights
 from ._tuner import Candidates
 
-__all__ = ["NTKRegressor"]
-
 
 @document
 class NTKRegressor(MultiOutputMixin, RegressorMixin, TunedEstimator):

@@ -24,8 +24,6 @@ from ._inputs import as_tensor, check_fitted, listed_numbers, numpy_dtype, read_
 from ._labels import LabelEncoderMixin, check_classes
 from ._rfm_choice import Candidate, Error, choose, quiet_recursion
 
-__all__ = ["RFMClassifier", "RFMIteration", "RFMRegressor"]
-
 _ITERATIONS = (0, 1, 2, 3, 4, 5)
 _RIDGES = (1e-3, 1e-1)
 _POWERS = (0.5, 1.0)

@@ -17,8 +17,6 @@ from torch import Tensor
 from ntkit._src.features.rfm import RFMSettings, RFMState, recursion
 from ntkit.errors import JitterWarning
 
-__all__ = ["Candidate", "Error", "RFMChoice", "choose", "quiet_recursion"]
-
 _FEWEST_PATHS = 4
 
 Error = Callable[[Tensor, Tensor], float]

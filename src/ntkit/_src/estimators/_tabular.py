@@ -16,8 +16,6 @@ from ntkit.errors import InputTypeError
 
 from ._classifier import NTKClassifier
 
-__all__ = ["tabular_pipeline"]
-
 
 def tabular_pipeline(estimator: BaseEstimator | None = None) -> Pipeline:
     """Return a pipeline from a pandas or polars data frame to an estimator.

@@ -19,17 +19,6 @@ from ntkit.errors import InputError, SingularKernelError
 from ._inputs import has_candidates, listed_numbers
 from ._kernel_source import KernelSource, kernel_of
 
-__all__ = [
-    "AutoTuner",
-    "Candidates",
-    "Choice",
-    "EvidenceTuner",
-    "LeaveOneOutTuner",
-    "Tuner",
-    "leave_each_out",
-    "read_tuner",
-]
-
 Candidates = float | str | Sequence[float] | None
 """A number, candidates in a sequence, or "auto" for candidates that suit the kernel; None is an infinite time."""
 

@@ -9,8 +9,6 @@ from ntkit.errors import InputError, InputTypeError
 from ._recorder import Recorder
 from ._speed_limited import SpeedLimited
 
-__all__ = ["AdaptiveSpeed"]
-
 
 class AdaptiveSpeed:
     r"""Give the layer with the least uncentred correlation the speed s, and all others the speed 1/s, before every step.

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["called_projections"]
-
 
 class _Identity(nn.Module):
     """A projection that changes nothing, as ``nn.MultiheadAttention`` reads it."""

@@ -11,8 +11,6 @@ from torch import Tensor
 from ntkit._src.common import random_rotation
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["Kind", "check_kind", "correlation", "randomize_eigenvectors"]
-
 Kind = Literal["cosine", "pearson"]
 
 

@@ -16,8 +16,6 @@ from ntkit.errors import InputError
 
 from ._layers import find_layers
 
-__all__ = ["expected_ptk"]
-
 
 def expected_ptk(
     module: nn.Module,

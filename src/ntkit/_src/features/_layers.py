@@ -13,8 +13,6 @@ from ntkit.errors import InputError, InputTypeError
 
 from ._passes import Pass, run
 
-__all__ = ["check_batch_size", "check_measurable", "find_layers", "row_bytes"]
-
 
 def find_layers(module: nn.Module, layers: Sequence[str] | None = None) -> dict[str, Layer]:
     """Return the linear and convolutional layers by path, all of them or those named.

@@ -14,8 +14,6 @@ from ntkit._src.kernels.finite_network import Layer, read_patches
 from ._layers import check_batch_size, check_measurable, find_layers, row_bytes
 from ._passes import LayerCall, Pass, dense_weight, run
 
-__all__ = ["agop", "batches", "nfm", "ptk_covariance", "sandwich"]
-
 AUTOMATIC_BYTES = 1 << 27
 """Bytes that the graph of one batch may hold if the user gives no batch size."""
 

@@ -17,8 +17,6 @@ from ._layers import find_layers
 from ._matrices import add_products, batches, sandwich
 from ._passes import run
 
-__all__ = ["MEASURES", "NFA", "check_state", "nfa", "record"]
-
 
 @dataclass(frozen=True)
 class NFA:

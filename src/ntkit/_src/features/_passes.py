@@ -16,8 +16,6 @@ from ntkit._src.kernels.finite_network import Call, Layer, read_gradients, read_
 
 from ._attention import called_projections
 
-__all__ = ["LayerCall", "Pass", "dense_weight", "run"]
-
 
 @dataclass(frozen=True, eq=False)
 class LayerCall:

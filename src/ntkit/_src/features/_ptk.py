@@ -15,8 +15,6 @@ from ._layers import find_layers
 from ._matrices import batches
 from ._passes import run
 
-__all__ = ["layer_ntk", "ptk"]
-
 Side = tuple[Tensor, Tensor]
 """Of some samples: J, shape (n, c, groups, out / groups, P), and patches, shape (n, groups, P, in * window / groups)."""
 

@@ -21,8 +21,6 @@ from ._matrices import AUTOMATIC_BYTES, add_products, sandwich
 from ._nfa import MEASURES, NFA, record
 from ._passes import dense_weight, run
 
-__all__ = ["History", "Recorder"]
-
 Loss = float | Tensor | Callable[[], float | Tensor]
 
 

@@ -12,8 +12,6 @@ from torch.optim import Optimizer
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["SpeedLimited"]
-
 Params = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
 

@@ -8,24 +8,3 @@ from ._parametrize import parametrize_ntk, remove_ntk
 from ._taylor import linearize, taylor
 from .training import Checkpoint, Record, Schedule, TrainState, Trajectory, train
 from .widening import widen
-
-__all__ = [
-    "Checkpoint",
-    "Elementary",
-    "Estimate",
-    "MonteCarlo",
-    "MonteCarloKernel",
-    "Record",
-    "Schedule",
-    "TrainState",
-    "Trajectory",
-    "initialize",
-    "linearize",
-    "monte_carlo",
-    "parametrize_ntk",
-    "remove_ntk",
-    "seeded",
-    "taylor",
-    "train",
-    "widen",
-]

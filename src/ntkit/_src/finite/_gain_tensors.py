@@ -12,8 +12,6 @@ from ntkit._src.kernels.finite_network import LAYERS, TRANSPOSED
 from ntkit._src.trace import GainRule
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["GainTensor", "check_overrides", "check_readable", "gain_tensors"]
-
 _ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 

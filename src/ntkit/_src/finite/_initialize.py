@@ -16,8 +16,6 @@ from ntkit.errors import InputError
 
 from ._gain_tensors import GainTensor, check_overrides, check_readable, gain_tensors
 
-__all__ = ["initialize", "reset_attention", "seeded"]
-
 
 def initialize(
     module: nn.Module,

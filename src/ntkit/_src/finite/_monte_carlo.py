@@ -30,8 +30,6 @@ from ._initialize import initialize
 from ._parametrize import register_scalings
 from .widening import widen
 
-__all__ = ["Estimate", "MonteCarlo", "MonteCarloKernel", "monte_carlo"]
-
 
 class MonteCarloKernel(Kernel):
     """One of the two kernels averaged over random networks: ``mc.ntk`` or ``mc.nngp``."""

@@ -13,8 +13,6 @@ from ntkit.errors import InputError
 
 from ._gain_tensors import GainTensor, check_overrides, check_readable, gain_tensors
 
-__all__ = ["parametrize_ntk", "remove_ntk"]
-
 _DIGITS = 1e-12
 
 

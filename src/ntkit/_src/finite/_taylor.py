@@ -24,8 +24,6 @@ from ntkit._src.common import (
 from ntkit._src.kernels import check_modes
 from ntkit.errors import InputError
 
-__all__ = ["Taylor", "linearize", "taylor"]
-
 
 class Taylor(nn.Module):
     """A module's Taylor polynomial in its parameters, as :func:`linearize` and :func:`taylor` return it.

@@ -6,20 +6,3 @@ from ._fingerprint import fingerprint, kernel_fingerprint
 from ._gram import gram, open_gram
 from ._operator import DenseGram, GramOperator, KernelGram, StoredGram
 from ._plan import Tile
-
-__all__ = [
-    "ClusterKernel",
-    "DenseGram",
-    "GramOperator",
-    "KernelGram",
-    "StoredGram",
-    "Tile",
-    "fingerprint",
-    "free_disk",
-    "gram",
-    "kernel_fingerprint",
-    "locked",
-    "open_gram",
-    "scratch_folder",
-    "write_atomically",
-]

@@ -23,8 +23,6 @@ from ._zarr_store import ZarrStore, write_chunk
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["run_on_cluster"]
-
 _AHEAD = 3  # tiles that each thread of the cluster is computing or has queued
 _ATTEMPTS = 5  # at one tile, before lost workers are blamed on the tile
 

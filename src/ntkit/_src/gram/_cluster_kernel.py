@@ -16,8 +16,6 @@ from ._plan import default_tile
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["ClusterKernel"]
-
 _LEAST_TILE = 64
 _TILES_PER_THREAD = 4
 

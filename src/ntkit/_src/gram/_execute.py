@@ -16,8 +16,6 @@ from ._store import TileStore
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["run", "writer"]
-
 
 def run(
     task: Task,

@@ -17,8 +17,6 @@ from typing import Any
 from ntkit._src.common import bytes_text
 from ntkit.errors import StoreError
 
-__all__ = ["free_disk", "locked", "plain_errors", "scratch_folder", "sync_folder", "write_atomically"]
-
 TEMPORARY = ".ntkit-tmp"
 
 

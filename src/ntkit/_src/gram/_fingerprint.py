@@ -24,8 +24,6 @@ from torch import Tensor, fx, nn
 from ntkit._src.kernels import EmpiricalKernel, InfiniteWidthKernel, Kernel
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["Fingerprinted", "data_fingerprint", "fingerprint", "kernel_fingerprint"]
-
 _BLOCK_BYTES = 1 << 24
 # Code that a version number identifies.
 _VERSIONED = {"gpytorch", "linear_operator", "ntkit", "numpy", "scipy", "sklearn", "torch"}

@@ -25,8 +25,6 @@ from ._zarr_store import ZarrStore
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["gram", "open_gram"]
-
 _STORES: dict[str, type[TileStore]] = {".zarr": ZarrStore, ".npy": NpyStore}
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 

@@ -13,8 +13,6 @@ from ._files import plain_errors, sync_folder, write_atomically
 from ._plan import Tile
 from ._store import Manifest, TileStore
 
-__all__ = ["NpyStore"]
-
 
 class NpyStore(TileStore):
     """An ``.npy`` file of the whole matrix. Its name ends in ``.partial`` until the last tile is written."""

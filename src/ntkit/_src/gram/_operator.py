@@ -20,8 +20,6 @@ from ntkit.errors import InputError
 from ._plan import Task, Tile, TilePlan, default_tile
 from ._store import TileStore
 
-__all__ = ["DenseGram", "GramOperator", "KernelGram", "StoredGram"]
-
 _DENSE_TILE = 1024
 
 Index = int | slice | Tensor

@@ -12,8 +12,6 @@ from torch import Tensor
 from ntkit._src.common import check_integer, check_pairs, check_result
 from ntkit._src.kernels import Kernel
 
-__all__ = ["Task", "Tile", "TilePlan", "default_tile"]
-
 _IMAGES, _VECTORS = 1024, 4096
 
 

@@ -19,8 +19,6 @@ from ntkit.errors import StoreError
 from ._files import plain_errors, write_atomically
 from ._plan import Tile, TilePlan
 
-__all__ = ["Manifest", "TileStore", "checksum"]
-
 _FORMAT = 1
 
 

@@ -16,8 +16,6 @@ from ._files import TEMPORARY, plain_errors, sync_folder, write_atomically
 from ._plan import Tile
 from ._store import Manifest, TileStore
 
-__all__ = ["ZarrStore", "write_chunk"]
-
 
 def write_chunk(path: Path, tile: Tile, size: int, values: NDArray[Any]) -> None:
     """Write one chunk of an uncompressed array; chunks at the edges are padded with NaN."""

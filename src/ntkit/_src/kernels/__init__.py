@@ -18,26 +18,3 @@ from .finite_network import (
     check_modes,
     empirical,
 )
-
-__all__ = [
-    "BYTE_BUDGET",
-    "Batch",
-    "Empirical",
-    "EmpiricalKernel",
-    "Estimate",
-    "Explanation",
-    "InfiniteWidth",
-    "InfiniteWidthKernel",
-    "Inputs",
-    "Kernel",
-    "Network",
-    "NtkAndNngp",
-    "PriorKernel",
-    "PriorLimit",
-    "as_gpytorch_kernel",
-    "as_inputs",
-    "check_kernel",
-    "check_modes",
-    "empirical",
-    "infinite_width",
-]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ntkit._src.program import Activation, Attention, Op, Pointwise, Program
 from ntkit.errors import Problem, UnsupportedLayerError
 
-__all__ = ["check_differentiable"]
-
 
 def check_differentiable(program: Program) -> None:
     """Refuse a tangent kernel through an activation whose derivative is zero or infinite."""

@@ -12,8 +12,6 @@ from ntkit._src.common import check_generator, check_integer
 from ntkit._src.program import Attention, LogitSamples, Program
 from ntkit._src.rules import gram
 
-__all__ = ["Estimate", "logit_samples", "sampling_error"]
-
 _GROUPS = 32
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from ntkit._src.program import Keep, Keeps, Program, entries
 
-__all__ = ["Explanation", "Row"]
-
 _HEAD = (
     "operation", "path", "positions", "between x and x'", "of x itself", "entries per pair", "bytes per pair", "engine",
 )  # fmt: skip

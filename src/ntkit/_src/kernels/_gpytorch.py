@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ._gpytorch_kernel import GPyTorchKernel
 
-__all__ = ["as_gpytorch_kernel"]
-
 
 def as_gpytorch_kernel(
     kernel: Kernel,

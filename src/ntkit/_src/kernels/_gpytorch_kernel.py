@@ -17,8 +17,6 @@ from ntkit.errors import InputError
 from ._infinite_width_kernel import GAINS, gain, with_gains
 from ._kernel import Kernel
 
-__all__ = ["GPyTorchKernel"]
-
 
 def _gain_property(name: str, doc: str) -> Any:
     return property(lambda kernel: kernel._gain(name), lambda kernel, value: kernel._set_gain(name, value), doc=doc)

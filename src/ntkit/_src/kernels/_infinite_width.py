@@ -31,8 +31,6 @@ from ._explain import Explanation
 from ._infinite_width_kernel import Engine, InfiniteWidthKernel, run_on
 from ._prior_limit import PriorLimit, prior_of, with_prior_input
 
-__all__ = ["InfiniteWidth", "NtkAndNngp", "infinite_width"]
-
 
 class NtkAndNngp(NamedTuple):
     """Both kernels of one pass, each of shape (n1, n2)."""

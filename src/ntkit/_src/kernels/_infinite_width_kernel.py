@@ -20,8 +20,6 @@ from ._positions import Positions, output_positions
 if TYPE_CHECKING:
     from ._infinite_width import InfiniteWidth
 
-__all__ = ["GAINS", "Engine", "InfiniteWidthKernel", "gain", "run_on", "with_gains"]
-
 Engine = Literal["auto", "reference", "native"]
 GAINS = ("w_std", "b_std")
 _Result = TypeVar("_Result")

@@ -11,8 +11,6 @@ from torch import Tensor
 from ntkit._src.common import check_number
 from ntkit.errors import InputTypeError
 
-__all__ = ["Kernel", "check_kernel"]
-
 
 class Kernel(ABC):
     """A positive semidefinite function K(x, x') of two inputs.

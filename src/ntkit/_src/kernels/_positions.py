@@ -14,8 +14,6 @@ from ntkit._src.program import Node, Program, Reindex
 from ntkit._src.rules import cropped, pair_bytes
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["OutputPositions", "Positions", "output_positions"]
-
 Positions = Sequence[int] | Sequence[Sequence[int]] | Tensor
 """Positions of an output: m integers where it has one axis, else m tuples, or a tensor of shape (m, axes)."""
 

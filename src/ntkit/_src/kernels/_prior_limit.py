@@ -31,8 +31,6 @@ from ntkit.errors import InputError, InputTypeError
 from ._differentiable import check_differentiable
 from ._positions import Positions, output_positions
 
-__all__ = ["PriorKernel", "PriorLimit", "prior_of", "with_prior_input"]
-
 _ROUNDING = 1e-10
 
 

@@ -17,8 +17,6 @@ from .finite_network import Empirical
 from .finite_network._inputs import as_inputs
 from .finite_network._products import forward
 
-__all__ = ["JacobianFeatures", "SketchedFeatures"]
-
 _BLOCK_BYTES = 1 << 27
 
 

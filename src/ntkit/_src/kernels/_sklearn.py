@@ -19,8 +19,6 @@ from ntkit.errors import InputError
 from ._infinite_width_kernel import GAINS, gain, with_gains
 from ._kernel import Kernel, check_kernel
 
-__all__ = ["SklearnKernel", "as_sklearn_kernel"]
-
 Bounds = tuple[float, float] | str
 
 

@@ -13,26 +13,3 @@ from .pairs._function_of_labels import function_of_labels
 from .pairs._label_aware import STRENGTHS, Definiteness, LabelAware
 from .pairs._pairs import PairEstimator, Pairs
 from .pairs._strength import StrengthSearch
-
-__all__ = [
-    "STRENGTHS",
-    "Definiteness",
-    "FiniteWidthCorrection",
-    "HierarchyTerms",
-    "Hoeffding",
-    "LabelAware",
-    "ModuleHierarchy",
-    "PairEstimator",
-    "Pairs",
-    "StrengthSearch",
-    "TangentHierarchy",
-    "TwoLayerHierarchy",
-    "alignment",
-    "check_labels",
-    "class_numbers",
-    "finite_width_correction",
-    "function_of_labels",
-    "hierarchy_kernel",
-    "hierarchy_terms",
-    "hoeffding",
-]

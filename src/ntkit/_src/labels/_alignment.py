@@ -9,8 +9,6 @@ from ntkit._src.common import check_labels, class_numbers
 from ntkit._src.solvers import check_gram
 from ntkit.errors import InputError
 
-__all__ = ["alignment"]
-
 
 def alignment(gram: Tensor, y: Tensor, centred: bool = False) -> Tensor:
     r"""Return the alignment of a kernel with the kernel of the labels, the cosine of the two matrices.

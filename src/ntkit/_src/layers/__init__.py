@@ -3,10 +3,3 @@
 from ._elementwise import Elementwise
 from ._fourier_features import FourierFeatures
 from ._self_attention import SelfAttention, WrongInput
-
-__all__ = [
-    "Elementwise",
-    "FourierFeatures",
-    "SelfAttention",
-    "WrongInput",
-]

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-__all__ = ["Elementwise"]
-
 
 class Elementwise(nn.Module):
     """Any elementwise function as a layer; its Gaussian expectations are computed by quadrature.

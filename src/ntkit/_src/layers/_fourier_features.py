@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from ntkit._src.common import check_choice, check_integer, check_number, shown
 from ntkit.errors import InputError
 
-__all__ = ["FourierFeatures"]
-
 Kind = Literal["basic", "positional", "gaussian"]
 
 

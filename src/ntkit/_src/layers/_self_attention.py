@@ -13,8 +13,6 @@ from ntkit.errors import InputError, InputTypeError
 
 from ._elementwise import Elementwise
 
-__all__ = ["SelfAttention", "WrongInput"]
-
 Mechanism = Literal["softmax", "identity", "relu", "abs"]
 _DIGITS = 1e-8  # rounding, relative to the largest entry of a covariance
 

@@ -7,8 +7,6 @@ from typing import Literal, TypeAlias
 
 from . import _core
 
-__all__ = ["BuildInfo", "SimdLevel", "build_info", "roofline"]
-
 SimdLevel: TypeAlias = Literal["avx512", "avx2", "neon", "baseline"]
 
 

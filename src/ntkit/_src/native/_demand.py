@@ -19,8 +19,6 @@ from ._network import Network
 from ._plane import Offset, Part, Plane, Read
 from .families import Family, family_of
 
-__all__ = ["Demand"]
-
 
 class Demand:
     """The planes that planes of one program are computed from.

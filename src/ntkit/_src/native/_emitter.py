@@ -15,8 +15,6 @@ from ._network import Network
 from ._plane import Offset, Part, Plane
 from .families import family_of
 
-__all__ = ["POSITION_BYTES", "Emitter", "TapePlan"]
-
 POSITION_BYTES = 2 * 64  # bytes of a plane per position: kLanes numbers of K or H, and as many of Theta
 
 _Operation = Any  # one of the operations of `_core`; the Tape checks which

@@ -17,8 +17,6 @@ from . import _core
 from ._network import Network, unsupported
 from ._runner import BeyondRange, Runner, TapeKind
 
-__all__ = ["NativeEngine", "TapeKind", "reason_against", "tape_of"]
-
 _Result = TypeVar("_Result")
 
 

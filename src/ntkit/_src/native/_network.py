@@ -18,8 +18,6 @@ from . import _core
 from ._rescaling import scaling, with_rescaling
 from .families import Family, family_of, why_none
 
-__all__ = ["Network", "covered", "ranges", "single_precision", "unsupported"]
-
 _MOST_NODES = 400  # planning recurses through them
 _BATCH = 32  # blocks of pairs that run at once in networks of vectors
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Offset", "Part", "Plane", "Read"]
-
 Offset = tuple[int, ...]
 """d, one number per position axis."""
 

@@ -17,8 +17,6 @@ from ntkit._src.program import Input, Node, Normalize, Program
 
 from .families import Rescale, family_of
 
-__all__ = ["scaling", "with_rescaling"]
-
 
 def scaling(program: Program) -> tuple[bool, ...]:
     """Return for each node whether r times the data give r times its values."""

@@ -23,8 +23,6 @@ from ._network import Network, covered
 from ._tapes import tape_alone, tape_between
 from .families import MOST_RATIO
 
-__all__ = ["BeyondRange", "Runner", "TapeKind"]
-
 _CHUNK_BYTES = 48 << 20  # each for the packed columns, the packed rows and a tile of the result
 # Large, because after each matrix product torch's threads spin for some milliseconds and take the processor from the layers that
 # follow. Below 32 MB, because glibc returns larger blocks to the system, and fetching them again takes as long as the layers.

@@ -10,8 +10,6 @@ from ._network import Network
 from ._plane import Plane
 from .families import family_of, kept_positions, shared_pools
 
-__all__ = ["KEPT_BYTES", "tape_alone", "tape_between"]
-
 KEPT_BYTES = 48 << 20  # limit for the planes that a thread keeps, as long as recomputing some of them helps
 
 

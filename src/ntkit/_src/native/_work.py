@@ -7,8 +7,6 @@ from math import prod
 
 from . import _core
 
-__all__ = ["rectified_entries", "rectified_operations"]
-
 _RECTIFIED = {(True, True): 39, (True, False): 25, (False, True): 73, (False, False): 41}
 """Operations of a ReLU for one entry, by single precision and by whether there is a tangent kernel.
 

@@ -14,8 +14,6 @@ from ntkit.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["CurveStyle", "plot_accuracy"]
-
 # Curves are spread over this factor in n, so that their error bars can be distinguished.
 _DODGE = 1.16
 

@@ -16,8 +16,6 @@ from ._curves import CurveStyle
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_learning_curves", "plot_losses", "plot_posterior", "plot_predictions"]
-
 _KERNEL, _NETWORKS = "#0072B2", "#D55E00"
 
 

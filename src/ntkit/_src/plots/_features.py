@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["figure_history", "figure_matrices", "plot_against_steps", "plot_metric_diagonal"]
-
 _TITLES = {
     "uncentred": "uncentred NFA",
     "centred": "centred NFA",

@@ -9,8 +9,6 @@ from ntkit.errors import MissingDependencyError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["new_figure"]
-
 
 def new_figure(width: float = 7.0, height: float = 4.2) -> Figure:
     """Return an empty matplotlib figure without a backend, width and height in inches.

@@ -15,8 +15,6 @@ from ._curves import CurveStyle
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_eigenvalue_decay", "plot_heat_map", "plot_levels", "plot_shares", "plot_spectrum"]
-
 _LEVELS = (
     ("label-agnostic", "#BBBBBB"),
     ("one label", "#56B4E9"),

@@ -14,28 +14,6 @@ from torch.nn import functional as F
 
 from ._op import Keep, Keeps, Op, Values, Weights
 
-__all__ = [
-    "GELU",
-    "Activation",
-    "AnyFunction",
-    "Cos",
-    "Cosh",
-    "Discontinuous",
-    "Erf",
-    "Exp",
-    "Expm1",
-    "ExponentialUnit",
-    "NormalCDF",
-    "Pointwise",
-    "Polynomial",
-    "Rectified",
-    "Sign",
-    "Sin",
-    "Sinh",
-    "Step",
-    "any_function",
-]
-
 
 @dataclass(frozen=True)
 class Activation(ABC):

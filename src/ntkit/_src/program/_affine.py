@@ -11,8 +11,6 @@ from torch import Tensor
 
 from ._op import Op, Values, Weights
 
-__all__ = ["Conv", "Dense", "Gains", "pad"]
-
 
 @dataclass(frozen=True)
 class Gains:

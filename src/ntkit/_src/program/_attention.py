@@ -13,8 +13,6 @@ from torch import Tensor
 from ._activation import Activation
 from ._op import Keep, Keeps, Op, Values, Weights
 
-__all__ = ["Attention", "LogitSamples"]
-
 Scaling = Literal["sqrt", "linear"]
 
 

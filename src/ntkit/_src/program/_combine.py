@@ -11,8 +11,6 @@ from torch import Tensor
 
 from ._op import Keeps, Op, Source, Values, Weights
 
-__all__ = ["Concat", "Constant", "Product", "Sum"]
-
 
 @dataclass(frozen=True)
 class Sum(Op):

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from ._op import Source, Values, Weights
 
-__all__ = ["GivenPrior", "Input", "Prior", "StationaryPrior"]
-
 
 @dataclass(frozen=True)
 class Input(Source):

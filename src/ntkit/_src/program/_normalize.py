@@ -8,8 +8,6 @@ from torch import Tensor
 
 from ._op import Keep, Keeps, Op, Values, Weights
 
-__all__ = ["Normalize"]
-
 
 @dataclass(frozen=True)
 class Normalize(Op):

@@ -14,8 +14,6 @@ from typing import ClassVar
 
 from torch import Tensor
 
-__all__ = ["Keep", "Keeps", "Op", "Source", "Values", "Weights"]
-
 
 class Keep(IntEnum):
     """What is kept of a covariance along one position axis: only K[p, p], or every K[p, p']; the value counts indices."""

@@ -9,19 +9,6 @@ from torch import Tensor
 
 from ._op import Keep, Keeps, Op, Values, Weights
 
-__all__ = [
-    "AdaptiveAvgPool",
-    "Arrange",
-    "AvgPool",
-    "ConstantMap",
-    "Contract",
-    "DataMap",
-    "Merge",
-    "PositionMap",
-    "Reindex",
-    "Split",
-]
-
 
 @dataclass(frozen=True)
 class Contract(Op):

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from ._op import Keep, Keeps, Op
 
-__all__ = ["Node", "Program", "entries"]
-
 
 @dataclass(frozen=True)
 class Node:

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from ._op import Keeps, Op, Source, Values, Weights
 
-__all__ = ["Join", "Lookup", "Table"]
-
 
 @dataclass(frozen=True)
 class Table(Source):

@@ -6,19 +6,3 @@ from ._random_features import check_sketchable, random_features
 from ._sketch import CountSketch, Draws
 from ._tiles import Kernels, diag, gram, pair_bytes, position_gram, prior_positions
 from .expectations import odd_factorial
-
-__all__ = [
-    "CountSketch",
-    "Draws",
-    "Kernels",
-    "check_sketchable",
-    "cropped",
-    "diag",
-    "gram",
-    "odd_factorial",
-    "pair_bytes",
-    "position_gram",
-    "prior_positions",
-    "random_features",
-    "read_data",
-]

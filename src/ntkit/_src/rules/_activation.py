@@ -15,8 +15,6 @@ from ._rule import Inputs, Parts, Rule, Step
 from ._sketch import Draws, Features
 from .expectations import dual, dual_with_difference, gain_dual, mean
 
-__all__: list[str] = []
-
 
 class PointwiseRule(Rule[Pointwise], ops=(Pointwise,)):
     """An activation; the trained gain of a normalisation before it adds A E[u phi'(u) v phi'(v)]."""

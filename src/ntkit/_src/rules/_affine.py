@@ -19,8 +19,6 @@ from ._covariance import Covariance, Ends, Moments
 from ._rule import Cut, Inputs, Parts, Prefixes, Rule, Step, Window
 from ._sketch import Draws, Features
 
-__all__: list[str] = []
-
 LayerT = TypeVar("LayerT", Dense, Conv)
 
 

@@ -26,8 +26,6 @@ from ._rule import Inputs, Rule, Step
 from ._sampled_attention import sampled_attention
 from .expectations import dual
 
-__all__: list[str] = []
-
 
 class AttentionRule(Rule[Attention], ops=(Attention,)):
     """Attention; its channels are centred, as those of the values are."""

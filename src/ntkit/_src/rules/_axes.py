@@ -11,8 +11,6 @@ from ntkit._src.program import Keep, Keeps
 
 from ._covariance import Covariance, Moments
 
-__all__ = ["Tokens", "both_sides", "diagonal_mask", "merged", "own_tokens", "spread_tokens", "unmerged"]
-
 
 def merged(k: Tensor, keeps: Keeps) -> Tensor:
     """Merge the position axes: (pairs, P1, P1', P2, P2', ...) to (pairs, P, P'), or (pairs, P1, P2, ...) to (pairs, P)."""

@@ -16,8 +16,6 @@ from ._covariance import Covariance, Ends, Moments
 from ._rule import Inputs, Parts, Rule, Step
 from ._sketch import Draws, Features
 
-__all__: list[str] = []
-
 
 class SumRule(Rule[Sum], ops=(Sum,)):
     """A sum of independent fields: K' = sum c_i^2 K_i + sum over i != j of c_i c_j m_i m_j', Theta' = sum c_i^2 Theta_i.

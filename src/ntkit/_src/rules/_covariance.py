@@ -10,8 +10,6 @@ from torch import Tensor
 
 from ntkit._src.program import Keep, Keeps
 
-__all__ = ["Covariance", "Ends", "Moments"]
-
 
 @dataclass(frozen=True)
 class Covariance:

@@ -10,8 +10,6 @@ from ntkit._src.program import Node, Program, Reindex
 from ._plan import plan_of
 from ._rule import Cut, Prefixes, Window
 
-__all__ = ["cropped"]
-
 
 def cropped(program: Program, window: Sequence[range]) -> Program:
     """Return a program whose output is that of ``program`` in a window, one range for each axis of the last node.

@@ -18,8 +18,6 @@ from ._covariance import Covariance, Ends, Moments
 from ._plan import Plan, plan_of
 from ._rule import RULES, Step
 
-__all__ = ["covariance", "moments", "read_data", "self_covariance"]
-
 
 def read_data(program: Program, x: Tensor) -> Moments:
     """Run the deterministic prefixes on a batch."""

@@ -18,8 +18,6 @@ from ._covariance import Covariance, Ends, Moments
 from ._rule import Cut, Inputs, OpT, Parts, Prefixes, Rule, Step, Window
 from ._sketch import Draws, Features
 
-__all__ = ["run_prefix"]
-
 _FEW_CHANNELS = 8  # a sum this short has the same rounding in K(x, x') as in K(x, x)
 _NEAR = 1e-6  # threshold of 1 - rho and |x - x'|^2 / (|x|^2 + |x'|^2) below which x . x' is computed from a difference
 _PARALLEL = 1e-4  # threshold of 1 - rho below which inputs of different size are scaled

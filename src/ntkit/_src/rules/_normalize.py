@@ -12,8 +12,6 @@ from ._rule import Cut, Inputs, Parts, Prefixes, Rule, Step, Window
 from ._sketch import Draws, Features
 from .expectations import half_apart, safe_sqrt
 
-__all__: list[str] = []
-
 
 class NormalizeRule(Rule[Normalize], ops=(Normalize,)):
     """y = (x - m) / s, s^2 = v + eps, then the affine parameters at their initial values, one and zero.

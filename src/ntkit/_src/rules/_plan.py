@@ -14,8 +14,6 @@ from ntkit._src.program import Keep, Keeps, Program, entries
 from . import _activation, _affine, _attention, _combine, _input, _normalize, _positions, _tokens
 from ._rule import RULES, Step
 
-__all__ = ["FAMILIES", "Plan", "plan_of"]
-
 FAMILIES = (_activation, _affine, _attention, _combine, _input, _normalize, _positions, _tokens)
 """The modules that enter their rules in ``RULES``."""
 

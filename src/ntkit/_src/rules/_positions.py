@@ -31,8 +31,6 @@ from ._input import run_prefix
 from ._rule import Cut, Inputs, OpT, Parts, Prefixes, Rule, Step, Window
 from ._sketch import Draws, Features
 
-__all__: list[str] = []
-
 
 class _MoveRule(Rule[OpT]):
     """An operation that does the same to every channel: its finite form applies to means and to random features as well."""

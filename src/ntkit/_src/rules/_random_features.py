@@ -12,8 +12,6 @@ from ._engine import read_data
 from ._plan import plan_of
 from ._sketch import Draws, Features
 
-__all__ = ["check_sketchable", "random_features"]
-
 
 def random_features(program: Program, x: Tensor, ntk: bool, draws: Draws) -> Tensor:
     """Return features of a batch whose products estimate Theta, or K if ``ntk`` is False, shape (n, d).

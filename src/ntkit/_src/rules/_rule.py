@@ -14,8 +14,6 @@ from ntkit._src.program import Keeps, Node, Op, Program
 from ._covariance import Covariance, Ends, Moments
 from ._sketch import Draws, Features
 
-__all__ = ["RULES", "Cut", "Inputs", "OpT", "Parts", "Prefixes", "Rule", "Step", "Window"]
-
 OpT = TypeVar("OpT", bound=Op)
 
 Window = tuple[range, ...]

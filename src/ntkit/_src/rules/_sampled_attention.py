@@ -24,8 +24,6 @@ from ._axes import Tokens, own_tokens
 from ._covariance import Ends, Moments
 from ._rule import Step
 
-__all__ = ["sampled_attention"]
-
 _RANK = 1e-12  # fraction of a token's variance below which the remainder is rounding
 
 

@@ -9,8 +9,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["CountSketch", "Draws", "Features", "TensorSketch"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from ._covariance import Covariance, Moments
 from ._engine import covariance, moments, read_data, self_covariance
 from ._plan import plan_of
 
-__all__ = ["Kernels", "diag", "gram", "pair_bytes", "position_gram", "prior_positions"]
-
 BYTE_BUDGET = 1 << 30
 """Bytes that the computation may hold in addition to its inputs and its result."""
 

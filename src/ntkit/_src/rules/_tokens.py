@@ -12,8 +12,6 @@ from ._axes import unmerged
 from ._covariance import Covariance, Ends, Moments
 from ._rule import Inputs, Rule, Step
 
-__all__: list[str] = []
-
 
 class TableRule(Rule[Table], ops=(Table,)):
     """Learned vectors: K[p, p'] is the same for every pair of inputs."""

@@ -14,36 +14,3 @@ from ._lapack import inverse_diagonal
 from ._method import Method, Outcome, Solution, Status, System
 from ._nystrom import Nystrom, NystromSystem
 from ._solve import predict, solve
-
-__all__ = [
-    "CG",
-    "BlockedCholesky",
-    "CholeskyFactor",
-    "EigenPro",
-    "Falkon",
-    "InPlaceFactor",
-    "Indefinite",
-    "Method",
-    "Nystrom",
-    "NystromSystem",
-    "Outcome",
-    "PivotedCholesky",
-    "Solution",
-    "Spectrum",
-    "Status",
-    "System",
-    "best_factor",
-    "check_gram",
-    "check_ridge",
-    "check_right_hand_side",
-    "choose_centres",
-    "decompose",
-    "default_centres",
-    "factorize",
-    "factorize_exactly",
-    "factorize_in_place",
-    "inverse_diagonal",
-    "pivoted_cholesky",
-    "predict",
-    "solve",
-]

@@ -20,8 +20,6 @@ from ._conjugate_gradients import conjugate_gradients
 from ._lapack import reliable_pivots
 from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System
 
-__all__ = ["BlockedCholesky", "cholesky_bytes", "scratch_place"]
-
 _WIDTH = 1024
 _LARGEST_JITTER = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SHARE = 0.8  # share of the available memory that the matrix may take

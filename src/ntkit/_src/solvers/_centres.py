@@ -15,16 +15,6 @@ from ntkit.errors import InputError, SingularKernelError
 
 from ._lapack import reliable_pivots
 
-__all__ = [
-    "Centres",
-    "Pivoting",
-    "choose_centres",
-    "default_centres",
-    "factorise_centres",
-    "find_centres",
-    "pivoted_cholesky",
-]
-
 Pivoting = Literal["random", "greedy", "uniform"]
 Centres = Literal["uniform", "rpcholesky", "leverage", "kmeans++"]
 _POOL, _LEAST_POOL = 10, 2000  # candidates per centre, and at least

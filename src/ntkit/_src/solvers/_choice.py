@@ -21,8 +21,6 @@ from ._indefinite import Indefinite, indefinite_bytes
 from ._method import Method
 from ._nystrom import Nystrom, nystrom_bytes
 
-__all__ = ["CostEstimate", "choose", "estimate", "estimates"]
-
 _SHARE = 0.8  # of the available memory
 _PATIENCE = 1800.0  # seconds after which an approximation is preferred to the exact solution
 _CG_ITERATIONS, _FALKON_ITERATIONS, _EIGENPRO_EPOCHS = 60, 20, 20

@@ -15,16 +15,6 @@ from ntkit.errors import JitterWarning, SingularKernelError
 from ._lapack import cholesky, reliable_pivots, run_lapack
 from ._method import Outcome, Solution, Status, System, check_scale, relative_residual
 
-__all__ = [
-    "CholeskyFactor",
-    "best_factor",
-    "dense_remainder",
-    "factorize",
-    "factorize_exactly",
-    "factorize_in_place",
-    "refine",
-]
-
 _LARGEST_JITTER = {torch.float32: 1e-4, torch.float64: 1e-6}
 _WORST_RESIDUAL = 0.1
 _REFINEMENTS = 3

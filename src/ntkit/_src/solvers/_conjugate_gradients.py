@@ -17,8 +17,6 @@ from ntkit.errors import SingularKernelError
 from ._centres import Pivoting, pivoted_cholesky
 from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System
 
-__all__ = ["CG", "Descended", "cg_bytes", "conjugate_gradients", "default_rank"]
-
 Linear = Callable[[Tensor], Tensor]
 
 

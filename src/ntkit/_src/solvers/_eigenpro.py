@@ -14,8 +14,6 @@ from ntkit._src.gram import GramOperator
 
 from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System, relative_residual
 
-__all__ = ["EigenPro", "eigenpro_bytes"]
-
 _SAFETY = 0.9
 _SMALL_BATCH, _POWER_STEPS = 256, 30
 

@@ -13,8 +13,6 @@ from ntkit.errors import SingularKernelError
 from ._lapack import eigh
 from ._method import check_scale
 
-__all__ = ["Spectrum", "decompose"]
-
 # Rounding moves the eigenvalues of an n x n matrix, n up to some thousands, by a few eps times the largest.
 _ROUNDING = 10.0
 

@@ -17,8 +17,6 @@ from ._conjugate_gradients import conjugate_gradients
 from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System
 from ._nystrom import BLOCK_BYTES, RowBlocks
 
-__all__ = ["Falkon", "falkon_bytes"]
-
 
 def falkon_bytes(m: int, outputs: int) -> int:
     """Return the memory that the method holds, whatever n is."""

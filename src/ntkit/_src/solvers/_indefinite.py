@@ -16,8 +16,6 @@ from ._cholesky import dense_remainder, refine
 from ._lapack import cholesky, eigh
 from ._method import Method, OnNote, Outcome, Solution, Status, System, relative_residual, run_stats
 
-__all__ = ["Indefinite", "indefinite_bytes"]
-
 _ROUNDING = 10.0  # eigenvalues are rounding up to this many machine epsilons times the largest
 
 

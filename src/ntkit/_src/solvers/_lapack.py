@@ -10,8 +10,6 @@ from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
-__all__ = ["cholesky", "eigh", "inverse_diagonal", "reliable_pivots", "run_lapack"]
-
 # Below this size, torch's copies cost nothing, and it lets other Python threads run.
 _LARGE = 1024
 _BLOCK_ROWS = 1024

@@ -14,19 +14,6 @@ from torch import Tensor
 from ntkit._src.gram import GramOperator
 from ntkit.errors import SingularKernelError
 
-__all__ = [
-    "Method",
-    "OnNote",
-    "Outcome",
-    "ShiftedGram",
-    "Solution",
-    "Status",
-    "System",
-    "check_scale",
-    "relative_residual",
-    "run_stats",
-]
-
 OnNote = Callable[[str], None]
 """Called with sentences about a run, one at a time; ``print`` works."""
 

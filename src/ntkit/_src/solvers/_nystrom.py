@@ -20,8 +20,6 @@ from ntkit.errors import SingularKernelError
 from ._centres import Centres, factorise_centres, find_centres
 from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System, relative_residual
 
-__all__ = ["BLOCK_BYTES", "Nystrom", "NystromSystem", "RowBlocks", "nystrom_bytes"]
-
 BLOCK_BYTES = 1 << 26
 _STRIP = 512
 

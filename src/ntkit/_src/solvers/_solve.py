@@ -34,8 +34,6 @@ from ._indefinite import Indefinite
 from ._method import Method, OnNote, Solution, System
 from ._nystrom import Nystrom
 
-__all__ = ["predict", "solve"]
-
 _METHODS: dict[str, Callable[[], Method]] = {
     "cholesky": BlockedCholesky,
     "indefinite": Indefinite,

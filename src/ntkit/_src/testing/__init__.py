@@ -3,5 +3,3 @@
 from ._finite import Estimate, extrapolated_kernels, sampled_kernels
 from ._kernels import KernelConformance
 from ._rules import RuleConformance
-
-__all__ = ["Estimate", "KernelConformance", "RuleConformance", "extrapolated_kernels", "sampled_kernels"]

@@ -14,8 +14,6 @@ from ntkit._src.finite import Estimate, initialize, parametrize_ntk
 from ntkit._src.finite._gain_tensors import gain_tensors
 from ntkit._src.trace import GainRule, Tracer, Weight
 
-__all__ = ["Estimate", "extrapolated_kernels", "sampled_kernels", "sampled_node_covariances"]
-
 _CHUNK = 2**20  # numbers of the Jacobians of an output channel of all networks that are evaluated together
 
 

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from ntkit._src.kernels import Kernel
 
-__all__ = ["KernelConformance"]
-
 
 class KernelConformance:
     """Tests of a new kernel: subclass it in a test file and write :meth:`kernels` and :meth:`inputs`."""

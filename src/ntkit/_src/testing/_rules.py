@@ -17,8 +17,6 @@ from ntkit._src.trace import GainRule, Tracer
 from ._finite import Estimate, extrapolated_kernels, sampled_node_covariances
 from ._kernels import KernelConformance
 
-__all__ = ["RuleConformance"]
-
 
 class RuleConformance(KernelConformance):
     """Tests of a new rule: subclass it in a test file and write :meth:`module` and :meth:`inputs`.

@@ -35,8 +35,6 @@ from ntkit.errors import InputError
 from ._channel_sources import ChannelSources
 from ._values import BATCH, CHANNEL, Block, Data, Field, Info, Weight
 
-__all__ = ["EMPIRICAL", "Builder", "Held", "Refused", "WeightGains", "WrongShape", "tensor_number"]
-
 Held = Callable[[Callable[[Weight], Tensor]], Weights]
 """Computes a node's weight and bias in a finite network, in the layout of its finite form, from the values of parameters."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 
 from ._values import Info
 
-__all__ = ["ChannelSources"]
-
 _FIRST = -1_000_000  # labels of ranges count down from here, distinct from those of nodes and of the data
 
 

@@ -10,8 +10,6 @@ from torch.nn.modules.conv import _ConvNd
 
 from ntkit._src.layers import SelfAttention
 
-__all__ = ["embeddings_of", "examples", "guesses", "shapes_with_positions", "shown_shape", "with_channels"]
-
 _BATCH = 2
 
 

@@ -11,8 +11,6 @@ from torch.overrides import TorchFunctionMode
 
 from ntkit._src.common import copy_module
 
-__all__ = ["failing_operation", "takes"]
-
 _PRODUCTS = ("matmul", "__matmul__", "__rmatmul__", "bmm", "mm")
 
 

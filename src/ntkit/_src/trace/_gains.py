@@ -12,8 +12,6 @@ from ntkit._src.common import check_choice, check_number, shown, transformed
 from ntkit._src.program import Gains
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["GainRule", "Init"]
-
 Init = Literal["ntk", "standard", "torch"]
 Gain = float | Tensor
 W_STD = 2**0.5

@@ -15,8 +15,6 @@ from ntkit.errors import Problem, UnsupportedLayerError
 from ._nodes import ancestors, path_of
 from ._proxies import ShapeTracer, lengths_of_proxies
 
-__all__ = ["ONE_BATCH", "Untraceable", "checked_prefix", "export_graph", "symbolic_graph"]
-
 ONE_BATCH = "ntkit_one_batch"
 """Entry of a graph's ``meta``: whether it may hold only for some sizes of the batch."""
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from ._builder import Builder
 from ._values import BATCH, CHANNEL, Field
 
-__all__ = ["entry_numbers", "rearranged", "tensor_of"]
-
 
 def entry_numbers(builder: Builder, field: Field, atoms: Sequence[int]) -> Tensor:
     """Return, for the entries that some atoms enumerate in the tensor's order, their indices in the finite form.

@@ -14,22 +14,6 @@ from ntkit.errors import Problem
 
 from ._builder import EMPIRICAL, Refused
 
-__all__ = [
-    "NUMBERS_OF_DATA",
-    "ROOT",
-    "ancestors",
-    "attribute",
-    "call_node",
-    "check_overwritten",
-    "live_nodes",
-    "path_of",
-    "reads_shape",
-    "shape_from_values",
-    "taken_apart",
-    "target_name",
-    "without_tensors",
-]
-
 ROOT = "forward"
 """The path of operations in the module's own forward."""
 NUMBERS_OF_DATA = "it reads numbers out of the values of a tensor, which differ between inputs"

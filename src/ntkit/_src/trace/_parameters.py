@@ -11,8 +11,6 @@ from torch.nn.parameter import is_lazy
 from ntkit._src.common import shown
 from ntkit.errors import InputError, InputTypeError, Problem
 
-__all__ = ["check_deterministic", "fixed", "lost_by_copies"]
-
 
 def check_deterministic(module: nn.Module, paths: Sequence[str]) -> frozenset[str]:
     """Check that paths name submodules or parameters, all of them frozen."""

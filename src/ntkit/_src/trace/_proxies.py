@@ -19,8 +19,6 @@ from torch import Tensor, fx, nn
 from ._nodes import NUMBERS_OF_DATA, call_node, reads_shape, shape_from_values, without_tensors
 from .matchers._registry import find_module
 
-__all__ = ["ShapeTracer", "lengths_of_proxies"]
-
 _BATCHES = (2, 3)
 
 

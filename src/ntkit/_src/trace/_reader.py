@@ -36,8 +36,6 @@ from ._values import BATCH, Computed, Data, Field, Unknown, Weight, concrete
 from .matchers._heads import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads
 from .matchers._registry import Matcher, find, find_module
 
-__all__ = ["Reader"]
-
 
 class Reader:
     """Reads one graph with one example."""

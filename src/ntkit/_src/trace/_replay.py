@@ -21,18 +21,6 @@ from ._graph import ONE_BATCH
 from ._layout import tensor_of
 from ._values import Field, Weight
 
-__all__ = [
-    "SCALES",
-    "Difference",
-    "FiniteNetwork",
-    "NotFinite",
-    "check_close",
-    "compare_derivatives",
-    "probe",
-    "redraw",
-    "replay",
-]
-
 _DIGITS = {torch.float64: 1e-9, torch.float32: 1e-3}  # rounding, relative to the largest entry of each input's values
 _BATCHES = (1, 3, 200)  # for code that branches on the size of the batch
 _COARSE = 0.05  # for lower precision

@@ -38,8 +38,6 @@ from ._reader import Reader
 from ._replay import Difference, FiniteNetwork, NotFinite, replay
 from ._values import Field
 
-__all__ = ["TRACING", "Tracer"]
-
 _TOKENS = (4, 2, 16, 64)
 # While torch.fx traces, it replaces methods of nn.Module for every thread, so only one may trace or run a traced module.
 TRACING = threading.RLock()

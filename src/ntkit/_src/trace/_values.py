@@ -9,8 +9,6 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["BATCH", "CHANNEL", "Block", "Computed", "Data", "Field", "Info", "Unknown", "Weight", "concrete"]
-
 _WEIGHTS = ("weight", "in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 BATCH = -2
 CHANNEL = -1

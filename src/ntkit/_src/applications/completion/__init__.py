@@ -1,5 +1,3 @@
 """Matrix completion by kernel regression over the columns' similarity."""
 
 from ._imputer import NTKImputer
-
-__all__ = ["NTKImputer"]

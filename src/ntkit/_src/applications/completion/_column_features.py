@@ -18,8 +18,6 @@ from ntkit.errors import InputError, InputTypeError, NotFittedError
 from ._entries import Entries
 from ._offsets import Offsets
 
-__all__ = ["check_prior", "column_features"]
-
 
 def check_prior(prior: Any, columns: int) -> str:
     """Return the kind of a prior, "observed", "identity", "array" or "imputer", or raise an error."""

@@ -12,8 +12,6 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-__all__ = ["Entries", "read_entries"]
-
 
 @dataclass(frozen=True, eq=False)
 class Entries:

@@ -25,8 +25,6 @@ from ._entries import Entries, read_entries
 from ._offsets import Offsets, fit_offsets, no_offsets
 from ._row_regression import entry_scale, fit_rows, held_out_errors
 
-__all__ = ["NTKImputer"]
-
 _RIDGES = tuple(float(ridge) for ridge in np.logspace(-4, 3, 15))
 _FEW_ENTRIES, _RIDGE_OF_FEW = 20, 0.1
 _HELD_OUT = 0.1

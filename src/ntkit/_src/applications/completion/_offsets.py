@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from ._entries import Entries
 
-__all__ = ["Offsets", "fit_offsets", "no_offsets"]
-
 _MOST_ITERATIONS = 300
 _TOLERANCE = 1e-9
 _START = 10.0

@@ -17,8 +17,6 @@ from ntkit.errors import JitterWarning, SingularKernelError
 
 from ._entries import Entries
 
-__all__ = ["RowFits", "entry_scale", "fit_rows", "held_out_errors"]
-
 
 @dataclass(frozen=True, eq=False)
 class RowFits:

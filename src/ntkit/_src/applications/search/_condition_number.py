@@ -14,8 +14,6 @@ from ntkit._src.common import check_batches, check_generator, check_module, copy
 from ntkit._src.kernels import empirical
 from ntkit.errors import InputError
 
-__all__ = ["ConditionNumber", "condition_number", "draw_kaiming"]
-
 
 @dataclass(frozen=True)
 class ConditionNumber:

@@ -15,8 +15,6 @@ from ntkit._src.kernels import Kernel, infinite_width
 from ntkit._src.solvers import solve
 from ntkit.errors import InputError, UnsupportedLayerError
 
-__all__ = ["KernelScore", "kernel_score"]
-
 
 @dataclass(frozen=True)
 class KernelScore:

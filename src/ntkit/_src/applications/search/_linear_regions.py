@@ -17,8 +17,6 @@ from ntkit._src.common import block_rows, check_batches, check_module, check_pre
 from ntkit._src.kernels.finite_network import check_modes
 from ntkit.errors import InputError
 
-__all__ = ["LinearRegions", "linear_regions"]
-
 
 @dataclass(frozen=True)
 class LinearRegions:

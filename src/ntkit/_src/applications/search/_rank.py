@@ -15,8 +15,6 @@ from ntkit.errors import InputError, InputTypeError
 from ._condition_number import ConditionNumber, condition_number
 from ._linear_regions import LinearRegions, linear_regions
 
-__all__ = ["Ranked", "rank"]
-
 
 @dataclass(frozen=True)
 class Ranked:

@@ -4,5 +4,3 @@ from __future__ import annotations
 
 from ._described_module import build_described, describe_module
 from ._saved_model import SavedModel, load_model, read_model, save_model
-
-__all__ = ["SavedModel", "build_described", "describe_module", "load_model", "read_model", "save_model"]

@@ -11,8 +11,6 @@ from torch import nn
 from ntkit._src.common import restored_generator
 from ntkit.errors import InputError
 
-__all__ = ["build_described", "describe_module"]
-
 _NOT_ARGUMENTS = ("self", "args", "kwargs", "device", "dtype", "inplace")
 
 

@@ -26,8 +26,6 @@ from .._base import KernelEstimator
 from .._inputs import as_batch, check_fitted, read_device
 from ._tree import OF_THE_KERNEL, Decoder, Encoder
 
-__all__ = ["SavedModel", "load_model", "read_model", "save_model"]
-
 _FORMAT = 1
 _PACKAGES = ("ntkit", "scikit-learn")
 _CONTENT = "model.json"

@@ -24,8 +24,6 @@ from .._regressor import NTKRegressor
 from .._tabular import _as_floats, _as_strings, category_columns, number_columns
 from ._described_module import build_described, describe_module
 
-__all__ = ["OF_THE_KERNEL", "Decoder", "Encoder"]
-
 _CLASSES: dict[str, Any] = {
     kind.__name__: kind
     for kind in (

@@ -4,5 +4,3 @@ from __future__ import annotations
 
 from ._metric_kernels import DifferentiableKernel, DistanceKernel, MetricKernel
 from ._recursion import RFMSettings, RFMState, Scale, recursion
-
-__all__ = ["DifferentiableKernel", "DistanceKernel", "MetricKernel", "RFMSettings", "RFMState", "Scale", "recursion"]

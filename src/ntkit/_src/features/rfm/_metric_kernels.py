@@ -13,8 +13,6 @@ from ntkit._src.common import check_gram, check_pairs, fold_rows
 from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError
 
-__all__ = ["DifferentiableKernel", "DistanceKernel", "MetricKernel"]
-
 _BLOCK_ENTRIES = 1 << 22  # of a block of rows, with the graph of a differentiated kernel
 
 

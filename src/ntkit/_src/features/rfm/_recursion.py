@@ -13,8 +13,6 @@ from ntkit._src.solvers import Solution, best_factor
 
 from ._metric_kernels import MetricKernel
 
-__all__ = ["Metric", "RFMSettings", "RFMState", "Scale", "metric_from", "recursion"]
-
 Scale = Literal["max", "trace"] | None
 
 

@@ -4,5 +4,3 @@ from ._record import Checkpoint, Record
 from ._schedule import Schedule
 from ._train import train
 from ._trajectory import TrainState, Trajectory
-
-__all__ = ["Checkpoint", "Record", "Schedule", "TrainState", "Trajectory", "train"]

@@ -13,8 +13,6 @@ from ntkit.errors import DivergenceWarning
 
 from ._trained_function import TrainedFunction
 
-__all__ = ["has_diverged", "stable_learning_rate", "warn_diverged"]
-
 # In the catapult phase (Lewkowycz et al. 2020) the loss grows by the order of the width before it falls again.
 _GROWTH = 1e6
 

@@ -13,8 +13,6 @@ from ntkit.errors import InputError, InputTypeError
 from ._schedule import Schedule
 from ._trajectory import TrainState
 
-__all__ = ["Checkpoint", "Observe", "Record"]
-
 Observe = Mapping[str, Callable[[nn.Module], Tensor]]
 
 

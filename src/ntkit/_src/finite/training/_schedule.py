@@ -10,8 +10,6 @@ import torch
 from ntkit._src.common import check_choice, check_generator, check_integer, check_number
 from ntkit.errors import InputError
 
-__all__ = ["Method", "Schedule"]
-
 Method = Literal["gd", "momentum", "sgd", "adam", "flow"]
 
 

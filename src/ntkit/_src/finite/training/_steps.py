@@ -12,8 +12,6 @@ from ntkit.errors import InputError
 
 from ._schedule import Method
 
-__all__ = ["Memory", "discrete_step", "runge_kutta_step"]
-
 Memory = dict[str, Tensor]
 
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # Kingma and Ba 2015

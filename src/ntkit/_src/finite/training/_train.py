@@ -20,8 +20,6 @@ from ._steps import discrete_step, runge_kutta_step
 from ._trained_function import TrainedFunction
 from ._trajectory import TrainState, Trajectory
 
-__all__ = ["train"]
-
 _FLOW_UNITS = 1000  # of progress that the time of a flow counts
 
 

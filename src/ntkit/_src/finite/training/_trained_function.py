@@ -18,8 +18,6 @@ from ._schedule import Schedule
 from ._steps import Memory
 from ._trajectory import TrainState, Trajectory
 
-__all__ = ["TrainedFunction"]
-
 
 class TrainedFunction:
     r"""The trained function :math:`u = \kappa (f_\theta - f_{\theta_0})` of one parameter vector; see :func:`ntkit.train`."""

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from ntkit.errors import InputError
 
-__all__ = ["TrainState", "Trajectory"]
-
 
 @dataclass(frozen=True)
 class TrainState:

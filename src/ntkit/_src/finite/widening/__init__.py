@@ -1,5 +1,3 @@
 """The same architecture with wider hidden layers."""
 
 from ._widen import widen
-
-__all__ = ["widen"]

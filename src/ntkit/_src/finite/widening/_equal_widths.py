@@ -13,8 +13,6 @@ from torch.utils import _pytree as pytree
 
 from ._resize import resizes
 
-__all__ = ["Meeting", "Restart", "Widths", "decode", "free_tensors", "meet"]
-
 _TRIES = 50  # an operation fails once per input that does not fit
 
 

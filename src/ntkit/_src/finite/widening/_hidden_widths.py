@@ -24,8 +24,6 @@ from ntkit.errors import InputError
 from ._equal_widths import Meeting, Restart, Widths, decode, meet
 from ._resize import CHANNELS_FIRST, Shape, resize_input, resizing_layers
 
-__all__ = ["Conflict", "Shapes", "find_widths", "run", "stretch"]
-
 _FIRST_MARK = 101
 
 

@@ -13,8 +13,6 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from ntkit._src.layers import SelfAttention
 from ntkit.errors import InputError
 
-__all__ = ["CHANNELS_FIRST", "Shape", "resize_input", "resizes", "resizing_layers"]
-
 Shape = tuple[int, ...]
 
 _KINDS = (

@@ -21,8 +21,6 @@ from ._equal_widths import Widths
 from ._hidden_widths import Conflict, Shapes, find_widths, run, stretch
 from ._resize import resize_input, resizing_layers
 
-__all__ = ["widen"]
-
 
 def widen(
     module: nn.Module,

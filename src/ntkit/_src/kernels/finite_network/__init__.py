@@ -5,24 +5,3 @@ from ._inputs import Batch, Inputs, as_inputs
 from ._jacobian import jacobian_rows
 from ._layers import LAYERS, TRANSPOSED, Call, Layer, layer_gram, read_gradients, read_patches, structured_layers
 from ._network import Network, check_modes
-
-__all__ = [
-    "BYTE_BUDGET",
-    "LAYERS",
-    "TRANSPOSED",
-    "Batch",
-    "Call",
-    "Empirical",
-    "EmpiricalKernel",
-    "Inputs",
-    "Layer",
-    "Network",
-    "as_inputs",
-    "check_modes",
-    "empirical",
-    "jacobian_rows",
-    "layer_gram",
-    "read_gradients",
-    "read_patches",
-    "structured_layers",
-]

@@ -10,8 +10,6 @@ from torch import nn
 from ._structured import row_plan
 from ._survey import Survey
 
-__all__ = ["costs"]
-
 # Measured costs relative to one multiplication in a large matrix product:
 _VMAP = 3.0  # a multiplication in vmap's derivatives, which consist of many small products and grouped convolutions
 _PASS = 8.0  # reading or writing one entry of a derivative, which products with vectors do for each column

@@ -23,8 +23,6 @@ from ._products import TangentOperator, product_gram
 from ._structured import structured_diag, structured_gram
 from ._survey import Survey, survey, survey_features
 
-__all__ = ["BYTE_BUDGET", "Empirical", "EmpiricalKernel", "empirical"]
-
 Method = Literal["auto", "structured", "jacobian", "ntk-vp"]
 BYTE_BUDGET = 2**29
 

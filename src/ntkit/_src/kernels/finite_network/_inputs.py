@@ -11,8 +11,6 @@ from torch import Tensor
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["Batch", "Inputs", "as_inputs"]
-
 Batch = Tensor | Sequence[Any] | Mapping[str, Any]
 """What a user passes: a tensor, a tuple of positional arguments, or a mapping of keyword arguments."""
 

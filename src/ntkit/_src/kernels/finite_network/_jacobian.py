@@ -15,8 +15,6 @@ from ._network import Network
 from ._parameter_sums import Diagonal, Total, slices
 from ._survey import Survey
 
-__all__ = ["jacobian_diag", "jacobian_gram", "jacobian_rows"]
-
 
 def jacobian_rows(network: Network, names: Sequence[str], x: Inputs, outputs: slice) -> dict[str, Tensor]:
     """Return the derivatives of each row's outputs with respect to the named parameters, each (n, s, *shape)."""

@@ -13,8 +13,6 @@ from torch.nn.modules import module as torch_module
 from ._inputs import Inputs
 from ._survey import Survey
 
-__all__ = ["KnownSurveys"]
-
 _PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type, BuiltinFunctionType)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = tuple(f"_global{hooks}" for hooks in _HOOKS)

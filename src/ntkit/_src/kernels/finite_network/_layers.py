@@ -13,18 +13,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional as F
 
-__all__ = [
-    "LAYERS",
-    "TRANSPOSED",
-    "Call",
-    "Layer",
-    "Sizes",
-    "captured",
-    "layer_diag",
-    "layer_gram",
-    "structured_layers",
-]
-
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)

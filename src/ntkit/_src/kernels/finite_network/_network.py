@@ -25,8 +25,6 @@ from ntkit.errors import InputError, InputTypeError
 
 from ._inputs import Batch, Inputs, as_inputs
 
-__all__ = ["Network", "Output", "check_modes"]
-
 Output = Literal["trace", "sum", "full"] | int
 
 

@@ -10,8 +10,6 @@ from ntkit._src.common import check_gram_memory, mirror_upper
 
 from ._survey import Survey
 
-__all__ = ["Diagonal", "Total", "slices"]
-
 Block = tuple[slice, slice]  # rows, outputs
 
 

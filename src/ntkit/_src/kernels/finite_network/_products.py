@@ -18,8 +18,6 @@ from ._parameter_sums import Diagonal, Total, slices
 from ._structured import structured_diag
 from ._survey import Survey
 
-__all__ = ["TangentOperator", "product_gram"]
-
 
 def backward(survey: Survey, names: Sequence[str], x: Inputs, weights: Tensor) -> dict[str, Tensor]:
     """Return J(x)^T weights for weights (n, c), by parameter."""

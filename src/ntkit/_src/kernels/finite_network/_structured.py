@@ -15,8 +15,6 @@ from ._layers import Call, captured, contract, layer_diag, layer_gram, read_grad
 from ._parameter_sums import Diagonal, Total, slices
 from ._survey import Structured, Survey
 
-__all__ = ["row_plan", "structured_diag", "structured_gram"]
-
 
 @dataclass(frozen=True)
 class Side:

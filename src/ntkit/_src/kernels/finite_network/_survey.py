@@ -18,8 +18,6 @@ from ._inputs import Inputs
 from ._layers import Call, Layer, Sizes, captured, structured_layers
 from ._network import Network
 
-__all__ = ["Scaled", "Structured", "Survey", "survey", "survey_features"]
-
 
 @dataclass(frozen=True)
 class Scaled:

@@ -14,8 +14,6 @@ from ntkit.errors import InputError, InputTypeError
 from ._label_law import LabelLaw, label_law, number_of_vectors
 from ._methods import Evaluator, Values, by_enumeration, by_pairs, by_sampling, second_part
 
-__all__ = ["Hoeffding", "hoeffding"]
-
 _MOST_ENUMERATED = 2**14
 _CHECKS = 8
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from ntkit._src.common import check_integer
 from ntkit.errors import InputError
 
-__all__ = ["LabelLaw", "label_law"]
-
 
 @dataclass(frozen=True)
 class LabelLaw:

@@ -12,8 +12,6 @@ from ntkit.errors import InputError, InputTypeError
 
 from ._label_law import LabelLaw
 
-__all__ = ["Found", "Values", "by_enumeration", "by_pairs", "by_sampling", "second_part"]
-
 Values = Callable[[Tensor], Tensor]
 Found = dict[str, Tensor]
 """mean (s,), first (n, c-1, s), second (n, n, c-1, c-1, s), levels (4, s), and what else a method provides."""

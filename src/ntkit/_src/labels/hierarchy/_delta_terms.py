@@ -10,8 +10,6 @@ from torch import Tensor
 
 from ._neuron_terms import Contraction
 
-__all__ = ["input_terms", "pair_terms", "train_terms"]
-
 # Two inputs count as parallel if the squared sine of their angle is at most this: rounding leaves about 1e-15.
 PARALLEL = 1e-10
 

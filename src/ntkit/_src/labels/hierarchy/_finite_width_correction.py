@@ -19,8 +19,6 @@ from ntkit.errors import InputError, InputTypeError, SingularKernelError
 
 from ._module_hierarchy import HierarchySource, ModuleHierarchy
 
-__all__ = ["FiniteWidthCorrection", "finite_width_correction"]
-
 
 @dataclass(frozen=True)
 class FiniteWidthCorrection:

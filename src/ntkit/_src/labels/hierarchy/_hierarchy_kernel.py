@@ -17,8 +17,6 @@ from ntkit.errors import InputError
 
 from ._tangents import Tangents, check_weights, scalar_network
 
-__all__ = ["HierarchyTerm", "HierarchyTerms", "hierarchy_kernel", "hierarchy_terms"]
-
 
 def hierarchy_kernel(
     module: nn.Module,

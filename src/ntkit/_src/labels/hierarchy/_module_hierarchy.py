@@ -16,8 +16,6 @@ from ntkit.errors import InputError
 
 from ._tangents import Tangents, check_weights, scalar_network
 
-__all__ = ["HierarchySource", "ModuleHierarchy", "check_smooth_function"]
-
 
 class HierarchySource(Protocol):
     r"""Expected kernels of the hierarchy (Chen, He and Su 2020, eq. 3), bound to the n training inputs x_i at creation.

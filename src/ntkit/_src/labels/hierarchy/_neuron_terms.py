@@ -10,8 +10,6 @@ from torch import Tensor
 from torch.func import jvp
 from torch.quasirandom import SobolEngine
 
-__all__ = ["Contraction", "Function", "Neurons", "fourth_of_neurons"]
-
 # Maximum number of principal directions with quasi-random weights: the integrand hardly varies along later ones.
 DIRECTIONS = 64
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from ntkit._src.common import check_number
 from ntkit.errors import SingularKernelError
 
-__all__ = ["Residuals", "check_time", "double_integral", "single_integral"]
-
 # Singular values of the weights below this fraction of the largest are left out.
 RANK_TOLERANCE = 1e-13
 

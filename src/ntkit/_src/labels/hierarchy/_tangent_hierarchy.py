@@ -26,8 +26,6 @@ from ._module_hierarchy import HierarchySource, ModuleHierarchy
 from ._residuals import Residuals, check_time
 from ._two_layer_hierarchy import Accuracy, TwoLayerHierarchy, check_activation, draw_until, measure
 
-__all__ = ["TangentHierarchy"]
-
 
 class TangentHierarchy(Kernel):
     r"""The kernel of a network during training on labelled data, to first order in 1 / width.

@@ -16,8 +16,6 @@ from ntkit._src.common import Elementary, check_integer, check_module, measuring
 from ntkit._src.kernels import BYTE_BUDGET, Network
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["Tangents", "check_weights", "scalar_network"]
-
 Frame = Sequence[Tensor]
 r"""Parameter vectors by bit mask: entry 0 is theta; entry S is :math:`V_{S - i} g_i` with i the lowest bit of S.
 

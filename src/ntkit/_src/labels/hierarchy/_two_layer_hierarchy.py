@@ -20,8 +20,6 @@ from ._delta_terms import input_terms, pair_terms, train_terms
 from ._module_hierarchy import check_smooth_function
 from ._neuron_terms import Contraction, Function, Neurons, fourth_of_neurons
 
-__all__ = ["Accuracy", "TwoLayerHierarchy", "check_activation", "draw_until", "measure"]
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "erf": torch.erf,

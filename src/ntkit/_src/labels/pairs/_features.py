@@ -14,8 +14,6 @@ from ntkit._src.common import serial_product
 
 from ._pairs import PairProducts, Pairs, common_mean, l1_distances, row_moments
 
-__all__ = ["GEOMETRY", "PairFeatures", "Tile", "fit_features", "geometry", "tiles"]
-
 GEOMETRY = ("cosine", "inner", "norms", "squared distance", "L1 distance", "angle", "sine", "RBF", "correlation")
 """The features that depend only on the vectors, in the order of :func:`geometry`."""
 

@@ -13,8 +13,6 @@ from ntkit.errors import InputError, InputTypeError
 from ._label_aware import LabelAware
 from ._pairs import Pairs
 
-__all__ = ["function_of_labels"]
-
 
 def function_of_labels(
     kernel: LabelAware, x: Tensor, x1: Tensor, x2: Tensor | None = None, label_part: bool = False

@@ -9,8 +9,6 @@ from ntkit._src.solvers import solve
 
 from ._pairs import Pairs
 
-__all__ = ["KernelRegression"]
-
 _BLOCK_ENTRIES = 2**20
 
 

@@ -28,8 +28,6 @@ from ._pair_regression import PairRegression
 from ._pairs import PairEstimator, Pairs
 from ._strength import StrengthSearch, choose_strength, mean_ratio
 
-__all__ = ["STRENGTHS", "Definiteness", "LabelAware", "definiteness"]
-
 # Rounding moves the eigenvalues of an n x n matrix, n up to some thousands, by a few eps times the largest.
 _ROUNDING = 10.0
 

@@ -16,8 +16,6 @@ from ntkit.errors import InputError
 from ._features import PairFeatures, Tile, fit_features, tiles
 from ._pairs import Pairs
 
-__all__ = ["PairRegression"]
-
 _TILE_ENTRIES = SERIAL_ENTRIES
 # Rows triangularised at once; taller blocks do not fit into the cache.
 _BLOCK_ROWS = SERIAL_ENTRIES // 4

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from ntkit._src.common import mirror_rows, on_threads
 
-__all__ = ["PairEstimator", "PairProducts", "Pairs", "common_mean", "l1_distances", "pair_products", "row_moments"]
-
 
 @dataclass(frozen=True)
 class Pairs:

@@ -15,8 +15,6 @@ from ntkit.errors import InputError
 
 from ._pairs import PairEstimator, Pairs
 
-__all__ = ["StrengthSearch", "choose_strength", "mean_ratio", "splits"]
-
 
 @dataclass(frozen=True)
 class StrengthSearch:

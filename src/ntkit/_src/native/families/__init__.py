@@ -55,18 +55,6 @@ from ._rescale import Rescale, RescaleFamily
 from ._series import SeriesFamily
 from ._smooth import SmoothFamily
 
-__all__ = [
-    "ACTIVATIONS",
-    "FAMILIES",
-    "MOST_RATIO",
-    "Family",
-    "Rescale",
-    "family_of",
-    "kept_positions",
-    "shared_pools",
-    "why_none",
-]
-
 FAMILIES: dict[type[Op], Family[Any]] = {
     Input: InputFamily(),
     Dense: LinearFamily(),

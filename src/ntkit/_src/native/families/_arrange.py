@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["ArrangeFamily", "SplitFamily"]
-
 
 class ArrangeFamily(Family[Arrange]):
     """Axes permuted, those of length one dropped, and new ones along which the value is constant."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["ConcatFamily", "ConstantFamily", "ContractFamily", "SumFamily"]
-
 
 class ContractFamily(Family[Contract]):
     """Flatten: the mean over equal positions along some axes, K' = mean of K[p, p]."""

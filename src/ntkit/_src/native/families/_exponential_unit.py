@@ -29,8 +29,6 @@ from .. import _core
 from ._fewer_orders import Array, non_negative
 from ._series import DEGREE, LEAST, PIECE, SeriesFamily, nodes, transform
 
-__all__ = ["ExponentialUnitFamily", "UnitSeries", "unit_coefficients", "unit_mean", "unit_series"]
-
 _REACHES = (1.0, 1.5, 2.25, 3.25, 4.0)  # the largest deviation of each tier, times the rate of the exponential
 _TOLERANCE = 1e-12  # of E[f' f'], relative to the geometric mean of both inputs' own
 # Singular values below this part of the largest are left out: tried in this order.

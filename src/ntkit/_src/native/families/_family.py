@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["Family", "OpT"]
-
 OpT = TypeVar("OpT", bound=Op)
 
 

@@ -20,8 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Array", "fewer_orders", "non_negative"]
-
 Array = NDArray[np.float64]
 
 _TOLERANCE = 1e-12  # of E[phi phi] and E[phi' phi'], relative to the geometric mean of both inputs' own

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["InputFamily"]
-
 
 class InputFamily(Family[Input]):
     """The data a network reads."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["LinearFamily", "layer_operation", "window_weight"]
-
 
 class LinearFamily(Family[Dense | Conv]):
     """Layers with weights. A rectifier that is the only reader of a layer is fused with it, see ``_rectified``."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["MapFamily", "Rows", "rows_of"]
-
 _KINDS = WindowKinds(_core.Kind.MAP, _core.Kind.MAP_END, _core.Kind.OWN_MAP, _core.Kind.OWN_MAP_END)
 _MOST_TERMS = 32  # of a sum over both rows of A, for each of its columns and rows: beyond, matrix products are faster
 

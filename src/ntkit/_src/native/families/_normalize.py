@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["MOST_RATIO", "NormalizeFamily", "gain_factor"]
-
 MOST_RATIO = 2.0**16
 """Of two deviations: K / (s s') computed from H loses log2 of it from its 52 bits."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["FEW_TERMS", "PoolFamily", "WindowKinds", "emit_windows", "kept_positions", "shared_pools", "window_weights"]
-
 FEW_TERMS = 4  # sums of more planes are taken in double precision
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["ProductFamily"]
-
 
 class ProductFamily(Family[Product]):
     """Products, gates among them. They are of degree two in the data, so inputs are not scaled to norm one."""

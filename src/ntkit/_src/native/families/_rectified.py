@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["RectifiedFamily"]
-
 
 class RectifiedFamily(Family[Pointwise]):
     """Rectifiers. One that is the only reader of a linear layer is fused with it: the layer's sums feed it directly."""

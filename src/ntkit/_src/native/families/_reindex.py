@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["ReindexFamily", "start_and_step"]
-
 
 class ReindexFamily(Family[Reindex]):
     """x'[q] = x[index[q]], zero where the index is negative."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["Rescale", "RescaleFamily"]
-
 
 @dataclass(frozen=True)
 class Rescale(Op):

@@ -10,8 +10,6 @@ from .._plane import Part, Plane
 if TYPE_CHECKING:
     from .._emitter import Emitter
 
-__all__ = ["select_planes", "strides"]
-
 
 def select_planes(emitter: Emitter, plane: Plane, parts: list[Part], operation: int, zeros: bool) -> None:
     """Emit the copies of the planes that are read; first what no plane gives. ``zeros``: some positions are zero."""

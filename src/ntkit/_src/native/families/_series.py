@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["DEGREE", "LEAST", "ORDERS", "PIECE", "SeriesFamily", "nodes", "series_table", "transform"]
-
 ORDERS = (64, 96, 128, 192, 256)
 """How many Hermite orders a table may be made of."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import Network
 
-__all__ = ["SmoothFamily"]
-
 
 class SmoothFamily(Family[Pointwise]):
     """One closed form, implemented in the core as ``function``."""

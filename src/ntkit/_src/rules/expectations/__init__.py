@@ -5,15 +5,3 @@ from ._closed_forms import odd_factorial
 from ._expectations import dual, dual_with_difference, gain_dual, mean
 from ._pair import half_apart, safe_sqrt
 from ._quadrature import evaluate, hermite_functions
-
-__all__ = [
-    "dual",
-    "dual_with_difference",
-    "evaluate",
-    "gain_dual",
-    "half_apart",
-    "hermite_functions",
-    "mean",
-    "odd_factorial",
-    "safe_sqrt",
-]

@@ -29,8 +29,6 @@ from ._partition import Partition, has_strong_kinks, jumps, partition
 from ._piecewise import pieces, piecewise_dual, piecewise_mean
 from ._table import mean_tabulated, table_dual, table_mean, tabulated
 
-__all__ = ["integrable", "kinked_dual", "kinked_mean"]
-
 Range = tuple[float, float]
 """The smallest and the largest of some variances."""
 

@@ -15,8 +15,6 @@ from ntkit._src.program import GELU, Cos, Cosh, Erf, Exp, Expm1, NormalCDF, Poly
 from ._expectations import Expectations, register
 from ._pair import Pair, safe_sqrt
 
-__all__ = ["derivative_coefficients", "odd_factorial"]
-
 Both = tuple[Tensor, Tensor]
 
 

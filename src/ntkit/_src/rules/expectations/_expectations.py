@@ -14,17 +14,6 @@ from ntkit.errors import InputError
 
 from ._pair import Pair
 
-__all__ = [
-    "Expectations",
-    "dual",
-    "dual_with_difference",
-    "expectations_of",
-    "gain_dual",
-    "jump_error",
-    "mean",
-    "register",
-]
-
 A = TypeVar("A", bound=Activation)
 R = TypeVar("R", bound="type[Expectations[Any]]")
 

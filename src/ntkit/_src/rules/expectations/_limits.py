@@ -22,20 +22,6 @@ from ntkit.errors import InputError, QuadratureError, QuadratureWarning
 from ._partition import Partition, partition
 from ._quadrature import evaluate, sample
 
-__all__ = [
-    "OCTAVES",
-    "RADIUS",
-    "REFUSED",
-    "TOLERANCE",
-    "cell_bounds",
-    "cells",
-    "edge_octave",
-    "finite_reach",
-    "reach",
-    "report_error",
-    "tail",
-]
-
 OCTAVES = 4
 """log2 of the ratio of the largest to the smallest variance in a cell; accuracy is measured once per cell."""
 

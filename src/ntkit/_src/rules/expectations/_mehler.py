@@ -24,8 +24,6 @@ from ._panels import Fields
 from ._partition import partition
 from ._quadrature import evaluate, hermite_functions, legendre
 
-__all__ = ["BANDS", "mehler_fields", "mehler_reaches"]
-
 # Largest |rho| of each band; entries of a band share a number of terms, so that no value depends on its batch.
 BANDS = (0.3, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99)
 _OMITTED = 1e-13  # |rho|^N

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from ntkit._src.common import differentiated
 
-__all__ = ["Pair", "half_apart", "safe_sqrt"]
-
 # Variances below this (standard deviation 1e-15) are taken as zero by rules that divide by a deviation.
 _SMALLEST = 2.0**-100
 # Below this, derivatives with respect to the variance are rounding noise (an error of eps in the value, divided by q), and

@@ -35,8 +35,6 @@ from ._limits import RADIUS, edge_octave, finite_reach
 from ._partition import Partition, partition
 from ._quadrature import density, evaluate, legendre
 
-__all__ = ["COARSE", "FINE", "Fields", "Rule", "panel_fields", "panel_moments"]
-
 _NODES = 2**17  # of the plane, held at once
 _ENTRIES = 64  # entries whose outer panels are built at once
 _LAYERS = (-9.0, -4.5, 4.5, 9.0)  # edges of a layer's panels, in units of its width

@@ -16,8 +16,6 @@ from ntkit._src.program import AnyFunction
 
 from ._quadrature import evaluate, sample
 
-__all__ = ["Partition", "has_strong_kinks", "jumps", "partition"]
-
 _DEGREE = 20  # of the polynomial that must represent f and f' on an interval
 _TOLERANCE = 1e-13
 _SAMPLES = 32

@@ -25,8 +25,6 @@ from ._expectations import jump_error
 from ._pair import Pair
 from ._quadrature import density, legendre, sample
 
-__all__ = ["Pieces", "orthant", "pieces", "piecewise_dual", "piecewise_mean"]
-
 _DEGREE = 3
 _POWERS = range(1, 13)  # of a homogeneous function
 _CHUNK = 2**15  # entries whose orthant probabilities are computed at once

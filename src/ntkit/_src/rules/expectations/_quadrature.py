@@ -26,8 +26,6 @@ from ntkit._src.common import all_finite, as_constant, constant, without_derivat
 from ntkit._src.program import Activation
 from ntkit.errors import InputError
 
-__all__ = ["STEP", "density", "evaluate", "hermite_functions", "legendre", "moments", "sample", "sector_expectations"]
-
 # Steps of the two trapezoidal sums (radius, angle); errors fall like exp(-const / step), see tests/rules.
 STEP = (0.09, 0.07)
 _OMITTED = 1e-19  # nodes of a smaller weight, relative to the largest, are left out

@@ -29,8 +29,6 @@ from ._limits import OCTAVES, TOLERANCE, cell_bounds, cells, report_error, tail
 from ._quadrature import STEP, moments, sector_expectations
 from ._table_store import Table, load_table, store_table
 
-__all__ = ["mean_tabulated", "table_dual", "table_mean", "tabulated"]
-
 _ORDER, _LARGEST_ORDER = 16, 24  # Chebyshev nodes in log q: first choice, and where that is not enough
 _ORDERS = (16, 24, 32, 48, 64, 96, 128, 192)  # Chebyshev nodes in theta to choose from
 _TAIL = 2e-13  # coefficients below this, relative to the scale of the cell, are dropped

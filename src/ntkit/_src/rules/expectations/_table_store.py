@@ -22,8 +22,6 @@ from torch import Tensor
 
 from ntkit._src.program import AnyFunction
 
-__all__ = ["Table", "load_table", "store_table", "table_directory"]
-
 Table = tuple[Tensor, Tensor]
 """Chebyshev coefficients of E[f f] and of E[f' f'] on one pair of cells, shapes (orders in theta, order, order), float64."""
 

@@ -1,5 +1,3 @@
 """The nearest module that has an infinite-width limit: ``ntkit.adapt``."""
 
 from ._adapt import Adapted, Change, adapt
-
-__all__ = ["Adapted", "Change", "adapt"]

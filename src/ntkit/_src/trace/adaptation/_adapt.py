@@ -17,8 +17,6 @@ from ._graph import rewrite_graph
 from ._layers import Change, Norm, replace_layers
 from ._proof import example_of, prove_graph, prove_layers
 
-__all__ = ["Adapted", "Change", "adapt"]
-
 
 @dataclass(frozen=True, eq=False)
 class Adapted:

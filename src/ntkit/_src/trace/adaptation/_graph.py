@@ -17,8 +17,6 @@ from ..matchers._registry import find, find_module
 from ._layers import NO_MAXIMUM, Change
 from ._proof import AdaptTracer, Swaps, WithChanges
 
-__all__ = ["Rewritten", "rewrite_graph"]
-
 _SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
 _PRODUCTS = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
 _AVERAGES = {

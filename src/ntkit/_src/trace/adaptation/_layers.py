@@ -17,8 +17,6 @@ from ntkit.errors import Problem
 
 from .._builder import EMPIRICAL
 
-__all__ = ["NO_MAXIMUM", "Change", "LeftOut", "Norm", "Replaced", "Swap", "replace_layers"]
-
 Norm = Literal["none", "layer", "group"]
 NO_MAXIMUM = "the maximum of correlated Gaussians has no closed-form covariance; the average over the same window has"
 

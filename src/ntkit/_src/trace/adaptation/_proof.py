@@ -27,8 +27,6 @@ from .._replay import SCALES, Difference, check_close, compare_derivatives, prob
 from ..matchers._registry import find_module
 from ._layers import Swap
 
-__all__ = ["AdaptTracer", "Example", "Swaps", "WithChanges", "example_of", "prove_graph", "prove_layers"]
-
 # A batch that the module takes, and the dtype of the parameters that go with it.
 Example = tuple[Tensor, torch.dtype]
 # The value that a changed node must have, by its name: a function of the run of the graph before the change.

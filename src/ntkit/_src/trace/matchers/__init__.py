@@ -1,6 +1,6 @@
 """Matchers: one file for each family of layers, entered in one registry."""
 
-from . import (  # noqa: F401  (fill the registry)
+from . import (
     _arithmetic,
     _channels,
     _convolution,

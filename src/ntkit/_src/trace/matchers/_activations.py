@@ -40,8 +40,6 @@ from .._values import Block, Field, Weight
 from ._linear import check_plain, layer_parameters
 from ._registry import matches
 
-__all__ = ["apply_activation", "holds_parameters", "sigmoid"]
-
 _CLOSED = "closed form"
 _QUADRATURE = "by quadrature"
 

@@ -16,8 +16,6 @@ from .._builder import EMPIRICAL, Builder, Held, Refused
 from .._layout import entry_numbers, rearranged
 from .._values import BATCH, CHANNEL, Block, Computed, Field, Weight
 
-__all__ = ["NOTE", "NOT_GAUSSIAN", "Projection", "as_tokens", "attend", "check_limit", "constant_mask", "logit_samples"]
-
 Attended = TypeVar("Attended")
 NOTE = (
     "self-attention with infinitely many heads; softmax at 1/sqrt(d) needs `attention_samples`; constant and causal masks; "

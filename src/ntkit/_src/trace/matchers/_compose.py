@@ -12,8 +12,6 @@ from ntkit._src.program import Activation, AnyFunction, Constant, Pointwise, Pol
 
 from .._builder import Builder
 
-__all__ = ["composed_product", "composed_sum"]
-
 _IDENTITY = Polynomial((0.0, 1.0), label="identity")
 
 

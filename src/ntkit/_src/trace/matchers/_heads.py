@@ -15,8 +15,6 @@ from .._builder import EMPIRICAL, Refused
 from .._nodes import target_name
 from .._values import BATCH, CHANNEL, Field
 
-__all__ = ["WRITE_ATTENTION", "Heads", "feeds_attention", "rearranged_heads"]
-
 WRITE_ATTENTION = (
     "write q, k and v as linear(x).view(n, tokens, heads, d).transpose(1, 2), each with its own weights, then "
     "F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, tokens, channels); or use nn.MultiheadAttention or "

@@ -16,9 +16,6 @@ from ._attention import NOTE, Projection, as_tokens, attend, check_limit, consta
 from ._linear import check_plain, layer_parameters
 from ._registry import matches
 
-__all__ = ["attend_torch", "torch_arguments"]
-
-
 _PARAMETERS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias")
 
 

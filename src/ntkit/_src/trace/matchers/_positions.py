@@ -17,8 +17,6 @@ from .._builder import Builder, Refused
 from .._values import BATCH, CHANNEL, Field
 from ._registry import matches
 
-__all__ = ["expand", "map_axis", "pad_axis", "select"]
-
 
 def expand(value: Any, ndim: int) -> tuple[int, ...]:
     """Return one value per axis from PyTorch's convention of one value for all axes or one for each."""

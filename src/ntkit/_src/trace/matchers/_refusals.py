@@ -13,8 +13,6 @@ from .._values import Field
 from ._pool import avg_pool
 from ._registry import matches
 
-__all__ = ["refused_layers"]
-
 _MAXIMUM = "the maximum of correlated Gaussians has no closed-form covariance"
 _ROWS: dict[str, tuple[dict[str, None], dict[str, None], str]] = {}  # modules, functions and what to use, by reason
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["KnownModule", "Matcher", "find", "find_module", "matches", "supported_layers"]
-
 ModuleArguments = Callable[[Any, str], Mapping[str, Any]]
 
 

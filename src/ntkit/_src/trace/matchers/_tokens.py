@@ -19,8 +19,6 @@ from .._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
 from ._linear import check_plain, with_parameters
 from ._registry import matches
 
-__all__ = ["cross_moment", "joined", "table_like"]
-
 Read = Callable[[Weight], Tensor]
 _DIGITS = 1e-9
 
