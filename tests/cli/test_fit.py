@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 
 import ntkit
 from ntkit._src.estimators import NTKClassifier
-from ntkit._src.solvers._nystrom import default_centres
+from ntkit._src.solvers import default_centres
 
 BAD = {
     "no target": ("a,b\n1,2\n3,4\n5,5\n", "has no column 'y'. Its columns are 'a', 'b'."),
