@@ -89,9 +89,7 @@ def accuracy(path: str, n: int, n_test: int, depth: int | None, folder: str, rid
     cross = ntkit.gram(kernel, z, x, out=Path(folder) / f"{name}-test-{n_test}-{n}.zarr", progress=Ticker())
     test = lap()
     targets = torch.nn.functional.one_hot(y, 10).float() - 0.1
-    solution = ntkit.solve(
-        gram, targets, method=ntkit.solvers.BlockedCholesky(rtol=1e-8), ridge=ridge, note=Ticker()
-    )
+    solution = ntkit.solve(gram, targets, method=ntkit.solvers.BlockedCholesky(rtol=1e-8), ridge=ridge, note=Ticker())
     solved = lap()
     right = (cross.product(solution.value.double()).argmax(1) == t).double().mean()
     return {
