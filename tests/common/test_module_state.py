@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import ntkit
-from ntkit import diagnostics, features
+from ntkit import NTKClassifier, diagnostics, features
 from ntkit._src.applications import search
 from ntkit._src.common import OwnParameters, copy_module, evaluation_mode, measuring, unchanged
 from ntkit.errors import InputError, NtkitError
@@ -188,7 +188,7 @@ LIMIT: dict[str, Callable[[nn.Module], Any]] = {
     "adapt": lambda net: ntkit.adapt(net, (3,)),
     "expected_ptk": lambda net: features.expected_ptk(net, X),
     "kernel_score": lambda net: search.kernel_score(net, X, Y, generator=drawn()),
-    "NTKClassifier": lambda net: ntkit.NTKClassifier(net).fit(X.numpy(), Y.numpy()).predict(X.numpy()),
+    "NTKClassifier": lambda net: NTKClassifier(net).fit(X.numpy(), Y.numpy()).predict(X.numpy()),
     "posterior": lambda net: ntkit.posterior(ntkit.infinite_width(net), X[:3], TARGETS[:3, :1], X[3:]),
     "monte_carlo": lambda net: ntkit.monte_carlo(net, 2, generator=drawn()).nngp(X),
     "TangentHierarchy": lambda net: ntkit.TangentHierarchy(

@@ -146,8 +146,8 @@ def test_without_closed_form(module, shape, width_scale):
     ("arguments", "error", "message"),
     [
         ({"n_samples": 0}, InputError, "n_samples must be"),
-        ({"n_samples": 2.5}, InputError, "n_samples must be"),
-        ({"n_samples": True}, InputError, "n_samples must be"),
+        ({"n_samples": 2.5}, InputTypeError, "n_samples must be"),
+        ({"n_samples": True}, InputTypeError, "n_samples must be"),
         ({"generator": 3}, InputTypeError, "generator must be"),
         ({"module": "net"}, InputTypeError, "module must be"),
         ({"init": "torch", "w_std": 1.0}, InputError, "left out"),

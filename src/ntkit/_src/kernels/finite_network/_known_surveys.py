@@ -35,7 +35,7 @@ class KnownSurveys:
         """Return the survey of an earlier call if it still applies, or else a new one.
 
         It applies if the inputs have the same shapes, dtypes and other arguments, and if neither the module's layers, hooks,
-        modes, attributes nor any tensor in it (by torch's version counter) changed. A module with hooks, or with an attribute
+        modes, attributes nor any tensor in it (by torch's version counter, sum and norm) changed. A module with hooks, or with an attribute
         that could change unseen, such as an object of an unknown class, is surveyed in every call.
         """
         facts = _Facts()
@@ -89,6 +89,9 @@ class _Facts:
             self.alive.append(value)
             self.found += [id(value), value._version, value.data_ptr(), value.requires_grad]
             self.found += [value.shape, value.dtype, value.device]
+            if value.is_floating_point():  # writes through .data count no version
+                still = value.detach()
+                self.found += [float(still.sum()), float(torch.linalg.vector_norm(still))]
         elif isinstance(value, _PLAIN) or (isinstance(value, nn.Module) and value in self.layers):
             self.found += [type(value), value]
         elif isinstance(value, FunctionType) and not value.__closure__:
