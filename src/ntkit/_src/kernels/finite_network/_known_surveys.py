@@ -35,8 +35,8 @@ class KnownSurveys:
         """Return the survey of an earlier call if it still applies, or else a new one.
 
         It applies if the inputs have the same shapes, dtypes and other arguments, and if neither the module's layers, hooks,
-        modes, attributes nor any tensor in it (by torch's version counter, sum and norm) changed. A module with hooks, or with an attribute
-        that could change unseen, such as an object of an unknown class, is surveyed in every call.
+        modes and attributes nor any tensor in it (by torch's version counter, sum and norm) changed. A module with hooks, or
+        with an attribute that could change unseen, such as an object of an unknown class, is surveyed in every call.
         """
         facts = _Facts()
         try:
