@@ -158,10 +158,10 @@ def test_images_and_a_network(program, tmp_path: Path):
 
 
 def test_many_rows_take_centres(program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ntkit._src.cli._estimators.EXACT_ROWS", 50)
-    monkeypatch.setattr("ntkit._src.cli._estimators._MOST_CENTRES", 40)
-    monkeypatch.setattr("ntkit._src.cli._estimators._LEAST_CENTRES", 10)
-    monkeypatch.setattr("ntkit._src.cli._estimators._FULL_ROWS", 30)
+    monkeypatch.setattr("ntkit._src.cli._fit.EXACT_ROWS", 50)
+    monkeypatch.setattr("ntkit._src.cli._fit._MOST_CENTRES", 40)
+    monkeypatch.setattr("ntkit._src.cli._fit._LEAST_CENTRES", 10)
+    monkeypatch.setattr("ntkit._src.cli._fit._FULL_ROWS", 30)
     x = np.random.default_rng(0).standard_normal((120, 2))
     pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": x[:, 0] + x[:, 1]}).to_csv(tmp_path / "t.csv", index=False)
     program("fit", "t.csv", "--target", "y", "--out", "m.ntkit")

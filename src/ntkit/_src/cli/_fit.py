@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
+from torch import nn
 
+from ntkit._src.estimators import NTKClassifier, NTKRegressor, tabular_pipeline
 from ntkit._src.estimators._tabular import category_columns
 from ntkit._src.estimators.saved import save_model
 from ntkit.errors import InputError
 
-from ._cluster import Scheduler, connected
-from ._console import Json, Shape, check_out, command, emit, note, read_shape
+from ._console import check_out, command, connected, emit, note, read_shape
 from ._data import Data
-from ._estimators import build_estimator, fit_on
 from ._modules import read_module
+from ._options import Drop, Json, Scheduler, Shape
 from ._tables import Problem, Task, read_problem
 
-__all__ = ["fit"]
+__all__ = ["build_estimator", "default_centres", "fit", "fit_on"]
+
+EXACT_ROWS = 8192
+"""Up to this many rows the whole kernel matrix is factorised, as by ``ntkit.solve(method="auto")``."""
+
+_MOST_CENTRES, _LEAST_CENTRES = 2000, 1000
+_FULL_ROWS = 250_000
 
 
 @command(
@@ -33,7 +42,7 @@ def fit(
     target: Annotated[str, typer.Option(help="Name of the column to predict.")],
     out: Annotated[Path, typer.Option(help="The model file to write.")],
     task: Annotated[Task, typer.Option(help="What the target is.")] = Task.AUTO,
-    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    drop: Drop = None,
     module: Annotated[str | None, typer.Option(help="The network; default three hidden layers with ReLU.")] = None,
     shape: Shape = None,
     centres: Annotated[
@@ -95,3 +104,54 @@ def _plain(problem: Problem) -> Any:
     if category_columns(problem.features) or problem.features.isna().any(axis=None):
         raise InputError("--shape needs columns of numbers without gaps. Leave --shape out to have columns encoded.")
     return problem.features.to_numpy("float64")
+
+
+def default_centres(rows: int) -> int | None:
+    """Give how many of the rows to take as centres (Nystrom), or None for all of them.
+
+    2,000 up to 250,000 rows. A fit takes a time of rows times centres squared, so beyond there are fewer, to the same time,
+    down to 1,000: at a million rows, sqrt(rows) of them lose nothing of the rate of learning (Rudi et al. 2015).
+
+    Examples
+    --------
+    >>> [default_centres(rows) for rows in (8_192, 8_193, 1_000_000)]
+    [None, 2000, 1000]
+    """
+    if rows <= EXACT_ROWS:
+        return None
+    return max(_LEAST_CENTRES, min(_MOST_CENTRES, round(_MOST_CENTRES * math.sqrt(_FULL_ROWS / rows))))
+
+
+def build_estimator(
+    task: Task,
+    rows: int,
+    module: nn.Module | None = None,
+    shape: tuple[int, ...] | None = None,
+    centres: int | None = None,
+) -> BaseEstimator:
+    """Return the recommended estimator for so many rows, which has nothing to tune.
+
+    With the shape of one input the columns are its entries, used unchanged; without, they are encoded and standardised.
+    """
+    number = default_centres(rows) if centres is None else centres
+    options: dict[str, Any] = {
+        "tune": "auto",
+        "input_shape": shape,
+        "n_centres": None if number is None else min(number, rows),
+    }
+    estimator: BaseEstimator = (
+        NTKClassifier(module, **options)
+        if task is Task.CLASSIFICATION
+        else NTKRegressor(module, normalize_y=True, **options)
+    )
+    return tabular_pipeline(estimator) if shape is None else estimator
+
+
+def fit_on(client: Any, estimator: Any, features: Any, target: Any) -> None:
+    """Fit an estimator of ntkit, or a pipeline that ends in one, its kernel matrices on a Dask cluster if a client is given."""
+    if client is None:
+        estimator.fit(features, target)
+        return
+    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    with last._on_cluster(client):
+        estimator.fit(features, target)

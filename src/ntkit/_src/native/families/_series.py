@@ -5,7 +5,7 @@ two Gaussians of deviations s, s' and correlation rho (Mehler 1866)
 
     E[phi phi] = a_0 a_0' + s s' sum_n alpha_n alpha_n' rho^n,    E[phi' phi'] = sum_n n alpha_n alpha_n' rho^(n - 1).
 
-The coefficients belong to one input alone, so they are own data: the core computes them from a table of Chebyshev series in s,
+The coefficients belong to one input alone, so they are cached data: the core computes them from a table of Chebyshev series in s,
 and a pair costs four multiplications per term. What N orders leave out of a pair is at most what they leave out of E[phi^2] and
 E[phi'^2], which is known; larger deviations need more orders. A few of the N with weights give the same sums, see
 ``_fewer_orders``. ELU, SELU and CELU, whose coefficients fall too slowly, have weights of their own, see ``_exponential_unit``.
@@ -34,7 +34,7 @@ from ._fewer_orders import fewer_orders
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
-    from .._network import Network
+    from .._network import PlannedNetwork
 
 __all__ = ["ORDERS", "SeriesFamily", "series_table"]
 
@@ -66,7 +66,7 @@ class SeriesFamily(Family[Pointwise]):
     single_precision = False
     rounds_h = True
 
-    def missing(self, network: Network, index: int, op: Pointwise) -> str | None:
+    def missing(self, network: PlannedNetwork, index: int, op: Pointwise) -> str | None:
         if (unit := unit_of(op.phi)) is not None:
             far = (reach for reach in _UNIT_REACHES if reach / unit.rate >= _LEAST)
             accurate = any(unit_series(unit.a, reach) is not None for reach in far)
@@ -85,21 +85,21 @@ class SeriesFamily(Family[Pointwise]):
     def covered(self, op: Pointwise) -> str:
         return f"standard deviations up to {_reach(op.phi):g}"
 
-    def own_data(self, network: Network, index: int, op: Pointwise) -> Iterator[tuple[_core.Own, int]]:
-        yield _core.Own.DEVIATION, index
-        yield _core.Own.SERIES, index
+    def cache_entries(self, network: PlannedNetwork, index: int, op: Pointwise) -> Iterator[tuple[_core.Cached, int]]:
+        yield _core.Cached.DEVIATION, index
+        yield _core.Cached.SERIES, index
         if not network.linear_after[index]:
-            yield _core.Own.HALF, index
+            yield _core.Cached.HALF, index
 
-    def own_numbers(self, network: Network, own: _core.Own, op: Pointwise) -> int:
-        return 1 + len(_table(network, op.phi).orders) if own == _core.Own.SERIES else 1
+    def cache_numbers(self, network: PlannedNetwork, what: _core.Cached, op: Pointwise) -> int:
+        return 1 + len(_table(network, op.phi).orders) if what == _core.Cached.SERIES else 1
 
-    def made_before(self, own: _core.Own) -> bool:
-        return own in (_core.Own.DEVIATION, _core.Own.SERIES)
+    def made_before(self, what: _core.Cached) -> bool:
+        return what in (_core.Cached.DEVIATION, _core.Cached.SERIES)
 
-    def store(self, network: Network, index: int, op: Pointwise, own: _core.Own, target: int) -> _core.Store:
-        table = _table(network, op.phi) if own == _core.Own.SERIES else None
-        return _core.Store(size=network.size(index), what=own, target_at=target, table=table)
+    def store(self, network: PlannedNetwork, index: int, op: Pointwise, what: _core.Cached, target: int) -> _core.Store:
+        table = _table(network, op.phi) if what == _core.Cached.SERIES else None
+        return _core.Store(size=network.size(index), what=what, target_at=target, table=table)
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Pointwise) -> None:
         network, index = emitter.network, plane.node
@@ -109,9 +109,9 @@ class SeriesFamily(Family[Pointwise]):
             lambda: _core.Series(
                 size=network.size(index),
                 table=_table(network, op.phi),
-                series_at=network.own_at(_core.Own.SERIES, index),
-                deviation_at=network.own_at(_core.Own.DEVIATION, index),
-                half_at=network.own_at(_core.Own.HALF, index),
+                series_at=network.cache_at(_core.Cached.SERIES, index),
+                deviation_at=network.cache_at(_core.Cached.DEVIATION, index),
+                half_at=network.cache_at(_core.Cached.HALF, index),
                 rounded=network.nonlinear_before[index],
             ),
         )
@@ -125,7 +125,7 @@ def _reach(phi: Activation) -> float:
     return _PIECE * len(_pieces(phi, ORDERS[-1]))
 
 
-def _table(network: Network, phi: Activation) -> _core.SeriesTable:
+def _table(network: PlannedNetwork, phi: Activation) -> _core.SeriesTable:
     """Give the table of a version; where it has none, that of the next one that has, or else of the last one before."""
     counts = (*ORDERS[network.tier :], *reversed(ORDERS[: network.tier]))
     return next(table for count in counts if (table := series_table(phi, count)) is not None)
