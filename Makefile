@@ -30,7 +30,7 @@ help:
 	@echo "make sanitize   the tests of the core, built with AddressSanitizer and UBSan"
 	@echo "make mutants    random one-token changes of the sources, and those that no test notices; MUTANTS_ARGS=--help"
 	@echo "make docs       the site in build/site/, and the examples on its pages and in docstrings"
-	@echo "make wheel      an sdist and a wheel in dist/, and the tests run from the installed wheel"
+	@echo "make wheel      an sdist and a wheel in dist/, and the tests run from the installed wheel; SMOKE=1: only tools/smoke.py"
 	@echo "make bench      the engines against each other and neural-tangents, which make peer installs; adds to docs/results/benchmarks.jsonl"
 	@echo "make bench-empirical  the methods of empirical kernels against PyTorch's tutorial and neural-tangents"
 	@echo "make bench-layers  attention, encoder-decoders and graphs against neural-tangents: values and times"
@@ -97,8 +97,9 @@ wheel: $(STAMP)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip wheel -q -c constraints.txt --no-deps --no-build-isolation -w dist dist/ntkit-*.tar.gz
 	git ls-files | grep -v '^src/\|^studies/\|^benchmarks/' | tar -c -T - | tar -x -C $(FRESH)/project
 	"$(PYTHON)" -m venv $(FRESH)/venv
-	wheel=$$(ls $(CURDIR)/dist/ntkit-*.whl) && PIP_DISABLE_PIP_VERSION_CHECK=1 $(FRESH)/venv/bin/python -m pip install -q -c constraints.txt "$$wheel[dev]"
-	cd $(FRESH)/project && ../venv/bin/python -m pytest $(PARALLEL) tests --pyargs ntkit $(PYTEST_ARGS)
+	wheel=$$(ls $(CURDIR)/dist/ntkit-*.whl) && PIP_DISABLE_PIP_VERSION_CHECK=1 $(FRESH)/venv/bin/python -m pip install -q -c constraints.txt "$$wheel[$(if $(SMOKE),cli,dev)]"
+	cd $(FRESH)/project && ../venv/bin/python tools/smoke.py
+	$(if $(SMOKE),,cd $(FRESH)/project && ../venv/bin/python -m pytest $(PARALLEL) tests --pyargs ntkit $(PYTEST_ARGS))
 	@ls -l dist
 
 # neural-tangents needs versions that nothing else here can have, so it lives alone.

@@ -54,7 +54,7 @@ def test_a_request_that_is_too_large(program, net, monkeypatch: pytest.MonkeyPat
             "[enforce fail at alloc_cpu.cpp:127] you tried to allocate 160000000000 bytes. Error code 12"
         )
 
-    monkeypatch.setattr("ntkit._src.cli._explain.infinite_width", allocate)
+    monkeypatch.setattr("ntkit._src.cli._networks.infinite_width", allocate)
     assert program.fails("explain", net, "--shape", "2") == "not enough memory: tried to allocate 160000000000 bytes."
 
 

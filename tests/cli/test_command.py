@@ -83,4 +83,4 @@ def test_the_list_of_commands_needs_no_command(arguments):
 def test_a_command_imports_no_other():
     _, modules = imported("explain", "--help")
     mine = {name.rpartition(".")[2] for name in modules if name.startswith("ntkit._src.cli.")}
-    assert "_explain" in mine and not mine & {"_fit", "_predict", "_evaluate", "_gram", "_solve", "_posterior", "_data"}
+    assert "_networks" in mine and not mine & {"_fit", "_predict", "_evaluate", "_kernels", "_data"}

@@ -159,11 +159,11 @@ def test_images_and_a_network(program, tmp_path: Path):
 
 
 def test_many_rows_take_centres(program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ntkit._src.cli._estimators.EXACT_ROWS", 50)
+    monkeypatch.setattr("ntkit._src.cli._fit.EXACT_ROWS", 50)
     x = np.random.default_rng(0).standard_normal((120, 2))
     pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": x[:, 0] + x[:, 1]}).to_csv(tmp_path / "t.csv", index=False)
     program("fit", "t.csv", "--target", "y", "--out", "m.ntkit")
-    assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == default_centres(120) == 110
+    assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == default_centres(120) == 120
     program("fit", "t.csv", "--target", "y", "--out", "m.ntkit", "--centres", "50")
     assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == 50
 

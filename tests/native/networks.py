@@ -5,12 +5,12 @@ from torch import nn
 
 import ntkit
 from ntkit._src.native import _core
-from ntkit._src.native._network import Network
+from ntkit._src.native._network import PlannedNetwork
 from ntkit._src.program import Pointwise
 
 
 def network(net, *shape, **gains):
-    return Network(ntkit.infinite_width(net, **gains).program(shape))
+    return PlannedNetwork(ntkit.infinite_width(net, **gains).program(shape))
 
 
 def of_type(network, kind):

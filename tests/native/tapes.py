@@ -26,7 +26,7 @@ OPERATIONS = {
     ),
     "wide": core.Pool(in_size=ROW, out_size=ONE, axis=2, kernel=4, weights=(0.25,), totals=(1.0,), wide=True),
     "convert": core.Convert(size=ROW, half_at=1),
-    "store": core.Store(size=ROW, what=core.Own.HALF, target_at=5),
+    "store": core.Store(size=ROW, what=core.Cached.HALF, target_at=5),
     "row": core.Plain(size=ROW),
     "series": core.Series(size=ROW, table=TABLE, series_at=1, deviation_at=1),
     "product": core.Product(size=ROW),
@@ -55,7 +55,7 @@ SIZES = {
     "slots": [4, 4, 1],
     "accumulators": 1,
     "accumulator_positions": 1,
-    "own_size": 9,
+    "cache_size": 9,
     "data_sizes": [8],
 }
 

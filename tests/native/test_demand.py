@@ -136,18 +136,18 @@ def test_of_one_input_alone():
     (pool,), (conv,) = of_type(net, AvgPool), of_type(net, Conv)
     for ntk in (False, True):
         demand = Demand(net, ntk, alone=True)
-        own = demand.own_plane(pool)
-        assert own == Plane(pool, (0,), True) and demand.own(own) and not demand.vanishes(own)
+        own = demand.variance_plane(pool)
+        assert own == Plane(pool, (0,), True) and demand.holds_variances(own) and not demand.vanishes(own)
         # A pooled variance needs the variances, and H between the positions of a window.
         (part,) = demand.parts(own)
         assert part.reads[0].plane == Plane(conv, (-1,), False) and part.reads[2].plane == Plane(conv, (1,), False)
         assert part.reads[1].plane == Plane(conv, (0,), True)
         # Between windows that overlap by one position, H of a position with itself is zero.
         zero = Plane(conv, (0,), False)
-        assert demand.vanishes(zero) and not demand.own(zero)
+        assert demand.vanishes(zero) and not demand.holds_variances(zero)
         assert demand.parts(zero) == [((0,), [(Plane(conv, (0,), True), (0,), 0)])]
     pairs = Demand(net, True, alone=False)
-    assert not pairs.own(own) and not pairs.vanishes(zero)
+    assert not pairs.holds_variances(own) and not pairs.vanishes(zero)
 
 
 def test_h_of_a_value_with_itself_is_read_for_theta_only():

@@ -39,7 +39,9 @@ def test_a_convolution_and_flatten():
     assert operation(plan, conv).activation is not None and operation(plan, dense).activation is None
     assert plan.planes == 4 and plan.kept_bytes == sum(plan.tape.slots) * POSITION_BYTES
     assert (
-        plan.batch == 1 and plan.data_size == 10 and plan.row_numbers == 10 + plan.own_size == 10 + plan.tape.own_size
+        plan.batch == 1
+        and plan.data_size == 10
+        and plan.row_numbers == 10 + plan.cache_size == 10 + plan.tape.cache_size
     )
 
 
@@ -48,14 +50,14 @@ def test_without_theta_no_instruction_has_one():
     assert not any(step.theta_in or step.theta_out for step in plan.tape.instructions)
 
 
-def test_own_data_of_a_convolution():
+def test_the_cache_of_a_convolution():
     plan = tape_alone(network(CONV, 2, 5), ntk=True, output=False)
     assert steps(plan) == ["input -> K0", "store K0", "layer K0 -> K0", "store K0"]
     half, deviation = (operation(plan, step) for step in find(plan, Kind.STORE))
     assert (half.what.name, half.target_at, half.factor) == ("HALF", 1, 1.0)
     # The deviations of a fused layer are divided by the root of its weight, 2 / 3.
     assert (deviation.what.name, deviation.target_at) == ("DEVIATION", 6) and deviation.factor == pytest.approx(1.5)
-    assert all(step.own_only for step in plan.tape.instructions)
+    assert all(step.cache_only for step in plan.tape.instructions)
     assert not any(step.theta_in or step.theta_out for step in plan.tape.instructions)  # without output, no Theta
 
 
@@ -121,18 +123,18 @@ def test_the_variance_of_a_pool():
         "layer H2 -> H2",
         "pool H2 -> H0",
         "store H0",
-        "own_pool K0 -> K0",
+        "variance_pool K0 -> K0",
         "store K0",
-        "own_pool_end K0 -> K0",
+        "variance_pool_end K0 -> K0",
         "store K0",
     ]
     inside, mean, deviation = find(plan, Kind.STORE)[-3:]
     assert [operation(plan, s).what.name for s in (inside, mean, deviation)] == ["INSIDE", "MEAN", "DEVIATION"]
-    assert [s.own_only for s in (inside, mean, deviation)] == [False, True, True]
+    assert [s.cache_only for s in (inside, mean, deviation)] == [False, True, True]
     sums = [step for step in plan.tape.instructions if step.kind in (Kind.POOL, Kind.FILL)]
-    assert not any(step.own_only for step in sums)  # those run again in single precision
-    end = find(plan, Kind.OWN_POOL_END)[0]
-    assert end.own_only and end.out_slot == sums[0].out_slot == inside.in_slot and end.in_slot == mean.in_slot
+    assert not any(step.cache_only for step in sums)  # those run again in single precision
+    end = find(plan, Kind.VARIANCE_POOL_END)[0]
+    assert end.cache_only and end.out_slot == sums[0].out_slot == inside.in_slot and end.in_slot == mean.in_slot
 
 
 def test_long_sums_are_taken_in_double_precision():

@@ -188,15 +188,24 @@ def test_interruption_stops_within_a_second_and_leaves_no_threads():
 
 
 @pytest.mark.parametrize(
-    ("data", "units", "own", "message"),
+    ("data", "units", "cache", "message"),
     [(5, 1, 0, "wrong size"), (4, 1, 1, "wrong shape"), (4, 2, 0, "one unit per input, or three")],
 )
-def test_arrays_of_another_shape_are_refused(data, units, own, message):
-    plan = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4).runner().plan("own", False)
-    numbers, results = (np.zeros((2, data)), np.ones((2, units))), np.zeros((2, plan.own_size + own))
-    arrays = *numbers, np.zeros((1, 1, 1, 1, 512)), False, results
+def test_arrays_of_another_shape_are_refused(data, units, cache, message):
+    plan = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4).runner().plan("cache", False)
     with pytest.raises(ValueError, match=message):
-        _core.self(plan.tape, *arrays, np.zeros(2), np.zeros(2), 1, None)
+        _core.self(
+            plan.tape,
+            numbers=np.zeros((2, data)),
+            units=np.ones((2, units)),
+            products=np.zeros((1, 1, 1, 1, 512)),
+            cache_known=False,
+            cache=np.zeros((2, plan.cache_size + cache)),
+            nngp=np.zeros(2),
+            ntk=np.zeros(2),
+            threads=1,
+            progress=None,
+        )
 
 
 def test_convolution_that_shrinks_one_axis_and_grows_another():

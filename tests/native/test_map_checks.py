@@ -6,7 +6,7 @@ from tests.native.tapes import OPERATIONS, READ, ROW, tape
 from ntkit._src.native._core import Instruction, Kind, Map, Select
 
 LAST = len(OPERATIONS)
-MAPS = {Kind.SELECT, Kind.MAP, Kind.MAP_END, Kind.OWN_MAP, Kind.OWN_MAP_END}
+MAPS = {Kind.SELECT, Kind.MAP, Kind.MAP_END, Kind.VARIANCE_MAP, Kind.VARIANCE_MAP_END}
 HALF = (1, 1, 2)
 SELECT = {"in_size": ROW, "out_size": HALF, "in_stride": (4, 4, 1), "axis": 2, "index": (3, 0)}
 MAP = {
@@ -60,24 +60,56 @@ def with_zeros(**fields):
 
 
 BAD_INSTRUCTIONS = {
-    "another operation": (Map(**MAP), Instruction(Kind.SELECT, LAST, 1, 0), "needs an operation Select, not Map"),
-    "nothing to select from": (Select(**SELECT), Instruction(Kind.SELECT, LAST, 0, 1), "nothing has written slot 1"),
-    "the half of zeros": (with_zeros(), Instruction(Kind.SELECT, LAST, 1), "half_in_at is needed for the H of zeros"),
-    "an offset outside": (Select(**SELECT), Instruction(Kind.SELECT, LAST, 1, 0, (0, 0, 2)), "offset 2 along axis 2"),
+    "another operation": (
+        Map(**MAP),
+        Instruction(Kind.SELECT, LAST, out_slot=1, in_slot=0),
+        "needs an operation Select, not Map",
+    ),
+    "nothing to select from": (
+        Select(**SELECT),
+        Instruction(Kind.SELECT, LAST, out_slot=0, in_slot=1),
+        "nothing has written slot 1",
+    ),
+    "the half of zeros": (
+        with_zeros(),
+        Instruction(Kind.SELECT, LAST, out_slot=1),
+        "half_in_at is needed for the H of zeros",
+    ),
+    "an offset outside": (
+        Select(**SELECT),
+        Instruction(Kind.SELECT, LAST, out_slot=1, in_slot=0, out_offset=(0, 0, 2)),
+        "offset 2 along axis 2",
+    ),
     "nothing to add to": (
         Map(**MAP),
-        Instruction(Kind.MAP, LAST, 1, 0),
+        Instruction(Kind.MAP, LAST, out_slot=1, in_slot=0),
         "nothing has written slot 1, which it changes",
     ),
-    "an uncleared sum": (Map(**{**MAP, "wide": True}), Instruction(Kind.MAP, LAST, 0, 0), "behind the 1 positions"),
+    "an uncleared sum": (
+        Map(**{**MAP, "wide": True}),
+        Instruction(Kind.MAP, LAST, out_slot=0, in_slot=0),
+        "behind the 1 positions",
+    ),
     "nothing known inside": (
         Map(**{**MAP, "inside_at": -1}),
-        Instruction(Kind.MAP_END, LAST, 0),
+        Instruction(Kind.MAP_END, LAST, out_slot=0),
         "inside_at is needed",
     ),
-    "uneven rows": (Map(**{**MAP, "totals": (3.0, 2.0)}), Instruction(Kind.MAP_END, LAST, 0), "mean_at is needed"),
-    "no variances": (Map(**MAP), Instruction(Kind.OWN_MAP, LAST, 1, 2), "ends behind the 1 positions of slot 2"),
-    "no sums": (Map(**MAP), Instruction(Kind.OWN_MAP_END, LAST, 1, 0), "nothing has written slot 1, which it changes"),
+    "uneven rows": (
+        Map(**{**MAP, "totals": (3.0, 2.0)}),
+        Instruction(Kind.MAP_END, LAST, out_slot=0),
+        "mean_at is needed",
+    ),
+    "no variances": (
+        Map(**MAP),
+        Instruction(Kind.VARIANCE_MAP, LAST, out_slot=1, in_slot=2),
+        "ends behind the 1 positions of slot 2",
+    ),
+    "no sums": (
+        Map(**MAP),
+        Instruction(Kind.VARIANCE_MAP_END, LAST, out_slot=1, in_slot=0),
+        "nothing has written slot 1, which it changes",
+    ),
 }
 
 
@@ -92,12 +124,12 @@ def test_what_is_right_is_printed():
     good = tape(
         [
             READ,
-            Instruction(Kind.SELECT, LAST, 1, covariance_out=True),
-            Instruction(Kind.SELECT, LAST, 1, 0, in_offset=(0, 0, -3), out_offset=(0, 0, 1)),
-            Instruction(Kind.MAP, LAST + 1, 1, 0),
-            Instruction(Kind.MAP_END, LAST + 1, 1),
-            Instruction(Kind.OWN_MAP, LAST + 1, 1, 0),
-            Instruction(Kind.OWN_MAP_END, LAST + 1, 1, 0),
+            Instruction(Kind.SELECT, LAST, out_slot=1, covariance_out=True),
+            Instruction(Kind.SELECT, LAST, out_slot=1, in_slot=0, in_offset=(0, 0, -3), out_offset=(0, 0, 1)),
+            Instruction(Kind.MAP, LAST + 1, out_slot=1, in_slot=0),
+            Instruction(Kind.MAP_END, LAST + 1, out_slot=1),
+            Instruction(Kind.VARIANCE_MAP, LAST + 1, out_slot=1, in_slot=0),
+            Instruction(Kind.VARIANCE_MAP_END, LAST + 1, out_slot=1, in_slot=0),
         ],
         operations={"select": with_zeros(), "map": Map(**MAP)},
     )

@@ -1,4 +1,4 @@
-"""What the native engine makes of a program before it plans: supported or not, H or K, own data and where they begin."""
+"""What the native engine makes of a program before it plans: supported or not, H or K, cached data and where they begin."""
 
 import pytest
 import torch
@@ -6,72 +6,72 @@ from tests.native.networks import network, of_type
 from torch import nn
 
 import ntkit
-from ntkit._src.native._core import NOTHING, Own
-from ntkit._src.native._network import _MOST_NODES, Network, single_precision, unsupported
+from ntkit._src.native._core import NOTHING, Cached
+from ntkit._src.native._network import _MOST_NODES, PlannedNetwork, single_precision, unsupported
 from ntkit._src.program import AvgPool, Conv, Dense, Input, Node, Normalize, Pointwise, Program
 
 
-def own(net):
-    """Own data by name of what they are and of the operation they belong to."""
+def cached(net):
+    """Cached data by name of what they are and of the operation they belong to."""
     nodes = net.program.nodes
-    return {(what.name, type(nodes[index].op).__name__): at for (what, index), at in net.own.items()}
+    return {(what.name, type(nodes[index].op).__name__): at for (what, index), at in net.cache.items()}
 
 
-def test_own_data_of_a_padded_convolution():
+def test_the_cache_of_a_padded_convolution():
     net = network(nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(20, 1)), 2, 5)
     # The scale, then half the variances of the input for the padding, then the deviations of the activation.
-    assert own(net) == {("HALF", "Input"): 1, ("DEVIATION", "Pointwise"): 6}
-    assert net.own_size == 1 + 5 + 5
-    assert net.own_at(Own.HALF, 0) == 1 and net.own_at(Own.MEAN, 0) == NOTHING
+    assert cached(net) == {("HALF", "Input"): 1, ("DEVIATION", "Pointwise"): 6}
+    assert net.cache_size == 1 + 5 + 5
+    assert net.cache_at(Cached.HALF, 0) == 1 and net.cache_at(Cached.MEAN, 0) == NOTHING
 
 
-def test_own_data_without_padding_or_behind_circular_windows():
+def test_the_cache_without_padding_or_behind_circular_windows():
     for options in ({}, {"padding": 1, "padding_mode": "circular"}):
         conv = nn.Conv1d(2, 4, 3, **options)
         net = network(nn.Sequential(conv, nn.ReLU(), nn.Flatten(), nn.Linear(20 if options else 12, 1)), 2, 5)
-        assert own(net) == {("DEVIATION", "Pointwise"): 1}
+        assert cached(net) == {("DEVIATION", "Pointwise"): 1}
 
 
-def test_own_data_of_vectors():
+def test_the_cache_of_vectors():
     net = network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), 3)
-    assert own(net) == {("HALF", "Input"): 1, ("DEVIATION", "Pointwise"): 2}
-    assert net.own_size == 3 and net.batch == 32 and net.size(0) == [1, 1, 32] and net.first_axis(0) == 3
+    assert cached(net) == {("HALF", "Input"): 1, ("DEVIATION", "Pointwise"): 2}
+    assert net.cache_size == 3 and net.batch == 32 and net.size(0) == [1, 1, 32] and net.first_axis(0) == 3
 
 
-def test_own_data_of_a_normalisation_take_two_numbers_per_position():
+def test_the_cache_of_a_normalisation_take_two_numbers_per_position():
     net = network(
         nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), 3
     )
-    assert own(net) == {
+    assert cached(net) == {
         ("HALF", "Input"): 3,  # behind the common scale, that of the data, and their ratio
         ("HALF", "Dense"): 4,
         ("SCALE", "Normalize"): 5,
         ("DEVIATION", "Pointwise"): 9,
         ("HALF", "Pointwise"): 8,
     }
-    assert net.own_size == 10  # two deviations share a name here: at 7 and 9
+    assert net.cache_size == 10  # two deviations share a name here: at 7 and 9
 
 
-def test_own_data_of_pools():
+def test_the_cache_of_pools():
     even = [nn.Conv1d(2, 4, 1), nn.AvgPool1d(2), nn.ReLU(), nn.Flatten(), nn.Linear(12, 1)]
     net = network(nn.Sequential(*even), 2, 6)
-    assert ("INSIDE", "AvgPool") in own(net) and ("MEAN", "AvgPool") not in own(net) and net.windows
+    assert ("INSIDE", "AvgPool") in cached(net) and ("MEAN", "AvgPool") not in cached(net) and net.windows
     uneven = [nn.Conv1d(2, 4, 1), nn.AvgPool1d(3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(12, 1)]
     net = network(nn.Sequential(*uneven), 2, 6)
-    assert ("MEAN", "AvgPool") in own(net)
+    assert ("MEAN", "AvgPool") in cached(net)
     last = [nn.Conv1d(2, 4, 1), nn.ReLU(), nn.AvgPool1d(2), nn.Flatten(), nn.Linear(12, 1)]
     net = network(nn.Sequential(*last), 2, 6)
-    assert set(own(net)) == {("DEVIATION", "Pointwise")} and not net.windows  # only linear operations follow
+    assert set(cached(net)) == {("DEVIATION", "Pointwise")} and not net.windows  # only linear operations follow
 
 
 def test_half_is_kept_where_theta_needs_k_or_h_ends():
     layers = [nn.Conv1d(2, 4, 1), nn.AvgPool1d(2), nn.ReLU(), nn.Flatten(), nn.Linear(12, 1)]
     trained = network(nn.Sequential(*layers), 2, 6)
-    assert ("HALF", "Conv") in own(trained)
+    assert ("HALF", "Conv") in cached(trained)
     layers[0].weight.requires_grad_(False)
     layers[0].bias.requires_grad_(False)
     frozen = network(nn.Sequential(*layers), 2, 6)
-    assert ("HALF", "Conv") not in own(frozen)
+    assert ("HALF", "Conv") not in cached(frozen)
 
 
 def test_what_is_linear_fused_and_signed():
@@ -112,7 +112,7 @@ def test_a_layer_with_two_readers_is_not_fused():
     net = network(nn.Sequential(Residual(), nn.ReLU(), nn.Linear(4, 1)), 3)
     assert not net.fused
     first, second, _ = of_type(net, Dense)
-    assert ("HALF", "Dense") in own(net)
+    assert ("HALF", "Dense") in cached(net)
     assert len(net.readers[first]) == 2 and len(net.readers[second]) == 1
 
 
@@ -189,7 +189,7 @@ def test_single_precision_needs_rectifiers_alone(layer, single):
 
 def test_networks_are_values():
     net = network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), 3)
-    assert Network(net.program) == net
+    assert PlannedNetwork(net.program) == net
 
 
 class Fork(nn.Module):
@@ -208,7 +208,7 @@ class Fork(nn.Module):
 def test_half_is_kept_where_h_ends_for_one_reader_of_two():
     net = network(Fork(), 2, 6)
     read_twice = of_type(net, Conv)[0]
-    assert (Own.HALF, read_twice) in net.own
+    assert (Cached.HALF, read_twice) in net.cache
     limit = ntkit.infinite_width(Fork(), b_std=0.3)
     x = torch.randn(4, 2, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     native, reference = (limit.both(x, engine=engine) for engine in ("native", "reference"))

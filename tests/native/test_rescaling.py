@@ -10,7 +10,7 @@ from tests.rules.high_precision import duals, kernels
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.native._network import Network
+from ntkit._src.native._network import PlannedNetwork
 from ntkit._src.native._rescaling import scaling, with_rescaling
 from ntkit._src.native.families import Rescale
 from ntkit._src.program import Dense, Pointwise
@@ -213,8 +213,8 @@ def test_where_the_scale_changes(name: str) -> None:
     assert [node.op for node in changed.nodes if not isinstance(node.op, Rescale)] == [
         node.op for node in program.nodes
     ]
-    network = Network(program)
-    assert network.rescales and network.units == 3 and min(network.own.values()) == 3
+    network = PlannedNetwork(program)
+    assert network.rescales and network.units == 3 and min(network.cache.values()) == 3
     assert network.unit_at(network.inputs[0]) == 1 and network.unit_at(network.program.output) == 0
 
 
@@ -223,7 +223,7 @@ def test_networks_that_need_no_scale_of_their_own_keep_their_tapes(name: str) ->
     shape, net = UNCHANGED[name]
     program = ntkit.infinite_width(net, b_std=0.5).program(shape)
     assert with_rescaling(program) is program
-    network = Network(program)
+    network = PlannedNetwork(program)
     assert not network.rescales and network.units == 1
     assert {network.unit_at(index) for index in range(len(program.nodes))} == {0}
 

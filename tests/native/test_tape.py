@@ -8,7 +8,7 @@ from ntkit._src.native._core import NOTHING, Kind, Pool
 
 def test_a_tape_reads_as_it_was_written():
     made = tape()
-    assert made.slots == [4, 4, 1] and made.own_size == 9 and made.data_size == 8
+    assert made.slots == [4, 4, 1] and made.cache_size == 9 and made.data_size == 8
     assert [s.kind for s in made.instructions] == [s.kind for s in GOOD]
     layer = made.operations[AT["layer"]]
     assert layer.kernel == [1, 1, 1] and layer.weight == 2.0 and layer.activation.deviation_at == 1
@@ -17,7 +17,7 @@ def test_a_tape_reads_as_it_was_written():
 
 def test_a_tape_prints_every_operation_and_instruction():
     lines = str(tape()).splitlines()
-    assert lines[0] == "tape: batch 1, slots of 4, 4, 1 positions, 1 sums of 1, 8 data and 9 own numbers per input"
+    assert lines[0] == "tape: batch 1, slots of 4, 4, 1 positions, 1 sums of 1, 8 data and 9 cached numbers per input"
     assert lines[2] == "0     Input      size 1x1x4, channels 2"
     assert lines[3] == "1     Layer      in_size 1x1x4, out_size 1x1x4, weight 2, activation (deviation_at 1)"
     assert "13    Store      size 1x1x4, what half, target_at 5" in lines
@@ -72,8 +72,10 @@ def test_a_tape_prints_every_operation_and_instruction():
         "K",
     ]
     assert len(lines) == first + len(GOOD)
-    flags = step(Kind.LAYER, "layer", theta_in=True, theta_out=True, factor=0.5, own_only=True, chained=True, in_slot=0)
-    assert repr(flags).split()[6:] == ["H+Theta", "times", "0.5", "own", "only", "chained"]
+    flags = step(
+        Kind.LAYER, "layer", theta_in=True, theta_out=True, factor=0.5, cache_only=True, chained=True, in_slot=0
+    )
+    assert repr(flags).split()[6:] == ["H+Theta", "times", "0.5", "cache", "only", "chained"]
 
 
 def test_fields_are_named_and_typed():

@@ -5,6 +5,7 @@ from tests.native.tapes import ACTIVATE, CLEAR, GOOD, ONE, READ, ROW, TABLE, ste
 from tests.native.test_map_checks import MAPS
 
 from ntkit._src.native._core import (
+    Cached,
     Convert,
     Fill,
     Function,
@@ -13,7 +14,6 @@ from ntkit._src.native._core import (
     Kind,
     Layer,
     Normalize,
-    Own,
     Pool,
     Product,
     Rectified,
@@ -36,11 +36,11 @@ BAD_OPERATIONS = {
     ),
     "half beyond the end": (
         {"input": Input(size=ROW, channels=2, half_at=6)},
-        r"half_at \[6, 10\) ends behind the 9 own numbers",
+        r"half_at \[6, 10\) ends behind the 9 cached numbers",
     ),
     "half before the start": (
         {"input": Input(size=ROW, channels=2, half_at=-3)},
-        r"half_at -3 is before the first own number",
+        r"half_at -3 is before the first cached number",
     ),
     "no kernel": (
         {"padded": Layer(in_size=ROW, out_size=ROW, kernel=(1, 0, 1))},
@@ -102,7 +102,7 @@ BAD_OPERATIONS = {
     ),
     "store beyond the end": ({"store": Store(size=ROW, target_at=6)}, r"target_at \[6, 10\) ends behind the 9"),
     "store scales beyond the end": (
-        {"store": Store(size=ROW, what=Own.SCALE, target_at=2)},
+        {"store": Store(size=ROW, what=Cached.SCALE, target_at=2)},
         r"target_at \[2, 10\) ends",
     ),
     "a series without table": ({"series": Series(size=ROW)}, r"operation 15 .*table is needed and not set"),
@@ -147,9 +147,9 @@ BAD_OPERATIONS = {
         {"series": Series(size=ROW, table=SeriesTable(orders=[1], degree=2, jumps=[1.0, 2.0, 3.0]))},
         "three closed products for each order, and no other any. Got 0",
     ),
-    "store of a series without table": ({"store": Store(size=ROW, what=Own.SERIES, target_at=1)}, "table is needed"),
+    "store of a series without table": ({"store": Store(size=ROW, what=Cached.SERIES, target_at=1)}, "table is needed"),
     "store of a series beyond the end": (
-        {"store": Store(size=ROW, what=Own.SERIES, target_at=2, table=TABLE)},
+        {"store": Store(size=ROW, what=Cached.SERIES, target_at=2, table=TABLE)},
         r"target_at \[2, 10\) ends behind the 9",
     ),
     "a product beyond the end": (
@@ -165,7 +165,7 @@ BAD_OPERATIONS = {
     ),
     "a layer without unit": ({"padded": Layer(in_size=ROW, out_size=ROW, unit_at=-1)}, "unit_at is needed and not set"),
     "a unit beyond the end": (
-        {"store": Store(size=ROW, what=Own.SCALE, target_at=1, unit_at=9)},
+        {"store": Store(size=ROW, what=Cached.SCALE, target_at=1, unit_at=9)},
         r"unit_at \[9, 10\) ends behind the 9",
     ),
 }
@@ -310,11 +310,11 @@ def test_instructions_that_are_wrong_are_named(name):
     [
         ({"batch": 0}, "the batch must be at least 1"),
         ({"slots": [4, 0, 1]}, "a slot must have at least one position. Got 0"),
-        ({"own_size": 0}, "at least one own number"),
+        ({"cache_size": 0}, "at least one cached number"),
         ({"accumulators": -1}, "must not be negative"),
         ({"data_sizes": [-8]}, "must not be negative. Got -8"),
         ({"batch": 3}, "in a network of vectors sizes are 1x1x3. Got 1x1x4"),
-        ({"own_size": 8}, "ends behind the 8 own numbers"),
+        ({"cache_size": 8}, "ends behind the 8 cached numbers"),
     ],
 )
 def test_sizes_that_are_wrong_are_named(sizes, message):
@@ -333,8 +333,8 @@ def test_every_kind_has_an_instruction_that_is_accepted():
         step(Kind.FILL, "fill", out_slot=0),
         step(Kind.POOL, "pool", out_slot=1, in_slot=0, in_offset=(0, 0, -3), out_offset=(0, 0, -1)),
         step(Kind.POOL_END, "pool", out_slot=1),
-        step(Kind.OWN_POOL, "pool", out_slot=1, in_slot=0),
-        step(Kind.OWN_POOL_END, "pool", out_slot=0, in_slot=1),
+        step(Kind.VARIANCE_POOL, "pool", out_slot=1, in_slot=0),
+        step(Kind.VARIANCE_POOL_END, "pool", out_slot=0, in_slot=1),
         step(Kind.COMBINE, "row", out_slot=1, in_slot=0),
         step(Kind.MULTIPLY, "product", out_slot=1, in_slot=0, covariance_in=True, covariance_out=True),
         step(Kind.CONVERT, "convert", out_slot=1, in_slot=0),

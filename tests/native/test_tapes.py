@@ -58,8 +58,8 @@ def test_computing_again_is_not_chosen_where_it_frees_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("ntk", [False, True])
-def test_own_data_come_before_what_reads_them(ntk):
-    """Own data are numbered by node, and stored in the order of the nodes whose variances they are made of."""
+def test_the_cache_come_before_what_reads_them(ntk):
+    """Cached data are numbered by node, and stored in the order of the nodes whose variances they are made of."""
     net = network(NET, 1, 4, 4)
     stored = [
         plan.tape.operations[step.operation].target_at
@@ -67,5 +67,5 @@ def test_own_data_come_before_what_reads_them(ntk):
         for step in plan.tape.instructions
         if step.kind.name == "STORE"
     ]
-    assert len(stored) == len(set(stored)) == len(net.own)
-    assert set(stored) == set(net.own.values())
+    assert len(stored) == len(set(stored)) == len(net.cache)
+    assert set(stored) == set(net.cache.values())

@@ -70,7 +70,14 @@ def test_seconds_and_bytes_by_hand(n: int, outputs: int) -> None:
 
 def test_sizes_that_methods_choose() -> None:
     assert [default_rank(n) for n in (5, 20, 100, 10_000)] == [5, 20, 30, 300]
-    assert [default_centres(n) for n in (50, 100, 400, 10_000, 10**6)] == [50, 100, 200, 1000, 4000]
+    assert [default_centres(n) for n in (50, 1000, 10_000, 250_000, 500_000, 10**7)] == [
+        50,
+        1000,
+        2000,
+        2000,
+        1414,
+        1000,
+    ]
     block = falkon_bytes(0, 0) // 3
     assert falkon_bytes(10, 2) == 8 * (300 + 200) + 3 * block and nystrom_bytes(10, 2) == 8 * (400 + 40) + 4 * block
     assert eigenpro_bytes(100, 20, 3, 7, 2) == 8 * (60 + 1400 + 600 + 280)

@@ -85,7 +85,7 @@ def test_more_orders_reach_further():
     assert len(tables[0].orders) < len(tables[-1].orders) < 30
 
 
-def own_numbers(table, s):
+def cache_numbers(table, s):
     """a_0 and the weighted alpha at a deviation, by the Chebyshev series of the table."""
     values = torch.tensor(table.coefficients, dtype=torch.float64).reshape(-1, table.degree, 1 + len(table.orders))
     piece = min(int(s / table.piece), len(values) - 1)
@@ -97,7 +97,7 @@ def test_coefficients_of_a_sine():
     """sin(s x) = sum over odd n of (-1)^((n - 1) / 2) s^n exp(-s^2 / 2) / sqrt(n!) He_n(x) / sqrt(n!)."""
     table = series_table(AnyFunction(torch.sin, label="mine"), ORDERS[0])
     s = 0.6625
-    found = own_numbers(table, s)
+    found = cache_numbers(table, s)
     assert table.orders[:4] == [1, 3, 5, 7] and abs(found[0]) < 1e-15
     for j in range(4):  # the first orders have weights of about one
         n = 1 + 2 * j
@@ -125,7 +125,7 @@ def test_fewer_orders_give_the_same_sums(name, count):
             a, b = function(u).expand_as(v), function(v)
             size = ((function(u)[:, 0] ** 2 @ weight) * (function(s2 * z[:, None])[:, 0] ** 2 @ weight)).sqrt()
             moments.append(((both * a * b).sum(), size))
-        first, second = own_numbers(table, s1), own_numbers(table, s2)
+        first, second = cache_numbers(table, s1), cache_numbers(table, s2)
         t = first[1:] * second[1:] * rho ** (orders - 1)
         found = first[0] * second[0] + s1 * s2 * rho * t.sum(), (orders * t).sum()
         for value, (exact, size) in zip(found, moments, strict=True):
@@ -181,7 +181,7 @@ def test_functions_that_the_reference_engine_refuses_are_refused():
 
 def test_the_tape_of_a_series():
     program = network(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), 3).program
-    own = tape_of(program, "own")
+    own = tape_of(program, "cache")
     stored = [own.operations[step.operation].what.name for step in own.instructions if step.kind == Kind.STORE]
     assert stored.count("SERIES") == 1
     between = tape_of(program)

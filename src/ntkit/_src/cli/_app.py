@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ntkit.__main__ import print_version
 from ntkit.errors import MissingDependencyError, NtkitError, UnsupportedLayerError
 
 from ._terminal import one_line, stopping_at_once
@@ -33,7 +34,11 @@ COMMANDS = {
 }
 """The commands and the first lines of their help, which ``ntkit --help`` shows without importing them."""
 
-_FILES = {name: "_studies" for name in ("list", "run", "report")}
+_FILES = {
+    **dict.fromkeys(("explain", "doctor", "attribute"), "_networks"),
+    **dict.fromkeys(("gram", "solve", "posterior"), "_kernels"),
+    **dict.fromkeys(("list", "run", "report"), "_studies"),
+}
 """The files of commands that have none of their own name."""
 
 _OUT_OF_MEMORY = re.compile(r"tried to allocate [\d.]+ \w+", re.IGNORECASE)
@@ -99,9 +104,7 @@ for _name, _help in COMMANDS.items():
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
-
-        print(f"ntkit {version('ntkit')}")
+        print_version()
         raise typer.Exit
 
 

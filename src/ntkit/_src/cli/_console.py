@@ -1,32 +1,26 @@
-"""The output of the commands, and options that several of them share."""
+"""The form of commands, their output, and the cluster they compute on."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ntkit.errors import InputError
+from ntkit.errors import InputError, MissingDependencyError
 
-from ._terminal import progress_bars
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST_ENTRIES = 2**40
 """Beyond this no memory holds one input."""
-
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Shape = Annotated[
-    str | None, typer.Option(metavar="C,H,W", help="Shape of one input without the batch, such as 784 or 3,32,32.")
-]
-WStd = Annotated[float | None, typer.Option(help="Gain of the weights; default sqrt(2), or the module's own.")]
-BStd = Annotated[float | None, typer.Option(help="Gain of the biases; default 0, or the module's own.")]
-Kernel = Annotated[Literal["ntk", "nngp"], typer.Option(help="Which of the two kernels.")]
 
 
 def command(*examples: str, name: str | None = None, **settings: Any) -> Callable[[Callable[..., None]], Any]:
@@ -48,15 +42,17 @@ def note(text: str) -> None:
 
 def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
     """Print the result: JSON for programs, text for people."""
-    print(json.dumps(_finite(result), indent=1, allow_nan=False) if as_json else text)
+    print(json.dumps(_plain(result), indent=1, allow_nan=False) if as_json else text)
 
 
-def _finite(value: Any) -> Any:
-    """Return None for numbers that JSON cannot represent."""
+def _plain(value: Any) -> Any:
+    """Return what JSON can represent: None for numbers that are not finite, lists for tuples, names for enums."""
     if isinstance(value, Mapping):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_finite(one) for one in value]
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, Enum):
+        return value.name.lower()
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -108,8 +104,37 @@ def check_out(path: Path, *inputs: Path) -> Path:
     return path
 
 
+def write_table(table: pd.DataFrame, out: Path | None, as_json: bool) -> None:
+    """Write a table as CSV or JSON to a file, or print it where ``out`` is None."""
+    if as_json:
+        text = table.to_json(orient="records", double_precision=15) + "\n"
+    else:
+        text = table.to_csv(index=False, lineterminator="\n")
+    if out is None:
+        print(text, end="")
+        return
+    from ntkit._src.gram import write_atomically
+
+    write_atomically(out, text.encode())
+    note(f"{out}: {len(table):,} predictions")
+
+
 @contextmanager
-def gram_progress() -> Iterator[Callable[[int, int], None]]:
-    """Show a bar for the entries of a Gram matrix, on the standard error stream."""
-    with progress_bars() as bars:
-        yield partial(bars, "entries")
+def connected(scheduler: str | None) -> Iterator[Any]:
+    """Connect to a Dask cluster; None and ``"local"`` stay what they are."""
+    if scheduler is None or scheduler == "local":
+        yield scheduler
+        return
+    if not re.fullmatch(r"\w+://.+:\d+", scheduler):  # a client without an address takes 20 seconds to give up
+        raise InputError(f"--scheduler must be local or an address such as tcp://host:8786. Got {scheduler!r}.")
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise MissingDependencyError("--scheduler needs Dask: pip install 'ntkit[scale]'") from error
+    try:
+        # Not the default of this process: Dask would take one that never answered for arrays of its own.
+        client = Client(scheduler, timeout=10, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"--scheduler must be a running Dask scheduler such as tcp://host:8786: {error}") from error
+    with client, client.as_current():
+        yield client

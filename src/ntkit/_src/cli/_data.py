@@ -24,22 +24,10 @@ _KINDS = "CSV (.csv, .tsv), Parquet (.parquet), NPZ, NPY or Zarr (.zarr)"
 
 
 def read_table(path: Path, as_text: Sequence[str] = ()) -> pd.DataFrame:
-    """Read a file as a table with column names.
+    """Read a file as a table with column names; the columns ``as_text`` of a CSV file as text, whatever they hold.
 
     In NPZ files and Zarr groups each one-dimensional array is a column with the array's name, and each feature of a larger array
     is a column, named ``X.0``, ``X.1``, ...; so are the columns of a single array.
-
-    Parameters
-    ----------
-    path
-        The file.
-    as_text
-        Columns of a CSV file to read as text, whatever they hold.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, cannot be read, has no rows, or has two columns of the same name.
     """
     suffix = path.suffix.lower()
     with _readable(path):
@@ -96,15 +84,7 @@ def _with_plain_dtype(values: pd.Series, path: Path) -> pd.Series:
 
 
 class Inputs(NamedTuple):
-    """A batch of inputs.
-
-    Attributes
-    ----------
-    x
-        Shape (n, ...).
-    names
-        The columns that the inputs were read from; empty for an array.
-    """
+    """A batch of inputs, shape (n, ...), and the columns that it was read from; none for an array."""
 
     x: Tensor
     names: tuple[str, ...]
@@ -113,21 +93,10 @@ class Inputs(NamedTuple):
 def read_inputs(
     path: Path, shape: tuple[int, ...] | None, dtype: DType, without: str | None = None, names: Sequence[str] = ()
 ) -> Inputs:
-    """Read numbers as a batch of inputs, shape (n, *shape), or (n, features) without a shape.
+    """Read a table of numbers, or an array whose first axis counts inputs, as a batch of shape (n, *shape).
 
-    Parameters
-    ----------
-    path
-        A table of numbers, or an array whose first axis counts the inputs.
-    shape
-        Shape of one input; None keeps that of the array.
-    dtype
-        Dtype of the batch.
-    without
-        A column that is not an input; with ``names`` the table need not have it.
-    names
-        The columns of the file that these inputs go with. A table's columns are found by name, in whatever order they are; those
-        of arrays, which are only numbered, by their place.
+    Without a shape it stays as it is. The column ``without`` is no input. ``names`` are the columns of the file that these inputs
+    go with: those of a table are found by name in any order, and need not include ``without``; those of arrays by their place.
     """
     if without is None and path.suffix.lower() in (".npy", ".zarr"):
         with _readable(path):
@@ -152,9 +121,7 @@ def inputs_and_targets(
 ) -> tuple[Inputs, NDArray[Any]]:
     """Read the inputs of a file, shape (n, ...), and its column of targets, which must be numbers, shape (n,)."""
     table = read_table(path)
-    values = column(table, target, path)
-    if values.dtype.kind not in "iufb":
-        raise InputError(f"the target {target!r} must be numbers. Got text.")
+    values = number_column(table, target, path)
     kept = np.int64 if values.dtype.kind in "iub" else np.float64
     return _inputs(table.drop(columns=[target]), path, shape, dtype), np.array(values, kept)
 
@@ -182,13 +149,7 @@ def _is_numbered(name: str) -> bool:
 
 
 def column(table: pd.DataFrame, name: str, path: Path) -> pd.Series:
-    """Return the target column, or raise an error that lists the columns or the rows without a target.
-
-    Raises
-    ------
-    InputError
-        If there is no such column, or it has missing values.
-    """
+    """Return the target column, or raise an error that lists the columns or the rows without a target."""
     if name not in table.columns:
         shown = ", ".join(f"{one!r:.40}" for one in table.columns[:12]) + (", ..." if len(table.columns) > 12 else "")
         advice = " Separate columns by commas." if len(table.columns) == 1 and path.suffix.lower() == ".csv" else ""
@@ -199,6 +160,14 @@ def column(table: pd.DataFrame, name: str, path: Path) -> pd.Series:
         raise InputError(
             f"the target {name!r} is missing in {len(missing)} of {len(values)} rows, first in row {missing[0] + 1}: remove them."
         )
+    return values
+
+
+def number_column(table: pd.DataFrame, name: str, path: Path) -> pd.Series:
+    """Return a target column that must hold numbers."""
+    values = column(table, name, path)
+    if values.dtype.kind not in "iufb":
+        raise InputError(f"the target {name!r} must be numbers. Got text.")
     return values
 
 

@@ -23,10 +23,10 @@ from sklearn.svm import SVC, SVR
 from ntkit._src.estimators import tabular_pipeline
 from ntkit.errors import InputError
 
-from ._cluster import Scheduler, connected
-from ._console import Json, command, emit, note, table_text
+from ._console import command, connected, emit, note, table_text
 from ._data import Data
-from ._estimators import build_estimator, fit_on
+from ._fit import build_estimator, fit_on
+from ._options import Drop, Json, Scheduler
 from ._tables import Problem, Task, read_problem
 from ._terminal import progress_bars
 
@@ -38,7 +38,7 @@ def evaluate(
     data: Data,
     target: Annotated[str, typer.Option(help="Name of the column to predict.")],
     task: Annotated[Task, typer.Option(help="What the target is.")] = Task.AUTO,
-    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    drop: Drop = None,
     folds: Annotated[int, typer.Option(min=2, help="How many parts to cross-validate with.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Decides the parts and all that is random in the methods.")] = 0,
     scheduler: Scheduler = None,
@@ -65,31 +65,29 @@ def evaluate(
                 # The others have no kernel matrix of ours to compute.
                 where = client if name == "ntkit" else None
                 fit_on(where, model, problem.features.iloc[train], problem.target[train])
-                found = model.predict(problem.features.iloc[test])
+                predicted = model.predict(problem.features.iloc[test])
                 seconds[name] += time.perf_counter() - start
-                scores[name].append(float(score(problem.target[test], found)))
+                scores[name].append(float(score(problem.target[test], predicted)))
                 done += 1
                 progress("fits", done, total)
     if len(problem.target) > _SVM_ROWS:
         note(f"left out: RBF SVM, whose time grows with the square of the rows, at more than {_SVM_ROWS:,} rows.")
     measure = "accuracy" if problem.task is Task.CLASSIFICATION else "R2"
-    result = {
-        "task": problem.task.value,
-        "measure": measure,
-        "rows": len(problem.target),
-        "folds": folds,
-        "seed": seed,
-        "methods": {
-            name: {"scores": values, "mean": float(np.mean(values)), "std": float(np.std(values, ddof=1)),
-                   "seconds": round(seconds[name], 3)}
-            for name, values in scores.items()
-        },
-    }  # fmt: skip
+    found: dict[str, dict[str, Any]] = {
+        name: {
+            "scores": own,
+            "mean": float(np.mean(own)),
+            "std": float(np.std(own, ddof=1)),
+            "seconds": round(seconds[name], 3),
+        }
+        for name, own in scores.items()
+    }
+    result = {"task": problem.task.value, "measure": measure, "rows": len(problem.target), "folds": folds, "seed": seed}
     rows = [
-        [name, f"{np.mean(values):.4f}", f"{np.std(values, ddof=1):.4f}", f"{seconds[name]:.1f}"]
-        for name, values in sorted(scores.items(), key=lambda one: -float(np.mean(one[1])))
+        [name, f"{one['mean']:.4f}", f"{one['std']:.4f}", f"{one['seconds']:.1f}"]
+        for name, one in sorted(found.items(), key=lambda item: -item[1]["mean"])
     ]
-    emit(result, json, table_text(["method", measure, "std", "seconds"], rows))
+    emit({**result, "methods": found}, json, table_text(["method", measure, "std", "seconds"], rows))
 
 
 def _parts(problem: Problem, folds: int, seed: int) -> list[tuple[Any, Any]]:

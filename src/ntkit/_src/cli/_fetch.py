@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from ntkit._src.datasets import (
-    ImageSet,
-    load_celeba,
-    load_cifar10,
-    load_fashion_mnist,
-    load_mnist,
-    load_stl10,
-    load_svhn,
-)
+from ntkit._src import datasets
 from ntkit.errors import InputError
 
-from ._console import Json, check_out, command, emit
-
-_LOADERS: dict[str, Callable[[Path | None], ImageSet]] = {
-    "cifar10": load_cifar10,
-    "svhn": load_svhn,
-    "stl10": load_stl10,
-    "mnist": load_mnist,
-    "fashion_mnist": load_fashion_mnist,
-}
-
+from ._console import check_out, command, emit
+from ._options import Json
 
 _UCI = "http://persoal.citius.usc.es/manuel.fernandez.delgado/papers/jmlr/data.tar.gz"
 
 
-@command(
-    "ntkit fetch cifar10 --out cifar.npz",
-    "ntkit fetch celeba --folder celeba/ --out faces.npz",
-)
+@command("ntkit fetch cifar10 --out cifar.npz", "ntkit fetch celeba --folder celeba/ --out faces.npz")
 def fetch(
     name: Annotated[
         Literal["cifar10", "svhn", "stl10", "mnist", "fashion_mnist", "celeba", "uci"],
@@ -67,10 +47,10 @@ def fetch(
             raise InputError(
                 "celeba needs --folder with img_align_celeba/ and list_attr_celeba.txt, from its authors' page."
             )
-        images = load_celeba(folder, attribute)
+        images = datasets.load_celeba(folder, attribute)
     else:
         try:
-            images = _LOADERS[name](folder)
+            images = getattr(datasets, f"load_{name}")(folder)
         except InputError as error:
             raise InputError(str(error).replace("folder=", "--folder")) from error
     images.save(out)

@@ -7,18 +7,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
+from torch import nn
 
+from ntkit._src.estimators import NTKClassifier, NTKRegressor, tabular_pipeline
 from ntkit._src.estimators._tabular import category_columns
 from ntkit._src.estimators.saved import save_model
 from ntkit.errors import InputError
 
-from ._cluster import Scheduler, connected
-from ._console import Json, Shape, check_out, command, emit, note, read_shape
+from ._console import check_out, command, connected, emit, note, read_shape
 from ._data import Data
-from ._estimators import build_estimator, fit_on
 from ._modules import read_module
+from ._options import Drop, Json, Scheduler, Shape
 from ._tables import Problem, Task, read_problem
+
+EXACT_ROWS = 8192
+"""Up to this many rows the whole kernel matrix is factorised, as by ``ntkit.solve(method="auto")``."""
 
 
 @command(
@@ -31,7 +36,7 @@ def fit(
     target: Annotated[str, typer.Option(help="Name of the column to predict.")],
     out: Annotated[Path, typer.Option(help="The model file to write.")],
     task: Annotated[Task, typer.Option(help="What the target is.")] = Task.AUTO,
-    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    drop: Drop = None,
     module: Annotated[str | None, typer.Option(help="The network; default three hidden layers with ReLU.")] = None,
     shape: Shape = None,
     centres: Annotated[
@@ -93,3 +98,38 @@ def _plain(problem: Problem) -> Any:
     if category_columns(problem.features) or problem.features.isna().any(axis=None):
         raise InputError("--shape needs columns of numbers without gaps. Leave --shape out to have columns encoded.")
     return problem.features.to_numpy("float64")
+
+
+def build_estimator(
+    task: Task,
+    rows: int,
+    module: nn.Module | None = None,
+    shape: tuple[int, ...] | None = None,
+    centres: int | None = None,
+) -> BaseEstimator:
+    """Return the recommended estimator for so many rows, which has nothing to tune.
+
+    With the shape of one input the columns are its entries, used unchanged; without, they are encoded and standardised.
+    """
+    options: dict[str, Any] = {
+        "tune": "auto",
+        "input_shape": shape,
+        "solver": "nystrom" if centres is not None or rows > EXACT_ROWS else None,
+        "n_centres": None if centres is None else min(centres, rows),
+    }
+    estimator: BaseEstimator = (
+        NTKClassifier(module, **options)
+        if task is Task.CLASSIFICATION
+        else NTKRegressor(module, normalize_y=True, **options)
+    )
+    return tabular_pipeline(estimator) if shape is None else estimator
+
+
+def fit_on(client: Any, estimator: Any, features: Any, target: Any) -> None:
+    """Fit an estimator of ntkit, or a pipeline that ends in one, its kernel matrices on a Dask cluster if a client is given."""
+    if client is None:
+        estimator.fit(features, target)
+        return
+    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    with last._on_cluster(client):
+        estimator.fit(features, target)

@@ -21,26 +21,10 @@ Module = Annotated[
 
 
 def read_module(name: str) -> nn.Module:
-    """Return the named network.
+    """Return the network of a TOML file, or of ``package.module:attribute``: a module, or what returns one when called.
 
-    Parameters
-    ----------
-    name
-        ``package.module:attribute``, where the attribute is a module or returns one when called without arguments; the current
-        folder is searched too. Or the path of a TOML file::
-
-            [[layers]]
-            layer = "Linear"
-            in_features = 784
-            out_features = 512
-
-            [[layers]]
-            layer = "ReLU"
-
-    Raises
-    ------
-    InputError
-        If it cannot be imported, read or built.
+    The current folder is searched too. A TOML file has a table ``[[layers]]`` for each layer, with ``layer = "Linear"`` and the
+    layer's arguments, such as ``in_features = 784``.
     """
     if name.endswith(".toml"):
         return _from_toml(Path(name))

@@ -11,23 +11,20 @@ import typer
 from sklearn.pipeline import Pipeline
 
 from ntkit._src.estimators.saved import read_model
-from ntkit._src.gram import write_atomically
 from ntkit.errors import InputError, NtkitError
 
-from ._console import Json, check_out, command, note
+from ._console import check_out, command, note, write_table
 from ._data import Data, read_table
 from ._modules import read_module
+from ._options import Json, TableOut
 from ._tables import check_range
 
 
-@command(
-    "ntkit predict houses.ntkit new.csv",
-    "ntkit predict houses.ntkit new.csv --std --out predictions.csv",
-)
+@command("ntkit predict houses.ntkit new.csv", "ntkit predict houses.ntkit new.csv --std --out predictions.csv")
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that ntkit fit wrote.")],
     data: Data,
-    out: Annotated[Path | None, typer.Option(help="A CSV file to write; default the standard output.")] = None,
+    out: TableOut = None,
     std: Annotated[bool, typer.Option("--std", help="Standard deviations too, for a regression.")] = False,
     module: Annotated[str | None, typer.Option(help="The network, if the file does not hold it.")] = None,
     json: Json = False,
@@ -58,15 +55,7 @@ def predict(
         raise
     except Exception as error:  # a file that was changed may restore any state
         raise InputError(f"{model} cannot predict: {error!r:.200}. It may be damaged: fit it again.") from error
-    if json:
-        text = result.to_json(orient="records", double_precision=15) + "\n"
-    else:
-        text = result.to_csv(index=False, lineterminator="\n")
-    if out is None:
-        print(text, end="")
-    else:
-        write_atomically(out, text.encode())
-        note(f"{out}: {len(result):,} predictions")
+    write_table(result, out, json)
 
 
 def _note_unknown(estimator: Pipeline, table: pd.DataFrame, path: Path) -> None:

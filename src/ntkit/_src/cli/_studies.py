@@ -11,7 +11,8 @@ import typer
 
 from ntkit.errors import MissingDependencyError
 
-from ._console import Json, command, emit
+from ._console import command, emit
+from ._options import Json
 from ._terminal import stopping_at_once
 
 _GROUP = "ntkit.studies"
@@ -19,34 +20,21 @@ _GROUP = "ntkit.studies"
 
 
 class Study(Protocol):
-    """What the commands read of one study."""
+    """What the commands read of one study: its name on the command line, paper, title, and the file that ``--data`` takes."""
 
-    @property
-    def name(self) -> str:
-        """Its name on the command line."""
-
-    @property
-    def reproduces(self) -> str:
-        """The paper, and its tables or figures."""
-
-    @property
-    def title(self) -> str:
-        """What it measures, in one sentence."""
-
-    @property
-    def files(self) -> str | None:
-        """The file that ``--data`` takes; None if it takes none."""
+    name: str
+    reproduces: str
+    title: str
+    files: str | None
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Run it with the rest of the command line and return the exit status."""
 
 
 class Studies(Protocol):
-    """What the entry point gives."""
+    """What the entry point gives: the names of all studies in the order of the listing, and functions."""
 
-    @property
-    def NAMES(self) -> Sequence[str]:  # noqa: N802  a constant of the package
-        """The names of all studies, in the order of the listing."""
+    NAMES: Sequence[str]
 
     def find(self, name: str) -> Study:
         """Return a study by name."""
@@ -56,13 +44,7 @@ class Studies(Protocol):
 
 
 def installed() -> Studies:
-    """Return the installed studies.
-
-    Raises
-    ------
-    MissingDependencyError
-        If there are none.
-    """
+    """Return the installed studies; if there are none, say how to install them."""
     for found in entry_points(group=_GROUP, name="papers"):
         with stopping_at_once():
             return cast(Studies, found.load())

@@ -32,19 +32,7 @@ class Task(StrEnum):
 
 @dataclass(frozen=True)
 class Problem:
-    """A table prepared for a fit.
-
-    Attributes
-    ----------
-    features
-        The columns in use, n rows.
-    target
-        Shape (n,): labels, or numbers as float64.
-    task
-        Classification or regression.
-    left_out
-        Constant columns, which carry no information.
-    """
+    """A table of n rows: its columns in use, labels or float64 targets of shape (n,), and constant columns that were left out."""
 
     features: pd.DataFrame
     target: NDArray[Any]
@@ -55,25 +43,10 @@ class Problem:
 def read_problem(
     path: Path, target: str, task: Task = Task.AUTO, drop: Sequence[str] = (), keep_constant: bool = False
 ) -> Problem:
-    """Read a table and its target.
+    """Read a table and its target column, without the columns ``drop``.
 
-    Parameters
-    ----------
-    path
-        The file.
-    target
-        The name of the target's column.
-    task
-        What the target is. ``AUTO``: numbers mean regression, unless they are integers with at most 20 distinct values.
-    drop
-        Columns to leave out.
-    keep_constant
-        Whether to keep constant columns, because the columns are the entries of one input.
-
-    Raises
-    ------
-    InputError
-        If the target is missing or has gaps, a class has one row, or all columns are constant.
+    ``Task.AUTO``: numbers mean regression, unless they are integers with at most 20 distinct values. Constant columns are kept
+    only if all columns are the entries of one input (``keep_constant``).
     """
     table = read_table(path)
     values = column(table, target, path)
@@ -96,13 +69,7 @@ def read_problem(
 
 
 def check_range(features: pd.DataFrame, path: Path) -> None:
-    """Refuse infinite numbers, and those whose squares are.
-
-    Raises
-    ------
-    InputError
-        With the first column that has one.
-    """
+    """Refuse infinite numbers, and those whose squares are; name the first column that has one."""
     for name in features.columns:
         if _is_number(features[name]):
             largest = np.nanmax(np.abs(_floats(features[name])), initial=0.0)

@@ -19,7 +19,7 @@ from ntkit._src.common import (
     shown,
     without_derivatives,
 )
-from ntkit._src.native import NativeEngine, ranges, reason_against, single_precision
+from ntkit._src.native import NativeEngine, ranges, single_precision, unsupported_reason
 from ntkit._src.program import LogitSamples, Program
 from ntkit._src.rules import Kernels, gram
 from ntkit._src.trace import GainRule, Init, Tracer
@@ -187,7 +187,7 @@ class InfiniteWidth:
         linear     3     -          same              nothing                   1             8  native
         """
         program = self._program(check_input_size(input_shape), ntk=False)
-        reason = reason_against(program)
+        reason = unsupported_reason(program)
         if reason is not None:
             return Explanation.of(program, reason)
         return Explanation.of(program, None, single_precision(program), ranges(program))
@@ -210,7 +210,7 @@ class InfiniteWidth:
         program = self._program(x1.shape[1:], ntk)
         kernels = run_on(
             engine,
-            reason_against(program, x1, x2),
+            unsupported_reason(program, x1, x2),
             native=lambda: self._native(program).gram(x1, x2, ntk, nngp, progress),
             reference=lambda: gram(program, x1, x2, ntk, nngp, progress=progress),
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 from torch import Tensor
 
 from ntkit._src.common import Progress, check_choice, check_result
-from ntkit._src.native import BeyondRange, reason_against
+from ntkit._src.native import BeyondRange, unsupported_reason
 from ntkit._src.rules import diag, position_gram
 from ntkit._src.trace import B_STD, W_STD
 from ntkit.errors import EngineError
@@ -66,7 +66,7 @@ class InfiniteWidthKernel(Kernel):
         program = self.limit._program(x.shape[1:], ntk)
         values = run_on(
             engine,
-            reason_against(program, x),
+            unsupported_reason(program, x),
             native=lambda: self.limit._native(program).diag(x, ntk),
             reference=lambda: diag(program, x, ntk),
         )

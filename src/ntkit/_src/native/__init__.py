@@ -1,7 +1,23 @@
 """The native engine: a planner in Python, and a C++ core that runs its tapes on the CPU."""
 
 from ._build_info import BuildInfo, SimdLevel, build_info, roofline
-from ._engine import NativeEngine, TapeKind, reason_against, tape_of
+from ._engine import NativeEngine, TapeKind, tape_of, unsupported_reason
 from ._network import ranges, single_precision
 from ._runner import BeyondRange
 from ._work import rectified_entries, rectified_operations
+
+__all__ = [
+    "BeyondRange",
+    "BuildInfo",
+    "NativeEngine",
+    "SimdLevel",
+    "TapeKind",
+    "build_info",
+    "ranges",
+    "rectified_entries",
+    "rectified_operations",
+    "roofline",
+    "single_precision",
+    "tape_of",
+    "unsupported_reason",
+]

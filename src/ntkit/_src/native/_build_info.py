@@ -39,11 +39,6 @@ class BuildInfo:
 def build_info() -> BuildInfo:
     """Return how the compiled core was built and which instruction set this machine offers.
 
-    Returns
-    -------
-    BuildInfo
-        Version, instruction set, compiler and compiler version.
-
     Examples
     --------
     >>> from ntkit._src.native import build_info
@@ -61,19 +56,8 @@ def build_info() -> BuildInfo:
 def roofline(single: bool = True, seconds: float = 0.5) -> float:
     """Measure how many covariance entries per second one thread updates when only arithmetic takes time.
 
-    It runs the arithmetic of a 3 x 3 convolution and a ReLU, with Theta, on data that stay in the first-level cache.
-
-    Parameters
-    ----------
-    single
-        True (default): single precision. False: double.
-    seconds
-        How long to measure; default 0.5. The best of many short runs counts.
-
-    Returns
-    -------
-    float
-        Entries per second.
+    It runs the arithmetic of a 3 x 3 convolution and a ReLU, with Theta, on data that stay in the first-level cache, in single or
+    double precision. The best of many short runs counts.
 
     Examples
     --------

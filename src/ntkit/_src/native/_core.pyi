@@ -33,9 +33,9 @@ class Kind(enum.IntEnum):
 
     POOL_END = 10
 
-    OWN_POOL = 11
+    VARIANCE_POOL = 11
 
-    OWN_POOL_END = 12
+    VARIANCE_POOL_END = 12
 
     SELECT = 13
 
@@ -43,9 +43,9 @@ class Kind(enum.IntEnum):
 
     MAP_END = 15
 
-    OWN_MAP = 16
+    VARIANCE_MAP = 16
 
-    OWN_MAP_END = 17
+    VARIANCE_MAP_END = 17
 
     REDUCE = 18
 
@@ -61,7 +61,7 @@ class Kind(enum.IntEnum):
 
     OUTPUT = 24
 
-class Own(enum.IntEnum):
+class Cached(enum.IntEnum):
     DEVIATION = 0
 
     HALF = 1
@@ -449,7 +449,7 @@ class Store:
         self,
         *,
         size: Sequence[int] = ...,
-        what: Own = ...,
+        what: Cached = ...,
         target_at: int = ...,
         factor: float = ...,
         eps: float = ...,
@@ -460,7 +460,7 @@ class Store:
     @property
     def size(self) -> list[int]: ...
     @property
-    def what(self) -> Own: ...
+    def what(self) -> Cached: ...
     @property
     def target_at(self) -> int: ...
     @property
@@ -486,6 +486,7 @@ class Instruction:
         self,
         kind: Kind,
         operation: int,
+        *,
         out_slot: int = -1,
         in_slot: int = -1,
         out_offset: Sequence[int] = [0, 0, 0],
@@ -495,7 +496,7 @@ class Instruction:
         theta_out: bool = False,
         covariance_in: bool = False,
         covariance_out: bool = False,
-        own_only: bool = False,
+        cache_only: bool = False,
         chained: bool = False,
     ) -> None: ...
     @property
@@ -521,7 +522,7 @@ class Instruction:
     @property
     def covariance_out(self) -> bool: ...
     @property
-    def own_only(self) -> bool: ...
+    def cache_only(self) -> bool: ...
     @property
     def chained(self) -> bool: ...
     @chained.setter
@@ -554,7 +555,7 @@ class Tape:
         slots: Sequence[int],
         accumulators: int,
         accumulator_positions: int,
-        own_size: int,
+        cache_size: int,
         data_sizes: Sequence[int],
     ) -> None: ...
     @property
@@ -587,7 +588,7 @@ class Tape:
     @property
     def accumulator_positions(self) -> int: ...
     @property
-    def own_size(self) -> int: ...
+    def cache_size(self) -> int: ...
     @property
     def data_size(self) -> int: ...
     @property
@@ -601,10 +602,11 @@ AXES: int = 3
 @overload
 def cross(
     tape: Tape,
+    *,
     data1: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    own1: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    cache1: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     data2: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    own2: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    cache2: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float32], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
@@ -619,10 +621,11 @@ def cross(
 @overload
 def cross(
     tape: Tape,
+    *,
     data1: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    own1: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    cache1: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     data2: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    own2: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    cache2: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
@@ -637,6 +640,7 @@ def cross(
 @overload
 def read(
     numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    *,
     sizes: Sequence[int],
     scalable: bool,
     bias: float,
@@ -649,6 +653,7 @@ def read(
 @overload
 def read(
     numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    *,
     sizes: Sequence[int],
     scalable: bool,
     bias: float,
@@ -661,6 +666,7 @@ def read(
 @overload
 def read(
     numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    *,
     sizes: Sequence[int],
     scalable: bool,
     bias: float,
@@ -673,6 +679,7 @@ def read(
 @overload
 def read(
     numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    *,
     sizes: Sequence[int],
     scalable: bool,
     bias: float,
@@ -685,13 +692,14 @@ def read(
 @overload
 def self(
     tape: Tape,
+    *,
     numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float32], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
-    own_known: bool,
-    own: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    cache_known: bool,
+    cache: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
     nngp: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
     ntk: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
     threads: int,
@@ -700,13 +708,14 @@ def self(
 @overload
 def self(
     tape: Tape,
+    *,
     numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
-    own_known: bool,
-    own: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    cache_known: bool,
+    cache: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
     nngp: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     ntk: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     threads: int,
@@ -715,13 +724,14 @@ def self(
 @overload
 def self(
     tape: Tape,
+    *,
     numbers: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
-    own_known: bool,
-    own: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    cache_known: bool,
+    cache: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
     nngp: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     ntk: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     threads: int,
@@ -730,13 +740,14 @@ def self(
 @overload
 def self(
     tape: Tape,
+    *,
     numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float32], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
-    own_known: bool,
-    own: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    cache_known: bool,
+    cache: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
     nngp: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
     ntk: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
     threads: int,
@@ -745,13 +756,14 @@ def self(
 @overload
 def self(
     tape: Tape,
+    *,
     numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
-    own_known: bool,
-    own: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
+    cache_known: bool,
+    cache: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
     nngp: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     ntk: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     threads: int,
@@ -760,13 +772,14 @@ def self(
 @overload
 def self(
     tape: Tape,
+    *,
     numbers: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     units: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
     products: Annotated[
         NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
     ],
-    own_known: bool,
-    own: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    cache_known: bool,
+    cache: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
     nngp: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     ntk: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     threads: int,

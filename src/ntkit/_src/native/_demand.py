@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from itertools import product
-from typing import Any
 
 from ntkit._src.program import Node
 
-from ._network import Network
+from ._network import PlannedNetwork
 from ._plane import Offset, Part, Plane, Read
-from .families import Family, family_of
+from .families import known_family
 
 
 class Demand:
@@ -35,11 +34,11 @@ class Demand:
         Nodes whose source planes are recomputed for each offset along one axis instead of kept, with that axis.
     """
 
-    def __init__(self, network: Network, ntk: bool, alone: bool, again: Mapping[int, int] | None = None) -> None:
+    def __init__(self, network: PlannedNetwork, ntk: bool, alone: bool, again: Mapping[int, int] | None = None) -> None:
         self.network, self.ntk, self.alone, self.again = network, ntk, alone, again or {}
         self.nodes = network.program.nodes
 
-    def own_plane(self, index: int) -> Plane:
+    def variance_plane(self, index: int) -> Plane:
         """Return the plane that holds the variances of a node."""
         return Plane(index, (0,) * len(self.nodes[index].positions), True)
 
@@ -64,9 +63,9 @@ class Demand:
 
     def converts(self, plane: Plane) -> bool:
         """Return whether a plane is K computed from H."""
-        return plane.covariance and not self.network.linear_after[plane.node] and not self.own(plane)
+        return plane.covariance and not self.network.linear_after[plane.node] and not self.holds_variances(plane)
 
-    def own(self, plane: Plane) -> bool:
+    def holds_variances(self, plane: Plane) -> bool:
         """Return whether a plane holds variances."""
         return self.alone and plane.covariance and not any(plane.offset)
 
@@ -80,28 +79,29 @@ class Demand:
             h = plane._replace(covariance=False)
             return [Part(offset, [Read(h, offset, 0)]) for offset in self._ordinary(plane)]
         if self.vanishes(plane):
-            return [Part(plane.offset, [Read(self.own_plane(plane.node), plane.offset, 0)])]
-        own, node = self.own(plane), self.nodes[plane.node]
-        if not own and plane.node in self.network.fused:
+            return [Part(plane.offset, [Read(self.variance_plane(plane.node), plane.offset, 0)])]
+        variances, node = self.holds_variances(plane), self.nodes[plane.node]
+        if not variances and plane.node in self.network.fused:
             node, covariance = self.nodes[node.inputs[0]], False
         else:
-            covariance = own or (plane.covariance and not self.network.reads_h[plane.node])
+            covariance = variances or (plane.covariance and not self.network.reads_h[plane.node])
         copy = plane.copy
         if plane.node in self.again:
             copy = (*copy, plane.offset[self.again[plane.node]])
         return [
-            Part(offset, self._reads(node, plane.node, offset, own, covariance, copy))
+            Part(offset, self._reads(node, plane.node, offset, variances, covariance, copy))
             for offset in self._ordinary(plane)
         ]
 
-    def _reads(self, node: Node, index: int, offset: Offset, own: bool, covariance: bool, copy: Offset) -> list[Read]:
+    def _reads(
+        self, node: Node, index: int, offset: Offset, variances: bool, covariance: bool, copy: Offset
+    ) -> list[Read]:
         """Return what an ordinary offset of ``node``, which is computed as part of node ``index``, is computed from."""
-        family: Family[Any] | None = family_of(node.op)
-        assert family is not None
+        family = known_family(node.op)
         reads = []
         for which, read in enumerate(family.inputs(node)):
             for source in family.sources(node.op, offset, self.nodes[read].positions):
-                wants_k = covariance and not family.reads_between(self.network, index, own, source)
+                wants_k = covariance and not family.reads_between(self.network, index, variances, source)
                 plane = self._request(read, source, wants_k, copy, family.wrapped_axes(node.op))
                 reads.append(Read(plane, source, which))
         return reads

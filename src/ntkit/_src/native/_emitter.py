@@ -11,9 +11,9 @@ from ntkit._src.program import Input
 
 from . import _core
 from ._demand import Demand
-from ._network import Network
+from ._network import PlannedNetwork
 from ._plane import Offset, Part, Plane
-from .families import family_of
+from .families import known_family
 
 POSITION_BYTES = 2 * 64  # bytes of a plane per position: kLanes numbers of K or H, and as many of Theta
 
@@ -32,8 +32,8 @@ class TapePlan:
         The operations whose data it reads, in order; the data of each input have shape (channels, positions).
     data_sizes
         How many numbers per input it reads of each of ``inputs``.
-    own_size
-        How many numbers of own data there are per input.
+    cache_size
+        How many numbers of each input are cached.
     batch
         How many blocks of pairs it runs at once: more than one if no value has positions.
     planes
@@ -45,7 +45,7 @@ class TapePlan:
     tape: _core.Tape
     inputs: tuple[Input, ...]
     data_sizes: tuple[int, ...]
-    own_size: int
+    cache_size: int
     batch: int
     planes: int
     kept_bytes: int
@@ -57,26 +57,14 @@ class TapePlan:
 
     @property
     def row_numbers(self) -> int:
-        """How many numbers per input it reads: data and own data."""
-        return self.data_size + self.own_size
+        """How many numbers per input it reads: data and cache."""
+        return self.data_size + self.cache_size
 
 
 class Emitter:
-    """Emits the instructions for planes and for the planes they are computed from.
+    """Emits the instructions for planes and for the planes they are computed from; its arguments are those of :class:`Demand`."""
 
-    Parameters
-    ----------
-    network
-        The program as the native engine sees it.
-    ntk
-        Whether Theta is wanted.
-    alone
-        Whether each input is paired with itself.
-    again
-        See :class:`Demand`.
-    """
-
-    def __init__(self, network: Network, ntk: bool, alone: bool, again: Mapping[int, int] | None = None) -> None:
+    def __init__(self, network: PlannedNetwork, ntk: bool, alone: bool, again: Mapping[int, int] | None = None) -> None:
         self.network, self.ntk = network, ntk
         self.demand = Demand(network, ntk, alone, again)
         self.nodes = network.program.nodes
@@ -103,7 +91,7 @@ class Emitter:
         parts, index = self.demand.parts(plane), plane.node
         self._computed += 1
         if self.demand.converts(plane):
-            half_at = self.network.own_at(_core.Own.HALF, index)
+            half_at = self.network.cache_at(_core.Cached.HALF, index)
             convert = self.operation(
                 "convert", index, lambda: _core.Convert(size=self.network.size(index), half_at=half_at)
             )
@@ -112,9 +100,7 @@ class Emitter:
             self.unary(_core.Kind.FILL, self.fill(index, 0.0), plane, parts)  # Theta is that of the value with itself
         else:
             op = self.nodes[index].op
-            family = family_of(op)
-            assert family is not None
-            family.emit(self, plane, parts, op)
+            known_family(op).emit(self, plane, parts, op)
 
     def unary(self, kind: _core.Kind, operation: int, plane: Plane, parts: list[Part], factor: float = 1.0) -> None:
         """Emit one instruction per part, each of which reads at most one plane."""
@@ -181,19 +167,17 @@ class Emitter:
         )
         self.release(plane)
 
-    def store(self, own: _core.Own, index: int, plane: Plane) -> None:
-        """Store own data of each input, computed from a plane of its variances."""
+    def store(self, what: _core.Cached, index: int, plane: Plane) -> None:
+        """Store cached data of each input, computed from a plane of its variances."""
         op = self.nodes[index].op
-        family = family_of(op)
-        assert family is not None
-        made = family.store(self.network, index, op, own, self.network.own[own, index])
+        made = known_family(op).store(self.network, index, op, what, self.network.cache[what, index])
         self.instructions.append(
             _core.Instruction(
                 _core.Kind.STORE,
                 self._add(made),
                 in_slot=self._slot[plane],
                 covariance_in=plane.covariance,
-                own_only=own != _core.Own.INSIDE,
+                cache_only=what != _core.Cached.INSIDE,
             )
         )
 
@@ -209,20 +193,10 @@ class Emitter:
         out: int | None = None,
         start: int | None = None,
     ) -> None:
-        """Add one instruction.
+        """Add the instruction that computes a plane at one of its ordinary offsets.
 
-        Parameters
-        ----------
-        kind, operation
-            What it does.
-        plane, offset
-            The plane it computes, and the ordinary offset within it.
-        read, source
-            The plane it reads, and the ordinary offset within it; None if a convolution's window sees only padding.
-        factor
-            See ``Instruction`` in ``core/tape.hpp``.
-        out, start
-            A slot or accumulator to write, or to read, instead of the planes' own.
+        It reads the plane ``read`` at the ordinary offset ``source``; None if a window sees only padding. ``out`` and
+        ``start`` are slots or accumulators to write and to read instead of those of the planes. ``core/tape.hpp`` has the rest.
         """
         if read is None:
             into = _core.NOTHING if start is None else start
@@ -234,16 +208,16 @@ class Emitter:
             _core.Instruction(
                 kind,
                 operation,
-                self._slot[plane] if out is None else out,
-                into,
-                offset,
-                offset if source is None else self._three(source),
-                factor,
-                self.ntk and read is not None and self.nodes[read.node].trained,
-                self.ntk and self.nodes[plane.node].trained,
-                covariance_in,
-                plane.covariance,
-                self.demand.own(plane),
+                out_slot=self._slot[plane] if out is None else out,
+                in_slot=into,
+                out_offset=offset,
+                in_offset=offset if source is None else self._three(source),
+                factor=factor,
+                theta_in=self.ntk and read is not None and self.nodes[read.node].trained,
+                theta_out=self.ntk and self.nodes[plane.node].trained,
+                covariance_in=covariance_in,
+                covariance_out=plane.covariance,
+                cache_only=self.demand.holds_variances(plane),
             )
         )
 
@@ -324,7 +298,7 @@ class Emitter:
             slots=self._slot_positions,
             accumulators=self._sums,
             accumulator_positions=self._sum_positions,
-            own_size=network.own_size,
+            cache_size=network.cache_size,
             data_sizes=network.data_sizes,
         )
         inputs = [op for index in network.inputs if isinstance(op := self.nodes[index].op, Input)]
@@ -332,7 +306,7 @@ class Emitter:
             tape,
             tuple(inputs),
             network.data_sizes,
-            network.own_size,
+            network.cache_size,
             network.batch,
             self._computed,
             sum(self._slot_positions) * POSITION_BYTES,

@@ -14,13 +14,13 @@ from ntkit._src.rules import Kernels
 from ntkit.errors import EngineError
 
 from . import _core
-from ._network import Network, unsupported
+from ._network import PlannedNetwork, unsupported
 from ._runner import BeyondRange, Runner, TapeKind
 
 _Result = TypeVar("_Result")
 
 
-def reason_against(program: Program, *batches: Tensor | None) -> str | None:
+def unsupported_reason(program: Program, *batches: Tensor | None) -> str | None:
     """Return why the native engine cannot compute this; None if it can."""
     for batch in batches:
         if batch is not None and batch.device.type != "cpu":
@@ -36,17 +36,7 @@ def reason_against(program: Program, *batches: Tensor | None) -> str | None:
 def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
     """Plan a program and return its tape: ``print`` shows each operation, and each instruction with its planes and flags.
 
-    Parameters
-    ----------
-    program
-        A traced network.
-    kind, ntk
-        Which tape; see :meth:`NativeEngine.tape`.
-
-    Raises
-    ------
-    EngineError
-        If the native engine has no instruction for an operation.
+    :meth:`NativeEngine.tape` describes ``kind`` and ``ntk``.
 
     Examples
     --------
@@ -82,7 +72,7 @@ class NativeEngine:
     Parameters
     ----------
     program
-        A program for which :func:`reason_against` returns None.
+        A program for which :func:`unsupported_reason` returns None.
 
     See Also
     --------
@@ -118,15 +108,15 @@ class NativeEngine:
         Parameters
         ----------
         kind
-            ``"between"`` (default): the kernels of two inputs. ``"own"``: the own data of each input. ``"diag"``: the kernels
+            ``"between"`` (default): the kernels of two inputs. ``"cache"``: what is cached of each input. ``"diag"``: the kernels
             of each input with itself.
         ntk
-            Whether the tape computes Theta in addition to K; default True. The tape of own data never does.
+            Whether the tape computes Theta in addition to K; default True. The tape of the cache never does.
         """
-        return self.runner().plan(kind, ntk and kind != "own").tape
+        return self.runner().plan(kind, ntk and kind != "cache").tape
 
     def runner(self, tier: int = 0) -> Runner:
         """Return the runner of one version of the network."""
         if tier not in self._runners:
-            self._runners[tier] = Runner(Network(self.program, tier))
+            self._runners[tier] = Runner(PlannedNetwork(self.program, tier))
         return self._runners[tier]

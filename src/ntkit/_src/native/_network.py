@@ -1,4 +1,4 @@
-"""A program from the native engine's view: whether it can run, what planes hold, and which own data of each input it keeps.
+"""A program from the native engine's view: whether it can run, what planes hold, and which cached data of each input it keeps.
 
 Planes hold H = (q + q') / 2 - K where a nonlinear operation follows, because H does not cancel for nearby inputs, and K in the
 linear layers at the end. Both are linear in K, so sums and convolutions treat them the same, except in the padding: there one
@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
 
-from ntkit._src.program import Input, Node, Normalize, Op, Program
+from ntkit._src.program import Input, Node, Normalize, Program
 
 from . import _core
 from ._rescaling import scaling, with_rescaling
-from .families import Family, family_of, why_none
+from .families import family_of, known_family, why_none
 
 _MOST_NODES = 400  # planning recurses through them
 _BATCH = 32  # blocks of pairs that run at once in networks of vectors
@@ -26,7 +25,7 @@ def unsupported(program: Program) -> str | None:
     """Return which operation the native engine has no instruction for; None if it has all."""
     if len(program.nodes) > _MOST_NODES:
         return f"more than {_MOST_NODES} operations"
-    network = Network(program)
+    network = PlannedNetwork(program)
     for index, node in enumerate(network.program.nodes):
         if len(node.positions) > _core.AXES:
             return f"{node.path}: more than {_core.AXES} position axes"
@@ -43,7 +42,7 @@ def single_precision(program: Program) -> bool:
     They may where every activation is of the ReLU family and nothing is multiplied or normalised: there H carries small
     differences through the whole network, and scaling an input scales every value, once the biases are scaled along.
     """
-    return all(_family(node.op).single_precision for node in program.nodes)
+    return all(known_family(node.op).single_precision for node in program.nodes)
 
 
 def ranges(program: Program) -> tuple[str, ...]:
@@ -54,17 +53,11 @@ def ranges(program: Program) -> tuple[str, ...]:
 
 def covered(node: Node) -> str | None:
     """Return the range of inputs that the native engine covers at a node, in words; None if it covers every input."""
-    return _family(node.op).covered(node.op)
-
-
-def _family(op: Op) -> Family[Any]:
-    family = family_of(op)
-    assert family is not None  # `unsupported` has been checked
-    return family
+    return known_family(node.op).covered(node.op)
 
 
 @dataclass(frozen=True)
-class Network:
+class PlannedNetwork:
     """What all tapes of one program have in common.
 
     Attributes
@@ -95,22 +88,22 @@ class Network:
 
     @property
     def ratio_at(self) -> int:
-        """Where the ratio of the common scale to that of the data is in own data."""
+        """Where the ratio of the common scale to that of the data is in cached data."""
         return 2
 
     @property
     def units(self) -> int:
-        """How many own numbers come first: the unit and, if the data have a scale of their own, that scale and their ratio."""
+        """How many cached numbers come first: the unit and, if the data have a scale of their own, that scale and their ratio."""
         return 3 if self.rescales else 1
 
     def unit_at(self, index: int) -> int:
-        """Return where own data say what the value one becomes at a node."""
+        """Return where cached data say what the value one becomes at a node."""
         return 1 if self.rescales and self.scaling[index] else 0
 
     @cached_property
     def tiers(self) -> int:
         """Number of versions; one if no activation has several."""
-        return max(_family(node.op).tiers(node.op) for node in self.program.nodes)
+        return max(known_family(node.op).tiers(node.op) for node in self.program.nodes)
 
     @cached_property
     def readers(self) -> list[list[int]]:
@@ -135,7 +128,7 @@ class Network:
     @cached_property
     def reads_h(self) -> tuple[bool, ...]:
         """Whether each node is nonlinear, so that it reads H."""
-        return tuple(_family(node.op).reads_h for node in self.program.nodes)
+        return tuple(known_family(node.op).reads_h for node in self.program.nodes)
 
     @cached_property
     def linear_after(self) -> tuple[bool, ...]:
@@ -164,7 +157,7 @@ class Network:
         found: list[bool] = []
         for index, node in enumerate(self.program.nodes):
             by_itself = self.normalises or (self.rescales and self.scaling[index])
-            rounds = _family(node.op).rounds_h if by_itself else True
+            rounds = known_family(node.op).rounds_h if by_itself else True
             found.append(not self.single_precision and (rounds or any(found[read] for read in node.inputs)))
         return tuple(found)
 
@@ -173,7 +166,7 @@ class Network:
         """Along which axes windows that wrap around read each node: there, offsets are taken modulo the length."""
         found = [[False] * len(node.positions) for node in self.program.nodes]
         for node in self.program.nodes:
-            for axis in _family(node.op).wrapped_axes(node.op):
+            for axis in known_family(node.op).wrapped_axes(node.op):
                 found[node.inputs[0]][axis] = True
         return tuple(map(tuple, found))
 
@@ -181,45 +174,45 @@ class Network:
     def fused(self) -> frozenset[int]:
         """The activations that are computed together with the layer before them."""
         nodes = enumerate(self.program.nodes)
-        return frozenset(index for index, node in nodes if _family(node.op).fuses(self, index, node.op))
+        return frozenset(index for index, node in nodes if known_family(node.op).fuses(self, index, node.op))
 
     @cached_property
     def negative(self) -> tuple[bool, ...]:
         """Whether K between two inputs may be negative, for each node."""
         found: list[bool] = []
         for node in self.program.nodes:
-            found.append(_family(node.op).may_be_negative(node.op, any(found[read] for read in node.inputs)))
+            found.append(known_family(node.op).may_be_negative(node.op, any(found[read] for read in node.inputs)))
         return tuple(found)
 
     @cached_property
-    def own(self) -> dict[tuple[_core.Own, int], int]:
-        """The own data of each input: what, of which node, and at which number it begins."""
+    def cache(self) -> dict[tuple[_core.Cached, int], int]:
+        """The cached data of each input: what, of which node, and at which number it begins."""
         nodes = self.program.nodes
-        wanted: dict[tuple[_core.Own, int], None] = {}
+        wanted: dict[tuple[_core.Cached, int], None] = {}
         for index, node in enumerate(nodes):
-            wanted |= dict.fromkeys(_family(node.op).own_data(self, index, node.op))
+            wanted |= dict.fromkeys(known_family(node.op).cache_entries(self, index, node.op))
             readers = self.readers[index]
             if not self.linear_after[index] and any(self.linear_after[r] and not self.reads_h[r] for r in readers):
-                wanted[_core.Own.HALF, index] = None  # where planes of H end, K is computed from them
+                wanted[_core.Cached.HALF, index] = None  # where planes of H end, K is computed from them
         starts, total = {}, self.units
-        for own, index in wanted:
-            starts[own, index] = total
-            total += self.own_numbers(own, index)
+        for what, index in wanted:
+            starts[what, index] = total
+            total += self.cache_numbers(what, index)
         return starts
 
-    def own_at(self, own: _core.Own, index: int) -> int:
-        """Return where own data begin; ``_core.NOTHING`` if they are not kept."""
-        return self.own.get((own, index), _core.NOTHING)
+    def cache_at(self, what: _core.Cached, index: int) -> int:
+        """Return where cached data begin; ``_core.NOTHING`` if they are not kept."""
+        return self.cache.get((what, index), _core.NOTHING)
 
     @cached_property
-    def own_size(self) -> int:
-        """How many numbers of own data there are per input."""
-        return self.units + sum(self.own_numbers(own, index) for own, index in self.own)
+    def cache_size(self) -> int:
+        """How many numbers of cached data there are per input."""
+        return self.units + sum(self.cache_numbers(what, index) for what, index in self.cache)
 
-    def own_numbers(self, own: _core.Own, index: int) -> int:
-        """Return how many numbers own data of a node take."""
+    def cache_numbers(self, what: _core.Cached, index: int) -> int:
+        """Return how many numbers cached data of a node take."""
         node = self.program.nodes[index]
-        return _family(node.op).own_numbers(self, own, node.op) * prod(node.positions)
+        return known_family(node.op).cache_numbers(self, what, node.op) * prod(node.positions)
 
     @cached_property
     def single_precision(self) -> bool:
@@ -229,12 +222,12 @@ class Network:
     @property
     def bias(self) -> float:
         """The largest variance of a bias relative to that of the same layer's weights."""
-        return max(_family(node.op).relative_bias(node.op) for node in self.program.nodes)
+        return max(known_family(node.op).relative_bias(node.op) for node in self.program.nodes)
 
     @property
     def windows(self) -> bool:
-        """Whether own data must match the arithmetic between two inputs to the bit: sums inside a pooling window."""
-        return any(own == _core.Own.INSIDE for own, _ in self.own)
+        """Whether cached data must match the arithmetic between two inputs to the bit: sums inside a pooling window."""
+        return any(what == _core.Cached.INSIDE for what, _ in self.cache)
 
     @cached_property
     def batch(self) -> int:
@@ -247,6 +240,11 @@ class Network:
             return [1, 1, self.batch]
         positions = self.program.nodes[index].positions
         return [*[1] * self.first_axis(index), *positions]
+
+    def length_before(self, index: int, axis: int) -> int:
+        """Return the length of an axis of the value that a node reads."""
+        nodes = self.program.nodes
+        return nodes[nodes[index].inputs[0]].positions[axis]
 
     def first_axis(self, index: int) -> int:
         """Return the core's axis that corresponds to a node's first axis."""

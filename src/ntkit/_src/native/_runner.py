@@ -19,7 +19,7 @@ from ntkit.errors import EngineError
 
 from . import _core
 from ._emitter import TapePlan
-from ._network import Network, covered
+from ._network import PlannedNetwork, covered
 from ._tapes import tape_alone, tape_between
 from .families import MOST_RATIO
 
@@ -27,15 +27,15 @@ _CHUNK_BYTES = 48 << 20  # each for the packed columns, the packed rows and a ti
 # Large, because after each matrix product torch's threads spin for some milliseconds and take the processor from the layers that
 # follow. Below 32 MB, because glibc returns larger blocks to the system, and fetching them again takes as long as the layers.
 _PRODUCT_BYTES = 31 << 20
-_MOST_BYTES = 256 << 20  # of own data and data, where rows are long
+_MOST_BYTES = 256 << 20  # of data and the per-input cache, where rows are long
 _PART_NUMBERS = 1 << 22  # numbers read at a time, so that copies of inputs take little memory
 _PRODUCT_COLUMNS = 5120  # vectors at a time
 _PROBE = 8  # inputs of a batch that are read before the others: the lanes of double precision
 _TILE = 512  # side of every matrix product: libraries often round the edges of other shapes differently
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
-TapeKind = Literal["between", "own", "diag"]
-"""Which tape: of two inputs, of own data, or of each input with itself."""
+TapeKind = Literal["between", "cache", "diag"]
+"""Which tape: of two inputs, of the per-input cache, or of each input with itself."""
 
 
 class BeyondRange(EngineError):
@@ -50,20 +50,20 @@ class _Batch:
     ----------
     data
         Their numbers, shape (n, numbers); for vectors, rows of zeros follow up to whole tiles of matrix products.
-    own
-        Their own data, shape (n, numbers).
+    cache
+        Their cached numbers, shape (n, numbers).
     features
         How many numbers each of the network's inputs reads, for vectors; empty for images.
     """
 
     data: NDArray[Any]
-    own: NDArray[Any]
+    cache: NDArray[Any]
     features: tuple[int, ...]
 
     def rows(self, start: int, stop: int) -> _Batch:
         """Return some of the inputs; for vectors, the first must begin a tile."""
         end = stop if not self.features else start + _whole(stop - start)
-        return _Batch(self.data[start:end], self.own[start:stop], self.features)
+        return _Batch(self.data[start:end], self.cache[start:stop], self.features)
 
     @property
     def vectors(self) -> tuple[Tensor, ...]:
@@ -80,7 +80,7 @@ class Runner:
         The program, and which version of its activations.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: PlannedNetwork) -> None:
         self.network = network
         self._plans: dict[tuple[TapeKind, bool], TapePlan] = {}
 
@@ -88,48 +88,58 @@ class Runner:
         """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None."""
         plan = self.plan("between", ntk)
         dtype = self._dtype(x1)
-        columns = x1 if x2 is None else x2
+        others = x1 if x2 is None else x2
         # If the core computes in the dtype of the inputs, it writes directly into the result.
-        out = Kernels(*(_empty(len(x1), len(columns), dtype=x1.dtype) if wanted else None for wanted in (ntk, nngp)))
-        total = len(x1) * len(columns) if x2 is not None else len(x1) * (len(x1) + 1) // 2
+        out = Kernels(*(_empty(len(x1), len(others), dtype=x1.dtype) if wanted else None for wanted in (ntk, nngp)))
+        total = len(x1) * len(others) if x2 is not None else len(x1) * (len(x1) + 1) // 2
         done = 0
         size = torch.finfo(dtype).bits // 8
         step = _rows_at_a_time(plan, size)
         if plan.batch > 1:
             step = min(max(_TILE, step // _TILE * _TILE), _PRODUCT_COLUMNS)
         scales: dict[int, tuple[float, float]] = {}
-        for own2 in _ranges(len(columns), step):
-            second = self._read(columns[own2.start : own2.stop], dtype)
+        for columns in _ranges(len(others), step):
+            second = self._read(others[columns.start : columns.stop], dtype)
             self._check_scales(second, scales)
-            row_step = max(1, min(step, _CHUNK_BYTES // (size * len(own2))))
+            row_step = max(1, min(step, _CHUNK_BYTES // (size * len(columns))))
             if plan.batch > 1:
-                fitting = _PRODUCT_BYTES // (size * len(plan.inputs) * _whole(len(own2)))
+                fitting = _PRODUCT_BYTES // (size * len(plan.inputs) * _whole(len(columns)))
                 row_step = max(1, min(row_step, fitting) // _TILE) * _TILE
-            products = self._space_for_products(min(row_step, len(x1)), len(own2), dtype)
-            for own1 in _ranges(own2.stop if x2 is None else len(x1), row_step):
-                if x2 is None and own1.start >= own2.start and own1.stop <= own2.stop:
-                    first = second.rows(own1.start - own2.start, own1.stop - own2.start)
+            products = self._space_for_products(min(row_step, len(x1)), len(columns), dtype)
+            for rows in _ranges(columns.stop if x2 is None else len(x1), row_step):
+                if x2 is None and rows.start >= columns.start and rows.stop <= columns.stop:
+                    first = second.rows(rows.start - columns.start, rows.stop - columns.start)
                 else:
-                    first = self._read(x1[own1.start : own1.stop], dtype)
+                    first = self._read(x1[rows.start : rows.stop], dtype)
                     self._check_scales(first, scales)
-                upper = x2 is None and own1.stop > own2.start
-                targets = [
-                    None if matrix is None else matrix[own1.start : own1.stop, own2.start : own2.stop] for matrix in out
-                ]
-                tile = [
-                    None if target is None else target.numpy() if target.dtype == dtype else np.empty(target.shape)
-                    for target in targets
-                ]
+                upper = x2 is None and rows.stop > columns.start
+                targets = Kernels(
+                    *(m if m is None else m[rows.start : rows.stop, columns.start : columns.stop] for m in out)
+                )
+                tile = Kernels(
+                    *(None if m is None else m if m.dtype == dtype else _empty(*m.shape, dtype=dtype) for m in targets)
+                )
                 report = None if progress is None else shifted_progress(progress, done, total)
-                _multiply(first, second, products, own1.start - own2.start if upper else -len(x1))
+                _multiply(first, second, products, rows.start - columns.start if upper else -len(x1))
                 _core.cross(
-                    plan.tape, first.data, first.own, second.data, second.own, products.numpy(),
-                    tile[1], tile[0], upper, own1.start, own2.start, torch.get_num_threads(), report,
-                )  # fmt: skip
-                done += _entries(own1, own2) if upper else len(own1) * len(own2)
+                    plan.tape,
+                    data1=first.data,
+                    cache1=first.cache,
+                    data2=second.data,
+                    cache2=second.cache,
+                    products=products.numpy(),
+                    nngp=None if tile.nngp is None else tile.nngp.numpy(),
+                    ntk=None if tile.ntk is None else tile.ntk.numpy(),
+                    upper=upper,
+                    first_row=rows.start,
+                    first_column=columns.start,
+                    threads=torch.get_num_threads(),
+                    progress=report,
+                )
+                done += _entries(rows, columns) if upper else len(rows) * len(columns)
                 for target, values in zip(targets, tile, strict=True):
-                    if target is not None and target.dtype != dtype:
-                        target.copy_(torch.from_numpy(values))
+                    if target is not None and values is not None and values is not target:
+                        target.copy_(values)
         for target in out:
             if x2 is None and target is not None:
                 mirror_upper(target)
@@ -140,7 +150,7 @@ class Runner:
         plan = self.plan("diag", ntk)
         parts = []
         for rows in self._parts(len(x), plan, 8):
-            kernels = self._alone(plan, x[rows.start : rows.stop], None, np.zeros((len(rows), plan.own_size)))
+            kernels = self._alone(plan, x[rows.start : rows.stop], None, np.zeros((len(rows), plan.cache_size)))
             parts.append(kernels[0 if ntk else 1])
         return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
 
@@ -161,9 +171,9 @@ class Runner:
         return self._plans[kind, ntk]
 
     def _read(self, x: Tensor, dtype: torch.dtype) -> _Batch:
-        """Compute the own data of each input, and scale the input."""
-        plan = self.plan("own", False)
-        own = np.empty((len(x), plan.own_size), _NUMPY[dtype])
+        """Compute the cached numbers of each input, and scale the input."""
+        plan = self.plan("cache", False)
+        cache = np.empty((len(x), plan.cache_size), _NUMPY[dtype])
         data = np.empty((_whole(len(x)) if plan.batch > 1 else len(x), plan.data_size), _NUMPY[dtype])
         data[len(x) :] = 0
         # Most batches that are beyond the range of a version show it by their first inputs.
@@ -173,24 +183,24 @@ class Runner:
             *_ranges(len(x), max(64, _PART_NUMBERS // plan.data_size), probed),
         ):
             rows = slice(part.start, part.stop)
-            self._alone(plan, x[rows], data[rows], own[rows])
-        return _Batch(data, own, plan.data_sizes if plan.batch > 1 else ())
+            self._alone(plan, x[rows], data[rows], cache[rows])
+        return _Batch(data, cache, plan.data_sizes if plan.batch > 1 else ())
 
     def _check_scales(self, batch: _Batch, scales: dict[int, tuple[float, float]]) -> None:
         """Refuse deviations of very different size before a normalisation: the larger one dominates H, which has then lost K."""
-        for (own, index), start in self.network.own.items():
-            if own == _core.Own.SCALE:
+        for (what, index), start in self.network.cache.items():
+            if what == _core.Cached.SCALE:
                 node = self.network.program.nodes[index]
-                found = batch.own[:, start : start + prod(node.positions)]
+                found = batch.cache[:, start : start + prod(node.positions)]
                 low, high = scales.get(index, (np.inf, 0.0))
                 scales[index] = low, high = min(low, float(found.min())), max(high, float(found.max()))
                 if high > MOST_RATIO * low:
                     raise _beyond(node, f"a factor of {high / low:,.0f}")
 
     def _alone(
-        self, plan: TapePlan, x: Tensor, data: NDArray[Any] | None, own: NDArray[Any]
+        self, plan: TapePlan, x: Tensor, data: NDArray[Any] | None, cache: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Compute own data of each input into ``own``, and its Theta and K with itself if the tape has an output.
+        """Compute the cached numbers of each input into ``cache``, and its Theta and K with itself if the tape has an output.
 
         All computations are in double precision, whatever the other dtypes. Scaled inputs go to ``data``. Both are (n, numbers).
         """
@@ -198,37 +208,37 @@ class Runner:
         threads = torch.get_num_threads()
         units, nngp, ntk = np.empty((len(x), self.network.units)), np.zeros(len(x)), np.zeros(len(x))
         squares = np.zeros((len(plan.data_sizes), 1, 1, 1, _whole(len(x))))
+        shared: dict[str, Any] = {"units": units, "threads": threads, "progress": None}
         _core.read(
             numbers,
-            plan.data_sizes,
-            self.network.single_precision,
-            self.network.bias,
-            data,
-            squares,
-            units,
-            threads,
-            None,
+            sizes=plan.data_sizes,
+            scalable=self.network.single_precision,
+            bias=self.network.bias,
+            data=data,
+            squares=squares,
+            **shared,
         )
-        _core.self(plan.tape, numbers, units, squares, False, own, nngp, ntk, threads, None)
-        if self.network.tiers > 1 and bool(np.isnan(own).any()):
-            self._refuse_deviations(own)
-        if own.dtype != np.float64 and self.network.windows:
+        shared |= {"numbers": numbers, "cache": cache}
+        _core.self(plan.tape, products=squares, cache_known=False, nngp=nngp, ntk=ntk, **shared)
+        if self.network.tiers > 1 and bool(np.isnan(cache).any()):
+            self._refuse_deviations(cache)
+        if cache.dtype != np.float64 and self.network.windows:
             # Sums inside a window are subtracted from sums between two windows, so both must round in the same way.
             nothing = np.zeros(len(x), np.float32)
             products = np.zeros((0, 0, 0, 0, 0), np.float32)
-            _core.self(plan.tape, numbers, units, products, True, own, nothing, nothing.copy(), threads, None)
+            _core.self(plan.tape, products=products, cache_known=True, nngp=nothing, ntk=nothing.copy(), **shared)
         return ntk, nngp
 
-    def _refuse_deviations(self, own: NDArray[Any]) -> None:
+    def _refuse_deviations(self, cache: NDArray[Any]) -> None:
         """Name the first activation whose table lacks coefficients for an input: those are NaN, and all that follows."""
-        for (kind, index), start in self.network.own.items():
-            if kind == _core.Own.SERIES:
+        for (kind, index), start in self.network.cache.items():
+            if kind == _core.Cached.SERIES:
                 node = self.network.program.nodes[index]
-                coefficients = own[:, start : start + self.network.own_numbers(kind, index)]
+                coefficients = cache[:, start : start + self.network.cache_numbers(kind, index)]
                 if bool(np.isnan(coefficients).any()):
-                    at = self.network.own_at(_core.Own.DEVIATION, index)
-                    raise _beyond(node, f"up to {own[:, at : at + prod(node.positions)].max():.3g}")
-        raise AssertionError("own data are NaN, and all series have coefficients")
+                    at = self.network.cache_at(_core.Cached.DEVIATION, index)
+                    raise _beyond(node, f"up to {cache[:, at : at + prod(node.positions)].max():.3g}")
+        raise AssertionError("the cache has NaN, and all series have coefficients")
 
     def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
         """Return the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
@@ -246,7 +256,7 @@ class Runner:
         """Allocate x . x' of vectors, shape (inputs, tiles of rows, tiles of columns, rows, columns); empty for images."""
         if self.network.batch == 1:
             return torch.zeros((0, 0, 0, 0, 0), dtype=dtype)
-        count = len(self.plan("own", False).inputs)
+        count = len(self.plan("cache", False).inputs)
         return _empty(count, _whole(rows) // _TILE, _whole(columns) // _TILE, _TILE, _TILE, dtype=dtype)
 
 
@@ -265,10 +275,10 @@ def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> No
     of the first row minus that of the first column; tiles below the diagonal are left untouched.
     """
     for left, right, product in zip(first.vectors, second.vectors, products, strict=True):
-        for rows, own in enumerate(left.unflatten(0, (-1, _TILE))):
+        for rows, left_tile in enumerate(left.unflatten(0, (-1, _TILE))):
             skipped = max(below // _TILE + rows, 0)
             others = right.unflatten(0, (-1, _TILE))[skipped:]
-            torch.bmm(own.expand(len(others), -1, -1), others.transpose(1, 2), out=product[rows, skipped:])
+            torch.bmm(left_tile.expand(len(others), -1, -1), others.transpose(1, 2), out=product[rows, skipped:])
 
 
 def _rows_at_a_time(plan: TapePlan, size: int) -> int:

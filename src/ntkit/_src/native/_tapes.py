@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from . import _core
 from ._emitter import POSITION_BYTES, Emitter, TapePlan
-from ._network import Network
+from ._network import PlannedNetwork
 from ._plane import Plane
-from .families import family_of, kept_positions, shared_pools
+from .families import kept_positions, known_family, shared_pools
 
 KEPT_BYTES = 48 << 20  # limit for the planes that a thread keeps, as long as recomputing some of them helps
 
 
-def tape_between(network: Network, ntk: bool) -> TapePlan:
-    """Plan the kernels between two inputs whose own data are known.
+def tape_between(network: PlannedNetwork, ntk: bool) -> TapePlan:
+    """Plan the kernels between two inputs whose cached data are known.
 
     Neighbouring offsets of a pool share planes. These are kept: recomputing one takes at least one layer, which is slower
     than fetching it even from main memory (``benchmarks/planes.py`` measures both). If they take more than ``KEPT_BYTES``, as for
@@ -35,7 +35,7 @@ def tape_between(network: Network, ntk: bool) -> TapePlan:
     return min(plan, tape_computing_again(network, ntk, again), key=lambda plan: plan.kept_bytes)
 
 
-def tape_computing_again(network: Network, ntk: bool, again: Mapping[int, int]) -> TapePlan:
+def tape_computing_again(network: PlannedNetwork, ntk: bool, again: Mapping[int, int]) -> TapePlan:
     """Plan the kernels between two inputs; the given pools, with their axes, do not keep the planes they share."""
     emitter = Emitter(network, ntk, alone=False, again=again)
     output = Plane(network.program.output, (), True)
@@ -44,23 +44,22 @@ def tape_computing_again(network: Network, ntk: bool, again: Mapping[int, int]) 
     return emitter.plan()
 
 
-def tape_alone(network: Network, ntk: bool, output: bool) -> TapePlan:
-    """Plan the own data of each input and, if ``output``, its kernels with itself."""
+def tape_alone(network: PlannedNetwork, ntk: bool, output: bool) -> TapePlan:
+    """Plan the cached data of each input and, if ``output``, its kernels with itself."""
     emitter = Emitter(network, ntk and output, alone=True)
     nodes = network.program.nodes
     stores = []
-    for own, index in network.own:
-        family = family_of(nodes[index].op)
-        assert family is not None
-        stores.append((nodes[index].inputs[-1] if family.made_before(own) else index, own, index))
-    stores.sort()  # own data of a node are stored before any later node needs them
+    for what, index in network.cache:
+        before = known_family(nodes[index].op).made_before(what)
+        stores.append((nodes[index].inputs[-1] if before else index, what, index))
+    stores.sort()  # cached data of a node are stored before any later node needs them
     final = Plane(network.program.output, (), True)
-    emitter.count([emitter.demand.own_plane(source) for source, _, _ in stores] + ([final] if output else []))
-    for source, own, index in stores:
-        plane = emitter.demand.own_plane(source)
+    emitter.count([emitter.demand.variance_plane(source) for source, _, _ in stores] + ([final] if output else []))
+    for source, what, index in stores:
+        plane = emitter.demand.variance_plane(source)
         emitter.compute(plane)
-        if own not in (_core.Own.INSIDE, _core.Own.MEAN):  # computing the plane stores those
-            emitter.store(own, index, plane)
+        if what not in (_core.Cached.INSIDE, _core.Cached.MEAN):  # computing the plane stores those
+            emitter.store(what, index, plane)
         emitter.release(plane)
     if output:
         emitter.finish(final)

@@ -20,11 +20,6 @@ def rectified_entries(tape: _core.Tape) -> int:
     """Count the entries of covariances that ReLU-like activations compute for one pair of inputs.
 
     Only planes that the output needs are computed: strides and the layers at the end leave out most of a covariance.
-
-    Parameters
-    ----------
-    tape
-        Between two inputs, see :func:`tape_of`.
     """
     return sum(entries for entries, _, _ in _rectified(tape))
 
@@ -33,14 +28,7 @@ def rectified_operations(tape: _core.Tape, single: bool) -> int:
     """Count the arithmetic operations of ReLU-like activations, and of the sums over windows before them, for one pair.
 
     These are nearly all operations of a convolutional network. An addition, a product, a division and a root count as one each,
-    so a fused multiplication and addition as two.
-
-    Parameters
-    ----------
-    tape
-        Between two inputs, see :func:`tape_of`.
-    single
-        Whether it runs in single precision.
+    so a fused multiplication and addition as two; double precision (not ``single``) needs longer polynomials.
     """
     return sum(
         entries * (_RECTIFIED[single, theta] + (1 + theta) * additions)

@@ -35,7 +35,7 @@ class Falkon(Method):
     Parameters
     ----------
     n_centres : int, optional
-        M. None (default): about 10 sqrt(n), at most 4000.
+        M. None (default): 2,000, or fewer beyond 250,000 rows (1,000 at a million).
     centres : {"uniform", "rpcholesky", "leverage", "kmeans++"} or Tensor of shape (M,), default "uniform"
         How they are chosen (:func:`~ntkit.solvers.choose_centres`), or their row numbers. The preconditioner assumes that
         they represent all rows equally, as those drawn uniformly do; with others it takes more iterations.

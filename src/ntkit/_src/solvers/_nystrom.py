@@ -40,7 +40,7 @@ class Nystrom(Method):
     Parameters
     ----------
     n_centres : int, optional
-        M. None (default): about 10 sqrt(n), at most 4000.
+        M. None (default): 2,000, or fewer beyond 250,000 rows (1,000 at a million).
     centres : {"uniform", "rpcholesky", "leverage", "kmeans++"} or Tensor of shape (M,), default "rpcholesky"
         How they are chosen (:func:`~ntkit.solvers.choose_centres`), or their row numbers.
     keep : bool, optional

@@ -70,12 +70,12 @@ ntkit::Products<T> read_products(const ntkit::Tape& tape, const Array<const T, 5
 }
 
 template <class T>
-void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> own1, Array<const T, 2> data2, Array<const T, 2> own2,
+void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> cache1, Array<const T, 2> data2, Array<const T, 2> cache2,
            Array<const T, 5> products, std::optional<Part<T>> nngp, std::optional<Part<T>> ntk, bool upper,
            std::int64_t first_row, std::int64_t first_column, int threads, const nb::object& progress) {
-    const std::size_t rows = own1.shape(0), columns = own2.shape(0);
-    for (const auto& own : {own1, own2})
-        require(static_cast<std::int64_t>(own.shape(1)) == tape.own_size, "own data have the wrong size");
+    const std::size_t rows = cache1.shape(0), columns = cache2.shape(0);
+    for (const auto& cache : {cache1, cache2})
+        require(static_cast<std::int64_t>(cache.shape(1)) == tape.cache_size, "cached data have the wrong size");
     for (const auto& data : {data1, data2})
         require(static_cast<std::int64_t>(data.shape(1)) == tape.data_size, "data have the wrong size");
     // Blocks of vectors read their data in place, so the data are padded to whole blocks.
@@ -91,8 +91,8 @@ void cross(const ntkit::Tape& tape, Array<const T, 2> data1, Array<const T, 2> o
     }
     const ntkit::Products<T> read = read_products<T>(tape, products, rows, columns);
     run_polled(progress, [&](const ntkit::Poll& poll) {
-        ntkit::cross<T>(tape, {data1.data(), own1.data(), static_cast<std::int64_t>(rows)},
-                        {data2.data(), own2.data(), static_cast<std::int64_t>(columns)}, read,
+        ntkit::cross<T>(tape, {data1.data(), cache1.data(), static_cast<std::int64_t>(rows)},
+                        {data2.data(), cache2.data(), static_cast<std::int64_t>(columns)}, read,
                         {nngp ? nngp->data() : nullptr, ntk ? ntk->data() : nullptr, stride}, upper,
                         first_row, first_column, threads, poll);
     });
@@ -115,40 +115,40 @@ void read(Array<const F, 2> numbers, const std::vector<std::int64_t>& sizes, boo
 }
 
 template <class F, class T, class O>
-void self(const ntkit::Tape& tape, Array<const F, 2> numbers, Array<const double, 2> units, Array<const T, 5> products, bool own_known,
-          Array<O, 2> own, Array<T, 1> nngp, Array<T, 1> ntk, int threads, const nb::object& progress) {
-    const std::size_t count = own.shape(0);
+void self(const ntkit::Tape& tape, Array<const F, 2> numbers, Array<const double, 2> units, Array<const T, 5> products, bool cache_known,
+          Array<O, 2> cache, Array<T, 1> nngp, Array<T, 1> ntk, int threads, const nb::object& progress) {
+    const std::size_t count = cache.shape(0);
     require(numbers.shape(0) == count && static_cast<std::int64_t>(numbers.shape(1)) == tape.data_size, "data have the wrong size");
-    require(nngp.shape(0) == count && ntk.shape(0) == count && static_cast<std::int64_t>(own.shape(1)) == tape.own_size,
+    require(nngp.shape(0) == count && ntk.shape(0) == count && static_cast<std::int64_t>(cache.shape(1)) == tape.cache_size,
             "a result has the wrong shape");
-    require(units.shape(0) == count && (units.shape(1) == 1 || units.shape(1) == 3) && static_cast<std::int64_t>(units.shape(1)) <= tape.own_size,
+    require(units.shape(0) == count && (units.shape(1) == 1 || units.shape(1) == 3) && static_cast<std::int64_t>(units.shape(1)) <= tape.cache_size,
             "there must be one unit per input, or three");
     const ntkit::Products<T> read = read_products<T>(tape, products, 1, count);
     run_polled(progress, [&](const ntkit::Poll& poll) {
         ntkit::self<F, T, O>(tape, {numbers.data(), static_cast<std::int64_t>(count), tape.data_size},
-                             {units.data(), static_cast<std::int64_t>(units.shape(1))}, read, own_known, own.data(), nngp.data(), ntk.data(), threads, poll);
+                             {units.data(), static_cast<std::int64_t>(units.shape(1))}, read, cache_known, cache.data(), nngp.data(), ntk.data(), threads, poll);
     });
 }
 
 template <class T>
 void define_cross(nb::module_& m) {
-    m.def("cross", &cross<T>, nb::arg("tape"), nb::arg("data1"), nb::arg("own1"), nb::arg("data2"), nb::arg("own2"),
+    m.def("cross", &cross<T>, nb::arg("tape"), nb::kw_only(), nb::arg("data1"), nb::arg("cache1"), nb::arg("data2"), nb::arg("cache2"),
           nb::arg("products"), nb::arg("nngp").none(), nb::arg("ntk").none(), nb::arg("upper"), nb::arg("first_row"),
           nb::arg("first_column"), nb::arg("threads"), nb::arg("progress").none(), "Compute the kernels between two batches.");
 }
 
 template <class F, class T>
 void define_read(nb::module_& m) {
-    m.def("read", &read<F, T>, nb::arg("numbers"), nb::arg("sizes"), nb::arg("scalable"), nb::arg("bias"), nb::arg("data").none(),
+    m.def("read", &read<F, T>, nb::arg("numbers"), nb::kw_only(), nb::arg("sizes"), nb::arg("scalable"), nb::arg("bias"), nb::arg("data").none(),
           nb::arg("squares"), nb::arg("units"), nb::arg("threads"), nb::arg("progress").none(),
           "Find the units of each input, and scale it.");
 }
 
 template <class F, class T, class O>
 void define_self(nb::module_& m) {
-    m.def("self", &self<F, T, O>, nb::arg("tape"), nb::arg("numbers"), nb::arg("units"), nb::arg("products"), nb::arg("own_known"),
-          nb::arg("own"), nb::arg("nngp"), nb::arg("ntk"), nb::arg("threads"), nb::arg("progress").none(),
-          "Compute own data of each input, and its kernels with itself.");
+    m.def("self", &self<F, T, O>, nb::arg("tape"), nb::kw_only(), nb::arg("numbers"), nb::arg("units"), nb::arg("products"), nb::arg("cache_known"),
+          nb::arg("cache"), nb::arg("nngp"), nb::arg("ntk"), nb::arg("threads"), nb::arg("progress").none(),
+          "Compute cached data of each input, and its kernels with itself.");
 }
 
 template <class F>

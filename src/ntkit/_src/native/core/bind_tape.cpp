@@ -26,7 +26,7 @@ const char* python_type(const ntkit::Axes&) { return "collections.abc.Sequence[i
 const char* python_type(const std::array<bool, ntkit::kAxes>&) { return "collections.abc.Sequence[bool]"; }
 const char* python_type(const std::vector<double>&) { return "collections.abc.Sequence[float]"; }
 const char* python_type(const std::vector<std::int32_t>&) { return "collections.abc.Sequence[int]"; }
-const char* python_type(ntkit::Own) { return "Own"; }
+const char* python_type(ntkit::Cached) { return "Cached"; }
 const char* python_type(ntkit::Function) { return "Function"; }
 const char* python_type(const ntkit::Rectifier&) { return "Rectifier"; }
 const char* python_type(const std::optional<ntkit::Rectifier>&) { return "Rectifier | None"; }
@@ -88,13 +88,13 @@ void bind_instruction(nb::module_& m) {
     nb::class_<Instruction>(m, "Instruction", "One step of a tape; core/tape.hpp describes the fields.")
         .def("__init__", [](Instruction* self, Kind kind, std::int32_t operation, std::int32_t out_slot, std::int32_t in_slot, Axes out_offset,
                             Axes in_offset, double factor, bool theta_in, bool theta_out, bool covariance_in, bool covariance_out,
-                            bool own_only, bool chained) {
+                            bool cache_only, bool chained) {
             new (self) Instruction{kind, operation, out_slot, in_slot, in_offset, out_offset, factor, theta_in, theta_out,
-                                   covariance_in, covariance_out, own_only, chained};
-        }, nb::arg("kind"), nb::arg("operation"), nb::arg("out_slot") = ntkit::kNothing, nb::arg("in_slot") = ntkit::kNothing,
+                                   covariance_in, covariance_out, cache_only, chained};
+        }, nb::arg("kind"), nb::arg("operation"), nb::kw_only(), nb::arg("out_slot") = ntkit::kNothing, nb::arg("in_slot") = ntkit::kNothing,
            nb::arg("out_offset") = none, nb::arg("in_offset") = none, nb::arg("factor") = 1.0, nb::arg("theta_in") = false,
            nb::arg("theta_out") = false, nb::arg("covariance_in") = false, nb::arg("covariance_out") = false,
-           nb::arg("own_only") = false, nb::arg("chained") = false)
+           nb::arg("cache_only") = false, nb::arg("chained") = false)
         .def_ro("kind", &Instruction::kind)
         .def_ro("operation", &Instruction::operation)
         .def_ro("out_slot", &Instruction::out_slot)
@@ -106,7 +106,7 @@ void bind_instruction(nb::module_& m) {
         .def_ro("theta_out", &Instruction::theta_out)
         .def_ro("covariance_in", &Instruction::covariance_in)
         .def_ro("covariance_out", &Instruction::covariance_out)
-        .def_ro("own_only", &Instruction::own_only)
+        .def_ro("cache_only", &Instruction::cache_only)
         .def_rw("chained", &Instruction::chained)
         .def("__repr__", [](const Instruction& self) { return ntkit::text_of(self); });
 }
@@ -115,7 +115,7 @@ void bind_instruction(nb::module_& m) {
 
 void ntkit::bind_tape(nb::module_& m) {
     bind_enum(m, "Kind", "What an instruction does.", Kind::output);
-    bind_enum(m, "Own", "Own data: what is computed for each input alone and kept.", Own::series);
+    bind_enum(m, "Cached", "Cached data: what is computed for each input alone and kept.", Cached::series);
     bind_enum(m, "Function", "Activations that are smooth at rho = 1.", Function::polynomial);
     bind_struct<Rectifier>(m, "a min(z, 0) + b max(z, 0).");
     bind_operation<Input>(m, "Data.");
@@ -133,20 +133,20 @@ void ntkit::bind_tape(nb::module_& m) {
     bind_operation<Reduce>(m, "A sum over some axes.");
     bind_operation<Convert>(m, "K from H.");
     bind_operation<Rescale>(m, "From the scale of the data to the common one.");
-    bind_operation<Store>(m, "Own data to keep.");
+    bind_operation<Store>(m, "Cached data to keep.");
     bind_operation<Plain>(m, "Only the positions of a plane.");
     bind_instruction(m);
     nb::class_<Tape>(m, "Tape", "The instructions of one block of pairs, checked.")
         .def(nb::init<std::vector<Operation>, std::vector<Instruction>, std::int32_t, const std::vector<std::int64_t>&, std::int32_t,
                       std::int64_t, std::int64_t, const std::vector<std::int64_t>&>(),
              nb::arg("operations"), nb::arg("instructions"), nb::arg("batch"), nb::arg("slots"), nb::arg("accumulators"),
-             nb::arg("accumulator_positions"), nb::arg("own_size"), nb::arg("data_sizes"))
+             nb::arg("accumulator_positions"), nb::arg("cache_size"), nb::arg("data_sizes"))
         .def_ro("operations", &Tape::operations)
         .def_ro("instructions", &Tape::instructions)
         .def_ro("batch", &Tape::batch)
         .def_ro("accumulators", &Tape::accumulators)
         .def_ro("accumulator_positions", &Tape::accumulator_positions)
-        .def_ro("own_size", &Tape::own_size)
+        .def_ro("cache_size", &Tape::cache_size)
         .def_ro("data_size", &Tape::data_size)
         .def_prop_ro("slots", [](const Tape& self) {
             std::vector<std::int64_t> positions;

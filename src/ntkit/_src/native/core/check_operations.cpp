@@ -1,4 +1,4 @@
-// Checks the operations of a tape: sizes, windows, and that own data and data end where they should.
+// Checks the operations of a tape: sizes, windows, and that cached data and data end where they should.
 
 #include <algorithm>
 
@@ -20,20 +20,20 @@ Sizes sizes(const Op& op) {
 struct OperationChecker {
     const Tape& tape_;
 
-    // Own data that begin at `start`, `copies` numbers per position.
-    void check_own(const char* name, std::int32_t start, const Axes& size, bool needed = false, std::int64_t copies = 1) const {
+    // Cached data that begin at `start`, `copies` numbers per position.
+    void check_cached(const char* name, std::int32_t start, const Axes& size, bool needed = false, std::int64_t copies = 1) const {
         if (start == kNothing) {
             NTKIT_REQUIRE(!needed, std::string(name) + " is needed and not set");
             return;
         }
         const std::int64_t count = copies * positions_of(size) / tape_.batch, end = start + count;
-        NTKIT_REQUIRE(start >= 0, std::string(name) + " " + text(start) + " is before the first own number");
-        NTKIT_REQUIRE(end <= tape_.own_size, std::string(name) + " [" + text(start) + ", " + text(end) + ") ends behind the " +
-                                           text(tape_.own_size) + " own numbers per input");
+        NTKIT_REQUIRE(start >= 0, std::string(name) + " " + text(start) + " is before the first cached number");
+        NTKIT_REQUIRE(end <= tape_.cache_size, std::string(name) + " [" + text(start) + ", " + text(end) + ") ends behind the " +
+                                           text(tape_.cache_size) + " cached numbers per input");
     }
 
-    // One own number, at `at`.
-    void check_unit(const char* name, std::int32_t at) const { check_own(name, at, Axes{1, 1, tape_.batch}, true); }
+    // One cached number, at `at`.
+    void check_unit(const char* name, std::int32_t at) const { check_cached(name, at, Axes{1, 1, tape_.batch}, true); }
 
     template <class Op>
     void check_sizes(const Op& op) const {
@@ -53,22 +53,22 @@ struct OperationChecker {
         const std::int64_t there = (last ? tape_.data_size : tape_.data_start[op.data + 1]) - tape_.data_start[op.data];
         const std::int64_t read = op.channels * positions_of(op.size) / tape_.batch;
         NTKIT_REQUIRE(read == there, "it reads " + text(read) + " numbers per input of data that have " + text(there));
-        check_own("half_at", op.half_at, op.size);
+        check_cached("half_at", op.half_at, op.size);
     }
     void check(const Layer& op) const {
         for (int axis = 0; axis < kAxes; ++axis)
             NTKIT_REQUIRE(op.kernel[axis] >= 1 && op.stride[axis] >= 1 && op.dilation[axis] >= 1,
                     "kernel, stride and dilation must be at least 1 along every axis");
-        check_own("half_in_at", op.half_in_at, op.in_size);
-        check_own("half_out_at", op.half_out_at, op.out_size);
+        check_cached("half_in_at", op.half_in_at, op.in_size);
+        check_cached("half_out_at", op.half_out_at, op.out_size);
         check_unit("unit_at", op.unit_at);
-        if (op.activation) check_own("activation.deviation_at", op.activation->deviation_at, op.out_size, true);
+        if (op.activation) check_cached("activation.deviation_at", op.activation->deviation_at, op.out_size, true);
         NTKIT_REQUIRE(!op.activation || op.weight > 0, "a layer fused with its activation must have a positive weight");
     }
-    void check(const Rectified& op) const { check_own("activation.deviation_at", op.activation.deviation_at, op.size, true); }
+    void check(const Rectified& op) const { check_cached("activation.deviation_at", op.activation.deviation_at, op.size, true); }
     void check(const Smooth& op) const {
-        check_own("deviation_at", op.deviation_at, op.size, true);
-        check_own("half_at", op.half_at, op.size);
+        check_cached("deviation_at", op.deviation_at, op.size, true);
+        check_cached("half_at", op.half_at, op.size);
         std::size_t terms = 0;
         while (terms * terms < op.hermite_terms.size()) ++terms;
         NTKIT_REQUIRE(terms * terms == op.hermite_terms.size() && (terms > 0) == (op.function == Function::polynomial),
@@ -99,14 +99,14 @@ struct OperationChecker {
     }
     void check(const Series& op) const {
         check_table(op.table);
-        check_own("series_at", op.series_at, op.size, true, 1 + op.table->terms());
-        check_own("deviation_at", op.deviation_at, op.size, true);
-        check_own("half_at", op.half_at, op.size);
+        check_cached("series_at", op.series_at, op.size, true, 1 + op.table->terms());
+        check_cached("deviation_at", op.deviation_at, op.size, true);
+        check_cached("half_at", op.half_at, op.size);
     }
-    void check(const Normalize& op) const { check_own("scale_at", op.scale_at, op.size, true, 2); }
+    void check(const Normalize& op) const { check_cached("scale_at", op.scale_at, op.size, true, 2); }
     void check(const Product& op) const {
-        check_own("first_half_at", op.first_half_at, op.size);
-        check_own("second_half_at", op.second_half_at, op.size);
+        check_cached("first_half_at", op.first_half_at, op.size);
+        check_cached("second_half_at", op.second_half_at, op.size);
     }
     void check(const Fill&) const {}
     void check(const Pool& op) const {
@@ -117,8 +117,8 @@ struct OperationChecker {
         const std::int64_t windows = op.out_size[op.axis];
         NTKIT_REQUIRE(std::ssize(op.weights) == windows && std::ssize(op.totals) == windows,
                 "there must be one weight and one total for each of the " + text(windows) + " windows");
-        check_own("inside_at", op.inside_at, op.out_size);
-        check_own("mean_at", op.mean_at, op.out_size);
+        check_cached("inside_at", op.inside_at, op.out_size);
+        check_cached("mean_at", op.mean_at, op.out_size);
     }
     void check_one_axis(std::int32_t changed, const Axes& in, const Axes& out) const {
         NTKIT_REQUIRE(changed >= 0 && changed < kAxes, "there is no axis " + text(changed));
@@ -138,7 +138,7 @@ struct OperationChecker {
         }
         NTKIT_REQUIRE(last < positions_of(op.in_size), "it reads position " + text(last) + ", behind the " +
                                                      text(positions_of(op.in_size)) + " positions of the input");
-        check_own("half_in_at", op.half_in_at, op.in_size);
+        check_cached("half_in_at", op.half_in_at, op.in_size);
     }
     void check(const Map& op) const {
         check_one_axis(op.axis, op.in_size, op.out_size);
@@ -150,8 +150,8 @@ struct OperationChecker {
         for (std::int64_t row = 0; row < rows; ++row)
             NTKIT_REQUIRE(op.first[row] >= 0 && op.first[row] <= op.last[row] && op.last[row] <= columns,
                           "first and last of row " + text(row) + " must lie between 0 and " + text(columns));
-        check_own("inside_at", op.inside_at, op.out_size);
-        check_own("mean_at", op.mean_at, op.out_size);
+        check_cached("inside_at", op.inside_at, op.out_size);
+        check_cached("mean_at", op.mean_at, op.out_size);
     }
     void check(const Reduce& op) const {
         std::int64_t last = 0;
@@ -162,15 +162,15 @@ struct OperationChecker {
         NTKIT_REQUIRE(last < positions_of(op.out_size), "its last sum is at " + text(last) + ", behind the " +
                                                       text(positions_of(op.out_size)) + " positions of the output");
     }
-    void check(const Convert& op) const { check_own("half_at", op.half_at, op.size, true); }
+    void check(const Convert& op) const { check_cached("half_at", op.half_at, op.size, true); }
     void check(const Rescale& op) const {
         check_unit("ratio_at", op.ratio_at);
-        check_own("half_at", op.half_at, op.size);
+        check_cached("half_at", op.half_at, op.size);
     }
     void check(const Store& op) const {
-        if (op.what == Own::series) check_table(op.table);
-        const std::int64_t copies = op.what == Own::scale ? 2 : op.what == Own::series ? 1 + op.table->terms() : 1;
-        check_own("target_at", op.target_at, op.size, true, copies);
+        if (op.what == Cached::series) check_table(op.table);
+        const std::int64_t copies = op.what == Cached::scale ? 2 : op.what == Cached::series ? 1 + op.table->terms() : 1;
+        check_cached("target_at", op.target_at, op.size, true, copies);
         check_unit("unit_at", op.unit_at);
     }
     void check(const Plain&) const {}

@@ -16,7 +16,7 @@ public:
     void run() {
         try {
             NTKIT_REQUIRE(tape_.batch >= 1, "the batch must be at least 1. Got " + text(tape_.batch));
-            NTKIT_REQUIRE(tape_.own_size >= 1, "there must be at least one own number per input, its scale. Got " + text(tape_.own_size));
+            NTKIT_REQUIRE(tape_.cache_size >= 1, "there must be at least one cached number per input, its scale. Got " + text(tape_.cache_size));
             NTKIT_REQUIRE(tape_.accumulators >= 0 && tape_.accumulator_positions >= 0,
                           "accumulators and their positions must not be negative");
         } catch (const Wrong& wrong) {
@@ -143,12 +143,12 @@ private:
                 check_ends(op);
                 return rewrite_slot(step, op.out_size);
             }
-            case Kind::own_pool: {
+            case Kind::variance_pool: {
                 const Pool& op = as<Pool>(operation);
                 read_slot(step, op.in_size);
                 return write_slot(step, op.out_size);
             }
-            case Kind::own_pool_end: {
+            case Kind::variance_pool_end: {
                 const Pool& op = as<Pool>(operation);
                 read_slot(step, op.out_size);
                 return rewrite_slot(step, op.out_size);
@@ -173,12 +173,12 @@ private:
                 check_ends(op);
                 return rewrite_slot(step, op.out_size);
             }
-            case Kind::own_map: {
+            case Kind::variance_map: {
                 const Map& op = as<Map>(operation);
                 read_slot(step, op.in_size);
                 return write_slot(step, op.out_size);
             }
-            case Kind::own_map_end: {
+            case Kind::variance_map_end: {
                 const Map& op = as<Map>(operation);
                 read_slot(step, op.out_size);
                 return rewrite_slot(step, op.out_size);

@@ -63,19 +63,19 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
     const int width = tape.batch * kLanes<T>;  // columns in a block
     const std::int64_t blocks = (columns.count + width - 1) / width;
     const Buffer<T> data = allocate<T>(vectors ? 0 : blocks * tape.data_size * width);
-    const Buffer<T> own = allocate<T>(blocks * tape.own_size * width);
+    const Buffer<T> cache = allocate<T>(blocks * tape.cache_size * width);
     std::vector<char> zero_rows(rows.count), zero_columns(blocks);
     std::atomic<std::int64_t> done{0};
     const auto prepare = [&](std::int64_t index, int, const std::atomic<bool>&) {
         if (index >= blocks) {
             for (std::int64_t row = (index - blocks) * kSegment; row < std::min((index - blocks + 1) * kSegment, rows.count); ++row)
-                zero_rows[row] = has_zeros(rows.own + row * tape.own_size, tape.own_size);
+                zero_rows[row] = has_zeros(rows.cache + row * tape.cache_size, tape.cache_size);
             return;
         }
         const std::int64_t first = index * width, count = std::min<std::int64_t>(width, columns.count - first);
         if (!vectors) interleave(columns.data, tape.data_size, first, columns.count, width, &data[first * tape.data_size]);
-        interleave(columns.own, tape.own_size, first, columns.count, width, &own[first * tape.own_size]);
-        zero_columns[index] = has_zeros(columns.own + first * tape.own_size, count * tape.own_size);
+        interleave(columns.cache, tape.cache_size, first, columns.count, width, &cache[first * tape.cache_size]);
+        zero_columns[index] = has_zeros(columns.cache + first * tape.cache_size, count * tape.cache_size);
     };
     const std::int64_t preparations = blocks + (rows.count + kSegment - 1) / kSegment;
     if (!run_tasks(preparations, threads, done, poll, [] { return 0; }, prepare)) return false;
@@ -98,7 +98,7 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
             execute(tape, {rows.data + row * tape.data_size,
                            vectors ? columns.data + first * tape.data_size : &data[first * tape.data_size],
                            products.at(row, first), products.data_stride,
-                           rows.own + row * tape.own_size, &own[first * tape.own_size], workspace.slots.get(),
+                           rows.cache + row * tape.cache_size, &cache[first * tape.cache_size], workspace.slots.get(),
                            workspace.rows.get(), workspace.rings.get(), workspace.accumulators.get(), workspace.lines.get(),
                            workspace.places.get(), nngp, ntk, zero_rows[row] || zero_columns[first / width], true});
             if (!whole) {
@@ -147,7 +147,7 @@ bool read(const Inputs<F>& inputs, const std::vector<std::int64_t>& sizes, bool 
 }
 
 template <class F, class T, class O>
-bool self(const Tape& tape, const Inputs<F>& inputs, const Units<const double>& units, const Products<T>& products, bool own_known, O* own,
+bool self(const Tape& tape, const Inputs<F>& inputs, const Units<const double>& units, const Products<T>& products, bool cache_known, O* cache,
           T* nngp, T* ntk, int threads, const Poll& poll) {
     const Execute<T> execute = choose_execute<T>();
     std::atomic<std::int64_t> done{0};
@@ -157,21 +157,21 @@ bool self(const Tape& tape, const Inputs<F>& inputs, const Units<const double>& 
     const auto task = [&](std::int64_t block, Workspace<T>& workspace, const std::atomic<bool>&) {
         const std::int64_t first = block * width;
         if (tape.batch == 1) interleave(inputs.numbers, tape.data_size, first, count, width, workspace.data.get(), scaled);
-        if (own_known) interleave(own, tape.own_size, first, count, width, workspace.own.get());
+        if (cache_known) interleave(cache, tape.cache_size, first, count, width, workspace.cache.get());
         for (std::int64_t number = 0; number < units.numbers; ++number)
             for (int place = 0; place < width; ++place)
-                workspace.own[number * width + place] = static_cast<T>(units.of(std::min(first + place, count - 1))[number]);
+                workspace.cache[number * width + place] = static_cast<T>(units.of(std::min(first + place, count - 1))[number]);
         std::fill_n(workspace.nngp.get(), width, T(0));  // a tape without output does not write them
         std::fill_n(workspace.ntk.get(), width, T(0));
         execute(tape, {nullptr, workspace.data.get(), products.at(0, first), products.data_stride,
-                       nullptr, workspace.own.get(), workspace.slots.get(), workspace.rows.get(), workspace.rings.get(),
+                       nullptr, workspace.cache.get(), workspace.slots.get(), workspace.rows.get(), workspace.rings.get(),
                        workspace.accumulators.get(), workspace.lines.get(), workspace.places.get(), workspace.nngp.get(),
-                       workspace.ntk.get(), true, own_known});
+                       workspace.ntk.get(), true, cache_known});
         const std::int64_t end = std::min(first + width, count);
-        for (std::int64_t begin = 0; begin < tape.own_size; begin += kPart)
+        for (std::int64_t begin = 0; begin < tape.cache_size; begin += kPart)
             for (std::int64_t row = first; row < end; ++row)
-                for (std::int64_t i = begin; i < std::min(begin + kPart, tape.own_size); ++i)
-                    own[row * tape.own_size + i] = static_cast<O>(workspace.own[i * width + (row - first)]);
+                for (std::int64_t i = begin; i < std::min(begin + kPart, tape.cache_size); ++i)
+                    cache[row * tape.cache_size + i] = static_cast<O>(workspace.cache[i * width + (row - first)]);
         for (std::int64_t row = first; row < end; ++row) {
             nngp[row] = workspace.nngp[row - first];
             ntk[row] = workspace.ntk[row - first];

@@ -10,11 +10,11 @@
 
 namespace ntkit {
 
-// One row per input: data (count, data_size) with channels before positions, own data (count, own_size).
+// One row per input: data (count, data_size) with channels before positions, cached data (count, cache_size).
 template <class T>
 struct Batch {
     const T* data;
-    const T* own;
+    const T* cache;
     std::int64_t count;
 };
 
@@ -57,7 +57,7 @@ template <class T>
 bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, const Products<T>& products, const Result<T>& result,
            bool upper, std::int64_t first_row, std::int64_t first_column, int threads, const Poll& poll);
 
-// The first own numbers of each input, (count, numbers). One number: the unit, what the value one becomes, which is the scale of the
+// The first cached numbers of each input, (count, numbers). One number: the unit, what the value one becomes, which is the scale of the
 // data too. Three: the unit, the scale of the data, and the unit divided by the scale.
 template <class U>
 struct Units {
@@ -75,11 +75,11 @@ template <class F, class T>
 bool read(const Inputs<F>& inputs, const std::vector<std::int64_t>& sizes, bool scalable, double bias, T* data, double* squares,
           std::int64_t squares_stride, const Units<double>& units, int threads, const Poll& poll);
 
-// Computes the own data of each scaled input (count, own_size), and its K and Theta with itself. If `own_known`, own data are known
+// Computes the cached data of each scaled input (count, cache_size), and its K and Theta with itself. If `cache_known`, cached data are known
 // from a run in higher precision, and only those that must match the arithmetic of `cross` to the bit are recomputed.
-// O: the type in which own data are kept.
+// O: the type in which cached data are kept.
 template <class F, class T, class O>
-bool self(const Tape& tape, const Inputs<F>& inputs, const Units<const double>& units, const Products<T>& products, bool own_known, O* own,
+bool self(const Tape& tape, const Inputs<F>& inputs, const Units<const double>& units, const Products<T>& products, bool cache_known, O* cache,
           T* nngp, T* ntk, int threads, const Poll& poll);
 
 }  // namespace ntkit

@@ -11,7 +11,7 @@ namespace ntkit {
 constexpr int kRingPositions = 1024;   // positions of the rows that a chain of layers keeps: an eighth of a second-level cache
 constexpr int kPlanePositions = 1024;  // planes up to this size run without chains: two of them fit into a second-level cache
 
-// One block: one input x against batch * kLanes<T> inputs x'; or, if own1 is null, that many inputs, each with itself. Arrays of
+// One block: one input x against batch * kLanes<T> inputs x'; or, if cache1 is null, that many inputs, each with itself. Arrays of
 // the second side have the lanes innermost, and the batch before them.
 template <class T>
 struct Block {
@@ -19,8 +19,8 @@ struct Block {
     const T* data2;        // (data_size, kLanes); vectors: (batch * kLanes, data_size), one row per input
     const T* products;     // vectors: x . x', batch * kLanes of them for each of the network's inputs
     std::int64_t products_stride;  // from one of the network's inputs to the next
-    const T* own1;         // (own_size); null: each input with itself
-    T* own2;               // (own_size, batch, kLanes)
+    const T* cache1;         // (cache_size); null: each input with itself
+    T* cache2;               // (cache_size, batch, kLanes)
     T* slots;              // for each slot (2, positions, kLanes)
     T* rows;               // (2, 2, row_positions, kLanes)
     T* rings;              // (kRingPositions, kLanes)
@@ -30,7 +30,7 @@ struct Block {
     T* nngp;               // (batch, kLanes)
     T* ntk;
     bool zeros;            // some variance may be zero
-    bool own_known;        // own data are known, except sums inside pooling windows
+    bool cache_known;        // cached data are known, except sums inside pooling windows
 };
 
 template <class T>

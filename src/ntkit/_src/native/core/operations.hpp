@@ -18,14 +18,14 @@
 namespace ntkit {
 
 constexpr int kAxes = 3;
-constexpr std::int32_t kNothing = -1;  // no slot, no own data
+constexpr std::int32_t kNothing = -1;  // no slot, no cached data
 
 using Axes = std::array<std::int32_t, kAxes>;  // one number per position axis; missing axes come first and have length one
 
 inline std::int64_t positions_of(const Axes& size) { return static_cast<std::int64_t>(size[0]) * size[1] * size[2]; }
 
-// Own data: what is computed for each input alone, before any pair, and kept.
-enum class Own : std::int32_t {
+// Cached data: what is computed for each input alone, before any pair, and kept.
+enum class Cached : std::int32_t {
     deviation,  // sqrt(q)
     half,       // q / 2
     scale,      // 1 / s of a normalisation, then sqrt(q)
@@ -36,7 +36,7 @@ enum class Own : std::int32_t {
 
 enum class Function : std::int32_t { erf, gelu, sine, cosine, exponential, polynomial };
 
-// The operations. Fields that end in `_at` say where own data begin, counted in numbers per input; kNothing if there are none.
+// The operations. Fields that end in `_at` say where cached data begin, counted in numbers per input; kNothing if there are none.
 
 struct Input {
     Axes size{};
@@ -265,7 +265,7 @@ struct Rescale {
 
 struct Store {
     Axes size{};
-    Own what = Own::half;
+    Cached what = Cached::half;
     std::int32_t target_at = kNothing;
     double factor = 1;            // deviation: multiplies the variance before the root
     double eps = 0;               // scale: s^2 = q + eps

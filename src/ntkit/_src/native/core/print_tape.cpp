@@ -16,7 +16,7 @@ std::string text(double value) {
     std::snprintf(digits, sizeof digits, "%.6g", value);
     return digits;
 }
-std::string text(Own value) { return name_of(value); }
+std::string text(Cached value) { return name_of(value); }
 std::string text(Function value) { return name_of(value); }
 
 template <class Values>
@@ -93,7 +93,7 @@ std::string line(const Instruction& step, bool sums) {
     flags = padded(flags, 8);
     if (step.out_slot != kNothing) flags += std::string("-> ") + (step.covariance_out ? "K" : "H") + (step.theta_out ? "+Theta" : "");
     if (step.factor != 1) flags += "  times " + text(step.factor);
-    if (step.own_only) flags += "  own only";
+    if (step.cache_only) flags += "  cache only";
     if (step.chained) flags += "  chained";
     return padded(name_of(step.kind), 13) + "op " + padded(std::to_string(step.operation), 4) + padded(from, 20) + padded(to, 23) + flags;
 }
@@ -113,13 +113,13 @@ const char* name_of(Kind kind) {
         case Kind::clear: return "clear";
         case Kind::pool: return "pool";
         case Kind::pool_end: return "pool_end";
-        case Kind::own_pool: return "own_pool";
-        case Kind::own_pool_end: return "own_pool_end";
+        case Kind::variance_pool: return "variance_pool";
+        case Kind::variance_pool_end: return "variance_pool_end";
         case Kind::select: return "select";
         case Kind::map: return "map";
         case Kind::map_end: return "map_end";
-        case Kind::own_map: return "own_map";
-        case Kind::own_map_end: return "own_map_end";
+        case Kind::variance_map: return "variance_map";
+        case Kind::variance_map_end: return "variance_map_end";
         case Kind::reduce: return "reduce";
         case Kind::settle: return "settle";
         case Kind::combine: return "combine";
@@ -131,14 +131,14 @@ const char* name_of(Kind kind) {
     return "unknown";
 }
 
-const char* name_of(Own own) {
-    switch (own) {
-        case Own::deviation: return "deviation";
-        case Own::half: return "half";
-        case Own::scale: return "scale";
-        case Own::inside: return "inside";
-        case Own::mean: return "mean";
-        case Own::series: return "series";
+const char* name_of(Cached what) {
+    switch (what) {
+        case Cached::deviation: return "deviation";
+        case Cached::half: return "half";
+        case Cached::scale: return "scale";
+        case Cached::inside: return "inside";
+        case Cached::mean: return "mean";
+        case Cached::series: return "series";
     }
     return "unknown";
 }
@@ -165,7 +165,7 @@ std::string text_of(const Tape& tape) {
     std::string all = "tape: batch " + std::to_string(tape.batch) + ", slots of ";
     for (std::int32_t slot = 0; slot < tape.slots(); ++slot) all += (slot ? ", " : "") + text(tape.slot_positions(slot));
     all += " positions, " + text(tape.accumulators) + " sums of " + text(tape.accumulator_positions) + ", " + text(tape.data_size) +
-           " data and " + text(tape.own_size) + " own numbers per input\noperations\n";
+           " data and " + text(tape.cache_size) + " cached numbers per input\noperations\n";
     for (std::size_t i = 0; i < tape.operations.size(); ++i) all += padded(std::to_string(i), 6) + text_of(tape.operations[i]) + "\n";
     all += "instructions\n";
     for (std::size_t i = 0; i < tape.instructions.size(); ++i)

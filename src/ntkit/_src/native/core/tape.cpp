@@ -17,9 +17,9 @@ void prepare(Rectifier& rectifier, double factor) {
 
 Tape::Tape(std::vector<Operation> given_operations, std::vector<Instruction> given_instructions, std::int32_t batch,
            const std::vector<std::int64_t>& slots, std::int32_t accumulators, std::int64_t accumulator_positions,
-           std::int64_t own_size, const std::vector<std::int64_t>& data_sizes)
+           std::int64_t cache_size, const std::vector<std::int64_t>& data_sizes)
     : operations(std::move(given_operations)), instructions(std::move(given_instructions)), batch(batch),
-      accumulators(accumulators), accumulator_positions(accumulator_positions), own_size(own_size) {
+      accumulators(accumulators), accumulator_positions(accumulator_positions), cache_size(cache_size) {
     for (const std::int64_t positions : slots) {
         if (positions < 1) throw std::invalid_argument("a slot must have at least one position. Got " + std::to_string(positions));
         slot_start.push_back(slot_start.back() + positions);

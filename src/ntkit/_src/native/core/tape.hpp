@@ -45,19 +45,19 @@ enum class Kind : std::int32_t {
     clear,         // Plain: set an accumulator to zero
     pool,          // Pool: add the window sums of one plane
     pool_end,      // Pool: subtract the variation inside the two windows from their sum
-    own_pool,      // Pool: the mean of the variances in each window
-    own_pool_end,  // Pool: the variance of a pooled value
+    variance_pool,      // Pool: the mean of the variances in each window
+    variance_pool_end,  // Pool: the variance of a pooled value
     select,        // Select: copy the entries of one plane to where they are read; without a plane, write those of zeros
     map,           // Map: add what one plane gives to the sums of two rows
     map_end,       // Map: subtract the variation inside the two rows from their sum
-    own_map,       // Map: the weighted sum of the variances in each row
-    own_map_end,   // Map: the variance of a mapped value
+    variance_map,       // Map: the weighted sum of the variances in each row
+    variance_map_end,   // Map: the variance of a mapped value
     reduce,        // Reduce: sum over some axes into an accumulator
     settle,        // Plain: copy a finished accumulator to a slot
     combine,       // Plain: add a multiple of a plane
     convert,       // Convert: K from H
     rescale,       // Rescale: from the scale of the data to the common one
-    store,         // Store: keep own data
+    store,         // Store: keep cached data
     output,        // Plain: write K and Theta as the result
 };
 
@@ -72,7 +72,7 @@ struct Instruction {
     bool theta_out = false;            // the output plane gets a Theta
     bool covariance_in = false;        // the input plane holds K, not H
     bool covariance_out = false;
-    bool own_only = false;             // computes variances: skipped if these are already known
+    bool cache_only = false;             // computes variances: skipped if these are already known
     bool chained = false;              // the next instruction reads the output, and nothing else does
 };
 
@@ -83,7 +83,7 @@ struct Tape {
     std::vector<std::int64_t> slot_start{0};  // in positions; the last number is where the last slot ends
     std::int32_t accumulators = 0;
     std::int64_t accumulator_positions = 0;
-    std::int64_t own_size = 0;                // own numbers per input; the first is the input's unit: what the value one became
+    std::int64_t cache_size = 0;                // cached numbers per input; the first is the input's unit: what the value one became
     std::vector<std::int64_t> data_start;     // where the numbers of each of the network's inputs begin
     std::int64_t data_size = 0;               // numbers per input, all of the network's inputs together
     std::int64_t row_positions = 0;           // longest row that a window reads, including its padding
@@ -91,7 +91,7 @@ struct Tape {
 
     // Checks everything; throws std::invalid_argument with the operation or instruction at fault.
     Tape(std::vector<Operation> operations, std::vector<Instruction> instructions, std::int32_t batch,
-         const std::vector<std::int64_t>& slots, std::int32_t accumulators, std::int64_t accumulator_positions, std::int64_t own_size,
+         const std::vector<std::int64_t>& slots, std::int32_t accumulators, std::int64_t accumulator_positions, std::int64_t cache_size,
          const std::vector<std::int64_t>& data_sizes);
 
     std::int64_t slots() const { return static_cast<std::int64_t>(slot_start.size()) - 1; }
@@ -103,7 +103,7 @@ void check_tape(const Tape& tape);
 
 // print_tape.cpp
 const char* name_of(Kind kind);
-const char* name_of(Own own);
+const char* name_of(Cached what);
 const char* name_of(Function function);
 std::string text_of(const Operation& operation);
 std::string text_of(const Instruction& instruction);

@@ -26,7 +26,7 @@ Buffer<T> allocate(std::int64_t count) {
 
 template <class T>
 struct Workspace {
-    Buffer<T> slots, rows, rings, data, own, nngp, ntk;
+    Buffer<T> slots, rows, rings, data, cache, nngp, ntk;
     Buffer<double> accumulators;
     Buffer<const void*> lines;
     Buffer<long> places;
@@ -36,7 +36,7 @@ struct Workspace {
           rows(allocate<T>(4 * tape.row_positions * kLanes<T>)),
           rings(allocate<T>(tape.batch > 1 ? 0 : kRingPositions * kLanes<T>)),
           data(allocate<T>(tape.batch > 1 ? 0 : tape.data_size * kLanes<T>)),
-          own(allocate<T>(tape.own_size * tape.batch * kLanes<T>)),
+          cache(allocate<T>(tape.cache_size * tape.batch * kLanes<T>)),
           nngp(allocate<T>(tape.batch * kLanes<T>)),
           ntk(allocate<T>(tape.batch * kLanes<T>)),
           accumulators(allocate<double>(tape.accumulators * 2 * tape.accumulator_positions * kLanes<T>)),

@@ -39,19 +39,16 @@ from ntkit._src.program import (
 )
 
 from .. import _core
-from ._arrange import ArrangeFamily, SplitFamily
-from ._combine import ConcatFamily, ConstantFamily, ContractFamily, SumFamily
+from ._combine import ConcatFamily, ConstantFamily, ContractFamily, ProductFamily, SumFamily
 from ._exponential_unit import ExponentialUnitFamily
 from ._family import Family
-from ._input import InputFamily
+from ._input import InputFamily, Rescale, RescaleFamily
 from ._linear import LinearFamily
 from ._map import MapFamily
 from ._normalize import MOST_RATIO, NormalizeFamily
 from ._pool import PoolFamily, kept_positions, shared_pools
-from ._product import ProductFamily
 from ._rectified import RectifiedFamily
-from ._reindex import ReindexFamily
-from ._rescale import Rescale, RescaleFamily
+from ._reindex import ArrangeFamily, ReindexFamily, SplitFamily
 from ._series import SeriesFamily
 from ._smooth import SmoothFamily
 
@@ -100,6 +97,13 @@ _WHY_NONE: dict[type[Op], str] = {
 def family_of(op: Op) -> Family[Any] | None:
     """Return the family of an operation; None if the native engine has none."""
     return ACTIVATIONS.get(type(op.phi)) if isinstance(op, Pointwise) else FAMILIES.get(type(op))
+
+
+def known_family(op: Op) -> Family[Any]:
+    """Return the family of an operation of a program that the native engine supports."""
+    family = family_of(op)
+    assert family is not None
+    return family
 
 
 def why_none(op: Op) -> str:

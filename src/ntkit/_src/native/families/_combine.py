@@ -1,4 +1,4 @@
-"""Flatten, residual sums, concatenations and constants."""
+"""Flatten, residual sums, concatenations, products and constants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING
 
-from ntkit._src.program import Concat, Constant, Contract, Sum
+from ntkit._src.program import Concat, Constant, Contract, Product, Sum
 
 from .. import _core
 from .._plane import Offset, Part, Plane
@@ -14,7 +14,7 @@ from ._family import Family
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
-    from .._network import Network
+    from .._network import PlannedNetwork
 
 
 class ContractFamily(Family[Contract]):
@@ -29,7 +29,7 @@ class ContractFamily(Family[Contract]):
         emitter.accumulate(_core.Kind.REDUCE, operation, plane, parts, wide=True)
 
 
-def _reduction(network: Network, index: int, op: Contract) -> _core.Reduce:
+def _reduction(network: PlannedNetwork, index: int, op: Contract) -> _core.Reduce:
     before = network.program.nodes[index].inputs[0]
     size, first = network.size(before), network.first_axis(before)
     step, out_stride = 1, [0] * _core.AXES
@@ -68,3 +68,49 @@ class ConstantFamily(Family[Constant]):
         operation = emitter.fill(plane.node, op.value**2)
         for part in parts:
             emitter.emit(_core.Kind.FILL, operation, plane, part.offset)
+
+
+class ProductFamily(Family[Product]):
+    """Products of independent values, gates among them: K' = K1 K2, Theta' = Theta1 K2 + K1 Theta2.
+
+    They are of degree two in the data, so inputs are not scaled to norm one.
+    """
+
+    single_precision = False
+    rounds_h = True
+
+    def missing(self, network: PlannedNetwork, index: int, op: Product) -> str | None:
+        node, nodes = network.program.nodes[index], network.program.nodes
+        if any(nodes[read].positions != node.positions for read in node.inputs):
+            return "a product of values with different positions"
+        return None
+
+    def homogeneous(self, op: Product) -> bool:
+        return False
+
+    def cache_entries(self, network: PlannedNetwork, index: int, op: Product) -> Iterator[tuple[_core.Cached, int]]:
+        if not network.linear_after[index]:
+            for read in network.program.nodes[index].inputs:
+                yield _core.Cached.HALF, read
+
+    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Product) -> None:
+        network, index = emitter.network, plane.node
+        first, second = (network.cache_at(_core.Cached.HALF, read) for read in network.program.nodes[index].inputs)
+        product = emitter.operation(
+            "product",
+            index,
+            lambda: _core.Product(size=network.size(index), first_half_at=first, second_half_at=second),
+        )
+        for part in parts:
+            for plane_read in part.planes:
+                emitter.compute(plane_read)
+        emitter.take_slot(plane)
+        for part in parts:
+            # The plane of the first value is copied, then multiplied by that of the second.
+            one, other = part.reads
+            emitter.emit(_core.Kind.FILL, emitter.fill(index, 0.0), plane, part.offset)
+            emitter.emit(_core.Kind.COMBINE, emitter.plain(index), plane, part.offset, one.plane, one.offset)
+            emitter.emit(_core.Kind.MULTIPLY, product, plane, part.offset, other.plane, other.offset)
+        for part in parts:
+            for plane_read in part.planes:
+                emitter.release(plane_read)

@@ -12,7 +12,7 @@ from .._plane import Offset, Part, Plane
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
-    from .._network import Network
+    from .._network import PlannedNetwork
 
 OpT = TypeVar("OpT", bound=Op)
 
@@ -36,11 +36,11 @@ class Family(Generic[OpT]):
     rounds_h: ClassVar[bool] = False
     """Whether H after it is a difference of larger terms."""
 
-    def missing(self, network: Network, index: int, op: OpT) -> str | None:
+    def missing(self, network: PlannedNetwork, index: int, op: OpT) -> str | None:
         """Return what the native engine lacks to run this operation; None if it lacks nothing."""
         return None
 
-    def fuses(self, network: Network, index: int, op: OpT) -> bool:
+    def fuses(self, network: PlannedNetwork, index: int, op: OpT) -> bool:
         """Return whether it is computed together with the layer before it, which nothing else reads."""
         return False
 
@@ -56,17 +56,17 @@ class Family(Generic[OpT]):
         """Return whether K between two inputs may be negative, given whether that of its input may be."""
         return before
 
-    def own_data(self, network: Network, index: int, op: OpT) -> Iterator[tuple[_core.Own, int]]:
-        """Return which own data must be kept, and of which node."""
+    def cache_entries(self, network: PlannedNetwork, index: int, op: OpT) -> Iterator[tuple[_core.Cached, int]]:
+        """Return which cached data must be kept, and of which node."""
         return iter(())
 
-    def own_numbers(self, network: Network, own: _core.Own, op: OpT) -> int:
-        """Return how many numbers of own data there are per position."""
+    def cache_numbers(self, network: PlannedNetwork, what: _core.Cached, op: OpT) -> int:
+        """Return how many numbers of cached data there are per position."""
         return 1
 
-    def made_before(self, own: _core.Own) -> bool:
-        """Return whether own data are computed from the variances before the operation rather than after it."""
-        return own == _core.Own.DEVIATION
+    def made_before(self, what: _core.Cached) -> bool:
+        """Return whether cached data are computed from the variances before the operation rather than after it."""
+        return what == _core.Cached.DEVIATION
 
     def tiers(self, op: OpT) -> int:
         """Return the number of versions of different range; the engine uses the first whose range covers the inputs."""
@@ -76,9 +76,9 @@ class Family(Generic[OpT]):
         """Return the range of inputs that all its versions together cover, in words; None if they cover every input."""
         return None
 
-    def store(self, network: Network, index: int, op: OpT, own: _core.Own, target: int) -> _core.Store:
-        """Return the operation that stores own data, beginning at index ``target``."""
-        return _core.Store(size=network.size(index), what=own, target_at=target)
+    def store(self, network: PlannedNetwork, index: int, op: OpT, what: _core.Cached, target: int) -> _core.Store:
+        """Return the operation that stores cached data, beginning at index ``target``."""
+        return _core.Store(size=network.size(index), what=what, target_at=target)
 
     def inputs(self, node: Node) -> tuple[int, ...]:
         """Return the nodes whose planes it reads."""
@@ -95,8 +95,8 @@ class Family(Generic[OpT]):
         """
         yield offset
 
-    def reads_between(self, network: Network, index: int, own: bool, source: Offset) -> bool:
-        """Return whether it reads H at an offset although its output, or the variance it computes (``own``), is K."""
+    def reads_between(self, network: PlannedNetwork, index: int, variances: bool, source: Offset) -> bool:
+        """Return whether it reads H at an offset although its output, or the variance it computes (``variances``), is K."""
         return False
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: OpT) -> None:

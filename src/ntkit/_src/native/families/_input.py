@@ -1,11 +1,12 @@
-"""Data: K = x . x' / C, H = |x - x'|^2 / (2 C)."""
+"""The data, K = x . x' / C and H = |x - x'|^2 / (2 C), and where their scale changes to the common one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ntkit._src.program import Input
+from ntkit._src.program import Input, Op
 
 from .. import _core
 from .._plane import Part, Plane
@@ -13,7 +14,7 @@ from ._family import Family
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
-    from .._network import Network
+    from .._network import PlannedNetwork
 
 
 class InputFamily(Family[Input]):
@@ -22,10 +23,10 @@ class InputFamily(Family[Input]):
     def may_be_negative(self, op: Input, before: bool) -> bool:
         return True
 
-    def own_data(self, network: Network, index: int, op: Input) -> Iterator[tuple[_core.Own, int]]:
+    def cache_entries(self, network: PlannedNetwork, index: int, op: Input) -> Iterator[tuple[_core.Cached, int]]:
         # A matrix product gives x . x' of vectors, and H follows from it by the norms.
         if not network.program.nodes[index].positions and not network.linear_after[index]:
-            yield _core.Own.HALF, index
+            yield _core.Cached.HALF, index
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Input) -> None:
         network, index = emitter.network, plane.node
@@ -36,8 +37,38 @@ class InputFamily(Family[Input]):
                 size=network.size(index),
                 data=network.inputs.index(index),
                 channels=op.channels,
-                half_at=network.own_at(_core.Own.HALF, index),
+                half_at=network.cache_at(_core.Cached.HALF, index),
                 sizes_matter=network.normalises and not network.rescales,
             ),
         )
         emitter.unary(_core.Kind.INPUT, operation, plane, parts)
+
+
+@dataclass(frozen=True)
+class Rescale(Op):
+    """Each value times a number of its input, which changes the scale; see ``_rescaling``."""
+
+
+class RescaleFamily(Family[Rescale]):
+    """K' = a a' K and H' = a a' H + (a - a') (a q - a' q') / 2, with a the common scale of an input over that of its data."""
+
+    def homogeneous(self, op: Rescale) -> bool:
+        return False  # from here on, biases count
+
+    def cache_entries(self, network: PlannedNetwork, index: int, op: Rescale) -> Iterator[tuple[_core.Cached, int]]:
+        if not network.linear_after[index]:
+            yield _core.Cached.HALF, network.program.nodes[index].inputs[0]
+
+    def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Rescale) -> None:
+        network, index = emitter.network, plane.node
+        before = network.program.nodes[index].inputs[0]
+        operation = emitter.operation(
+            "rescale",
+            index,
+            lambda: _core.Rescale(
+                size=network.size(index),
+                ratio_at=network.ratio_at,
+                half_at=network.cache_at(_core.Cached.HALF, before),
+            ),
+        )
+        emitter.unary(_core.Kind.RESCALE, operation, plane, parts)

@@ -14,13 +14,13 @@ from ._family import Family
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
-    from .._network import Network
+    from .._network import PlannedNetwork
 
 
 class LinearFamily(Family[Dense | Conv]):
     """Layers with weights. A rectifier that is the only reader of a layer is fused with it, see ``_rectified``."""
 
-    def missing(self, network: Network, index: int, op: Dense | Conv) -> str | None:
+    def missing(self, network: PlannedNetwork, index: int, op: Dense | Conv) -> str | None:
         if float(op.gains.w_std) == 0 and float(op.gains.weight_rate) != 0:
             return "a trained weight without variance"
         return None
@@ -31,16 +31,18 @@ class LinearFamily(Family[Dense | Conv]):
     def relative_bias(self, op: Dense | Conv) -> float:
         return float(op.gains.b_std / op.gains.w_std) ** 2 if float(op.gains.w_std) else 0.0
 
-    def own_data(self, network: Network, index: int, op: Dense | Conv) -> Iterator[tuple[_core.Own, int]]:
+    def cache_entries(
+        self, network: PlannedNetwork, index: int, op: Dense | Conv
+    ) -> Iterator[tuple[_core.Cached, int]]:
         node = network.program.nodes[index]
         if network.linear_after[index]:
             return
         # In the padding one of two values is zero, and H is half the variance of the other.
         if isinstance(op, Conv) and not op.circular and any(map(any, op.padding)):
-            yield _core.Own.HALF, node.inputs[0]
+            yield _core.Cached.HALF, node.inputs[0]
         # Theta needs K, which is computed from H.
         if node.trained and not network.fused.intersection(network.readers[index]):
-            yield _core.Own.HALF, index
+            yield _core.Cached.HALF, index
 
     def wrapped_axes(self, op: Dense | Conv) -> tuple[int, ...]:
         return op.axes if isinstance(op, Conv) and op.circular else ()
@@ -60,7 +62,7 @@ class LinearFamily(Family[Dense | Conv]):
 
 
 def layer_operation(
-    network: Network,
+    network: PlannedNetwork,
     index: int,
     op: Dense | Conv,
     output: int | None = None,
@@ -88,8 +90,8 @@ def layer_operation(
         bias=float(op.gains.b_std**2),
         weight_rate=rate / variance if rate else 0.0,
         bias_rate=float(op.gains.bias_rate),
-        half_in_at=network.own_at(_core.Own.HALF, before),
-        half_out_at=network.own_at(_core.Own.HALF, output),
+        half_in_at=network.cache_at(_core.Cached.HALF, before),
+        half_out_at=network.cache_at(_core.Cached.HALF, output),
         unit_at=network.unit_at(index),
         activation=activation,
     )

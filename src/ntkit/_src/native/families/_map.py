@@ -16,9 +16,9 @@ from ._pool import FEW_TERMS, WindowKinds, emit_windows
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
-    from .._network import Network
+    from .._network import PlannedNetwork
 
-_KINDS = WindowKinds(_core.Kind.MAP, _core.Kind.MAP_END, _core.Kind.OWN_MAP, _core.Kind.OWN_MAP_END)
+_KINDS = WindowKinds(_core.Kind.MAP, _core.Kind.MAP_END, _core.Kind.VARIANCE_MAP, _core.Kind.VARIANCE_MAP_END)
 _MOST_TERMS = 32  # of a sum over both rows of A, for each of its columns and rows: beyond, matrix products are faster
 
 
@@ -32,8 +32,8 @@ class MapFamily(Family[PositionMap]):
     rounds_h = True
     single_precision = False
 
-    def missing(self, network: Network, index: int, op: PositionMap) -> str | None:
-        rows = rows_of(op, _length(network, index, op))
+    def missing(self, network: PlannedNetwork, index: int, op: PositionMap) -> str | None:
+        rows = rows_of(op, network.length_before(index, op.axis))
         if len(rows.first) * rows.longest > _MOST_TERMS * (len(rows.first) + rows.columns):
             shape = f"{len(rows.first)} x {rows.columns}"
             return f"{op.label()}: a matrix of {shape} positions with long rows, for which matrix products are faster"
@@ -42,24 +42,24 @@ class MapFamily(Family[PositionMap]):
     def may_be_negative(self, op: PositionMap, before: bool) -> bool:
         return before or (isinstance(op, ConstantMap) and rows_of(op, op.shape[1]).signed)
 
-    def own_data(self, network: Network, index: int, op: PositionMap) -> Iterator[tuple[_core.Own, int]]:
+    def cache_entries(self, network: PlannedNetwork, index: int, op: PositionMap) -> Iterator[tuple[_core.Cached, int]]:
         if network.linear_after[index]:
             return
-        yield _core.Own.INSIDE, index
-        if len(set(rows_of(op, _length(network, index, op)).totals)) > 1:
-            yield _core.Own.MEAN, index
+        yield _core.Cached.INSIDE, index
+        if len(set(rows_of(op, network.length_before(index, op.axis)).totals)) > 1:
+            yield _core.Cached.MEAN, index
 
     def sources(self, op: PositionMap, offset: Offset, positions: tuple[int, ...]) -> Iterator[Offset]:
         for apart in _apart(op, positions[op.axis], offset[op.axis]):
             yield (*offset[: op.axis], apart, *offset[op.axis + 1 :])
 
-    def reads_between(self, network: Network, index: int, own: bool, source: Offset) -> bool:
-        return own and any(source) and not network.linear_after[index]
+    def reads_between(self, network: PlannedNetwork, index: int, variances: bool, source: Offset) -> bool:
+        return variances and any(source) and not network.linear_after[index]
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: PositionMap) -> None:
         network, index = emitter.network, plane.node
         operation = emitter.operation("map", index, lambda: _operation(network, index, op))
-        wide = rows_of(op, _length(network, index, op)).longest > FEW_TERMS
+        wide = rows_of(op, network.length_before(index, op.axis)).longest > FEW_TERMS
         emit_windows(emitter, plane, parts, operation, wide, _KINDS)
 
 
@@ -121,9 +121,9 @@ def _apart(op: PositionMap, size: int, d: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _operation(network: Network, index: int, op: PositionMap) -> _core.Map:
+def _operation(network: PlannedNetwork, index: int, op: PositionMap) -> _core.Map:
     before = network.program.nodes[index].inputs[0]
-    rows = rows_of(op, _length(network, index, op))
+    rows = rows_of(op, network.length_before(index, op.axis))
     return _core.Map(
         in_size=network.size(before),
         out_size=network.size(index),
@@ -133,11 +133,6 @@ def _operation(network: Network, index: int, op: PositionMap) -> _core.Map:
         first=rows.first,
         last=rows.last,
         totals=rows.totals,
-        inside_at=network.own_at(_core.Own.INSIDE, index),
-        mean_at=network.own_at(_core.Own.MEAN, index),
+        inside_at=network.cache_at(_core.Cached.INSIDE, index),
+        mean_at=network.cache_at(_core.Cached.MEAN, index),
     )
-
-
-def _length(network: Network, index: int, op: PositionMap) -> int:
-    nodes = network.program.nodes
-    return nodes[nodes[index].inputs[0]].positions[op.axis]

@@ -13,7 +13,7 @@ from ._family import Family
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
-    from .._network import Network
+    from .._network import PlannedNetwork
 
 MOST_RATIO = 2.0**16
 """Of two deviations: K / (s s') computed from H loses log2 of it from its 52 bits."""
@@ -26,7 +26,7 @@ class NormalizeFamily(Family[Normalize]):
     reads_angle = True
     single_precision = False
 
-    def missing(self, network: Network, index: int, op: Normalize) -> str | None:
+    def missing(self, network: PlannedNetwork, index: int, op: Normalize) -> str | None:
         nodes = network.program.nodes
         node = nodes[index]
         if node.inputs[0] != node.inputs[1]:
@@ -46,25 +46,25 @@ class NormalizeFamily(Family[Normalize]):
     def homogeneous(self, op: Normalize) -> bool:
         return False
 
-    def own_data(self, network: Network, index: int, op: Normalize) -> Iterator[tuple[_core.Own, int]]:
-        yield _core.Own.SCALE, index
+    def cache_entries(self, network: PlannedNetwork, index: int, op: Normalize) -> Iterator[tuple[_core.Cached, int]]:
+        yield _core.Cached.SCALE, index
 
-    def own_numbers(self, network: Network, own: _core.Own, op: Normalize) -> int:
-        return 2 if own == _core.Own.SCALE else 1
+    def cache_numbers(self, network: PlannedNetwork, what: _core.Cached, op: Normalize) -> int:
+        return 2 if what == _core.Cached.SCALE else 1
 
-    def made_before(self, own: _core.Own) -> bool:
-        return own == _core.Own.SCALE
+    def made_before(self, what: _core.Cached) -> bool:
+        return what == _core.Cached.SCALE
 
     def covered(self, op: Normalize) -> str:
         return f"standard deviations of any two inputs within a factor of {MOST_RATIO:,.0f}"
 
-    def store(self, network: Network, index: int, op: Normalize, own: _core.Own, target: int) -> _core.Store:
+    def store(self, network: PlannedNetwork, index: int, op: Normalize, what: _core.Cached, target: int) -> _core.Store:
         over = [False] * _core.AXES
         for axis in op.axes:
             over[network.first_axis(index) + axis] = True
         unit_at = network.unit_at(network.program.nodes[index].inputs[0])
         return _core.Store(
-            size=network.size(index), what=own, target_at=target, eps=op.eps, unit_at=unit_at, mean_over=over
+            size=network.size(index), what=what, target_at=target, eps=op.eps, unit_at=unit_at, mean_over=over
         )
 
     def inputs(self, node: Node) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ class NormalizeFamily(Family[Normalize]):
             index,
             lambda: _core.Normalize(
                 size=network.size(index),
-                scale_at=network.own_at(_core.Own.SCALE, index),
+                scale_at=network.cache_at(_core.Cached.SCALE, index),
                 weight_rate=float(op.weight_trained and settled),
                 bias_rate=float(op.bias_trained),
             ),
@@ -90,7 +90,7 @@ class NormalizeFamily(Family[Normalize]):
         emitter.unary(_core.Kind.NORMALIZE, operation, plane, parts, gain_factor(op, plane.offset))
 
 
-def _activated_later(network: Network, index: int) -> bool:
+def _activated_later(network: PlannedNetwork, index: int) -> bool:
     """Return whether an activation follows with no layer with weights between, which would make a gain's term new."""
     nodes = network.program.nodes
     if isinstance(nodes[index].op, (Pointwise, Dense, Conv)):

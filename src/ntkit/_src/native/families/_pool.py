@@ -14,7 +14,7 @@ from ._family import Family
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
-    from .._network import Network
+    from .._network import PlannedNetwork
 
 FEW_TERMS = 4  # sums of more planes are taken in double precision
 
@@ -28,12 +28,12 @@ class PoolFamily(Family[AvgPool]):
 
     rounds_h = True
 
-    def own_data(self, network: Network, index: int, op: AvgPool) -> Iterator[tuple[_core.Own, int]]:
+    def cache_entries(self, network: PlannedNetwork, index: int, op: AvgPool) -> Iterator[tuple[_core.Cached, int]]:
         if network.linear_after[index]:
             return
-        yield _core.Own.INSIDE, index
-        if len(set(window_weights(op, _length(network, index, op))[1])) > 1:
-            yield _core.Own.MEAN, index
+        yield _core.Cached.INSIDE, index
+        if len(set(window_weights(op, network.length_before(index, op.axis))[1])) > 1:
+            yield _core.Cached.MEAN, index
 
     def sources(self, op: AvgPool, offset: Offset, positions: tuple[int, ...]) -> Iterator[Offset]:
         for apart in range(1 - op.kernel, op.kernel):
@@ -41,8 +41,8 @@ class PoolFamily(Family[AvgPool]):
             moved[op.axis] = op.stride * offset[op.axis] + apart
             yield tuple(moved)
 
-    def reads_between(self, network: Network, index: int, own: bool, source: Offset) -> bool:
-        return own and any(source) and not network.linear_after[index]
+    def reads_between(self, network: PlannedNetwork, index: int, variances: bool, source: Offset) -> bool:
+        return variances and any(source) and not network.linear_after[index]
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: AvgPool) -> None:
         network, index = emitter.network, plane.node
@@ -57,24 +57,24 @@ class WindowKinds(NamedTuple):
     ----------
     add, end
         Add what one plane gives to the sums of two windows; make H of the sums.
-    own, own_end
+    variance, variance_end
         B, the weighted sums of the variances; N B - A, the variances of the sums.
     """
 
     add: _core.Kind
     end: _core.Kind
-    own: _core.Kind
-    own_end: _core.Kind
+    variance: _core.Kind
+    variance_end: _core.Kind
 
 
-POOL_KINDS = WindowKinds(_core.Kind.POOL, _core.Kind.POOL_END, _core.Kind.OWN_POOL, _core.Kind.OWN_POOL_END)
+POOL_KINDS = WindowKinds(_core.Kind.POOL, _core.Kind.POOL_END, _core.Kind.VARIANCE_POOL, _core.Kind.VARIANCE_POOL_END)
 
 
 def emit_windows(
     emitter: Emitter, plane: Plane, parts: list[Part], operation: int, wide: bool, kinds: WindowKinds
 ) -> None:
     """Emit the sums over two windows, of K, of H or of the variances."""
-    if emitter.demand.own(plane) and not emitter.network.linear_after[plane.node]:
+    if emitter.demand.holds_variances(plane) and not emitter.network.linear_after[plane.node]:
         _emit_variance(emitter, plane, parts[0], operation, wide, kinds)
         return
     emitter.accumulate(kinds.add, operation, plane, parts, wide)
@@ -91,23 +91,23 @@ def _emit_variance(emitter: Emitter, plane: Plane, part: Part, operation: int, w
     assert same is not None
     inside = plane._replace(covariance=False, step="inside")
     emitter.accumulate(kinds.add, operation, inside, [Part(part.offset, apart)], wide)
-    if (_core.Own.INSIDE, index) in network.own:
-        emitter.store(_core.Own.INSIDE, index, inside)
+    if (_core.Cached.INSIDE, index) in network.cache:
+        emitter.store(_core.Cached.INSIDE, index, inside)
     emitter.compute(same)
     mean = plane._replace(step="mean")
     emitter.take_slot(mean)
-    emitter.emit(kinds.own, operation, mean, part.offset, same)
-    if (_core.Own.MEAN, index) in network.own:
-        emitter.store(_core.Own.MEAN, index, mean)
-    emitter.emit(kinds.own_end, operation, plane, part.offset, mean, out=emitter.slot(inside))
+    emitter.emit(kinds.variance, operation, mean, part.offset, same)
+    if (_core.Cached.MEAN, index) in network.cache:
+        emitter.store(_core.Cached.MEAN, index, mean)
+    emitter.emit(kinds.variance_end, operation, plane, part.offset, mean, out=emitter.slot(inside))
     emitter.leave_slot(mean)
     emitter.release(same)
     emitter.rename(inside, plane)
 
 
-def _operation(network: Network, index: int, op: AvgPool) -> _core.Pool:
+def _operation(network: PlannedNetwork, index: int, op: AvgPool) -> _core.Pool:
     before = network.program.nodes[index].inputs[0]
-    weights, totals = window_weights(op, _length(network, index, op))
+    weights, totals = window_weights(op, network.length_before(index, op.axis))
     return _core.Pool(
         in_size=network.size(before),
         out_size=network.size(index),
@@ -118,14 +118,9 @@ def _operation(network: Network, index: int, op: AvgPool) -> _core.Pool:
         wide=op.kernel > FEW_TERMS,
         weights=weights,
         totals=totals,
-        inside_at=network.own_at(_core.Own.INSIDE, index),
-        mean_at=network.own_at(_core.Own.MEAN, index),
+        inside_at=network.cache_at(_core.Cached.INSIDE, index),
+        mean_at=network.cache_at(_core.Cached.MEAN, index),
     )
-
-
-def _length(network: Network, index: int, op: AvgPool) -> int:
-    nodes = network.program.nodes
-    return nodes[nodes[index].inputs[0]].positions[op.axis]
 
 
 def window_weights(op: AvgPool, size: int) -> tuple[list[float], list[float]]:
@@ -134,7 +129,7 @@ def window_weights(op: AvgPool, size: int) -> tuple[list[float], list[float]]:
     return matrix.amax(1).tolist(), [round(value, 15) for value in matrix.sum(1).tolist()]
 
 
-def shared_pools(network: Network) -> dict[int, int]:
+def shared_pools(network: PlannedNetwork) -> dict[int, int]:
     """Return the pools without overlapping windows, whose neighbouring offsets share planes, and their axes."""
     return {
         index: op.axis
@@ -143,7 +138,7 @@ def shared_pools(network: Network) -> dict[int, int]:
     }
 
 
-def kept_positions(network: Network, pool: int) -> int:
+def kept_positions(network: PlannedNetwork, pool: int) -> int:
     """Count the planes that a pool keeps from one offset along its axis to the next: all offsets along the axes before it."""
     nodes = network.program.nodes
     op, positions = nodes[pool].op, nodes[nodes[pool].inputs[0]].positions

@@ -15,7 +15,7 @@ from ._normalize import gain_factor
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
-    from .._network import Network
+    from .._network import PlannedNetwork
 
 
 class RectifiedFamily(Family[Pointwise]):
@@ -24,7 +24,7 @@ class RectifiedFamily(Family[Pointwise]):
     reads_h = True
     reads_angle = True
 
-    def fuses(self, network: Network, index: int, op: Pointwise) -> bool:
+    def fuses(self, network: PlannedNetwork, index: int, op: Pointwise) -> bool:
         before = network.program.nodes[index].inputs[0]
         layer = network.program.nodes[before].op
         return isinstance(layer, (Dense, Conv)) and float(layer.gains.w_std) != 0 and len(network.readers[before]) == 1
@@ -33,23 +33,23 @@ class RectifiedFamily(Family[Pointwise]):
         low, high = _slopes(op)
         return before and low * high > 0  # otherwise its values have one sign
 
-    def own_data(self, network: Network, index: int, op: Pointwise) -> Iterator[tuple[_core.Own, int]]:
-        yield _core.Own.DEVIATION, index
+    def cache_entries(self, network: PlannedNetwork, index: int, op: Pointwise) -> Iterator[tuple[_core.Cached, int]]:
+        yield _core.Cached.DEVIATION, index
 
-    def store(self, network: Network, index: int, op: Pointwise, own: _core.Own, target: int) -> _core.Store:
+    def store(self, network: PlannedNetwork, index: int, op: Pointwise, what: _core.Cached, target: int) -> _core.Store:
         # The deviations of a fused layer are divided by the root of its weight, see core/interpreter/rectifier.hpp.
         factor = 1.0
-        if own == _core.Own.DEVIATION and index in network.fused:
+        if what == _core.Cached.DEVIATION and index in network.fused:
             layer = network.program.nodes[network.program.nodes[index].inputs[0]].op
             assert isinstance(layer, (Dense, Conv))
             factor = 1.0 / window_weight(layer)
-        return _core.Store(size=network.size(index), what=own, target_at=target, factor=factor)
+        return _core.Store(size=network.size(index), what=what, target_at=target, factor=factor)
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Pointwise) -> None:
         network, index = emitter.network, plane.node
         before = network.program.nodes[index].inputs[0]
         layer = network.program.nodes[before].op
-        if index in network.fused and not emitter.demand.own(plane):
+        if index in network.fused and not emitter.demand.holds_variances(plane):
             assert isinstance(layer, (Dense, Conv))
             operation = emitter.operation(
                 "fused", index, lambda: layer_operation(network, before, layer, index, _rectifier(network, index, op))
@@ -70,14 +70,14 @@ def _slopes(op: Pointwise) -> tuple[float, float]:
     return op.phi.slopes()
 
 
-def _rectifier(network: Network, index: int, op: Pointwise) -> _core.Rectifier:
+def _rectifier(network: PlannedNetwork, index: int, op: Pointwise) -> _core.Rectifier:
     before = network.program.nodes[index].inputs[0]
     norm = network.program.nodes[before].op
     low, high = _slopes(op)
     return _core.Rectifier(
         negative_slope=low,
         positive_slope=high,
-        deviation_at=network.own_at(_core.Own.DEVIATION, index),
+        deviation_at=network.cache_at(_core.Cached.DEVIATION, index),
         signed_covariance=network.negative[before],
         rounded=network.rounded[before],
         trained_gain=float(isinstance(norm, Normalize) and norm.weight_trained),

@@ -5,8 +5,8 @@ two Gaussians of deviations s, s' and correlation rho (Mehler 1866)
 
     E[phi phi] = a_0 a_0' + s s' sum_n alpha_n alpha_n' rho^n,    E[phi' phi'] = sum_n n alpha_n alpha_n' rho^(n - 1).
 
-The coefficients belong to one input alone, so they are own data: the core computes them from a table of Chebyshev series in s,
-and a pair costs four multiplications per term. What N orders leave out of a pair is at most what they leave out of E[phi^2] and
+The coefficients belong to one input alone and are cached: the core computes them from a table of Chebyshev series in s, and a
+pair costs four multiplications per term. What N orders leave out of a pair is at most what they leave out of E[phi^2] and
 E[phi'^2], which is known; larger deviations need more orders. A few of the N with weights give the same sums, see
 ``_fewer_orders``. ELU, SELU and CELU, whose coefficients fall too slowly, have weights of their own, see ``_exponential_unit``.
 """
@@ -31,7 +31,7 @@ from ._fewer_orders import fewer_orders
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
-    from .._network import Network
+    from .._network import PlannedNetwork
 
 ORDERS = (64, 96, 128, 192, 256)
 """How many Hermite orders a table may be made of."""
@@ -62,7 +62,7 @@ class SeriesFamily(Family[Pointwise]):
         """Return the largest deviation that some table covers."""
         return PIECE * len(_pieces(op.phi, ORDERS[-1]))
 
-    def missing(self, network: Network, index: int, op: Pointwise) -> str | None:
+    def missing(self, network: PlannedNetwork, index: int, op: Pointwise) -> str | None:
         nodes = network.program.nodes
         before = nodes[nodes[index].inputs[0]].op
         if isinstance(before, Normalize) and before.weight_trained:
@@ -85,21 +85,21 @@ class SeriesFamily(Family[Pointwise]):
     def covered(self, op: Pointwise) -> str:
         return f"standard deviations up to {self.reach(op):g}"
 
-    def own_data(self, network: Network, index: int, op: Pointwise) -> Iterator[tuple[_core.Own, int]]:
-        yield _core.Own.DEVIATION, index
-        yield _core.Own.SERIES, index
+    def cache_entries(self, network: PlannedNetwork, index: int, op: Pointwise) -> Iterator[tuple[_core.Cached, int]]:
+        yield _core.Cached.DEVIATION, index
+        yield _core.Cached.SERIES, index
         if not network.linear_after[index]:
-            yield _core.Own.HALF, index
+            yield _core.Cached.HALF, index
 
-    def own_numbers(self, network: Network, own: _core.Own, op: Pointwise) -> int:
-        return 1 + len(self._best(network, op).orders) if own == _core.Own.SERIES else 1
+    def cache_numbers(self, network: PlannedNetwork, what: _core.Cached, op: Pointwise) -> int:
+        return 1 + len(self._best(network, op).orders) if what == _core.Cached.SERIES else 1
 
-    def made_before(self, own: _core.Own) -> bool:
-        return own in (_core.Own.DEVIATION, _core.Own.SERIES)
+    def made_before(self, what: _core.Cached) -> bool:
+        return what in (_core.Cached.DEVIATION, _core.Cached.SERIES)
 
-    def store(self, network: Network, index: int, op: Pointwise, own: _core.Own, target: int) -> _core.Store:
-        table = self._best(network, op) if own == _core.Own.SERIES else None
-        return _core.Store(size=network.size(index), what=own, target_at=target, table=table)
+    def store(self, network: PlannedNetwork, index: int, op: Pointwise, what: _core.Cached, target: int) -> _core.Store:
+        table = self._best(network, op) if what == _core.Cached.SERIES else None
+        return _core.Store(size=network.size(index), what=what, target_at=target, table=table)
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Pointwise) -> None:
         network, index = emitter.network, plane.node
@@ -109,15 +109,15 @@ class SeriesFamily(Family[Pointwise]):
             lambda: _core.Series(
                 size=network.size(index),
                 table=self._best(network, op),
-                series_at=network.own_at(_core.Own.SERIES, index),
-                deviation_at=network.own_at(_core.Own.DEVIATION, index),
-                half_at=network.own_at(_core.Own.HALF, index),
+                series_at=network.cache_at(_core.Cached.SERIES, index),
+                deviation_at=network.cache_at(_core.Cached.DEVIATION, index),
+                half_at=network.cache_at(_core.Cached.HALF, index),
                 rounded=network.nonlinear_before[index],
             ),
         )
         emitter.unary(_core.Kind.SERIES, operation, plane, parts)
 
-    def _best(self, network: Network, op: Pointwise) -> _core.SeriesTable:
+    def _best(self, network: PlannedNetwork, op: Pointwise) -> _core.SeriesTable:
         """Return the table of the network's tier; if it has none, that of the next tier that has one, or of the last before."""
         tiers = (*range(network.tier, len(ORDERS)), *reversed(range(network.tier)))
         return next(table for tier in tiers if (table := self.table(op, tier)) is not None)

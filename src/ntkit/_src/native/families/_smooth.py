@@ -16,7 +16,7 @@ from ._normalize import gain_factor
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
-    from .._network import Network
+    from .._network import PlannedNetwork
 
 
 class SmoothFamily(Family[Pointwise]):
@@ -32,10 +32,10 @@ class SmoothFamily(Family[Pointwise]):
     def homogeneous(self, op: Pointwise) -> bool:
         return False
 
-    def own_data(self, network: Network, index: int, op: Pointwise) -> Iterator[tuple[_core.Own, int]]:
-        yield _core.Own.DEVIATION, index
+    def cache_entries(self, network: PlannedNetwork, index: int, op: Pointwise) -> Iterator[tuple[_core.Cached, int]]:
+        yield _core.Cached.DEVIATION, index
         if not network.linear_after[index]:
-            yield _core.Own.HALF, index
+            yield _core.Cached.HALF, index
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Pointwise) -> None:
         network, index = emitter.network, plane.node
@@ -50,8 +50,8 @@ class SmoothFamily(Family[Pointwise]):
                 size=network.size(index),
                 function=self.function,
                 hermite_terms=hermite_terms(coefficients),
-                deviation_at=network.own_at(_core.Own.DEVIATION, index),
-                half_at=network.own_at(_core.Own.HALF, index),
+                deviation_at=network.cache_at(_core.Cached.DEVIATION, index),
+                half_at=network.cache_at(_core.Cached.HALF, index),
                 rounded=network.nonlinear_before[index],
                 trained_gain=float(gain),
                 gain_terms=hermite_terms(slopes) if gain else (),

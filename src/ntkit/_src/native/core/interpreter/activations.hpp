@@ -17,7 +17,7 @@ template <class T, bool Self>
 RectifierRule<T, Self> rectifier_rule(const Context<T, Self>& context, const Rectifier& rectifier, double weight, double bias,
                                       double weight_rate, double bias_rate, std::int32_t unit_at, long moved, double mask) {
     const double a = rectifier.negative_slope, b = rectifier.positive_slope;
-    return {context.own(rectifier.deviation_at, moved), &rectifier.arc_cosine<T>(), static_cast<T>(weight * (b - a) * (b - a) / 2),
+    return {context.cached(rectifier.deviation_at, moved), &rectifier.arc_cosine<T>(), static_cast<T>(weight * (b - a) * (b - a) / 2),
             static_cast<T>(weight * a * b), static_cast<T>(weight_rate), static_cast<T>(bias / weight),
             static_cast<T>(bias_rate / weight), static_cast<T>(rectifier.trained_gain * mask), context.unit(unit_at), context.unit_step(),
             rectifier.signed_covariance, rectifier.rounded, Self || context.block.zeros};
@@ -65,12 +65,12 @@ struct SmoothPlanes {
     Plane<T> in, out;
     Sides<T, Self> deviation, half;
     T gain;  // the multiple of E[u phi'(u) v phi'(v)] that Theta gets
-    bool own, theta_in, theta_out, covariance;
+    bool variances, theta_in, theta_out, covariance;
 
     [[gnu::always_inline]] void write(long p, const Expectation<Lanes>& e) const {
         if (theta_out) {
             Lanes theta = theta_in ? in.theta[p] * e.slope : Lanes{};
-            if (gain != 0) theta = fma(broadcast(gain), e.own, theta);
+            if (gain != 0) theta = fma(broadcast(gain), e.gained, theta);
             out.theta[p] = theta;
         }
         Lanes value = e.value;
@@ -96,7 +96,7 @@ struct SmoothByAngle {
 
     [[gnu::always_inline]] ByRoot<Lanes> by_root(long p) const {
         const Lanes k = planes.in.k[p], q = max(k, Lanes{});
-        const auto z = planes.own ? Gaussians<Lanes>{q, q, q, Lanes{}, Lanes{}, Lanes{}}
+        const auto z = planes.variances ? Gaussians<Lanes>{q, q, q, Lanes{}, Lanes{}, Lanes{}}
                                   : lanes_of(planes.deviation.first(p), planes.deviation.second(p), k, rounded);
         if constexpr (Which == Function::gelu) return gelu_by_root(z);
         else return erf_by_root(z);
@@ -119,7 +119,7 @@ struct SmoothByAngle {
             if constexpr (Which == Function::gelu) {
                 e.value = turn * fma(entry.factor, angle[u], entry.rest);
                 e.slope = turn * (angle[u] + entry.slope);
-                e.own = planes.gain != 0 ? turn * fma(entry.k, angle[u], entry.own) : Lanes{};
+                e.gained = planes.gain != 0 ? turn * fma(entry.k, angle[u], entry.gained) : Lanes{};
             } else {
                 const Lanes inverse = T(std::numbers::pi_v<T> / 4) * entry.slope;
                 e = {4 * turn * angle[u], entry.slope, planes.gain != 0 ? entry.k * entry.slope * (inverse * inverse) : Lanes{}};
@@ -159,17 +159,17 @@ struct SmoothByPair {
         for (long p = first; p < last; ++p) {
             const Lanes k = planes.in.k[p];
             Lanes s1{}, s2{};
-            if (!planes.own) {
+            if (!planes.variances) {
                 s1 = planes.deviation.first(p);
                 s2 = planes.deviation.second(p);
             }
             Expectation<Lanes> all{};
             for (int lane = 0; lane < kLanes<T>; ++lane) {
                 const T q = std::max(k[lane], T(0));
-                const auto e = expectation(op, planes.own ? Gaussians<T>{q, q, q, 0, 0, 0} : pair_of(s1[lane], s2[lane], k[lane], op.rounded));
+                const auto e = expectation(op, planes.variances ? Gaussians<T>{q, q, q, 0, 0, 0} : pair_of(s1[lane], s2[lane], k[lane], op.rounded));
                 all.value.set(lane, e.value);
                 all.slope.set(lane, e.slope);
-                all.own.set(lane, e.own);
+                all.gained.set(lane, e.gained);
             }
             planes.write(p, all);
         }
@@ -179,8 +179,8 @@ struct SmoothByPair {
 template <class T, bool Self>
 void smooth(const Context<T, Self>& context, const Smooth& op, const Instruction& step) {
     const long moved = shift(op.size, step.out_offset);
-    const SmoothPlanes<T, Self> planes{context.slot(step.in_slot), context.slot(step.out_slot), context.own(op.deviation_at, moved),
-                                       context.own(op.half_at, moved), static_cast<T>(op.trained_gain * step.factor),
+    const SmoothPlanes<T, Self> planes{context.slot(step.in_slot), context.slot(step.out_slot), context.cached(op.deviation_at, moved),
+                                       context.cached(op.half_at, moved), static_cast<T>(op.trained_gain * step.factor),
                                        step.covariance_in,  // a variable with itself
                                        step.theta_in, step.theta_out, step.covariance_out};
     const auto every_row = [&](const auto& rule) { rows(Region(op.size, step.out_offset), [&](long first, long last) { rule.run(first, last); }); };

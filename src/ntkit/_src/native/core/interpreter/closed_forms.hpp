@@ -17,7 +17,7 @@ namespace {
 // E[phi phi], E[phi' phi'] and, for a trained gain before the activation, E[u phi'(u) v phi'(v)].
 template <class T>
 struct Expectation {
-    T value, slope, own;
+    T value, slope, gained;
 };
 
 // sum_j k^j j! h_j(q1) h_j(q2), h_j(q) = sum_m c[m] C(m, j) (m - j - 1)!! q^((m - j) / 2).
@@ -91,12 +91,12 @@ struct ByRoot {
     Lanes k, sums, product, d, root;  // `sums` = 1 + q1 + q2 and `product` = q1 q2, for GELU
 };
 
-// What is known of E[phi phi] = factor angle + rest and of E[phi' phi'] before the polynomial of the angle, up to constants; `own` is
-// that of E[u phi'(u) v phi'(v)] = k angle + own, which a trained gain before the activation needs.
+// What is known of E[phi phi] = factor angle + rest and of E[phi' phi'] before the polynomial of the angle, up to constants; `gained` is
+// that of E[u phi'(u) v phi'(v)] = k angle + gained, which a trained gain before the activation needs.
 template <class Lanes>
 struct ByAngle {
     Angle<Lanes> angle;
-    Lanes k, factor, rest, slope, own;
+    Lanes k, factor, rest, slope, gained;
 };
 
 // z Phi(z). With A = 1 + q1, B = 1 + q2, det = q1 q2 - k^2 and D = AB - k^2 = 1 + q1 + q2 + det,
@@ -134,7 +134,7 @@ template <class Lanes>
         sum = fma(sum, squares, ab * fma(broadcast(T(5)), e, T(-2) * c2 - T(5)));
         sum = fma(sum, squares, c2 * fma(broadcast(T(-4)), e, c2 + T(6)));
         sum = fma(sum, squares, c2 * ab * e);
-        result.own = sum * per_ab * per_ab * (per_d * per_d * inverse);
+        result.gained = sum * per_ab * per_ab * (per_d * per_d * inverse);
     }
     return result;
 }
@@ -177,7 +177,7 @@ Expectation<T> expectation(const Smooth& op, const Gaussians<T>& z) {
         case Function::polynomial: break;
     }
     auto result = polynomial_expectation(op.hermite_terms, q1, q2, k);
-    result.own = gain ? polynomial_expectation(op.gain_terms, q1, q2, k).value : T(0);
+    result.gained = gain ? polynomial_expectation(op.gain_terms, q1, q2, k).value : T(0);
     return result;
 }
 

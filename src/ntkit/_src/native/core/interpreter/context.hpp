@@ -1,4 +1,4 @@
-// What every instruction works on: planes, accumulators and own data of one block of pairs.
+// What every instruction works on: planes, accumulators and cached data of one block of pairs.
 
 #pragma once
 
@@ -41,21 +41,21 @@ inline long shift(const Axes& size, const Axes& offset) {
 
 inline int modulo(int a, int b) { return a % b < 0 ? a % b + b : a % b; }
 
-// Own data of both sides of a pair, at the positions p of x and p + offset of x'. Self: both are the same input.
+// Cached data of both sides of a pair, at the positions p of x and p + offset of x'. Self: both are the same input.
 template <class T, bool Self>
 struct Sides {
     using Lanes = typename Vector<T>::Lanes;
-    const T* own1;
-    const Lanes* own2;
+    const T* cache1;
+    const Lanes* cache2;
     int step;  // stride of the first side: 0 for vectors, where the positions are blocks of x'
 
     Lanes first(long p) const {
         if constexpr (Self)
-            return reinterpret_cast<const Lanes*>(own1)[p];
+            return reinterpret_cast<const Lanes*>(cache1)[p];
         else
-            return broadcast(own1[p * step]);
+            return broadcast(cache1[p * step]);
     }
-    Lanes second(long p) const { return own2[p]; }
+    Lanes second(long p) const { return cache2[p]; }
 };
 
 template <class T>
@@ -119,16 +119,16 @@ struct Context {
         return {base, base + tape.row_positions};
     }
 
-    // The own data that begin at `at`, for positions p of x and p + moved of x'; a harmless pointer if there are none.
-    [[gnu::always_inline]] Sides<T, Self> own(std::int64_t at, long moved) const {
-        const Lanes* own2 = reinterpret_cast<const Lanes*>(block.own2) + std::max<std::int64_t>(at, 0) * tape.batch;
-        const T* own1 = Self ? reinterpret_cast<const T*>(own2) : block.own1 + std::max<std::int64_t>(at, 0);
-        return {own1, own2 + moved, tape.batch > 1 ? 0 : 1};
+    // The cached data that begin at `at`, for positions p of x and p + moved of x'; a harmless pointer if there are none.
+    [[gnu::always_inline]] Sides<T, Self> cached(std::int64_t at, long moved) const {
+        const Lanes* cache2 = reinterpret_cast<const Lanes*>(block.cache2) + std::max<std::int64_t>(at, 0) * tape.batch;
+        const T* cache1 = Self ? reinterpret_cast<const T*>(cache2) : block.cache1 + std::max<std::int64_t>(at, 0);
+        return {cache1, cache2 + moved, tape.batch > 1 ? 0 : 1};
     }
 
-    // Every input is scaled to norm one, so that the values of two inputs have the same magnitude. The first own number of each input
-    // is its unit: what the value one became. Where the data have a scale of their own, another own number holds it.
-    Sides<T, Self> unit(std::int32_t at = 0) const { return own(at, 0); }
+    // Every input is scaled to norm one, so that the values of two inputs have the same magnitude. The first cached number of each input
+    // is its unit: what the value one became. Where the data have a scale of their own, another cached number holds it.
+    Sides<T, Self> unit(std::int32_t at = 0) const { return cached(at, 0); }
     int unit_step() const { return tape.batch > 1 ? 1 : 0; }
 };
 

@@ -73,7 +73,7 @@ private:
             return;
         }
         constexpr T near = sizeof(T) == 4 ? T(0.03) : T(1e-5);
-        const Sides<T, Self> half = context.own(op.half_at, 0);
+        const Sides<T, Self> half = context.cached(op.half_at, 0);
         for (int b = 0; b < batch; ++b) {
             const Lanes total = half.first(b) + half.second(b);
             k[b] = fnmadd(load(products + b * kLanes<T>), broadcast(share), total);

@@ -8,7 +8,7 @@
 #include "inputs.hpp"
 #include "maps.hpp"
 #include "normalisation.hpp"
-#include "own_data.hpp"
+#include "input_cache.hpp"
 #include "pooling.hpp"
 #include "products.hpp"
 #include "selection.hpp"
@@ -30,7 +30,7 @@ public:
         const std::size_t count = tape.instructions.size();
         for (std::size_t i = 0; i < count; ++i) {
             const Instruction& step = tape.instructions[i];
-            if (context_.block.own_known && step.own_only) continue;
+            if (context_.block.cache_known && step.cache_only) continue;
             if constexpr (!Self) {
                 if (const int length = chain_.length(i); length > 1) {
                     chain_.run(i, length);
@@ -62,13 +62,13 @@ private:
             case Kind::clear: return clear(context_, step);
             case Kind::pool: return pool(context_, as<Pool>(op), step);
             case Kind::pool_end: return pool_end(context_, as<Pool>(op), step);
-            case Kind::own_pool: return own_pool(context_, as<Pool>(op), step);
-            case Kind::own_pool_end: return own_pool_end(context_, as<Pool>(op), step);
+            case Kind::variance_pool: return variance_pool(context_, as<Pool>(op), step);
+            case Kind::variance_pool_end: return variance_pool_end(context_, as<Pool>(op), step);
             case Kind::select: return select_positions(context_, as<Select>(op), step);
             case Kind::map: return map_positions(context_, as<Map>(op), step);
             case Kind::map_end: return pool_end(context_, as<Map>(op), step);
-            case Kind::own_map: return own_map(context_, as<Map>(op), step);
-            case Kind::own_map_end: return own_pool_end(context_, as<Map>(op), step);
+            case Kind::variance_map: return variance_map(context_, as<Map>(op), step);
+            case Kind::variance_map_end: return variance_pool_end(context_, as<Map>(op), step);
             case Kind::reduce: return reduce(context_, as<Reduce>(op), step);
             case Kind::settle: return settle(context_, as<Plain>(op), step);
             case Kind::combine: return combine(context_, as<Plain>(op), step);

@@ -81,7 +81,7 @@ void map_positions(const Context<T, Self>& context, const Map& op, const Instruc
 
 // B = sum_p A[q, p] q_p, and the part of the mapped Theta that comes from equal positions.
 template <class T, bool Self>
-void own_map(const Context<T, Self>& context, const Map& op, const Instruction& step) {
+void variance_map(const Context<T, Self>& context, const Map& op, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;
     const Region from(op.in_size, Axes{}), to(op.out_size, Axes{});
     const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);

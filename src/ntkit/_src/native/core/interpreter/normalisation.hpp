@@ -22,7 +22,7 @@ void normalize(const Context<T, Self>& context, const Normalize& op, const Instr
     const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
     const std::int64_t positions = positions_of(op.size) / context.tape.batch;
     const long moved = shift(op.size, step.out_offset);
-    const Sides<T, Self> scale = context.own(op.scale_at, moved), deviation = context.own(op.scale_at + positions, moved);
+    const Sides<T, Self> scale = context.cached(op.scale_at, moved), deviation = context.cached(op.scale_at + positions, moved);
     const T bias = static_cast<T>(op.bias_rate * step.factor), weight = static_cast<T>(op.weight_rate * step.factor);
     rows(Region(op.size, step.out_offset), [&](long first, long last) {
         for (long p = first; p < last; ++p) {

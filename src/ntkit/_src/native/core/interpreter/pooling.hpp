@@ -110,7 +110,7 @@ void pool_end(const Context<T, Self>& context, const Op& op, const Instruction& 
     const int offset = step.out_offset[op.axis];
     const Plane<T> out = context.slot(step.out_slot);
     const long moved = shift(op.out_size, step.out_offset);
-    const Sides<T, Self> inside = context.own(op.inside_at, moved), mean = context.own(op.mean_at, moved);
+    const Sides<T, Self> inside = context.cached(op.inside_at, moved), mean = context.cached(op.mean_at, moved);
     const Region to(op.out_size, step.out_offset);
     for (int i = to.low[0]; i < to.high[0]; ++i)
         for (int j = to.low[1]; j < to.high[1]; ++j)
@@ -130,7 +130,7 @@ void pool_end(const Context<T, Self>& context, const Op& op, const Instruction& 
 
 // B, and the part of the pooled Theta that comes from equal positions.
 template <class T, bool Self>
-void own_pool(const Context<T, Self>& context, const Pool& op, const Instruction& step) {
+void variance_pool(const Context<T, Self>& context, const Pool& op, const Instruction& step) {
     const Region from(op.in_size, Axes{}), to(op.out_size, Axes{});
     const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
     const long step_in = axis_step(from, op.axis);
@@ -152,7 +152,7 @@ void own_pool(const Context<T, Self>& context, const Pool& op, const Instruction
 
 // q' = N B - A, in the place of A.
 template <class T, bool Self, class Op>
-void own_pool_end(const Context<T, Self>& context, const Op& op, const Instruction& step) {
+void variance_pool_end(const Context<T, Self>& context, const Op& op, const Instruction& step) {
     const Plane<T> mean = context.slot(step.in_slot), out = context.slot(step.out_slot);
     const Region to(op.out_size, Axes{});
     for (int i = 0; i < to.high[0]; ++i)

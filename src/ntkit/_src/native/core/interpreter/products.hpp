@@ -18,7 +18,7 @@ void multiply(const Context<T, Self>& context, const Product& op, const Instruct
     using Lanes = typename Vector<T>::Lanes;
     const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
     const long moved = shift(op.size, step.out_offset);
-    const Sides<T, Self> half1 = context.own(op.first_half_at, moved), half2 = context.own(op.second_half_at, moved);
+    const Sides<T, Self> half1 = context.cached(op.first_half_at, moved), half2 = context.cached(op.second_half_at, moved);
     rows(Region(op.size, step.out_offset), [&](long first, long last) {
         for (long p = first; p < last; ++p) {
             Lanes k1 = out.k[p], k2 = in.k[p], result = k1 * k2;

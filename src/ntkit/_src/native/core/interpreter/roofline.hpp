@@ -17,16 +17,16 @@ double measure_roofline(double seconds) {
     using Lanes = typename Vector<T>::Lanes;
     int width = 32;
     asm volatile("" : "+r"(width));  // hides the number from the compiler, as in real runs
-    std::vector<T> own(width);
+    std::vector<T> deviations(width);
     std::vector<Lanes> lanes(15 * width);
     for (int p = 0; p < width; ++p) {
-        own[p] = T(1) + T(p) / 64;
+        deviations[p] = T(1) + T(p) / 64;
         lanes[p] = broadcast(T(1.25) - T(p) / 128);
     }
     for (int q = 0; q < 8 * width; ++q) lanes[width + q] = broadcast(T(1) / 16 + T(q % 7) / 256);
     Lanes *k = &lanes[width], *theta = k + 4 * width, *sums = theta + 4 * width, *out = sums + 4 * width;
     const ScaledArcCosine<T> arc_cosine(2.0 / 9);
-    const Sides<T, false> deviation{own.data(), lanes.data(), 1};
+    const Sides<T, false> deviation{deviations.data(), lanes.data(), 1};
     const RectifierRule<T, false> rule{deviation, &arc_cosine, T(1) / 9, T(0), T(1), T(0), T(0), T(0), deviation, 0, false, false, false};
     double best = 0;
     const auto now = [] { return std::chrono::steady_clock::now(); };

@@ -38,7 +38,7 @@ public:
 
     // Writes what the entries are where no plane gives them.
     void clear() const {
-        const Sides<T, Self> half = context_.own(op_.half_in_at, 0);
+        const Sides<T, Self> half = context_.cached(op_.half_in_at, 0);
         const Axes& d = step_.out_offset;
         for (int i = to_.low[0]; i < to_.high[0]; ++i)
             for (int j = to_.low[1]; j < to_.high[1]; ++j)

@@ -47,7 +47,7 @@ void keep_series(const Context<T, Self>& context, const Store& op, const Instruc
     using Lanes = typename Vector<T>::Lanes;
     const long batch = context.tape.batch, count = 1 + op.table->terms();
     const Lanes* const k = context.slot(step.in_slot).k;
-    T* const to = context.block.own2 + op.target_at * batch * kLanes<T>;
+    T* const to = context.block.cache2 + op.target_at * batch * kLanes<T>;
     std::vector<double> scratch;
     for (long p = 0; p < positions_of(op.size); ++p)
         for (int lane = 0; lane < kLanes<T>; ++lane) {
@@ -62,19 +62,19 @@ void keep_series(const Context<T, Self>& context, const Store& op, const Instruc
 template <class T, bool Self>
 struct Coefficients {
     using Lanes = typename Vector<T>::Lanes;
-    const T* own1;
-    const Lanes* own2;
+    const T* cache1;
+    const Lanes* cache2;
     long count, batch, moved;
 
     Coefficients(const Context<T, Self>& context, const Series& op, long moved)
-        : own1(Self ? nullptr : context.block.own1 + op.series_at),
-          own2(reinterpret_cast<const Lanes*>(context.block.own2) + op.series_at * context.tape.batch),
+        : cache1(Self ? nullptr : context.block.cache1 + op.series_at),
+          cache2(reinterpret_cast<const Lanes*>(context.block.cache2) + op.series_at * context.tape.batch),
           count(1 + op.table->terms()), batch(context.tape.batch), moved(moved) {}
 
     // Vectors have one position, and blocks of x' in its place.
-    const Lanes* second(long p) const { return own2 + (batch > 1 ? p : (p + moved) * count); }
-    const Lanes* self(long p) const { return own2 + (batch > 1 ? p : p * count); }
-    const T* first(long p) const { return own1 + (batch > 1 ? 0 : p * count); }
+    const Lanes* second(long p) const { return cache2 + (batch > 1 ? p : (p + moved) * count); }
+    const Lanes* self(long p) const { return cache2 + (batch > 1 ? p : p * count); }
+    const T* first(long p) const { return cache1 + (batch > 1 ? 0 : p * count); }
 };
 
 // One order of a table, and what leads to it from the one before.
@@ -266,8 +266,8 @@ void series_with(const Context<T, Self>& context, const Series& op, const Instru
     if (step.covariance_in) return series_variance<Which>(context, op, step);
     const long moved = shift(op.size, step.out_offset);
     const std::vector<Term<T>> terms = terms_of<T>(op);
-    const SeriesRule<Which, T, Self> rule{context.slot(step.in_slot), context.slot(step.out_slot), context.own(op.deviation_at, moved),
-                                          context.own(op.half_at, moved), Coefficients<T, Self>(context, op, moved), op, terms,
+    const SeriesRule<Which, T, Self> rule{context.slot(step.in_slot), context.slot(step.out_slot), context.cached(op.deviation_at, moved),
+                                          context.cached(op.half_at, moved), Coefficients<T, Self>(context, op, moved), op, terms,
                                           step.theta_out, step.covariance_out};
     rows(Region(op.size, step.out_offset), [&](long first, long last) { rule.run(first, last); });
 }

@@ -142,7 +142,7 @@ private:
             }
         }
         const Plane<T> buffer = context_.row_buffer(0), to = {buffer.k - begin, buffer.theta - begin};
-        const Sides<T, Self> half = context_.own(op.half_in_at, 0);
+        const Sides<T, Self> half = context_.cached(op.half_in_at, 0);
         const int width = op.in_size[2], moved = step.in_offset[2];
         if (op.circular[2]) {
             for (int c = begin; c < end;) {  // pieces between two wraps
@@ -180,7 +180,7 @@ private:
     // The sum of H over the rows of a window, given for each input, in a column that one or both inputs lack.
     [[gnu::always_inline]] Lanes outside(const Layer& op, const Instruction& step, const long* firsts, int first_count,
                                          const long* seconds, int second_count, int column) const {
-        const Sides<T, Self> half = context_.own(op.half_in_at, 0);
+        const Sides<T, Self> half = context_.cached(op.half_in_at, 0);
         const int width = op.in_size[2], other = column + step.in_offset[2];
         Lanes sum = {};
         if (column >= 0 && column < width)
@@ -201,7 +201,7 @@ private:
         const long moved = shift(op.out_size, step.out_offset);
         const T w = static_cast<T>(op.weight), b = static_cast<T>(op.bias);
         const T r = static_cast<T>(op.weight_rate), t = static_cast<T>(op.bias_rate);
-        const Sides<T, Self> one = context_.unit(op.unit_at), half = context_.own(op.half_out_at, moved);
+        const Sides<T, Self> one = context_.unit(op.unit_at), half = context_.cached(op.half_out_at, moved);
         const int unit_at = context_.unit_step();
         for (int q = 0; q < row.width; ++q) {
             const long p = row.first + q, to = p + row.moved;

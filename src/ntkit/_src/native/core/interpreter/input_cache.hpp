@@ -1,4 +1,4 @@
-// Own data of each input, the conversion from H to K, and the result.
+// Cached data of each input, the conversion from H to K, and the result.
 
 #pragma once
 
@@ -14,7 +14,7 @@ namespace {
 template <class T, bool Self>
 void convert(const Context<T, Self>& context, const Convert& op, const Instruction& step) {
     const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
-    const Sides<T, Self> half = context.own(op.half_at, shift(op.size, step.out_offset));
+    const Sides<T, Self> half = context.cached(op.half_at, shift(op.size, step.out_offset));
     rows(Region(op.size, step.out_offset), [&](long first, long last) {
         for (long p = first; p < last; ++p) {
             out.k[p] = half.first(p) + half.second(p) - in.k[p];
@@ -29,7 +29,7 @@ template <class T, bool Self>
 void rescale(const Context<T, Self>& context, const Rescale& op, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;
     const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
-    const Sides<T, Self> ratio = context.unit(op.ratio_at), half = context.own(op.half_at, shift(op.size, step.out_offset));
+    const Sides<T, Self> ratio = context.unit(op.ratio_at), half = context.cached(op.half_at, shift(op.size, step.out_offset));
     const int unit_step = context.unit_step();
     const bool covariance = step.covariance_out, theta = step.theta_in;
     Lanes a1 = ratio.first(0), a2 = ratio.second(0), both = a1 * a2, apart = a1 - a2;
@@ -71,25 +71,25 @@ std::vector<Lanes> averaged(const Store& op, const Lanes* k) {
 template <class T, bool Self>
 void keep(const Context<T, Self>& context, const Store& op, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;
-    if (op.what == Own::series) return keep_series(context, op, step);
+    if (op.what == Cached::series) return keep_series(context, op, step);
     const long positions = positions_of(op.size);
-    Lanes* to = reinterpret_cast<Lanes*>(context.block.own2) + op.target_at * context.tape.batch;
+    Lanes* to = reinterpret_cast<Lanes*>(context.block.cache2) + op.target_at * context.tape.batch;
     const Lanes* k = context.slot(step.in_slot).k;
     const T factor = static_cast<T>(op.factor), eps = static_cast<T>(op.eps);
     const Sides<T, Self> one = context.unit(op.unit_at);
     const int unit_step = context.unit_step();
-    const std::vector<Lanes> means = op.what == Own::scale ? averaged(op, k) : std::vector<Lanes>{};
+    const std::vector<Lanes> means = op.what == Cached::scale ? averaged(op, k) : std::vector<Lanes>{};
     for (long p = 0; p < positions; ++p) {
         switch (op.what) {
-            case Own::deviation: to[p] = sqrt(max(factor * k[p], Lanes{})); break;
-            case Own::half: to[p] = T(0.5) * k[p]; break;
-            case Own::scale:
+            case Cached::deviation: to[p] = sqrt(max(factor * k[p], Lanes{})); break;
+            case Cached::half: to[p] = T(0.5) * k[p]; break;
+            case Cached::scale:
                 to[p] = T(1) / sqrt((means.empty() ? k[p] : means[mean_of(op, p)]) + eps * (one.second(p * unit_step) * one.second(p * unit_step)));
                 to[positions + p] = sqrt(max(k[p], Lanes{}));
                 break;
-            case Own::inside:
-            case Own::mean: to[p] = k[p]; break;
-            case Own::series: break;
+            case Cached::inside:
+            case Cached::mean: to[p] = k[p]; break;
+            case Cached::series: break;
         }
     }
 }

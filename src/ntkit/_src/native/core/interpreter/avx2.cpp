@@ -1,2 +1,0 @@
-#define NTKIT_TARGET avx2
-#include "execute.inc"

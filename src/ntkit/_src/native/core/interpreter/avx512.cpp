@@ -1,2 +1,0 @@
-#define NTKIT_TARGET avx512
-#include "execute.inc"

@@ -1,2 +1,0 @@
-#define NTKIT_TARGET baseline
-#include "execute.inc"
