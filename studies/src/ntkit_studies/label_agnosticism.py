@@ -203,7 +203,8 @@ def claims(settings: Settings, records: list[Scores]) -> list[Claim]:
         for name, scores in rows.items():
             if name != "label-agnostic":
                 gain = (scores - own)[:, 1]
-                text = f"{_text(scores)}; on the new {gain.mean():+.1f} ± {gain.std():.1f} points"
+                mean = round(float(gain.mean()), 1) + 0.0  # no minus zero
+                text = f"{_text(scores)}; on the new {mean:+.1f} ± {gain.std():.1f} points"
                 what = f"{name} beside {base}: accuracy on the same labels, in %"
                 found.append(Claim(what, "adapts to the labels", text, is_positive(gain.tolist())))
     return found

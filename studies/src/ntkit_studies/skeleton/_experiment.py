@@ -144,6 +144,7 @@ class Experiment(Generic[S, C, P, R]):
             results = Results(settings, seed, source, values, manifest)
             if folder is not None:
                 write_results(results, place)
+                return self.read(place)  # with the digits that are stored, so that every later report is the same
             return results
 
     def read(self, folder: Path) -> Results[S, C, R]:
