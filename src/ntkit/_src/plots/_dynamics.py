@@ -235,7 +235,7 @@ def plot_losses(
             raise InputError(
                 f"losses of {name!r} must have shape ({len(t)},) or ({len(t)}, members). Got {values.shape}."
             )
-        style = chosen.get(name, CurveStyle(marker=""))
+        style = (styles or {}).get(name, CurveStyle(marker=""))
         mean = values if values.ndim == 1 else values.mean(axis=1)
         (line,) = ax.plot(t, mean, markersize=4, linewidth=1.6, label=name, **style.options)
         if values.ndim == 2:
