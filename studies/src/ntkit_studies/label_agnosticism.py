@@ -240,14 +240,10 @@ def draw(settings: Settings, records: list[Scores]) -> dict[str, Figure]:
 
 
 EXPERIMENT = by_seed(
+    globals(),
     "label_agnosticism",
     "Accuracy of label-agnostic and of label-aware kernels on labels, and on the relabelling that is made to fail them.",
     "Chen, He, Su 2020, Claim 1.1",
-    __doc__,
-    sizes,
-    measure,
-    claims,
-    draw,
     embedded="digits",
     files=FILES,
     grows=("train", "test", "width", "steps"),

@@ -228,7 +228,7 @@ def plot_losses(
     >>> ax.get_yscale(), len(ax.lines)
     ('log', 2)
     """
-    t, chosen = _array("times", times, 1), styles or {}
+    t = _array("times", times, 1)
     for name, given in losses.items():
         values = np.asarray(given, dtype=np.float64)
         if values.ndim not in (1, 2) or len(values) != len(t):
