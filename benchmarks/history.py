@@ -26,6 +26,7 @@ from rich.console import Console
 from ntkit._src.gram import write_atomically
 from ntkit_studies.plots import Table
 from ntkit_studies.skeleton._manifest import this_machine, versions
+from ntkit_studies.skeleton._records import record_lines
 
 __all__ = [
     "MISSING",
@@ -149,7 +150,7 @@ def store(name: str, tables: Sequence[Table], start: Start, folder: Path | None 
     }
     path = (folder or RESULTS) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (json.dumps(made, indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomically(path, record_lines(made, "tables").encode())
     return path
 
 

@@ -27,13 +27,17 @@ def measure(run: Run[Settings], cell: Seed) -> Number:
 
 
 def experiment():
-    return by_seed(
-        "toy", "A toy.", "nothing", "Two\n  lines.", lambda size, from_file: Settings(), measure,
-        lambda settings, records: [Claim("all", "large", mean_and_spread([one.value for one in records]), True)],
-        lambda settings, records: {"figure2and3": new_figure(), "What it is": new_figure()},
-        lambda settings, records: [Comparison("mean", (1.0, 1.0), 1.0)],
-        grows=("n", "widths"), paper={"n": 1000},
-    )  # fmt: skip
+    functions = {
+        "__doc__": "Two\n  lines.",
+        "sizes": lambda size, from_file: Settings(),
+        "measure": measure,
+        "claims": lambda settings, records: [
+            Claim("all", "large", mean_and_spread([one.value for one in records]), True)
+        ],
+        "draw": lambda settings, records: {"figure2and3": new_figure(), "What it is": new_figure()},
+        "comparisons": lambda settings, records: [Comparison("mean", (1.0, 1.0), 1.0)],
+    }
+    return by_seed(functions, "toy", "A toy.", "nothing", grows=("n", "widths"), paper={"n": 1000})
 
 
 def test_a_cell_for_each_seed_and_captions_of_figures():

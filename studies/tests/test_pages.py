@@ -14,6 +14,7 @@ from tests.test_pages import COMMANDS, PAGES
 from ntkit_studies import NAMES, find
 from ntkit_studies._index import of_folder
 from ntkit_studies.skeleton import write_report
+from ntkit_studies.skeleton._records import record_lines, rounded
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,6 +95,15 @@ def test_stored_results_have_manifests_and_verdicts_by_rule(folder, tmp_path, mo
         rows = zip(csv.reader(found), csv.reader(stored), strict=True)
         pairs = [pair for row in rows for pair in zip(*row, strict=True)]
     assert not [pair for pair in pairs if not same(*pair)]
+
+
+@pytest.mark.parametrize("folder", sorted(set(STORED)), ids=lambda path: path.name)
+def test_stored_results_have_one_record_per_line(folder):
+    for name, records in (("results", "cells"), ("manifest", "")):
+        text = (folder / f"{name}.json").read_text(encoding="utf-8")
+        content = json.loads(text)
+        assert text == record_lines(content, records)
+        assert all(one["result"] == rounded(one["result"]) for one in content.get("cells", ()))
 
 
 def same(found: str, stored: str) -> bool:

@@ -146,7 +146,7 @@ def test_the_measured_loss_stays_below_the_rate():
     [
         ((torch.eye(2), torch.ones(2), 10, 0.0), InputError, "delta must lie between 0 and 1"),
         ((torch.eye(2), torch.ones(2), 10, 1.0), InputError, "delta must lie between 0 and 1"),
-        ((torch.eye(2), torch.ones(2), 10, math.nan), InputError, "delta must lie between 0 and 1"),
+        ((torch.eye(2), torch.ones(2), 10, math.nan), InputError, "delta must be finite"),
         ((torch.eye(2), torch.ones(2), 10, "0.1"), InputTypeError, "delta must be a number"),
         ((torch.eye(2), torch.ones(2), 0), InputError, "width must be at least 1"),
         ((torch.eye(2), torch.ones(2), 1.5), InputTypeError, "width must be an integer"),

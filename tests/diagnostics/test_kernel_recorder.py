@@ -98,7 +98,7 @@ def test_bad_input():
         KernelRecorder(net, x, every=0)
     with pytest.raises(InputTypeError, match="every must be an integer"):
         KernelRecorder(net, x, every=1.5)
-    with pytest.raises(InputError, match="unit must be a positive"):
+    with pytest.raises(InputError, match="unit must be finite and positive"):
         KernelRecorder(net, x, unit=0)
     with pytest.raises(InputError, match="finite"):
         KernelRecorder(net, x * float("inf"))

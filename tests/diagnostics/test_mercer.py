@@ -157,7 +157,7 @@ def test_kernels_without_a_spectrum_by_degree(kernel, message):
         ((Angular(torch.exp), 3, []), InputError, "degrees must be whole numbers"),
         ((Angular(torch.exp), 3, [-1]), InputError, "degrees must be whole numbers"),
         ((Angular(torch.exp), 3, "4"), InputTypeError, "degrees must be an integer"),
-        ((Angular(torch.exp), 3, 4, 0.0), InputError, "radius must be positive"),
+        ((Angular(torch.exp), 3, 4, 0.0), InputError, "radius must be finite and positive"),
         ((Angular(torch.exp), 3, 4, "1"), InputTypeError, "radius must be a number"),
         ((Angular(torch.exp), 784, 2000), InputError, "more than 1e300 harmonics"),
         ((torch.eye(3), 3, 4), InputTypeError, "kernel must be an ntkit.Kernel"),

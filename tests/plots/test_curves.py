@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from ntkit._src.plots import new_figure, plot_accuracy
-from ntkit.errors import InputError
+from ntkit.errors import InputError, MissingDependencyError
 
 
 @pytest.fixture
@@ -29,3 +31,9 @@ def test_one_draw_has_no_bars(ax):
 def test_wrong_shapes(ax):
     with pytest.raises(InputError, match=r"'NTK' must have shape \(1, draws\). Got \(1,\)"):
         plot_accuracy(ax, [20], {"NTK": [0.5]})
+
+
+def test_missing_matplotlib_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'ntkit\[plot\]'"):
+        new_figure()

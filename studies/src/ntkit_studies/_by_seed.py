@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
 from .plots import Picture, Section
-from .skeleton import Claim, Comparison, Experiment, Report, Results, Run, Size, share_nothing
+from .skeleton import Experiment, Report, Results, Run, share_nothing
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 __all__ = ["Seed", "by_seed", "is_positive", "mean_and_spread", "reaches", "size_text"]
 
@@ -41,42 +41,36 @@ class Seed:
 
 
 def by_seed(
+    module: Mapping[str, Any],
     name: str,
     title: str,
     reproduces: str,
-    introduction: str | None,
-    sizes: Callable[[Size, bool], S],
-    measure: Callable[[Run[S], Seed], R],
-    claims: Callable[[S, list[R]], list[Claim]],
-    draw: Callable[[S, list[R]], dict[str, Figure]],
-    comparisons: Callable[[S, list[R]], list[Comparison]] | None = None,
     *,
-    grows: tuple[str, ...],
-    paper: Mapping[str, Any] | None = None,
+    grows: Sequence[str],
+    paper: Mapping[str, int] | None = None,
     **others: Any,
-) -> Experiment[S, Seed, Run[S], R]:
-    """Return an experiment that measures the same thing for ``settings.seeds`` seeds.
+) -> Experiment[Any, Seed, Any, Any]:
+    """Make an experiment of the functions of a module, with a cell for each seed and a report of figures.
 
     Parameters
     ----------
-    name, title, reproduces, sizes, others
+    module
+        The ``globals()`` of the module: its docstring opens the report. ``sizes`` is as in
+        :class:`~ntkit_studies.skeleton.Experiment`; ``measure`` computes the record of one seed; ``claims`` and, if there is one,
+        ``comparisons`` compare the records with the paper, in words and number by number; ``draw`` gives the figures by
+        name: ``"figure4"`` is the paper's, anything else is the caption itself; ``estimate`` may be missing.
+    name, title, reproduces, others
         As in :class:`~ntkit_studies.skeleton.Experiment`.
-    introduction
-        Opens the report.
-    measure
-        Computes the record of one seed.
-    claims, comparisons
-        Compare the records with the paper: in words, and number by number.
-    draw
-        Gives the figures by name: ``"figure4"`` is the paper's, anything else is the caption itself.
     grows
         The settings that say how large a run is. Sentences of the paper get a verdict from the default size on, for which their
         rules are made, and numbers of the paper from the paper's size on.
     paper
         The paper's values of those of them in which the default is not the paper's.
     """
+    sizes, draw, claims = module["sizes"], module["draw"], module["claims"]
+    comparisons, introduction = module.get("comparisons"), module["__doc__"]
 
-    def report(results: Results[S, Seed, R]) -> Report:
+    def report(results: Results[Any, Seed, Any]) -> Report:
         settings, records = results.settings, list(results.values.values())
         figures = [
             Picture(figure, _caption(which), f"{_caption(which)}, of this run: {title}")
@@ -106,9 +100,14 @@ def by_seed(
         text = " ".join((introduction or "").split())
         return Report(title.rstrip("."), text, [Section("Figures", figures)], numbers, said)
 
-    return Experiment(
-        name, title, reproduces, sizes, _cells, share_nothing, measure, report, selects=("seeds",), **others
-    )
+    functions: dict[str, Any] = {
+        "cells": _cells,
+        "prepare": share_nothing,
+        "compute": module["measure"],
+        "report": report,
+    }
+    more: dict[str, Any] = {"estimate": module.get("estimate"), "selects": ("seeds",)} | others
+    return Experiment(name, title, reproduces, sizes, **functions, **more)
 
 
 def reaches(settings: Any, others: Any, grows: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ from ntkit.plots import new_figure
 from ._images import FILES, load_images
 from ._search_space import Architecture, build, draw_architectures, train_accuracy
 from .plots import Picture, Section, Table, plot_proxy
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "Cell", "Settings", "Value", "main", "run"]
 
@@ -310,15 +310,11 @@ def _text(one: tuple[float, float, float]) -> str:
     return "-" if math.isnan(one[0]) else f"{one[0]:.2f} [{one[1]:.2f}, {one[2]:.2f}]"
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="architecture_search",
     title="Kendall's tau between proxies of untrained networks and their accuracy, compared with trivial predictors.",
     reproduces="Golikov et al. 2022, section 6.1.2",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     embedded="digits",
     files=FILES,
     selects=("networks", "seeds", "bootstrap"),

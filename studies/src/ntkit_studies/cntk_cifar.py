@@ -22,7 +22,7 @@ from ._networks import conv_network
 from ._rates import CUBIC, cholesky_rate, entry_seconds, image_shape
 from ._stored_gram import train_and_test
 from .plots import Section, Table
-from .skeleton import Comparison, Estimate, Experiment, Report, Results, Run, Size
+from .skeleton import Comparison, Estimate, Report, Results, Run, Size, experiment_of
 
 __all__ = ["EXPERIMENT", "PAPER", "QUICK", "Accuracy", "Depth", "Settings", "label", "main", "network", "run"]
 
@@ -200,19 +200,14 @@ def estimate(run: Run[Settings]) -> Estimate:
     )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="cntk_cifar",
     title="Accuracy of exact convolutional kernels by depth, on all classes of images.",
     reproduces="Arora et al. 2019, Table 1",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     embedded="digits",
     files=FILES,
     selects=("depths",),
-    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

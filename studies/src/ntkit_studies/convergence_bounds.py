@@ -19,7 +19,7 @@ from ntkit.plots import new_figure, plot_losses
 
 from ._networks import blank
 from .plots import Picture, Section, Table
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "QUICK", "Measured", "Settings", "Width", "main", "run", "two_layer_network"]
 
@@ -260,15 +260,11 @@ def _verdict(name: str, vacuous: bool) -> str:
     return "vacuous for practice" if name.startswith("width") else "vacuous"
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="convergence_bounds",
     title="Loss and weights of two-layer networks in training, compared with the theorems' rates, widths and risks.",
     reproduces="Golikov et al. 2022, section 6.3 (Du et al. 2019, Arora et al. 2019a)",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     embedded="digits",
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main

@@ -22,7 +22,7 @@ from ntkit.plots import new_figure, plot_learning_curves, plot_losses, plot_pred
 
 from ._networks import blank
 from .plots import Picture, Section, Table
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, decode, share_nothing
+from .skeleton import Report, Results, Run, Size, check_at_least, decode, experiment_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -288,15 +288,11 @@ def _predictions(found: Training) -> Figure:
     return figure
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="dynamics_1d",
     title="Predictions, eigendirections and losses of an ensemble in training, compared with its kernels.",
     reproduces="Golikov et al. 2022, sections 2 and 5: the dynamics, no figure of theirs",
-    sizes=sizes,
-    cells=cells,
-    prepare=share_nothing,
-    compute=compute,
-    report=report,
     output="ntkit-dynamics.html",
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main

@@ -24,7 +24,7 @@ from ntkit.plots import new_figure
 from ._seeded import seeded
 from .methods import FederatedAveraging, FederatedNTK, TrainConvexifyTrain, Worker
 from .plots import Picture, Section, Table, plot_spread
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "Cell", "Course", "Settings", "main", "run"]
 
@@ -266,15 +266,11 @@ def report(results: Results[Settings, Cell, Course]) -> Report:
     )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="federated_images",
     title="Rounds that federated learning by tangent kernels needs for the accuracy of averaged weights.",
     reproduces="Golikov et al. 2022, section 6.1.4",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     embedded="digits",
     files="images as an .npz file with x_train, y_train, x_test, y_test, uint8 (scikit-learn's digits)",
     selects=("partitions",),

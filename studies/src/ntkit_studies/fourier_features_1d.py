@@ -20,7 +20,7 @@ from ntkit.plots import new_figure, plot_eigenvalue_decay
 from ._networks import blank
 from .methods import frequency_course
 from .plots import Picture, Section, Table
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, share_nothing
+from .skeleton import Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "QUICK", "Kind", "Settings", "Spectrum", "main", "run"]
 
@@ -241,15 +241,11 @@ def report(results: Results[Settings, Kind, Spectrum]) -> Report:
     )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="fourier_features_1d",
     title="Spectra of tangent kernels on a circle by embedding, and of sine networks by gains; what each learns.",
     reproduces="Golikov et al. 2022, section 6.2, behind Figs 1 and 2 (Tancik et al. 2020, Fig. 3; Dupuis and Jacot 2021)",
-    sizes=sizes,
-    cells=cells,
-    prepare=share_nothing,
-    compute=compute,
-    report=report,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

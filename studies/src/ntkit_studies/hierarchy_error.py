@@ -24,19 +24,8 @@ from ntkit.plots import new_figure
 from ._by_width import WidthCell, by_width, mean_exponent, network_seed, width_cells
 from ._networks import blank
 from .plots import Picture, Section, Table, fit_power_law, plot_width_errors
-from .skeleton import (
-    Claim,
-    Comparison,
-    Estimate,
-    Experiment,
-    Report,
-    Results,
-    Run,
-    Size,
-    check_at_least,
-    fitted_seconds,
-    share_nothing,
-)  # fmt: skip
+from .skeleton import Claim, Comparison, Report, Results, Run, Size, check_at_least, experiment_of
+from .skeleton._estimate import Estimate, fitted_seconds
 
 __all__ = ["EXPERIMENT", "NETWORKS", "QUICK", "Errors", "Settings", "compute", "network", "points"]
 
@@ -227,16 +216,11 @@ def estimate(run: Run[Settings]) -> Estimate:
     return Estimate(seconds, memory, basis, "smaller widths (--widths) or fewer networks (--draws)")
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="hierarchy_error",
     title="Distance of a trained network's tangent kernel from the hierarchy's prediction, against width.",
     reproduces="Chen, He, Su 2020, Theorem 2.1",
-    sizes=sizes,
-    cells=cells,
-    prepare=share_nothing,
-    compute=compute,
-    report=report,
-    estimate=estimate,
 )
 
 if __name__ == "__main__":

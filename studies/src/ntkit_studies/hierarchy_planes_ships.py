@@ -30,15 +30,14 @@ from .plots import Picture, Section, Table
 from .skeleton import (
     Claim,
     Estimate,
-    Experiment,
     Report,
     Results,
     Run,
     Size,
     check_at_least,
     duration,
+    experiment_of,
     fitted_seconds,
-    share_nothing,
 )
 
 __all__ = ["EXPERIMENT", "PAPER", "QUICK", "Measured", "Sample", "Settings", "main", "points", "run"]
@@ -282,19 +281,14 @@ def estimate(run: Run[Settings]) -> Estimate:
     return Estimate(seconds, memory, basis, "fewer draws (--draws) or random neurons (--samples)")
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="hierarchy_planes_ships",
     title="The label-aware part of the tangent hierarchy within classes and between them, and its levels.",
     reproduces="Chen, He, Su 2020, section 2.3 and Lemma 2.2",
-    sizes=sizes,
-    cells=cells,
-    prepare=share_nothing,
-    compute=compute,
-    report=report,
     embedded="digits",
     files=FILES,
     selects=("sizes", "draws"),
-    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -23,7 +23,7 @@ from ntkit.plots import new_figure, plot_eigenvalue_decay
 from ._networks import blank
 from ._photographs import default_photographs, photograph
 from .plots import Picture, Section, Table, plot_spread
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "MAPPINGS", "QUICK", "Mapping", "Regressed", "Settings", "main", "run"]
 
@@ -370,15 +370,11 @@ def report(results: Results[Settings, Mapping, Regressed]) -> Report:
     )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="image_regression",
     title="PSNR of photographs regressed on pixel coordinates against training time, by Fourier features.",
     reproduces="Golikov et al. 2022, Fig. 1 and image regression of Fig. 2 (Tancik et al. 2020), on other photographs",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

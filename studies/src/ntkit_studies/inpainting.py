@@ -20,7 +20,7 @@ from ntkit.errors import InputError, MissingDependencyError
 
 from .methods import inpaint
 from .plots import Section, Table
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, share_nothing
+from .skeleton import Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "Cell", "Filled", "Settings", "main", "run"]
 
@@ -228,15 +228,11 @@ def report(results: Results[Settings, Cell, Filled]) -> Report:
     )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="inpainting",
     title="Signal-to-noise ratio of filled gaps: the kernel of an encoder-decoder compared with interpolation.",
     reproduces="Golikov et al. 2022, section 6.1.3",
-    sizes=sizes,
-    cells=cells,
-    prepare=share_nothing,
-    compute=compute,
-    report=report,
     selects=("images", "large"),
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main

@@ -25,7 +25,7 @@ from ntkit.plots import new_figure
 from ._by_width import WidthCell, by_width, network_seed, width_cells
 from ._networks import blank
 from .plots import Picture, Section, Table, fit_power_law, plot_width_errors
-from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Comparison, Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["CURVES", "EXPERIMENT", "QUICK", "Movement", "Settings", "main", "network", "run"]
 
@@ -285,15 +285,11 @@ def _spread_of_slope(widths: Sequence[int], values: NDArray[np.float64], resampl
     return float(np.std(found))
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="kernel_evolution",
     title="Movement of the tangent kernel in training against width, in two parametrisations.",
     reproduces="Golikov et al. 2022, section 7: the kernel that Fig. 3 follows, against width",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     embedded="digits",
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main

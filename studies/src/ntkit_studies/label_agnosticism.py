@@ -203,7 +203,8 @@ def claims(settings: Settings, records: list[Scores]) -> list[Claim]:
         for name, scores in rows.items():
             if name != "label-agnostic":
                 gain = (scores - own)[:, 1]
-                text = f"{_text(scores)}; on the new {gain.mean():+.1f} ± {gain.std():.1f} points"
+                mean = round(float(gain.mean()), 1) + 0.0  # no minus zero
+                text = f"{_text(scores)}; on the new {mean:+.1f} ± {gain.std():.1f} points"
                 what = f"{name} beside {base}: accuracy on the same labels, in %"
                 found.append(Claim(what, "adapts to the labels", text, is_positive(gain.tolist())))
     return found
@@ -239,14 +240,10 @@ def draw(settings: Settings, records: list[Scores]) -> dict[str, Figure]:
 
 
 EXPERIMENT = by_seed(
+    globals(),
     "label_agnosticism",
     "Accuracy of label-agnostic and of label-aware kernels on labels, and on the relabelling that is made to fail them.",
     "Chen, He, Su 2020, Claim 1.1",
-    __doc__,
-    sizes,
-    measure,
-    claims,
-    draw,
     embedded="digits",
     files=FILES,
     grows=("train", "test", "width", "steps"),

@@ -39,7 +39,7 @@ from ._networks import blank, dense_network
 from ._rates import entry_seconds, image_shape
 from ._stored_gram import stored_gram
 from .plots import Section
-from .skeleton import Estimate, Experiment, Report, Results, Run, Size, fitted_seconds
+from .skeleton import Estimate, Report, Results, Run, Size, experiment_of, fitted_seconds
 
 __all__ = ["EXPERIMENT", "QUICK", "Settings", "Split", "Task", "main", "network", "run", "scores_of", "tasks_of"]
 
@@ -296,19 +296,14 @@ def estimate(run: Run[Settings]) -> Estimate:
     return Estimate(seconds, 8.0 * _MATRICES * largest**2, basis, "fewer training images (--train) or splits (--draws)")
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="label_aware_cifar",
     title="Accuracy of label-aware kernels and of the kernel of their network, on pairs of classes and on all.",
     reproduces="Chen, He, Su 2020, Tables 1 and 2",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     embedded="digits",
     files=FILES,
     selects=("train", "test", "draws", "pairs"),
-    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

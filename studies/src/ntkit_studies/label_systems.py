@@ -199,14 +199,10 @@ def draw(settings: Settings, records: list[Course]) -> dict[str, Figure]:
 
 
 EXPERIMENT = by_seed(
+    globals(),
     "label_systems",
     "Local elasticity of a network in training, by the labels it learns and by other labels of the same images.",
     "Chen, He, Su 2020, Fig. 1 (b), (c)",
-    __doc__,
-    sizes,
-    measure,
-    claims,
-    draw,
     embedded="digits",
     files=FILES,
     grows=("group", "width", "record"),

@@ -31,14 +31,13 @@ from .skeleton import (
     Claim,
     Comparison,
     Estimate,
-    Experiment,
     Report,
     Results,
     Run,
     Size,
     check_at_least,
+    experiment_of,
     fitted_seconds,
-    share_nothing,
 )
 
 __all__ = [
@@ -385,19 +384,14 @@ def bytes_of_training(n: int, inputs: int, width: int) -> float:
     return 4.0 * width * (3 * n + 5 * inputs)
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="local_elasticity_cifar",
     title="Local elasticity of a network before and after training, of the exact and of the label-aware kernel.",
     reproduces="Chen, He, Su 2020, Table 3",
-    sizes=sizes,
-    cells=cells,
-    prepare=share_nothing,
-    compute=compute,
-    report=report,
     embedded="digits",
     files=FILES,
     selects=("pairs",),
-    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -19,7 +19,7 @@ from ntkit.errors import InputError, MissingDependencyError
 from ._completion_methods import METHODS, complete
 from ._ratings import FILES, draw_ratings, load_ratings, split_ratings
 from .plots import Section, Table
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "Cell", "Score", "Settings", "main", "run"]
 
@@ -144,15 +144,11 @@ def report(results: Results[Settings, Cell, Score]) -> Report:
     )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="matrix_completion",
     title="Error on held-out ratings of kernel regression, factorisation, neighbours and imputers.",
     reproduces="Golikov et al. 2022, section 6.1.3",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     files=FILES,
     selects=("splits", "methods"),
 )

@@ -20,7 +20,7 @@ from ntkit.plots import new_figure, plot_eigenvalue_decay
 
 from ._networks import blank
 from .plots import Picture, Section, Table
-from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least, share_nothing
+from .skeleton import Comparison, Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "QUICK", "Network", "Settings", "Spectrum", "main", "run"]
 
@@ -188,15 +188,11 @@ def _name(cell: Network) -> str:
     return f"{cell.hidden} hidden, {'biases' if cell.bias else 'no biases'}"
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="mercer_spectra",
     title="Decay of the eigenvalues of tangent kernels on the sphere, by dimension, depth and bias.",
     reproduces="Golikov et al. 2022, section 6.2 (Chen and Xu 2020)",
-    sizes=sizes,
-    cells=cells,
-    prepare=share_nothing,
-    compute=compute,
-    report=report,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -22,7 +22,7 @@ from ._flow_report import cost_picture, cost_table, costs, growth, nngp_beside_n
 from ._images import FILES, load_images
 from ._rates import image_shape
 from .plots import Section
-from .skeleton import Comparison, Estimate, Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Comparison, Estimate, Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "PAPER_DAYS", "QUICK", "Original", "Pixels", "Settings", "main", "run"]
 
@@ -185,18 +185,13 @@ def _source(sides: tuple[int, ...], own: int, name: str) -> str:
     return f"{name}, {own} pixels wide{enlarged}"
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="myrtle_by_resolution",
     title="Time, operations and accuracy of training with the kernels of the Myrtle network, by resolution.",
     reproduces="Golikov et al. 2022, Fig. 8",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     embedded="digits",
     files=FILES,
-    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -20,7 +20,7 @@ from ntkit.plots import new_figure
 from ._by_width import WidthCell, by_width, mean_exponent, network_seed, width_cells
 from ._networks import blank
 from .plots import Picture, Section, Table, plot_width_errors
-from .skeleton import Comparison, Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Comparison, Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "NETWORKS", "QUICK", "RelativeError", "Settings", "main", "network", "run"]
 
@@ -159,15 +159,11 @@ def _with_error(mean: float, error: float | None) -> str:
     return f"{mean:.3f}" if error is None else f"{mean:.3f} ± {error:.3f}"
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="ntk_convergence",
     title="Error of the empirical kernel of a random network against its width.",
     reproduces="Arora et al. 2019, Theorem 3.1",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     embedded="digits",
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main

@@ -21,7 +21,7 @@ from ntkit.plots import new_figure
 from ._by_width import WidthCell, by_width, network_seed, width_cells
 from ._networks import dense_network
 from .plots import Picture, Section, Table, plot_width_errors
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "QUICK", "Gap", "Settings", "main", "run"]
 
@@ -187,15 +187,11 @@ def report(results: Results[Settings, WidthCell, Gap]) -> Report:
     )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="ntk_training",
     title="Gap between trained networks and kernel regression with the exact kernel, against width.",
     reproduces="Arora et al. 2019, Theorem 3.2",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

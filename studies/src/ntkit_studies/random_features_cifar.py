@@ -27,7 +27,7 @@ from ._rates import CUBIC, cholesky_rate, entry_seconds, image_shape
 from ._stored_gram import train_and_test
 from .cntk_cifar import Accuracy
 from .plots import Picture, Section, Table, plot_random_features
-from .skeleton import Claim, Comparison, Estimate, Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Claim, Comparison, Estimate, Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "NETWORKS", "PAPER", "QUICK", "Settings", "main", "run"]
 
@@ -201,18 +201,13 @@ def estimate(run: Run[Settings]) -> Estimate:
     )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="random_features_cifar",
     title="Accuracy of kernels of finite random networks and of the exact kernel, on two classes.",
     reproduces="Arora et al. 2019, Table 2",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     embedded="digits",
     files=FILES,
-    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -22,7 +22,7 @@ from ntkit.plots import new_figure
 from ._networks import blank
 from .methods import spawn_study
 from .plots import Picture, Section, Table, plot_spread
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least
+from .skeleton import Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EXPERIMENT", "QUICK", "Draw", "Parted", "Settings", "main", "run"]
 
@@ -240,15 +240,11 @@ def verdicts(spawn: list[int], curves: dict[str, NDArray[Any]], velocity: NDArra
     return found
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="spawn_phases",
     title="Error barrier and kernel distance of networks that share their training to an epoch.",
     reproduces="Golikov et al. 2022, Fig. 3 (Fort et al. 2020), on a small network",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     embedded="digits",
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main

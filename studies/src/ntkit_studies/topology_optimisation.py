@@ -21,7 +21,7 @@ from ntkit.plots import new_figure
 from ._compliance import Beam, with_volume
 from ._networks import blank
 from .plots import Picture, Section, Table
-from .skeleton import Experiment, Report, Results, Run, Size, check_at_least, share_nothing
+from .skeleton import Report, Results, Run, Size, check_at_least, experiment_of
 
 __all__ = ["EMBEDDINGS", "EXPERIMENT", "QUICK", "Design", "Embedding", "Settings", "main", "run"]
 
@@ -254,15 +254,11 @@ def report(results: Results[Settings, Embedding, Design]) -> Report:
     )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="topology_optimisation",
     title="Compliance of a beam whose density a network draws, with and without translation-invariant embeddings.",
     reproduces="Dupuis and Jacot 2021, in Golikov et al. 2022, section 6.2: the method on a small beam",
-    sizes=sizes,
-    cells=cells,
-    prepare=share_nothing,
-    compute=compute,
-    report=report,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -192,20 +192,15 @@ def estimate(run: Run[Settings]) -> Estimate:
 
 
 EXPERIMENT = by_seed(
+    globals(),
     "trained_kernel_cifar",
     "Gain in accuracy from the tangent kernel of a trained network over that before training.",
     "Chen, He, Su 2020, Fig. 1 (a)",
-    __doc__,
-    sizes,
-    measure,
-    claims,
-    draw,
     embedded="digits",
     files=FILES,
     grows=("train", "test", "width"),
     paper={"train": 10_000, "test": 2_000, "width": 40_960, "pool": 1},
 )
-EXPERIMENT = replace(EXPERIMENT, estimate=estimate)
 
 if __name__ == "__main__":
     sys.exit(EXPERIMENT.main())

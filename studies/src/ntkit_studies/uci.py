@@ -20,7 +20,17 @@ from ntkit.errors import InputError
 from ._uci_methods import METHODS, Grids, Outcome, evaluate
 from ._uci_report import Outcomes, sections
 from ._uci_tables import SplitTable, load_uci
-from .skeleton import Estimate, Experiment, Report, Results, Run, Size, check_at_least, duration, fitted_seconds
+from .skeleton import (
+    Estimate,
+    Report,
+    Results,
+    Run,
+    Size,
+    check_at_least,
+    duration,
+    experiment_of,
+    fitted_seconds,
+)
 
 __all__ = ["EXPERIMENT", "QUICK", "Settings", "Study", "main", "outcomes_of", "run"]
 
@@ -170,20 +180,15 @@ def _random_table(n: int) -> SplitTable:
     )
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="uci",
     title="Kernels of fully connected networks on small tables, compared with an RBF SVM and a random forest.",
     reproduces="Arora et al. 2019c, the study on UCI tables",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     embedded="tables",
     files="the folder of the collection or an .npz file, see ntkit_studies.load_uci (four bundled tables)",
     selects=("only", "methods"),
     parallel=True,
-    estimate=estimate,
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

@@ -2,8 +2,7 @@
 
 from ._attribution import Attribution, attribute
 from ._bounds import Assumption, Bound, Bounds, bounds
-from ._kernel_distance import kernel_distance
-from ._kernel_recorder import KernelHistory, KernelRecorder
+from ._kernel_recorder import KernelHistory, KernelRecorder, kernel_distance
 from ._learning_times import LearningTimes, learning_times
 from ._local_elasticity import local_elasticity
 from ._mercer import MercerSpectrum, mercer

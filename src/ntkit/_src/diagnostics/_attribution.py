@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import Progress, check_pair, measuring, shown
+from ntkit._src.common import Progress, check_choice, check_integer, check_number, check_pair, measuring
 from ntkit._src.kernels.finite_network import Batch, Network, empirical
 from ntkit.errors import InputError, InputTypeError
 
@@ -307,17 +307,12 @@ def _check(
             raise InputTypeError(
                 f"{name} must be a torch.Tensor. Got {type(value).__name__}. Write torch.as_tensor({name})."
             )
-    if method not in ("auto", "exact", "projection"):
-        raise InputError(f'method must be "auto", "exact" or "projection". Got {method!r}.')
+    check_choice("method", method, ("auto", "exact", "projection"))
     if not states:
         raise InputError("checkpoints must hold at least one state dictionary. Got none.")
-    if isinstance(ridge, bool) or not isinstance(ridge, (int, float)) or not 0 < ridge < math.inf:
-        raise InputError(
-            f"ridge must be a positive number: without it every point fits itself alone. Got {shown(ridge)}."
-        )
+    check_number("ridge", ridge, positive=True)  # without it every point fits itself alone
     for name, size in (("dim", dim), ("byte_budget", byte_budget)):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise InputError(f"{name} must be a positive integer. Got {size!r}.")
+        check_integer(name, size, 1)
     check_pair(x_train, x_test)
     Network(module, "full").check(x_train, x_test, trained=True)  # what has no tangent kernel has no attribution
     k = _outputs(module, x_train)

@@ -9,7 +9,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ntkit._src.common import check_batches, check_gram_memory, check_pairs, check_right_hand_side
+from ntkit._src.common import (
+    check_batches,
+    check_gram_memory,
+    check_integer,
+    check_number,
+    check_pairs,
+    check_right_hand_side,
+)
 from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import check_gram, decompose
 from ntkit.errors import InputError, InputTypeError
@@ -358,11 +365,6 @@ def _targets(name: str, values: Tensor, gram: Tensor) -> Tensor:
 
 
 def _check_numbers(width: int, delta: float) -> None:
-    if isinstance(width, bool) or not isinstance(width, int):
-        raise InputTypeError(f"width must be an integer. Got {width!r}.")
-    if width < 1:
-        raise InputError(f"width must be at least 1. Got {width}.")
-    if isinstance(delta, bool) or not isinstance(delta, (int, float)):
-        raise InputTypeError(f"delta must be a number. Got {delta!r}.")
-    if not 0 < delta < 1:
+    check_integer("width", width, 1)
+    if not 0 < check_number("delta", delta) < 1:
         raise InputError(f"delta must lie between 0 and 1, a probability of failure such as 0.05. Got {delta}.")

@@ -8,13 +8,70 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import check_labels, check_module, class_numbers, evaluation_mode
+from ntkit._src.common import check_integer, check_labels, check_module, check_number, class_numbers, evaluation_mode
 from ntkit._src.finite import Trajectory
 from ntkit._src.kernels import empirical
 from ntkit._src.labels import alignment
+from ntkit._src.solvers import check_gram
 from ntkit.errors import InputError, InputTypeError
 
-from ._kernel_distance import kernel_distance
+
+def kernel_distance(H: Tensor, H2: Tensor) -> Tensor:
+    r"""Return one minus the cosine of two Gram matrices.
+
+    .. math:: \rho(H, H') = 1 - \frac{\operatorname{tr}(H H'^T)}{\sqrt{\operatorname{tr}(H H^T) \operatorname{tr}(H' H'^T)}}
+
+    (Golikov et al. 2022 [1]_, eq. 148; Fort et al. 2020 [2]_). Zero for multiples of each other, at most one for positive
+    semidefinite matrices, symmetric. For small changes it is *half the square* of the relative change that
+    is not a mere scaling: a kernel that moves by 1 / width has a distance of 1 / width squared.
+
+    Parameters
+    ----------
+    H, H2 : Tensor of shape (n, n)
+        Gram matrices on the same points: symmetric, of the same dtype and device, not zero.
+
+    Returns
+    -------
+    Tensor
+        One number, in their dtype; it carries gradients if they do.
+
+    Notes
+    -----
+    Computed as :math:`\frac12 |H / |H| - H' / |H'||^2`, which stays accurate if the matrices are nearly parallel.
+
+    See Also
+    --------
+    ntkit.diagnostics.KernelRecorder : The distance along a training run.
+    ntkit.alignment : The cosine with the kernel of the labels.
+
+    References
+    ----------
+    .. [1] Golikov, Pokonechnyy, Korviakov, "Neural Tangent Kernel: A Survey", 2022.
+    .. [2] Fort et al., "Deep Learning versus Kernel Learning: an Empirical Study of Loss Landscape Geometry and the Time
+       Evolution of the Neural Tangent Kernel", 2020.
+
+    Examples
+    --------
+    >>> import torch, ntkit
+    >>> first, second = torch.diag(torch.tensor([1.0, 0.0])), torch.diag(torch.tensor([1.0, 1.0]))
+    >>> ntkit.diagnostics.kernel_distance(first, 3 * first), ntkit.diagnostics.kernel_distance(first, second)
+    (tensor(0.), tensor(0.2929))
+    """
+    matrices = []
+    for name, matrix in (("H", H), ("H2", H2)):
+        checked = check_gram(matrix)
+        norm = torch.linalg.matrix_norm(checked)
+        if not float(norm.detach()) > 0:
+            raise InputError(f"{name} must not be zero: it has no direction to compare.")
+        matrices.append(checked / norm)
+    if H.shape != H2.shape:
+        raise InputError(f"H and H2 must be on the same points. Got shapes {tuple(H.shape)} and {tuple(H2.shape)}.")
+    if H.dtype != H2.dtype or H.device != H2.device:
+        raise InputTypeError(
+            f"H and H2 must have the same dtype and device. Got {H.dtype} on {H.device} and {H2.dtype} on {H2.device}."
+        )
+    distance: Tensor = 0.5 * (matrices[0] - matrices[1]).square().sum()
+    return distance
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,14 +170,8 @@ class KernelRecorder:
         output: str | int = "trace",
     ) -> None:
         check_module(module)
-        if isinstance(every, bool) or not isinstance(every, int):
-            raise InputTypeError(f"every must be an integer. Got {every!r}.")
-        if every < 1:
-            raise InputError(f"every must be at least 1. Got {every}.")
-        if isinstance(unit, bool) or not isinstance(unit, (int, float)):
-            raise InputTypeError(f"unit must be a number of steps. Got {unit!r}.")
-        if not 0 < unit < math.inf:
-            raise InputError(f"unit must be a positive number of steps. Got {unit}.")
+        check_integer("every", every, 1)
+        check_number("unit", unit, positive=True)
         if y is not None:
             if not isinstance(x, Tensor):
                 raise InputTypeError(f"x must be a tensor of probe points. Got {type(x).__name__}.")

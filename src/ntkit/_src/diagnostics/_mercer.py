@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit._src.common import Numbers, all_finite, check_pairs, check_times, shown
+from ntkit._src.common import Numbers, all_finite, check_integer, check_number, check_pairs, check_times, shown
 from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError, InputTypeError, QuadratureWarning
 
@@ -289,14 +289,8 @@ def _check_arguments(kernel: Kernel, dim: int, radius: float) -> None:
         raise InputTypeError(
             f"kernel must be an ntkit.Kernel. Got {type(kernel).__name__}: write ntkit.infinite_width(module).ntk."
         )
-    if isinstance(dim, bool) or not isinstance(dim, int):
-        raise InputTypeError(f"dim must be an integer. Got {dim!r}.")
-    if dim < 2:
-        raise InputError(f"dim must be at least 2, the plane around a circle. Got {dim}.")
-    if isinstance(radius, bool) or not isinstance(radius, (int, float)):
-        raise InputTypeError(f"radius must be a number. Got {radius!r}.")
-    if not 0 < radius < math.inf:
-        raise InputError(f"radius must be positive and finite. Got {radius}.")
+    check_integer("dim", dim, 2)
+    check_number("radius", radius, positive=True)
 
 
 def _read_degrees(degrees: int | Sequence[int]) -> list[int]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ntkit._src.common import check_module
+from ntkit._src.common import check_integer, check_module
 from ntkit._src.finite import widen
 from ntkit._src.kernels import infinite_width
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError
 
 _LINEAR = 1e-4
 
@@ -56,10 +56,7 @@ def normalized_limit(
     tensor([[0.5000]])
     """
     check_module(module)
-    if isinstance(width, bool) or not isinstance(width, int):
-        raise InputTypeError(f"width must be an integer. Got {width!r}.")
-    if width < 1:
-        raise InputError(f"width must be at least 1. Got {width}.")
+    check_integer("width", width, 1)
     one, two, three = (
         infinite_width(net, w_std, b_std, init="standard").ntk(x)
         for net in (module, widen(module, 2, example=x[:1]), widen(module, 3, example=x[:1]))

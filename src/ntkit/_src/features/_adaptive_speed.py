@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ntkit._src.common import check_number
 from ntkit.errors import InputError, InputTypeError
 
 from ._recorder import Recorder
@@ -52,10 +53,7 @@ class AdaptiveSpeed:
             raise InputTypeError(f"optimizer must be a SpeedLimited. Got {type(optimizer).__name__}.")
         if not isinstance(recorder, Recorder):
             raise InputTypeError(f"recorder must be a Recorder. Got {type(recorder).__name__}.")
-        if isinstance(strength, bool) or not isinstance(strength, (int, float)):
-            raise InputTypeError(f"strength must be a number. Got {strength!r}.")
-        if not (math.isfinite(strength) and strength >= 1):
-            raise InputError(f"strength must be finite and at least 1. Got {strength}.")
+        check_number("strength", strength, 1)
         missing = set(recorder.layers) - {group["layer"] for group in optimizer.param_groups}
         if missing:
             raise InputError(

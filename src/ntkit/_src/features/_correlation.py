@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ntkit._src.common import random_rotation
+from ntkit._src.common import check_choice, random_rotation
 from ntkit.errors import InputError, InputTypeError
 
 Kind = Literal["cosine", "pearson"]
@@ -66,8 +66,7 @@ def correlation(a: Tensor, b: Tensor, kind: Kind = "cosine") -> float:
 
 def check_kind(kind: str) -> None:
     """Refuse an unknown kind of correlation."""
-    if kind not in ("cosine", "pearson"):
-        raise InputError(f'kind must be "cosine" or "pearson". Got {kind!r}.')
+    check_choice("kind", kind, ("cosine", "pearson"))
 
 
 def _directed(values: Tensor, kind: Kind) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import check_precision, shown
+from ntkit._src.common import check_integer, check_precision, shown
 from ntkit._src.kernels.finite_network import TRANSPOSED, Layer, Network, structured_layers
 from ntkit.errors import InputError, InputTypeError
 
@@ -49,12 +49,8 @@ def find_layers(module: nn.Module, layers: Sequence[str] | None = None) -> dict[
 
 def check_batch_size(batch_size: int | None) -> None:
     """Refuse a batch size that is neither a positive integer nor None."""
-    if batch_size is None:
-        return
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-        raise InputTypeError(f"batch_size must be an integer or None. Got {batch_size!r}.")
-    if batch_size < 1:
-        raise InputError(f"batch_size must be at least 1. Got {batch_size}.")
+    if batch_size is not None:
+        check_integer("batch_size", batch_size, 1)
 
 
 def check_measurable(module: nn.Module, x: Tensor, layers: dict[str, Layer]) -> Pass:

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ntkit._src.common import evaluation_mode
+from ntkit._src.common import check_integer, evaluation_mode
 from ntkit._src.finite import Trajectory
-from ntkit.errors import InputError, InputTypeError
+from ntkit.errors import InputError
 
 from ._correlation import Kind, check_kind, correlation
 from ._layers import check_batch_size, check_measurable, find_layers, row_bytes
@@ -118,10 +118,7 @@ class Recorder:
     ) -> None:
         check_kind(kind)
         check_batch_size(batch_size)
-        if isinstance(every, bool) or not isinstance(every, int):
-            raise InputTypeError(f"every must be an integer. Got {every!r}.")
-        if every < 1:
-            raise InputError(f"every must be at least 1. Got {every}.")
+        check_integer("every", every, 1)
         self._layers = find_layers(module, layers)
         self.module, self.every, self.kind = module, every, kind
         self._derivatives: list[list[dict[str, Tensor]]] | None = None

@@ -3,10 +3,9 @@
 The functions that draw take matplotlib axes and return them. They never touch pyplot, so the choice of backend stays the user's.
 """
 
-from ._curves import CurveStyle, plot_accuracy
+from ._curves import CurveStyle, new_figure, plot_accuracy
 from ._dynamics import plot_learning_curves, plot_losses, plot_posterior, plot_predictions
 from ._features import figure_history, figure_matrices, plot_against_steps, plot_metric_diagonal
-from ._figure import new_figure
 from ._kernels import plot_eigenvalue_decay, plot_heat_map, plot_levels, plot_shares, plot_spectrum
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Accuracy against the number of training points, with the spread over training sets."""
+"""An empty figure, the style of curves, and accuracy against the number of training points."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ntkit.errors import InputError
+from ntkit.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Curves are spread over this factor in n, so that their error bars can be distinguished.
 _DODGE = 1.16
@@ -40,6 +41,21 @@ class CurveStyle:
     def options(self) -> dict[str, Any]:
         """The style as keyword arguments of matplotlib's ``plot``."""
         return {"color": self.color, "linestyle": self.line, "marker": self.marker}
+
+
+def new_figure(width: float = 7.0, height: float = 4.2) -> Figure:
+    """Return an empty matplotlib figure without a backend, width and height in inches.
+
+    Raises
+    ------
+    MissingDependencyError
+        If matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependencyError("figures need matplotlib: pip install 'ntkit[plot]'") from error
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
 def plot_accuracy(
@@ -73,13 +89,12 @@ def plot_accuracy(
     >>> ax.get_ylabel()
     'test accuracy (%)'
     """
-    chosen = styles or {}
     shifts = np.geomspace(_DODGE**-0.5, _DODGE**0.5, len(accuracy)) if len(accuracy) > 1 else np.ones(1)
     for (name, values), shift in zip(accuracy.items(), shifts, strict=True):
         percent = 100 * np.asarray(values, dtype=np.float64)
         if percent.ndim != 2 or len(percent) != len(sizes):
             raise InputError(f"accuracies of {name!r} must have shape ({len(sizes)}, draws). Got {percent.shape}.")
-        style, mean = chosen.get(name, CurveStyle()), percent.mean(axis=1)
+        style, mean = (styles or {}).get(name, CurveStyle()), percent.mean(axis=1)
         ax.errorbar(
             np.asarray(sizes) * shift,
             mean,

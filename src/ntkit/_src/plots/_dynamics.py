@@ -226,14 +226,14 @@ def plot_losses(
     >>> ax.get_yscale(), len(ax.lines)
     ('log', 2)
     """
-    t, chosen = _array("times", times, 1), styles or {}
+    t = _array("times", times, 1)
     for name, given in losses.items():
         values = np.asarray(given, dtype=np.float64)
         if values.ndim not in (1, 2) or len(values) != len(t):
             raise InputError(
                 f"losses of {name!r} must have shape ({len(t)},) or ({len(t)}, members). Got {values.shape}."
             )
-        style = chosen.get(name, CurveStyle(marker=""))
+        style = (styles or {}).get(name, CurveStyle(marker=""))
         mean = values if values.ndim == 1 else values.mean(axis=1)
         (line,) = ax.plot(t, mean, markersize=4, linewidth=1.6, label=name, **style.options)
         if values.ndim == 2:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ntkit._src.features import History
 from ntkit.errors import InputError
 
-from ._figure import new_figure
+from ._curves import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -144,11 +144,10 @@ def plot_shares(ax: Axes, shares: Mapping[str, ArrayLike], styles: Mapping[str, 
     >>> ax.get_xlabel()
     'rank'
     """
-    chosen = styles or {}
     for name, values in shares.items():
         share = np.asarray(values, dtype=np.float64)
         shown = share > 0
-        style = chosen.get(name, CurveStyle())
+        style = (styles or {}).get(name, CurveStyle())
         ranks = np.arange(1, len(share) + 1)
         ax.loglog(ranks[shown], share[shown], label=name, color=style.color, linestyle=style.line)
     ax.set_xlabel("rank")
@@ -222,14 +221,12 @@ def plot_levels(ax: Axes, shares: Mapping[str, ArrayLike]) -> Axes:
     ['label-agnostic', 'one label', 'two labels', 'more labels']
     """
     table = {name: np.asarray(given, dtype=np.float64) for name, given in shares.items()}
-    sizes = {values.size for values in table.values()}
-    if sizes not in ({3}, {4}) or any(values.ndim != 1 for values in table.values()):
-        raise InputError(
-            f"shares must all have shape (4,), or all (3,). Got {[values.shape for values in table.values()]}."
-        )
+    shapes = {values.shape for values in table.values()}
+    if shapes not in ({(3,)}, {(4,)}) or not all(np.isfinite(values).all() for values in table.values()):
+        raise InputError(f"shares must be finite, and all of shape (4,), or all (3,). Got {table}.")
     names = list(table)
     left = np.zeros(len(names))
-    for (level, color), column in zip(_LEVELS[-sizes.pop() :], np.stack(list(table.values())).T, strict=True):
+    for (level, color), column in zip(_LEVELS[-shapes.pop()[0] :], np.stack(list(table.values())).T, strict=True):
         ax.barh(names, 100 * column, left=left, color=color, label=level, height=0.6)
         left += 100 * column
     ax.invert_yaxis()

@@ -175,14 +175,10 @@ def sizes(size: Size, from_file: bool) -> Settings:
 
 
 EXPERIMENT = by_seed(
+    globals(),
     "adaptive_speeds",
     "Adaptive speeds bring every layer to a strong neural feature ansatz.",
     "Beaglehole et al. 2024, Fig. 12",
-    __doc__,
-    sizes,
-    measure,
-    claims,
-    draw,
     grows=("n", "d", "width", "steps"),
 )
 

@@ -234,14 +234,10 @@ def sizes(size: Size, from_file: bool) -> Settings:
 
 
 EXPERIMENT = by_seed(
+    globals(),
     "alignment_prediction",
     "The early correlation of the ansatz, predicted from the data and observed.",
     "Beaglehole et al. 2024, Fig. 3",
-    __doc__,
-    sizes,
-    measure,
-    claims,
-    draw,
     grows=("size",),
 )
 

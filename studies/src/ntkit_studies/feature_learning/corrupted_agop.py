@@ -130,15 +130,10 @@ def sizes(size: Size, from_file: bool) -> Settings:
 
 
 EXPERIMENT = by_seed(
+    globals(),
     "corrupted_agop",
     "The neural feature ansatz rests on the eigenvectors of the pre-activation tangent kernel.",
     "Beaglehole et al. 2024, Fig. 1",
-    __doc__,
-    sizes,
-    measure,
-    claims,
-    draw,
-    comparisons,
     grows=("n", "d", "width", "steps"),
 )
 

@@ -178,14 +178,10 @@ def sizes(size: Size, from_file: bool) -> Settings:
 
 
 EXPERIMENT = by_seed(
+    globals(),
     "depth_prediction",
     "The early correlation of the ansatz in deeper networks, from the expected kernel.",
     "Beaglehole et al. 2024, Fig. 8",
-    __doc__,
-    sizes,
-    measure,
-    claims,
-    draw,
     grows=("size", "widths"),
 )
 

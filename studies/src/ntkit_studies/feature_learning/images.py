@@ -254,14 +254,10 @@ def sizes(size: Size, from_file: bool) -> Settings:
 
 
 EXPERIMENT = by_seed(
+    globals(),
     "feature_images",
     "The neural feature ansatz on images, with standard training and with Speed Limited Optimization.",
     "Beaglehole et al. 2024, Figs 13 and 14",
-    __doc__,
-    sizes,
-    measure,
-    claims,
-    draw,
     embedded="digits",
     files=FILES,
     grows=("n", "steps", "pairs", "epochs"),

@@ -237,14 +237,10 @@ def sizes(size: Size, from_file: bool) -> Settings:
 
 
 EXPERIMENT = by_seed(
+    globals(),
     "initial_scales",
     "The neural feature ansatz along training, by initial scale and decay of the inputs.",
     "Beaglehole et al. 2024, Figs 2, 6, 7, 9 and 10",
-    __doc__,
-    sizes,
-    measure,
-    claims,
-    draw,
     grows=("n", "d", "width", "steps"),
 )
 

@@ -23,7 +23,7 @@ from ntkit.features import rfm
 
 from .._networks import blank
 from .._uci_tables import SplitTable, load_uci
-from ..skeleton import Experiment, Report, Results, Run, Size, check_at_least
+from ..skeleton import Report, Results, Run, Size, check_at_least, experiment_of
 from ._rfm_records import Accuracies, Course, Fit, Kernel, TableCell, Task
 from ._rfm_report import TABLES, claims, comparisons, sections
 
@@ -245,15 +245,11 @@ def _size(settings: Settings) -> str:
     return f"n = {settings.n:,}, {settings.low_rank_n:,} and {settings.ntk_n:,}"
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = experiment_of(
+    globals(),
     name="rfm_tasks",
     title="Recursive feature machines: error and learned metric by update, and accuracy on small tables.",
     reproduces="Radhakrishnan et al. 2022, the low-rank task of their code, and tasks like it",
-    sizes=sizes,
-    cells=cells,
-    prepare=prepare,
-    compute=compute,
-    report=report,
     files="tables as an .npz file or the folder of the UCI collection, as ntkit_studies.load_uci reads (none: left out)",
     selects=("seeds", "tables"),
 )

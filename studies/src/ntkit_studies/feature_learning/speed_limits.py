@@ -245,14 +245,10 @@ def sizes(size: Size, from_file: bool) -> Settings:
 
 
 EXPERIMENT = by_seed(
+    globals(),
     "speed_limits",
     "Speed Limited Optimization strengthens the neural feature ansatz at any initial scale.",
     "Beaglehole et al. 2024, Figs 4, 5 and 11",
-    __doc__,
-    sizes,
-    measure,
-    claims,
-    draw,
     grows=("n", "d", "width", "steps"),
 )
 

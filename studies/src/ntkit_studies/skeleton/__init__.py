@@ -5,7 +5,7 @@ from __future__ import annotations
 from ._claim import Claim
 from ._command_line import Progress
 from ._estimate import Estimate, duration, fitted_seconds
-from ._experiment import Experiment
+from ._experiment import Experiment, experiment_of
 from ._manifest import Data
 from ._records import decode
 from ._report import Report, write_report
@@ -28,6 +28,7 @@ __all__ = [
     "check_at_least",
     "decode",
     "duration",
+    "experiment_of",
     "fitted_seconds",
     "share_nothing",
     "verdict",

@@ -25,11 +25,11 @@ from ._files import check_folder, locked
 from ._manifest import Data, Embedded, Manifest, data_of, this_machine, versions
 from ._records import canonical, encode
 from ._report import Report
-from ._run import Progress, Results, Run, Size, read_results, silent, write_results
+from ._run import Progress, Results, Run, Size, read_results, share_nothing, silent, write_results
 from ._store import CellStore, Stored
 from ._threads import one_thread_per_operation
 
-__all__ = ["Experiment"]
+__all__ = ["Experiment", "experiment_of"]
 
 S = TypeVar("S")
 C = TypeVar("C")
@@ -37,6 +37,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 _CELLS = "cells.jsonl"
+_FUNCTIONS = ("sizes", "cells", "prepare", "compute", "report", "estimate")
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,7 @@ class Experiment(Generic[S, C, P, R]):
             results = results_of(self._fill(run, key, store, workers, shown))
             if folder is not None:
                 write_results(results, place)
+                return self.read(place)  # with the digits that are stored, so that every later report is the same
             return results
 
     def read(self, folder: Path) -> Results[S, C, R]:
@@ -244,3 +246,19 @@ def _place(folder: Path | None) -> Iterator[Path]:
         check_folder(folder)
         with locked(folder / _CELLS):
             yield folder
+
+
+def experiment_of(
+    module: Mapping[str, Any], name: str, title: str, reproduces: str, **more: Any
+) -> Experiment[Any, Any, Any, Any]:
+    """Make an experiment of the functions of a module: ``sizes``, ``cells``, ``compute``, ``report``, ``prepare``, ``estimate``.
+
+    Parameters
+    ----------
+    module
+        The ``globals()`` of the module; cells share nothing without a ``prepare``.
+    name, title, reproduces, more
+        Fields of :class:`Experiment`; ``more`` may also replace functions.
+    """
+    functions = {one: module[one] for one in _FUNCTIONS if one in module}
+    return Experiment(name, title, reproduces, **{"prepare": share_nothing} | functions | more)

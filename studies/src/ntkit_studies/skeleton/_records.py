@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["canonical", "decode", "encode"]
+__all__ = ["canonical", "decode", "encode", "record_lines", "rounded"]
 
 T = TypeVar("T")
 
@@ -70,6 +70,49 @@ def decode(kind: type[T] | types.UnionType, value: object) -> T:
 def canonical(value: object) -> str:
     """Return one text for equal values: the key under which a record is found."""
     return json.dumps(encode(value), sort_keys=True, separators=(",", ":"))
+
+
+def rounded(value: Any) -> Any:
+    """Round the numbers of JSON values to thirteen significant digits; whole ones, such as counts, stay exact.
+
+    Examples
+    --------
+    >>> rounded({"error": [0.12345678901234567, 1234567891011.0, 3]})
+    {'error': [0.1234567890123, 1234567891011.0, 3]}
+    """
+    match value:
+        case float():
+            return value if value.is_integer() else float(f"{value:.13g}")
+        case list():
+            return [rounded(one) for one in value]
+        case dict():
+            return {key: rounded(one) for key, one in value.items()}
+    return value
+
+
+def record_lines(content: dict[str, Any], records: str = "") -> str:
+    """Return a JSON object with one entry per line, and one line per record in the list named ``records``.
+
+    Examples
+    --------
+    >>> print(record_lines({"seed": 0, "cells": [{"n": 1}, {"n": 2}]}, "cells"))
+    {
+    "seed": 0,
+    "cells": [
+    {"n": 1},
+    {"n": 2}
+    ]
+    }
+    """
+    entries = []
+    for name, value in content.items():
+        text = "[\n" + ",\n".join(map(_dump, value)) + "\n]" if name == records and value else _dump(value)
+        entries.append(f"{json.dumps(name)}: {text}")
+    return "{\n" + ",\n".join(entries) + "\n}\n"
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _decode(kind: Any, value: Any) -> Any:

@@ -13,7 +13,7 @@ from ntkit.errors import InputError
 
 from ._files import write_whole
 from ._manifest import Data, Manifest
-from ._records import decode, encode
+from ._records import decode, encode, record_lines, rounded
 
 __all__ = ["Progress", "Results", "Run", "Size", "read_results", "share_nothing", "silent", "write_results"]
 
@@ -94,16 +94,21 @@ class Results(Generic[S, C, R]):
 
 
 def write_results(results: Results[Any, Any, Any], folder: Path) -> None:
-    """Write ``results.json``, whose bytes depend only on the request, and ``manifest.json``."""
+    """Write ``results.json``, whose bytes depend only on the request, and ``manifest.json``.
+
+    Both have one record per line. Numbers have thirteen significant digits, enough for ranks and for differences of values
+    near one; the last ones of float64 are rounding.
+    """
+    cells = [{"cell": encode(cell), "result": rounded(encode(result))} for cell, result in results.values.items()]
     content = {
         "experiment": results.manifest.experiment,
         "settings": encode(results.settings),
         "seed": results.seed,
         "data": encode(results.data),
-        "cells": [{"cell": encode(cell), "result": encode(result)} for cell, result in results.values.items()],
+        "cells": cells,
     }
-    write_whole(folder / "results.json", json.dumps(content, indent=1) + "\n")
-    write_whole(folder / "manifest.json", json.dumps(encode(results.manifest), indent=1) + "\n")
+    write_whole(folder / "results.json", record_lines(content, "cells"))
+    write_whole(folder / "manifest.json", record_lines(rounded(encode(results.manifest))))
 
 
 def read_results(

@@ -16,7 +16,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from ntkit._src.common import check_gram_memory, check_pairs, check_ridge, restored_generator, shown
+from ntkit._src.common import (
+    check_choice,
+    check_gram_memory,
+    check_integer,
+    check_pairs,
+    check_ridge,
+    restored_generator,
+    shown,
+)
 from ntkit._src.kernels import Kernel, infinite_width
 from ntkit.errors import InputError, InputTypeError, NtkitWarning
 
@@ -225,8 +233,7 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 )
             return self.kernel
         layers = self.hidden_layers
-        if isinstance(layers, bool) or not isinstance(layers, (int, np.integer)) or layers < 0:
-            raise InputError(f"hidden_layers must be a whole number from 0 on. Got {layers!r}.")
+        check_integer("hidden_layers", layers, 0)
         parts: list[nn.Module] = []
         with restored_generator():  # fitting must not advance the user's generator
             for _ in range(layers):
@@ -248,8 +255,7 @@ class NTKImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return [check_ridge(given)]
 
     def _validated(self, X: ArrayLike, fitting: bool) -> Any:
-        if self.axis not in ("rows", "columns"):
-            raise InputError(f'axis must be "rows" or "columns". Got {self.axis!r}.')
+        check_choice("axis", self.axis, ("rows", "columns"))
         if scipy.sparse.issparse(X) and self.missing_values != 0:
             raise InputTypeError(
                 f"entries not stored in a sparse X are missing: write missing_values=0. Got {shown(self.missing_values)}; "

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ntkit._src.common import check_batches, check_generator, check_module, copy_module
+from ntkit._src.common import check_batches, check_choice, check_generator, check_integer, check_module, copy_module
 from ntkit._src.kernels import empirical
 from ntkit.errors import InputError
 
@@ -91,10 +91,8 @@ def condition_number(
     check_generator(generator)
     if len(x) < 2:
         raise InputError("x must have at least two inputs: the condition number of one is 1.")
-    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
-        raise InputError(f"repeats must be a positive whole number. Got {repeats!r}.")
-    if parameters not in ("weights", "all"):
-        raise InputError(f'parameters must be "weights" or "all". Got {parameters!r}.')
+    check_integer("repeats", repeats, 1)
+    check_choice("parameters", parameters, ("weights", "all"))
     own = copy_module(module).double().eval()
     if parameters == "weights":
         for name, parameter in own.named_parameters():

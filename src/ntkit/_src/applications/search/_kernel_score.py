@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ntkit._src.common import check_batches, check_labels, check_module, check_ridge, class_numbers
+from ntkit._src.common import check_batches, check_choice, check_labels, check_module, check_ridge, class_numbers
 from ntkit._src.finite import monte_carlo
 from ntkit._src.kernels import Kernel, infinite_width
 from ntkit._src.solvers import solve
@@ -91,8 +91,7 @@ def kernel_score(
     check_batches(x, None)
     check_labels("y", y, len(x), x.device)
     ridge = check_ridge(ridge)
-    if kernel not in ("ntk", "nngp"):
-        raise InputError(f'kernel must be "ntk" or "nngp". Got {kernel!r}.')
+    check_choice("kernel", kernel, ("ntk", "nngp"))
     if not 0 < validation < 1 or not 1 <= round(validation * len(x)) < len(x):
         raise InputError(
             f"validation must be a share that leaves points on both sides. Got {validation!r} of {len(x)} points."
