@@ -4,3 +4,5 @@ from __future__ import annotations
 
 from ._metric_kernels import DifferentiableKernel, DistanceKernel, MetricKernel
 from ._recursion import RFMSettings, RFMState, Scale, recursion
+
+__all__ = ["DifferentiableKernel", "DistanceKernel", "MetricKernel", "RFMSettings", "RFMState", "Scale", "recursion"]
