@@ -17,28 +17,14 @@ from ._op import Keep, Keeps, Op, Values, Weights
 
 @dataclass(frozen=True)
 class Activation(ABC):
-    """An elementwise function phi of a pre-activation. A subclass overrides what differs from a smooth function.
+    """An elementwise function phi of a pre-activation. A subclass overrides what differs from a smooth function."""
 
-    Attributes
-    ----------
-    label
-        How tables and messages name it, such as ``"tanh"``; by default the name of its class.
-    closed_form
-        Whether its Gaussian expectations have closed forms; otherwise they are integrated numerically.
-    differentiable
-        Whether E[phi' phi'], and so the tangent kernel, exists.
-    odd
-        Whether phi(-z) = -phi(z), so that E phi = 0.
-    homogeneous
-        Whether phi(r z) = r phi(z) for all r > 0.
-    kinks
-        Where phi or one of its first two derivatives jumps.
-    """
-
-    label: str = field(default="", kw_only=True)
-    kinks: tuple[float, ...] = field(default=(), init=False)
-    closed_form: ClassVar[bool] = True
-    differentiable: ClassVar[bool] = True
+    label: str = field(default="", kw_only=True)  # how tables and messages name it; by default the name of its class
+    kinks: tuple[float, ...] = field(default=(), init=False)  # where phi or one of its first two derivatives jumps
+    closed_form: ClassVar[bool] = (
+        True  # whether Gaussian expectations have closed forms; else they are integrated numerically
+    )
+    differentiable: ClassVar[bool] = True  # whether E[phi' phi'], and so the tangent kernel, exists
 
     @abstractmethod
     def __call__(self, z: Tensor) -> Tensor:
@@ -46,10 +32,12 @@ class Activation(ABC):
 
     @property
     def odd(self) -> bool:
+        """Whether phi(-z) = -phi(z), so that E phi = 0."""
         return False
 
     @property
     def homogeneous(self) -> bool:
+        """Whether phi(r z) = r phi(z) for all r > 0."""
         return False
 
     def polynomial(self) -> tuple[float, ...] | None:

@@ -16,18 +16,12 @@ from ._op import Op, Values, Weights
 class Gains:
     """The variances of a layer's weights and bias, and how much training them adds to the tangent kernel.
 
-    K' = w_std^2 M(K) + b_std^2 and Theta' = weight_rate M(K) + bias_rate + w_std^2 M(Theta) with M the mean over the window.
-
-    Attributes
-    ----------
-    w_std, b_std
-        Gains of the weights and of the bias (0 without bias); tensors if derivatives with respect to them are needed.
-    weight_rate, bias_rate
-        w_std^2 and b_std^2 in the NTK parametrisation, the fan-in and 1 in the standard one, 0 for a frozen parameter.
+    K' = w_std^2 M(K) + b_std^2 and Theta' = weight_rate M(K) + bias_rate + w_std^2 M(Theta) with M the mean over the window. The
+    rates are w_std^2 and b_std^2 in the NTK parametrisation, the fan-in and 1 in the standard one, 0 for a frozen parameter.
     """
 
-    w_std: float | Tensor
-    b_std: float | Tensor
+    w_std: float | Tensor  # a tensor if derivatives with respect to it are needed
+    b_std: float | Tensor  # 0 without bias
     weight_rate: float | Tensor
     bias_rate: float | Tensor
 
@@ -56,22 +50,14 @@ class Dense(Op):
 
 @dataclass(frozen=True)
 class Conv(Op):
-    """A convolution along some position axes: its window moves over p and p' together.
-
-    Attributes
-    ----------
-    axes
-        The position axes it moves along; each field below has one entry per axis.
-    padding
-        Positions added before and after: zeros, or wrapped around if ``circular``.
-    """
+    """A convolution along some position axes: its window moves over p and p' together."""
 
     gains: Gains
-    axes: tuple[int, ...]
+    axes: tuple[int, ...]  # those it moves along; each field below has one entry per axis
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
+    padding: tuple[tuple[int, int], ...]  # positions before and after: zeros, or wrapped around if circular
     circular: bool
 
     def output_size(self, index: int, size: int) -> int:

@@ -14,18 +14,10 @@ from ._op import Keeps, Op, Source, Values, Weights
 
 @dataclass(frozen=True)
 class Sum(Op):
-    """A linear combination of independent fields.
-
-    Attributes
-    ----------
-    coefficients
-        One for each field.
-    cross
-        A term added to K, shape (P, P), the position axes merged: the covariance between fixed values in two of the fields,
-        beyond the product of their means. None: nothing.
-    """
+    """A linear combination of independent fields."""
 
     coefficients: tuple[float, ...]
+    # Added to K, (P, P), position axes merged: the covariance of fixed values in two fields beyond the product of their means.
     cross: Tensor | None = field(default=None, compare=False)
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:

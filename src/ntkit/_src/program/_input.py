@@ -11,21 +11,11 @@ from ._op import Source, Values, Weights
 
 @dataclass(frozen=True)
 class Input(Source):
-    """K = x . x' / C of the data, after the deterministic part of the network that comes before the first random layer.
+    """K = x . x' / C of the data, after the deterministic part of the network that comes before the first random layer."""
 
-    Attributes
-    ----------
-    prefix
-        Index into ``Program.prefixes``.
-    channel
-        The dimension of the prefix's output that holds the C channels; dimension 0 holds the batch, the others are positions.
-    channels
-        C.
-    """
-
-    prefix: int
-    channel: int
-    channels: int
+    prefix: int  # index into ``Program.prefixes``
+    channel: int  # the dimension of the prefix's output with the C channels; 0 is the batch, the others are positions
+    channels: int  # C
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Move the channels of the prefix's output, ``inputs[0]``, last."""

@@ -14,29 +14,16 @@ class Normalize(Op):
     """LayerNorm, GroupNorm or RMSNorm: (x - m) / sqrt(v + eps), m and v the mean and variance over the channels and ``axes``.
 
     Its inputs are the block to normalise and the field whose channels determine m and v (the same field unless the
-    normalisation spans a concatenation).
-
-    Attributes
-    ----------
-    axes
-        Position axes normalised over, together with the channels.
-    weight_trained, bias_trained
-        Whether the affine weight and bias add their terms, the normalised covariance and one, to the tangent kernel.
-    affine_axes
-        Axes along which the affine parameters differ, so that they add to Theta[p, p] only there.
-    groups
-        Groups of channels with separate statistics, which all have the same limit.
-    centres
-        Whether m is subtracted; RMSNorm takes m = 0, so that v is the mean square.
+    normalisation spans a concatenation). A trained weight adds the normalised covariance to the tangent kernel, a bias one.
     """
 
-    axes: tuple[int, ...]
+    axes: tuple[int, ...]  # position axes normalised over, together with the channels
     eps: float
     weight_trained: bool
     bias_trained: bool
-    affine_axes: tuple[int, ...] = ()
-    groups: int = 1
-    centres: bool = True
+    affine_axes: tuple[int, ...] = ()  # axes along which the affine parameters differ: they add to Theta[p, p] only
+    groups: int = 1  # of channels with separate statistics, which all have the same limit
+    centres: bool = True  # whether m is subtracted; RMSNorm takes m = 0, so v is the mean square
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return keeps, None

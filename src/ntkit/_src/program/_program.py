@@ -14,48 +14,24 @@ from ._op import Keep, Keeps, Op
 
 @dataclass(frozen=True)
 class Node:
-    """One operation applied to earlier nodes.
-
-    Attributes
-    ----------
-    inputs
-        Indices of the nodes it reads.
-    positions
-        Lengths of the position axes of its value; empty for vectors.
-    path
-        Where in the module it comes from.
-    centred
-        Whether every channel of its value has mean zero.
-    trained
-        Whether a trained parameter comes before it or in it, so that its tangent kernel is not zero.
-    """
+    """One operation applied to earlier nodes."""
 
     op: Op
-    inputs: tuple[int, ...]
-    positions: tuple[int, ...]
-    path: str
-    centred: bool
-    trained: bool
+    inputs: tuple[int, ...]  # indices of the nodes it reads
+    positions: tuple[int, ...]  # lengths of the position axes of its value; empty for vectors
+    path: str  # where in the module it comes from
+    centred: bool  # every channel of its value has mean zero
+    trained: bool  # a trained parameter comes before it or in it, so that its tangent kernel is not zero
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The operations of a network in order of execution; a program equals only itself.
+    """The operations of a network in order of execution; a program equals only itself."""
 
-    Attributes
-    ----------
-    nodes
-        Each reads only nodes before it; the last is the output, without position axes unless the kernel between
-        positions of the output is requested.
-    prefixes
-        The deterministic parts that run directly on the data; None where an input is read without one.
-    layout
-        For each dimension of the module's output except the batch and the channels, the position axes of the last node that
-        it enumerates, slowest first.
-    """
-
+    # Each reads only nodes before it; the last is the output, without position axes unless its positions are kept.
     nodes: tuple[Node, ...]
-    prefixes: tuple[Callable[[Tensor], Tensor] | None, ...]
+    prefixes: tuple[Callable[[Tensor], Tensor] | None, ...]  # what runs on the data; None: nothing
+    # For each output dimension except batch and channels, the position axes of the last node that it enumerates, slowest first.
     layout: tuple[tuple[int, ...], ...] = ()
 
     @property

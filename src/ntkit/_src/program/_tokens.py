@@ -12,20 +12,11 @@ from ._op import Keeps, Op, Source, Values, Weights
 
 @dataclass(frozen=True)
 class Table(Source):
-    """A vector at every position, the same for all inputs: a class token, a table of positions.
+    """A vector at every position, the same for all inputs: a class token, a table of positions. P counts all positions."""
 
-    Attributes
-    ----------
-    covariance
-        Covariance of its channels between its positions, shape (P, P), the position axes merged.
-    mean
-        The channels' mean, shape (P,); None where it is zero.
-    tangent
-        Inner products of its derivatives with respect to its own parameters, shape (P, P); None if none is trained.
-    """
-
-    covariance: Tensor = field(compare=False)
-    mean: Tensor | None = field(default=None, compare=False)
+    covariance: Tensor = field(compare=False)  # of its channels, shape (P, P)
+    mean: Tensor | None = field(default=None, compare=False)  # of its channels, shape (P,); None: zero
+    # Inner products of its derivatives with respect to its own parameters, shape (P, P); None if none is trained.
     tangent: Tensor | None = field(default=None, compare=False)
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
@@ -37,23 +28,11 @@ class Table(Source):
 
 @dataclass(frozen=True)
 class Lookup(Source):
-    """An embedding of integers: rows of a table of standard normals, so K[p, p'] = 1 where both are the same row.
+    """An embedding of integers: rows of a table of standard normals, so K[p, p'] = 1 where both are the same row."""
 
-    Attributes
-    ----------
-    prefix
-        Index into ``Program.prefixes`` of the function that returns the integers, shape (n, *positions).
-    rows
-        Number of rows of the table.
-    padding
-        The row that is zero and not trained; None if there is none.
-    trained
-        Whether the table is trained.
-    """
-
-    prefix: int
-    rows: int
-    padding: int | None
+    prefix: int  # index into ``Program.prefixes`` of the function that returns the integers, shape (n, *positions)
+    rows: int  # of the table
+    padding: int | None  # the row that is zero and not trained
     trained: bool
 
     def label(self) -> str:

@@ -60,44 +60,21 @@ class Refused(Exception):
 
 
 class Builder:
-    """The program under construction.
-
-    Parameters
-    ----------
-    gains
-        Returns the gains of each layer.
-    prefix_of
-        Turns the graph node of a :class:`Data` value into a callable of the input, or None for the input itself.
-    batch
-        Batch size of the traced example.
-    samples
-        How softmax attention draws its logits; None refuses it.
-
-    Attributes
-    ----------
-    nodes, info
-        The nodes, and what is known about each.
-    held
-        The parameters of each node in a finite network, if it has any.
-    parts
-        For a node that stands for a range of its input's channels (which in the limit behave like all of them): the range.
-    random
-        The parameters of layers with fresh weights, each with its standard deviation.
-    layers
-        For each such layer, whether it has a bias.
-    """
+    """The program under construction; ``prefix_of`` turns the graph node of data into a callable of the input, or None."""
 
     def __init__(
         self, gains: WeightGains, prefix_of: Callable[[object], Any], batch: int, samples: LogitSamples | None = None
     ) -> None:
         self.path = ""
-        self.samples, self.batch = samples, batch
+        self.samples, self.batch = samples, batch  # samples None: softmax attention is refused
         self.nodes: list[Node] = []
         self.info: list[Info] = []
         self.held: dict[int, Held] = {}
-        self.parts: dict[int, tuple[int, int]] = {}
-        self.random: list[tuple[Weight, float]] = []
-        self.layers: dict[str, bool] = {}
+        self.parts: dict[int, tuple[int, int]] = {}  # nodes that stand for a range of their input's channels
+        self.random: list[
+            tuple[Weight, float]
+        ] = []  # parameters of layers with fresh weights, with standard deviations
+        self.layers: dict[str, bool] = {}  # for each such layer, whether it has a bias
         self._gains, self._prefix_of = gains, prefix_of
         self._prefixes: dict[object, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
@@ -110,10 +87,7 @@ class Builder:
         self, op: Op, inputs: Sequence[int], positions: Sequence[int], *, why_not: str = "", centred: bool = True,
         sources: frozenset[int] | None = None, affine: str = "", held: Held | None = None, distinct: object = None,
     ) -> int:  # fmt: skip
-        """Add a node; its sources are those of its inputs unless given, or itself if it has fresh weights.
-
-        The same operation on the same nodes is added once, unless ``distinct`` differs or it has parameters.
-        """
+        """Add a node, once unless it has parameters or ``distinct`` differs; sources: its inputs' or, with weights, itself."""
         fresh = isinstance(op, (Dense, Conv, Table, Lookup))
         norm_trained = isinstance(op, Normalize) and (op.weight_trained or op.bias_trained)
         alone = fresh or norm_trained or isinstance(op, Attention) or (isinstance(op, Sum) and op.cross is not None)
@@ -200,10 +174,7 @@ class Builder:
     def layer_gains(
         self, weight: Weight, bias: Weight | None, fan_in: int, torch_gains: tuple[float, float] | None = None
     ) -> Gains:
-        """Return a layer's gains, and refuse weights that another layer uses too.
-
-        ``torch_gains`` are those of PyTorch's own initialisation if it differs from that of linear layers.
-        """
+        """Return a layer's gains (``torch_gains``: PyTorch's, if not those of linear layers); refuse weights used elsewhere."""
         self.claim("weights", weight, bias)
         self.layers[weight.layer] = bias is not None
         bias_trained = bias is not None and bias.trained
@@ -343,15 +314,12 @@ def _positions(shape: Sequence[int], channel: int) -> tuple[int, ...]:
 
 
 def _output_axes(field: Field) -> tuple[tuple[int, ...], ...]:
-    """Return, for each dimension of an output except the batch and the channels, the position axes it enumerates.
-
-    Positions that were flattened into the channels are part of them; a channel dimension of length one may be squeezed away.
-    """
+    """Return, for each output dimension but batch and channels (with what was flattened into them), its position axes."""
     groups = []
     for dim in field.dims:
         axes = tuple(atom for atom in dim if atom >= 0)
         if BATCH in dim or (CHANNEL in dim and (field.channels > 1 or not axes)):
-            continue
+            continue  # a channel dimension of length one may be squeezed away
         groups.append(axes)
     return tuple(groups)
 

@@ -21,10 +21,9 @@ class _Range:
 
 @dataclass
 class ChannelSources:
-    """Splits sources where channels are split.
+    """Splits sources where channels are split, in every node that carries them.
 
-    Channel i of a node carries channel i of each of its sources, since anything that mixes channels (a layer with weights)
-    is a new source. So when a node is split, its sources are split at the same channels, in every node that carries them.
+    Channel i of a node carries channel i of each of its sources: what mixes channels (a layer with weights) is a new source.
     """
 
     _ranges: dict[int, _Range] = field(default_factory=dict)

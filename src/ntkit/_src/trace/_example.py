@@ -19,10 +19,7 @@ def embeddings_of(module: nn.Module) -> list[nn.Embedding | nn.EmbeddingBag]:
 
 
 def examples(module: nn.Module, shape: Sequence[int]) -> Iterator[tuple[Tensor, torch.dtype]]:
-    """Yield batches of a shape that the module may take, each with the dtype of the parameters that go with it.
-
-    None has half precision, where a comparison could not tell another network from rounding.
-    """
+    """Yield batches of a shape that the module may take, with the parameters' dtype: not half precision, which hides errors."""
     device = next((p.device for p in module.parameters() if p.is_floating_point()), torch.device("cpu"))
     generator = torch.Generator().manual_seed(0)
     values = torch.randn((_BATCH, *shape), generator=generator, dtype=torch.float64).to(device)

@@ -48,10 +48,7 @@ def takes(module: nn.Module, x: Tensor) -> bool:
 
 
 def failing_operation(module: nn.Module, x: Tensor, root: str) -> str:
-    """Name the innermost layer and the operation that raise for a batch, with what would be right, to put before the message.
-
-    ``root`` names the module's own forward.
-    """
+    """Name the innermost layer (``root``: the forward itself) and operation that raise for a batch, with what would be right."""
     module = copy_module(module).to(x.dtype)
     inside: list[str] = []
     for path, layer in module.named_modules():

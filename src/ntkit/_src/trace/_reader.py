@@ -170,10 +170,7 @@ class Reader:
         return self._run_on_constants(node, module, args, kwargs, leaves)
 
     def _stand_in(self, node: fx.Node, then: Any) -> Any:
-        """Return a value with which the analysis continues after a refusal, so that it finds every place.
-
-        It has the shape of the real one; if ``then`` does not fit, it is Gaussian, as if it came from a layer.
-        """
+        """Return a value of the right shape with which the analysis continues after a refusal: ``then``, or a Gaussian one."""
         shape = node.meta.get("ntkit_shape")
         if isinstance(then, (tuple, Heads)) or shape is None or (isinstance(then, Field) and then.shape == shape):
             return Unknown() if then is None else then

@@ -44,17 +44,7 @@ class NotFinite(InputError):
 
 
 class FiniteNetwork:
-    """A program with the parameters of the module that it was read from.
-
-    Parameters
-    ----------
-    builder
-        The builder with the nodes and their parameters.
-    prefixes
-        The deterministic parts that run on the data; None for the input itself.
-    fields
-        The values of the traced graph that are random fields, by node; the output is among them, under the key None.
-    """
+    """A program with the parameters of its module; ``fields`` are the graph's random values by node, the output's by None."""
 
     def __init__(
         self, builder: Builder, prefixes: Sequence[Callable[[Tensor], Tensor] | None], fields: Mapping[Any, Field]
@@ -81,13 +71,8 @@ class FiniteNetwork:
 def replay(module: nn.Module, graph: fx.GraphModule, network: FiniteNetwork, example: Tensor, seed: int) -> None:
     """Compare a module with the program read from it, first with its own parameters and then with fresh ones.
 
-    The module's own parameters may be zero, and a constant taken from a random parameter shows only when that is redrawn.
-    The module is in evaluation mode, and the graph has the same parameters, which are overwritten.
-
-    Raises
-    ------
-    Difference
-        For the first value that differs.
+    The module's own parameters may be zero, and a constant taken from a random parameter shows only when that is redrawn. The
+    graph has the module's parameters, which are overwritten. Raises a Difference for the first value that differs.
     """
     parameters = dict(module.named_parameters(remove_duplicate=False))
     for run, scales in enumerate(SCALES):

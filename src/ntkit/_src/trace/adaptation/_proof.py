@@ -53,13 +53,7 @@ def example_of(module: nn.Module, input_shape: Sequence[int] | None) -> Example:
 
 
 def prove_layers(original: nn.Module, replaced: nn.Module, swaps: Mapping[str, Swap], example: Example) -> None:
-    """Compare a module with replaced layers with the original, whose layers call other functions (``swaps``, by path).
-
-    Raises
-    ------
-    InputError
-        If they differ.
-    """
+    """Compare a module with replaced layers with the original, whose layers call other functions (``swaps``, by path)."""
     reference = copy_module(original).to(example[1])
     for path, swap in swaps.items():
         layer = reference.get_submodule(path)
@@ -69,13 +63,7 @@ def prove_layers(original: nn.Module, replaced: nn.Module, swaps: Mapping[str, S
 
 
 def prove_graph(replaced: nn.Module, rewritten: nn.Module, swaps: Swaps, example: Example) -> None:
-    """Compare a module that runs a changed graph with the graph before, whose changed nodes have other values (``swaps``).
-
-    Raises
-    ------
-    InputError
-        If they differ, or if the graph does not reproduce the module.
-    """
+    """Compare a changed graph with that before, whose changed nodes have other values, and that with the module."""
     reference = copy_module(replaced).to(example[1])
     _compare(reference, WithChanges(reference, {}).run, reference, example)
     _compare(reference, WithChanges(reference, swaps).run, copy_module(rewritten), example)
@@ -89,15 +77,7 @@ class AdaptTracer(fx.Tracer):
 
 
 class WithChanges(fx.Interpreter):
-    """Runs the graph of a module as it was, with other values for the changed nodes and no operation in place.
-
-    Parameters
-    ----------
-    module
-        The module before the change.
-    swaps
-        The values of the changed nodes, by name.
-    """
+    """Runs the graph of a module as it was, with other values for the changed nodes and no operation in place."""
 
     def __init__(self, module: nn.Module, swaps: Mapping[str, Callable[[WithChanges], Any]]) -> None:
         graph = AdaptTracer().trace(module)

@@ -111,10 +111,7 @@ def _register(
     options: tuple[str, ...] = (),
     note: str = "",
 ) -> None:
-    """Register functions, methods and a module class that apply ``make(**options)``; ``options`` are in the function's order.
-
-    Other arguments, such as ``inplace``, change nothing.
-    """
+    """Register functions and a module class that apply ``make(**options)``, ordered as the function's; others are ignored."""
     activation = lru_cache(maxsize=256)(make)  # one object for equal settings, so that equal layers share their tables
 
     def build(builder: Builder, x: Field, *arguments: Any, **named: Any) -> Field:

@@ -27,17 +27,7 @@ NOT_GAUSSIAN = "it comes out of attention with no layer between"
 
 @dataclass(frozen=True)
 class Projection:
-    """A linear layer inside attention.
-
-    Attributes
-    ----------
-    weight, bias
-        The parameters.
-    gains
-        Gains of both.
-    rows, bias_rows
-        The rows of the weight and the entries of the bias that belong to the layer; None for all of them.
-    """
+    """A linear layer inside attention: some rows of the weight and entries of the bias; None for all of them."""
 
     weight: Weight
     bias: Weight | None
@@ -79,10 +69,7 @@ def attend(
     builder: Builder, x: Field, projections: Sequence[Projection | None], out: Projection, op: Attention, channels: int,
     located: int | None = None, position_values: bool = False,
 ) -> Field:  # fmt: skip
-    """Add queries, keys (None: tied to the queries) and values, the attention between them, and the output layer.
-
-    Queries and keys read the node ``located``, the tokens with positional embeddings, and values do if ``position_values``.
-    """
+    """Add projections (keys None: tied), attention and the output layer; queries and keys read ``located``, if given."""
     tokens = builder.join(x)
     numbers = entry_numbers(builder, x, (CHANNEL,))
     nodes: list[int] = []

@@ -78,19 +78,7 @@ def scaled_dot_product_attention(
 
 
 class _Operand:
-    """The queries, keys or values, as channels of a layer.
-
-    Attributes
-    ----------
-    base
-        The field whose channels they are.
-    layer
-        The node of the layer.
-    channels
-        The layer's channels that belong to each head, shape (heads, d).
-    leading
-        The lengths of the tensor's dimensions before tokens and d.
-    """
+    """The queries, keys or values: ``channels`` of a ``layer``'s node, shape (heads, d), in dimensions after ``leading``."""
 
     def __init__(self, builder: Builder, name: str, x: Any) -> None:
         if isinstance(x, Field):

@@ -32,18 +32,10 @@ _ATTENTION = "scaled_dot_product_attention"
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """Entries of a field in an arrangement that splits its channels.
-
-    Attributes
-    ----------
-    base
-        The field.
-    index
-        For each entry, its index in the field viewed as (n, *positions, channels).
-    """
+    """Entries of a field in an arrangement that splits its channels."""
 
     base: Field
-    index: Tensor
+    index: Tensor  # of each entry in the field viewed as (n, *positions, channels)
 
     @classmethod
     def of(cls, field: Field) -> Heads:
@@ -89,13 +81,7 @@ def feeds_attention(graph: fx.GraphModule) -> set[fx.Node]:
 
 
 def rearranged_heads(name: str, leaves: list[Any], run: Any) -> Any:
-    """Follow one call on heads; ``run`` makes the call on the entries' indices in place of the heads.
-
-    Raises
-    ------
-    Refused
-        If the call does more than rearrange.
-    """
+    """Follow a call that only rearranges heads; ``run`` makes the call on the entries' indices in place of the heads."""
     read = [leaf for leaf in leaves if isinstance(leaf, (Heads, Field))]
     if name not in _REARRANGES | _KEEPS or len(read) != 1:
         raise Refused(

@@ -18,28 +18,14 @@ ModuleArguments = Callable[[Any, str], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Matcher:
-    """The matcher of one family of operations.
-
-    Attributes
-    ----------
-    build
-        The matcher itself.
-    fresh
-        Whether it has its own weights, so that it turns even raw data into a random field.
-    refuses
-        Whether it only explains why there is no limit.
-    family, note
-        Its row in the table of supported layers.
-    modules, functions
-        The names under which users know it.
-    """
+    """The matcher of one family of operations."""
 
     build: Callable[..., Any]
-    fresh: bool
-    refuses: bool
+    fresh: bool  # has its own weights, so that it turns even raw data into a random field
+    refuses: bool  # only explains why there is no limit
     family: str
-    note: str
-    modules: tuple[str, ...]
+    note: str  # its row in the table of supported layers
+    modules: tuple[str, ...]  # names that users know
     functions: tuple[str, ...]
 
 

@@ -165,10 +165,9 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
 def cross_moment(
     builder: Builder, nodes: tuple[int, int], coefficients: tuple[float, float], field: Field
 ) -> Tensor | None:
-    """Return the covariance between fixed values in two fields, beyond the product of their means.
+    """Return the covariance between fixed values in two fields, beyond the product of their means; None if one has none.
 
-    Present values of two parameters, such as a class token and a table of positions, are not independent: the mean over the
-    channels of p_a p'_a' is a number. Shape (P, P) with both orders added up; None if one field has no such values.
+    The mean over the channels of p_a p'_a' of two parameters is a number. Shape (P, P), with both orders added up.
     """
     _check_apart_from_data(builder, nodes, field)
     fixed = [_fixed_values(builder, node, field) for node in nodes]
