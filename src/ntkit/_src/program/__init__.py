@@ -23,8 +23,8 @@ from ._activation import (
 )
 from ._affine import Conv, Dense, Gains, pad
 from ._attention import Attention, LogitSamples
-from ._combine import Concat, Constant, Product, Sum
-from ._input import GivenPrior, Input, Prior, StationaryPrior
+from ._combine import Concat, Constant, Join, Product, Sum
+from ._input import GivenPrior, Input, Lookup, Prior, StationaryPrior, Table
 from ._normalize import Normalize
 from ._op import Keep, Keeps, Op, Values, Weights
 from ._positions import (
@@ -40,4 +40,3 @@ from ._positions import (
     Split,
 )
 from ._program import Node, Program, entries
-from ._tokens import Join, Lookup, Table

@@ -72,3 +72,21 @@ class Constant(Source):
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Return one number, which broadcasts."""
         return torch.tensor(self.value, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Join(Op):
+    """Independent fields of lengths ``sizes`` concatenated along a position axis, such as a class token before the others."""
+
+    axis: int
+    sizes: tuple[int, ...]
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return (keeps,) * len(self.sizes)
+
+    def reads_means(self, uncentred: int) -> bool:
+        return uncentred > 1
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        n = max(len(x) for x in inputs)
+        return torch.cat([x.expand(n, *x.shape[1:]) for x in inputs], self.axis + 1)

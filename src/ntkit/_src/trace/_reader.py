@@ -33,7 +33,7 @@ from ._nodes import (
 from ._parameters import fixed
 from ._replay import Difference
 from ._values import BATCH, Computed, Data, Field, Unknown, Weight, concrete
-from .matchers._heads import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads
+from .matchers._dot_product import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads
 from .matchers._registry import Matcher, find, find_module
 
 

@@ -25,10 +25,8 @@ _DIGITS = {torch.float64: 1e-9, torch.float32: 1e-3}  # rounding, relative to th
 _BATCHES = (1, 3, 200)  # for code that branches on the size of the batch
 _COARSE = 0.05  # for lower precision
 _ROUNDINGS = 256  # rounding errors of the largest derivative allowed in derivatives that are sums of many terms
-SCALES = (
-    (1.0, 8.0),
-    (0.1, 2.0),
-)  # scales of the two probe inputs, with the module's own parameters and with fresh ones
+# Scales of the two probe inputs, with the module's own parameters and with fresh ones.
+SCALES = ((1.0, 8.0), (0.1, 2.0))
 
 
 class Difference(Exception):

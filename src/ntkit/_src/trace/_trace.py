@@ -28,8 +28,16 @@ from ntkit._src.program import LogitSamples, Program
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 
 from ._builder import EMPIRICAL, WrongShape
-from ._example import embeddings_of, examples, guesses, shapes_with_positions, shown_shape, with_channels
-from ._failure import failing_operation, takes
+from ._example import (
+    embeddings_of,
+    examples,
+    failing_operation,
+    guesses,
+    shapes_with_positions,
+    shown_shape,
+    takes,
+    with_channels,
+)
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
 from ._nodes import ROOT

@@ -24,9 +24,8 @@ class Info:
     why_not: str  # why its channels are not Gaussian; empty if they are, so that an activation may follow
     # Layers and activations whose randomness it carries since the last fresh weights; values that share none are independent.
     sources: frozenset[int]
-    affine: str = (
-        ""  # a trained weight multiplies it: one per channel "whole", per position too "positions", a "part", or none
-    )
+    # A trained weight multiplies it: one per channel "whole", per position too "positions", only a "part", or none "".
+    affine: str = ""
 
     @property
     def gaussian(self) -> bool:

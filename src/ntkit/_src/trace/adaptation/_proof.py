@@ -20,8 +20,7 @@ from torch.utils import _pytree as pytree
 from ntkit._src.common import OwnParameters, copy_module
 from ntkit.errors import InputError
 
-from .._example import examples, guesses, shown_shape
-from .._failure import failing_operation, takes
+from .._example import examples, failing_operation, guesses, shown_shape, takes
 from .._nodes import ROOT
 from .._replay import SCALES, Difference, check_close, compare_derivatives, probe, redraw
 from ..matchers._registry import find_module

@@ -2,17 +2,14 @@
 
 from . import (
     _arithmetic,
-    _channels,
+    _attention,
     _convolution,
     _dot_product,
     _linear,
     _matrix,
-    _multi_head_attention,
     _norm,
-    _pool,
     _positions,
     _refusals,
-    _self_attention,
     _shapes,
     _tokens,
     _transformer,

@@ -264,23 +264,29 @@ matches(torch.minimum, torch.fmin, "minimum", "fmin")(partial(_extreme, larger=F
 )
 def elementwise(builder: Builder, x: Field, function: Callable[[Tensor], Tensor], kinks: tuple[float, ...]) -> Field:
     """Any function."""
-    if holds_parameters(function):
+    return apply_activation(builder, x, function_activation(function, kinks, "function", x))
+
+
+def function_activation(
+    function: Callable[[Tensor], Tensor], kinks: tuple[float, ...], what: str, then: Field
+) -> Activation:
+    """Return a user's function as an activation; refuse one with trained parameters."""
+    if _holds_parameters(function):
         raise Refused(
-            "its function holds trained parameters, whose tangent kernel has no rule",
+            f"its {what} holds trained parameters, whose tangent kernel has no rule",
             "freeze them with requires_grad_(False), or write the function with numbers",
-            x,
+            then,
         )
-    label = getattr(function, "__name__", "function")
-    return apply_activation(builder, x, any_function(function, kinks, label))
+    return any_function(function, kinks, getattr(function, "__name__", "function"))
 
 
-def holds_parameters(function: object) -> bool:
+def _holds_parameters(function: object) -> bool:
     """Return whether a function closes over, is bound to or is called with trained parameters."""
     held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _filled(cell)]
     held += [*(getattr(function, "__defaults__", None) or ()), getattr(function, "__self__", None), function]
     if isinstance(function, partial):
         held += [*function.args, *function.keywords.values()]
-        if holds_parameters(function.func):
+        if _holds_parameters(function.func):
             return True
     tensors = [t for value in held for t in (value.parameters() if isinstance(value, nn.Module) else (value,))]
     return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)

@@ -48,9 +48,7 @@ def conv(
     # Groups are slices of the channels in the tensor's order, which is that of a single block.
     numbers = entry_numbers(builder, x, (CHANNEL,)) if groups == 1 else torch.arange(weight.parameter.shape[1])
     result = _convolved(builder, x, op, held(weight, bias, numbers), weight.parameter.shape[0])
-    check_plain(weight, bias, then=result)
-    _check_groups(x, groups, raw, result)
-    return result
+    return _checked(x, groups, raw, weight, bias, result)
 
 
 def conv_transpose(
@@ -77,9 +75,7 @@ def conv_transpose(
     op = Conv(gains, axes, kernel, (1,) * ndim, dilation, ((0, 0),) * ndim, False)
     numbers = entry_numbers(builder, x, (CHANNEL,)) if groups == 1 else torch.arange(entries)
     result = _convolved(builder, x, op, _held_transposed(weight, bias, groups, numbers), groups * per_group)
-    check_plain(weight, bias, then=result)
-    _check_groups(x, groups, raw, result)
-    return result
+    return _checked(x, groups, raw, weight, bias, result)
 
 
 def _image(ndim: int, builder: Builder, x: Any) -> tuple[Field, tuple[int, ...]]:
@@ -110,10 +106,11 @@ def _convolved(builder: Builder, x: Field, op: Conv, weights: Held, width: int) 
     return Field((Block(node, width),), tuple(positions), x.dims, width, x.batch)
 
 
-def _check_groups(x: Field, groups: int, raw: bool, then: Field) -> None:
-    """Refuse groups whose channels have different distributions."""
+def _checked(x: Field, groups: int, raw: bool, weight: Weight, bias: Weight | None, then: Field) -> Field:
+    """Return the result ``then``; refuse computed weights, and groups whose channels have different distributions."""
+    check_plain(weight, bias, then=then)
     if groups == 1:
-        return
+        return then
     if raw:
         raise Refused(
             "a grouped convolution on raw channels: each group sees other inputs, so its channels are not exchangeable",
@@ -132,6 +129,7 @@ def _check_groups(x: Field, groups: int, raw: bool, then: Field) -> None:
             "use groups=1 after torch.cat",
             then,
         )
+    return then
 
 
 def _padding(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) -> Pads:

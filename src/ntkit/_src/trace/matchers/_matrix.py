@@ -14,8 +14,7 @@ from ntkit._src.program import DataMap
 
 from .._builder import EMPIRICAL, Builder, Refused, WrongShape
 from .._values import BATCH, CHANNEL, Computed, Data, Field, Weight, concrete
-from ._pool import reduced
-from ._positions import map_axis
+from ._positions import map_axis, reduced
 from ._registry import matches
 
 _FAMILY = "position maps"

@@ -11,7 +11,7 @@ from torch import nn
 from .._builder import Builder, Refused
 from .._values import Data, Field
 from ._arithmetic import add
-from ._multi_head_attention import attend_torch, torch_arguments
+from ._attention import attend_torch, torch_arguments
 from ._registry import find, find_module, matches
 
 _NOTE = "transformer encoders with norms first or last, dropout off by `eval()`"
