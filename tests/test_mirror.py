@@ -52,7 +52,6 @@ TOGETHER = {
     "solvers/_falkon.py": "solvers/test_nystrom.py",
     "testing/*.py": "rules/every_family.py",
     "trace/_builder.py": "trace/test_trace.py",
-    "trace/_channel_sources.py": "trace/matchers/test_channels.py",
     "trace/_gains.py": "kernels/test_infinite_width.py",
     "trace/_layout.py": "trace/matchers/test_shapes.py",
     "trace/_nodes.py": "trace/matchers/test_refusals.py",

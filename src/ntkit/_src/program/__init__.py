@@ -21,11 +21,10 @@ from ._activation import (
     Step,
     any_function,
 )
-from ._affine import Conv, Dense, Gains, pad
+from ._affine import Conv, Dense, Gains, Normalize, pad
 from ._attention import Attention, LogitSamples
 from ._combine import Concat, Constant, Join, Product, Sum
 from ._input import GivenPrior, Input, Lookup, Prior, StationaryPrior, Table
-from ._normalize import Normalize
 from ._op import Keep, Keeps, Op, Values, Weights
 from ._positions import (
     AdaptiveAvgPool,

@@ -151,7 +151,8 @@ class Reader:
         if any(isinstance(leaf, (Field, Heads)) for leaf in leaves):
             check_overwritten(self.graph, node)
             try:
-                if not any(isinstance(leaf, Heads) for leaf in leaves) or _takes_heads(matcher):
+                attends = matcher is not None and "scaled_dot_product_attention" in matcher.functions
+                if attends or not any(isinstance(leaf, Heads) for leaf in leaves):
                     return self._build(matcher, node, args, kwargs, own)
             except Refused:
                 if node not in self._feeding:
@@ -313,10 +314,6 @@ class Reader:
     def _prefix(self, node: object) -> nn.Module | None:
         assert isinstance(node, fx.Node)
         return checked_prefix(self.graph, node, self.example, target_name(self.graph, node))
-
-
-def _takes_heads(matcher: Matcher | None) -> bool:
-    return matcher is not None and "scaled_dot_product_attention" in matcher.functions
 
 
 def _concrete(value: Any) -> Any:

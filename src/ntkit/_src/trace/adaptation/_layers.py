@@ -189,14 +189,11 @@ class _Inside(fx.Tracer):
         return True
 
 
-def _any_input(input: Any) -> None:
-    """Accept any number of dimensions, which a proxy does not know."""
-
-
 def _rest(layer: _BatchNorm, instead: nn.Module) -> nn.Module | None:
     """Return the forward of a subclass of batch norm (timm's ``BatchNormAct2d``) with another norm; None if it cannot be read."""
     owner = copy.deepcopy(layer)
-    owner._check_input_dim = _any_input  # type: ignore[method-assign]
+    # A proxy does not know its number of dimensions.
+    owner._check_input_dim = lambda input: None  # type: ignore[method-assign]
     try:
         graph = _Inside().trace(owner)
     except Exception:  # the layer's own code runs under proxies and may raise anything

@@ -142,7 +142,7 @@ def _compare(owner: nn.Module, reference: Callable[[Tensor], Any], changed: nn.M
             for run, scales in enumerate(SCALES):
                 if run == 1:
                     redraw(owner.parameters(), 3)
-                x = probe(_first(reference), example[0], scales)
+                x = probe(lambda x: next(iter(_tensors(reference(x))), None), example[0], scales)
                 if x is None and run == 0:
                     continue  # the module's own parameters may be anything
                 if x is None:
@@ -171,10 +171,6 @@ def _refusal(what: str) -> InputError:
         f"{what}. The module's code depends on a layer's type or attributes, on hooks, on in-place changes or on random "
         "numbers. Write the forward as a function of its input that calls its layers, or change the module by hand."
     )
-
-
-def _first(reference: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-    return lambda x: next(iter(_tensors(reference(x))), None)
 
 
 def _tensors(output: Any) -> list[Tensor]:

@@ -1,17 +1,3 @@
-"""Matchers: one file for each family of layers, entered in one registry."""
+"""Matchers: one file for each family of layers, entered in one registry. These import the other files."""
 
-from . import (
-    _arithmetic,
-    _attention,
-    _convolution,
-    _dot_product,
-    _linear,
-    _matrix,
-    _norm,
-    _positions,
-    _refusals,
-    _shapes,
-    _tokens,
-    _transformer,
-    _upsample,
-)
+from . import _convolution, _dot_product, _matrix, _norm, _refusals, _shapes, _transformer, _upsample

@@ -95,8 +95,7 @@ def getitem(builder: Builder, x: Field, index: Any) -> Field:
 @matches("select", torch.select)
 def select_(builder: Builder, x: Field, dim: int, index: int) -> Field:
     """Take one position."""
-    taken: Field = getitem(builder, x, (slice(None),) * (dim % len(x.dims)) + (index,))
-    return taken
+    return getitem(builder, x, (slice(None),) * (dim % len(x.dims)) + (index,))
 
 
 @matches("slice")
@@ -104,8 +103,7 @@ def slice_(builder: Builder, x: Field, dim: int = 0, start: Any = None, end: Any
     """Take a range of positions."""
     stop = None if end is None or end >= x.shape[dim] else end
     chosen = slice(start or None, stop, None if step == 1 else step)
-    taken: Field = getitem(builder, x, (slice(None),) * (dim % len(x.dims)) + (chosen,))
-    return taken
+    return getitem(builder, x, (slice(None),) * (dim % len(x.dims)) + (chosen,))
 
 
 @matches("flip", torch.flip, family="shape")
@@ -118,20 +116,11 @@ def flip(builder: Builder, x: Field, *dims: Any) -> Field:
     return x
 
 
-_PADS: dict[str, tuple[type[nn.Module], ...]] = {
-    "constant": (nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
-    "circular": (nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d),
-    "reflect": (nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d),
-    "replicate": (nn.ReplicationPad1d, nn.ReplicationPad2d, nn.ReplicationPad3d),
-}
+_PADS = {"Zero": "constant", "Constant": "constant", "Circular": "circular", "Reflection": "reflect", "Replication": "replicate"}  # fmt: skip
 
 
 def _pad_arguments(mode: str, module: Any, path: str) -> dict[str, Any]:
-    return {"pad": module.padding, "mode": mode}
-
-
-def _constant_pad_arguments(module: Any, path: str) -> dict[str, Any]:
-    return {"pad": module.padding, "value": module.value}
+    return {"pad": module.padding, "mode": mode, "value": module.value if mode == "constant" else None}
 
 
 @matches(
@@ -139,8 +128,7 @@ def _constant_pad_arguments(module: Any, path: str) -> dict[str, Any]:
     torch._C._nn.pad,
     "pad",
     modules={
-        **{kind: partial(_pad_arguments, mode) for mode, kinds in _PADS.items() for kind in kinds},
-        **dict.fromkeys((nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d), _constant_pad_arguments),
+        getattr(nn, f"{kind}Pad{n}d"): partial(_pad_arguments, mode) for kind, mode in _PADS.items() for n in (1, 2, 3)
     },
     family="shape",
     note="padding with zeros, circular, reflect or replicate",

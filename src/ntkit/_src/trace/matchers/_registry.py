@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
 ModuleArguments = Callable[[Any, str], Mapping[str, Any]]
+Build = TypeVar("Build", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,10 @@ def matches(
     note: str = "",
     fresh: bool = False,
     refuses: bool = False,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[Build], Build]:
     """Register a matcher for functions (given as objects), methods and aten operators (as names) and module classes."""
 
-    def register(build: Callable[..., Any]) -> Callable[..., Any]:
+    def register(build: Build) -> Build:
         names = {str(getattr(function, "__name__", function)) for function in functions}
         # In-place forms and the exporter's operators are supported but not listed.
         shown = sorted(name for name in names if not name.endswith("_") and not name.startswith(("_", "special_")))

@@ -246,5 +246,4 @@ def glu(builder: Builder, x: Field, dim: int = -1) -> Field:
         )
     half = x.channels // 2
     value, gate = _parts(builder, x, dim, (half, half))
-    gated: Field = multiply(builder, value, sigmoid(builder, gate))
-    return gated
+    return multiply(builder, value, sigmoid(builder, gate))

@@ -43,8 +43,7 @@ def encoder_layer(
 
     if layer.norm_first:
         x = add(builder, src, attend(norm(src, "norm1")))
-        total: Field = add(builder, x, feed_forward(norm(x, "norm2")))
-        return total
+        return add(builder, x, feed_forward(norm(x, "norm2")))
     x = norm(add(builder, src, attend(src)), "norm1")
     return norm(add(builder, x, feed_forward(x)), "norm2")
 

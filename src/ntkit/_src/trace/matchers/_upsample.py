@@ -68,8 +68,7 @@ matches(F.upsample, F.upsample_nearest)(interpolate)
 @matches(F.upsample_bilinear)
 def upsample_bilinear(builder: Builder, x: Field, size: Any = None, scale_factor: Any = None) -> Field:
     """Interpolate between corners that stay where they are."""
-    field: Field = interpolate(builder, x, size, scale_factor, "bilinear", True)
-    return field
+    return interpolate(builder, x, size, scale_factor, "bilinear", True)
 
 
 def _exported(mode: str, name: str, aligned: bool, antialias: bool = False) -> None:
@@ -87,8 +86,7 @@ def _exported(mode: str, name: str, aligned: bool, antialias: bool = False) -> N
             if sizes != [int(length) for length in output_size]:
                 raise Refused("it is given sizes and scale factors that differ", "give one of them")
         size = None if scale is not None else [int(length) for length in output_size]
-        field: Field = interpolate(builder, x, size, scale, mode, align, antialias=antialias)
-        return field
+        return interpolate(builder, x, size, scale, mode, align, antialias=antialias)
 
     matches(name)(build)
 
