@@ -25,7 +25,6 @@ from ._affine import Conv, Dense, Gains, Normalize, pad
 from ._attention import Attention, LogitSamples
 from ._combine import Concat, Constant, Join, Product, Sum
 from ._input import GivenPrior, Input, Lookup, Prior, StationaryPrior, Table
-from ._op import Keep, Keeps, Op, Values, Weights
 from ._positions import (
     AdaptiveAvgPool,
     Arrange,
@@ -38,4 +37,4 @@ from ._positions import (
     Reindex,
     Split,
 )
-from ._program import Node, Program, entries
+from ._program import Keep, Keeps, Node, Op, Program, Values, Weights, entries

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ._op import Keep, Keeps, Op, Values, Weights
+from ._program import Keep, Keeps, Op, Values, Weights
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from ._op import Keep, Keeps, Op, Values, Weights
+from ._program import Keep, Keeps, Op, Values, Weights
 
 
 @dataclass(frozen=True)

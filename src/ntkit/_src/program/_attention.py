@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ._activation import Activation
-from ._op import Keep, Keeps, Op, Values, Weights
+from ._program import Keep, Keeps, Op, Values, Weights
 
 Scaling = Literal["sqrt", "linear"]
 
@@ -36,13 +36,10 @@ class LogitSamples:
 
     def groups(self, number: int) -> tuple[LogitSamples, ...]:
         """Split the samples into groups of equal size, of whole blocks if there are enough of them."""
-        blocks = self.count // self.BLOCK
-        if blocks >= number:
-            each = blocks // number
-            return tuple(LogitSamples(self.seed, each * self.BLOCK, self.start + i * each) for i in range(number))
-        # Too few blocks for whole ones: each group draws its own block from the same seed.
-        each = max(1, self.count // number)
-        return tuple(LogitSamples(self.seed, each, self.start + i) for i in range(number))
+        blocks = self.count // self.BLOCK // number
+        # With too few blocks for whole ones, each group draws a part of its own block.
+        size = blocks * self.BLOCK or max(1, self.count // number)
+        return tuple(LogitSamples(self.seed, size, self.start + i * max(1, blocks)) for i in range(number))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from ._op import Keeps, Op, Source, Values, Weights
+from ._program import Keeps, Op, Source, Values, Weights
 
 
 @dataclass(frozen=True)

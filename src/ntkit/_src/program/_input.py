@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from ._op import Source, Values, Weights
+from ._program import Source, Values, Weights
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ._op import Keep, Keeps, Op, Values, Weights
+from ._program import Keep, Keeps, Op, Values, Weights
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,7 @@ class Reindex(PositionMap):
     name: str = "reindex"
 
     def matrix(self, size: int) -> Tensor:
-        matrix = torch.zeros(len(self.index), size, dtype=torch.float64)
-        for q, p in enumerate(self.index):
-            if p >= 0:
-                matrix[q, p] = 1.0
-        return matrix
+        return (torch.tensor(self.index)[:, None] == torch.arange(size)).to(torch.float64)
 
     def label(self) -> str:
         return self.name

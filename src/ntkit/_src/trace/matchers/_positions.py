@@ -116,7 +116,13 @@ def flip(builder: Builder, x: Field, *dims: Any) -> Field:
     return x
 
 
-_PADS = {"Zero": "constant", "Constant": "constant", "Circular": "circular", "Reflection": "reflect", "Replication": "replicate"}  # fmt: skip
+_PADS = {
+    "Zero": "constant",
+    "Constant": "constant",
+    "Circular": "circular",
+    "Reflection": "reflect",
+    "Replication": "replicate",
+}
 
 
 def _pad_arguments(mode: str, module: Any, path: str) -> dict[str, Any]:
