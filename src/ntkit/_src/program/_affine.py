@@ -135,9 +135,6 @@ class Normalize(Op):
     def reads_means(self, uncentred: int) -> bool:
         return self.centres and uncentred > 0
 
-    def label(self) -> str:
-        return "normalize"
-
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Normalise, then apply ``weight`` and ``bias`` (*positions or ones, channels)."""
         block, total = (x.unflatten(-1, (self.groups, -1)) for x in inputs)

@@ -226,7 +226,11 @@ class Tracer:
                 module = copy_module(self.module).to(dtype)
                 with torch.no_grad(), self._guard:
                     output = module(batch.clone())
-                _check_entries(output, batch)
+                if isinstance(output, Tensor) and output.numel() == 0:
+                    raise WrongShape(
+                        f"the module returns an empty output, of shape {tuple(output.shape)}, for inputs of shape "
+                        f"{tuple(batch.shape)}. Pass inputs of the shape that it is written for."
+                    )
                 return module, batch, output
             except WrongInput as error:
                 path = next((name for name, layer in module.named_modules() if layer is error.layer), "")
@@ -273,11 +277,3 @@ class _Empty(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         self.found = self.found or (isinstance(result, Tensor) and result.numel() == 0)
         return result
-
-
-def _check_entries(output: Any, batch: Tensor) -> None:
-    if isinstance(output, Tensor) and output.numel() == 0:
-        raise WrongShape(
-            f"the module returns an empty output, of shape {tuple(output.shape)}, for inputs of shape "
-            f"{tuple(batch.shape)}. Pass inputs of the shape that it is written for."
-        )

@@ -52,14 +52,13 @@ def apply_activation(builder: Builder, x: Field, phi: ops.Activation) -> Field:
                 "freeze the normalisation's weight (weight.requires_grad_(False)), or put a layer between",
                 x,
             )
-        sources = info.sources | builder.own_source()
         return builder.add(
             ops.Pointwise(phi),
             (block.node,),
             builder.nodes[block.node].positions,
             why_not=f"it has passed through another activation ({phi}) with no layer between",
             centred=phi.odd,
-            sources=sources,
+            sources=info.sources | builder.own_source(),
         )
 
     return builder.each_block(x, apply)

@@ -256,10 +256,9 @@ for _ndim in (1, 2, 3):
         note="any kernel, stride, dilation; zero, circular, reflect or replicate padding; groups of hidden channels",
         fresh=True,
     )(partial(conv, _ndim))
-_TRANSPOSED = with_parameters("stride", "padding", "output_padding", "groups", "dilation")
-for _ndim in (1, 2, 3):
+    _transposed = with_parameters("stride", "padding", "output_padding", "groups", "dilation")
     matches(
-        modules={getattr(nn, f"ConvTranspose{_ndim}d"): _TRANSPOSED},
+        modules={getattr(nn, f"ConvTranspose{_ndim}d"): _transposed},
         family="convolution",
         note="transposed: any stride, padding, output padding and dilation, divided by the whole window",
         fresh=True,

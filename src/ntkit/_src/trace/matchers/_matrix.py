@@ -19,6 +19,7 @@ from ._positions import map_axis, reduced
 from ._registry import matches
 
 _FAMILY = "position maps"
+_OWN_WEIGHTS = f"use nn.Linear layers with weights of their own; or {EMPIRICAL}"
 
 
 def _mapped(builder: Builder, x: Field, dim: int, matrix: Any, transposed: bool) -> Field:
@@ -77,10 +78,7 @@ def _plain(builder: Builder, matrix: Any, x: Field) -> Any:
 def matmul(builder: Builder, x: Any, y: Any) -> Field:
     """Multiply by a matrix from the left (A h) or the right (h A)."""
     if isinstance(x, Field) and isinstance(y, Field):
-        raise Refused(
-            "a product of random tensors by a matrix product",
-            f"use nn.Linear layers with weights of their own; or {EMPIRICAL}",
-        )
+        raise Refused("a product of random tensors by a matrix product", _OWN_WEIGHTS)
     if isinstance(y, Field):
         return _mapped(builder, y, len(y.dims) - 2, _plain(builder, x, y), transposed=False)
     return _mapped(builder, x, len(x.dims) - 1, _plain(builder, y, x), transposed=True)
@@ -100,10 +98,7 @@ def einsum(builder: Builder, equation: Any, *operands: Any, path: Any = None) ->
         str(equation), [len(op.dims) if isinstance(op, Field) else concrete(op).ndim for op in operands]
     )
     if len(fields) > 1:
-        raise Refused(
-            "a product of random tensors by einsum",
-            f"use nn.Linear layers with weights of their own; or {EMPIRICAL}",
-        )
+        raise Refused("a product of random tensors by einsum", _OWN_WEIGHTS)
     if len(operands) > 2 or any(len(set(read)) < len(read) for read in letters):
         raise Refused(
             f"einsum {equation!r} has more than two operands, or a letter twice in one of them",

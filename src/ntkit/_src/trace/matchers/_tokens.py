@@ -29,7 +29,7 @@ def table_like(builder: Builder, value: Weight | Computed, field: Field, cat_dim
     The output of an ``nn.Embedding`` is random. A user's own parameter has no distribution, only its present values, so its
     covariance is K[a, a'] = p_a . p_a' / C. Both add a term to the tangent kernel.
     """
-    learned = value if isinstance(value, Computed) else _plain(value)
+    learned = value if isinstance(value, Computed) else Computed(value.parameter, lambda read: read(value), (value,))
     tensor, channel = learned.value, field.channel_dim
     shape = (1,) * (len(field.dims) - tensor.ndim) + tuple(tensor.shape)
     batch = next(dim for dim, atoms in enumerate(field.dims) if BATCH in atoms)
@@ -77,10 +77,6 @@ def table_like(builder: Builder, value: Weight | Computed, field: Field, cat_dim
         held=lambda read: (layout(learned.compute(read)), None),
     )
     return Field((Block(node, field.channels),), tuple(positions), tuple(dims), field.channels, field.batch)
-
-
-def _plain(weight: Weight) -> Computed:
-    return Computed(weight.parameter, lambda read: read(weight), (weight,))
 
 
 def _table(learned: Computed, layout: Callable[[Tensor], Tensor], field: Field) -> tuple[Table, bool]:
