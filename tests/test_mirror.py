@@ -61,8 +61,6 @@ TOGETHER = {
     "solvers/_falkon.py": "solvers/test_nystrom.py",
     "testing/*.py": "rules/every_family.py",
     "trace/_builder.py": "trace/test_trace.py",
-    "trace/_channel_sources.py": "trace/matchers/test_channels.py",
-    "trace/_example.py": "trace/test_trace.py",
     "trace/_gains.py": "kernels/test_infinite_width.py",
     "trace/_layout.py": "trace/matchers/test_shapes.py",
     "trace/_nodes.py": "trace/matchers/test_refusals.py",
@@ -70,11 +68,8 @@ TOGETHER = {
     "trace/_values.py": "trace/matchers/test_shapes.py",
     "trace/adaptation/_graph.py": "trace/adaptation/test_adapt.py",
     "trace/matchers/_attention.py": "rules/test_attention.py",
-    "trace/matchers/_heads.py": "trace/matchers/test_dot_product.py",
-    "trace/matchers/_multi_head_attention.py": "trace/matchers/test_transformer.py",
     "trace/matchers/_norm.py": "rules/test_normalize.py",
     "trace/matchers/_registry.py": "trace/matchers/test_refusals.py",
-    "trace/matchers/_self_attention.py": "rules/test_attention.py",
     "trace/matchers/_tokens.py": "rules/test_tokens.py",
 }
 
