@@ -16,9 +16,9 @@ from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import Method
 
 from ._base import KernelEstimator, TunedEstimator, document
-from ._inputs import read_labels
+from ._inputs import read_labels, store
 from ._labels import LabelEncoderMixin, check_classes, fit_temperature, logits
-from ._problem import kept_rows, read_weights
+from ._training_data import kept_rows, read_weights
 from ._tuner import Candidates
 
 _OFFSETS = {"centered": None, "arora": 0.1, "one-hot": 0.0}
@@ -148,7 +148,7 @@ class NTKClassifier(KernelClassifier, TunedEstimator):
         solver: str | Method | None = None,
         n_centres: int | None = None,
     ) -> None:
-        self._store(locals())
+        store(self, locals())
 
     def _offset(self) -> float | None:
         check_choice("encoding", self.encoding, _OFFSETS)

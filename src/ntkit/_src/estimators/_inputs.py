@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,12 @@ def listed_numbers(
         value if infinite and value == math.inf else check_number(name, value, least, positive=positive)
         for value in values
     ]
+
+
+def store(estimator: Any, given: Mapping[str, Any]) -> None:
+    """Set the parameters of an estimator to what its constructor was given."""
+    for name in estimator._get_param_names():
+        setattr(estimator, name, given[name])
 
 
 def check_fitted(estimator: Any) -> None:
@@ -203,10 +209,7 @@ def read_labels(y: Any) -> NDArray[Any]:
 
 
 def as_tensor(array: NDArray[Any], dtype: torch.dtype, device: torch.device, shared: bool = False) -> Tensor:
-    """Return an array as a tensor, copied only if torch needs it: for negative strides and read-only memory.
-
-    A ``shared`` one is never copied, even from a mapped file: it is only read.
-    """
+    """Return an array as a tensor, copied for negative strides and read-only memory; a ``shared`` one, only read, never."""
     if shared:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about read-only arrays

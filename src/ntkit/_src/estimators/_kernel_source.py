@@ -21,20 +21,10 @@ _HIDDEN_WIDTH = 16
 
 @dataclass(frozen=True)
 class KernelSource:
-    """The kernel that the parameters describe.
+    """The kernel that the parameters describe."""
 
-    Attributes
-    ----------
-    kernel
-        The kernel; None if the rows of X are those of a Gram matrix.
-    limit
-        The limit of the network that the kernel was built from, with which a tuner tries other gains without tracing the
-        network again; None for the user's own kernel.
-    which
-        Which kernel of the limit it is.
-    """
-
-    kernel: Kernel | None
+    kernel: Kernel | None  # None if the rows of X are those of a Gram matrix
+    # Of the network, so that a tuner tries other gains without tracing it again; None for the user's own kernel.
     limit: InfiniteWidth | None = None
     which: Which = "ntk"
 

@@ -13,8 +13,8 @@ from ntkit._src.gram import GramOperator
 from ntkit._src.solvers import CG, BlockedCholesky, EigenPro, Falkon, Method, Nystrom, Solution, solve
 from ntkit.errors import InputError
 
-from ._problem import Problem
 from ._regression import DualFit
+from ._training_data import TrainingData
 from ._tuner import Choice, EvidenceTuner, Tuner
 
 _METHODS: dict[str, Method] = {
@@ -46,23 +46,23 @@ def read_method(solver: str | Method, n_centres: int | None = None) -> str | Met
     return replace(method, n_centres=n_centres)
 
 
-def fit_large(problem: Problem, tuner: Tuner, method: str | Method) -> tuple[Choice, DualFit]:
+def fit_large(data: TrainingData, tuner: Tuner, method: str | Method) -> tuple[Choice, DualFit]:
     """Solve by one of the solvers for many rows, with the ridge that is best on held-out rows if there are several.
 
     The gains, if the tuner chooses them, are those of a few rows. The left-out predictions are those of the held-out rows.
     """
-    y = problem.y
-    if not problem.weighting.plain or math.isfinite(tuner.given.time):
+    y = data.y
+    if not data.weighting.plain or math.isfinite(tuner.given.time):
         raise InputError(
             "solver= is for points without weights or noise of their own, and for fits without a stopping time. "
             "Leave solver and n_centres out."
         )
     if isinstance(tuner, EvidenceTuner):
         raise InputError("tune='evidence' needs the whole Gram matrix. With solver= write tune='loo' or 'auto'.")
-    choice = tuner.choose_kernel(problem.source, problem.x, y, None)
-    gram, ridges = problem.operator(choice.kernel), tuner.ridges(y.dtype)
+    choice = tuner.choose_kernel(data.source, data.x, y, None)
+    gram, ridges = data.operator(choice.kernel), tuner.ridges(y.dtype)
     left_out: Tensor | None = None
-    if len(ridges) > 1 or problem.left_out:
+    if len(ridges) > 1 or data.left_out:
         held, found = _held_out(gram, y, ridges, method)
         errors = {ridge: float((as_columns(one - y[held]).double() ** 2).mean()) for ridge, one in found.items()}
         best = min(errors, key=lambda ridge: errors[ridge] if math.isfinite(errors[ridge]) else math.inf)

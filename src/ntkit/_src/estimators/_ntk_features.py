@@ -24,7 +24,7 @@ from ntkit._src.kernels import empirical, infinite_width
 from ntkit._src.kernels._random_features import JacobianFeatures, SketchedFeatures
 from ntkit.errors import InputError, SingularKernelError
 
-from ._inputs import as_tensor, check_fitted, numpy_dtype, read_dtype
+from ._inputs import as_tensor, check_fitted, numpy_dtype, read_dtype, store
 from ._kernel_source import build_module
 
 _BLOCK_ROWS = 4096
@@ -91,15 +91,7 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         dtype: str | torch.dtype = "float32",
         random_state: int = 0,
     ) -> None:
-        self.module = module
-        self.n_components = n_components
-        self.kernel = kernel
-        self.method = method
-        self.input_shape = input_shape
-        self.w_std = w_std
-        self.b_std = b_std
-        self.dtype = dtype
-        self.random_state = random_state
+        store(self, locals())
 
     def fit(self, X: ArrayLike, y: object = None) -> NTKFeatures:
         """Draw the map for rows like those of X, shape (n, n_features); their values do not matter."""

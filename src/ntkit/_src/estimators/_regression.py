@@ -22,7 +22,7 @@ from ntkit._src.solvers import (
     inverse_diagonal,
 )
 
-from ._problem import Problem
+from ._training_data import TrainingData
 from ._tuner import Choice, Tuner, leave_each_out
 
 _LARGE = 1024
@@ -30,18 +30,10 @@ _LARGE = 1024
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """What the variance of a prediction needs: A = L L^T, or the eigenvectors of K for a flow that was stopped.
+    """What the variance of a prediction needs: A = L L^T, or the eigenvectors of K for a flow that was stopped."""
 
-    Attributes
-    ----------
-    matrix
-        L in its lower triangle, whatever is above; or the eigenvectors V. Shape (n, n).
-    weights
-        The filter that the flow applies to the eigenvalues, shape (n,); None for L.
-    """
-
-    matrix: Tensor
-    weights: Tensor | None = None
+    matrix: Tensor  # L in its lower triangle, whatever is above; or the eigenvectors V. Shape (n, n)
+    weights: Tensor | None = None  # the filter that the flow applies to the eigenvalues, shape (n,); None for L
 
     @classmethod
     def of_flow(cls, spectrum: Spectrum, ridge: float, time: float) -> Factor:
@@ -59,44 +51,28 @@ class Factor:
 
 @dataclass(frozen=True)
 class DualFit:
-    """The result of a fit.
+    """The result of a fit."""
 
-    Attributes
-    ----------
-    dual
-        The coefficients a in f(x) = K(x, X) a, shape (n,) or (n, k) like the targets; of the centres alone if there are any.
-    left_out
-        The prediction for each point by a model without it, shaped like the targets; NaN for points that no model left out;
-        None if not requested.
-    jitter
-        What was added to the ridge because the matrix is singular.
-    status
-        How the system was solved, in a sentence.
-    factor
-        The factor of the system; None if the leave-one-out predictions took its memory, or if the solver has none.
-    centres
-        The row numbers of the centres, shape (M,); None for all rows.
-    """
-
-    dual: Tensor
+    dual: Tensor  # a in f(x) = K(x, X) a, shape (n,) or (n, k) like the targets; of the centres alone if there are any
+    # The prediction for each point by a model without it, shaped like the targets; NaN for points that no model left out.
     left_out: Tensor | None
-    jitter: float
+    jitter: float  # what was added to the ridge because the matrix is singular
     status: str
-    factor: Factor | None = None
-    centres: Tensor | None = None
+    factor: Factor | None = None  # None if the leave-one-out predictions took its memory, or if the solver has none
+    centres: Tensor | None = None  # their row numbers, shape (M,); None for all rows
 
 
-def fit_exactly(problem: Problem, tuner: Tuner) -> tuple[Choice, DualFit]:
+def fit_exactly(data: TrainingData, tuner: Tuner) -> tuple[Choice, DualFit]:
     """Choose what is left open, and solve for the coefficients by a factorisation of the whole matrix."""
-    n, y, weighting = len(problem.y), problem.y, problem.weighting
+    n, y, weighting = len(data.y), data.y, data.weighting
     # Another kernel than a network's may return a matrix that it keeps.
-    owned = isinstance(problem.source.kernel, InfiniteWidthKernel)
+    owned = isinstance(data.source.kernel, InfiniteWidthKernel)
     # K, overwritten by its factor; or K and its factor; or its eigenvectors and the workspace of the eigensolver.
     matrices = 4 if tuner.spectral else 1 if owned and y.device.type == "cpu" else 2
-    check_gram_memory(n, n, y.dtype, y.device, matrices=matrices - (problem.source.kernel is None), what="a fit")
-    choice = tuner.choose_kernel(problem.source, problem.points, y, weighting.weights)
+    check_gram_memory(n, n, y.dtype, y.device, matrices=matrices - (data.source.kernel is None), what="a fit")
+    choice = tuner.choose_kernel(data.source, data.points, y, weighting.weights)
     with torch.no_grad():
-        gram = check_pairs(problem.gram(choice.kernel), (n, n))
+        gram = check_pairs(data.gram(choice.kernel), (n, n))
         unit = weighting.ridge_unit(gram.diagonal())
         system = weighting.apply_to_gram(gram, owned)
         owned = owned or system is not gram
@@ -104,7 +80,7 @@ def fit_exactly(problem: Problem, tuner: Tuner) -> tuple[Choice, DualFit]:
         del gram
         choice = tuner.choose_ridge(choice, system, columns, unit)
         known = choice.record if isinstance(choice.record, LeaveOneOut) else None
-        fit = fit_dual(system, columns, unit * choice.ridge, choice.time, problem.left_out, known, owned)
+        fit = fit_dual(system, columns, unit * choice.ridge, choice.time, data.left_out, known, owned)
     left_out = None if fit.left_out is None else weighting.unscale(fit.left_out)
     return choice, DualFit(weighting.scale(fit.dual), left_out, fit.jitter / unit, fit.status, fit.factor)
 
@@ -118,21 +94,11 @@ def fit_dual(
     known: LeaveOneOut | None = None,
     owned: bool = False,
 ) -> DualFit:
-    r"""Fit kernel regression, at its end or stopped at a finite time of gradient flow.
+    """Fit kernel regression of targets, shape (n,) or (n, k), at its end or stopped at a finite time of gradient flow.
 
-    The leave-one-out predictions :math:`y_i - a_i / (A^{-1})_{ii}` use the diagonal of the inverse from the factor of the
-    fit, at a third of the cost of computing it from the matrix.
-
-    Parameters
-    ----------
-    gram, y
-        The matrix, shape (n, n), and the targets, shape (n,) or (n, k).
-    ridge, time
-        The ridge relative to trace(K)/n; the time, infinite for kernel regression.
-    left_out
-        Whether to return the leave-one-out predictions too; ``known`` are those of the tuning, if it computed them.
-    owned
-        Whether the matrix may be overwritten: a large one is then factorised in place, without a second one.
+    The leave-one-out predictions :math:`y_i - a_i / (A^{-1})_{ii}`, computed unless they are ``known`` from the tuning, use the
+    diagonal of the inverse from the factor of the fit, at a third of the cost of computing it from the matrix. The ridge is
+    relative to trace(K)/n. An ``owned`` matrix, shape (n, n), may be overwritten: a large one is then factorised in place.
     """
     predictions = None if known is None or not left_out else known.predictions[known.best]
     if math.isfinite(time):

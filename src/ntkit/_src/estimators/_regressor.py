@@ -15,8 +15,8 @@ from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import Method
 
 from ._base import TunedEstimator, document
-from ._inputs import numpy_dtype
-from ._problem import kept_rows, read_noise, read_weights
+from ._inputs import numpy_dtype, store
+from ._training_data import kept_rows, read_noise, read_weights
 from ._tuner import Candidates
 
 
@@ -96,7 +96,7 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, TunedEstimator):
         solver: str | Method | None = None,
         n_centres: int | None = None,
     ) -> None:
-        self._store(locals())
+        store(self, locals())
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, noise: ArrayLike | None = None

@@ -20,7 +20,7 @@ from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, Metric
 from ntkit._src.kernels import Kernel, infinite_width
 from ntkit.errors import InputError, InputTypeError, JitterWarning
 
-from ._inputs import as_tensor, check_fitted, listed_numbers, numpy_dtype, read_device, read_dtype, read_labels
+from ._inputs import as_tensor, check_fitted, listed_numbers, numpy_dtype, read_device, read_dtype, read_labels, store
 from ._labels import LabelEncoderMixin, check_classes
 from ._rfm_choice import Candidate, Error, choose, quiet_recursion
 
@@ -77,21 +77,7 @@ class RFMBase(BaseEstimator):
         device: str | torch.device | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
-        self.kernel = kernel
-        self.iterations = iterations
-        self.ridge = ridge
-        self.bandwidth = bandwidth
-        self.power = power
-        self.diagonal = diagonal
-        self.center_gradients = center_gradients
-        self.scale = scale
-        self.held_out = held_out
-        self.w_std = w_std
-        self.b_std = b_std
-        self.input_shape = input_shape
-        self.dtype = dtype
-        self.device = device
-        self.random_state = random_state
+        store(self, locals())
 
     def _fit_targets(self, X: NDArray[Any], targets: NDArray[Any], error: Error, codes: NDArray[Any] | None) -> None:
         """Choose the settings and fit; X has been validated, targets have shape (n,) or (n, c)."""

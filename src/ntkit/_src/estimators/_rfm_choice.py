@@ -79,9 +79,8 @@ def choose(
 ) -> RFMChoice:
     """Return the candidate with the smallest mean error on held-out rows, or the first one if none are held out.
 
-    The training points x, shape (n, d), and targets y, shape (n, c), are split into rows to fit and rows to predict by each of
-    the ``parts``. After each part the worse half of the settings is dropped, each judged by its best number of updates, down to
-    four. ``grid`` has the values to try for every field of a candidate.
+    The points x, shape (n, d), and targets y, shape (n, c), are split into rows to fit and to predict by each of the ``parts``.
+    After each the worse half of the settings in ``grid`` is dropped, each judged by its best number of updates, down to four.
     """
     updates = list(grid["iterations"])
     settled = product(grid["bandwidth"], grid["ridge"], grid["power"], grid["diagonal"])

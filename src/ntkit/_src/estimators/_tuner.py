@@ -34,21 +34,12 @@ _TIMES = tuple(float(10**power) for power in np.arange(0, 10.25, 0.5))
 
 @dataclass(frozen=True)
 class Choice:
-    """What a fit uses.
+    """What a fit uses."""
 
-    Attributes
-    ----------
-    kernel
-        The kernel; None for a given Gram matrix.
-    ridge, time
-        Ridge relative to trace(K)/n, and stopping time.
-    record
-        How they were chosen; with a solver for many rows the held-out error of each ridge. None if nothing was chosen.
-    """
-
-    kernel: Kernel | None
-    ridge: float
+    kernel: Kernel | None  # None for a given Gram matrix
+    ridge: float  # relative to trace(K)/n
     time: float = math.inf
+    # How they were chosen; with a solver for many rows the held-out error of each ridge. None if nothing was chosen.
     record: LeaveOneOut | Evidence | Mapping[float, float] | None = None
 
 
@@ -56,10 +47,7 @@ class Choice:
 class Tuner:
     """Everything as given. Subclasses choose gains before the Gram matrix is computed, ridge and time once it is known.
 
-    Attributes
-    ----------
-    ridge, stopping_time, w_std, b_std
-        The parameters of the estimator: values, candidates, or where a search starts.
+    The fields are parameters of the estimator: values, candidates, or where a search starts.
     """
 
     ridge: Candidates = 0.0

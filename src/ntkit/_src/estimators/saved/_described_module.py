@@ -17,13 +17,8 @@ _NOT_ARGUMENTS = ("self", "args", "kwargs", "device", "dtype", "inplace")
 def build_described(layers: Sequence[Mapping[str, Any]], where: str = "the description") -> nn.Sequential:
     """Build a network from the description of its layers, in evaluation mode: a description has kernels, without dropout.
 
-    Parameters
-    ----------
-    layers
-        Per layer a mapping with ``layer``, the name of a class of ``torch.nn``, and its arguments by name. ``frozen = true``
-        freezes its parameters; ``Sequential`` takes a nested list ``layers``.
-    where
-        Name of the description, for messages.
+    A layer is a mapping with ``layer``, the name of a class of ``torch.nn``, and its arguments by name. ``frozen = true`` freezes
+    its parameters; ``Sequential`` takes a nested list ``layers``. Messages call the description ``where``.
 
     Examples
     --------
@@ -45,10 +40,7 @@ def build_described(layers: Sequence[Mapping[str, Any]], where: str = "the descr
 
 
 def describe_module(module: nn.Module) -> list[dict[str, Any]] | None:
-    """Describe a ``Sequential`` of layers of ``torch.nn``, possibly nested, as :func:`build_described` reads it.
-
-    None if that is not possible. Values of parameters are no part of it, only whether they are trained.
-    """
+    """Describe a ``Sequential`` of layers of ``torch.nn`` as :func:`build_described` reads it; None if that is not possible."""
     if type(module) is not nn.Sequential:
         return None
     found = [_described(layer) for layer in module]

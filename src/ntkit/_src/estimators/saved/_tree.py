@@ -19,9 +19,9 @@ from ntkit._src.kernels import InfiniteWidthKernel, infinite_width
 from ntkit.errors import InputError
 
 from .._classifier import NTKClassifier
-from .._problem import Weighting
 from .._regressor import NTKRegressor
 from .._tabular import _as_floats, _as_strings, category_columns, number_columns
+from .._training_data import Weighting
 from ._described_module import build_described, describe_module
 
 _CLASSES: dict[str, Any] = {
@@ -53,13 +53,8 @@ class Encoder:
     """Turns a fitted object into a tree of JSON values; arrays are collected in ``arrays``.
 
     Lists and plain values are stored as such; anything else becomes an object whose first key says what it is. What no file
-    can hold, such as the user's own kernels, functions and classes, raises an :class:`InputError`.
-
-    Parameters
-    ----------
-    rows
-        A few inputs in the form that the kernel takes, shape (m, ...): a network is described only if the kernel of the network
-        built from the description has the same values there. None if there is no kernel.
+    can hold, such as the user's own kernels, functions and classes, raises an :class:`InputError`. A network is described only
+    if the kernel of the network built from the description has the same values at ``rows``, shape (m, ...).
     """
 
     def __init__(self, rows: Tensor | None) -> None:
@@ -138,16 +133,9 @@ class Encoder:
 
 
 class Decoder:
-    """Turns a tree back into the object.
+    """Turns a tree back into the object, with the network given if the file could not describe it.
 
     What :class:`Encoder` did not make raises a ValueError, KeyError or TypeError; a missing network an InputError.
-
-    Parameters
-    ----------
-    arrays
-        The arrays by name.
-    module
-        The network, if the file could not describe it.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], module: nn.Module | None) -> None:

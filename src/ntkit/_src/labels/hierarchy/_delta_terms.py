@@ -20,12 +20,6 @@ SLICES = 8
 ENTRIES = 2**18
 
 
-def normal_cdf(t: Tensor) -> Tensor:
-    """Return the standard normal distribution function."""
-    result: Tensor = torch.special.ndtr(t)
-    return result
-
-
 def reciprocal(values: Tensor) -> Tensor:
     """Return 1 / values, and 0 at 0: an input that is zero has no hyperplane, and no gradient either."""
     return torch.where(values > 0, 1 / torch.where(values > 0, values, 1), 0)
@@ -49,7 +43,7 @@ def _on_hyperplane(
     sign = moved.sign()
     tied = norms - cross * along <= PARALLEL * norms
     row, point = tied.nonzero(as_tuple=True)
-    uniform = normal_cdf(cross[row, point].sign()[:, None] * noise.expand(len(cross), -1)[row])
+    uniform: Tensor = torch.special.ndtr(cross[row, point].sign()[:, None] * noise.expand(len(cross), -1)[row])
     moved[row, :, point] = 0
     sign[row, :, point] = 2 * uniform - 1
     return moved, sign
@@ -182,31 +176,16 @@ def pair_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tenso
 
 @dataclass(frozen=True)
 class _Plane:
-    """The training points and the others, N in total, projected onto the hyperplane orthogonal to one input x.
+    """The training points and the others, N in total, projected onto the hyperplane orthogonal to one input x."""
 
-    Attributes
-    ----------
-    along
-        x . p / |x|^2, shape (N,).
-    slopes
-        Covariance of z_j and w . p given z = 0, over the variance of z_j given z = 0, shape (n, N).
-    weights
-        |x_j|^2 b_ij x . x_i times the density of z and z_j at zero, shape (n, n) for j and i.
-    parallel, side
-        Which points are parallel to x, and on which side they lie, shape (N,).
-    tied
-        The pairs j and p where p lies in the span of x and x_j, and there the shares of the noise of x and x_j in that of p.
-    expected
-        The part known in closed form, shape (n2,).
-    """
-
-    along: Tensor
-    slopes: Tensor
-    weights: Tensor
-    parallel: Tensor
-    side: Tensor
+    along: Tensor  # x . p / |x|^2, shape (N,)
+    slopes: Tensor  # covariance of z_j and w . p given z = 0, over the variance of z_j given z = 0, shape (n, N)
+    weights: Tensor  # |x_j|^2 b_ij x . x_i times the density of z and z_j at zero, shape (n, n) for j and i
+    parallel: Tensor  # which points are parallel to x, shape (N,)
+    side: Tensor  # on which side of x these lie, shape (N,)
+    # The pairs j and p where p lies in the span of x and x_j, and there the shares of the noise of x and x_j in that of p.
     tied: tuple[Tensor, Tensor, Tensor, Tensor]
-    expected: Tensor
+    expected: Tensor  # the part known in closed form, shape (n2,)
 
     @classmethod
     def of(cls, c: Contraction, cross: Tensor, norm: float, gram: Tensor, norms: Tensor) -> _Plane:

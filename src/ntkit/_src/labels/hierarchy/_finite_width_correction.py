@@ -201,23 +201,13 @@ def _later(progress: Progress, number: int, count: int) -> Progress:
 
 @dataclass(frozen=True)
 class State:
-    r"""The correction at a time s, in the eigenbasis of H.
-
-    Attributes
-    ----------
-    outputs, summed
-        :math:`V^T f^{(1)}_s(X)` and :math:`V^T \int_0^s f^{(1)}(X)`, shape (n,).
-    driven
-        :math:`\int_0^s K^{(1)}_u(x_{test}, X)\, r_u\, du`, shape (n_test,).
-    fourth
-        :math:`\int_0^s r^T K_4 a` of all points and the training points, shape (n + n_test, n).
-    """
+    """The correction at a time s, in the eigenbasis V of H."""
 
     time: float
-    outputs: Tensor
-    summed: Tensor
-    driven: Tensor
-    fourth: Tensor
+    outputs: Tensor  # V^T f1_s(X), shape (n,)
+    summed: Tensor  # V^T int_0^s f1(X), shape (n,)
+    driven: Tensor  # int_0^s K1_u(x_test, X) r_u du, shape (n_test,)
+    fourth: Tensor  # int_0^s r^T K4 a of all points and the training points, shape (n + n_test, n)
 
 
 class KernelMotion:
@@ -291,10 +281,9 @@ class KernelMotion:
         )
 
     def _kernels(self, h: float) -> tuple[Tensor, Tensor]:
-        r"""Return the weights of a panel's nodes in the integrals of :math:`e^{-\lambda (h - s)}` and of its own integral.
+        r"""Return the weights of the nodes, shape (n, nodes), in the integrals of :math:`e^{-\lambda (h - s)}` and of that.
 
-        Both of shape (n, nodes), exact for polynomials however large :math:`\lambda h` is:
-        :math:`\int_{-1}^1 e^{-z(1-x)} P_l = 2 \sqrt{\pi / 2z}\, e^{-z} I_{l+1/2}(z)`.
+        Exact for polynomials, whatever :math:`\lambda h`: :math:`\int_{-1}^1 e^{-z(1-x)} P_l = 2 \sqrt{\pi / 2z}\, e^{-z} I_{l+1/2}(z)`.
         """
         z = (self.values.double() * h / 2).clamp_min(1e-12).cpu()[:, None]
         orders = torch.arange(len(self.nodes), dtype=torch.float64) + 0.5

@@ -55,13 +55,11 @@ class Residuals:
     """The residuals y - h_t = e^(-t H) y of kernel gradient flow from h_0 = 0, in the eigenvectors of H = E K2.
 
     Time is that of gradient flow of the summed loss, sum_i (h(x_i) - y_i)^2 / 2, as in :class:`ntkit.GradientFlow`.
-    ``values`` are the eigenvalues of H (the ridge added), shape (n,), positive, ``vectors`` its eigenvectors, columns, shape
-    (n, n), and ``y`` the targets in the eigenvectors, shape (n,).
     """
 
-    values: Tensor
-    vectors: Tensor
-    y: Tensor
+    values: Tensor  # eigenvalues of H, the ridge added, shape (n,), positive
+    vectors: Tensor  # its eigenvectors, columns, shape (n, n)
+    y: Tensor  # the targets in the eigenvectors, shape (n,)
 
     @classmethod
     def of(cls, gram: Tensor, y: Tensor, ridge: float) -> Residuals:

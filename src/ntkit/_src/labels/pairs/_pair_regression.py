@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -73,12 +73,6 @@ class PairRegression:
             def design(tile: Tile) -> Tensor:
                 return _design(features(tile), serial_product(labels[tile[0]], labels[tile[1]]))
 
-            def triangle(own: list[Tile]) -> Tensor:
-                part = Triangle(width)
-                for tile in own:
-                    part.add(design(tile))
-                return part.value
-
             if self._solver == "fjlt":
                 rows = len(labels) * (len(labels) + 1) // 2
                 sketch = Sketch(sketch_size(width, self._eps), width, rows, self._generator)
@@ -87,7 +81,8 @@ class PairRegression:
                 found = [sketch.value]
             else:
                 count = torch.get_num_threads()
-                found = on_threads(triangle, [parts[number::count] for number in range(min(count, len(parts)))])
+                shares = [parts[number::count] for number in range(min(count, len(parts)))]
+                found = on_threads(lambda own: triangle_of(width, map(design, own)), shares)
             self._solve(torch.linalg.qr(torch.cat(found), mode="r").R, torch.finfo(pairs.k.dtype).eps ** (2 / 3))
         return self
 
@@ -126,27 +121,18 @@ class PairRegression:
         return out
 
 
-@dataclass
-class Triangle:
-    """The triangle R of A = Q R, for a matrix A that comes in blocks of rows."""
-
-    width: int
-
-    def __post_init__(self) -> None:
-        self.value = torch.zeros(self.width, self.width, dtype=torch.float64)
-
-    def add(self, block: Tensor) -> None:
-        """Add rows of A, given as columns: shape (p, m), float64, on the CPU; they are overwritten."""
+def triangle_of(width: int, blocks: Iterable[Tensor]) -> Tensor:
+    """Return R of A = Q R, for rows of A in blocks, given as columns: shape (width, m), float64, on the CPU; overwritten."""
+    value = np.zeros((width, width))
+    for block in blocks:
         triangles = [_orthogonalise(part.numpy()) for part in block.split(_BLOCK_ROWS, dim=1)]
-        self.value = torch.from_numpy(_orthogonalise(np.hstack([self.value.numpy().T, *(one.T for one in triangles)])))
+        value = _orthogonalise(np.hstack([value.T, *(one.T for one in triangles)]))
+    return torch.from_numpy(value)
 
 
 def _orthogonalise(columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return R of A = Q R by modified Gram-Schmidt; A is given by its columns as rows and overwritten with those of Q.
-
-    Its R is as accurate as Householder's. LAPACK would start its own threads for each block.
-    """
-    triangle = np.zeros((len(columns), len(columns)))
+    """Return R of A = Q R by modified Gram-Schmidt, as accurate as Householder's; the columns of A, given as rows, become Q's."""
+    triangle = np.zeros((len(columns), len(columns)))  # LAPACK would start its own threads for each block
     for index, column in enumerate(columns):
         size = triangle[index, index] = np.sqrt(np.einsum("i,i", column, column))
         if size > 0:
@@ -159,15 +145,12 @@ def _orthogonalise(columns: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _design(features: list[Tensor], targets: Tensor) -> Tensor:
-    """Return the columns (1, features, target) of a tile as rows, shape (p + 2, pairs), float64 on the CPU.
-
-    Pairs right of the square on the diagonal also represent their mirror images.
-    """
+    """Return the columns (1, features, target) of a tile as rows, shape (p + 2, pairs), float64 on the CPU."""
     design = np.empty((len(features) + 2, *targets.shape))
     design[0] = 1
     for row, values in zip(design[1:], (*features, targets), strict=True):
         row[:] = values.cpu().numpy()
-    design[:, :, targets.shape[0] :] *= 2**0.5
+    design[:, :, targets.shape[0] :] *= 2**0.5  # right of the square on the diagonal: their mirror images too
     return torch.from_numpy(design.reshape(len(design), -1))
 
 
@@ -183,10 +166,7 @@ _LONGEST_BLOCK = 2**14
 
 
 def walsh_hadamard(x: Tensor) -> Tensor:
-    r"""Multiply the last dimension, a power of two m, by the matrix :math:`H_{ij} = (-1)^{\langle i, j \rangle}/\sqrt m`.
-
-    :math:`\langle i, j \rangle` is the inner product of the bits of i and j; this takes m log m additions.
-    """
+    r"""Multiply the last dimension, a power of two m, by :math:`H_{ij} = (-1)^{\langle i, j \rangle}/\sqrt m`, i, j in bits."""
     length = x.shape[-1]
     if length < 1 or length & (length - 1):
         raise InputError(

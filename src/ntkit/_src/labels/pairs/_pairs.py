@@ -107,15 +107,12 @@ _BLOCK_ROWS = 512
 
 @dataclass(frozen=True)
 class RowMoments:
-    """What the features of a pair need to know about each vector, computed in float64; every field has shape (n,).
-
-    ||x||; ||x - mean(x) 1||, zero for a constant vector; ||x - s 1||^2 and sum(x - s 1), with s the shift of the products.
-    """
+    """What the features of a pair need to know about each vector, computed in float64; every field has shape (n,)."""
 
     norm: Tensor
-    spread: Tensor
-    shifted_square: Tensor
-    shifted_sum: Tensor
+    spread: Tensor  # ||x - mean(x) 1||, zero for a constant vector
+    shifted_square: Tensor  # ||x - s 1||^2, with s the shift of the products
+    shifted_sum: Tensor  # sum(x - s 1)
 
     def take(self, rows: Tensor | slice) -> RowMoments:
         """Return the moments of some rows."""
@@ -124,27 +121,15 @@ class RowMoments:
 
 @dataclass(frozen=True)
 class PairProducts:
-    """The quantities that cost O(d) per pair; every pair feature follows from them in O(1).
+    """The quantities that cost O(d) per pair; every pair feature follows from them in O(1)."""
 
-    Attributes
-    ----------
-    inner, l1
-        (x1_i - s 1).(x2_j - s 1) and ||x1_i - x2_j||_1, shape (n1, n2).
-    shift
-        s, the mean of all coordinates. Distances and correlations do not depend on it and lose no digits to it; the inner
-        product itself is recovered by undoing the shift.
-    dimension
-        d, the length of a vector.
-    rows, columns
-        Moments of x1 and of x2.
-    """
-
-    inner: Tensor
-    l1: Tensor
+    inner: Tensor  # (x1_i - s 1).(x2_j - s 1), shape (n1, n2)
+    l1: Tensor  # ||x1_i - x2_j||_1, shape (n1, n2)
+    # s, the mean of all coordinates: distances and correlations do not depend on it and lose no digits to it.
     shift: float
-    dimension: int
-    rows: RowMoments
-    columns: RowMoments
+    dimension: int  # d, the length of a vector
+    rows: RowMoments  # of x1
+    columns: RowMoments  # of x2
 
     def take(self, rows: Tensor | slice, columns: Tensor | slice) -> PairProducts:
         """Return those of some rows and columns: a copy, or a view for slices."""
@@ -153,10 +138,7 @@ class PairProducts:
 
 
 def pair_products(x1: Tensor, x2: Tensor | None = None) -> PairProducts:
-    """Compute the products of all pairs of rows, shapes (n1, d) and (n2, d).
-
-    ``x2=None`` means ``x2 = x1``, at half the work, symmetric to the bit.
-    """
+    """Compute the products of all pairs of rows, shapes (n1, d), (n2, d); without x2 symmetric to the bit, at half the work."""
     shift = common_mean(x1, x2)
     left, rows = row_moments(x1, shift)
     if x2 is not None:
@@ -197,10 +179,9 @@ _TILE_ROWS = 256
 
 
 def l1_distances(x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    r"""Return :math:`\|x_i - x'_j\|_1`, shape (n1, n2), of rows of shapes (n1, d) and (n2, d), summed in float64.
+    r"""Return :math:`\|x_i - x'_j\|_1`, shape (n1, n2), summed in float64; without x2 symmetric to the bit, at half the work.
 
-    ``x2=None`` means ``x2 = x1``, at half the work, symmetric to the bit. On the CPU SciPy computes 1.9e9 entries per second
-    and core, whereas :func:`torch.cdist` reaches 1.0e9.
+    On the CPU SciPy computes 1.9e9 entries per second and core, whereas :func:`torch.cdist` reaches 1.0e9.
     """
     if x1.device.type != "cpu":
         return torch.cdist(x1.double(), (x1 if x2 is None else x2).double(), p=1.0).to(x1.dtype)

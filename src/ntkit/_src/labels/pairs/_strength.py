@@ -53,15 +53,7 @@ def mean_ratio(k: Tensor, z: Tensor) -> float:
 
 
 def splits(codes: Tensor, validation: float | int, generator: torch.Generator | None) -> list[tuple[Tensor, Tensor]]:
-    """Return training and validation rows, stratified by class: as many splits as folds, one for a fraction.
-
-    Parameters
-    ----------
-    codes : Tensor of shape (n,)
-        The numbers of the classes.
-    validation : int or float
-        The number of folds, 2 or more; or the fraction of the points, between 0 and 1, of a single validation set.
-    """
+    """Return training and validation rows, stratified by class: as many splits as folds, one for a fraction."""
     n, number = len(codes), check_number("validation", validation)
     if not (number >= 2 if isinstance(validation, int) else 0 < number < 1):
         raise InputError(

@@ -1,4 +1,4 @@
-"""The problem that a solver is given: kernel, points, targets, and weights and noise of the points."""
+"""What a solver is given: kernel, points, targets, and weights and noise of the points."""
 
 from __future__ import annotations
 
@@ -29,17 +29,10 @@ class Weighting:
     It is the minimum of :math:`\sum_i w_i (f(x_i) - y_i)^2 + \rho |f|_K^2` (N = 0). With :math:`S = W^{1/2}` it reads
     :math:`(S (K + N) S + \rho I)\, S^{-1} a = S y`: a system with one ridge, which every solver and the leave-one-out formula
     accept. An integer weight is equivalent to that many copies of the point.
-
-    Attributes
-    ----------
-    roots
-        The square roots of the weights, shape (n,), all positive; None if all are one.
-    noise
-        The diagonal of N, shape (n,), in the units of K; None if it is zero.
     """
 
-    roots: Tensor | None = None
-    noise: Tensor | None = None
+    roots: Tensor | None = None  # S, shape (n,), all positive; None if all are one
+    noise: Tensor | None = None  # the diagonal of N, shape (n,), in the units of K; None if it is zero
 
     @property
     def plain(self) -> bool:
@@ -88,31 +81,15 @@ class Weighting:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What a solver is given.
-
-    Attributes
-    ----------
-    source
-        Where the kernel comes from.
-    x
-        The inputs, shape (n, ...); K(X, X), shape (n, n), if the source has no kernel.
-    y
-        The targets, shape (n,) or (n, k).
-    weighting
-        Weights and noise of the points.
-    left_out
-        Whether predictions of points by models without them are wanted.
-    client
-        Of the Dask cluster that computes Gram matrices; None for this process.
-    """
+class TrainingData:
+    """What a solver is given."""
 
     source: KernelSource
-    x: Tensor | GramOperator
-    y: Tensor
+    x: Tensor | GramOperator  # the inputs, shape (n, ...); K(X, X), shape (n, n), if the source has no kernel
+    y: Tensor  # the targets, shape (n,) or (n, k)
     weighting: Weighting
-    left_out: bool
-    client: Any = None
+    left_out: bool  # whether predictions of points by models without them are wanted
+    client: Any = None  # of the Dask cluster that computes Gram matrices; None for this process
 
     @property
     def points(self) -> Tensor:
