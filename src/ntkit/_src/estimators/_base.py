@@ -211,21 +211,18 @@ class KernelEstimator(BaseEstimator):
                 "return_std needs K(x, x), which a precomputed kernel does not provide. Pass the kernel itself as kernel=..."
             )
         with torch.no_grad():
-            if self._factor is None:
-                self._factor = self._factor_again(kernel)
+            if self._factor is None:  # a model from a file or a pickle
+                assert self.X_fit_ is not None
+                gram = kernel(as_batch(self, self.X_fit_, read_device(self.device)))
+                ridge = self._weighting.ridge_unit(gram.diagonal()) * (self.ridge_ + self.jitter_)
+                system = self._weighting.apply_to_gram(gram, owned=isinstance(kernel, InfiniteWidthKernel))
+                self._factor = factor_of(system, ridge, self.stopping_time_)
             parts = [
                 kernel.diag(block) - self._factor.explained(self._weighting.scale(cross.mT).mT)
                 for block, cross in self._blocks(X)
             ]
         # At a training point without ridge the variance is zero, and rounding may make it negative.
         return torch.cat(parts).clamp_min(0).sqrt().double().cpu().numpy()
-
-    def _factor_again(self, kernel: Kernel) -> Factor:
-        assert self.X_fit_ is not None
-        gram = kernel(as_batch(self, self.X_fit_, read_device(self.device)))
-        unit = self._weighting.ridge_unit(gram.diagonal())
-        system = self._weighting.apply_to_gram(gram, owned=isinstance(kernel, InfiniteWidthKernel))
-        return factor_of(system, unit * (self.ridge_ + self.jitter_), self.stopping_time_)
 
     def _blocks(self, X: ArrayLike) -> Iterator[tuple[Tensor, Tensor]]:
         """Check the rows, and yield them with K(x, X) one block at a time."""

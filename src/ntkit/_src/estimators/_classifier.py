@@ -21,6 +21,7 @@ from ._labels import LabelEncoderMixin, check_classes, fit_temperature, logits
 from ._training_data import kept_rows, read_weights
 from ._tuner import Candidates
 
+# What is subtracted from one-hot targets; None centres them.
 _OFFSETS = {"centered": None, "arora": 0.1, "one-hot": 0.0}
 
 
@@ -29,6 +30,7 @@ class KernelClassifier(LabelEncoderMixin, KernelEstimator):
 
     class_weight: Mapping[Any, float] | str | None
     calibration: str | None
+    encoding: str = "centered"
     _calibrations: ClassVar[tuple[str, ...]]
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -50,8 +52,9 @@ class KernelClassifier(LabelEncoderMixin, KernelEstimator):
             weights = by_class if weights is None else weights * by_class
         if self.calibration is not None:
             check_choice("calibration", self.calibration, self._calibrations, " or None")
+        check_choice("encoding", self.encoding, _OFFSETS)
         kept = kept_rows(weights)
-        codes, targets = self._encode(labels[kept], self._offset())
+        codes, targets = self._encode(labels[kept], _OFFSETS[self.encoding])
         left_out = self._fit_kept(rows, targets, kept, weights, left_out=self.calibration is not None)
         self.temperature_ = 1.0
         if left_out is not None:
@@ -59,10 +62,6 @@ class KernelClassifier(LabelEncoderMixin, KernelEstimator):
             counts = None if weights is None else weights[kept][known]
             self.temperature_ = fit_temperature(logits(left_out[known], len(self.classes_)), codes[known], counts)
         return self
-
-    def _offset(self) -> float | None:
-        """Return what is subtracted from one-hot targets; None centres them."""
-        return None
 
 
 @document
@@ -126,7 +125,6 @@ class NTKClassifier(KernelClassifier, TunedEstimator):
     True
     """
 
-    encoding: str
     _calibrations = ("loo",)
 
     def __init__(
@@ -149,7 +147,3 @@ class NTKClassifier(KernelClassifier, TunedEstimator):
         n_centres: int | None = None,
     ) -> None:
         store(self, locals())
-
-    def _offset(self) -> float | None:
-        check_choice("encoding", self.encoding, _OFFSETS)
-        return _OFFSETS[self.encoding]

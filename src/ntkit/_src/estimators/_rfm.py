@@ -36,18 +36,9 @@ _PARTS = 3
 
 @dataclass(frozen=True)
 class RFMIteration:
-    """One update of the metric.
+    """One update of the metric: how many there were, and the mean squared error on the training targets.
 
-    Attributes
-    ----------
-    iteration
-        Updates so far.
-    bandwidth
-        Bandwidth of the kernel; nan for a kernel without one.
-    train_error
-        The mean squared error on the training targets.
-    jitter
-        What was added to the ridge because the Gram matrix is singular.
+    ``bandwidth`` is that of the kernel, nan for one without; ``jitter`` was added to the ridge of a singular Gram matrix.
     """
 
     iteration: int

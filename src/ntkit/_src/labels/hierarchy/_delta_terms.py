@@ -131,9 +131,8 @@ def train_terms(c: Contraction, x1: Tensor, x2: Tensor, w: Tensor, noise: Tensor
         along = cross.repeat_interleave(size, 0)
         one, two = slice(n, n + n1), slice(n + n1, None)
         for slope, value in zip(slopes, values, strict=True):
-            total += (slope[:, one] * along[:, one]).T @ value[:, two] + value[:, one].T @ (
-                slope[:, two] * along[:, two]
-            )
+            slope = slope * along
+            total += slope[:, one].T @ value[:, two] + value[:, one].T @ slope[:, two]
     return total
 
 

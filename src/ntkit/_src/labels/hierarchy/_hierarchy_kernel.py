@@ -111,13 +111,8 @@ _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 class HierarchyTerm:
     r"""A product of r factors :math:`\nabla^k f_p`, one for each point, summed over r - 1 weights that two factors share.
 
-    Points are vertices and shared weights are edges of a tree: each weight enters with a new point, whose factor shares
-    it with the factor whose derivative order was raised.
-
-    Attributes
-    ----------
-    raised
-        The factor raised when each point after the first was added, shape (r - 1,): ``raised[j] <= j``, from 0.
+    Points are vertices and shared weights are edges of a tree: each weight enters with a new point, whose factor shares it with
+    the factor whose derivative order was raised: ``raised[j] <= j``, from 0, for point j + 1.
     """
 
     raised: tuple[int, ...]

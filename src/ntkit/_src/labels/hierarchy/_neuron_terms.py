@@ -132,14 +132,8 @@ def fourth_of_neurons(
         gram = x @ c.x.T
         au = torch.stack([gram @ (u[:, None] * s[1]) for u in c.u])
         av = torch.stack([gram @ (v[:, None] * s[1]) for v in c.v])
-        return _Side(
-            derivatives(function, x @ w, order),
-            au,
-            av,
-            (sv[:, None] * au).sum(0),
-            (su[:, None] * av).sum(0),
-            gram @ curved,
-        )
+        svau, suav = (sv[:, None] * au).sum(0), (su[:, None] * av).sum(0)
+        return _Side(derivatives(function, x @ w, order), au, av, svau, suav, gram @ curved)
 
     one = side(x1)
     two = one if x2 is x1 else side(x2)

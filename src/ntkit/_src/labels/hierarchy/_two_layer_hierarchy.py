@@ -87,7 +87,8 @@ class TwoLayerHierarchy:
         self.x_train, self.width, self.n_samples = x_train, width, n_samples
         self.smooth = activation != "relu"
         self._seed = int(torch.randint(2**40, (), generator=generator))
-        self._ntk = _tangent_kernel(self.function, isinstance(activation, str), x_train.shape[1])
+        known = isinstance(activation, str)
+        self._ntk: Kernel = infinite_width(_TwoLayer(self.function, known, x_train.shape[1]), w_std=1.0).ntk
 
     def second(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         """Return E K2(x1_a, x2_b), shape (n1, n2)."""
@@ -151,9 +152,8 @@ class TwoLayerHierarchy:
     def _pair_neurons(self, neurons: Neurons, c: Contraction, points: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Draw what :func:`pair_terms` needs, as many batches at a time as fit into memory."""
         n, d = c.x.shape
-        each = 2 ** int(
-            math.log2(max(1, 2 * self._each // n))
-        )  # a power of two, so that each point's run is evenly spread
+        # A power of two, so that each point's run is evenly spread.
+        each = 2 ** int(math.log2(max(1, 2 * self._each // n)))
         group = max(1, min(BATCHES, CHUNK // (n * each * (d + n + 2 * points))))
         for start in range(0, BATCHES, group):
             drawn = [neurons.draw(n * each, 2) for _ in range(min(group, BATCHES - start))]
@@ -205,10 +205,6 @@ class _TwoLayer(nn.Module):
         return result
 
 
-def _tangent_kernel(function: Function, known: bool, d: int) -> Kernel:
-    return infinite_width(_TwoLayer(function, known, d), w_std=1.0).ntk
-
-
 # Neurons of the first attempt.
 FIRST = 2048
 
@@ -221,16 +217,10 @@ MARGIN = 1.2
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How accurately a label part is known from random neurons.
+    """How accurately a label part is known from ``n_samples`` random neurons.
 
-    Attributes
-    ----------
-    error
-        The largest standard error over the largest entry of the label part, on (at most 32 of) the training points.
-    n_samples
-        The number of random neurons.
-    rtol
-        The requested error; None if the number of neurons was given instead.
+    ``error`` is the largest standard error over the largest entry of the label part, on (at most 32 of) the training points, and
+    ``rtol`` the requested one; None if the number of neurons was given instead.
     """
 
     error: float

@@ -34,15 +34,7 @@ _ROUNDING = 10.0
 
 @dataclass(frozen=True)
 class Definiteness:
-    """The ends of the spectrum of a Gram matrix.
-
-    Attributes
-    ----------
-    smallest, largest
-        Its smallest and its largest eigenvalue.
-    negative
-        The number of eigenvalues that are negative by more than rounding.
-    """
+    """The smallest and largest eigenvalue of a Gram matrix, and how many are negative by more than rounding."""
 
     smallest: float
     largest: float
@@ -52,8 +44,7 @@ class Definiteness:
 def definiteness(gram: Tensor) -> Definiteness:
     """Find the smallest eigenvalue of a Gram matrix, shape (n, n), in float64, and how many are negative.
 
-    All eigenvalues are computed, which costs as much as about four factorisations. Iterations that find only the smallest
-    take as long, because the low end of a kernel's spectrum is crowded.
+    All are computed: iterations for the smallest take as long, because the low end of a kernel's spectrum is crowded.
     """
     matrix = check_gram(gram).detach()
     values = torch.linalg.eigvalsh(matrix.double())

@@ -20,16 +20,8 @@ from ._pairs import PairEstimator, Pairs
 class StrengthSearch:
     """The scores of each candidate on points left out of the fit.
 
-    Attributes
-    ----------
-    strengths
-        The candidates.
-    accuracies
-        The fraction of left-out points whose class was predicted, for each candidate.
-    errors
-        The mean squared error of the scores of left-out points, for each candidate.
-    best
-        Index of the candidate with the highest accuracy; among equal ones, with the smallest error.
+    ``accuracies`` are the fractions of left-out points whose class was predicted, ``errors`` the mean squared errors of their
+    scores. ``best`` is the index of the highest accuracy; among equal ones, of the smallest error.
     """
 
     strengths: tuple[float, ...]
