@@ -19,10 +19,8 @@ from ntkit._src.solvers import Method
 from ntkit.errors import InputError
 
 from ._inputs import as_batch, as_tensor, check_fitted, read_device, read_dtype, read_features
-from ._kernel_source import read_source
-from ._large import fit_large, read_method
-from ._regression import DualFit, Factor, factor_of, fit_exactly
-from ._training_data import TrainingData, Weighting
+from ._regression import DualFit, Factor, factor_of, fit_exactly, fit_large, read_method
+from ._training_data import TrainingData, Weighting, read_source
 from ._tuner import Candidates, Choice, Tuner, read_tuner
 
 _Class = TypeVar("_Class", bound=type)

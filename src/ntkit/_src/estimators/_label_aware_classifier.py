@@ -19,10 +19,9 @@ from ntkit._src.labels import STRENGTHS, Definiteness, LabelAware, PairEstimator
 from ntkit._src.solvers import Indefinite, Method, Solution, check_ridge, solve
 from ntkit.errors import InputError
 
-from ._classifier import KernelClassifier
 from ._inputs import check_fitted, store
-from ._large import read_method
-from ._regression import DualFit
+from ._ntk_estimators import KernelClassifier
+from ._regression import DualFit, read_method
 from ._training_data import TrainingData, Weighting
 from ._tuner import Choice
 

@@ -25,7 +25,7 @@ from ntkit._src.kernels._random_features import JacobianFeatures, SketchedFeatur
 from ntkit.errors import InputError, SingularKernelError
 
 from ._inputs import as_tensor, check_fitted, numpy_dtype, read_dtype, store
-from ._kernel_source import build_module
+from ._training_data import build_module
 
 _BLOCK_ROWS = 4096
 
@@ -77,6 +77,8 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     >>> bool(model.score(X[400:], y[400:]) > 0.7)
     True
     """
+
+    n_components: int
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ Error = Callable[[Tensor, Tensor], float]
 
 @dataclass(frozen=True)
 class Candidate:
-    """Settings of a recursive feature machine: kernel, ridge, power, whether M is diagonal, and updates of the metric.
+    """Settings of a recursive feature machine: bandwidth, ridge, power, whether M is diagonal, and updates of the metric.
 
     A bandwidth is a number, "median", or a multiple of it as in ``("median", 4.0)``; None for a kernel without bandwidth.
     """

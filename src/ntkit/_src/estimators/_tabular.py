@@ -14,7 +14,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from ntkit._src.common import shown
 from ntkit.errors import InputTypeError
 
-from ._classifier import NTKClassifier
+from ._ntk_estimators import NTKClassifier
 
 
 def tabular_pipeline(estimator: BaseEstimator | None = None) -> Pipeline:

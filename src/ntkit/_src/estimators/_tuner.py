@@ -17,7 +17,7 @@ from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError, SingularKernelError
 
 from ._inputs import has_candidates, listed_numbers
-from ._kernel_source import KernelSource, kernel_of
+from ._training_data import KernelSource, kernel_of
 
 Candidates = float | str | Sequence[float] | None
 """A number, candidates in a sequence, or "auto" for candidates that suit the kernel; None is an infinite time."""

@@ -12,12 +12,8 @@ from ._neuron_terms import Contraction
 
 # Two inputs count as parallel if the squared sine of their angle is at most this: rounding leaves about 1e-15.
 PARALLEL = 1e-10
-
-# The training points share the neurons of a batch in this many groups, since the sum over the points averages anyway.
-SLICES = 8
-
-# Approximate number of entries of the largest array, so that it stays in the cache.
-ENTRIES = 2**18
+SLICES = 8  # groups of training points that share the neurons of a batch, since the sum over the points averages anyway
+ENTRIES = 2**18  # approximate number of entries of the largest array, so that it stays in the cache
 
 
 def reciprocal(values: Tensor) -> Tensor:

@@ -12,9 +12,7 @@ from torch.quasirandom import SobolEngine
 
 # Maximum number of principal directions with quasi-random weights: the integrand hardly varies along later ones.
 DIRECTIONS = 64
-
-# Binary digits of a Sobol point.
-BITS = 30
+BITS = 30  # binary digits of a Sobol point
 
 
 class Neurons:

@@ -12,11 +12,8 @@ from ntkit._src.common import check_number
 from ntkit._src.dynamics import flow_filter
 from ntkit.errors import SingularKernelError
 
-# Singular values of the weights below this fraction of the largest are left out.
-RANK_TOLERANCE = 1e-13
-
-# Terms of the Taylor series in a + b <= 1: the next is below 1e-26.
-SERIES_TERMS = 24
+RANK_TOLERANCE = 1e-13  # singular values of the weights below this fraction of the largest are left out
+SERIES_TERMS = 24  # of the Taylor series in a + b <= 1: the next is below 1e-26
 
 
 def double_integral(d1: Tensor, d2: Tensor, t: float) -> Tensor:

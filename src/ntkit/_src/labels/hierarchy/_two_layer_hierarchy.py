@@ -31,11 +31,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
 }
 
-# Independent batches of neurons. Their spread gives the standard error, itself known to about a fifth.
-BATCHES = 16
-
-# Approximate number of entries of the largest array.
-CHUNK = 2**24
+BATCHES = 16  # independent batches of neurons, whose spread gives the standard error, itself known to about a fifth
+CHUNK = 2**24  # approximate number of entries of the largest array
 
 
 class TwoLayerHierarchy:
@@ -205,14 +202,9 @@ class _TwoLayer(nn.Module):
         return result
 
 
-# Neurons of the first attempt.
-FIRST = 2048
-
-# Maximum number of training points at which the error is measured.
-PROBES = 32
-
-# Safety factor on the number of neurons, which assumes that the error falls with its square root.
-MARGIN = 1.2
+FIRST = 2048  # neurons of the first attempt
+PROBES = 32  # maximum number of training points at which the error is measured
+MARGIN = 1.2  # safety factor on the number of neurons, which assumes that the error falls with its square root
 
 
 @dataclass(frozen=True)

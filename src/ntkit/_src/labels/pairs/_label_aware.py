@@ -23,8 +23,7 @@ from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import check_gram, check_ridge
 from ntkit.errors import InputError, InputTypeError, NotFittedError
 
-from ._kernel_regression import KernelRegression
-from ._pair_regression import PairRegression
+from ._pair_regression import KernelRegression, PairRegression
 from ._pairs import PairEstimator, Pairs
 from ._strength import StrengthSearch, choose_strength, mean_ratio
 

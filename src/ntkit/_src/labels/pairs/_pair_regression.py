@@ -1,4 +1,4 @@
-"""Linear regression of "same class?" on pair features, over all pairs without holding them."""
+"""Regression of "same class?" over all pairs without holding them: on pair features, or on the base kernel itself."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit._src.common import SERIAL_ENTRIES, mirror_rows, on_threads, serial_product
+from ntkit._src.solvers import solve
 from ntkit.errors import InputError
 
 from ._features import PairFeatures, Tile, fit_features, tiles
@@ -37,25 +38,14 @@ class PairRegression:
     by less than :math:`\varepsilon^{2/3}` (:math:`\varepsilon` the machine epsilon of the inputs) are not used: among the
     remaining solutions, the one with the smallest coefficients is taken. ``solver="fjlt"`` is the sketch of the paper
     (:class:`Sketch`), with a relative error of about eps.
-
-    Attributes
-    ----------
-    features
-        The features, with the statistics of the training inputs that they use.
-    means, coefficients
-        Mean and coefficient of each feature, shape (p,), float64; ``target_mean`` is that of the targets.
-    r_squared
-        The fraction of the targets' variance that is explained; with ``solver="fjlt"``, that of the sketched system.
-    rank
-        Number of directions of the features in use, at most p.
     """
 
     features: PairFeatures
-    means: Tensor
-    coefficients: Tensor
+    means: Tensor  # of each feature, shape (p,), float64
+    coefficients: Tensor  # of each feature, shape (p,), float64
     target_mean: float
-    r_squared: float
-    rank: int
+    r_squared: float  # the fraction of the targets' variance that is explained; for "fjlt" that of the sketched system
+    rank: int  # number of directions of the features in use, at most p
 
     def __init__(
         self, components: bool, solver: str = "exact", eps: float = 0.1, generator: torch.Generator | None = None
@@ -219,3 +209,81 @@ class Sketch:
         normal = torch.randn(entries, dtype=torch.float64, generator=self._generator)
         weights = normal / (self._density * self._rows) ** 0.5
         self.value.index_add_(0, places, (mixed[:, sources] * weights).T)
+
+
+_BLOCK_ENTRIES = 2**20
+
+
+class KernelRegression:
+    r"""KR-V1 or KR-V2, the normalised similarity of Chen, He and Su (2020, D.3), a function of :math:`\varphi = K(x, x')` alone.
+
+    .. math:: Z(\varphi) = \sum_{i,j} w_{ij}\, \psi(\varphi, K_{ij}), \qquad
+              \psi(\varphi, \varphi') = \frac{B - (\varphi - \varphi')^2}{n^2 B - \sum_{s,t} (\varphi - K_{st})^2},
+              \qquad B = (\max K - \min K)^2
+
+    over all ordered training pairs, i = j included, with :math:`w_{ij}` the targets (V1), or :math:`(v v^T)_{ij}` with
+    :math:`v = K^{-1} Y` and Y the label matrix (``inverse``, V2). With :math:`u = (\varphi - \bar K)/\sqrt B` and
+    :math:`c_{ij} = (K_{ij} - \bar K)/\sqrt B`,
+
+    .. math:: Z = \frac{S_0 (1 - u^2) + 2 u S_1 - S_2}{n^2 (1 - u^2 + 2 u \mu_1 - \mu_2)}, \qquad
+              S_k = \sum_{i,j} w_{ij} c_{ij}^k, \quad \mu_k = \frac{1}{n^2} \sum_{i,j} c_{ij}^k,
+
+    so it takes O(1) per pair, and nothing large cancels: :math:`\mu_1` is zero up to rounding, :math:`\mu_2` the variance.
+
+    On the range of the training pairs every weight :math:`\psi` is nonnegative and they sum to one: V1 is a weighted mean of
+    targets, and the denominator is at least :math:`n^2 \min(\max K - \bar K, \bar K - \min K)/\sqrt B > 0`. Beyond, weights turn
+    negative, and at :math:`|\varphi - \bar K| = \sqrt{B (1 - \mu_2)}` Z has a pole, just outside the range if only the diagonal
+    is far from the mean. A test pair can fall there, if only because an input is longer, so :math:`\varphi` is clipped to
+    the range. If K is the same for all training pairs, none is more similar than another: Z is the mean weight.
+    """
+
+    low: float
+    high: float
+    mean: float
+    sums: tuple[float, float, float]  # S_0, S_1, S_2
+    offset: float  # mu_1
+    variance: float  # mu_2
+    pairs: int
+
+    def __init__(self, inverse: bool, ridge: float = 0.0) -> None:
+        self._inverse, self._ridge = inverse, ridge
+
+    def fit(self, pairs: Pairs, labels: Tensor) -> KernelRegression:
+        """Sum over all ordered pairs of ``pairs.k``, shape (n, n), with weights from ``labels``, shape (n, c)."""
+        gram = pairs.k.detach()
+        vectors = labels
+        if self._inverse:
+            vectors = solve(gram, labels.to(gram.dtype), ridge=self._ridge).value.double()
+        low, high = torch.aminmax(gram)
+        self.low, self.high, self.pairs = float(low), float(high), gram.numel()
+        self.mean = float(gram.mean(dtype=torch.float64))
+        scale, mean, square, first, second = self._scale, 0.0, 0.0, 0.0, 0.0
+        size = max(1, _BLOCK_ENTRIES // len(gram))
+        for rows, own in zip(gram.split(size), vectors.split(size), strict=True):
+            centered = (rows.double() - self.mean) / scale
+            mean += float(centered.sum())
+            first += float((own * (centered @ vectors)).sum())
+            centered.square_()
+            second += float((own * (centered @ vectors)).sum())
+            square += float(centered.sum())
+        self.sums = float((vectors.sum(0) ** 2).sum()), first, second
+        self.offset, self.variance = mean / self.pairs, square / self.pairs
+        return self
+
+    @property
+    def _scale(self) -> float:
+        return self.high - self.low if self.high > self.low else 1.0
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Return Z, shape (n1, n2), of the dtype of the base kernel; differentiable in it."""
+        size = max(1, _BLOCK_ENTRIES // pairs.k.shape[1])
+        return torch.cat([self._values(rows) for rows in pairs.k.split(size)])
+
+    def _values(self, k: Tensor) -> Tensor:
+        zeroth, first, second = self.sums
+        if not self.high > self.low:
+            return torch.full_like(k, zeroth / self.pairs)
+        u = (k.double().clamp(self.low, self.high) - self.mean) / self._scale
+        rest = 1 - u * u
+        weights = self.pairs * (rest + 2 * self.offset * u - self.variance)
+        return ((zeroth * rest + 2 * first * u - second) / weights).to(k.dtype)
