@@ -117,9 +117,8 @@ def check_fitted(estimator: Any) -> None:
 def read_features(estimator: Any, X: Any, y: Any = None, *, fitting: bool, copy: bool = False) -> Any:
     """Return X as rows of features, shape (n, features), in the estimator's dtype; when fitting, X and y.
 
-    Images, shape (n, channels, height, width), are flattened, and their shape is stored in ``input_shape_``. Sparse
-    matrices become dense: the kernel of a network cannot exploit their zeros. A stored Gram matrix stays where it is if a
-    solver reads it in parts.
+    Images, shape (n, channels, height, width), are flattened, their shape stored in ``input_shape_``. Sparse matrices become
+    dense: a network's kernel cannot exploit their zeros. A stored Gram matrix stays if a solver reads it in parts.
     """
     dtype = numpy_dtype(estimator.dtype)
     if isinstance(X, Tensor):
@@ -168,10 +167,7 @@ def _dense(rows: Any) -> NDArray[Any]:
 
 
 def _spooled(estimator: Any, X: Any, dtype: type[np.floating[Any]]) -> Any:
-    """Return rows from a Zarr or Dask array, or an iterable of blocks of shape (m, features), as a mapped file.
-
-    Arrays, tensors, data frames and sparse matrices are returned unchanged. The file is deleted with the estimator.
-    """
+    """Return rows of a Zarr or Dask array, or blocks of shape (m, features), as a file mapped until the estimator is deleted."""
     if type(X).__module__.partition(".")[0] in ("zarr", "dask") and not hasattr(X, "iloc"):
         blocks: Iterable[Any] = (X[start : start + _BLOCK_ROWS] for start in range(0, X.shape[0], _BLOCK_ROWS))
     elif hasattr(X, "__next__"):

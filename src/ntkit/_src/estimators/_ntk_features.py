@@ -25,7 +25,7 @@ from ntkit._src.kernels._random_features import JacobianFeatures, SketchedFeatur
 from ntkit.errors import InputError, SingularKernelError
 
 from ._inputs import as_tensor, check_fitted, numpy_dtype, read_dtype, store
-from ._training_data import build_module
+from ._training_data import build_module, kernel_of
 
 _BLOCK_ROWS = 4096
 
@@ -109,8 +109,7 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 empirical(found), self.n_components, self.random_state
             )
         else:
-            limit = infinite_width(module, w_std=self.w_std, b_std=self.b_std)
-            kernel = limit.ntk if self.kernel == "ntk" else limit.nngp
+            kernel = kernel_of(infinite_width(module, w_std=self.w_std, b_std=self.b_std), self.kernel)
             shape = self._batch(rows[:1]).shape[1:]
             self.features_ = SketchedFeatures(kernel, self.n_components, shape, self.random_state)
         return self

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
+from torch.nn.functional import mse_loss
 
 from ntkit._src.common import block_rows, check_choice, check_input_shape, check_number, data_splits, shown
 from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, MetricKernel, RFMSettings, RFMState, Scale
@@ -277,7 +278,7 @@ class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
         constant = targets.max(axis=0) == targets.min(axis=0)
         # A constant target must be centred to exactly zero.
         self.offset_ = np.where(constant, targets[0], targets.mean(axis=0))
-        self._fit_targets(rows, targets - self.offset_, _squared_error, None)
+        self._fit_targets(rows, targets - self.offset_, lambda f, y: float(mse_loss(f, y)), None)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -332,12 +333,8 @@ class RFMClassifier(LabelEncoderMixin, RFMBase):
         return self
 
 
-def _squared_error(predicted: Tensor, targets: Tensor) -> float:
-    return float((predicted - targets).square().mean())
-
-
 def _mistakes(predicted: Tensor, targets: Tensor) -> float:
     """Return the error rate plus, to break ties, a thousandth of the squared error."""
     two = targets.shape[1] == 1
     wrong = (predicted > 0) != (targets > 0) if two else predicted.argmax(1) != targets.argmax(1)
-    return float(wrong.double().mean()) + 1e-3 * float((predicted - targets).square().mean())
+    return float(wrong.double().mean()) + 1e-3 * float(mse_loss(predicted, targets))

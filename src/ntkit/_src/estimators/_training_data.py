@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ntkit._src.common import restored_generator, row_blocks, shown
 from ntkit._src.gram import ClusterKernel, DenseGram, GramOperator, KernelGram
-from ntkit._src.kernels import InfiniteWidth, Kernel, infinite_width
+from ntkit._src.kernels import InfiniteWidth, InfiniteWidthKernel, Kernel, infinite_width
 from ntkit.errors import InputError, InputTypeError
 
 Which = Literal["ntk", "nngp"]
@@ -35,7 +35,7 @@ class KernelSource:
     which: Which = "ntk"
 
 
-def kernel_of(limit: InfiniteWidth, which: Which) -> Kernel:
+def kernel_of(limit: InfiniteWidth, which: Which) -> InfiniteWidthKernel:
     """Return the kernel of a limit that a name refers to."""
     return limit.ntk if which == "ntk" else limit.nngp
 

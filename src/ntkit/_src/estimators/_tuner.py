@@ -73,10 +73,7 @@ class Tuner:
         return replace(self.given, kernel=source.kernel)
 
     def choose_ridge(self, choice: Choice, gram: Tensor, y: Tensor, unit: float = 1.0) -> Choice:
-        """Choose ridge and time, from the matrix of the system, shape (n, n).
-
-        ``unit`` is the factor from the user's ridges to those of the matrix: :meth:`Weighting.ridge_unit`.
-        """
+        """Choose ridge and time from the matrix of the system, shape (n, n); :meth:`Weighting.ridge_unit` scales the ridges."""
         return choice
 
     def ridges(self, dtype: torch.dtype) -> list[float]:
@@ -126,9 +123,8 @@ class EvidenceTuner(Tuner):
 class AutoTuner(LeaveOneOutTuner):
     """Gains by marginal likelihood on at most 256 of the points, the same in every fit; then the ridge by leave-one-out error.
 
-    A module in the NTK parametrisation has gains of its own, which stay. The scale of the targets does not matter, since a
-    ridge relative to trace(K)/n makes predictions independent of it: they are rescaled to the scale of the kernel at the
-    start of the search.
+    A module in the NTK parametrisation keeps its own. As predictions do not depend on the scale of the targets (the ridge is
+    relative to trace(K)/n), they are rescaled to that of the kernel at the start of the search.
     """
 
     def choose_kernel(self, source: KernelSource, x: Tensor, y: Tensor, weights: Tensor | None) -> Choice:

@@ -22,7 +22,7 @@ from ntkit.errors import InputError
 
 from .._ntk_estimators import NTKClassifier, NTKRegressor
 from .._tabular import _as_floats, _as_strings, category_columns, number_columns
-from .._training_data import Weighting
+from .._training_data import Weighting, kernel_of
 
 _CLASSES: dict[str, Any] = {
     kind.__name__: kind
@@ -185,8 +185,7 @@ def _kernel(entry: Mapping[str, Any], given: nn.Module | None) -> InfiniteWidthK
         )
     module = build_described(entry["layers"], "the model's network") if given is None else given
     w_std, b_std = entry["gains"]
-    limit = infinite_width(module, w_std=w_std, b_std=b_std, init=entry["init"])
-    return limit.ntk if entry["kernel"] == "ntk" else limit.nngp
+    return kernel_of(infinite_width(module, w_std=w_std, b_std=b_std, init=entry["init"]), entry["kernel"])
 
 
 _NOT_ARGUMENTS = ("self", "args", "kwargs", "device", "dtype", "inplace")

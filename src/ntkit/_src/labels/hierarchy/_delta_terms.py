@@ -213,9 +213,8 @@ class _Plane:
     def sampled(self, z: tuple[Tensor, Tensor], pivot: Tensor, noise: Tensor) -> Tensor:
         """Return the mean difference between neurons orthogonal to x and x_j and the same orthogonal to x only, shape (n2,).
 
-        In signs, since E sigma' sigma' = 1/4 + E sign sign / 4 over a neuron and its opposite. ``z`` is w . p of the neurons of
-        each training point, for the training points and the others, (n, S, n) and (n, S, n2); ``pivot`` is w . x, shape
-        (n, S), and ``noise`` has shape (2, n, S).
+        In signs: E sigma' sigma' = 1/4 + E sign sign / 4 over a neuron and its opposite. ``z`` is w . p of each training point's
+        neurons, for training points and others, (n, S, n) and (n, S, n2); ``pivot`` is w . x, (n, S), ``noise`` (2, n, S).
         """
         n, count = pivot.shape
         own = z[0].diagonal(dim1=0, dim2=2).T - pivot * self.along[:n, None]

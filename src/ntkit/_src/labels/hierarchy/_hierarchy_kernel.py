@@ -132,7 +132,8 @@ class HierarchyTerm:
         return max(len(weights) for weights in self.factors)
 
     def __str__(self) -> str:
-        letters = _weight_names(len(self.raised))
+        count = len(self.raised)
+        letters = [chr(ord("a") + number) if count <= 26 else f"a{number + 1}" for number in range(count)]
         parts = []
         for point, weights in enumerate(self.factors):
             power = "" if len(weights) == 1 else str(len(weights)).translate(_SUPERSCRIPTS)
@@ -256,10 +257,6 @@ def _straight(theta: Tensor, directions: list[Tensor]) -> list[Tensor]:
     for number, direction in enumerate(directions):
         frame[2**number] = direction
     return frame
-
-
-def _weight_names(count: int) -> list[str]:
-    return [chr(ord("a") + number) if count <= 26 else f"a{number + 1}" for number in range(count)]
 
 
 def _point_name(point: int) -> str:

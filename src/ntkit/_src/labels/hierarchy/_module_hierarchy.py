@@ -110,7 +110,9 @@ class ModuleHierarchy:
         self._module = copy.deepcopy(module)
         self._drawn = monte_carlo(module, n_samples, generator=generator) if n_samples else None
         first = next(self.networks())
-        self._tangents, self._kinks = Tangents(first, x_train, byte_budget), network_kinks(first, x_train)
+        self._tangents = Tangents(first, x_train, byte_budget)
+        parameters = {name: value.detach().clone().requires_grad_() for name, value in first.trained.items()}
+        self._kinks = find_kinks(lambda: first(x_train[:2], parameters))
 
     def networks(self) -> Iterator[Network]:
         """Yield the networks one after the other; each overwrites the one before."""
@@ -182,12 +184,6 @@ class ModuleHierarchy:
 
 # Random points of an elementwise function: wide enough that no clipping of interest is beyond them.
 _POINTS = torch.linspace(-4, 4, 65, dtype=torch.float64)
-
-
-def network_kinks(network: Network, x: Tensor) -> list[Kink]:
-    """Return the operations of a network that are not smooth in its trained parameters, run on two of the inputs x."""
-    parameters = {name: value.detach().clone().requires_grad_() for name, value in network.trained.items()}
-    return find_kinks(lambda: network(x[:2], parameters))
 
 
 def check_smooth(kinks: Sequence[Kink], order: int) -> None:

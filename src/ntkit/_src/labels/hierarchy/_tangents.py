@@ -106,7 +106,8 @@ class Tangents:
         for mask in range(1, 2 ** len(vectors)):
             rest = mask & (mask - 1)
             lowest = (mask ^ rest).bit_length() - 1
-            frame.append(self.pull(vectors[lowest], self.x, _within(frame, rest)))
+            within = [frame[part] for part in range(rest + 1) if part & rest == part]  # the frame of the other vectors
+            frame.append(self.pull(vectors[lowest], self.x, within))
         return frame
 
     def pull(self, u: Tensor, x: Tensor, frame: Frame) -> Tensor:
@@ -232,11 +233,6 @@ def _derivatives(function: Callable[[Tensor], Tensor], frame: Frame) -> list[Ten
     half = len(frame) // 2
     found = jvp(lambda *low: _derivatives(function, low), tuple(frame[:half]), tuple(frame[half:]))
     return [*found[0], *found[1]]
-
-
-def _within(frame: Frame, mask: int) -> list[Tensor]:
-    """Return the entries whose masks are subsets of a given one: the frame of its vectors alone."""
-    return [frame[part] for part in range(mask + 1) if part & mask == part]
 
 
 @contextmanager

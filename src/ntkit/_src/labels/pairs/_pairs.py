@@ -12,6 +12,8 @@ from torch import Tensor
 
 from ntkit._src.common import mirror_rows, on_threads
 
+_BLOCK_ROWS, _TILE_ROWS = 512, 256
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -37,12 +39,7 @@ class Pairs:
         return pair_products(self.x1.flatten(1), None if self.x2 is None else self.x2.flatten(1))
 
     def take(self, rows: Tensor, columns: Tensor | None = None) -> Pairs:
-        """Return the pairs of some rows and columns; without columns those of the rows with themselves.
-
-        Parameters
-        ----------
-        rows, columns : Tensor of shape (m,), integers
-        """
+        """Return the pairs of some rows and columns, integers of shape (m,); without columns, of the rows with themselves."""
         x2 = self.x1 if self.x2 is None else self.x2
         both = rows if columns is None else columns
         k = self.k[rows][:, both]
@@ -102,9 +99,6 @@ class PairEstimator(Protocol):
         ...
 
 
-_BLOCK_ROWS = 512
-
-
 @dataclass(frozen=True)
 class RowMoments:
     """What the features of a pair need to know about each vector, computed in float64; every field has shape (n,)."""
@@ -160,22 +154,14 @@ def common_mean(x1: Tensor, x2: Tensor | None) -> float:
 
 def row_moments(x: Tensor, shift: float) -> tuple[Tensor, RowMoments]:
     """Return x - s 1 and the moments, in blocks: a float64 copy of all rows is never held."""
-    shifted = x - shift
-    blocks = zip(x.split(_BLOCK_ROWS), shifted.split(_BLOCK_ROWS), strict=True)
-    parts = [_moments_of_block(own, moved) for own, moved in blocks]
+    shifted, parts = x - shift, []
+    for own, moved in zip(x.split(_BLOCK_ROWS), shifted.split(_BLOCK_ROWS), strict=True):
+        wide, moved = own.double(), moved.double()
+        norm, spread = wide.norm(dim=1), (wide - wide.mean(1, keepdim=True)).norm(dim=1)
+        # The mean of equal numbers is off by rounding: their remainder does not count as spread.
+        spread = torch.where(spread > 8 * torch.finfo(wide.dtype).eps * norm, spread, 0)
+        parts.append((norm, spread, (moved * moved).sum(1), moved.sum(1)))
     return shifted, RowMoments(*(torch.cat(part).to(x.dtype) for part in zip(*parts, strict=True)))
-
-
-def _moments_of_block(x: Tensor, shifted: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    wide, moved = x.double(), shifted.double()
-    spread = (wide - wide.mean(1, keepdim=True)).norm(dim=1)
-    norm = wide.norm(dim=1)
-    # The mean of equal numbers is off by rounding: their remainder does not count as spread.
-    spread = torch.where(spread > 8 * torch.finfo(wide.dtype).eps * norm, spread, 0)
-    return norm, spread, (moved * moved).sum(1), moved.sum(1)
-
-
-_TILE_ROWS = 256
 
 
 def l1_distances(x1: Tensor, x2: Tensor | None = None) -> Tensor:

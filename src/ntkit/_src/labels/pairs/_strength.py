@@ -75,9 +75,8 @@ def choose_strength(
 ) -> StrengthSearch:
     """Fit on a part of the training points, predict the others by kernel regression, and compare strengths.
 
-    The estimator of "same class?", which ``estimator`` creates, is refitted on each part, so that no label of a validation
-    point reaches its prediction; the base kernel and the products of pairs are computed once for all. ``labels``, shape (n, c),
-    are those whose products are the targets of pairs, ``codes``, shape (n,), the numbers of the classes.
+    A new ``estimator()`` is fitted to each part, so that no label of a validation point reaches its prediction; the base kernel
+    and the products of pairs are computed once. ``labels``, shape (n, c): products are targets; ``codes``, shape (n,): classes.
     """
     targets = labels if labels.shape[1] == 1 else labels - 1 / labels.shape[1]
     hits, errors, count = [0] * len(strengths), [0.0] * len(strengths), 0
