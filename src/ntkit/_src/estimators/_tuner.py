@@ -144,12 +144,7 @@ class AutoTuner(LeaveOneOutTuner):
         return replace(self.given, kernel=kernel_of(found.limit, source.which))
 
 
-_TUNERS: dict[str | None, type[Tuner]] = {
-    "auto": AutoTuner,
-    "loo": LeaveOneOutTuner,
-    "evidence": EvidenceTuner,
-    None: Tuner,
-}
+_TUNERS = {"auto": AutoTuner, "loo": LeaveOneOutTuner, "evidence": EvidenceTuner, None: Tuner}
 
 
 def read_tuner(

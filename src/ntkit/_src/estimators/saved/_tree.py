@@ -24,21 +24,8 @@ from .._ntk_estimators import NTKClassifier, NTKRegressor
 from .._tabular import _as_floats, _as_strings, category_columns, number_columns
 from .._training_data import Weighting, kernel_of
 
-_CLASSES: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (
-        ColumnTransformer,
-        FunctionTransformer,
-        MissingIndicator,
-        NTKClassifier,
-        NTKRegressor,
-        OneHotEncoder,
-        Pipeline,
-        SimpleImputer,
-        StandardScaler,
-        Weighting,
-    )
-}
+_PARTS = (ColumnTransformer, FunctionTransformer, MissingIndicator, OneHotEncoder, SimpleImputer, StandardScaler)
+_CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (NTKClassifier, NTKRegressor, Pipeline, Weighting, *_PARTS)}
 _FUNCTIONS = {one.__name__: one for one in (_as_floats, _as_strings, category_columns, number_columns)}
 _TYPES: dict[str, type] = {"float64": np.float64, "float32": np.float32, "float": float, "object": object}
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}

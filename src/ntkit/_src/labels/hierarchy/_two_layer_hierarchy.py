@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,17 +21,8 @@ from ._delta_terms import input_terms, pair_terms, train_terms
 from ._module_hierarchy import check_smooth_function
 from ._neuron_terms import Contraction, Function, Neurons, fourth_of_neurons
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "erf": torch.erf,
-    "gelu": F.gelu,
-    "sigmoid": torch.sigmoid,
-    "silu": F.silu,
-    "sin": torch.sin,
-    "softplus": F.softplus,
-    "tanh": torch.tanh,
-}
-
+_NAMED: tuple[Any, ...] = (F.relu, torch.erf, F.gelu, torch.sigmoid, F.silu, torch.sin, F.softplus, torch.tanh)
+ACTIVATIONS: dict[str, Function] = {function.__name__: function for function in _NAMED}
 BATCHES = 16  # independent batches of neurons, whose spread gives the standard error, itself known to about a fifth
 CHUNK = 2**24  # approximate number of entries of the largest array
 
