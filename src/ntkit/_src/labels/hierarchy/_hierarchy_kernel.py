@@ -15,7 +15,8 @@ from ntkit._src.common import check_integer, measuring
 from ntkit._src.kernels import BYTE_BUDGET, Network
 from ntkit.errors import InputError
 
-from ._tangents import Tangents, check_weights, scalar_network
+from ._module_hierarchy import check_weights, scalar_network
+from ._tangents import Tangents
 
 
 def hierarchy_kernel(

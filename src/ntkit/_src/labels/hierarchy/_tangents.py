@@ -9,20 +9,11 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import grad, jvp, vmap
 
-from ntkit._src.common import (
-    Elementary,
-    check_integer,
-    check_module,
-    measuring,
-    mirror_upper,
-    plain_attention,
-    row_blocks,
-)
+from ntkit._src.common import Elementary, mirror_upper, plain_attention, row_blocks
 from ntkit._src.kernels import BYTE_BUDGET, Network
-from ntkit.errors import InputError, InputTypeError
 
 Frame = Sequence[Tensor]
 r"""Parameter vectors by bit mask: entry 0 is theta; entry S is :math:`V_{S - i} g_i` with i the lowest bit of S.
@@ -31,43 +22,6 @@ With :math:`V_i` the derivative along the vector field :math:`g_i(\theta) = \sum
 :math:`V_k \cdots V_1` is its mixed derivative in all :math:`t_i` at :math:`\theta + \sum_{S \neq 0} c_S \prod_{i \in S} t_i`:
 the entries are constants, so only the network itself is differentiated more than once.
 """
-
-
-def scalar_network(module: nn.Module, output: int | None, x1: Tensor, x2: Tensor | None = None) -> Network:
-    """Return one output of a module as a network, and refuse modules without a kernel."""
-    check_module(module)
-    if output is not None:
-        check_integer("output", output)
-    network = Network(module, 0 if output is None else output)
-    network.check(x1, x2, trained=True)
-    if output is None:
-        with torch.no_grad(), measuring(module):
-            values = module(x1[:1])
-        if values.numel() != 1:
-            raise InputError(
-                f"the tangent hierarchy is that of one output. The module has {values.numel()}. Write output=0, or another index."
-            )
-    kinds = {(p.dtype, p.device) for p in network.trained.values()}
-    if len(kinds) > 1:
-        raise InputError(f"the trained parameters must have the same dtype and device. Got {sorted(map(str, kinds))}.")
-    return network
-
-
-def check_weights(name: str, value: object, shape: tuple[int, ...], like: Tensor) -> None:
-    """Refuse weights of the training points that are not a finite tensor of the shape, dtype and device."""
-    if not isinstance(value, Tensor):
-        raise InputTypeError(f"{name} must be a tensor of shape {shape}. Got {type(value).__name__}.")
-    if tuple(value.shape) != shape:
-        raise InputError(
-            f"{name} must have shape {shape}: one weight for each training point. Got {tuple(value.shape)}."
-        )
-    if value.dtype != like.dtype or value.device != like.device:
-        raise InputTypeError(
-            f"{name} must be {like.dtype} on {like.device}, like the network. Got {value.dtype} on {value.device}. "
-            f"Write {name}.to({like.dtype})."
-        )
-    if not bool(torch.isfinite(value).all()):
-        raise InputError(f"{name} must be finite. Got NaN or infinite values.")
 
 
 class Tangents:
