@@ -23,6 +23,7 @@ TOGETHER = {
     "cli/_terminal.py": "cli/test_command.py",
     "diagnostics/_influence.py": "diagnostics/test_attribution.py",
     "diagnostics/_sketch.py": "diagnostics/test_attribution.py",
+    "estimators/_ntk_estimators.py": "estimators/test_classifier.py",
     "features/_layers.py": "features/test_matrices.py",
     "features/_passes.py": "features/test_matrices.py",
     "finite/_gain_tensors.py": "finite/test_parametrize.py",

@@ -34,7 +34,7 @@ from ._indefinite import Indefinite
 from ._method import Method, OnNote, Solution, System
 from ._nystrom import Nystrom
 
-_METHODS: dict[str, Callable[[], Method]] = {
+METHODS: dict[str, Callable[[], Method]] = {
     "cholesky": BlockedCholesky,
     "indefinite": Indefinite,
     "cg": CG,
@@ -122,7 +122,7 @@ def solve(
     tensor([1., 1.], dtype=torch.float64)
     """
     if not isinstance(method, Method):
-        check_choice("method", method, ("auto", *_METHODS), ", or a Method of ntkit.solvers")
+        check_choice("method", method, ("auto", *METHODS), ", or a Method of ntkit.solvers")
     ridge = check_ridge(ridge)
     operand = _operand(gram_or_kernel, x)
     simple = method == "auto" or method == "cholesky"
@@ -164,7 +164,7 @@ def _chosen(method: str | Method, gram: GramOperator, outputs: int, memory: int 
         if note is not None:
             note(f"Chosen: {why}")
         return best.method
-    chosen = method if isinstance(method, Method) else _METHODS[str(method)]()
+    chosen = method if isinstance(method, Method) else METHODS[str(method)]()
     limit = int(0.8 * available_memory()) if memory is None else memory
     expected = estimate(chosen, gram, outputs, limit)
     if expected is None:
