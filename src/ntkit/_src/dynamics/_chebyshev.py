@@ -20,12 +20,10 @@ Vector = NDArray[Any]
 
 
 class Chebyshev(OdeSolver):  # type: ignore[misc]  # SciPy has no types
-    """The second-order method of Sommeijer, Shampine and Verwer (1997) for y' = F(y), in the manner of SciPy's solvers.
+    """The second-order method of Sommeijer, Shampine and Verwer (1997) for y' = F(y) with real, negative eigenvalues.
 
-    It is for Jacobians with real, negative eigenvalues, as gradient flows have them; ``radius`` bounds their spectral radius rho
-    at a state. A step takes as many stages s as its length h asks for, and is stable as far as h = 0.65 s^2 / rho: where an
-    ordinary explicit method needs evaluations in proportion to rho t, this one needs their square root. No matrix is solved for.
-    The tolerances are those of a step's error; the errors of all steps add up to about rtol^(2/3).
+    A step of length h has as many stages s as it needs: it is stable up to h = 0.65 s^2 / rho, rho being the spectral radius of
+    the Jacobian, which ``radius`` bounds at a state. The tolerances are those of a step; all errors add up to about rtol^(2/3).
     """
 
     t: float

@@ -111,10 +111,7 @@ class GivenPriorRule(_PriorRule[GivenPrior], ops=(GivenPrior,)):
 
 
 def _data_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True, scaled: bool = False) -> Covariance:
-    """Return the mean over the channels of x[p] x'[p'], exact to rounding even where x and x' nearly coincide.
-
-    H is left out unless ``carry``, and if ``scaled`` it is of r x and x' where they are parallel but of different size.
-    """
+    """Return the mean over channels of x[p] x'[p'], exact where x and x' nearly agree; H if ``carry``, of r x if ``scaled``."""
     key = (op.prefix, op.channel)
     x1, x2 = ends.first.data[key], ends.second.data[key]
     letters = iter("abcdefghijklmnopqrstuvw")

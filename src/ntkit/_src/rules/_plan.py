@@ -20,40 +20,20 @@ FAMILIES = (_activation, _affine, _attention, _combine, _input, _normalize, _pos
 
 @dataclass(frozen=True)
 class Schedule:
-    """What to compute for one choice of what is kept of each covariance.
+    """What to compute for one choice of what is kept of each covariance."""
 
-    Attributes
-    ----------
-    reads
-        For each node, the nodes it reads and what it needs of their covariances.
-    pair_bytes
-        The memory that one pair of inputs takes while the program runs, without and with Theta.
-    """
-
-    reads: tuple[tuple[tuple[int, Keeps], ...], ...]
-    pair_bytes: tuple[int, int]
+    reads: tuple[tuple[tuple[int, Keeps], ...], ...]  # for each node the nodes it reads, and what it needs of them
+    pair_bytes: tuple[int, int]  # memory of one pair of inputs while the program runs, without and with Theta
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps of a program.
-
-    Attributes
-    ----------
-    steps
-        One for each node.
-    demands
-        What some rule reads of K(x, x) of one input, by node.
-    variances
-        The nodes whose variances some rule reads.
-    means
-        Whether some rule reads the means of channels that are not centred.
-    """
+    """The steps of a program, and what the rules read of each single input."""
 
     steps: tuple[Step[Any], ...]
-    demands: Mapping[int, Keeps]
-    variances: frozenset[int]
-    means: bool
+    demands: Mapping[int, Keeps]  # what some rule reads of K(x, x) of one input, by node
+    variances: frozenset[int]  # the nodes whose variances some rule reads
+    means: bool  # whether some rule reads the means of channels that are not centred
     _schedules: dict[tuple[Keeps | None, ...], Schedule] = field(default_factory=dict, repr=False)
 
     def schedule(self, keeps: tuple[Keeps | None, ...]) -> Schedule:

@@ -16,8 +16,7 @@ from ._sketch import Draws, Features
 def random_features(program: Program, x: Tensor, ntk: bool, draws: Draws) -> Tensor:
     """Return features of a batch whose products estimate Theta, or K if ``ntk`` is False, shape (n, d).
 
-    They are those of Zandieh et al. 2021 and Han et al. 2022: linear layers concatenate vectors, activations become random
-    neurons, and products of kernels become sketches of tensor products.
+    They are those of Zandieh et al. 2021 and Han et al. 2022.
     """
     data = Moments({key: value.to(x.dtype) for key, value in read_data(program, x).data.items()})
     values: list[Features] = []

@@ -29,30 +29,16 @@ Parts = tuple[Features, ...]
 
 @dataclass(frozen=True, eq=False)
 class Step(Generic[OpT]):
-    """A node of a program, with what the plan found out about it.
-
-    Attributes
-    ----------
-    index, node, op, rule
-        The node's place in the program, the node, its operation and the rule of that operation.
-    sources
-        The steps that it reads, one for each of ``node.inputs``.
-    carries_h
-        Whether H = (q + q') / 2 - K is computed: the inputs allow it, and an activation depends on it.
-    scales
-        Whether r times the data give r times its values, so that H may be of r x and x'.
-    frees
-        The nodes that no later step reads.
-    """
+    """A node of a program, with what the plan found out about it."""
 
     index: int
     node: Node
     op: OpT
     rule: Rule[OpT]
-    sources: tuple[Step[Any], ...] = field(default=(), repr=False)
-    carries_h: bool = False
-    scales: bool = False
-    frees: tuple[int, ...] = ()
+    sources: tuple[Step[Any], ...] = field(default=(), repr=False)  # one for each of ``node.inputs``
+    carries_h: bool = False  # whether to compute H: the inputs allow it, and an activation depends on it
+    scales: bool = False  # whether r times the data give r times its values, so that H may be of r x and x'
+    frees: tuple[int, ...] = ()  # the nodes that no later step reads
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CountSketch:
-    """A count sketch: each coordinate, with a random sign, is added to one of ``size`` bins (Charikar et al. 2002).
-
-    ``places`` and ``signs`` are the bin and the sign of each coordinate, shape (inputs,).
-    """
+    """Each coordinate, with a random sign, is added to one of ``size`` bins (Charikar et al. 2002); both of shape (inputs,)."""
 
     places: Tensor
     signs: Tensor
@@ -72,13 +69,10 @@ class Features:
 
 @dataclass
 class Draws:
-    """The random maps of a program's features; each is drawn when it is first needed, and then kept.
+    """The random maps of a program's features; each is drawn when it is first needed, and then kept."""
 
-    ``width`` is the number of random neurons per activation, ``sketch`` the size of sketches of psi.
-    """
-
-    width: int
-    sketch: int
+    width: int  # random neurons per activation
+    sketch: int  # size of sketches of psi
     generator: torch.Generator
     _drawn: dict[tuple[int, str], object] = field(default_factory=dict)
 

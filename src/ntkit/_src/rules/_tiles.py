@@ -83,10 +83,7 @@ def diag(program: Program, x: Tensor, ntk: bool, byte_budget: int = BYTE_BUDGET)
 
 
 def position_gram(program: Program, x1: Tensor, x2: Tensor | None, ntk: bool, byte_budget: int = BYTE_BUDGET) -> Tensor:
-    """Compute Theta or K between all positions of the outputs of two batches, shape (n1, n2, *axes, *axes).
-
-    The axes are those of the program's last node; for a batch with itself (``x2`` None) each pair is computed once.
-    """
+    """Compute Theta or K between all positions of the outputs of two batches, shape (n1, n2, *axes, *axes)."""
     own1 = moments(program, read_data(program, x1))
     own2 = own1 if x2 is None else moments(program, read_data(program, x2))
     n1, n2 = len(x1), len(x1 if x2 is None else x2)

@@ -52,13 +52,7 @@ class Rates:
 
 
 def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple[CostEstimate, str]:
-    """Choose a method that fits, an exact one if that takes at most half an hour, and say why.
-
-    Raises
-    ------
-    MemoryLimitError
-        If nothing fits; the message says what each method would need.
-    """
+    """Choose a method that fits, an exact one if that takes at most half an hour, and say why; MemoryLimitError if none fits."""
     limit = int(_SHARE * available_memory()) if memory is None else memory
     found = estimates(gram, outputs, limit)
     fitting = [one for one in found if one.memory <= limit and one.disk <= _disk(gram)]

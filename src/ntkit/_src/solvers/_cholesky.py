@@ -24,17 +24,9 @@ _BLOCK_ROWS = 1024
 
 @dataclass(frozen=True)
 class CholeskyFactor(System):
-    """A = K + (ridge + jitter) trace(K)/n I and its factor A = L L^T: factorise once, solve often.
+    """A = K + (ridge + jitter) scale I = L L^T, scale being trace(K)/n: factorise once, solve often."""
 
-    Attributes
-    ----------
-    gram, lower
-        K, kept by reference, and L, shape (n, n).
-    scale
-        trace(K)/n; ridge and jitter are relative to it.
-    """
-
-    gram: Tensor
+    gram: Tensor  # K, kept by reference, shape (n, n)
     lower: Tensor
     scale: float
     ridge: float
@@ -81,10 +73,9 @@ class CholeskyFactor(System):
 def refine(
     substitute: Callable[[Tensor], Tensor], remainder: Callable[[Tensor], Tensor], y: Tensor, enough: float = -1.0
 ) -> tuple[Tensor, float, int]:
-    """Solve A a = y for y of shape (n, k) by a factor of A, and correct the solution while that halves the residual.
+    """Solve A a = y, shape (n, k), and correct a while that halves the residual, unless this is at most ``enough``.
 
-    ``substitute`` maps y to A^-1 y up to rounding, ``remainder`` maps a to y - A a; a residual of ``enough`` needs no
-    correction. Returns the solution, its relative residual, and the number of corrections.
+    ``substitute`` maps y to A^-1 y up to rounding, ``remainder`` a to y - A a. Returns a, its relative residual, the corrections.
     """
     value = substitute(y)
     left = remainder(value)
@@ -112,13 +103,7 @@ def dense_remainder(gram: Tensor, shift: float, y: Tensor, value: Tensor) -> Ten
 
 
 def factorize(gram: Tensor, ridge: float = 0.0) -> CholeskyFactor:
-    """Factorise K + ridge trace(K)/n I, K of shape (n, n), with the smallest jitter that works.
-
-    Raises
-    ------
-    SingularKernelError
-        If no jitter up to 1e-4 (float32) or 1e-6 (float64) of ``trace(K)/n`` is enough.
-    """
+    """Factorise K + ridge trace(K)/n I, shape (n, n), with the least jitter that works; SingularKernelError if none does."""
     ridge = check_ridge(ridge)
     factor = next(_attempts(check_gram(gram), ridge), None)
     if factor is None:
@@ -196,10 +181,7 @@ def _singular(gram: Tensor, ridge: float) -> SingularKernelError:
 
 @dataclass(frozen=True)
 class InPlaceFactor:
-    """A = K + shift I = L L^T in the memory of K, shape (n, n): L^T on and above the diagonal, K below it.
-
-    ``diagonal``, shape (n,), is that of K; no second matrix of that size is held.
-    """
+    """A = K + shift I = L L^T in the memory of K, shape (n, n): L^T on and above the diagonal, K below, its diagonal apart."""
 
     memory: Tensor
     diagonal: Tensor
@@ -242,10 +224,7 @@ class InPlaceFactor:
 
 
 def factorize_in_place(gram: Tensor, ridge: float) -> InPlaceFactor | None:
-    """Factorise K + ridge trace(K)/n I in the memory of K; return None and leave K intact if that needs jitter.
-
-    K, shape (n, n), is symmetric, contiguous, on the CPU, and has been checked.
-    """
+    """Factorise K + ridge trace(K)/n I in the contiguous CPU memory of K; None, and K intact, if that needs jitter."""
     diagonal = gram.diagonal().clone()
     shift = ridge * float(diagonal.double().mean())
     gram.diagonal().add_(shift)

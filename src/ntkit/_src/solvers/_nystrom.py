@@ -105,27 +105,15 @@ class Nystrom(Method):
 
 @dataclass(frozen=True)
 class NystromSystem(System):
-    """The normal equations of a Nystrom approximation.
-
-    Attributes
-    ----------
-    centres
-        Row numbers, shape (M,).
-    lower
-        L with L L^T = K_MM + jitter trace(K)/n I, shape (M, M).
-    normal
-        B^T B, shape (M, M), float64.
-    seconds
-        Time that the set-up took.
-    """
+    """The normal equations of a Nystrom approximation."""
 
     matrix: ShiftedGram
     _blocks: RowBlocks
-    centres: Tensor
-    lower: Tensor
+    centres: Tensor  # row numbers, shape (M,)
+    lower: Tensor  # L with L L^T = K_MM + jitter trace(K)/n I, shape (M, M)
     jitter: float
-    normal: Tensor
-    seconds: float
+    normal: Tensor  # B^T B, shape (M, M), float64
+    seconds: float  # of the set-up
     _targets: Tensor | None
     _moment: Tensor | None
 
