@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.integrate import DenseOutput, OdeSolver
+from scipy.integrate import OdeSolver
 from scipy.interpolate import CubicHermiteSpline
 
 _DAMPING = 2 / 13
@@ -102,8 +102,11 @@ class Chebyshev(OdeSolver):  # type: ignore[misc]  # SciPy has no types
             earlier, latest = latest, new
         return latest
 
-    def _dense_output_impl(self) -> DenseOutput:
-        return _Cubic(*self._before, self.t, self.y, self._slope)
+    def _dense_output_impl(self) -> Callable[[Any], Vector]:
+        """Return the cubic that has the values and slopes of both ends of the step."""
+        t, y, slope = self._before
+        cubic = CubicHermiteSpline([t, self.t], np.stack([y, self.y]), np.stack([slope, self._slope]))
+        return lambda at: cubic(at).T
 
 
 def _chebyshev(x: float, degree: int) -> tuple[Vector, Vector, Vector]:
@@ -115,15 +118,3 @@ def _chebyshev(x: float, degree: int) -> tuple[Vector, Vector, Vector]:
         dt[j] = 2 * t[j - 1] + 2 * x * dt[j - 1] - dt[j - 2]
         ddt[j] = 4 * dt[j - 1] + 2 * x * ddt[j - 1] - ddt[j - 2]
     return t, dt, ddt
-
-
-class _Cubic(DenseOutput):  # type: ignore[misc]
-    """The cubic that has the values and slopes of both ends of a step."""
-
-    def __init__(self, t_old: float, y_old: Vector, slope_old: Vector, t: float, y: Vector, slope: Vector) -> None:
-        super().__init__(t_old, t)
-        self._spline = CubicHermiteSpline([t_old, t], np.stack([y_old, y]), np.stack([slope_old, slope]))
-
-    def _call_impl(self, t: Any) -> Vector:
-        found: Vector = self._spline(t).T
-        return found

@@ -33,10 +33,6 @@ class KernelTraining:
     loss: Loss
     shift: float
 
-    def outputs(self, weights: Tensor) -> Tensor:
-        """Return f for the weights a, shape (n, k)."""
-        return self.start + self.gram @ weights
-
     def velocity(self, outputs: Tensor, weights: Tensor) -> Tensor:
         """Return a' = -dL/df - shift a, shape (n, k), of gradient flow."""
         return -self.loss.slope(outputs, self.targets) - self.shift * weights
@@ -158,7 +154,7 @@ def descend(
             found[step] = weights.clone()
         if step == last and stop_loss is None:
             break
-        outputs = problem.outputs(weights)
+        outputs = problem.start + problem.gram @ weights
         if stop_loss is not None and float(problem.loss.value(outputs, problem.targets)) <= stop_loss:
             found[step] = weights.clone()
             return found, step

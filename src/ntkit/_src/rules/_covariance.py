@@ -26,7 +26,9 @@ class Covariance:
     # A, broadcastable to K: the tangent kernel of channel c is Theta + A u_c v_c, u_c and v_c being the channel's values, where a
     # normalisation has a trained weight. An activation's derivative depends on these values, so the term must be kept apart.
     affine: Tensor | None = None
-    h: Tensor | None = None  # H = (q + q') / 2 - K, half the mean squared difference, of the shape of K; None if unknown
+    h: Tensor | None = (
+        None  # H = (q + q') / 2 - K, half the mean squared difference, of the shape of K; None if unknown
+    )
     # r, shape (n1, n2), None for one: H is of r x and x', (r^2 q + q') / 2 - r K, for nearly parallel inputs of different size.
     ratio: Tensor | None = None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import available_memory, bytes_text, seconds_text
+from ntkit._src.common import bytes_text, seconds_text
 from ntkit._src.gram import DenseGram, GramOperator, StoredGram, free_disk
 from ntkit.errors import MemoryLimitError
 
@@ -18,10 +18,9 @@ from ._conjugate_gradients import CG, cg_bytes, default_rank
 from ._eigenpro import EigenPro, eigenpro_bytes
 from ._falkon import Falkon, falkon_bytes
 from ._indefinite import Indefinite, indefinite_bytes
-from ._method import Method
+from ._method import Method, memory_limit
 from ._nystrom import Nystrom, nystrom_bytes
 
-_SHARE = 0.8  # of the available memory
 _PATIENCE = 1800.0  # seconds after which an approximation is preferred to the exact solution
 _CG_ITERATIONS, _FALKON_ITERATIONS, _EIGENPRO_EPOCHS = 60, 20, 20
 _DISK_RATE = 5e8  # bytes read per second, unless measured
@@ -53,8 +52,9 @@ class Rates:
 
 def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple[CostEstimate, str]:
     """Choose a method that fits, an exact one if that takes at most half an hour, and say why; MemoryLimitError if none fits."""
-    limit = int(_SHARE * available_memory()) if memory is None else memory
-    found = estimates(gram, outputs, limit)
+    limit, rates, m = memory_limit(memory), measure(gram), default_centres(gram.shape[0])
+    methods = BlockedCholesky(in_memory=True), BlockedCholesky(in_memory=False), CG(), Nystrom(m), Falkon(m)
+    found = [one for method in methods if (one := estimate(method, gram, outputs, limit, rates)) is not None]
     fitting = [one for one in found if one.memory <= limit and one.disk <= _disk(gram)]
     if not fitting:
         raise MemoryLimitError(
@@ -72,15 +72,6 @@ def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple
     if exact is None:
         why = f"No exact method fits into {bytes_text(limit)} of memory and {bytes_text(_disk(gram))} of disk."
     return best, f"{best}. {why}"
-
-
-def estimates(gram: GramOperator, outputs: int, limit: int) -> list[CostEstimate]:
-    """Return the estimated cost of each method."""
-    n, rates = gram.shape[0], measure(gram)
-    m = default_centres(n)
-    exact: list[Method] = [BlockedCholesky(in_memory=True), BlockedCholesky(in_memory=False), CG()]
-    found = (estimate(method, gram, outputs, limit, rates) for method in [*exact, Nystrom(m), Falkon(m)])
-    return [one for one in found if one is not None]
 
 
 def estimate(

@@ -44,7 +44,8 @@ class CholeskyFactor(System):
             )
         if torch.is_grad_enabled() and (self.gram.requires_grad or y.requires_grad):
             # One more refinement step, recorded by autograd: its derivative A^-1 (dy - dA a) is that of the solution.
-            value = value + self._substitute(columns - self._apply(value))
+            applied = self.gram @ value + (self.ridge + self.jitter) * self.gram.diagonal().mean() * value
+            value = value + self._substitute(columns - applied)
         stats = {
             "residual": residual,
             "ridge": self.ridge,
@@ -64,10 +65,6 @@ class CholeskyFactor(System):
         half = torch.linalg.solve_triangular(self.lower, columns, upper=False)
         value: Tensor = torch.linalg.solve_triangular(self.lower.mT, half, upper=True)
         return value
-
-    def _apply(self, value: Tensor) -> Tensor:
-        scale = self.gram.diagonal().mean()
-        return self.gram @ value + (self.ridge + self.jitter) * scale * value
 
 
 def refine(
@@ -204,23 +201,19 @@ class InPlaceFactor:
 
     def restore(self) -> Tensor:
         """Restore K in its memory; this destroys the factor."""
-        return _restore(self.memory, self.diagonal)
+        self.memory.diagonal().copy_(self.diagonal)
+        mirror_upper(self.memory.T)
+        return self.memory
 
     def _substitute(self, columns: Tensor) -> Tensor:
         found, _ = run_lapack("potrs", self.memory, columns.numpy(), lower=1)
         return torch.from_numpy(found.copy(order="C"))
 
     def _remainder(self, y: Tensor, value: Tensor) -> Tensor:
-        """Return y - A value, formed in float64, a block of rows at a time."""
-        wide, parts = value.double(), []
-        for rows in row_blocks(len(self.memory), _BLOCK_ROWS):
-            square = self.memory[rows, rows].tril(-1)
-            square = square + square.T
-            square.diagonal().copy_(self.diagonal[rows])
-            product = square.double() @ wide[rows] + self.memory[rows, : rows.start].double() @ wide[: rows.start]
-            product += self.memory[rows.stop :, rows].double().T @ wide[rows.stop :]
-            parts.append(y[rows].double() - product - self.shift * wide[rows])
-        return torch.cat(parts).to(y.dtype)
+        """Return y - A value, formed in float64."""
+        wide = value.double()
+        product = upper_product(self.memory.mT, self.diagonal, wide, _BLOCK_ROWS)
+        return (y.double() - product - self.shift * wide).to(y.dtype)
 
 
 def factorize_in_place(gram: Tensor, ridge: float) -> InPlaceFactor | None:
@@ -229,13 +222,22 @@ def factorize_in_place(gram: Tensor, ridge: float) -> InPlaceFactor | None:
     shift = ridge * float(diagonal.double().mean())
     gram.diagonal().add_(shift)
     _, info = run_lapack("potrf", gram, lower=1, clean=0, overwrite_a=1)
+    factor = InPlaceFactor(gram, diagonal, shift)
     if info == 0 and reliable_pivots(gram, diagonal + shift):
-        return InPlaceFactor(gram, diagonal, shift)
-    _restore(gram, diagonal)
+        return factor
+    factor.restore()
     return None
 
 
-def _restore(memory: Tensor, diagonal: Tensor) -> Tensor:
-    memory.diagonal().copy_(diagonal)
-    mirror_upper(memory.T)
-    return memory
+def upper_product(matrix: Tensor, diagonal: Tensor, v: Tensor, width: int) -> Tensor:
+    """Return K v for v of shape (n, k), float64, K having its entries above the diagonal in ``matrix``, shape (n, n)."""
+    total = diagonal.double()[:, None] * v
+    for own in row_blocks(len(matrix), width):
+        square = matrix[own, own].triu(1).double()
+        total[own] += square @ v[own] + square.T @ v[own]
+        for start in range(own.stop, len(matrix), 4 * width):  # so that the float64 copy stays small
+            rest = slice(start, start + 4 * width)
+            values = matrix[own, rest].double()
+            total[own] += values @ v[rest]
+            total[rest] += values.T @ v[own]
+    return total

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from ntkit._src.gram import GramOperator, free_disk, scratch_folder
 from ntkit.errors import SingularKernelError
 
 from ._centres import Centres, factorise_centres, find_centres
-from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System, relative_residual
+from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System, read_rows, relative_residual
 
 BLOCK_BYTES = 1 << 26
 _STRIP = 512
@@ -172,12 +171,12 @@ class RowBlocks:
     def __init__(self, gram: GramOperator, centres: Tensor) -> None:
         self.gram, self.centres = gram, centres
         self.rows = max(64, BLOCK_BYTES // (8 * len(centres)))
-        self._folder: Path | None = None
+        self._file: Path | None = None
         self._whole = False
 
     def keep(self, scratch: str | None) -> None:
         """Write blocks to a file in the first pass and read them in later ones."""
-        self._folder = scratch_folder(self, Path(tempfile.gettempdir() if scratch is None else scratch))
+        self._file = scratch_folder(self, Path(tempfile.gettempdir() if scratch is None else scratch)) / "knm"
 
     def worth_keeping(self, scratch: str | None) -> bool:
         """Measure, on the first block, whether writing is faster than computing."""
@@ -198,31 +197,18 @@ class RowBlocks:
         n = self.gram.shape[0]
         for start in range(0, n, self.rows):
             rows = slice(start, min(start + self.rows, n))
-            if self._folder is not None and self._whole:
-                yield rows, self._load(rows)
+            if self._file is not None and self._whole:
+                yield rows, read_rows(self._file, self.gram.dtype, rows, len(self.centres))
                 continue
             block = self._compute(start)
-            if self._folder is not None:
+            if self._file is not None:
                 with open(self._file, "ab" if start else "wb") as file:
                     file.write(block.contiguous().numpy().data)
             yield rows, block
-        self._whole = self._folder is not None
+        self._whole = self._file is not None
 
     def _compute(self, start: int) -> Tensor:
         return self.gram.block(slice(start, start + self.rows), self.centres).cpu()
-
-    def _load(self, rows: slice) -> Tensor:
-        width = len(self.centres)
-        kind = np.float32 if self.gram.dtype == torch.float32 else np.float64
-        size = self.gram.dtype.itemsize
-        count = (rows.stop - rows.start) * width
-        values = np.fromfile(self._file, kind, count=count, offset=rows.start * width * size)
-        return torch.from_numpy(values.reshape(-1, width))
-
-    @property
-    def _file(self) -> Path:
-        assert self._folder is not None
-        return self._folder / "knm"
 
 
 def nystrom_bytes(m: int, outputs: int) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ntkit._src.common import (
     as_columns,
-    available_memory,
+    block_rows,
     bytes_text,
     check_batches,
     check_choice,
@@ -31,7 +31,7 @@ from ._conjugate_gradients import CG
 from ._eigenpro import EigenPro
 from ._falkon import Falkon
 from ._indefinite import Indefinite
-from ._method import Method, OnNote, Solution, System
+from ._method import Method, OnNote, Solution, System, memory_limit
 from ._nystrom import Nystrom
 
 _METHODS: dict[str, Callable[[], Method]] = {
@@ -165,7 +165,7 @@ def _chosen(method: str | Method, gram: GramOperator, outputs: int, memory: int 
             note(f"Chosen: {why}")
         return best.method
     chosen = method if isinstance(method, Method) else _METHODS[str(method)]()
-    limit = int(0.8 * available_memory()) if memory is None else memory
+    limit = memory_limit(memory)
     expected = estimate(chosen, gram, outputs, limit)
     if expected is None:
         if note is not None:
@@ -206,9 +206,6 @@ def _like(gram: GramOperator) -> Tensor:
     return torch.empty(1, 1, dtype=gram.dtype, device=gram.device).expand(*gram.shape)
 
 
-_BLOCK_BYTES = 1 << 27
-
-
 def predict(kernel: Kernel, x: Tensor, x_train: Tensor, solution: Solution) -> Tensor:
     """Return f(x) = K(x, Z) a, shape (m,) or (m, k), Z being the training points or their centres.
 
@@ -235,7 +232,6 @@ def predict(kernel: Kernel, x: Tensor, x_train: Tensor, solution: Solution) -> T
     True
     """
     points = x_train if solution.centres is None else x_train[solution.centres.to(x_train.device)]
-    size = max(64, _BLOCK_BYTES // (8 * len(points)))
     with torch.no_grad():
-        parts = [kernel(part, points).to(solution.value.dtype) @ solution.value for part in torch.split(x, size)]
-    return torch.cat(parts)
+        blocks = torch.split(x, block_rows(len(points), 8))
+        return torch.cat([kernel(part, points).to(solution.value.dtype) @ solution.value for part in blocks])
