@@ -41,12 +41,10 @@ def moments(program: Program, data: Moments, keeps: tuple[Keeps | None, ...] | N
     return filled
 
 
-def self_covariance(
-    program: Program, data: Moments, ntk: bool, keeps: tuple[Keeps | None, ...] | None = None
-) -> Covariance:
+def self_covariance(program: Program, data: Moments, ntk: bool) -> Covariance:
     """Compute K(x, x) and Theta(x, x) of each input, shape (n,)."""
     filled = Moments(data.data)
-    result = _run(program, keeps or program.diag_keeps, Ends(filled, filled, pair_dims=1), ntk)
+    result = _run(program, program.diag_keeps, Ends(filled, filled, pair_dims=1), ntk)
     assert result is not None
     return result
 

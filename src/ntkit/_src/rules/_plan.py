@@ -41,7 +41,7 @@ class Plan:
         found = self._schedules.get(keeps)
         if found is None:
             found = self._schedules[keeps] = Schedule(
-                tuple(_reads(step, kept) for step, kept in zip(self.steps, keeps, strict=True)),
+                tuple(step.reads(kept) for step, kept in zip(self.steps, keeps, strict=True)),
                 (self._pair_bytes(keeps, 2), self._pair_bytes(keeps, 3)),
             )
         return found
@@ -111,10 +111,3 @@ def _scales(program: Program) -> list[bool]:
         scales.append(RULES[type(node.op)].scales(node.op, inputs and bool(node.inputs)))
     data = {node.op for node, own in zip(program.nodes, scales, strict=True) if own and not node.inputs}
     return scales if len(data) == 1 else [False] * len(scales)  # several fields of data have several ratios
-
-
-def _reads(step: Step[Any], kept: Keeps | None) -> tuple[tuple[int, Keeps], ...]:
-    if kept is None:
-        return ()
-    needs = zip(step.node.inputs, step.op.needs(kept), strict=True)
-    return tuple((read, needed) for read, needed in needs if needed is not None)

@@ -16,13 +16,10 @@ from ._sketch import Draws, Features
 
 OpT = TypeVar("OpT", bound=Op)
 
-Window = tuple[range, ...]
-"""Positions of a node, one range per axis."""
-
-Prefixes = list[Callable[[Tensor], Tensor] | None]
-"""The functions of ``Program.prefixes``, to which cropping adds others."""
-
-
+Window = tuple[range, ...]  # positions of a node, one range per axis
+Prefixes = list[
+    Callable[[Tensor], Tensor] | None
+]  # the functions of ``Program.prefixes``, to which cropping adds others
 Inputs = tuple[Covariance, ...]
 Parts = tuple[Features, ...]
 
@@ -40,6 +37,11 @@ class Step(Generic[OpT]):
     scales: bool = False  # whether r times the data give r times its values, so that H may be of r x and x'
     frees: tuple[int, ...] = ()  # the nodes that no later step reads
 
+    def reads(self, keeps: Keeps | None) -> tuple[tuple[int, Keeps], ...]:
+        """Return the nodes that it reads, and what it needs of them, if ``keeps`` is kept of its own covariance."""
+        needs = () if keeps is None else zip(self.node.inputs, self.op.needs(keeps), strict=True)
+        return tuple((read, needed) for read, needed in needs if needed is not None)
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -56,20 +58,11 @@ class Rule(Generic[OpT]):
     :meth:`covariance`, :meth:`mean` if its values may have a mean other than zero, and what else differs from the defaults.
     """
 
-    reads_h: ClassVar[bool] = False
-    """Whether it reads the H of its inputs even where it does not compute that of its output."""
-
-    reads_ratio: ClassVar[bool] = False
-    """Whether it takes the H of r x and x' although its own values do not scale with the data."""
-
-    keeps_h: ClassVar[bool] = False
-    """Whether it computes the H of its output if its inputs have theirs."""
-
-    local: ClassVar[bool] = False
-    """Whether a position of the output reads only the same position of each input."""
-
-    temporaries: ClassVar[int] = 3
-    """Tensors of the size of its largest input or output that it allocates."""
+    reads_h: ClassVar[bool] = False  # whether it reads the H of its inputs even where it does not compute its own
+    reads_ratio: ClassVar[bool] = False  # whether it takes the H of r x and x' although its values do not scale so
+    keeps_h: ClassVar[bool] = False  # whether it computes the H of its output if its inputs have theirs
+    local: ClassVar[bool] = False  # whether a position of the output reads only the same position of each input
+    temporaries: ClassVar[int] = 3  # tensors of the size of its largest input or output that it allocates
 
     def __init_subclass__(cls, ops: tuple[type[Op], ...] = ()) -> None:
         for op in ops:

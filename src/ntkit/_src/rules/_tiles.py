@@ -17,9 +17,7 @@ from ._covariance import Covariance, Moments
 from ._engine import covariance, moments, read_data, self_covariance
 from ._plan import plan_of
 
-BYTE_BUDGET = 1 << 30
-"""Bytes that the computation may hold in addition to its inputs and its result."""
-
+BYTE_BUDGET = 1 << 30  # bytes that the computation may hold in addition to its inputs and its result
 _TILE_BYTES = 8 << 20  # a tile that stays in the cache is several times faster than one that fills the budget
 
 

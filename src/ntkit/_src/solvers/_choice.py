@@ -55,10 +55,11 @@ def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple
     limit, rates, m = memory_limit(memory), measure(gram), default_centres(gram.shape[0])
     methods = BlockedCholesky(in_memory=True), BlockedCholesky(in_memory=False), CG(), Nystrom(m), Falkon(m)
     found = [one for method in methods if (one := estimate(method, gram, outputs, limit, rates)) is not None]
-    fitting = [one for one in found if one.memory <= limit and one.disk <= _disk(gram)]
+    room = free_disk(scratch_place(gram))
+    fitting = [one for one in found if one.memory <= limit and one.disk <= room]
     if not fitting:
         raise MemoryLimitError(
-            f"no method for {gram.shape[0]} rows fits into {bytes_text(limit)} of memory and {bytes_text(_disk(gram))} of disk:"
+            f"no method for {gram.shape[0]} rows fits into {bytes_text(limit)} of memory and {bytes_text(room)} of disk:"
             "\n  "
             + "\n  ".join(map(str, found))
             + "\nUse fewer centres, Nystrom(n_centres=...), or a machine with more of either."
@@ -70,7 +71,7 @@ def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple
     assert best is not None
     why = f"The exact solution by {exact} takes longer than {seconds_text(_PATIENCE)}; ask for it by name."
     if exact is None:
-        why = f"No exact method fits into {bytes_text(limit)} of memory and {bytes_text(_disk(gram))} of disk."
+        why = f"No exact method fits into {bytes_text(limit)} of memory and {bytes_text(room)} of disk."
     return best, f"{best}. {why}"
 
 
@@ -147,10 +148,6 @@ def _centres(method: Nystrom | Falkon, n: int) -> int:
     if isinstance(method.centres, Tensor):
         return len(method.centres)
     return default_centres(n) if method.n_centres is None else method.n_centres
-
-
-def _disk(gram: GramOperator) -> int:
-    return free_disk(scratch_place(gram))
 
 
 def _shown(method: Method) -> str:

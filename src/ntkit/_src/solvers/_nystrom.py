@@ -125,7 +125,10 @@ class NystromSystem(System):
         columns = as_columns(y).detach().cpu().double()
         moment = self._moment
         if moment is None or self._targets is None or not torch.equal(self._targets, columns):
-            moment = self._project(columns)
+            moment = torch.zeros(len(self.centres), columns.shape[1], dtype=torch.float64)
+            for rows, block in self._blocks:  # another pass over K_nM
+                moment += block.double().T @ columns[rows]
+            moment = torch.linalg.solve_triangular(self.lower, moment, upper=False)
         shifted = self.normal.clone()
         shifted.diagonal().add_(self.matrix.shift)
         factor, info = torch.linalg.cholesky_ex(shifted)
@@ -155,14 +158,6 @@ class NystromSystem(System):
         )
         shape = (len(self.centres), *y.shape[1:])
         return Solution(value.reshape(shape).to(y), Status(Outcome.APPROXIMATED, sentence), stats, self.centres)
-
-    def _project(self, columns: Tensor) -> Tensor:
-        """Return B^T y in another pass over K_nM."""
-        moment = torch.zeros(len(self.centres), columns.shape[1], dtype=torch.float64)
-        for rows, block in self._blocks:
-            moment += block.double().T @ columns[rows]
-        projected: Tensor = torch.linalg.solve_triangular(self.lower, moment, upper=False)
-        return projected
 
 
 class RowBlocks:

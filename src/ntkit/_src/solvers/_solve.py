@@ -139,7 +139,8 @@ def solve(
         if method == "indefinite" or isinstance(method, Indefinite):
             # The matrix is in memory, and measuring this machine's speed would take longer than a small system.
             return _solved(Indefinite(), operand, ridge, y, note, keep_system)
-    check_right_hand_side(y, _like(operand))
+    like = torch.empty(1, 1, dtype=operand.dtype, device=operand.device).expand(*operand.shape)  # takes no memory
+    check_right_hand_side(y, like)
     if operand.shape[0] != operand.shape[1] or not operand.symmetric:
         raise InputError(f"the stored matrix must be K(x, x). Got K(x1, x2) of shape {tuple(operand.shape)}.")
     chosen = _chosen(method, operand, as_columns(y).shape[1], memory, note)
@@ -199,11 +200,6 @@ def _operand(gram_or_kernel: Tensor | LinearOperator | Kernel, x: Tensor | None)
         f"the Gram matrix must be a torch.Tensor, a stored one or a kernel. Got {type(gram_or_kernel).__name__}: write "
         "torch.as_tensor(gram)."
     )
-
-
-def _like(gram: GramOperator) -> Tensor:
-    """Return a tensor of the matrix's shape, dtype and device that takes no memory."""
-    return torch.empty(1, 1, dtype=gram.dtype, device=gram.device).expand(*gram.shape)
 
 
 def predict(kernel: Kernel, x: Tensor, x_train: Tensor, solution: Solution) -> Tensor:
