@@ -85,14 +85,10 @@ class Covariance:
             return self.settled().map(function, keeps, moves)
         ntk = None if self.ntk is None else function(self.ntk)
         new = self.keeps if keeps is None else keeps
-        affine = None
-        if self.affine is not None:
-            shared = self.affine.numel() == 1
-            affine = (
-                self.affine.reshape((1,) * (self.pair_dims + sum(new)))
-                if shared
-                else function(self.affine.expand_as(self.nngp))
-            )
+        affine = self.affine
+        if affine is not None:
+            shared, ones = affine.numel() == 1, (1,) * (self.pair_dims + sum(new))
+            affine = affine.reshape(ones) if shared else function(affine.expand_as(self.nngp))
         h = None if self.h is None or not moves else function(self.h)
         return Covariance(function(self.nngp), ntk, new, affine, h, self.ratio)
 

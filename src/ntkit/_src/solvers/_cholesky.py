@@ -46,13 +46,8 @@ class CholeskyFactor(System):
             # One more refinement step, recorded by autograd: its derivative A^-1 (dy - dA a) is that of the solution.
             applied = self.gram @ value + (self.ridge + self.jitter) * self.gram.diagonal().mean() * value
             value = value + self._substitute(columns - applied)
-        stats = {
-            "residual": residual,
-            "ridge": self.ridge,
-            "jitter": self.jitter,
-            "scale": self.scale,
-            "refinements": float(refinements),
-        }
+        stats = {"residual": residual, "ridge": self.ridge, "jitter": self.jitter, "scale": self.scale}
+        stats["refinements"] = float(refinements)
         added = f"jitter of {self.jitter:.1e} trace(K)/n was added" if self.jitter else "no jitter was needed"
         status = Status(
             Outcome.JITTERED if self.jitter else Outcome.SOLVED,

@@ -160,17 +160,16 @@ def _kept(system: System, solution: Solution, keep_system: bool) -> Solution:
 
 
 def _chosen(method: str | Method, gram: GramOperator, outputs: int, memory: int | None, note: OnNote | None) -> Method:
+    tell: OnNote = note or (lambda sentence: None)
     if method == "auto":
         best, why = choose(gram, outputs, memory)
-        if note is not None:
-            note(f"Chosen: {why}")
+        tell(f"Chosen: {why}")
         return best.method
     chosen = method if isinstance(method, Method) else _METHODS[str(method)]()
     limit = memory_limit(memory)
     expected = estimate(chosen, gram, outputs, limit)
     if expected is None:
-        if note is not None:
-            note(f"{type(chosen).__name__}: its time and memory are not known.")
+        tell(f"{type(chosen).__name__}: its time and memory are not known.")
         return chosen
     if expected.memory > limit:
         try:
@@ -178,8 +177,7 @@ def _chosen(method: str | Method, gram: GramOperator, outputs: int, memory: int 
         except MemoryLimitError:
             instead = "Nothing else would fit either; use fewer centres or a larger machine."
         raise MemoryLimitError(f"{expected}, and {bytes_text(limit)} can be used. {instead}")
-    if note is not None:
-        note(f"{expected}.")
+    tell(f"{expected}.")
     return chosen
 
 
