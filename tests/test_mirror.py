@@ -56,7 +56,6 @@ TOGETHER = {
     "rules/_crop.py": "kernels/test_positions.py",
     "rules/_engine.py": "rules/test_random_networks.py",
     "rules/_plan.py": "rules/test_rule.py",
-    "rules/_random_features.py": "kernels/test_random_features.py",
     "rules/_sketch.py": "kernels/test_random_features.py",
     "solvers/_cholesky.py": "solvers/test_solve.py",
     "solvers/_falkon.py": "solvers/test_nystrom.py",
