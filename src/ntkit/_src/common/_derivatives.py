@@ -20,17 +20,7 @@ _R = TypeVar("_R")
 
 
 def differentiated(*tensors: Tensor) -> bool:
-    """Return whether torch may differentiate any of the tensors: in reverse mode, in forward mode, or by torch.func.
-
-    Examples
-    --------
-    >>> import torch
-    >>> x = torch.ones(2)
-    >>> differentiated(x), differentiated(x.clone().requires_grad_())
-    (False, True)
-    >>> torch.func.jvp(lambda t: t * differentiated(t), (x,), (x,))[0]
-    tensor([1., 1.])
-    """
+    """Return whether torch may differentiate any of the tensors: in reverse mode, in forward mode, or by torch.func."""
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return True
     return any(transformed(tensor) or forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)

@@ -24,13 +24,7 @@ def part_of(progress: Progress | None, number: int, parts: int) -> Progress | No
 
 
 def shifted_progress(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:
-    """Return the callback for one part of a larger task, of which ``before`` of ``total`` units are done when it starts.
-
-    Examples
-    --------
-    >>> shifted_progress(lambda done, total: print(done, "of", total), 10, 30)(5)
-    15 of 30
-    """
+    """Return the callback for one part of a larger task, of which ``before`` of ``total`` units are done when it starts."""
     if progress is None:
         return lambda done: None
     return lambda done: progress(before + done, total)

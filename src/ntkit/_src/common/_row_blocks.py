@@ -14,24 +14,12 @@ _MIRRORED_ROWS = 512  # a block and its image fit into the cache
 
 
 def block_rows(columns: int, itemsize: int) -> int:
-    """Return how many rows with this many columns fill a block of 64 MiB, but never fewer than 64.
-
-    Examples
-    --------
-    >>> block_rows(1024, 8)
-    8192
-    """
+    """Return how many rows with this many columns fill a block of 64 MiB, but never fewer than 64."""
     return max(_FEWEST_ROWS, _BLOCK_BYTES // (columns * itemsize))
 
 
 def row_blocks(rows: int, size: int) -> Iterator[slice]:
-    """Yield the slices of 0, ..., rows - 1, each of ``size`` rows except perhaps the last.
-
-    Examples
-    --------
-    >>> list(row_blocks(5, 2))
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
+    """Yield the slices of 0, ..., rows - 1, each of ``size`` rows except perhaps the last."""
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))
 
@@ -43,15 +31,7 @@ def split_rows(x: Tensor, columns: int) -> Iterator[Tensor]:
 
 
 def mirror_upper(matrix: Tensor) -> Tensor:
-    """Copy the upper triangle of a square matrix, shape (n, n), below the diagonal, in place, and return the matrix.
-
-    Examples
-    --------
-    >>> import torch
-    >>> mirror_upper(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
-    tensor([[1., 2.],
-            [2., 3.]])
-    """
+    """Copy the upper triangle of a square matrix, shape (n, n), below the diagonal, in place, and return the matrix."""
     for rows in row_blocks(len(matrix), _MIRRORED_ROWS):
         mirror_rows(matrix, rows.start, rows.stop)
     return matrix

@@ -22,33 +22,15 @@ _Operation = Any  # one of the operations of `_core`; the Tape checks which
 
 @dataclass(frozen=True)
 class TapePlan:
-    """A tape and the sizes of its inputs.
+    """A tape and the sizes of its inputs."""
 
-    Attributes
-    ----------
-    tape
-        The instructions; ``print(tape)`` lists them.
-    inputs
-        The operations whose data it reads, in order; the data of each input have shape (channels, positions).
-    data_sizes
-        How many numbers per input it reads of each of ``inputs``.
-    cache_size
-        How many numbers of each input are cached.
-    batch
-        How many blocks of pairs it runs at once: more than one if no value has positions.
-    planes
-        How many planes it computes, all nodes together.
-    kept_bytes
-        How much memory a thread needs for the planes that exist at the same time.
-    """
-
-    tape: _core.Tape
-    inputs: tuple[Input, ...]
-    data_sizes: tuple[int, ...]
-    cache_size: int
-    batch: int
-    planes: int
-    kept_bytes: int
+    tape: _core.Tape  # the instructions; ``print(tape)`` lists them
+    inputs: tuple[Input, ...]  # the operations whose data it reads, in order: each (channels, positions)
+    data_sizes: tuple[int, ...]  # how many numbers per input it reads of each of ``inputs``
+    cache_size: int  # how many numbers of each input are cached
+    batch: int  # how many blocks of pairs it runs at once: more than one if no value has positions
+    planes: int  # how many planes it computes, all nodes together
+    kept_bytes: int  # memory that a thread needs for the planes that exist at the same time
 
     @property
     def data_size(self) -> int:

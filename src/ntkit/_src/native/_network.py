@@ -58,18 +58,10 @@ def covered(node: Node) -> str | None:
 
 @dataclass(frozen=True)
 class PlannedNetwork:
-    """What all tapes of one program have in common.
+    """What all tapes of one program have in common."""
 
-    Attributes
-    ----------
-    traced
-        The operations.
-    tier
-        Which version of activations that have several; see :meth:`Family.tiers`.
-    """
-
-    traced: Program
-    tier: int = 0
+    traced: Program  # the operations
+    tier: int = 0  # which version of activations that have several; see :meth:`Family.tiers`
 
     @cached_property
     def program(self) -> Program:

@@ -44,21 +44,11 @@ class BeyondRange(EngineError):
 
 @dataclass(frozen=True)
 class _Batch:
-    """Inputs in the form that the core reads.
+    """Inputs in the form that the core reads."""
 
-    Attributes
-    ----------
-    data
-        Their numbers, shape (n, numbers); for vectors, rows of zeros follow up to whole tiles of matrix products.
-    cache
-        Their cached numbers, shape (n, numbers).
-    features
-        How many numbers each of the network's inputs reads, for vectors; empty for images.
-    """
-
-    data: NDArray[Any]
-    cache: NDArray[Any]
-    features: tuple[int, ...]
+    data: NDArray[Any]  # (n, numbers); for vectors, rows of zeros follow up to whole tiles of matrix products
+    cache: NDArray[Any]  # (n, numbers)
+    features: tuple[int, ...]  # how many numbers each of the network's inputs reads, for vectors; empty for images
 
     def rows(self, start: int, stop: int) -> _Batch:
         """Return some of the inputs; for vectors, the first must begin a tile."""
@@ -72,13 +62,7 @@ class _Batch:
 
 
 class Runner:
-    """Runs the tapes of one network, each planned once.
-
-    Parameters
-    ----------
-    network
-        The program, and which version of its activations.
-    """
+    """Runs the tapes of one network, each planned once."""
 
     def __init__(self, network: PlannedNetwork) -> None:
         self.network = network

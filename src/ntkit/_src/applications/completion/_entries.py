@@ -15,21 +15,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """Observed entries in the order of their rows.
+    """Observed entries of a matrix of shape (k, d)."""
 
-    Attributes
-    ----------
-    rows, columns
-        Position of each entry, shape (m,), sorted by row, then by column.
-    values
-        Shape (m,), float64.
-    shape
-        (k, d) of the matrix.
-    """
-
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64]  # rows, columns: the position of each entry, shape (m,), sorted by row, then by column
     columns: NDArray[np.int64]
-    values: NDArray[np.float64]
+    values: NDArray[np.float64]  # shape (m,)
     shape: tuple[int, int]
 
     def __len__(self) -> int:

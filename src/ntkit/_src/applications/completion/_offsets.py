@@ -18,21 +18,11 @@ _RANGE = (1e-12, 1e12)
 
 @dataclass(frozen=True, eq=False)
 class Offsets:
-    """Row and column effects: an entry is mean + r_i + c_j plus a residual.
+    """Row and column effects: an entry is mean + r_i + c_j plus a residual."""
 
-    Attributes
-    ----------
-    mean
-        Mean of all entries, when both effects are zero.
-    columns
-        c, shape (d,); zero for columns without entries.
-    row_shrinkage, column_shrinkage
-        Number of entries that the ridge is worth: r_i is the sum of n_i residuals over n_i plus this.
-    """
-
-    mean: float
-    columns: NDArray[np.float64]
-    row_shrinkage: float
+    mean: float  # of all entries, when both effects are zero
+    columns: NDArray[np.float64]  # c, shape (d,); zero for columns without entries
+    row_shrinkage: float  # How many entries the ridge is worth: r_i is the sum of n_i residuals over n_i plus this.
     column_shrinkage: float
 
     def of_rows(self, entries: Entries) -> NDArray[np.float64]:
