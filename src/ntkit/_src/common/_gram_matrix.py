@@ -16,7 +16,7 @@ from torch import Tensor
 from ntkit.errors import InputError, InputTypeError
 
 from ._batches import check_tensor
-from ._row_blocks import block_rows, row_blocks
+from ._blocks import block_rows, row_blocks
 
 __all__ = ["check_gram", "check_pairs", "largest_eigenvalue", "why_singular"]
 

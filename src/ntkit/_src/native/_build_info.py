@@ -25,12 +25,7 @@ class BuildInfo:
 
 def build_info() -> BuildInfo:
     """Return how the compiled core was built and which instruction set this machine offers."""
-    return BuildInfo(
-        version=_core.version(),
-        simd=_core.simd_level(),
-        compiler=_core.compiler(),
-        compiler_version=_core.compiler_version(),
-    )
+    return BuildInfo(_core.version(), _core.simd_level(), _core.compiler(), _core.compiler_version())
 
 
 def roofline(single: bool = True, seconds: float = 0.5) -> float:

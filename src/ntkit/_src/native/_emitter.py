@@ -185,7 +185,7 @@ class Emitter:
             covariance_in = plane.covariance and not self.network.reads_h[plane.node]
         else:
             into, covariance_in = self._slot[read], read.covariance
-        offset = self._three(offset)
+        offset = _three(offset)
         self.instructions.append(
             _core.Instruction(
                 kind,
@@ -193,7 +193,7 @@ class Emitter:
                 out_slot=self._slot[plane] if out is None else out,
                 in_slot=into,
                 out_offset=offset,
-                in_offset=offset if source is None else self._three(source),
+                in_offset=offset if source is None else _three(source),
                 factor=factor,
                 theta_in=self.ntk and read is not None and self.nodes[read.node].trained,
                 theta_out=self.ntk and self.nodes[plane.node].trained,
@@ -202,10 +202,6 @@ class Emitter:
                 cache_only=self.demand.holds_variances(plane),
             )
         )
-
-    @staticmethod
-    def _three(offset: Offset) -> Offset:
-        return (0,) * (_core.AXES - len(offset)) + offset
 
     def operation(self, role: str, index: int, make: Callable[[], _Operation], number: float = 0.0) -> int:
         """Return the operation with some role for a node, created on first use; ``number`` distinguishes two of one role."""
@@ -293,3 +289,7 @@ class Emitter:
             self._computed,
             sum(self._slot_positions) * POSITION_BYTES,
         )
+
+
+def _three(offset: Offset) -> Offset:
+    return (0,) * (_core.AXES - len(offset)) + offset

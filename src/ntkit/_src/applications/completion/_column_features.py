@@ -15,8 +15,7 @@ from torch import Tensor
 from ntkit._src.common import check_gram_memory, shown
 from ntkit.errors import InputError, InputTypeError, NotFittedError
 
-from ._entries import Entries
-from ._offsets import Offsets
+from ._entries import Entries, Offsets
 
 
 def check_prior(prior: Any, columns: int) -> str:
