@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from ntkit._src.common import shown
+from ntkit._src.common import bytes_text, seconds_text, shown
 
 CASES = [
     (3, "3"),
@@ -30,3 +30,8 @@ CASES = [
 @pytest.mark.parametrize(("value", "text"), CASES)
 def test_values(value, text):
     assert shown(value) == text
+
+
+def test_units():
+    assert (bytes_text(10_000_000_000), bytes_text(512)) == ("10.0 GB", "512 bytes")
+    assert (seconds_text(5400), seconds_text(90), seconds_text(0.5)) == ("1.5 h", "1.5 min", "0.5 s")

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ntkit
-from ntkit._src.common._nested_derivatives import Elementary
+from ntkit._src.common import Elementary
 from ntkit._src.finite._taylor import _derivatives
 from ntkit.errors import InputError, InputTypeError
 

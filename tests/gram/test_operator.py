@@ -14,6 +14,7 @@ from torch import Tensor
 
 import ntkit
 from ntkit._src.gram import DenseGram, GramOperator, KernelGram
+from ntkit._src.gram._plan import Tile, TilePlan
 from ntkit.errors import InputError, MemoryLimitError
 
 
@@ -110,3 +111,9 @@ def test_a_stored_gram_is_taken_wherever_a_gram_is(tmp_path: Path) -> None:
         plain = Estimator(kernel="precomputed", ridge=1e-3).fit(dense.numpy(), target.numpy())
         found, expected = stored.predict(gram), plain.predict(dense.numpy())
         np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_the_order_of_tiles() -> None:
+    plan = TilePlan((5, 5), 2, symmetric=True)
+    assert [(tile.i, tile.j) for tile in plan.tiles()] == [(0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
+    assert (plan.rows(Tile(1, 2)), plan.columns(Tile(1, 2)), plan.entries) == (slice(2, 4), slice(4, 5), 17)

@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 import ntkit
-from ntkit._src.native import _core, build_info
+from ntkit._src.native import _core, build_info, roofline
 
 _SCRIPT = """
 import importlib.util, sys
@@ -23,6 +23,10 @@ def test_build_info():
     assert info.simd in ("avx512", "avx2", "baseline", "neon")
     with pytest.raises(FrozenInstanceError):
         info.simd = "none"
+
+
+def test_roofline():
+    assert roofline(seconds=0.01) > 1e6
 
 
 def level(given: str) -> subprocess.CompletedProcess[str]:

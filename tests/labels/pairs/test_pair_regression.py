@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from tests.labels.pairs.oracles import base, data, targets
 
 import ntkit
-from ntkit._src.common._threads import on_threads
+from ntkit._src.common import on_threads
 from ntkit._src.labels import Pairs
 from ntkit._src.labels.pairs import _pair_regression as module
 from ntkit._src.labels.pairs._pair_regression import PairRegression, Sketch, sketch_size, triangle_of, walsh_hadamard

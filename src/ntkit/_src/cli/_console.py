@@ -1,4 +1,4 @@
-"""The form of commands, their output, and the cluster they compute on."""
+"""The form of commands, the options they share, their output, and the cluster they compute on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -70,13 +70,7 @@ def table_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def read_shape(text: str | None) -> tuple[int, ...] | None:
-    """Read ``3,32,32``.
-
-    Examples
-    --------
-    >>> read_shape("3,32,32")
-    (3, 32, 32)
-    """
+    """Read ``3,32,32``."""
     if text is None:
         return None
     try:
@@ -138,3 +132,23 @@ def connected(scheduler: str | None) -> Iterator[Any]:
         raise InputError(f"--scheduler must be a running Dask scheduler such as tcp://host:8786: {error}") from error
     with client, client.as_current():
         yield client
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Shape = Annotated[
+    str | None, typer.Option(metavar="C,H,W", help="Shape of one input without the batch, such as 784 or 3,32,32.")
+]
+WStd = Annotated[float | None, typer.Option(help="Gain of the weights; default sqrt(2), or the module's own.")]
+BStd = Annotated[float | None, typer.Option(help="Gain of the biases; default 0, or the module's own.")]
+Ridge = Annotated[float, typer.Option(help="Relative to the mean of the kernel's diagonal.")]
+Train = Annotated[Path, typer.Argument(metavar="TRAIN", help="Inputs and targets, numbers.")]
+Test = Annotated[Path, typer.Argument(metavar="TEST", help="Inputs whose outputs are wanted.")]
+Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")]
+TableOut = Annotated[Path | None, typer.Option(help="A CSV file to write; default the standard output.")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        help="A Dask cluster that computes kernel matrices, tcp://host:port; or local, processes of this machine."
+    ),
+]
+Kernel = Annotated[Literal["ntk", "nngp"], typer.Option(help="Which of the two kernels.")]

@@ -23,10 +23,9 @@ from sklearn.svm import SVC, SVR
 from ntkit._src.estimators import tabular_pipeline
 from ntkit.errors import InputError
 
-from ._console import command, connected, emit, note, table_text
+from ._console import Drop, Json, Scheduler, command, connected, emit, note, table_text
 from ._data import Data
 from ._fit import build_estimator, fit_on
-from ._options import Drop, Json, Scheduler
 from ._tables import Problem, Task, read_problem
 from ._terminal import progress_bars
 

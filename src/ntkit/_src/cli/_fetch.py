@@ -10,8 +10,7 @@ import typer
 from ntkit._src import datasets
 from ntkit.errors import InputError
 
-from ._console import check_out, command, emit
-from ._options import Json
+from ._console import Json, check_out, command, emit
 
 _UCI = "http://persoal.citius.usc.es/manuel.fernandez.delgado/papers/jmlr/data.tar.gz"
 

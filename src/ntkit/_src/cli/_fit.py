@@ -16,10 +16,9 @@ from ntkit._src.estimators._tabular import category_columns
 from ntkit._src.estimators.saved import save_model
 from ntkit.errors import InputError
 
-from ._console import check_out, command, connected, emit, note, read_shape
+from ._console import Drop, Json, Scheduler, Shape, check_out, command, connected, emit, note, read_shape
 from ._data import Data
 from ._modules import read_module
-from ._options import Drop, Json, Scheduler, Shape
 from ._tables import Problem, Task, read_problem
 
 EXACT_ROWS = 8192

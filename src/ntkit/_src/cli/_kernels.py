@@ -21,10 +21,27 @@ from ntkit._src.solvers import Outcome
 from ntkit._src.solvers import solve as solve_system
 from ntkit.errors import InputError, StoreError
 
-from ._console import check_out, command, connected, emit, note, read_shape, write_table
+from ._console import (
+    BStd,
+    Json,
+    Kernel,
+    Ridge,
+    Scheduler,
+    Shape,
+    TableOut,
+    Test,
+    Train,
+    WStd,
+    check_out,
+    command,
+    connected,
+    emit,
+    note,
+    read_shape,
+    write_table,
+)
 from ._data import Data, DType, inputs_and_targets, number_column, read_inputs, read_table
 from ._modules import Module, read_module
-from ._options import BStd, Json, Kernel, Ridge, Scheduler, Shape, TableOut, Test, Train, WStd
 from ._terminal import progress_bars
 
 

@@ -16,9 +16,8 @@ from ntkit._src.kernels import infinite_width
 from ntkit._src.trace import adapt
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 
-from ._console import command, emit, read_shape, table_text
+from ._console import Json, Ridge, Shape, Test, Train, command, emit, read_shape, table_text
 from ._modules import Module, read_module
-from ._options import Json, Ridge, Shape, Test, Train
 
 
 @command("ntkit explain my_package.nets:resnet --shape 3,32,32", "ntkit explain net.toml --shape 784")

@@ -13,10 +13,9 @@ from sklearn.pipeline import Pipeline
 from ntkit._src.estimators.saved import read_model
 from ntkit.errors import InputError, NtkitError
 
-from ._console import check_out, command, note, write_table
+from ._console import Json, TableOut, check_out, command, note, write_table
 from ._data import Data, read_table
 from ._modules import read_module
-from ._options import Json, TableOut
 from ._tables import check_range
 
 

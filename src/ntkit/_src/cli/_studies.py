@@ -11,8 +11,7 @@ import typer
 
 from ntkit.errors import MissingDependencyError
 
-from ._console import command, emit
-from ._options import Json
+from ._console import Json, command, emit
 from ._terminal import stopping_at_once
 
 _GROUP = "ntkit.studies"

@@ -5,6 +5,7 @@ Each file lists in ``__all__`` what other folders may import from here.
 
 from ._arguments import *
 from ._batches import *
+from ._blocks import *
 from ._derivatives import *
 from ._generator import *
 from ._gram_matrix import *
@@ -12,11 +13,7 @@ from ._kinks import *
 from ._losses import *
 from ._memory import *
 from ._module_state import *
-from ._nested_derivatives import *
 from ._parameters import *
-from ._progress import *
 from ._random_layers import *
-from ._row_blocks import *
 from ._shown import *
 from ._splits import *
-from ._threads import *

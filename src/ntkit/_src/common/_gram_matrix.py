@@ -16,7 +16,7 @@ from torch import Tensor
 from ntkit.errors import InputError, InputTypeError
 
 from ._batches import check_tensor
-from ._row_blocks import block_rows, row_blocks
+from ._blocks import block_rows, row_blocks
 
 __all__ = ["check_gram", "check_pairs", "largest_eigenvalue", "why_singular"]
 
@@ -73,16 +73,10 @@ def check_gram(gram: Tensor | LinearOperator) -> Tensor:
 
 
 def why_singular(gram: Tensor) -> str:
-    r"""Return a clause that says which inputs of a singular Gram matrix, shape (n, n), the kernel cannot tell apart.
+    """Return a clause that says which inputs of a singular Gram matrix, shape (n, n), the kernel cannot tell apart.
 
     Two points coincide for the kernel where :math:`K_{ij}^2 = K_{ii} K_{jj}` to rounding. With :math:`K_{ii} = K_{jj}` they
     are the same input; otherwise one is a multiple of the other, and the network has no bias to tell them apart.
-
-    Examples
-    --------
-    >>> x = torch.tensor([[1.0], [2.0], [2.0]], dtype=torch.float64)
-    >>> why_singular(x @ x.T)[:45]
-    'rows 1 and 2 are the same input to the kernel'
     """
     matrix = gram.detach()
     diagonal = matrix.diagonal()

@@ -43,16 +43,7 @@ def find_kinks(outputs: Callable[[], Tensor]) -> list[Kink]:
 
     The graph that autograd records has every operation, whichever module or function called it. It lacks choices:
     ``torch.where(z > 0, z, 0)`` and ``z * (z > 0)`` are found as comparisons whose result enters a differentiated tensor. Of an
-    ``autograd.Function`` only what it records is seen. A composition may be smoother than its parts, as ``relu(z) ** 3`` is. The
-    computation returns a tensor that depends on tensors that require gradients.
-
-    Examples
-    --------
-    >>> z = torch.linspace(-1, 1, 5).requires_grad_()
-    >>> find_kinks(lambda: torch.relu(z) + torch.where(z < 0.5, z, z.sin()))
-    [Kink(name='lt', order=1), Kink(name='relu', order=1)]
-    >>> find_kinks(lambda: torch.nn.functional.elu(z)), find_kinks(lambda: torch.tanh(z))
-    ([Kink(name='elu', order=2)], [])
+    ``autograd.Function`` only what it records is seen. A composition may be smoother than its parts, as ``relu(z) ** 3`` is.
     """
     choices = _Choices()
     with torch.enable_grad(), choices:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -36,24 +37,20 @@ class Loss:
     closed_form: bool = False  # whether training has a closed-form solution
 
 
-def _mse(f: Tensor, y: Tensor) -> Tensor:
-    return (f - y).square().sum() / 2
-
-
-def _cross_entropy(f: Tensor, y: Tensor) -> Tensor:
-    return -(y * F.log_softmax(f, dim=1)).sum()
-
-
-def _binary_cross_entropy(f: Tensor, y: Tensor) -> Tensor:
-    return F.binary_cross_entropy_with_logits(f, y, reduction="sum")
-
-
 # The Hessian of cross-entropy with respect to one point's logits is diag(p) - p p^T <= 1/2; p (1 - p) <= 1/4.
 _LOSSES = {
-    "mse": Loss("mse", _mse, lambda f, y: f - y, 1.0, closed_form=True),
-    "cross_entropy": Loss("cross_entropy", _cross_entropy, lambda f, y: torch.softmax(f, dim=1) - y, 0.5),
+    "mse": Loss("mse", lambda f, y: (f - y).square().sum() / 2, lambda f, y: f - y, 1.0, closed_form=True),
+    "cross_entropy": Loss(
+        "cross_entropy",
+        lambda f, y: -(y * F.log_softmax(f, dim=1)).sum(),
+        lambda f, y: torch.softmax(f, dim=1) - y,
+        0.5,
+    ),
     "binary_cross_entropy": Loss(
-        "binary_cross_entropy", _binary_cross_entropy, lambda f, y: torch.sigmoid(f) - y, 0.25
+        "binary_cross_entropy",
+        partial(F.binary_cross_entropy_with_logits, reduction="sum"),
+        lambda f, y: torch.sigmoid(f) - y,
+        0.25,
     ),
 }
 

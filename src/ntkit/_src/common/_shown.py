@@ -16,16 +16,6 @@ def shown(value: object) -> str:
     """Describe a value in an error message: a tensor or array by its shape and dtype, anything else as Python writes it.
 
     Numbers are written out also where a tensor holds them; what Python would write at length is named by its type.
-
-    Examples
-    --------
-    >>> import torch
-    >>> shown(torch.zeros(3, 4))
-    'a tensor of shape (3, 4) and dtype torch.float32'
-    >>> shown((1, torch.zeros(2)))
-    '(1, a tensor of shape (2,) and dtype torch.float32)'
-    >>> shown(torch.tensor(2.0)), shown(list(range(1000)))
-    ('tensor(2.)', 'a list of length 1000')
     """
     text = _written(value)
     if len(text) <= _LENGTH:
@@ -47,13 +37,7 @@ def _written(value: object) -> str:
 
 
 def bytes_text(count: float) -> str:
-    """Format a number of bytes.
-
-    Examples
-    --------
-    >>> bytes_text(10_000_000_000), bytes_text(512)
-    ('10.0 GB', '512 bytes')
-    """
+    """Format a number of bytes: 10.0 GB."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
@@ -61,13 +45,7 @@ def bytes_text(count: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Format a duration.
-
-    Examples
-    --------
-    >>> seconds_text(5400), seconds_text(90), seconds_text(0.5)
-    ('1.5 h', '1.5 min', '0.5 s')
-    """
+    """Format a duration: 1.5 h."""
     for unit, least, size in (("days", 172_800, 86_400), ("h", 3600, 3600), ("min", 60, 60)):
         if seconds >= least:
             return f"{seconds / size:.1f} {unit}"

@@ -22,29 +22,8 @@ def data_splits(
 ) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Return the rows to fit and the rows held out, sorted, for each split; by scikit-learn's splitters.
 
-    Parameters
-    ----------
-    n
-        Number of rows.
-    held_out
-        An integer: the number of folds, at most n, each held out once. A fraction: the share of the rows that a random part
-        takes.
-    seed
-        Seed of the shuffling.
-    codes
-        Class of each row, shape (n,): every part then has its share of each class that is large enough. Default None.
-    repeats
-        How many random parts of a fraction to draw. Default 1.
-
-    Raises
-    ------
-    InputError
-        If there is nothing to hold out, or nothing left to fit.
-
-    Examples
-    --------
-    >>> [rest.tolist() for _, rest in data_splits(5, 2, seed=0)]
-    [[0, 1, 2], [3, 4]]
+    ``held_out`` is the number of folds, at most n, each held out once; or the share of the rows that each of ``repeats`` random
+    parts takes. With the class of each row, ``codes`` of shape (n,), every part has its share of each class that is large enough.
     """
     # Imported here: it would double the time of ``import ntkit``.
     from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit

@@ -12,17 +12,7 @@ from ntkit.errors import InputError, MissingDependencyError
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A published file of a data set.
-
-    Attributes
-    ----------
-    name
-        Name of the file.
-    url
-        Where it is published.
-    sha256
-        Hash of its bytes.
-    """
+    """A published file of a data set, and the hash of its bytes."""
 
     name: str
     url: str
@@ -30,24 +20,9 @@ class RemoteFile:
 
 
 def fetch(data: str, files: Sequence[RemoteFile], folder: str | Path | None = None) -> list[Path]:
-    """Return the paths of a data set's files, in the given order.
+    """Return the paths of a data set's files, in the given order, or raise an error.
 
-    Parameters
-    ----------
-    data
-        The name of the data set: a folder of pooch's cache.
-    files
-        Its files.
-    folder
-        A folder that already holds them; then nothing is downloaded, and only their presence is checked. None downloads
-        what is not in the cache and checks it.
-
-    Raises
-    ------
-    InputError
-        If a file is not in the folder, cannot be downloaded, or has another hash.
-    MissingDependencyError
-        If something has to be downloaded and pooch is missing.
+    A ``folder`` must hold them all; None downloads what is not in pooch's cache, in its folder ``data``, and checks the hashes.
     """
     if folder is not None:
         paths = [Path(folder) / file.name for file in files]

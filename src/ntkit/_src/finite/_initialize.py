@@ -14,7 +14,7 @@ from ntkit._src.common import check_generator, check_module, restored_generator
 from ntkit._src.trace import GainRule, Init
 from ntkit.errors import InputError
 
-from ._gain_tensors import GainTensor, check_overrides, check_readable, gain_tensors
+from ._parametrize import GainTensor, check_overrides, check_readable, gain_tensors
 
 
 def initialize(

@@ -25,9 +25,8 @@ from ntkit._src.kernels import BYTE_BUDGET, Batch, Empirical, EmpiricalKernel, E
 from ntkit._src.trace import GainRule, Init, check_deterministic, fixed
 from ntkit.errors import InputError
 
-from ._gain_tensors import gain_tensors
 from ._initialize import initialize
-from ._parametrize import register_scalings
+from ._parametrize import gain_tensors, register_scalings
 from .widening import widen
 
 

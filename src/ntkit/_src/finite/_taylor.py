@@ -26,17 +26,7 @@ from ntkit.errors import InputError
 
 
 class Taylor(nn.Module):
-    """A module's Taylor polynomial in its parameters, as :func:`linearize` and :func:`taylor` return it.
-
-    Attributes
-    ----------
-    module
-        The module whose parameters theta, which optimisers train, are those of the expansion; its forward never runs with them.
-    origin
-        The parameters theta_0 to expand around, as buffers, in the order of the trained parameters.
-    order
-        Order of the polynomial.
-    """
+    """A module's Taylor polynomial in its parameters theta, around the buffers ``origin``, theta_0; see :func:`taylor`."""
 
     def __init__(self, module: nn.Module, order: int) -> None:
         super().__init__()

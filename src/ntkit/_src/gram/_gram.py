@@ -13,14 +13,13 @@ from ntkit._src.kernels import Kernel, check_kernel
 from ntkit._src.native import build_info
 from ntkit.errors import InputError, InputTypeError, StoreError
 
-from ._execute import run
+from ._cluster import run
 from ._files import free_disk, locked
 from ._fingerprint import data_fingerprint, kernel_fingerprint
-from ._npy_store import NpyStore
+from ._kinds import NpyStore, ZarrStore
 from ._operator import StoredGram
 from ._plan import Task, TilePlan, default_tile
 from ._store import Manifest, TileStore
-from ._zarr_store import ZarrStore
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -177,20 +177,7 @@ class StoredGram(GramOperator):
 
 
 class KernelGram(GramOperator):
-    """K(x1, x2), or K(x1, x1) if ``x2`` is None, recomputed, ``tile`` rows and columns at a time, whenever it is needed.
-
-    The inputs have shape (n1, ...) and (n2, ...).
-
-    Examples
-    --------
-    >>> import torch, ntkit
-    >>> from torch import nn
-    >>> kernel = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))).ntk
-    >>> x = torch.randn(50, 3, dtype=torch.float64)
-    >>> v = torch.randn(50, 2, dtype=torch.float64)
-    >>> torch.allclose(KernelGram(kernel, x, tile=16) @ v, kernel(x) @ v)
-    True
-    """
+    """K(x1, x2), or K(x1, x1) if ``x2`` is None, recomputed, ``tile`` rows and columns at a time, whenever it is needed."""
 
     def __init__(self, kernel: Kernel, x1: Tensor, x2: Tensor | None = None, tile: int | None = None) -> None:
         super().__init__(kernel=kernel, x1=x1, x2=x2, tile=tile)

@@ -25,16 +25,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class TilePlan:
-    """A matrix cut into tiles of equal size; those at the right and lower edge may be smaller.
-
-    Examples
-    --------
-    >>> plan = TilePlan((5, 5), 2, symmetric=True)
-    >>> [(tile.i, tile.j) for tile in plan.tiles()]
-    [(0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
-    >>> plan.rows(Tile(1, 2)), plan.columns(Tile(1, 2)), plan.entries
-    (slice(2, 4, None), slice(4, 5, None), 17)
-    """
+    """A matrix cut into tiles of equal size; those at the right and lower edge may be smaller."""
 
     shape: tuple[int, int]  # (n1, n2) of the matrix
     size: int  # rows and columns of a tile

@@ -13,28 +13,15 @@ _HEAD = (
 
 @dataclass(frozen=True)
 class Row:
-    """One operation.
+    """One operation."""
 
-    Attributes
-    ----------
-    operation, path
-        What it is and which part of the module it comes from.
-    positions
-        Lengths of its position axes.
-    cross, own
-        What is kept, axis by axis, of the covariance between two inputs and of each input's own covariance; None: nothing.
-    entries_per_pair, bytes_per_pair
-        Size of K alone for one pair of inputs, in float64.
-    engine
-        Which engine runs it.
-    """
-
-    operation: str
+    operation: str  # operation, path: what it is and which part of the module it comes from
     path: str
-    positions: tuple[int, ...]
+    positions: tuple[int, ...]  # lengths of its position axes
+    # cross, own: what is kept, axis by axis, of the covariance between two inputs and of each alone
     cross: Keeps | None
     own: Keeps | None
-    entries_per_pair: int
+    entries_per_pair: int  # entries_per_pair, bytes_per_pair: the size of K alone for one pair of inputs, in float64
     bytes_per_pair: int
     engine: str
 

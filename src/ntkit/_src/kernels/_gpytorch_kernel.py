@@ -23,15 +23,7 @@ def _gain_property(name: str, doc: str) -> Any:
 
 
 class GPyTorchKernel(_GPyTorchBase):
-    """The kernel that :func:`ntkit.as_gpytorch_kernel` returns.
-
-    Attributes
-    ----------
-    kernel, input_shape
-        As given to :func:`ntkit.as_gpytorch_kernel`.
-    raw_w_std, raw_b_std
-        The trained gains before their constraint, each a scalar; only those of ``ntkit.infinite_width`` that are not zero.
-    """
+    """The kernel that :func:`ntkit.as_gpytorch_kernel` returns; it has ``raw_w_std`` and ``raw_b_std`` unless they are zero."""
 
     has_lengthscale = False
     is_stationary = False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -48,7 +50,7 @@ class Kernel(ABC):
     def __add__(self, other: Kernel) -> Kernel:
         if not isinstance(other, Kernel):
             return NotImplemented
-        return Sum(self, other)
+        return Combined(operator.add, self, other)
 
     def __radd__(self, other: int) -> Kernel:
         if isinstance(other, int) and other == 0:  # sum([k1, k2]) starts from 0
@@ -57,7 +59,7 @@ class Kernel(ABC):
 
     def __mul__(self, other: Kernel | float) -> Kernel:
         if isinstance(other, Kernel):
-            return Product(self, other)
+            return Combined(operator.mul, self, other)
         if isinstance(other, (int, float)) and not isinstance(other, bool):
             return Scaled(self, float(other))
         return NotImplemented
@@ -74,31 +76,18 @@ def check_kernel(kernel: object) -> None:
 
 
 @dataclass(frozen=True)
-class Sum(Kernel):
-    """K1 + K2."""
+class Combined(Kernel):
+    """K1 + K2, or K1 K2 entry by entry (positive semidefinite by Schur's theorem)."""
 
+    combine: Callable[[Tensor, Tensor], Tensor]  # operator.add or operator.mul
     first: Kernel
     second: Kernel
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        return self.first(x1, x2) + self.second(x1, x2)
+        return self.combine(self.first(x1, x2), self.second(x1, x2))
 
     def diag(self, x: Tensor) -> Tensor:
-        return self.first.diag(x) + self.second.diag(x)
-
-
-@dataclass(frozen=True)
-class Product(Kernel):
-    """K1 K2, entry by entry (positive semidefinite by Schur's theorem)."""
-
-    first: Kernel
-    second: Kernel
-
-    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        return self.first(x1, x2) * self.second(x1, x2)
-
-    def diag(self, x: Tensor) -> Tensor:
-        return self.first.diag(x) * self.second.diag(x)
+        return self.combine(self.first.diag(x), self.second.diag(x))
 
 
 @dataclass(frozen=True)

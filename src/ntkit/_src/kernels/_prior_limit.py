@@ -61,13 +61,7 @@ class PriorKernel:
 
 @dataclass(frozen=True)
 class PriorLimit:
-    """The limit of a network that reads one random input, the same for all networks; see ``limit.with_prior``.
-
-    Attributes
-    ----------
-    ntk, nngp
-        The kernels between positions of its output.
-    """
+    """The limit of a network that reads one random input, the same for all networks; see ``limit.with_prior``."""
 
     program: Program
     like: Tensor

@@ -21,25 +21,10 @@ _BLOCK_BYTES = 1 << 27
 
 
 class SketchedFeatures:
-    r"""Random features of an infinitely wide network, layer by layer, without a finite network.
+    r"""Random features of ``limit.ntk`` or ``limit.nngp`` of an infinitely wide network, without a finite network.
 
-    Parameters
-    ----------
-    kernel
-        ``limit.ntk`` or ``limit.nngp``.
-    n_components
-        The number of features.
-    input_shape
-        The shape of one input.
-    seed
-        Seed of the draws.
-    width
-        Random neurons per activation. None: half the number of features.
-
-    Notes
-    -----
-    Each activation's expectation becomes a mean over ``width`` random neurons, so entries have an error of order
-    :math:`1/\sqrt{width}` per layer.
+    Each activation's expectation becomes a mean over ``width`` random neurons (None: half the number of features), so entries
+    have an error of order :math:`1/\sqrt{width}` per layer.
     """
 
     def __init__(

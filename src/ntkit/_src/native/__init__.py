@@ -5,19 +5,3 @@ from ._engine import NativeEngine, TapeKind, tape_of, unsupported_reason
 from ._network import ranges, single_precision
 from ._runner import BeyondRange
 from ._work import rectified_entries, rectified_operations
-
-__all__ = [
-    "BeyondRange",
-    "BuildInfo",
-    "NativeEngine",
-    "SimdLevel",
-    "TapeKind",
-    "build_info",
-    "ranges",
-    "rectified_entries",
-    "rectified_operations",
-    "roofline",
-    "single_precision",
-    "tape_of",
-    "unsupported_reason",
-]

@@ -12,45 +12,20 @@ SimdLevel: TypeAlias = Literal["avx512", "avx2", "neon", "baseline"]
 
 @dataclass(frozen=True)
 class BuildInfo:
-    """How the compiled core was built, and which instruction set this machine offers.
+    """How the compiled core was built, and which instruction set this machine offers."""
 
-    Attributes
-    ----------
-    version : str
-        Version of ntkit that the core was built from. It differs from ``ntkit.__version__`` if the version changed after
-        an editable install; it does not show changes of the C++ sources alone.
-    simd : {"avx512", "avx2", "neon", "baseline"}
-        Widest instruction set of this machine that the core checks for. On x86-64 the core has separate code for
-        ``"avx512"`` (F, BW, DQ and VL, in vectors of 256 bits), ``"avx2"`` (AVX2 and FMA) and ``"baseline"`` (SSE2). On ARM,
-        ``"neon"`` is part of the baseline: it is the baseline code, compiled with NEON. The environment variable
-        ``NTKIT_INSTRUCTION_SET``, read once, holds the core to a narrower one: ``baseline`` or ``avx2``.
-    compiler : str
-        Compiler that built the core: ``"gcc"``, ``"clang"``, ``"apple-clang"``, ``"msvc"`` or ``"unknown"``.
-    compiler_version : str
-        Version of that compiler, e.g. ``"12.2.0"``; empty if unknown.
-    """
-
-    version: str
+    version: str  # of ntkit; ``ntkit.__version__`` differs if it changed after an editable install
+    # The widest instruction set of this machine that the core checks for. On x86-64 the core has separate code for "avx512" (F,
+    # BW, DQ and VL, in vectors of 256 bits), "avx2" (AVX2 and FMA) and "baseline" (SSE2); "neon" is the baseline code of ARM. The
+    # environment variable NTKIT_INSTRUCTION_SET, read once, holds the core to a narrower one: baseline or avx2.
     simd: SimdLevel
-    compiler: str
-    compiler_version: str
+    compiler: str  # "gcc", "clang", "apple-clang", "msvc" or "unknown"
+    compiler_version: str  # such as "12.2.0"; empty if unknown
 
 
 def build_info() -> BuildInfo:
-    """Return how the compiled core was built and which instruction set this machine offers.
-
-    Examples
-    --------
-    >>> from ntkit._src.native import build_info
-    >>> build_info().simd in {"avx512", "avx2", "neon", "baseline"}
-    True
-    """
-    return BuildInfo(
-        version=_core.version(),
-        simd=_core.simd_level(),
-        compiler=_core.compiler(),
-        compiler_version=_core.compiler_version(),
-    )
+    """Return how the compiled core was built and which instruction set this machine offers."""
+    return BuildInfo(_core.version(), _core.simd_level(), _core.compiler(), _core.compiler_version())
 
 
 def roofline(single: bool = True, seconds: float = 0.5) -> float:
@@ -58,11 +33,5 @@ def roofline(single: bool = True, seconds: float = 0.5) -> float:
 
     It runs the arithmetic of a 3 x 3 convolution and a ReLU, with Theta, on data that stay in the first-level cache, in single or
     double precision. The best of many short runs counts.
-
-    Examples
-    --------
-    >>> from ntkit._src.native import roofline
-    >>> roofline(seconds=0.01) > 1e6
-    True
     """
     return float(_core.roofline(single, seconds))

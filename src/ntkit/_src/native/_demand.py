@@ -22,16 +22,8 @@ from .families import known_family
 class Demand:
     """The planes that planes of one program are computed from.
 
-    Parameters
-    ----------
-    network
-        The program as the native engine sees it.
-    ntk
-        Whether Theta is wanted.
-    alone
-        Whether each input is paired with itself: then the plane of offset zero holds variances, and H is zero there.
-    again
-        Nodes whose source planes are recomputed for each offset along one axis instead of kept, with that axis.
+    If each input is paired with itself (``alone``), the plane of offset zero holds variances, and H is zero there. ``again`` are
+    nodes whose source planes are recomputed for each offset along one axis instead of kept, with that axis.
     """
 
     def __init__(self, network: PlannedNetwork, ntk: bool, alone: bool, again: Mapping[int, int] | None = None) -> None:

@@ -22,33 +22,15 @@ _Operation = Any  # one of the operations of `_core`; the Tape checks which
 
 @dataclass(frozen=True)
 class TapePlan:
-    """A tape and the sizes of its inputs.
+    """A tape and the sizes of its inputs."""
 
-    Attributes
-    ----------
-    tape
-        The instructions; ``print(tape)`` lists them.
-    inputs
-        The operations whose data it reads, in order; the data of each input have shape (channels, positions).
-    data_sizes
-        How many numbers per input it reads of each of ``inputs``.
-    cache_size
-        How many numbers of each input are cached.
-    batch
-        How many blocks of pairs it runs at once: more than one if no value has positions.
-    planes
-        How many planes it computes, all nodes together.
-    kept_bytes
-        How much memory a thread needs for the planes that exist at the same time.
-    """
-
-    tape: _core.Tape
-    inputs: tuple[Input, ...]
-    data_sizes: tuple[int, ...]
-    cache_size: int
-    batch: int
-    planes: int
-    kept_bytes: int
+    tape: _core.Tape  # the instructions; ``print(tape)`` lists them
+    inputs: tuple[Input, ...]  # the operations whose data it reads, in order: each (channels, positions)
+    data_sizes: tuple[int, ...]  # how many numbers per input it reads of each of ``inputs``
+    cache_size: int  # how many numbers of each input are cached
+    batch: int  # how many blocks of pairs it runs at once: more than one if no value has positions
+    planes: int  # how many planes it computes, all nodes together
+    kept_bytes: int  # memory that a thread needs for the planes that exist at the same time
 
     @property
     def data_size(self) -> int:
@@ -203,7 +185,7 @@ class Emitter:
             covariance_in = plane.covariance and not self.network.reads_h[plane.node]
         else:
             into, covariance_in = self._slot[read], read.covariance
-        offset = self._three(offset)
+        offset = _three(offset)
         self.instructions.append(
             _core.Instruction(
                 kind,
@@ -211,7 +193,7 @@ class Emitter:
                 out_slot=self._slot[plane] if out is None else out,
                 in_slot=into,
                 out_offset=offset,
-                in_offset=offset if source is None else self._three(source),
+                in_offset=offset if source is None else _three(source),
                 factor=factor,
                 theta_in=self.ntk and read is not None and self.nodes[read.node].trained,
                 theta_out=self.ntk and self.nodes[plane.node].trained,
@@ -220,10 +202,6 @@ class Emitter:
                 cache_only=self.demand.holds_variances(plane),
             )
         )
-
-    @staticmethod
-    def _three(offset: Offset) -> Offset:
-        return (0,) * (_core.AXES - len(offset)) + offset
 
     def operation(self, role: str, index: int, make: Callable[[], _Operation], number: float = 0.0) -> int:
         """Return the operation with some role for a node, created on first use; ``number`` distinguishes two of one role."""
@@ -311,3 +289,7 @@ class Emitter:
             self._computed,
             sum(self._slot_positions) * POSITION_BYTES,
         )
+
+
+def _three(offset: Offset) -> Offset:
+    return (0,) * (_core.AXES - len(offset)) + offset

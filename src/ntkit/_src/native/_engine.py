@@ -34,19 +34,7 @@ def unsupported_reason(program: Program, *batches: Tensor | None) -> str | None:
 
 
 def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
-    """Plan a program and return its tape: ``print`` shows each operation, and each instruction with its planes and flags.
-
-    :meth:`NativeEngine.tape` describes ``kind`` and ``ntk``.
-
-    Examples
-    --------
-    >>> from torch import nn
-    >>> import ntkit
-    >>> net = nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 1, bias=False))
-    >>> program = ntkit.infinite_width(net).program((1, 8))
-    >>> print(str(ntkit._src.native.tape_of(program, ntk=False)).splitlines()[0])
-    tape: batch 1, ...
-    """
+    """Plan a program and return its tape; :meth:`NativeEngine.tape` describes ``kind`` and ``ntk``."""
     missing = unsupported(program)
     if missing is not None:
         raise EngineError(f"The native engine has no instruction for {missing}, so it plans no tape.")
@@ -61,22 +49,13 @@ def _needs_gradient(op: object) -> bool:
 
 
 class NativeEngine:
-    """Computes kernels of one program; tapes are planned once.
+    """Computes kernels of a program for which :func:`unsupported_reason` returns None; tapes are planned once.
 
     It computes in float32 for float32 inputs if the network has only activations of the ReLU family, no product of branches and
     no normalisation, and in float64 otherwise. Activations that are expanded in series have versions of more and more Hermite
     orders, for larger and larger variances: the first that covers all inputs is used. Where none does, it raises
     :class:`BeyondRange`; likewise where deviations that a normalisation divides by differ by more than a factor of 65,536.
     :func:`ranges` lists both limits.
-
-    Parameters
-    ----------
-    program
-        A program for which :func:`unsupported_reason` returns None.
-
-    See Also
-    --------
-    ntkit.infinite_width : Chooses the engine.
     """
 
     def __init__(self, program: Program) -> None:
@@ -103,15 +82,9 @@ class NativeEngine:
         return compute(self.runner(last))
 
     def tape(self, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
-        """Return one of the tapes that the engine runs; ``print`` lists its operations and instructions.
+        """Return the tape of two inputs, of what is cached of each ("cache", never Theta), or of each input with itself ("diag").
 
-        Parameters
-        ----------
-        kind
-            ``"between"`` (default): the kernels of two inputs. ``"cache"``: what is cached of each input. ``"diag"``: the kernels
-            of each input with itself.
-        ntk
-            Whether the tape computes Theta in addition to K; default True. The tape of the cache never does.
+        ``print`` lists its operations and instructions.
         """
         return self.runner().plan(kind, ntk and kind != "cache").tape
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ntkit._src.program import Input, Node, Normalize, Program
+from ntkit._src.program import Input, Normalize, Program
 
 from . import _core
 from ._rescaling import scaling, with_rescaling
@@ -47,29 +47,16 @@ def single_precision(program: Program) -> bool:
 
 def ranges(program: Program) -> tuple[str, ...]:
     """Name the operations that cover a limited range of inputs, such as "1 (tanh): standard deviations up to 2"."""
-    found = ((node, covered(node)) for node in program.nodes)
+    found = ((node, known_family(node.op).covered(node.op)) for node in program.nodes)
     return tuple(f"{node.path} ({node.op.label()}): {words}" for node, words in found if words is not None)
-
-
-def covered(node: Node) -> str | None:
-    """Return the range of inputs that the native engine covers at a node, in words; None if it covers every input."""
-    return known_family(node.op).covered(node.op)
 
 
 @dataclass(frozen=True)
 class PlannedNetwork:
-    """What all tapes of one program have in common.
+    """What all tapes of one program have in common."""
 
-    Attributes
-    ----------
-    traced
-        The operations.
-    tier
-        Which version of activations that have several; see :meth:`Family.tiers`.
-    """
-
-    traced: Program
-    tier: int = 0
+    traced: Program  # the operations
+    tier: int = 0  # which version of activations that have several; see :meth:`Family.tiers`
 
     @cached_property
     def program(self) -> Program:

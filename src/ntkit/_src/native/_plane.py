@@ -9,57 +9,25 @@ Offset = tuple[int, ...]
 
 
 class Plane(NamedTuple):
-    """One plane of the covariance of a node's value.
+    """One plane of the covariance of a node's value."""
 
-    Attributes
-    ----------
-    node
-        Index of the node in the program.
-    offset
-        d, one number per position axis; along axes that wrap around, between 0 and the length.
-    covariance
-        Whether it holds K rather than H = (q + q') / 2 - K.
-    copy
-        Distinguishes the readers of a plane that is recomputed for each of them.
-    step
-        Names an intermediate result that is a plane too; empty for the node's own.
-    """
-
-    node: int
-    offset: Offset
-    covariance: bool
-    copy: Offset = ()
-    step: str = ""
+    node: int  # its index in the program
+    offset: Offset  # d; along axes that wrap around, between 0 and the length
+    covariance: bool  # whether it holds K rather than H = (q + q') / 2 - K
+    copy: Offset = ()  # distinguishes the readers of a plane that is recomputed for each of them
+    step: str = ""  # names an intermediate result that is a plane too; empty for the node's own
 
 
 class Read(NamedTuple):
-    """One plane that another is computed from.
+    """One plane that another is computed from."""
 
-    Attributes
-    ----------
-    plane
-        The plane; None if it is zero or has no entries.
-    offset
-        The ordinary offset at which it is read: a plane that wraps around has two per axis.
-    which
-        Which of the operation's inputs it belongs to.
-    """
-
-    plane: Plane | None
-    offset: Offset
-    which: int
+    plane: Plane | None  # None if it is zero or has no entries
+    offset: Offset  # the ordinary offset at which it is read: a plane that wraps around has two per axis
+    which: int  # which of the operation's inputs it belongs to
 
 
 class Part(NamedTuple):
-    """What the entries of one ordinary offset of a plane are computed from.
-
-    Attributes
-    ----------
-    offset
-        The ordinary offset; a plane that wraps around has several parts.
-    reads
-        The planes read.
-    """
+    """What the entries of one ordinary offset of a plane are computed from; a plane that wraps around has several parts."""
 
     offset: Offset
     reads: list[Read]

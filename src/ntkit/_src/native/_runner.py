@@ -19,9 +19,9 @@ from ntkit.errors import EngineError
 
 from . import _core
 from ._emitter import TapePlan
-from ._network import PlannedNetwork, covered
+from ._network import PlannedNetwork
 from ._tapes import tape_alone, tape_between
-from .families import MOST_RATIO
+from .families import MOST_RATIO, known_family
 
 _CHUNK_BYTES = 48 << 20  # each for the packed columns, the packed rows and a tile of the result
 # Large, because after each matrix product torch's threads spin for some milliseconds and take the processor from the layers that
@@ -44,21 +44,11 @@ class BeyondRange(EngineError):
 
 @dataclass(frozen=True)
 class _Batch:
-    """Inputs in the form that the core reads.
+    """Inputs in the form that the core reads."""
 
-    Attributes
-    ----------
-    data
-        Their numbers, shape (n, numbers); for vectors, rows of zeros follow up to whole tiles of matrix products.
-    cache
-        Their cached numbers, shape (n, numbers).
-    features
-        How many numbers each of the network's inputs reads, for vectors; empty for images.
-    """
-
-    data: NDArray[Any]
-    cache: NDArray[Any]
-    features: tuple[int, ...]
+    data: NDArray[Any]  # (n, numbers); for vectors, rows of zeros follow up to whole tiles of matrix products
+    cache: NDArray[Any]  # (n, numbers)
+    features: tuple[int, ...]  # how many numbers each of the network's inputs reads, for vectors; empty for images
 
     def rows(self, start: int, stop: int) -> _Batch:
         """Return some of the inputs; for vectors, the first must begin a tile."""
@@ -72,13 +62,7 @@ class _Batch:
 
 
 class Runner:
-    """Runs the tapes of one network, each planned once.
-
-    Parameters
-    ----------
-    network
-        The program, and which version of its activations.
-    """
+    """Runs the tapes of one network, each planned once."""
 
     def __init__(self, network: PlannedNetwork) -> None:
         self.network = network
@@ -149,14 +133,10 @@ class Runner:
         """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
         plan = self.plan("diag", ntk)
         parts = []
-        for rows in self._parts(len(x), plan, 8):
+        for rows in _ranges(len(x), _rows_at_a_time(plan, 8)):
             kernels = self._alone(plan, x[rows.start : rows.stop], None, np.zeros((len(rows), plan.cache_size)))
             parts.append(kernels[0 if ntk else 1])
         return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
-
-    @staticmethod
-    def _parts(count: int, plan: TapePlan, size: int) -> Iterator[range]:
-        return _ranges(count, _rows_at_a_time(plan, size))
 
     def _dtype(self, x: Tensor) -> torch.dtype:
         return torch.float32 if x.dtype == torch.float32 and self.network.single_precision else torch.float64
@@ -263,7 +243,7 @@ class Runner:
 def _beyond(node: Node, got: str) -> BeyondRange:
     """Return the error that says which operation has too small a range, and what of the inputs is beyond it."""
     return BeyondRange(
-        f"{node.path} ({node.op.label()}): the native engine covers {covered(node)}. Got {got}. "
+        f"{node.path} ({node.op.label()}): the native engine covers {known_family(node.op).covered(node.op)}. Got {got}. "
         'Write engine="auto" or engine="reference".'
     )
 

@@ -17,10 +17,7 @@ kernel.
 
 
 def rectified_entries(tape: _core.Tape) -> int:
-    """Count the entries of covariances that ReLU-like activations compute for one pair of inputs.
-
-    Only planes that the output needs are computed: strides and the layers at the end leave out most of a covariance.
-    """
+    """Count the entries of covariances that ReLU-like activations compute for one pair of inputs: those that the output needs."""
     return sum(entries for entries, _, _ in _rectified(tape))
 
 

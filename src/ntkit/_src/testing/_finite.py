@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ntkit._src.common import copy_module, ntk_gains
 from ntkit._src.finite import Estimate, initialize, parametrize_ntk
-from ntkit._src.finite._gain_tensors import gain_tensors
+from ntkit._src.finite._parametrize import gain_tensors
 from ntkit._src.trace import GainRule, Tracer, Weight
 
 _CHUNK = 2**20  # numbers of the Jacobians of an output channel of all networks that are evaluated together

@@ -15,8 +15,7 @@ from torch import Tensor
 from ntkit._src.common import check_gram_memory, shown
 from ntkit.errors import InputError, InputTypeError, NotFittedError
 
-from ._entries import Entries
-from ._offsets import Offsets
+from ._entries import Entries, Offsets
 
 
 def check_prior(prior: Any, columns: int) -> str:
@@ -48,22 +47,9 @@ def check_prior(prior: Any, columns: int) -> str:
 def column_features(
     prior: Any, entries: Entries, offsets: Offsets, matrix: Any, transposed: bool, refit: bool
 ) -> Tensor:
-    """Return z, one row of features per column, shape (d, q), float64.
+    """Return z, one row of features per column, shape (d, q), float64, for the entries before offsets are removed.
 
-    Parameters
-    ----------
-    prior
-        The checked prior.
-    entries
-        The entries before offsets are removed.
-    offsets
-        Offsets of the entries.
-    matrix
-        The user's matrix, as an imputer takes it.
-    transposed
-        Whether the entries are those of the transposed matrix.
-    refit
-        Whether to fit a clone of the imputer to the matrix; otherwise the fitted one is used.
+    An imputer takes the user's ``matrix``, of whose transpose the entries are if ``transposed``; ``refit`` fits a clone to it.
     """
     k, d = entries.shape
     kind = check_prior(prior, d)

@@ -29,8 +29,7 @@ from ntkit._src.kernels import Kernel, infinite_width
 from ntkit.errors import InputError, InputTypeError, NtkitWarning
 
 from ._column_features import check_prior, column_features
-from ._entries import Entries, read_entries
-from ._offsets import Offsets, fit_offsets, no_offsets
+from ._entries import Entries, Offsets, fit_offsets, no_offsets, read_entries
 from ._row_regression import entry_scale, fit_rows, held_out_errors
 
 _RIDGES = tuple(float(ridge) for ridge in np.logspace(-4, 3, 15))

@@ -20,21 +20,12 @@ from ._entries import Entries
 
 @dataclass(frozen=True, eq=False)
 class RowFits:
-    """The regressions of all rows.
+    """The regressions of all rows."""
 
-    Attributes
-    ----------
-    values
-        f, shape (k, d); zero for rows without entries. None if only ``fit`` was requested.
-    variances
-        Posterior variances under covariance K, shape (k, d), or None.
-    fit
-        The sum over rows of y^T (K + rho I)^-1 y.
-    """
-
+    # f, shape (k, d); zero for rows without entries; None if only ``fit`` was requested
     values: NDArray[np.float64] | None
-    variances: NDArray[np.float64] | None
-    fit: float
+    variances: NDArray[np.float64] | None  # posterior variances under covariance K, shape (k, d)
+    fit: float  # the sum over rows of y^T (K + rho I)^-1 y
 
 
 def entry_scale(gram: Tensor, entries: Entries) -> float:
@@ -43,21 +34,10 @@ def entry_scale(gram: Tensor, entries: Entries) -> float:
 
 
 def fit_rows(gram: Tensor, entries: Entries, shift: float, values: bool = True, variances: bool = False) -> RowFits:
-    r"""Regress every row on its observed entries S: :math:`f = K_{\cdot S} (K_{SS} + \rho I)^{-1} y_S`.
+    r"""Regress every row on its observed entries S: :math:`f = K_{\cdot S} (K_{SS} + \rho I)^{-1} y_S`, rho the ``shift``.
 
     This is the kernel regression over all entries at once, whose kernel :math:`K_{j j'} 1\{i = i'\}` has one block per row
-    (Golikov et al. 2022, eq. 100); rows with the same S share one factorisation.
-
-    Parameters
-    ----------
-    gram
-        K of the columns, shape (d, d), float64.
-    entries
-        The entries to regress on.
-    shift
-        rho, at least 0.
-    values, variances
-        Whether to return f, and posterior variances.
+    (Golikov et al. 2022, eq. 100); rows with the same S share one factorisation. ``gram`` is K of the columns, shape (d, d).
     """
     k, d = entries.shape
     out = np.zeros((k, d)) if values else None

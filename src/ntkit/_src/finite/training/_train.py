@@ -14,11 +14,10 @@ from ntkit._src.kernels import Network
 from ntkit.errors import InputTypeError
 
 from ._divergence import has_diverged, warn_diverged
-from ._record import Checkpoint, Record
+from ._record import Checkpoint, Record, TrainState, Trajectory
 from ._schedule import Schedule
 from ._steps import discrete_step, runge_kutta_step
 from ._trained_function import TrainedFunction
-from ._trajectory import TrainState, Trajectory
 
 _FLOW_UNITS = 1000  # of progress that the time of a flow counts
 

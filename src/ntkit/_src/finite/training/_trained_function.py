@@ -13,10 +13,9 @@ from torch.func import functional_call
 from ntkit._src.common import LossFunction, find_loss, measuring, read_output_targets
 from ntkit.errors import InputError
 
-from ._record import Record
+from ._record import Record, TrainState, Trajectory
 from ._schedule import Schedule
 from ._steps import Memory
-from ._trajectory import TrainState, Trajectory
 
 
 class TrainedFunction:

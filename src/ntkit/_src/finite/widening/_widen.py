@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from ntkit._src.common import check_generator, check_module, check_number, copy_module, ntk_gains, strip_ntk
-from ntkit._src.finite._gain_tensors import check_readable, gain_tensors
 from ntkit._src.finite._initialize import reset_attention, seeded
-from ntkit._src.finite._parametrize import parametrize_ntk
+from ntkit._src.finite._parametrize import check_readable, gain_tensors, parametrize_ntk
 from ntkit._src.layers import SelfAttention
 from ntkit.errors import InputError, InputTypeError
 

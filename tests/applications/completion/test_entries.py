@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntkit._src.applications.completion._entries import read_entries
-from ntkit._src.applications.completion._offsets import fit_offsets, no_offsets
+from ntkit._src.applications.completion._entries import fit_offsets, no_offsets, read_entries
 
 
 def test_effects_solve_the_ridge_problem_with_the_shrinkage_found():
