@@ -10,21 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ntkit._src import program as ops
 from ntkit._src.common import check_choice, check_finite, check_input_size, check_result
-from ntkit._src.program import (
-    Arrange,
-    Contract,
-    Conv,
-    DataMap,
-    Dense,
-    GivenPrior,
-    Input,
-    PositionMap,
-    Prior,
-    Program,
-    Split,
-    StationaryPrior,
-)  # fmt: skip
 from ntkit._src.rules import prior_positions
 from ntkit.errors import InputError, InputTypeError
 
@@ -38,7 +25,7 @@ _ROUNDING = 1e-10
 class PriorKernel:
     """One of the two kernels of a limit whose input has a prior: ``limit.with_prior(...).ntk`` or ``.nngp``."""
 
-    program: Program
+    program: ops.Program
     which: Literal["ntk", "nngp"]
     like: Tensor
 
@@ -63,7 +50,7 @@ class PriorKernel:
 class PriorLimit:
     """The limit of a network that reads one random input, the same for all networks; see ``limit.with_prior``."""
 
-    program: Program
+    program: ops.Program
     like: Tensor
 
     @property
@@ -83,7 +70,7 @@ def prior_of(
     channels: Sequence[tuple[int, ...]],
     same: float | Tensor,
     other: float | Tensor,
-) -> tuple[Prior, tuple[int, ...], Tensor]:
+) -> tuple[ops.Prior, tuple[int, ...], Tensor]:
     """Check a prior; return it with the shape of the input it describes and a tensor of its dtype and device.
 
     ``channels`` are the shapes to try if ``input_shape`` is not given.
@@ -102,7 +89,7 @@ def prior_of(
                 f"other={numbers[1]:g}."
             )
         like = next((v for v in (same, other) if isinstance(v, Tensor)), torch.empty(0, dtype=torch.float64))
-        return StationaryPrior((), same, other), check_input_size(input_shape), like.detach()
+        return ops.StationaryPrior((), same, other), check_input_size(input_shape), like.detach()
     if not isinstance(covariance, Tensor) or not covariance.is_floating_point():
         found = covariance.dtype if isinstance(covariance, Tensor) else type(covariance).__name__
         raise InputTypeError(f'covariance must be "stationary" or a tensor of floating-point numbers. Got {found}.')
@@ -122,7 +109,7 @@ def prior_of(
                 "limit.with_prior(covariance, input_shape=(channels, height, width))."
             )
         input_shape = fits[0]
-    return GivenPrior(covariance), check_input_size(input_shape), covariance.detach()
+    return ops.GivenPrior(covariance), check_input_size(input_shape), covariance.detach()
 
 
 def _check_covariance(matrix: Tensor) -> None:
@@ -141,19 +128,19 @@ def _check_covariance(matrix: Tensor) -> None:
         )
 
 
-def with_prior_input(program: Program, prior: Prior) -> Program:
+def with_prior_input(program: ops.Program, prior: ops.Prior) -> ops.Program:
     """Replace the data, which the network must read once and with the positions of the prior, by the prior."""
-    reads = [index for index, node in enumerate(program.nodes) if isinstance(node.op, (Input, DataMap))]
+    reads = [index for index, node in enumerate(program.nodes) if isinstance(node.op, (ops.Input, ops.DataMap))]
     if len(reads) != 1 or program.prefixes != (None,) or not _read_by_layers(program, reads[0]):
         raise InputError(
             "with_prior needs a module whose first layer reads the input itself, and nothing else does: what is computed from "
             "data before the first layer, or joins them later, has no covariance. Leave that part out of the module."
         )
     node = program.nodes[reads[0]]
-    assert isinstance(node.op, Input)
-    if isinstance(prior, StationaryPrior):
+    assert isinstance(node.op, ops.Input)
+    if isinstance(prior, ops.StationaryPrior):
         prior = replace(prior, positions=node.positions)
-    elif isinstance(prior, GivenPrior):
+    elif isinstance(prior, ops.GivenPrior):
         given = tuple(prior.covariance.shape[: prior.covariance.ndim // 2])
         if given != node.positions:
             raise InputError(
@@ -165,11 +152,11 @@ def with_prior_input(program: Program, prior: Prior) -> Program:
     return replace(program, nodes=tuple(nodes))
 
 
-def _read_by_layers(program: Program, index: int) -> bool:
+def _read_by_layers(program: ops.Program, index: int) -> bool:
     """Return whether only layers with weights read a node, perhaps after position maps: they need only its covariance."""
     for reader, node in enumerate(program.nodes):
-        if index in node.inputs and not isinstance(node.op, (Dense, Conv)):
-            moved = isinstance(node.op, (PositionMap, Arrange, Split, Contract))
+        if index in node.inputs and not isinstance(node.op, (ops.Dense, ops.Conv)):
+            moved = isinstance(node.op, (ops.PositionMap, ops.Arrange, ops.Split, ops.Contract))
             if not (moved and _read_by_layers(program, reader)):
                 return False
     return True
