@@ -13,10 +13,7 @@ _LENGTH = 160  # characters of a message that one value may take
 
 
 def shown(value: object) -> str:
-    """Describe a value in an error message: a tensor or array by its shape and dtype, anything else as Python writes it.
-
-    Numbers are written out also where a tensor holds them; what Python would write at length is named by its type.
-    """
+    """Describe a value in a message: a tensor or array by shape and dtype, what is long by its type, the rest as Python does."""
     text = _written(value)
     if len(text) <= _LENGTH:
         return text

@@ -171,15 +171,13 @@ def register_scalings(
     overrides: Mapping[str, Mapping[str, float | Tensor]] | None,
     drawn_afterwards: bool,
 ) -> nn.Module:
-    """Put a module into the NTK parametrisation, in place.
-
-    Its function stays the same, unless its parameters are redrawn afterwards: then layers may share a parameter that they
-    scale differently, or that one of them does not scale, such as an embedding that is also the output layer.
-    """
+    """Put a module into the NTK parametrisation, in place."""
+    # Its function stays the same, unless its parameters are redrawn afterwards: then layers may share a parameter that they
+    # scale differently, or that one of them does not scale, such as an embedding that is also the output layer.
     tensors = gain_tensors(module)
     rule = GainRule(w_std, b_std, "ntk", check_overrides(overrides, tensors))
     _check_plain(tensors)
-    scalings = {id(tensor): _scaling(tensor, rule) for tensor in tensors}
+    scalings = {id(tensor): Scaled(tensor.gain(rule), 1 if tensor.is_bias else tensor.fan_in) for tensor in tensors}
     shared = {id(tensor) for tensor in tensors} if drawn_afterwards else _check_shared(module, tensors, scalings)
     for tensor in tensors:
         scaling = scalings[id(tensor)]
@@ -202,10 +200,6 @@ def remove_ntk(module: nn.Module) -> nn.Module:
     """
     check_module(module)
     return strip_ntk(module)
-
-
-def _scaling(tensor: GainTensor, rule: GainRule) -> Scaled:
-    return Scaled(tensor.gain(rule), 1 if tensor.is_bias else tensor.fan_in)
 
 
 def _check_plain(tensors: list[GainTensor]) -> None:
