@@ -11,7 +11,7 @@ import torch
 
 from ntkit.errors import MemoryLimitError
 
-from ._shown import bytes_text
+from ._arguments import bytes_text
 
 __all__ = ["available_bytes", "available_memory", "check_gram_memory", "check_memory"]
 

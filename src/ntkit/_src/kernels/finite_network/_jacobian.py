@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.func import jacrev, vmap
 
-from ._inputs import Inputs
 from ._layers import contract
-from ._network import Network
+from ._network import Inputs, Network
 from ._parameter_sums import Diagonal, Total, slices
 from ._survey import Survey
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from ._inputs import Inputs
+from ._network import Inputs
 from ._survey import Survey
 
 _PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type, BuiltinFunctionType)

@@ -11,9 +11,8 @@ from torch.func import jvp
 
 from ntkit._src.common import measuring, plain_attention
 
-from ._inputs import Inputs
 from ._jacobian import jacobian_diag
-from ._network import check_finite_output
+from ._network import Inputs, check_finite_output
 from ._parameter_sums import Diagonal, Total, slices
 from ._structured import structured_diag
 from ._survey import Survey

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ntkit.errors import InputError
 
-from ._inputs import Inputs
 from ._layers import Call, captured, contract, layer_diag, layer_gram, read_gradients, read_patches
+from ._network import Inputs
 from ._parameter_sums import Diagonal, Total, slices
 from ._survey import Structured, Survey
 

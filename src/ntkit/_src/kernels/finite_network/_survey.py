@@ -14,9 +14,8 @@ from ntkit._src.common import parameter_source
 from ntkit._src.trace import GainRule
 from ntkit.errors import InputError
 
-from ._inputs import Inputs
 from ._layers import Call, Layer, Sizes, captured, structured_layers
-from ._network import Network
+from ._network import Inputs, Network
 
 
 @dataclass(frozen=True)
