@@ -192,7 +192,7 @@ def test_kernels_of_gram_posterior_and_fit_on_a_cluster(program, net, x, monkeyp
     from distributed import LocalCluster
 
     # By way of sys.modules: ntkit.gram is a function too.
-    monkeypatch.setattr(sys.modules["ntkit._src.gram._cluster_kernel"], "_LEAST_TILE", 8)
+    monkeypatch.setattr(sys.modules["ntkit._src.gram._gram"], "_LEAST_TILE", 8)
     posterior = ["posterior", net, "points.csv", "points.csv", "--target", "y", "--time", "2", "--ridge", "0.1"]
     fit = ["fit", "points.csv", "--target", "y", "--json", "--out"]
     here = program(*posterior)

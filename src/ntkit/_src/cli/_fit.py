@@ -106,10 +106,7 @@ def build_estimator(
     shape: tuple[int, ...] | None = None,
     centres: int | None = None,
 ) -> BaseEstimator:
-    """Return the recommended estimator for so many rows, which has nothing to tune.
-
-    With the shape of one input the columns are its entries, used unchanged; without, they are encoded and standardised.
-    """
+    """Return the recommended estimator for so many rows; columns are encoded, or the entries of inputs of a given shape."""
     options: dict[str, Any] = {
         "tune": "auto",
         "input_shape": shape,

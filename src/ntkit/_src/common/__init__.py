@@ -15,5 +15,4 @@ from ._memory import *
 from ._module_state import *
 from ._parameters import *
 from ._random_layers import *
-from ._shown import *
 from ._splits import *

@@ -182,10 +182,7 @@ def check_labels(name: str, y: Tensor, n: int, device: torch.device) -> None:
 
 
 def class_numbers(y1: Tensor, y2: Tensor | None = None) -> tuple[Tensor, Tensor, int]:
-    """Return both label vectors as class indices 0, 1, ... in ascending order of the labels, and the number of classes.
-
-    The shapes are (n1,) and (n2,); ``y2=None`` means ``y2 = y1``.
-    """
+    """Return labels (n1,) and (n2,) as class indices in ascending order, and how many classes; ``y2=None``: ``y2 = y1``."""
     both = y1 if y2 is None else torch.cat([y1, y2.to(torch.promote_types(y1.dtype, y2.dtype))])
     classes, numbers = torch.unique(both, return_inverse=True)
     return numbers[: len(y1)], numbers if y2 is None else numbers[len(y1) :], len(classes)

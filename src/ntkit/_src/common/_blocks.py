@@ -96,11 +96,9 @@ _thread = threading.local()
 
 
 def on_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return the function of each item, without gradients, computed by as many threads as torch would use.
-
-    Each thread takes whole items. Threads inside each operation would wait for one another at its end, often far longer
-    than the operation takes if another program occupies one of the cores.
-    """
+    """Return the function of each item, without gradients, computed by as many threads as torch would use."""
+    # Each thread takes whole items. Threads inside each operation would wait for one another at its end, often far longer
+    # than the operation takes if another program occupies one of the cores.
     if len(items) == 1 or torch.get_num_threads() == 1 or getattr(_thread, "ours", False):
         with torch.no_grad():
             return [function(item) for item in items]

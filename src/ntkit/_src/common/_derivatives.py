@@ -43,11 +43,9 @@ def as_constant(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def without_derivatives() -> Iterator[None]:
-    """Compute constants outside inference mode, autograd and torch.func's transforms, whichever is active.
-
-    Inside a transform every new tensor belongs to that transform, so a cached one would be useless later, and modules
-    cannot be copied.
-    """
+    """Compute constants outside inference mode, autograd and torch.func's transforms, whichever is active."""
+    # Inside a transform every new tensor belongs to that transform, so a cached one would be useless later, and modules
+    # cannot be copied.
     with torch.inference_mode(False), torch.no_grad(), temporarily_clear_interpreter_stack():
         yield
 

@@ -13,18 +13,14 @@ from torch import Tensor
 
 __all__ = ["random_rotation", "random_state", "restored_generator", "restored_random_state"]
 
+# Layers draw their first weights from torch's, some from numpy's or Python's, all of which belong to the user.
 # The global generator belongs to the process: two threads that restore it in turn would draw from each other's state.
 _ONE_AT_A_TIME = threading.RLock()
 
 
 @contextmanager
 def restored_generator(seed: int | None = None) -> Iterator[None]:
-    """Restore the global generators of torch, numpy and Python at the end of the context, which one thread enters at a time.
-
-    Layers draw their first weights from torch's, some from numpy's or Python's, all of which belong to the user.
-
-    Inside, they start from ``seed``; None: they go on from their states.
-    """
+    """Restore the global generators of torch, numpy and Python at the end; they start from ``seed`` unless it is None."""
     with _ONE_AT_A_TIME, restored_random_state(), torch.random.fork_rng(devices=[] if seed is None else None):
         if seed is not None:
             torch.manual_seed(seed)

@@ -118,10 +118,7 @@ def _of_pairs(pairs: list[Tensor], what: str) -> str:
 
 
 def largest_eigenvalue(product: Callable[[Tensor], Tensor], size: int, like: Tensor, tol: float = 1e-10) -> float:
-    """Return the largest eigenvalue of a symmetric operator on vectors of shape (size,), by the Lanczos method.
-
-    The vectors have the dtype and device of ``like``; ``tol`` is the relative accuracy.
-    """
+    """Return the largest eigenvalue of a symmetric operator on vectors (size,) like ``like``, to relative ``tol``, by Lanczos."""
     if size < 3:  # too small for the Lanczos method
         columns = torch.stack([product(row) for row in torch.eye(size).to(like)])
         return float(torch.linalg.eigvalsh(columns.double())[-1])

@@ -39,12 +39,10 @@ class Kink:
 
 
 def find_kinks(outputs: Callable[[], Tensor]) -> list[Kink]:
-    """Run a computation, and return its operations on differentiated tensors that are not smooth, by order and name.
-
-    The graph that autograd records has every operation, whichever module or function called it. It lacks choices:
-    ``torch.where(z > 0, z, 0)`` and ``z * (z > 0)`` are found as comparisons whose result enters a differentiated tensor. Of an
-    ``autograd.Function`` only what it records is seen. A composition may be smoother than its parts, as ``relu(z) ** 3`` is.
-    """
+    """Run a computation, and return its operations on differentiated tensors that are not smooth, by order and name."""
+    # The graph that autograd records has every operation, whichever module or function called it. It lacks choices:
+    # ``torch.where(z > 0, z, 0)`` and ``z * (z > 0)`` are found as comparisons whose result enters a differentiated tensor. Of an
+    # ``autograd.Function`` only what it records is seen. A composition may be smoother than its parts, as ``relu(z) ** 3`` is.
     choices = _Choices()
     with torch.enable_grad(), choices:
         values = outputs()

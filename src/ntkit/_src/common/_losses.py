@@ -16,9 +16,8 @@ from torch.nn import functional as F
 
 from ntkit.errors import InputError, InputTypeError
 
-from ._arguments import check_choice
+from ._arguments import check_choice, shown
 from ._batches import check_right_hand_side, check_tensor
-from ._shown import shown
 
 __all__ = ["Loss", "LossFunction", "find_loss", "read_output_targets", "read_targets"]
 

@@ -11,7 +11,7 @@ import torch
 
 from ntkit.errors import MemoryLimitError
 
-from ._shown import bytes_text
+from ._arguments import bytes_text
 
 __all__ = ["available_bytes", "available_memory", "check_gram_memory", "check_memory"]
 
@@ -24,11 +24,9 @@ _CONTROL_GROUPS = (
 
 
 def available_bytes(device: torch.device | str = "cpu") -> int | None:
-    """Return the bytes that a new tensor may take on a device, None if the system does not say.
-
-    On Linux this is what the kernel reports as available, or less if a control group (a container) sets a limit; elsewhere
-    half of the physical memory; on a CUDA device what is free there plus what torch holds in reserve.
-    """
+    """Return the bytes that a new tensor may take on a device, None if the system does not say."""
+    # On Linux this is what the kernel reports as available, or less if a control group (a container) sets a limit; elsewhere
+    # half of the physical memory; on a CUDA device what is free there plus what torch holds in reserve.
     place = torch.device(device)
     if place.type == "cuda":
         free, _ = torch.cuda.mem_get_info(place)

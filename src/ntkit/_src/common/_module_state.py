@@ -54,12 +54,10 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def unchanged(module: nn.Module) -> Iterator[None]:
-    """Restore modes, buffers and all other attributes of a module and its parts, but not its parameters.
-
-    Inside, the layers compute as they are written: without autocast, which would round to half precision, and without the
-    fast path of attention, which reads weights and calls no layer. Tables of embeddings with a ``max_norm``, which a call
-    overwrites, are restored too.
-    """
+    """Restore modes, buffers and all other attributes of a module and its parts, but not its parameters."""
+    # Inside, the layers compute as they are written: without autocast, which would round to half precision, and without the
+    # fast path of attention, which reads weights and calls no layer. Tables of embeddings with a ``max_norm``, which a call
+    # overwrites, are restored too.
     tensors = {
         id(tensor): tensor
         for layer in module.modules()
@@ -82,11 +80,9 @@ def unchanged(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def restored_attributes(module: nn.Module) -> Iterator[None]:
-    """Restore what a module and its parts refer to: modes, buffers, plain tensors, numbers; not the entries of tensors.
-
-    Pruning and old-style norms write the weight that they compute to the layer in every call: after a call with other
-    parameters, or under a torch.func transform, the layer would keep that call's weight.
-    """
+    """Restore what a module and its parts refer to: modes, buffers, plain tensors, numbers; not the entries of tensors."""
+    # Pruning and old-style norms write the weight that they compute to the layer in every call: after a call with other
+    # parameters, or under a torch.func transform, the layer would keep that call's weight.
     # TorchScript holds its mode and its buffers elsewhere.
     before = [(layer, layer.training, dict(vars(layer)), dict(layer._buffers.items())) for layer in module.modules()]
     containers = [(held, copy.copy(held)) for layer in module.modules() for held in _containers(layer)]
@@ -107,10 +103,8 @@ def restored_attributes(module: nn.Module) -> Iterator[None]:
 def call_with(
     module: nn.Module, parameters: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
 ) -> Any:
-    """Call a module with other parameters and copies of its buffers, and restore its attributes.
-
-    Under a torch.func transform a forward may not write to the buffers themselves.
-    """
+    """Call a module with other parameters and copies of its buffers, and restore its attributes."""
+    # Under a torch.func transform a forward may not write to the buffers themselves.
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     with restored_attributes(module):
         return functional_call(module, {**buffers, **parameters}, args, dict(kwargs or {}))

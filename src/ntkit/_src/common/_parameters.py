@@ -23,10 +23,7 @@ __all__ = ["ParameterSource", "Scaled", "check_module", "check_precision", "ntk_
 
 
 class Scaled(nn.Module):
-    """The map from a raw parameter to the weight that the layer uses: multiplication by gain / sqrt(fan_in).
-
-    The gain is w_std for a weight and b_std for a bias, whose ``fan_in`` is 1.
-    """
+    """The map from a raw parameter to the weight: times gain / sqrt(fan_in), w_std for a weight; b_std and 1 for a bias."""
 
     def __init__(self, gain: float, fan_in: int) -> None:
         super().__init__()
@@ -156,11 +153,9 @@ def strip_ntk(module: nn.Module) -> nn.Module:
 
 
 def _strip(layer: nn.Module, name: str, source: ParameterSource) -> None:
-    """Turn the raw parameter into a plain parameter of the layer again.
-
-    This does not use ``remove_parametrizations``, which deletes the tensor's property from the layer's class; deep copies
-    share that class and would all break.
-    """
+    """Turn the raw parameter into a plain parameter of the layer again."""
+    # This does not use ``remove_parametrizations``, which deletes the tensor's property from the layer's class; deep copies
+    # share that class and would all break.
     table = _table(layer)
     if any(_parametrized(layer, other).scaling is None for other in table):
         parametrize.remove_parametrizations(layer, name)  # the user's own parametrisation stays

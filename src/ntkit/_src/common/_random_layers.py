@@ -25,11 +25,9 @@ def random_layers(module: nn.Module) -> list[str]:
 
 
 def drawing_layers(module: nn.Module, training: Set[str], *args: Any, **kwargs: Any) -> dict[str, str]:
-    """Return the innermost layers that draw random numbers in training mode alone: their class by path, "" for the module.
-
-    Dropout by functions and layers that are not those of torch.nn (stochastic depth) only show in a run, of a copy whose layers
-    at the paths ``training`` are in that mode. If the module does not take the arguments, only :func:`random_layers` are found.
-    """
+    """Return the innermost layers that draw random numbers in training mode alone: their class by path, "" for the module."""
+    # Dropout by functions and layers that are not those of torch.nn (stochastic depth) only show in a run, of a copy whose layers
+    # at the paths ``training`` are in that mode. If the module does not take the arguments, only :func:`random_layers` are found.
     if not training:
         return {}
     copied = copy_module(module)

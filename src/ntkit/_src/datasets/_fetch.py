@@ -20,10 +20,7 @@ class RemoteFile:
 
 
 def fetch(data: str, files: Sequence[RemoteFile], folder: str | Path | None = None) -> list[Path]:
-    """Return the paths of a data set's files, in the given order, or raise an error.
-
-    A ``folder`` must hold them all; None downloads what is not in pooch's cache, in its folder ``data``, and checks the hashes.
-    """
+    """Return the files of a data set: from ``folder``, which must hold them all, or from pooch's cache, checked by hash."""
     if folder is not None:
         paths = [Path(folder) / file.name for file in files]
         missing = [file for file, path in zip(files, paths, strict=True) if not path.is_file()]

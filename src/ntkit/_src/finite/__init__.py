@@ -1,7 +1,5 @@
 """Finite networks: NTK parametrisation, initialisation, widths, linearisation and training."""
 
-from ntkit._src.common import Elementary
-
 from ._initialize import initialize, seeded
 from ._monte_carlo import Estimate, MonteCarlo, MonteCarloKernel, monte_carlo
 from ._parametrize import parametrize_ntk, remove_ntk

@@ -69,8 +69,11 @@ def initialize(
     check_module(module)
     check_generator(generator)
     tensors = gain_tensors(module)
-    given = {"w_std": w_std, "b_std": b_std, "overrides": overrides}
-    _check_gains_allowed(scheme, [name for name, value in given.items() if value is not None])
+    gains = {"w_std": w_std, "b_std": b_std, "overrides": overrides}
+    given = [name for name, value in gains.items() if value is not None]
+    if given and scheme != "standard":
+        where = "ntkit.parametrize_ntk holds them" if scheme == "ntk" else "PyTorch's default has its own variances"
+        raise InputError(f'{", ".join(given)} must be left out with scheme="{scheme}": {where}.')
     rule = GainRule(w_std, b_std, scheme, check_overrides(overrides, tensors))
     _check_parametrization(scheme, tensors)
     with seeded(generator):
@@ -126,12 +129,6 @@ def reset_attention(layer: nn.MultiheadAttention) -> None:
 
 # Layers whose reset sets numbers instead of drawing them.
 _NUMBERS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU, nn.modules.batchnorm._NormBase)
-
-
-def _check_gains_allowed(scheme: str, given: list[str]) -> None:
-    if given and scheme != "standard":
-        where = "ntkit.parametrize_ntk holds them" if scheme == "ntk" else "PyTorch's default has its own variances"
-        raise InputError(f'{", ".join(given)} must be left out with scheme="{scheme}": {where}.')
 
 
 def _check_parametrization(scheme: str, tensors: list[GainTensor]) -> None:

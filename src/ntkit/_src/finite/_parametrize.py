@@ -27,12 +27,6 @@ class GainTensor:
     is_bias: bool
 
     @property
-    def value(self) -> Tensor:
-        """The tensor that the forward pass uses."""
-        value: Tensor = getattr(self.layer, self.name)
-        return value
-
-    @property
     def source(self) -> ParameterSource:
         """Where the tensor comes from."""
         source = parameter_source(self.layer, self.name)
@@ -171,15 +165,18 @@ def register_scalings(
     overrides: Mapping[str, Mapping[str, float | Tensor]] | None,
     drawn_afterwards: bool,
 ) -> nn.Module:
-    """Put a module into the NTK parametrisation, in place.
-
-    Its function stays the same, unless its parameters are redrawn afterwards: then layers may share a parameter that they
-    scale differently, or that one of them does not scale, such as an embedding that is also the output layer.
-    """
+    """Put a module into the NTK parametrisation, in place."""
+    # Its function stays the same, unless its parameters are redrawn afterwards: then layers may share a parameter that they
+    # scale differently, or that one of them does not scale, such as an embedding that is also the output layer.
     tensors = gain_tensors(module)
     rule = GainRule(w_std, b_std, "ntk", check_overrides(overrides, tensors))
-    _check_plain(tensors)
-    scalings = {id(tensor): _scaling(tensor, rule) for tensor in tensors}
+    for tensor in tensors:
+        if tensor.source.scaling is not None:
+            raise InputError(
+                f"layer {tensor.path!r} is already in the NTK parametrisation. Write ntkit.remove_ntk(module) first."
+            )
+    check_readable(tensors, "put into the NTK parametrisation")
+    scalings = {id(tensor): Scaled(tensor.gain(rule), 1 if tensor.is_bias else tensor.fan_in) for tensor in tensors}
     shared = {id(tensor) for tensor in tensors} if drawn_afterwards else _check_shared(module, tensors, scalings)
     for tensor in tensors:
         scaling = scalings[id(tensor)]
@@ -204,25 +201,12 @@ def remove_ntk(module: nn.Module) -> nn.Module:
     return strip_ntk(module)
 
 
-def _scaling(tensor: GainTensor, rule: GainRule) -> Scaled:
-    return Scaled(tensor.gain(rule), 1 if tensor.is_bias else tensor.fan_in)
-
-
-def _check_plain(tensors: list[GainTensor]) -> None:
-    for tensor in tensors:
-        if tensor.source.scaling is not None:
-            raise InputError(
-                f"layer {tensor.path!r} is already in the NTK parametrisation. Write ntkit.remove_ntk(module) first."
-            )
-    check_readable(tensors, "put into the NTK parametrisation")
-
-
 def _check_shared(module: nn.Module, tensors: list[GainTensor], scalings: dict[int, Scaled]) -> set[int]:
     """Find the second and later owners of a tied parameter; all owners must scale it equally."""
     first: dict[int, GainTensor] = {}
     shared: set[int] = set()
     for tensor in tensors:
-        other = first.setdefault(id(tensor.value), tensor)
+        other = first.setdefault(id(tensor.source.value), tensor)
         if other is tensor:
             continue
         shared.add(id(tensor))

@@ -85,11 +85,9 @@ def run_on_cluster(
     client: Client | Literal["local"],
     report: Callable[[Tile], None],
 ) -> None:
-    """Compute tiles on a cluster and put them into a store, or into a tensor of shape (n1, n2).
-
-    A worker that sees the store writes its tiles there itself; otherwise it sends them back. Losing a worker costs the
-    tiles that it was computing.
-    """
+    """Compute tiles on a cluster and put them into a store, or into a tensor of shape (n1, n2)."""
+    # A worker that sees the store writes its tiles there itself; otherwise it sends them back. Losing a worker costs the tiles
+    # that it was computing.
     put = writer(task, target)
     with _connected(client) as connection:
         _check_workers(connection)

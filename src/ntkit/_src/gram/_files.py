@@ -82,10 +82,7 @@ def plain_errors(path: Path, doing: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(path: Path, otherwise: str = "name another path: out='...'") -> Iterator[None]:
-    """Lock a file of a store, created if missing, against a second run; the lock ends with the process.
-
-    ``otherwise`` is what the error says to do instead of waiting.
-    """
+    """Lock a file of a store, created if missing, until the process ends; the error says to wait or do ``otherwise``."""
     with plain_errors(path, "locking"):
         file = open(path, "ab")  # noqa: SIM115  closed below: errors raised inside are not the lock's
     with file:

@@ -106,11 +106,7 @@ def data_fingerprint(x: Tensor) -> str:
 
 
 def fingerprint(value: object, where: str = "the value") -> str:
-    """Return the fingerprint of any value that determines a kernel; messages name it as ``where``.
-
-    It may hold numbers, strings, enums, tensors, arrays, containers, dataclasses, functions, modules and classes, nested at
-    will; anything else is refused.
-    """
+    """Return the fingerprint of any value that determines a kernel; messages name it as ``where``."""
     return _Walk(where).digest(value)[:16]
 
 

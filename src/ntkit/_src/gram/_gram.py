@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _STORES: dict[str, type[TileStore]] = {".zarr": ZarrStore, ".npy": NpyStore}
+_LEAST_TILE, _TILES_PER_THREAD = 64, 4  # of matrices on a cluster
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 
@@ -259,3 +262,29 @@ def _check_room(path: Path, plan: TilePlan, tiles: int, dtype: str) -> None:
             f"{path} needs {bytes_text(needed)} more on disk, and {bytes_text(free)} are free. Nothing was begun: make room, or "
             f"name a path on another disk.{smaller}"
         )
+
+
+class ClusterKernel(Kernel):
+    """The same kernel, its matrices computed by the workers of a cluster: for whatever only calls ``kernel(x1, x2)``.
+
+    Diagonals are computed in this process. Values are those of the kernel itself, on the CPU. The client is that of
+    :func:`ntkit.gram`; ``"local"`` starts processes anew for each matrix.
+    """
+
+    def __init__(self, kernel: Kernel, client: Client | Literal["local"]) -> None:
+        self.kernel, self.client = kernel, client
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        entries = len(x1) * len(x1 if x2 is None else x2)
+        # Enough tiles for every thread, not smaller than what sending one costs.
+        tile = max(_LEAST_TILE, math.ceil(math.sqrt(entries / (_TILES_PER_THREAD * self._threads()))))
+        return gram(self.kernel, x1, x2, tile=min(tile, default_tile(x1, None)), client=self.client)
+
+    def diag(self, x: Tensor) -> Tensor:
+        return self.kernel.diag(x)
+
+    def _threads(self) -> int:
+        if isinstance(self.client, str):
+            return os.cpu_count() or 1
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        return max(1, sum(int(worker["nthreads"]) for worker in workers))

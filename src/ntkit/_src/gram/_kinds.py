@@ -119,7 +119,12 @@ class ZarrStore(TileStore):
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> ZarrStore:
-        zarr = _zarr()
+        try:
+            import zarr
+        except ImportError as error:
+            raise MissingDependencyError(
+                "storing a Gram matrix as .zarr needs the package zarr: write pip install 'ntkit[scale]', or store it as .npy."
+            ) from error
         making = path.with_name(path.name + TEMPORARY)
         with plain_errors(path, "creating"):
             shutil.rmtree(making, ignore_errors=True)  # left by a killed run
@@ -163,13 +168,3 @@ class ZarrStore(TileStore):
             return None
         rows, columns = self.plan.tile_shape(tile)
         return np.ascontiguousarray(whole.reshape(size, size)[:rows, :columns])
-
-
-def _zarr() -> Any:
-    try:
-        import zarr
-    except ImportError as error:
-        raise MissingDependencyError(
-            "storing a Gram matrix as .zarr needs the package zarr: write pip install 'ntkit[scale]', or store it as .npy."
-        ) from error
-    return zarr

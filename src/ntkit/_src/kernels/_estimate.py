@@ -32,11 +32,9 @@ def logit_samples(count: int | None, generator: torch.Generator | None) -> Logit
 
 
 def sampling_error(program: Program, x1: Tensor, x2: Tensor | None, ntk: bool) -> Tensor:
-    """Return the standard error of a kernel whose attention is sampled, shape (n1, n2); zero where nothing is.
-
-    The samples are split into groups of equal size, and each group yields a kernel. The standard error is the standard
-    deviation of these kernels divided by the square root of their number.
-    """
+    """Return the standard error of a kernel whose attention is sampled, shape (n1, n2); zero where nothing is."""
+    # The samples are split into groups of equal size, and each group yields a kernel. The standard error is the standard
+    # deviation of these kernels divided by the square root of their number.
     drawn = [node.op.samples.count for node in program.nodes if isinstance(node.op, Attention) and node.op.samples]
     if not drawn:
         dtype = x1.dtype if x1.is_floating_point() else torch.float64

@@ -25,10 +25,9 @@ from ntkit._src.rules import Kernels, gram
 from ntkit._src.trace import GainRule, Init, Tracer
 from ntkit.errors import InputTypeError
 
-from ._differentiable import check_differentiable
 from ._estimate import logit_samples
 from ._explain import Explanation
-from ._infinite_width_kernel import Engine, InfiniteWidthKernel, run_on
+from ._infinite_width_kernel import Engine, InfiniteWidthKernel, check_differentiable, run_on
 from ._prior_limit import PriorLimit, prior_of, with_prior_input
 
 

@@ -1,4 +1,4 @@
-"""One of the two kernels of an infinitely wide network."""
+"""One of the two kernels of an infinitely wide network, and whether it exists."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from torch import Tensor
 
 from ntkit._src.common import Progress, check_choice, check_result
 from ntkit._src.native import BeyondRange, unsupported_reason
+from ntkit._src.program import Activation, Attention, Op, Pointwise, Program
 from ntkit._src.rules import diag, position_gram
 from ntkit._src.trace import B_STD, W_STD
-from ntkit.errors import EngineError
+from ntkit.errors import EngineError, Problem, UnsupportedLayerError
 
 from ._estimate import Estimate, sampling_error
 from ._kernel import Kernel
@@ -132,10 +133,7 @@ class InfiniteWidthKernel(Kernel):
 
 
 def gain(kernel: Kernel, name: str) -> float:
-    """Return a gain of an infinite-width kernel that all layers share, and that may be changed; zero if there is none.
-
-    That is so for other kernels, with PyTorch's initialisation, and for modules whose layers have gains of their own.
-    """
+    """Return a gain that all layers of an infinite-width kernel share, and that may be changed; zero if there is none."""
     rule = kernel.limit.gains if isinstance(kernel, InfiniteWidthKernel) else None
     if rule is None or rule.init == "torch" or rule.parametrized:
         return 0.0
@@ -165,3 +163,28 @@ def run_on(
             if engine == "native":
                 raise
     return reference()
+
+
+def check_differentiable(program: Program) -> None:
+    """Refuse a tangent kernel through an activation whose derivative is zero or infinite."""
+    problems = tuple(
+        Problem(
+            node.path,
+            str(phi),
+            "its derivative is zero or infinite, so a tangent kernel through it does not exist",
+            "use limit.nngp, or freeze every parameter before it",
+        )
+        for node in program.nodes
+        if (phi := _activation(node.op)) is not None
+        and not phi.differentiable
+        and program.nodes[node.inputs[0]].trained
+    )
+    if problems:
+        raise UnsupportedLayerError(problems)
+
+
+def _activation(op: Op) -> Activation | None:
+    """Return the activation whose derivative the tangent kernel needs."""
+    if isinstance(op, Pointwise):
+        return op.phi
+    return op.phi if isinstance(op, Attention) and op.scaling == "sqrt" else None

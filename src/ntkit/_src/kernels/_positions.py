@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import available_bytes, check_memory, shown
-from ntkit._src.program import Node, Program, Reindex
+from ntkit._src.program import Program, Reindex
 from ntkit._src.rules import cropped, pair_bytes
 from ntkit.errors import InputError, InputTypeError
 
@@ -77,17 +77,12 @@ def output_positions(program: Program, at: Positions | None) -> OutputPositions:
     for axis in (axis for group in program.layout for axis in group):
         index, inverse = places[axis].unique(return_inverse=True)
         if len(index) < nodes[-1].positions[axis]:
-            nodes.append(_selection(nodes, axis, index.tolist()))
+            last = nodes[-1]
+            positions = (*last.positions[:axis], len(index), *last.positions[axis + 1 :])
+            chosen_rows = Reindex(axis, tuple(index.tolist()), "chosen positions")
+            nodes.append(replace(last, op=chosen_rows, inputs=(len(nodes) - 1,), positions=positions))
         where = where * len(index) + inverse
     return OutputPositions(replace(program, nodes=tuple(nodes)), (len(chosen),), where)
-
-
-def _selection(nodes: list[Node], axis: int, index: list[int]) -> Node:
-    last = nodes[-1]
-    positions = (*last.positions[:axis], len(index), *last.positions[axis + 1 :])
-    return replace(
-        last, op=Reindex(axis, tuple(index), "chosen positions"), inputs=(len(nodes) - 1,), positions=positions
-    )
 
 
 def _chosen(at: Positions, shape: tuple[int, ...]) -> Tensor:

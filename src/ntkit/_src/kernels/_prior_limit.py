@@ -15,7 +15,7 @@ from ntkit._src.common import check_choice, check_finite, check_input_size, chec
 from ntkit._src.rules import prior_positions
 from ntkit.errors import InputError, InputTypeError
 
-from ._differentiable import check_differentiable
+from ._infinite_width_kernel import check_differentiable
 from ._positions import Positions, output_positions
 
 _ROUNDING = 1e-10
@@ -71,10 +71,7 @@ def prior_of(
     same: float | Tensor,
     other: float | Tensor,
 ) -> tuple[ops.Prior, tuple[int, ...], Tensor]:
-    """Check a prior; return it with the shape of the input it describes and a tensor of its dtype and device.
-
-    ``channels`` are the shapes to try if ``input_shape`` is not given.
-    """
+    """Check a prior; return it, its input shape (one of ``channels`` if not given), and a tensor of its dtype and device."""
     if isinstance(covariance, str):
         check_choice("covariance", covariance, ["stationary"], ", or a tensor")
         if input_shape is None:

@@ -13,8 +13,7 @@ from ntkit._src.rules import CountSketch, Draws, check_sketchable, random_featur
 from ntkit.errors import InputError, InputTypeError
 
 from ._infinite_width_kernel import InfiniteWidthKernel
-from .finite_network import Empirical
-from .finite_network._inputs import as_inputs
+from .finite_network import Empirical, as_inputs
 from .finite_network._products import forward
 
 _BLOCK_BYTES = 1 << 27

@@ -25,15 +25,8 @@ Bounds = tuple[float, float] | str
 class SklearnKernel(_SklearnBase):
     """The kernel that :func:`as_sklearn_kernel` returns.
 
-    The gains of ``ntkit.infinite_width`` are hyperparameters, with bounds: ``theta`` holds their logarithms, and
-    ``GaussianProcessRegressor`` tunes them. Kernels of other kinds have none.
-
-    Attributes
-    ----------
-    kernel, input_shape, dtype, w_std_bounds, b_std_bounds
-        As given to :func:`as_sklearn_kernel`.
-    w_std, b_std
-        The gains in use; None for kernels of other kinds, and of modules in the NTK parametrisation.
+    Its gains, None for kernels that have none to tune, are hyperparameters with bounds: ``theta`` holds their logarithms, and
+    ``GaussianProcessRegressor`` tunes them.
     """
 
     def __init__(
@@ -62,10 +55,7 @@ class SklearnKernel(_SklearnBase):
         return Hyperparameter("b_std", "numeric", self.b_std_bounds if self.b_std else "fixed")
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None, eval_gradient: bool = False) -> Any:
-        """Return K(X, Y), shape (n, m), float64.
-
-        With ``eval_gradient`` also dK/dtheta, shape (n, n, p), theta the logarithms of the p gains that are not fixed.
-        """
+        """Return K(X, Y), (n, m), float64; with ``eval_gradient`` also dK/dtheta, (n, n, p), of the p gains that are free."""
         if eval_gradient and Y is not None:
             raise InputError("the gradient exists for K(X, X) only. Got Y too: leave Y or eval_gradient out.")
         if not eval_gradient:

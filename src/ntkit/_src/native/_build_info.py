@@ -29,9 +29,7 @@ def build_info() -> BuildInfo:
 
 
 def roofline(single: bool = True, seconds: float = 0.5) -> float:
-    """Measure how many covariance entries per second one thread updates when only arithmetic takes time.
-
-    It runs the arithmetic of a 3 x 3 convolution and a ReLU, with Theta, on data that stay in the first-level cache, in single or
-    double precision. The best of many short runs counts.
-    """
+    """Measure how many covariance entries per second one thread updates when only arithmetic takes time."""
+    # It runs the arithmetic of a 3 x 3 convolution and a ReLU, with Theta, on data that stay in the first-level cache, in
+    # single or double precision. The best of many short runs counts.
     return float(_core.roofline(single, seconds))

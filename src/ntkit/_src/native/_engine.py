@@ -82,10 +82,7 @@ class NativeEngine:
         return compute(self.runner(last))
 
     def tape(self, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
-        """Return the tape of two inputs, of what is cached of each ("cache", never Theta), or of each input with itself ("diag").
-
-        ``print`` lists its operations and instructions.
-        """
+        """Return the tape of two inputs, of what is cached of each ("cache", never Theta), or of each with itself ("diag")."""
         return self.runner().plan(kind, ntk and kind != "cache").tape
 
     def runner(self, tier: int = 0) -> Runner:

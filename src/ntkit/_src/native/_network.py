@@ -37,11 +37,9 @@ def unsupported(program: Program) -> str | None:
 
 
 def single_precision(program: Program) -> bool:
-    """Return whether float32 inputs may be processed in single precision.
-
-    They may where every activation is of the ReLU family and nothing is multiplied or normalised: there H carries small
-    differences through the whole network, and scaling an input scales every value, once the biases are scaled along.
-    """
+    """Return whether float32 inputs may be processed in single precision."""
+    # They may where every activation is of the ReLU family and nothing is multiplied or normalised: there H carries small
+    # differences through the whole network, and scaling an input scales every value, once the biases are scaled along.
     return all(known_family(node.op).single_precision for node in program.nodes)
 
 

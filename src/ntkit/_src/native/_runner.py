@@ -180,10 +180,8 @@ class Runner:
     def _alone(
         self, plan: TapePlan, x: Tensor, data: NDArray[Any] | None, cache: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Compute the cached numbers of each input into ``cache``, and its Theta and K with itself if the tape has an output.
-
-        All computations are in double precision, whatever the other dtypes. Scaled inputs go to ``data``. Both are (n, numbers).
-        """
+        """Compute the cached numbers of each input into ``cache``, and its Theta and K with itself if the tape has an output."""
+        # All computations are in double precision, whatever the other dtypes. Scaled inputs go to ``data``, (n, numbers) too.
         numbers = self._numbers(plan, x)
         threads = torch.get_num_threads()
         units, nngp, ntk = np.empty((len(x), self.network.units)), np.zeros(len(x)), np.zeros(len(x))
@@ -249,11 +247,9 @@ def _beyond(node: Node, got: str) -> BeyondRange:
 
 
 def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> None:
-    """Write x . x' of vectors to ``products``, tile by tile.
-
-    All matrix products have the same shape, because in another shape the same entry might have other bits. ``below`` is the index
-    of the first row minus that of the first column; tiles below the diagonal are left untouched.
-    """
+    """Write x . x' of vectors to ``products``, tile by tile."""
+    # All matrix products have the same shape, because in another shape the same entry might have other bits. ``below`` is the
+    # index of the first row minus that of the first column; tiles below the diagonal are left untouched.
     for left, right, product in zip(first.vectors, second.vectors, products, strict=True):
         for rows, left_tile in enumerate(left.unflatten(0, (-1, _TILE))):
             skipped = max(below // _TILE + rows, 0)

@@ -14,13 +14,11 @@ KEPT_BYTES = 48 << 20  # limit for the planes that a thread keeps, as long as re
 
 
 def tape_between(network: PlannedNetwork, ntk: bool) -> TapePlan:
-    """Plan the kernels between two inputs whose cached data are known.
-
-    Neighbouring offsets of a pool share planes. These are kept: recomputing one takes at least one layer, which is slower
-    than fetching it even from main memory (``benchmarks/planes.py`` measures both). If they take more than ``KEPT_BYTES``, as for
-    large images, the pools that would keep the most recompute theirs; but not where windows overlap, because each plane then has
-    many readers.
-    """
+    """Plan the kernels between two inputs whose cached data are known."""
+    # Neighbouring offsets of a pool share planes. These are kept: recomputing one takes at least one layer, which is slower
+    # than fetching it even from main memory (``benchmarks/planes.py`` measures both). If they take more than ``KEPT_BYTES``, as
+    # for large images, the pools that would keep the most recompute theirs; but not where windows overlap, because each plane
+    # then has many readers.
     plan = tape_computing_again(network, ntk, {})
     over = plan.kept_bytes - KEPT_BYTES
     if over <= 0:

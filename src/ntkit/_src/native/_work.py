@@ -22,11 +22,9 @@ def rectified_entries(tape: _core.Tape) -> int:
 
 
 def rectified_operations(tape: _core.Tape, single: bool) -> int:
-    """Count the arithmetic operations of ReLU-like activations, and of the sums over windows before them, for one pair.
-
-    These are nearly all operations of a convolutional network. An addition, a product, a division and a root count as one each,
-    so a fused multiplication and addition as two; double precision (not ``single``) needs longer polynomials.
-    """
+    """Count the arithmetic operations of ReLU-like activations, and of the sums over windows before them, for one pair."""
+    # These are nearly all operations of a convolutional network. An addition, a product, a division and a root count as one
+    # each, so a fused multiplication and addition as two; double precision (not ``single``) needs longer polynomials.
     return sum(
         entries * (_RECTIFIED[single, theta] + (1 + theta) * additions)
         for entries, additions, theta in _rectified(tape)

@@ -108,8 +108,7 @@ def plot_accuracy(
     ax.set_xscale("log")
     ax.set_xticks(list(sizes), [str(size) for size in sizes])
     ax.set_xticks([], minor=True)
-    ax.set_xlabel("training images")
-    ax.set_ylabel("test accuracy (%)")
+    ax.set(xlabel="training images", ylabel="test accuracy (%)")
     ax.grid(axis="y", alpha=0.3)
     ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     return ax

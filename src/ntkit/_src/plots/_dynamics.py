@@ -77,9 +77,7 @@ def plot_predictions(
             ax.plot(points, own + sign * width, color=_NETWORKS, linestyle=":", linewidth=1.2, label=name)
     if train is not None:
         ax.plot(*(_array("train", one, 1) for one in train), "o", color="black", markersize=4, label="training points")
-    ax.set_title(title)
-    ax.set_xlabel("x")
-    ax.set_ylabel("f(x)")
+    ax.set(title=title, xlabel="x", ylabel="f(x)")
     return ax
 
 
@@ -192,9 +190,7 @@ def plot_learning_curves(
         for k, line in enumerate(lines):
             ax.plot(own_times, own[:, k], "o", color=line.get_color(), markersize=3.5, label="_network")
     ax.axhline(0, color="black", linewidth=0.6)
-    ax.set_xscale("log")
-    ax.set_xlabel("training time t")
-    ax.set_ylabel("left to learn")
+    ax.set(xscale="log", xlabel="training time t", ylabel="left to learn")
     ax.legend(frameon=False)
     return ax
 
@@ -239,10 +235,7 @@ def plot_losses(
         if values.ndim == 2:
             low, high = np.percentile(values, [10, 90], axis=1)
             ax.fill_between(t, low, high, color=line.get_color(), alpha=0.18, linewidth=0)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xlabel("training time t")
-    ax.set_ylabel("training loss")
+    ax.set(xscale="log", yscale="log", xlabel="training time t", ylabel="training loss")
     ax.legend(frameon=False)
     return ax
 

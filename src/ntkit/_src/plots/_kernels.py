@@ -73,9 +73,7 @@ def plot_heat_map(ax: Axes, gram: ArrayLike, labels: ArrayLike, title: str = "",
     ax.set_xticks(middles, [str(name) for name in names])
     ax.set_yticks(middles, [str(name) for name in names])
     ax.tick_params(length=0)
-    ax.set_xlabel("class")
-    ax.set_ylabel("class")
-    ax.set_title(title)
+    ax.set(xlabel="class", ylabel="class", title=title)
     bar = ax.figure.colorbar(image, ax=ax, shrink=0.85, extend="both")
     bar.set_label("cosine" if normalize else "kernel")
     return ax
@@ -150,8 +148,7 @@ def plot_shares(ax: Axes, shares: Mapping[str, ArrayLike], styles: Mapping[str, 
         style = (styles or {}).get(name, CurveStyle())
         ranks = np.arange(1, len(share) + 1)
         ax.loglog(ranks[shown], share[shown], label=name, color=style.color, linestyle=style.line)
-    ax.set_xlabel("rank")
-    ax.set_ylabel("eigenvalue / sum of eigenvalues")
+    ax.set(xlabel="rank", ylabel="eigenvalue / sum of eigenvalues")
     ax.grid(which="major", alpha=0.3)
     ax.legend(frameon=False)
     return ax
@@ -194,10 +191,7 @@ def plot_eigenvalue_decay(
         shown = (k > 0) & (values > 0)
         style = (styles or {}).get(name, CurveStyle(marker=""))
         ax.plot(k[shown], values[shown], markersize=3, label=name, **style.options)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel("eigenvalue")
+    ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="eigenvalue")
     ax.legend(frameon=False)
     return ax
 

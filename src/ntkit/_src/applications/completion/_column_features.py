@@ -64,7 +64,8 @@ def column_features(
     else:
         features = np.zeros((k, d))
         features[entries.rows, entries.columns] = offsets.remove(entries).values
-    return _unit_columns(features)
+    norms = np.linalg.norm(features, axis=0)  # a column of zeros stays zero
+    return torch.from_numpy(np.ascontiguousarray((features / np.where(norms > 0, norms, 1)).T))
 
 
 def _completed(imputer: Any, matrix: Any, refit: bool) -> NDArray[np.float64]:
@@ -85,12 +86,6 @@ def _completed(imputer: Any, matrix: Any, refit: bool) -> NDArray[np.float64]:
     if not np.isfinite(completed).all():
         raise InputError("the imputer must leave no gaps. Got NaN or infinite values in the matrix that it completed.")
     return completed
-
-
-def _unit_columns(features: NDArray[np.float64]) -> Tensor:
-    """Return columns scaled to norm one as rows; a column of zeros stays zero."""
-    norms = np.linalg.norm(features, axis=0)
-    return torch.from_numpy(np.ascontiguousarray((features / np.where(norms > 0, norms, 1)).T))
 
 
 def _as_array(prior: Any) -> NDArray[np.float64]:

@@ -45,10 +45,7 @@ class Entries:
         return [slice(int(a), int(b)) for a, b in pairwise(starts)]
 
     def patterns(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]:
-        """Yield each set of observed columns (s,), the rows that have it (g,), and their values, shape (s, g).
-
-        Rows without entries have no pattern.
-        """
+        """Yield each set of observed columns (s,), the rows that have it (g,), and their values (s, g); none for empty rows."""
         slices = self.row_slices()
         groups: dict[bytes, list[int]] = {}
         for row, part in enumerate(slices):

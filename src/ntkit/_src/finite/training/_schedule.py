@@ -72,7 +72,11 @@ class Schedule:
             ("batch_size", self.method == "sgd"),
             ("generator", self.method == "sgd"),
         ):
-            self._check_given(name, needed)
+            given = getattr(self, name) is not None
+            if needed and not given:
+                raise InputError(f'method="{self.method}" needs {name}. Got None.')
+            if given and not needed:
+                raise InputError(f'{name} must be left out with method="{self.method}": it has no effect there.')
         check_generator(self.generator)
         if self.is_flow:
             check_number("time", self.time, 0.0)
@@ -85,13 +89,6 @@ class Schedule:
             check_integer("batch_size", self.batch_size, 1)
         check_number("rtol", self.rtol, 0.0, positive=True)
         check_number("atol", self.atol, 0.0)
-
-    def _check_given(self, name: str, needed: bool) -> None:
-        given = getattr(self, name) is not None
-        if needed and not given:
-            raise InputError(f'method="{self.method}" needs {name}. Got None.')
-        if given and not needed:
-            raise InputError(f'{name} must be left out with method="{self.method}": it has no effect there.')
 
     @property
     def is_flow(self) -> bool:

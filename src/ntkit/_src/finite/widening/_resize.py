@@ -39,10 +39,7 @@ def resizing_layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def resize_input(layer: nn.Module, arriving: Sequence[Shape], multiplier: float) -> None:
-    """Make a layer accept inputs of these shapes, and multiply its own width, if it has one.
-
-    Parameters whose shape changes are replaced by uninitialised tensors of the same device and dtype.
-    """
+    """Make a layer accept inputs of these shapes, and multiply its width; parameters of a new shape are uninitialised."""
     if isinstance(layer, nn.Linear):
         layer.in_features, layer.out_features = arriving[0][-1], times(layer.out_features, multiplier)
         _set(layer, weight=(layer.out_features, layer.in_features), bias=(layer.out_features,))
@@ -145,10 +142,8 @@ def _resize_self_attention(layer: SelfAttention, arriving: Shape, multiplier: fl
 
 
 def wider_heads(heads: int, factor: float, width: int) -> int:
-    """Return the number of heads of a wider layer: the divisor of its width nearest to heads times the root of the factor.
-
-    Heads and the width of each must grow together. A single head stays single: it has no limit of many heads.
-    """
+    """Return the number of heads of a wider layer: the divisor of its width nearest to heads times the root of the factor."""
+    # Heads and the width of each must grow together. A single head stays single: it has no limit of many heads.
     if heads == 1:
         return 1
     target = math.log(heads * math.sqrt(factor))

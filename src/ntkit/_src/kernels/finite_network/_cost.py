@@ -18,13 +18,11 @@ _CALL = 4e5  # calling one module, forward and backward: some 20 microseconds, w
 
 
 def costs(survey: Survey, n1: int, n2: int | None) -> dict[str, float]:
-    """Estimate the multiplications of each method for n1 x n2 entries; ``n2=None`` is the symmetric case.
-
-    With N rows, c outputs, p parameters and F multiplications per row in the forward pass: derivatives cost 2 N F c for every
-    tile of rows that the budget forces, plus p c per pair (p c^2 if outputs are kept separate). Products with vectors cost
-    4 F c per pair and p c per column. The structured method costs N F (1 + c), plus its layers' products, plus derivatives for
-    the remaining parameters. Each pass through the network also costs something per module, which decides for small networks.
-    """
+    """Estimate the multiplications of each method for n1 x n2 entries; ``n2=None`` is the symmetric case."""
+    # With N rows, c outputs, p parameters and F multiplications per row in the forward pass: derivatives cost 2 N F c for every
+    # tile of rows that the budget forces, plus p c per pair (p c^2 if outputs are kept separate). Products with vectors cost
+    # 4 F c per pair and p c per column. The structured method costs N F (1 + c), plus its layers' products, plus derivatives for
+    # the remaining parameters. Each pass through the network also costs something per module, which decides for small networks.
     network, c, full = survey.network, survey.outputs, survey.network.full
     sizes = {name: parameter.numel() for name, parameter in network.trained.items()}
     columns = n1 if n2 is None else n2

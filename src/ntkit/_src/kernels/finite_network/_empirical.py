@@ -14,10 +14,9 @@ from ntkit._src.trace import GainRule
 from ntkit.errors import InputError, InputTypeError
 
 from ._cost import costs
-from ._inputs import Batch, Inputs, as_inputs
 from ._jacobian import jacobian_diag, jacobian_gram
 from ._known_surveys import KnownSurveys
-from ._network import Network, Output, check_finite_output, larger
+from ._network import Batch, Inputs, Network, Output, as_inputs, check_finite_output, larger
 from ._parameter_sums import Diagonal, Total
 from ._products import TangentOperator, product_gram
 from ._structured import structured_diag, structured_gram

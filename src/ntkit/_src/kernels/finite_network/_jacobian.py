@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.func import jacrev, vmap
 
-from ._inputs import Inputs
 from ._layers import contract
-from ._network import Network
+from ._network import Inputs, Network
 from ._parameter_sums import Diagonal, Total, slices
 from ._survey import Survey
 
@@ -35,11 +34,9 @@ def jacobian_rows(network: Network, names: Sequence[str], x: Inputs, outputs: sl
 
 
 def _agrees(network: Network, found: dict[str, Tensor], x: Inputs, outputs: slice) -> bool:
-    """Compare a random combination of all derivatives with plain autograd's, in one backward pass.
-
-    Batching rules of vmap can be silently wrong: PReLU's is in torch 2.13 when there are as many rows as outputs. And a
-    module may compute something else when it notices that its weights are not parameters.
-    """
+    """Compare a random combination of all derivatives with plain autograd's, in one backward pass."""
+    # Batching rules of vmap can be silently wrong: PReLU's is in torch 2.13 when there are as many rows as outputs. And a
+    # module may compute something else when it notices that its weights are not parameters.
     parameters = [network.trained[name] for name in found]
     with torch.enable_grad():
         values = network(x)[:, outputs]
@@ -99,10 +96,8 @@ def jacobian_diag(survey: Survey, names: Sequence[str], x: Inputs, diagonal: Dia
 
 
 def _plan(survey: Survey, names: Sequence[str]) -> Iterator[tuple[list[str], int, int]]:
-    """Yield blocks of parameters, and how many outputs and rows of their derivatives to form at a time.
-
-    Blocks are as large as a few rows allow: smaller ones would only repeat the forward pass more often.
-    """
+    """Yield blocks of parameters, and how many outputs and rows of their derivatives to form at a time."""
+    # Blocks are as large as a few rows allow: smaller ones would only repeat the forward pass more often.
     trained = survey.network.trained
     sizes = {name: trained[name].numel() * trained[name].element_size() for name in names}
     share = survey.byte_budget // 8

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from ._inputs import Inputs
+from ._network import Inputs
 from ._survey import Survey
 
 _PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type, BuiltinFunctionType)
@@ -32,12 +32,10 @@ class KnownSurveys:
         self._surveys: dict[object, Survey] = {}
 
     def find(self, module: nn.Module, read: object, x: Inputs, make: Callable[[], Survey]) -> Survey:
-        """Return the survey of an earlier call if it still applies, or else a new one.
-
-        It applies if the inputs have the same shapes, dtypes and other arguments, and if neither the module's layers, hooks,
-        modes and attributes nor any tensor in it (by torch's version counter, sum and norm) changed. A module with hooks, or
-        with an attribute that could change unseen, such as an object of an unknown class, is surveyed in every call.
-        """
+        """Return the survey of an earlier call if it still applies, or else a new one."""
+        # It applies if the inputs have the same shapes, dtypes and other arguments, and if neither the module's layers, hooks,
+        # modes and attributes nor any tensor in it (by torch's version counter, sum and norm) changed. A module with hooks, or
+        # with an attribute that could change unseen, such as an object of an unknown class, is surveyed in every call.
         facts = _Facts()
         try:
             facts.add(read)

@@ -11,9 +11,8 @@ from torch.func import jvp
 
 from ntkit._src.common import measuring, plain_attention
 
-from ._inputs import Inputs
 from ._jacobian import jacobian_diag
-from ._network import check_finite_output
+from ._network import Inputs, check_finite_output
 from ._parameter_sums import Diagonal, Total, slices
 from ._structured import structured_diag
 from ._survey import Survey
@@ -84,10 +83,7 @@ def product_gram(survey: Survey, names: Sequence[str], x1: Inputs, x2: Inputs | 
 
 
 class TangentOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
-    """The tangent kernel of some inputs as a linear operator: a product costs one backward and one forward pass.
-
-    When it averages over outputs, a product is (1/c) sum_o J_o (J_o^T v): a pair of passes for each output.
-    """
+    """The tangent kernel of some inputs as a linear operator: a product costs one backward and one forward pass."""
 
     def __init__(self, *tensors: Tensor, inputs: Inputs, survey: Survey) -> None:
         super().__init__(*tensors, inputs=inputs, survey=survey)
@@ -120,7 +116,7 @@ class TangentOperator(LinearOperator):  # type: ignore[misc, unused-ignore]
         if survey.network.full:
             weights = vector.reshape(-1, c)
             return forward(survey, self.x, backward(survey, names, self.x, weights)).flatten()
-        result = torch.zeros_like(vector)
+        result = torch.zeros_like(vector)  # (1/c) sum_o J_o (J_o^T v): a pair of passes for each output
         for o in range(c):
             weights = vector.new_zeros(len(vector), c)
             weights[:, o] = vector

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ntkit.errors import InputError
 
-from ._inputs import Inputs
 from ._layers import Call, captured, contract, layer_diag, layer_gram, read_gradients, read_patches
+from ._network import Inputs
 from ._parameter_sums import Diagonal, Total, slices
 from ._survey import Structured, Survey
 
@@ -121,11 +121,9 @@ def structured_diag(survey: Survey, x: Inputs, diagonal: Diagonal) -> None:
 
 
 def row_plan(survey: Survey, n: int) -> tuple[int, int]:
-    """Choose how many rows per side, and how many outputs at a time, the byte budget allows, for n rows on both sides.
-
-    Taking all rows with few outputs at a time costs no more than taking all outputs at once, but a second tile of rows
-    repeats the work of the first side. So outputs are split first, unless every pair of outputs is wanted.
-    """
+    """Choose how many rows per side, and how many outputs at a time, the byte budget allows, for n rows on both sides."""
+    # Taking all rows with few outputs at a time costs no more than taking all outputs at once, but a second tile of rows
+    # repeats the work of the first side. So outputs are split first, unless every pair of outputs is wanted.
     size = survey.like.element_size()
     fixed = survey.row_bytes + 2 * size * max(layer.patch_entries for layer in survey.layers)
     each = 2 * size * sum(layer.gradient_entries for layer in survey.layers)  # as they arrive, and stacked

@@ -14,9 +14,8 @@ from ntkit._src.common import parameter_source
 from ntkit._src.trace import GainRule
 from ntkit.errors import InputError
 
-from ._inputs import Inputs
 from ._layers import Call, Layer, Sizes, captured, structured_layers
-from ._network import Network
+from ._network import Inputs, Network
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,10 @@ class Survey:
 
 
 def survey(network: Network, x: Inputs, byte_budget: int) -> Survey:
-    """Run the network forward and backward on up to three rows and observe what it does.
-
-    A layer is structured if its weight is used once, by its only call; if nothing overwrites its input; and if the outputs
-    for each input depend only on that input's rows of the layer's output. Checking this takes three rows: a module that
-    moves the batch to another axis can look right on one.
-    """
+    """Run the network forward and backward on up to three rows and observe what it does."""
+    # A layer is structured if its weight is used once, by its only call; if nothing overwrites its input; and if the outputs
+    # for each input depend only on that input's rows of the layer's output. Checking this takes three rows: a module that
+    # moves the batch to another axis can look right on one.
     look = _look(network, x[:3], differentiate=False)
     names = {id(parameter): name for name, parameter in network.trained.items()}
     found = []
@@ -93,10 +90,7 @@ def survey(network: Network, x: Inputs, byte_budget: int) -> Survey:
 
 
 def survey_features(network: Network, x: Inputs, byte_budget: int, gains: GainRule | None = None) -> Survey:
-    """Survey only the last layer, trained or not, with its weight and bias scaled as if they were standard normal.
-
-    A plain layer has gains 1 and 0, or those of the rule from which it was drawn.
-    """
+    """Survey only the last layer, scaled as if it were standard normal: by its own gains, those of the rule, or 1 and 0."""
     look = _look(network, x[:3], differentiate=True)
     reached = [call for call in look.calls if call.edge.node in look.nodes]
     if not reached or not look.serves(reached[-1]):
