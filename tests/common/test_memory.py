@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.cases import mlp
 
 import ntkit
 from ntkit._src.common import _memory, available_bytes, check_gram_memory
@@ -27,7 +28,7 @@ def test_says_n_the_bytes_the_largest_n_and_what_to_do(monkeypatch: pytest.Monke
 
 def test_the_kernel_itself_asks_at_once() -> None:
     """A million rows need terabytes: no machine of today holds that, and nothing is computed."""
-    limit = ntkit.infinite_width(torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)))
+    limit = ntkit.infinite_width(mlp(1, 4, 1))
     rows = torch.ones(1, 1, dtype=torch.float64).expand(10_000_000, 1)
     for call in (limit.ntk, limit.nngp, limit.both):
         with pytest.raises(MemoryLimitError, match=r"n = 10,000,000"):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor
 from torch.func import grad, jvp
 from torch.nn import functional as F
@@ -14,7 +15,7 @@ from ntkit._src.common import Elementary
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return normal(*shape, seed=seed)
 
 
 W, B = 1 + draw(6, seed=1) / 4, draw(6, seed=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.cases import normal
 
 from ntkit._src.common import _row_blocks, block_rows, mirror_rows, mirror_upper, row_blocks, split_rows
 
@@ -32,7 +33,7 @@ def test_points_are_split_by_the_size_of_their_kernel(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("n", [1, 5, 12, 13])
 def test_upper_triangle_is_copied_below(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_row_blocks, "_MIRRORED_ROWS", 4)
-    matrix = torch.randn(n, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    matrix = normal(n, n)
     upper = matrix.triu()
     assert mirror_upper(matrix) is matrix
     assert torch.equal(matrix, upper + upper.triu(1).T)

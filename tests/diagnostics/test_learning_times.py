@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp
 
 import ntkit
 from ntkit._src.diagnostics import learning_times
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 
-NTK = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))).ntk
+NTK = ntkit.infinite_width(mlp(3, 8, 1)).ntk
 
 
 def problem(n=12, outputs=None):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import multivariate_normal
+from tests.cases import mlp, normal
 from torch import Tensor, nn
 
 import ntkit
@@ -16,7 +17,7 @@ from ntkit.errors import InputError, InputTypeError, QuadratureError, SingularKe
 
 
 def _normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return normal(*shape, seed=seed)
 
 
 def _net(depth: int = 1, bias: bool = True) -> nn.Module:
@@ -152,7 +153,7 @@ def test_bad_input_is_explained(arguments: Any, options: dict[str, Any], error: 
 def test_gains_of_a_module_in_the_ntk_parametrisation_stay():
     """Only the ridge is searched: the gains are part of the module."""
     x, y = torch.linspace(-1, 1, 12, dtype=torch.float64)[:, None], torch.linspace(0, 1, 12, dtype=torch.float64)
-    net = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(1, 8, 1)
     fixed = ntkit.evidence(net, x, y, w_std=1.3, b_std=0.2, fixed=("w_std", "b_std"))
     own = ntkit.evidence(ntkit.parametrize_ntk(net, w_std=1.3, b_std=0.2), x, y)
     assert (own.w_std, own.b_std) == (None, None)
@@ -165,7 +166,7 @@ def test_gains_of_a_module_in_the_ntk_parametrisation_stay():
 
 def test_search_starts_at_the_defaults():
     x, y = torch.linspace(-1, 1, 6, dtype=torch.float64)[:, None], torch.linspace(0, 1, 6, dtype=torch.float64)
-    net = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(1, 8, 1)
     start = ntkit.evidence(net, x, y, max_steps=0)
     assert (start.w_std, start.b_std, start.ridge) == (pytest.approx(2**0.5), pytest.approx(0.1), pytest.approx(0.01))
 

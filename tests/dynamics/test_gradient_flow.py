@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from linear_operator import to_linear_operator
-from tests.dynamics.problems import Features, Linearised, OneOutput, normal, small_net, start
+from tests.cases import normal
+from tests.dynamics.problems import Features, Linearised, OneOutput, small_net, start
 from torch import Tensor
 
 import ntkit

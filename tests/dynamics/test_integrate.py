@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.dynamics.problems import Features, normal
+from tests.cases import normal
+from tests.dynamics.problems import Features
 from torch import Tensor
 from torch.nn import functional as F
 

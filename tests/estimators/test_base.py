@@ -14,6 +14,7 @@ from sklearn.datasets import load_iris
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tests.cases import mlp
 from tests.estimators.problems import Array, Laplace, regression_data
 from torch import Tensor, nn
 
@@ -93,7 +94,7 @@ def test_feature_names() -> None:
     "parameters",
     [
         {},
-        {"module": nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 1)), "b_std": 0.2},
+        {"module": mlp(7, 5, 1), "b_std": 0.2},
         {"kernel": Laplace()},
     ],
 )
@@ -116,9 +117,7 @@ def test_kernel_of_the_wrong_shape_is_explained(data: tuple[Array, Array]) -> No
 
 @pytest.mark.parametrize("solver", [None, "nystrom"])
 @pytest.mark.parametrize("tune", [None, "loo", "evidence", "auto"])
-@pytest.mark.parametrize(
-    "module", [None, nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 1))], ids=["default", "given"]
-)
+@pytest.mark.parametrize("module", [None, mlp(7, 5, 1, activation=nn.Tanh)], ids=["default", "given"])
 def test_a_fit_traces_the_module_once(
     data: tuple[Array, Array],
     module: nn.Module | None,

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from tests.cases import mlp, normal
 from torch import nn
 from torch.func import functional_call, jacrev
 from torch.nn import functional as F
@@ -14,10 +15,6 @@ import ntkit
 from ntkit._src.common._nested_derivatives import Elementary
 from ntkit._src.finite._taylor import _derivatives
 from ntkit.errors import InputError, InputTypeError
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class Attention(nn.Module):
@@ -31,13 +28,13 @@ class Attention(nn.Module):
 
 
 def tied() -> nn.Module:
-    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    net = mlp(3, 3, 3, activation=nn.Tanh)
     net[2].weight = net[0].weight
     return net
 
 
 def frozen() -> nn.Module:
-    net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    net = mlp(3, 5, 2, activation=nn.Tanh)
     net[0].weight.requires_grad_(False)
     return net
 
@@ -57,7 +54,7 @@ CASES = {
     "embedding": (lambda: nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(8, 2)), (4, 2)),
     "tied": (tied, (4, 3)),
     "frozen": (frozen, (4, 3)),
-    "ntk": (lambda: ntkit.parametrize_ntk(nn.Sequential(nn.Linear(3, 5), nn.GELU(), nn.Linear(5, 2))), (4, 3)),
+    "ntk": (lambda: ntkit.parametrize_ntk(mlp(3, 5, 2, activation=nn.GELU)), (4, 3)),
 }
 
 

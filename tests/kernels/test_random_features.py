@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.cases import mlp, normal
 from torch import Tensor, nn
 
 import ntkit
@@ -53,7 +54,7 @@ def _conv(*layers: nn.Module) -> nn.Module:
 
 
 NETWORKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
-    "relu": (nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)), (3,)),
+    "relu": (mlp(3, 8, 8, 1), (3,)),
     "no hidden layer": (nn.Linear(3, 1), (3,)),
     "gelu, tanh": (nn.Sequential(nn.Linear(3, 8), nn.GELU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)), (3,)),
     "residual": (Residual(), (3,)),
@@ -85,7 +86,7 @@ def _error(features: Tensor, exact: Tensor) -> float:
 def test_products_tend_to_the_kernel(name: str, which: str) -> None:
     module, shape = NETWORKS[name]
     kernel = getattr(ntkit.infinite_width(module, b_std=0.3), which)
-    x = torch.randn(6, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(6, *shape)
     exact = kernel(x)
     draws = 24
     values = [SketchedFeatures(kernel, 400, shape, seed)(x) for seed in range(draws)]
@@ -114,7 +115,7 @@ def test_more_features_are_closer() -> None:
 def test_projected_derivatives_of_any_module(outputs: int) -> None:
     net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, outputs)).double().eval()
     emp = ntkit.empirical(net)
-    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(6, 3)
     exact = emp.ntk(x)
     grams = torch.stack([f @ f.T for f in (JacobianFeatures(emp, 100, seed)(x) for seed in range(10))])
     single = float((grams - exact).norm(dim=(1, 2)).mean() / exact.norm())
@@ -156,7 +157,7 @@ def test_refusals() -> None:
 def test_rows_larger_than_a_block_come_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     module, shape = NETWORKS["relu"]
     features = SketchedFeatures(ntkit.infinite_width(module).ntk, 20, shape)
-    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(4, *shape)
     sizes, block = [], features._block  # type: ignore[attr-defined]
     monkeypatch.setattr(features, "_block", lambda part: sizes.append(len(part)) or block(part))
     whole = features(x)
@@ -166,7 +167,7 @@ def test_rows_larger_than_a_block_come_one_at_a_time(monkeypatch: pytest.MonkeyP
 
 
 def test_some_positions_are_merged_and_the_others_stay() -> None:
-    v = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    v = normal(2, 3, 4, 5)
     for axes, kept in (((0,), v.permute(0, 2, 1, 3)), ((1,), v), ((0, 1), v)):
         merged = _merged(v, axes)
         expected = (

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.rules.families import normal
+from tests.cases import normal
 from torch import nn
 
 import ntkit

@@ -1,6 +1,7 @@
 """Tiny networks for tests of the planner, and what their tapes do, as short text."""
 
 import torch
+from tests.cases import normal
 from torch import nn
 
 import ntkit
@@ -47,19 +48,6 @@ def steps(plan):
             text += f" -> {'K' if step.covariance_out else 'H'}{step.out_offset[2]}"
         found.append(text)
     return found
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def around(layers, head):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.rules.families import normal
+from tests.cases import Mean, normal
 from torch import nn
 
 import ntkit
@@ -120,11 +120,6 @@ class Attending(RuleConformance):
 
     def inputs(self):
         return 0.7 * normal(4, 3, 3)
-
-
-class Mean(nn.Module):
-    def forward(self, x):
-        return x.mean(1)
 
 
 class TestRelu(Attending):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from mpmath import mp, mpf
+from tests.cases import Function, Residual, mlp, normal
 from torch import Tensor, nn
 
 import ntkit
@@ -22,25 +23,6 @@ APART = (1e-3, 1e-5, 1e-7, 1e-9, 0.0)
 SIZES = (1e-3, 0.5, 1.001, 1.7, 1e3)
 
 
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
-
-
-class Residual(nn.Module):
-    def __init__(self, *layers: nn.Module) -> None:
-        super().__init__()
-        self.branch = nn.Sequential(*layers)
-
-    def forward(self, x: Tensor) -> Tensor:
-        value: Tensor = x + self.branch(x)
-        return value
-
-
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "leaky": lambda: nn.LeakyReLU(0.1),
@@ -50,7 +32,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 
 
 def _normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return normal(*shape, seed=seed)
 
 
 def _near(x: Tensor) -> Tensor:
@@ -295,7 +277,7 @@ def test_what_carries_h(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parallel_inputs_of_many_features(factor: float) -> None:
     """A network without biases is homogeneous: the kernels of x and c x are c times those of x with itself."""
     x = _normal(8, 3000)
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3000, 8), nn.ReLU(), nn.Linear(8, 1)))
+    limit = ntkit.infinite_width(mlp(3000, 8, 1))
     for kernel in (limit.ntk, limit.nngp):
         own = kernel.diag(x, engine="reference")
         found = kernel(x, factor * x, engine="reference").diagonal()
@@ -304,7 +286,7 @@ def test_parallel_inputs_of_many_features(factor: float) -> None:
 
 def test_derivatives_at_parallel_inputs() -> None:
     x, z = _normal(2, 12), 1.3 * _normal(2, 12)
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 1)))
+    limit = ntkit.infinite_width(mlp(12, 8, 1, activation=nn.Tanh))
     direction = _normal(4, 12)[2:]
 
     def value(step: float) -> torch.Tensor:

@@ -2,18 +2,14 @@
 
 import pytest
 import torch
-from tests.rules.families import estimates, normal
+from tests.cases import Mean, normal
+from tests.rules.families import estimates
 from torch import nn
 from torch.nn import functional as F
 
 import ntkit
 from ntkit._src.layers import SelfAttention
 from ntkit._src.rules._sampled_attention import _factor, _jacobian
-
-
-class Mean(nn.Module):
-    def forward(self, x):
-        return x.mean(1)
 
 
 def hidden(width=8, heads=4, key=2):

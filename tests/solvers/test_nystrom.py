@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from tests.cases import mlp
+from torch import Tensor
 
 import ntkit
 from ntkit._src.gram import DenseGram, KernelGram
@@ -92,7 +93,7 @@ def test_reads_the_kernel_once_and_keeps_it_where_asked(case: Any, tmp_path: Pat
 
 def test_naive_normal_equations_in_single_precision_fail_where_these_do_not() -> None:
     generator = torch.Generator().manual_seed(0)
-    net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(2, 8, 8, 1)
     kernel = ntkit.infinite_width(net, b_std=0.1).ntk
     x = torch.randn(3000, 2, generator=generator)
     y = torch.sin(3 * x[:, 0]) + x[:, 1] ** 2

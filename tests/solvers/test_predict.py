@@ -2,17 +2,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp, normal
 
 import ntkit
 from ntkit._src.solvers import Outcome, Solution, _solve, predict
 from ntkit._src.solvers._method import Status
 
-KERNEL = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))).ntk
+KERNEL = ntkit.infinite_width(mlp(3, 8, 1)).ntk
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return normal(*shape, seed=seed)
 
 
 @pytest.mark.parametrize("columns", [(), (2,)])

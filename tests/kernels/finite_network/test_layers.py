@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor, nn
 
 from ntkit._src.kernels.finite_network import _layers
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return normal(*shape, seed=seed)
 
 
 # What the layer reads, (n, P, q), and what arrives at its output, (n, s, d, P).

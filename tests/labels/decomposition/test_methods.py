@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor
 
 from ntkit._src.labels.decomposition._label_law import LabelLaw, label_law
@@ -25,7 +26,7 @@ THREE = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1], [1 / 3, 1 / 3, 1 / 3]], 
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return normal(*shape, seed=seed)
 
 
 def made(law: LabelLaw, triple: float = 0.0):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import torch
+from tests.cases import normal
 from torch import nn
 from torch.func import functional_call, jacrev
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ntkit
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class WrittenOutNorm(nn.LayerNorm):

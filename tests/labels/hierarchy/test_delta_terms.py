@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from tests.cases import normal
 from tests.labels.hierarchy import two_layer_oracle as oracle
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from ntkit._src.labels import TwoLayerHierarchy
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return normal(*shape, seed=seed)
 
 
 def test_relu_contraction_is_the_sum_of_its_entries() -> None:

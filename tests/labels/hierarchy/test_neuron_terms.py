@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.cases import normal
 from tests.labels.hierarchy import two_layer_oracle as oracle
 from torch import Tensor
 from torch.func import grad, jvp
@@ -23,7 +24,7 @@ from ntkit._src.labels.hierarchy._neuron_terms import (
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return normal(*shape, seed=seed)
 
 
 @pytest.mark.parametrize(("n", "d"), [(6, 3), (2, 5), (1, 4)])

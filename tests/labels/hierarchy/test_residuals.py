@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor
 
 import ntkit
@@ -15,7 +16,7 @@ from ntkit.errors import InputError, InputTypeError, SingularKernelError
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return normal(*shape, seed=seed)
 
 
 @pytest.mark.parametrize("t", [1e-9, 1e-3, 0.5, 1.0, 3.0, 1e3, math.inf])

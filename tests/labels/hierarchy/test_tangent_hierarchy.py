@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.integrate import solve_ivp
+from tests.cases import mlp, normal
 from torch import Tensor, nn
 
 import ntkit
@@ -22,7 +23,7 @@ N, D = 4, 5
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return normal(*shape, seed=seed)
 
 
 def labels(n: int = N) -> Tensor:
@@ -32,7 +33,7 @@ def labels(n: int = N) -> Tensor:
 def fitted(which: str, time: float = math.inf, ridge: float = 0.0) -> ntkit.TangentHierarchy:
     generator = torch.Generator().manual_seed(1)
     if which == "module":
-        net = nn.Sequential(nn.Linear(D, 12), nn.Tanh(), nn.Linear(12, 1)).double()
+        net = mlp(D, 12, 1, activation=nn.Tanh).double()
         for parameter in net.parameters():
             nn.init.normal_(parameter, generator=generator)
         nth = ntkit.TangentHierarchy(module=net, n_samples=0, time=time, ridge=ridge, linear_term=True)
@@ -101,7 +102,7 @@ def test_equals_the_integrated_equations(which: str) -> None:
 def test_time_is_that_of_training() -> None:
     """A network trained by ``ntkit.train`` for a time t has the kernel of ``at(t)``, but for terms of order 1 / width^2."""
     x, y, generator = draw(4, D), labels(4), torch.Generator().manual_seed(3)
-    net = nn.Sequential(nn.Linear(D, 128, bias=False), nn.Tanh(), nn.Linear(128, 1, bias=False)).double()
+    net = mlp(D, 128, 1, activation=nn.Tanh, bias=False).double()
     net = ntkit.initialize(ntkit.parametrize_ntk(net, w_std=1.2), generator=generator)
     nth = ntkit.TangentHierarchy(module=net, n_samples=0, linear_term=True).fit(x, y)
     for t in (0.3, 1.0):
@@ -147,7 +148,7 @@ class TestConformance(KernelConformance):
 
 def test_module() -> None:
     """Random networks of any architecture; the same networks serve every call."""
-    net = nn.Sequential(nn.Linear(D, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1)).double()
+    net = mlp(D, 32, 32, 1, activation=nn.Tanh).double()
     nth = ntkit.TangentHierarchy(module=net, n_samples=2, generator=torch.Generator().manual_seed(0))
     x = draw(4, D, seed=3)
     nth.fit(draw(N, D), labels())

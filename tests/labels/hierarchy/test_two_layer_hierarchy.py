@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor
 
 from ntkit._src.finite import Estimate
@@ -16,7 +17,7 @@ from ntkit.errors import InputError, InputTypeError
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return normal(*shape, seed=seed)
 
 
 @pytest.mark.parametrize("activation", ["relu", "erf", "gelu"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.cases import normal
 from tests.labels.pairs.oracles import Array, base, data, design, double_sum, targets
 from torch import Tensor, nn
 
@@ -109,7 +110,7 @@ def test_float32(pairs):
 def test_images():
     net = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 1))
     limit = ntkit.infinite_width(net).ntk
-    x = torch.randn(20, 2, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(20, 2, 4, 4)
     y = x[:, 0, 0, 0] > 0
     kernel = ntkit.LabelAware(limit, pairs="fjlt-v2").fit(x[:15], y[:15])
     assert kernel(x[15:], x[:15]).shape == (5, 15)

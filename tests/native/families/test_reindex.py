@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from tests.native.networks import Function, around, engines_agree, network, normal, single_precision_errors, steps
+from tests.cases import Function, Residual, normal
+from tests.native.networks import around, engines_agree, network, single_precision_errors, steps
 from torch import nn
 
 import ntkit
@@ -40,15 +41,6 @@ def test_positions_in_order_have_a_start_and_a_step(index, size, expected):
         start, step = expected
         places = [start + step * q for q in range(len(index))]
         assert [p if 0 <= p < size else -1 for p in places] == list(index)
-
-
-class Residual(nn.Module):
-    def __init__(self, *layers):
-        super().__init__()
-        self.branch = nn.Sequential(*layers)
-
-    def forward(self, x):
-        return x + self.branch(x)
 
 
 def transposed(*arguments, **options):

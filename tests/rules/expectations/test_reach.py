@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.cases import normal
 from torch import nn
 
 import ntkit
@@ -73,7 +74,7 @@ def test_equals_closed_forms(phi, exact, variance):
 
 def test_kernel_of_an_elementwise_layer():
     """The variances at hand count: at 1 the square's expectation is 1 / sqrt(1 - 0.4) although at 2.5 it is infinite."""
-    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(3, 4)
     x *= 2 / x.norm(dim=1, keepdim=True)
     net = nn.Sequential(nn.Linear(4, 8, bias=False), ntkit.Elementwise(SQUARED.function), nn.Linear(8, 1, bias=False))
     limit = ntkit.infinite_width(net, w_std=1.0, b_std=0.0)

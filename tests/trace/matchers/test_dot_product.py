@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tests.rules.families import normal
+from tests.cases import normal
 from tests.trace.matchers.dot_products import (
     GAINS,
     LOWER,

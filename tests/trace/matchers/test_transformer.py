@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from tests.rules.families import estimates, normal
+from tests.cases import normal
+from tests.rules.families import estimates
 from torch import nn
 from torch.nn import functional as F
 
