@@ -13,15 +13,10 @@ from torch.nn import functional as F
 
 from ntkit._src.common import Elementary
 
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return normal(*shape, seed=seed)
-
-
-W, B = 1 + draw(6, seed=1) / 4, draw(6, seed=2)
+W, B = 1 + normal(6, seed=1) / 4, normal(6, seed=2)
 OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "layer_norm": lambda x: F.layer_norm(x, (4,)),
-    "layer_norm over two axes": lambda x: F.layer_norm(x, (6, 4), draw(6, 4, seed=3), draw(6, 4, seed=4), 0.1),
+    "layer_norm over two axes": lambda x: F.layer_norm(x, (6, 4), normal(6, 4, seed=3), normal(6, 4, seed=4), 0.1),
     "torch.layer_norm": lambda x: torch.layer_norm(x, (4,), W[:4], B[:4], 0.2),
     "group_norm": lambda x: F.group_norm(x, 3, W, B, 0.1),
     "torch.group_norm": lambda x: torch.group_norm(x, 2, None, B),
@@ -31,14 +26,14 @@ OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     ),
     "glu": F.glu,
     "glu along an axis": lambda x: F.glu(x, 1),
-    "weight_norm": lambda x: torch._weight_norm(x[0], draw(6, 1, seed=5), 0),
-    "weight_norm of the other axis": lambda x: torch._weight_norm(x[0], draw(1, 4, seed=5), 1),
+    "weight_norm": lambda x: torch._weight_norm(x[0], normal(6, 1, seed=5), 0),
+    "weight_norm of the other axis": lambda x: torch._weight_norm(x[0], normal(1, 4, seed=5), 1),
 }
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_values(name: str) -> None:
-    x = draw(2, 6, 4)
+    x = normal(2, 6, 4)
     with Elementary():
         found = OPERATIONS[name](x)
     torch.testing.assert_close(found, OPERATIONS[name](x), rtol=1e-13, atol=1e-14)
@@ -47,7 +42,7 @@ def test_values(name: str) -> None:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_third_derivative_along_a_line(name: str) -> None:
     """Three derivatives forwards equal finite differences of torch's own values."""
-    x, v, mix = draw(2, 6, 4), draw(2, 6, 4, seed=7) / 4, draw(4096, seed=8)
+    x, v, mix = normal(2, 6, 4), normal(2, 6, 4, seed=7) / 4, normal(4096, seed=8)
 
     def along(t: Tensor) -> Tensor:
         y = OPERATIONS[name](x + t * v)
