@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from tests.cases import mlp, normal
+from tests.cases import Case, mlp, normal, seeded
 from torch import nn
 from torch.func import functional_call, jacrev
 from torch.nn import functional as F
@@ -48,23 +48,31 @@ def batch_norm() -> nn.Module:
 
 
 CASES = {
-    "layer norm": (lambda: nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, 2)), (4, 3)),
-    "attention": (Attention, (4, 5, 3)),
-    "batch norm, max pool": (batch_norm, (4, 2, 6, 6)),
-    "embedding": (lambda: nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(8, 2)), (4, 2)),
-    "tied": (tied, (4, 3)),
-    "frozen": (frozen, (4, 3)),
-    "ntk": (lambda: ntkit.parametrize_ntk(mlp(3, 5, 2, activation=nn.GELU)), (4, 3)),
+    "layer norm": Case(lambda: nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, 2)), (3,)),
+    "attention": Case(
+        Attention,
+        (
+            5,
+            3,
+        ),
+    ),
+    "batch norm, max pool": Case(
+        batch_norm,
+        (
+            2,
+            6,
+            6,
+        ),
+    ),
+    "embedding": Case(lambda: nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(8, 2)), (2,), 7),
+    "tied": Case(tied, (3,)),
+    "frozen": Case(frozen, (3,)),
+    "ntk": Case(lambda: ntkit.parametrize_ntk(mlp(3, 5, 2, activation=nn.GELU)), (3,)),
 }
 
 
 def case(name):
-    make, shape = CASES[name]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        net = make().double()
-    x = normal(*shape) if name != "embedding" else torch.randint(7, shape, generator=torch.Generator().manual_seed(0))
-    return net, x
+    return seeded(CASES[name].build), CASES[name].inputs(4)
 
 
 def displace(module, size, seed=1):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.cases import mlp
+from tests.cases import NETWORKS, mlp
 from tests.native.networks import network, steps
 from torch import nn
 
@@ -19,7 +19,7 @@ def find(plan, kind):
     return [step for step in plan.tape.instructions if step.kind == kind]
 
 
-CONV = nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(20, 1))
+CONV = NETWORKS["conv1d, flatten"].build()
 
 
 def test_a_convolution_and_flatten():

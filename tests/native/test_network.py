@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.cases import Function, mlp, normal
+from tests.cases import NETWORKS, Function, mlp, normal
 from tests.native.networks import network, of_type
 from torch import nn
 
@@ -19,7 +19,7 @@ def cached(net):
 
 
 def test_the_cache_of_a_padded_convolution():
-    net = network(nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(20, 1)), 2, 5)
+    net = network(NETWORKS["conv1d, flatten"].build(), 2, 5)
     # The scale, then half the variances of the input for the padding, then the deviations of the activation.
     assert cached(net) == {("HALF", "Input"): 1, ("DEVIATION", "Pointwise"): 6}
     assert net.cache_size == 1 + 5 + 5

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.cases import Mean, normal
+from tests.cases import NETWORKS, Mean, normal
 from torch import nn
 
 import ntkit
@@ -207,7 +207,7 @@ def test_gains_are_differentiable():
     x = normal(2, 3, 3)
 
     def kernel(w):
-        net = nn.Sequential(nn.Linear(3, 4), SelfAttention(4, 2, "relu"), Mean(), nn.Linear(4, 1))
+        net = NETWORKS["attention"].build()
         return ntkit.infinite_width(net, w_std=w).ntk(x).sum()
 
     w = torch.tensor(1.1, dtype=torch.float64, requires_grad=True)

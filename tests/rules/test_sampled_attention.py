@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.cases import Mean, normal
+from tests.cases import NETWORKS, Mean, normal
 from tests.rules.families import estimates
 from torch import nn
 from torch.nn import functional as F
@@ -112,7 +112,7 @@ def test_gradients():
 
 
 def test_no_samples_no_error():
-    net = nn.Sequential(nn.Linear(3, 4), SelfAttention(4, 2, "relu"), Mean(), nn.Linear(4, 1))
+    net = NETWORKS["attention"].build()
     assert not ntkit.infinite_width(net).ntk.standard_error(X).any()
 
 
