@@ -94,3 +94,11 @@ def single_precision_errors(net, shape, b_std):
     single, double = (limit.both(z, engine="native") for z in (x, x.double()))
     assert single.ntk.dtype == torch.float32
     return torch.stack([(a.double() / b - 1).abs() for a, b in zip(single, double, strict=True)])
+
+
+def engines_agree_around(layers, head, shape):
+    """Compare both engines, and float32 with float64, on new layers between two convolutions with rectifiers."""
+    engines_agree(around(layers(), head), shape, {"flatten": 0.3, "average": 0.0}[head])
+    errors = single_precision_errors(around(layers(), head), shape, 0.2)
+    assert errors.max() < 5e-6
+    assert max(errors.diagonal(dim1=1, dim2=2).max(), errors[:, 0, 1].max()) < 1e-6

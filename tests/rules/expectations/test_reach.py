@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from tests.cases import normal
+from tests.rules.expectations.functions import quadrature
 from torch import nn
 
 import ntkit
-from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations import dual, mean
 from ntkit._src.rules.expectations._limits import RADIUS, finite_reach, reach, tail
 from ntkit._src.rules.expectations._mehler import mehler_reaches
@@ -20,10 +20,6 @@ from ntkit._src.rules.expectations._table import tabulated
 from ntkit.errors import InputError, QuadratureError
 
 RATE = 0.1
-
-
-def quadrature(label, function, kinks=()):
-    return AnyFunction(function, kinks=kinks, label=label)
 
 
 SQUARED = quadrature("squared", lambda z: torch.exp(RATE * z * z))
