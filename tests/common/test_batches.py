@@ -9,8 +9,9 @@ import torch
 from tests.cases import mlp
 
 import ntkit
-from ntkit._src.common import check_batches, check_finite, check_labels, check_tensor, class_numbers
+from ntkit._src.common import check_finite, check_labels, check_tensor, class_numbers
 from ntkit.errors import InputError, InputTypeError
+from ntkit.extending import check_batches
 
 X = torch.ones(4, 3, dtype=torch.float64)
 

@@ -10,8 +10,9 @@ from tests.cases import normal
 from torch import Tensor
 from torch.nn import functional as F
 
-from ntkit._src.common import find_loss, read_output_targets, read_targets
+from ntkit._src.common import read_targets
 from ntkit.errors import InputError, InputTypeError
+from ntkit.extending import find_loss, read_output_targets
 
 OUTPUTS, CLASSES = normal(6, 3), torch.arange(6) % 3
 CASES: dict[str, tuple[Tensor, Any]] = {

@@ -7,8 +7,9 @@ import torch
 from tests.cases import mlp
 
 import ntkit
-from ntkit._src.common import _memory, available_bytes, check_gram_memory
+from ntkit._src.common import _memory, available_bytes
 from ntkit.errors import MemoryLimitError
+from ntkit.extending import check_gram_memory
 
 
 def test_says_n_the_bytes_the_largest_n_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

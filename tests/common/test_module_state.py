@@ -19,8 +19,9 @@ from torch.nn.utils import prune
 import ntkit
 from ntkit import NTKClassifier, diagnostics, features
 from ntkit._src.applications import search
-from ntkit._src.common import OwnParameters, copy_module, evaluation_mode, measuring, unchanged
+from ntkit._src.common import OwnParameters, evaluation_mode, unchanged
 from ntkit.errors import InputError, NtkitError
+from ntkit.extending import copy_module, measuring
 
 X = normal(6, 3)
 Y = torch.tensor([0, 1, 0, 1, 1, 0])

@@ -11,8 +11,9 @@ from torch.nn.utils import parametrizations, parametrize, prune
 import ntkit
 from ntkit import diagnostics, features
 from ntkit._src.applications import search
-from ntkit._src.common import copy_module, ntk_gains, parameter_source, strip_ntk
+from ntkit._src.common import ntk_gains, parameter_source, strip_ntk
 from ntkit.errors import InputError, InputTypeError, NtkitError
+from ntkit.extending import copy_module
 
 
 class Twice(nn.Module):

@@ -7,8 +7,8 @@ import torch
 from tests.cases import mlp
 
 import ntkit
-from ntkit._src.datasets import load_digits
-from ntkit._src.diagnostics import bounds, two_layer_gram
+from ntkit.datasets import load_digits
+from ntkit.diagnostics import bounds, two_layer_gram
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.cases import normal
 
-from ntkit._src.diagnostics import kernel_distance
+from ntkit.diagnostics import kernel_distance
 from ntkit.errors import InputError, InputTypeError
 
 

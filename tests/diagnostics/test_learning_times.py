@@ -7,7 +7,7 @@ import torch
 from tests.cases import mlp
 
 import ntkit
-from ntkit._src.diagnostics import learning_times
+from ntkit.diagnostics import learning_times
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 
 NTK = ntkit.infinite_width(mlp(3, 8, 1)).ntk

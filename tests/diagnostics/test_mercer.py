@@ -10,7 +10,7 @@ from tests.cases import normal
 from torch import nn
 
 import ntkit
-from ntkit._src.diagnostics import mercer
+from ntkit.diagnostics import mercer
 from ntkit.errors import InputError, InputTypeError, QuadratureWarning
 
 

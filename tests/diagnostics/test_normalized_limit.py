@@ -6,7 +6,7 @@ from tests.cases import normal
 from torch import nn
 
 import ntkit
-from ntkit._src.diagnostics import normalized_limit
+from ntkit.diagnostics import normalized_limit
 from ntkit.errors import InputError, InputTypeError
 
 X = normal(4, 3)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.cases import normal
 
-from ntkit._src.diagnostics import two_layer_gram
+from ntkit.diagnostics import two_layer_gram
 from ntkit.errors import InputError
 
 

@@ -11,8 +11,8 @@ import torch
 from tests.cases import mlp
 
 import ntkit
-from ntkit._src.solvers import CG, EigenPro, Nystrom
 from ntkit.errors import InputError, InputTypeError
+from ntkit.solvers import CG, EigenPro, Nystrom
 
 
 def _data(n: int = 240) -> tuple[Any, Any]:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from tests.cases import mlp
 
-from ntkit._src.features import AdaptiveSpeed, Recorder, SpeedLimited
 from ntkit.errors import InputError, InputTypeError
+from ntkit.features import AdaptiveSpeed, Recorder, SpeedLimited
 
 
 def test_bad_arguments() -> None:

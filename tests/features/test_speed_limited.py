@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import ntkit
 from ntkit import features
-from ntkit._src.features import SpeedLimited
 from ntkit.errors import InputError, InputTypeError
+from ntkit.features import SpeedLimited
 
 
 def _net(seed: int = 0, bias: bool = True) -> nn.Sequential:

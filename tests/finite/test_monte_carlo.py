@@ -6,8 +6,8 @@ from tests.cases import mlp
 from torch import nn
 
 import ntkit
-from ntkit._src.testing import KernelConformance
 from ntkit.errors import InputError, InputTypeError
+from ntkit.testing import KernelConformance
 
 
 def seed(value=0):

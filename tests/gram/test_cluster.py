@@ -16,8 +16,8 @@ from tests.cases import normal
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.gram import ClusterKernel
 from ntkit.errors import InputTypeError, WorkerError
+from ntkit.results import ClusterKernel
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:Creating scratch directories")
 

@@ -17,8 +17,9 @@ from tests.cases import mlp
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.gram import fingerprint, kernel_fingerprint
+from ntkit._src.gram import fingerprint
 from ntkit.errors import InputError, InputTypeError
+from ntkit.extending import kernel_fingerprint
 
 FACTOR = 2.0
 

@@ -5,8 +5,8 @@ import torch
 from tests.cases import mlp, normal
 
 import ntkit
-from ntkit._src.testing import KernelConformance
 from ntkit.errors import InputError
+from ntkit.testing import KernelConformance
 
 
 class Polynomial(ntkit.Kernel):

@@ -9,8 +9,8 @@ from tests.cases import mlp
 from torch import nn
 
 import ntkit
-from ntkit._src.layers import FourierFeatures
 from ntkit.errors import InputError, InputTypeError
+from ntkit.layers import FourierFeatures
 
 KINDS = {
     "basic": {},

@@ -6,8 +6,8 @@ from tests.cases import normal
 from torch import nn
 
 import ntkit
-from ntkit._src.layers import SelfAttention
 from ntkit.errors import InputError, InputTypeError, UnsupportedLayerError
+from ntkit.layers import SelfAttention
 
 
 def test_softmax_is_pytorchs():

@@ -8,8 +8,8 @@ import torch
 from tests.cases import mlp
 
 import ntkit
-from ntkit._src.plots import CurveStyle, new_figure, plot_learning_curves, plot_losses, plot_posterior, plot_predictions
 from ntkit.errors import InputError
+from ntkit.plots import CurveStyle, new_figure, plot_learning_curves, plot_losses, plot_posterior, plot_predictions
 
 
 @pytest.fixture

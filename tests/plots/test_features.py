@@ -7,9 +7,9 @@ import pytest
 import torch
 from tests.cases import mlp
 
-from ntkit._src.features import Recorder
-from ntkit._src.plots import figure_history, figure_matrices, new_figure, plot_against_steps, plot_metric_diagonal
 from ntkit.errors import InputError
+from ntkit.features import Recorder
+from ntkit.plots import figure_history, figure_matrices, new_figure, plot_against_steps, plot_metric_diagonal
 
 
 def _history(losses: bool = True):

@@ -5,8 +5,8 @@ from tests.cases import normal
 
 from ntkit._src.program import Node, Op
 from ntkit._src.rules._rule import RULES, Step
-from ntkit._src.testing import RuleConformance
 from ntkit.results import MonteCarlo
+from ntkit.testing import RuleConformance
 
 
 def step_of(op: Op, inputs: int, positions: tuple[int, ...] = ()) -> Step:

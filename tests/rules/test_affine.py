@@ -7,7 +7,7 @@ from tests.rules.families import Images, Signals, Vectors
 from torch import nn
 
 import ntkit
-from ntkit._src.testing import RuleConformance
+from ntkit.testing import RuleConformance
 
 
 class TestMlp(Vectors):

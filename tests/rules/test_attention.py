@@ -9,8 +9,8 @@ from tests.cases import NETWORKS, Mean, normal
 from torch import nn
 
 import ntkit
-from ntkit._src.layers import SelfAttention
-from ntkit._src.testing import RuleConformance
+from ntkit.layers import SelfAttention
+from ntkit.testing import RuleConformance
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden" / "layers.npz"
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from ntkit._src.program import Merge
 from ntkit._src.rules._covariance import Moments
-from ntkit._src.testing import RuleConformance
+from ntkit.testing import RuleConformance
 
 
 class TestAdaptivePooling(Signals):

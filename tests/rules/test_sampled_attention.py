@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit._src.layers import SelfAttention
 from ntkit._src.rules._sampled_attention import _factor, _jacobian
+from ntkit.layers import SelfAttention
 
 
 def hidden(width=8, heads=4, key=2):

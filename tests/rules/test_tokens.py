@@ -6,9 +6,9 @@ from tests.cases import Mean, normal
 from torch import nn
 
 import ntkit
-from ntkit._src.layers import SelfAttention
-from ntkit._src.testing import RuleConformance
 from ntkit.errors import InputError, InputTypeError, UnsupportedLayerError
+from ntkit.layers import SelfAttention
+from ntkit.testing import RuleConformance
 
 
 def signs(rows, width):

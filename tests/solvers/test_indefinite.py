@@ -12,9 +12,9 @@ from torch import Tensor
 
 import ntkit
 from ntkit._src.gram import DenseGram
-from ntkit._src.solvers import Indefinite, Outcome
 from ntkit._src.solvers._indefinite import indefinite_bytes
 from ntkit.errors import InputError, SingularKernelError
+from ntkit.solvers import Indefinite, Outcome
 
 
 def with_eigenvalues(values: Tensor, seed: int = 0) -> Tensor:

@@ -12,9 +12,10 @@ from torch import Tensor
 
 import ntkit
 from ntkit._src.gram import DenseGram, KernelGram
-from ntkit._src.solvers import Falkon, Nystrom, Outcome, _nystrom, choose_centres, predict
+from ntkit._src.solvers import _nystrom, choose_centres
 from ntkit._src.solvers._centres import factorise_centres
 from ntkit.errors import InputError, SingularKernelError
+from ntkit.solvers import Falkon, Nystrom, Outcome, predict
 
 HOW = ["uniform", "rpcholesky", "leverage", "kmeans++"]
 

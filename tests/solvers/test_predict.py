@@ -5,8 +5,9 @@ import torch
 from tests.cases import mlp, normal
 
 import ntkit
-from ntkit._src.solvers import Outcome, Solution, _solve, predict
-from ntkit._src.solvers._method import Status
+from ntkit._src.solvers import _solve
+from ntkit.results import Solution
+from ntkit.solvers import Outcome, Status, predict
 
 KERNEL = ntkit.infinite_width(mlp(3, 8, 1)).ntk
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import ntkit
 from ntkit._src.gram import DenseGram
-from ntkit._src.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, Outcome
+from ntkit.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, Outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 

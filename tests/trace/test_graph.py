@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit._src.layers import SelfAttention
 from ntkit._src.trace._graph import Untraceable, symbolic_graph
 from ntkit.errors import UnsupportedLayerError
+from ntkit.layers import SelfAttention
 
 
 class Net(nn.Module):

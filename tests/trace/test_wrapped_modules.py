@@ -13,8 +13,9 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import ntkit
-from ntkit._src.common import copy_module, ntk_gains
+from ntkit._src.common import ntk_gains
 from ntkit.errors import InputError, UnsupportedLayerError
+from ntkit.extending import copy_module
 
 WIDTH, DRAWS, OUTPUTS = 96, 20, 12
 

@@ -15,8 +15,8 @@ from tests.cases import mlp
 from torch import nn
 
 import ntkit
+from ntkit import infinite_width
 from ntkit._src.estimators.saved import read_model
-from ntkit._src.kernels import infinite_width
 from ntkit.errors import InputError, NotFittedError
 
 RANDOM = np.random.default_rng(0)

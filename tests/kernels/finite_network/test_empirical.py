@@ -14,7 +14,7 @@ from torch import nn
 import ntkit
 from ntkit._src.kernels.finite_network._network import Network
 from ntkit._src.kernels.finite_network._survey import survey
-from ntkit._src.testing import KernelConformance
+from ntkit.testing import KernelConformance
 
 pytestmark = [  # torch's own, of the brute-force derivatives
     pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning"),

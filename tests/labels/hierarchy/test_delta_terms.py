@@ -10,7 +10,7 @@ from tests.cases import normal
 from tests.labels.hierarchy import two_layer_oracle as oracle
 from torch import Tensor
 
-from ntkit._src.labels import TwoLayerHierarchy
+from ntkit.labels import TwoLayerHierarchy
 
 
 def test_relu_contraction_is_the_sum_of_its_entries() -> None:

@@ -13,10 +13,10 @@ from tests.cases import mlp, normal
 from torch import nn
 
 import ntkit
-from ntkit._src.labels import ModuleHierarchy
 from ntkit._src.labels.hierarchy._finite_width_correction import KernelMotion, _breaks
 from ntkit._src.solvers import decompose
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
+from ntkit.labels import ModuleHierarchy
 
 
 class DenseSource:

@@ -13,9 +13,9 @@ from torch import nn
 from torch.func import functional_call, jacrev
 
 import ntkit
-from ntkit._src.labels import ModuleHierarchy
 from ntkit._src.labels.hierarchy._hierarchy_kernel import HierarchyTerm
 from ntkit.errors import InputError, InputTypeError
+from ntkit.labels import ModuleHierarchy
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -12,8 +12,8 @@ from tests.labels.hierarchy.module_cases import case, close
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.labels import ModuleHierarchy
 from ntkit.errors import InputError, InputTypeError
+from ntkit.labels import ModuleHierarchy
 
 
 def test_the_source_sums_pairs_and_gives_diagonals():

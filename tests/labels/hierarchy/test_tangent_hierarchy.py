@@ -14,10 +14,10 @@ from tests.cases import mlp, normal
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.kernels import Kernel
+from ntkit import Kernel
 from ntkit._src.labels.hierarchy._two_layer_hierarchy import Accuracy
-from ntkit._src.testing import KernelConformance
 from ntkit.errors import AccuracyWarning, InputError, InputTypeError, SingularKernelError
+from ntkit.testing import KernelConformance
 
 N, D = 4, 5
 

@@ -10,10 +10,10 @@ from tests.cases import normal
 from torch import Tensor
 
 from ntkit._src.finite import Estimate
-from ntkit._src.labels import TwoLayerHierarchy
 from ntkit._src.labels.hierarchy._neuron_terms import Neurons, derivatives
 from ntkit._src.labels.hierarchy._two_layer_hierarchy import FIRST, PROBES, Accuracy, draw_until, measure
 from ntkit.errors import InputError, InputTypeError
+from ntkit.labels import TwoLayerHierarchy
 
 
 @pytest.mark.parametrize("activation", ["relu", "erf", "gelu"])

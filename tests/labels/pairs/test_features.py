@@ -8,9 +8,9 @@ import torch
 from tests.cases import normal
 from tests.labels.pairs.oracles import vector_features
 
-from ntkit._src.labels import Pairs
 from ntkit._src.labels.pairs._features import fit_features, geometry, tiles
 from ntkit._src.labels.pairs._pairs import l1_distances, pair_products
+from ntkit.labels import Pairs
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -5,8 +5,8 @@ import torch
 from tests.cases import mlp, normal
 
 import ntkit
-from ntkit._src.labels import function_of_labels
 from ntkit.errors import InputError, InputTypeError
+from ntkit.labels import function_of_labels
 
 N = 7
 

@@ -10,10 +10,10 @@ from tests.labels.pairs.oracles import Array, base, data, design, double_sum, ta
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.labels import Pairs
 from ntkit._src.labels.pairs._label_aware import definiteness
-from ntkit._src.testing import KernelConformance
 from ntkit.errors import InputError, InputTypeError, NotFittedError
+from ntkit.labels import Pairs
+from ntkit.testing import KernelConformance
 
 NAMES = ("kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2")
 

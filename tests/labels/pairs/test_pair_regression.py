@@ -14,10 +14,10 @@ from tests.labels.pairs.oracles import base, data, targets
 
 import ntkit
 from ntkit._src.common._threads import on_threads
-from ntkit._src.labels import Pairs
 from ntkit._src.labels.pairs import _pair_regression as module
 from ntkit._src.labels.pairs._pair_regression import PairRegression, Sketch, Triangle, sketch_size, walsh_hadamard
 from ntkit.errors import InputError
+from ntkit.labels import Pairs
 
 
 @pytest.mark.parametrize("heights", [[40], [1, 2, 3, 30, 4], [9000, 20_000]])

@@ -8,7 +8,8 @@ import torch
 from tests.cases import normal
 
 from ntkit._src.labels.pairs import _pairs
-from ntkit._src.labels.pairs._pairs import PairEstimator, Pairs, common_mean, l1_distances, pair_products
+from ntkit._src.labels.pairs._pairs import common_mean, l1_distances, pair_products
+from ntkit.labels import PairEstimator, Pairs
 
 
 def shifted(*shape: int, seed: int = 0, dtype=torch.float64) -> torch.Tensor:
