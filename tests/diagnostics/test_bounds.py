@@ -170,11 +170,10 @@ def test_inputs_must_go_with_the_kernel():
         bounds(torch.eye(2), torch.ones(2), 10, x=torch.eye(3))
 
 
-def test_too_many_points_are_refused_before_the_work(monkeypatch):
+def test_too_many_points_are_refused_before_the_work(free_memory):
     x, y = orthonormal(5)
     kernel = ntkit.infinite_width(mlp(5, 2, 1)).ntk
-    monkeypatch.setattr("ntkit._src.common._memory._SMALL", 0)
-    monkeypatch.setattr("ntkit._src.common._memory.available_bytes", lambda device: 3 * 8 * 5**2 - 1)
+    free_memory(3 * 8 * 5**2 - 1)
     for given in (kernel, torch.eye(5, dtype=torch.float64)):
         with pytest.raises(MemoryLimitError, match="n = 5 needs"):
             bounds(given, y, 10, x=x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 import ntkit
 from ntkit._src.solvers import decompose
-from ntkit.errors import InputError, InputTypeError, JitterWarning
+from ntkit.errors import InputError, InputTypeError, JitterWarning, MemoryLimitError
 
 INF = math.inf
 NET = mlp(2, 8, 8, 1)
@@ -232,15 +233,13 @@ def test_bad_input_is_explained(call: Any, error: type[Exception], message: str)
 
 @pytest.mark.parametrize(("mode", "matrices"), [("ntk", 3), ("nngp", 2), ("last_layer", 2)])
 def test_memory_is_asked_for_each_kernel_and_the_factor(
-    mode: Any, matrices: int, monkeypatch: pytest.MonkeyPatch
+    mode: Any, matrices: int, free_memory: Callable[[int], None]
 ) -> None:
-    asked = []
-    monkeypatch.setattr(
-        "ntkit._src.dynamics._posterior.check_gram_memory",
-        lambda *sizes, **options: asked.append((sizes[:2], options["matrices"])),
-    )
+    free_memory(8 * 10 * 10 * matrices - 1)
+    with pytest.raises(MemoryLimitError, match=r"n = 10 .*largest n that fits is 9"):
+        ntkit.posterior(LIMIT, X, Y, NEW, mode=mode, ridge=0.1)
+    free_memory(8 * 10 * 10 * matrices)
     ntkit.posterior(LIMIT, X, Y, NEW, mode=mode, ridge=0.1)
-    assert asked[0] == ((10, 10), matrices)
 
 
 def test_jitter_is_reported_at_the_line_of_the_caller() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -171,11 +172,10 @@ def test_only_regressors_keep_a_factor(data: tuple[Array, Array]) -> None:
 
 
 def test_memory_is_asked_for_before_the_kernel_is_computed(
-    data: tuple[Array, Array], monkeypatch: pytest.MonkeyPatch
+    data: tuple[Array, Array], free_memory: Callable[[int], None]
 ) -> None:
     kernel = Laplace()
-    monkeypatch.setattr("ntkit._src.common._memory._SMALL", 0)
-    monkeypatch.setattr("ntkit._src.common._memory.available_bytes", lambda device: 2 * 8 * 60**2 - 1)
+    free_memory(2 * 8 * 60**2 - 1)
     with pytest.raises(MemoryLimitError, match=r"n = 60.*largest n that fits is 59.*float32"):
         ntkit.NTKRegressor(kernel=kernel).fit(*data)
     assert not kernel.shapes
