@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,3 +20,14 @@ def coarse_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", coarse)
         yield
+
+
+@pytest.fixture
+def free_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Call it with a number of bytes: as many are free then, and even the smallest matrix asks for its own."""
+
+    def let(free: int) -> None:
+        monkeypatch.setattr("ntkit._src.common._memory._SMALL", 0)
+        monkeypatch.setattr("ntkit._src.common._memory.available_bytes", lambda device: free)
+
+    return let

@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp
 
 import ntkit
 
@@ -19,7 +19,7 @@ SOURCES = f"{Path('ntkit', '_src')}/"
 
 def files_entered(engine: str) -> list[str]:
     """Files of the implementation in the order in which a call first enters one of their functions."""
-    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(3, 8, 1)
     x = torch.eye(3)
     ntkit.infinite_width(net).ntk(x, engine=engine)  # what is imported now runs no function later
     entered: dict[str, None] = {}

@@ -11,7 +11,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import ntkit
-from ntkit._src.estimators import NTKClassifier
+from ntkit import NTKClassifier
 from ntkit._src.solvers import default_centres
 
 BAD = {

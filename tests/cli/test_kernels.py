@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp
 
 import ntkit
 from ntkit._src.cli._modules import read_module
@@ -268,7 +268,7 @@ def test_posterior(mode, time, program, net, x, tmp_path: Path):
 
 def test_attribute(program, x, tmp_path: Path):
     torch.manual_seed(0)
-    trained = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+    trained = mlp(2, 8, 1)
     torch.save(trained.state_dict(), tmp_path / "state.pt")
     (tmp_path / "new.csv").write_text("a,b\n0.5,1\n2,-1\n")
     arguments = ["attribute", "nets_of_a_test:plain", "points.csv", "new.csv", "--target", "y", "--weights", "state.pt"]
@@ -328,7 +328,7 @@ def test_attribute_refuses_weights(program, net, points, tmp_path: Path):
 def test_gains_are_those_of_the_module(program, x, tmp_path: Path):
     """Without options: those of a module in the NTK parametrisation, or sqrt(2) and 0."""
     (tmp_path / "new.csv").write_text("a,b\n0.5,1\n2,-1\n")
-    net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(2, 8, 1)
     for name, gains in (("own_gains", {"w_std": 1.3, "b_std": 0.2}), ("plain", {"w_std": 2**0.5, "b_std": 0.0})):
         module = f"nets_of_a_test:{name}"
         program("gram", module, "points.csv", "--drop", "y", "--out", f"{name}.npy")

@@ -8,18 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.common import (
-    as_columns,
-    check_choice,
-    check_input_shape,
-    check_integer,
-    check_number,
-    check_steps,
-    check_times,
-    fold_rows,
-    listed,
-)
+from ntkit._src.common import as_columns, check_input_shape, check_steps, check_times, fold_rows, listed
 from ntkit.errors import InputError, InputTypeError
+from ntkit.extending import check_choice, check_integer, check_number
 
 
 @pytest.mark.parametrize("value", [1, 0.5, np.float32(0.25), np.int64(3)])

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp
 
 import ntkit
-from ntkit._src.common import check_batches, check_finite, check_labels, check_tensor, class_numbers
+from ntkit._src.common import check_finite, check_labels, check_tensor, class_numbers
 from ntkit.errors import InputError, InputTypeError
+from ntkit.extending import check_batches
 
 X = torch.ones(4, 3, dtype=torch.float64)
 
@@ -30,7 +31,7 @@ X = torch.ones(4, 3, dtype=torch.float64)
     ],
 )
 def test_what_holds_no_real_values(make: Any, message: str) -> None:
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)))
+    limit = ntkit.infinite_width(mlp(3, 8, 1))
     for call in (lambda x: check_batches(x, None), limit.ntk, limit.nngp.diag, limit.both):
         with pytest.raises(InputTypeError, match=message):
             call(make())

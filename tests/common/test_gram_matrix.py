@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from linear_operator.operators import DiagLinearOperator
-from torch import Tensor, nn
+from tests.cases import mlp, normal
 
 import ntkit
 from ntkit._src.common import (
@@ -120,7 +120,7 @@ def test_pairs() -> None:
         check_pairs(torch.ones(0), (0, 0), "k")
 
 
-X = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+X = normal(6, 2)
 Y = X @ torch.tensor([[1.0, 0.5], [-1.0, 2.0]], dtype=torch.float64)
 CLASSES = torch.tensor([0, 1] * 3)
 
@@ -148,17 +148,13 @@ CLASSES = torch.tensor([0, 1] * 3)
     ],
 )
 def test_a_row_for_each_output_is_refused_by_name(use) -> None:
-    net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    net = mlp(2, 4, 2).double()
     with pytest.raises(InputError, match=r'one number for a pair.*each of 2 outputs comes from .*write output="trace"'):
         use(ntkit.empirical(net, output="full").ntk)
 
 
-def normal(*shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-
 def limit(b_std: float) -> ntkit.results.InfiniteWidth:
-    return ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=b_std)
+    return ntkit.infinite_width(mlp(3, 8, 1), b_std=b_std)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -203,7 +199,7 @@ def test_warning_says_why_and_advises_float64_only_in_float32(dtype: torch.dtype
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("n", [1, 2, 3, 40])
 def test_is_that_of_the_dense_matrix(n: int, dtype: torch.dtype) -> None:
-    root = torch.randn(n, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    root = normal(n, n, seed=n)
     matrix = root @ root.T
     found = largest_eigenvalue(lambda vector: matrix.to(dtype) @ vector, n, matrix.to(dtype))
     expected = torch.linalg.eigvalsh(matrix)[-1].item()

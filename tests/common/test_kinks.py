@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.cases import normal
 from torch import Tensor, nn
 
 from ntkit._src.common import find_kinks
@@ -15,7 +16,7 @@ SHAPE = (2, 3, 4, 4)
 
 
 def points(shape: tuple[int, ...] = SHAPE) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    return normal(*shape).requires_grad_()
 
 
 def assigned(z: Tensor) -> Tensor:

@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor
 from torch.nn import functional as F
 
-from ntkit._src.common import find_loss, read_output_targets, read_targets
+from ntkit._src.common import read_targets
 from ntkit.errors import InputError, InputTypeError
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
+from ntkit.extending import find_loss, read_output_targets
 
 OUTPUTS, CLASSES = normal(6, 3), torch.arange(6) % 3
 CASES: dict[str, tuple[Tensor, Any]] = {

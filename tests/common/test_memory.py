@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from tests.cases import mlp
 
 import ntkit
-from ntkit._src.common import _memory, available_bytes, check_gram_memory
+from ntkit._src.common import _memory, available_bytes
 from ntkit.errors import MemoryLimitError
+from ntkit.extending import check_gram_memory
 
 
-def test_says_n_the_bytes_the_largest_n_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_memory, "available_bytes", lambda device: int(12e9))
+def test_says_n_the_bytes_the_largest_n_and_what_to_do(free_memory: Callable[[int], None]) -> None:
+    free_memory(int(12e9))
     with pytest.raises(MemoryLimitError) as caught:
         check_gram_memory(50_000, 50_000, torch.float32, matrices=2, what="a fit")
     message = str(caught.value)
@@ -27,19 +31,18 @@ def test_says_n_the_bytes_the_largest_n_and_what_to_do(monkeypatch: pytest.Monke
 
 def test_the_kernel_itself_asks_at_once() -> None:
     """A million rows need terabytes: no machine of today holds that, and nothing is computed."""
-    limit = ntkit.infinite_width(torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)))
+    limit = ntkit.infinite_width(mlp(1, 4, 1))
     rows = torch.ones(1, 1, dtype=torch.float64).expand(10_000_000, 1)
     for call in (limit.ntk, limit.nngp, limit.both):
         with pytest.raises(MemoryLimitError, match=r"n = 10,000,000"):
             call(rows)
 
 
-def test_the_empirical_kernel_asks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_empirical_kernel_asks_too(free_memory: Callable[[int], None]) -> None:
     net, x = torch.nn.Linear(3, 2).double(), torch.ones(10, 3, dtype=torch.float64)
-    monkeypatch.setattr(_memory, "_SMALL", 0)
-    monkeypatch.setattr(_memory, "available_bytes", lambda device: 8 * 10 * 10)
+    free_memory(8 * 10 * 10)
     ntkit.empirical(net).ntk(x)
-    monkeypatch.setattr(_memory, "available_bytes", lambda device: 8 * 10 * 10 - 1)
+    free_memory(8 * 10 * 10 - 1)
     for call, rows in ((ntkit.empirical(net).ntk, x), (ntkit.empirical(net, output="full").ntk, x[:5])):
         with pytest.raises(MemoryLimitError, match="n = 10 .*largest n that fits is 9"):
             call(rows)

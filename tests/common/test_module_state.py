@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.cases import mlp, normal
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import ntkit
 from ntkit import NTKClassifier, diagnostics, features
 from ntkit._src.applications import search
-from ntkit._src.common import OwnParameters, copy_module, evaluation_mode, measuring, unchanged
+from ntkit._src.common import OwnParameters, evaluation_mode, unchanged
 from ntkit.errors import InputError, NtkitError
+from ntkit.extending import copy_module, measuring
 
-X = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+X = normal(6, 3)
 Y = torch.tensor([0, 1, 0, 1, 1, 0])
 TARGETS = torch.stack([1.0 * Y, 1.0 - Y], 1).double()
 
@@ -429,7 +431,7 @@ def test_a_script_is_left_as_it_was() -> None:
 
 def pruned() -> nn.Sequential:
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    net = mlp(3, 4, 2)
     prune.l1_unstructured(net[0], "weight", 0.5)
     net(torch.ones(1, 3))  # so that the layer holds a computed weight
     return net

@@ -4,14 +4,16 @@ import warnings
 
 import pytest
 import torch
+from tests.cases import mlp, normal
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import ntkit
 from ntkit import diagnostics, features
 from ntkit._src.applications import search
-from ntkit._src.common import copy_module, ntk_gains, parameter_source, strip_ntk
+from ntkit._src.common import ntk_gains, parameter_source, strip_ntk
 from ntkit.errors import InputError, InputTypeError, NtkitError
+from ntkit.extending import copy_module
 
 
 class Twice(nn.Module):
@@ -44,7 +46,7 @@ COMPUTED = {
 
 def wrapped(case):
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+    net = mlp(4, 8, 8, 2, activation=nn.Tanh).double()
     if case in COMPUTED:
         COMPUTED[case][0](net[2])
     return net.eval()
@@ -136,7 +138,7 @@ def test_expansions_are_those_of_the_module_as_it_is(case):
 
 
 def test_a_copy_that_uses_the_original_is_noticed():
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    net = mlp(4, 8, 2)
     layer = net[2]
     layer.forward = lambda x: 2 * nn.Linear.forward(layer, x)
     x = torch.zeros(2, 4)
@@ -225,14 +227,14 @@ def test_limits_and_random_networks_do_not_depend_on_the_modules_precision(dtype
     torch.testing.assert_close(ntkit.infinite_width(half).ntk(IDS), expected, rtol=1e-12, atol=0)
     drawn = [ntkit.monte_carlo(net, 2, generator=torch.Generator().manual_seed(0)).ntk(IDS) for net in (full, half)]
     torch.testing.assert_close(drawn[0], drawn[1], rtol=1e-12, atol=0)
-    x = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    vectors = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    x = normal(4, 3)
+    vectors = mlp(3, 8, 1)
     expected = ntkit.infinite_width(vectors, b_std=0.3).ntk(x)
     torch.testing.assert_close(ntkit.infinite_width(vectors.to(dtype), b_std=0.3).ntk(x), expected, rtol=1e-12, atol=0)
 
 
 def test_a_forward_that_works_in_half_precision_only_has_no_limit():
-    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)).half()
+    net = mlp(3, 8, 1).half()
     net.register_forward_pre_hook(lambda module, args: (args[0].half(),))
     with pytest.raises(NtkitError):
         ntkit.infinite_width(net).ntk(torch.ones(2, 3))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ntkit._src.datasets import balanced_split, load_digits
+from ntkit.datasets import balanced_split, load_digits
 from ntkit.errors import InputError
 
 

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from tests.cases import mlp
 from torch import nn
 from torch.func import functional_call, jacrev
 
@@ -183,7 +184,7 @@ def test_the_point_itself_and_wrong_labels_stand_out():
     y = (x[:, 0] > 0).long()
     near = int((x - torch.tensor([1.0, 0.0])).norm(dim=1).argmin())
     y[near] = 0  # wrong
-    net = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 2))
+    net = mlp(2, 32, 2, activation=nn.Tanh)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2, weight_decay=1e-3)
     for _ in range(150):
         optimizer.zero_grad()

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp
 
 import ntkit
-from ntkit._src.datasets import load_digits
-from ntkit._src.diagnostics import bounds, two_layer_gram
+from ntkit.datasets import load_digits
+from ntkit.diagnostics import bounds, two_layer_gram
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 
 
@@ -45,7 +45,7 @@ def test_orthonormal_inputs_have_closed_forms(m, n, delta):
 
 def test_a_kernel_gives_what_its_gram_matrix_gives():
     x, y = orthonormal(6)
-    net = nn.Sequential(nn.Linear(6, 4, bias=False), nn.ReLU(), nn.Linear(4, 1, bias=False))
+    net = mlp(6, 4, 1, bias=False)
     net[2].requires_grad_(False)
     kernel = ntkit.infinite_width(net, w_std=1.0, overrides={"0": {"w_std": 6**0.5}}).ntk
     assert str(bounds(kernel, y, 100, x=x)) == str(bounds(two_layer_gram(x), y, 100, x=x))
@@ -120,7 +120,7 @@ def test_the_measured_loss_stays_below_the_rate():
     generator = torch.Generator().manual_seed(0)
     x = torch.nn.functional.normalize(torch.randn(m, 12, generator=generator, dtype=torch.float64))
     y = torch.sign(torch.randn(m, generator=generator, dtype=torch.float64))
-    net = nn.Sequential(nn.Linear(12, n, bias=False), nn.ReLU(), nn.Linear(n, 1, bias=False)).double()
+    net = mlp(12, n, 1, bias=False).double()
     with torch.no_grad():
         net[0].weight.copy_(torch.randn(n, 12, generator=generator, dtype=torch.float64))
         net[2].weight.copy_(torch.randint(0, 2, (1, n), generator=generator) * 2.0 - 1).div_(math.sqrt(n))
@@ -163,18 +163,17 @@ def test_bad_input(arguments, error, message):
 
 
 def test_inputs_must_go_with_the_kernel():
-    kernel = ntkit.infinite_width(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))).ntk
+    kernel = ntkit.infinite_width(mlp(2, 2, 1)).ntk
     with pytest.raises(InputTypeError, match="x must be the inputs"):
         bounds(kernel, torch.ones(2), 10)
     with pytest.raises(InputError, match="x must have 2 rows"):
         bounds(torch.eye(2), torch.ones(2), 10, x=torch.eye(3))
 
 
-def test_too_many_points_are_refused_before_the_work(monkeypatch):
+def test_too_many_points_are_refused_before_the_work(free_memory):
     x, y = orthonormal(5)
-    kernel = ntkit.infinite_width(nn.Sequential(nn.Linear(5, 2), nn.ReLU(), nn.Linear(2, 1))).ntk
-    monkeypatch.setattr("ntkit._src.common._memory._SMALL", 0)
-    monkeypatch.setattr("ntkit._src.common._memory.available_bytes", lambda device: 3 * 8 * 5**2 - 1)
+    kernel = ntkit.infinite_width(mlp(5, 2, 1)).ntk
+    free_memory(3 * 8 * 5**2 - 1)
     for given in (kernel, torch.eye(5, dtype=torch.float64)):
         with pytest.raises(MemoryLimitError, match="n = 5 needs"):
             bounds(given, y, 10, x=x)

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.cases import normal
 
-from ntkit._src.diagnostics import kernel_distance
+from ntkit.diagnostics import kernel_distance
 from ntkit.errors import InputError, InputTypeError
 
 
 def semidefinite(seed, n=6, rank=6, dtype=torch.float64):
-    a = torch.randn(n, rank, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    a = normal(n, rank, seed=seed)
     return (a @ a.T).to(dtype)
 
 

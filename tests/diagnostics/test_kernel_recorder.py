@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import ntkit
-from ntkit._src.diagnostics import KernelRecorder, kernel_distance
+from ntkit.diagnostics import KernelRecorder, kernel_distance
 from ntkit.errors import InputError, InputTypeError
 
 

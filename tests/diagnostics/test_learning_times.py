@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp
 
 import ntkit
-from ntkit._src.diagnostics import learning_times
+from ntkit.diagnostics import learning_times
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
 
-NTK = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))).ntk
+NTK = ntkit.infinite_width(mlp(3, 8, 1)).ntk
 
 
 def problem(n=12, outputs=None):
@@ -62,10 +62,9 @@ def test_bad_input(kernel, x, y, error, message):
         learning_times(kernel, x, y)
 
 
-def test_too_many_points_are_refused_before_the_work(monkeypatch):
+def test_too_many_points_are_refused_before_the_work(free_memory):
     x, y = problem()
-    monkeypatch.setattr("ntkit._src.common._memory._SMALL", 0)
-    monkeypatch.setattr("ntkit._src.common._memory.available_bytes", lambda device: 3 * 8 * 12**2 - 1)
+    free_memory(3 * 8 * 12**2 - 1)
     with pytest.raises(MemoryLimitError, match="n = 12 needs"):
         learning_times(NTK, x, y)
     with pytest.raises(MemoryLimitError, match="n = 12 needs"):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp
 
 import ntkit
 from ntkit.errors import InputError, InputTypeError
@@ -18,7 +18,7 @@ def problem(n=12, classes=3, seed=0, dtype=torch.float64):
 
 
 def ntk():
-    return ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.3).ntk
+    return ntkit.infinite_width(mlp(4, 8, 1), b_std=0.3).ntk
 
 
 def by_loops(kernel, x1, y1, x2, y2, same_points):

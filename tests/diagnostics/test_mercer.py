@@ -6,10 +6,11 @@ import pytest
 import torch
 from scipy.integrate import quad
 from scipy.special import eval_chebyt, eval_gegenbauer
+from tests.cases import normal
 from torch import nn
 
 import ntkit
-from ntkit._src.diagnostics import mercer
+from ntkit.diagnostics import mercer
 from ntkit.errors import InputError, InputTypeError, QuadratureWarning
 
 
@@ -108,7 +109,7 @@ def test_sums_rebuild_the_kernel(dim, activation, smooth):
 def test_gram_matrices_of_m_points_have_m_times_the_eigenvalues(dim):
     ntk = ntkit.infinite_width(network(dim, activation=nn.GELU), b_std=0.5).ntk
     found = mercer(ntk, dim, 4)
-    x = torch.randn(1500, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(1500, dim)
     values = torch.linalg.eigvalsh(ntk(x / x.norm(dim=1, keepdim=True))).flip(0) / len(x)
     expected = torch.repeat_interleave(found.eigenvalues, found.multiplicities.long()).sort(descending=True).values
     assert torch.allclose(values[:4], expected[:4], rtol=0.1)

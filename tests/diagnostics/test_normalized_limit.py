@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import nn
 
 import ntkit
-from ntkit._src.diagnostics import normalized_limit
+from ntkit.diagnostics import normalized_limit
 from ntkit.errors import InputError, InputTypeError
 
-X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+X = normal(4, 3)
 
 
 def network(width, hidden=1):

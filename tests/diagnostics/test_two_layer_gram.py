@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
+from tests.cases import normal
 
-from ntkit._src.diagnostics import two_layer_gram
+from ntkit.diagnostics import two_layer_gram
 from ntkit.errors import InputError
 
 
@@ -17,7 +18,7 @@ def dense(x):
 
 @pytest.mark.parametrize("dim", [1, 2, 9])
 def test_it_is_the_arc_cosine_kernel(dim):
-    x = torch.randn(7, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(7, dim)
     x[1], x[2] = -x[0], 3 * x[0]
     assert torch.allclose(two_layer_gram(x), dense(x), atol=1e-12)
     assert two_layer_gram(x.float()).dtype == torch.float32

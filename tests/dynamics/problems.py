@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import torch
+from tests.cases import mlp, normal
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev
 
 import ntkit
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class Features(ntkit.Kernel):
@@ -63,7 +60,7 @@ class OneOutput(ntkit.Kernel):
 
 def small_net() -> nn.Module:
     """Two inputs, one output, with fixed weights."""
-    net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1)).double()
+    net = mlp(2, 16, 1, activation=nn.Tanh).double()
     with torch.no_grad():
         for index, parameter in enumerate(net.parameters()):
             parameter.copy_(0.5 * normal(*parameter.shape, seed=index))

@@ -6,7 +6,7 @@ import torch
 from numpy.polynomial import chebyshev
 from scipy.integrate import solve_ivp
 
-from ntkit._src.dynamics import GradientFlow
+from ntkit import GradientFlow
 from ntkit._src.dynamics._chebyshev import Chebyshev, _chebyshev
 from ntkit.errors import InputError
 

@@ -6,7 +6,8 @@ import math
 
 import pytest
 import torch
-from tests.dynamics.problems import Features, Linearised, OneOutput, normal, small_net, start
+from tests.cases import normal
+from tests.dynamics.problems import Features, Linearised, OneOutput, small_net, start
 
 import ntkit
 from ntkit import Descent, GradientFlow

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import multivariate_normal
+from tests.cases import mlp, normal
 from torch import Tensor, nn
 
 import ntkit
 from ntkit._src.dynamics._evidence import _guarded
 from ntkit.errors import InputError, InputTypeError, QuadratureError, SingularKernelError
-
-
-def _normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def _net(depth: int = 1, bias: bool = True) -> nn.Module:
@@ -29,7 +26,7 @@ def _net(depth: int = 1, bias: bool = True) -> nn.Module:
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 @pytest.mark.parametrize("shape", [(12,), (12, 3)])
 def test_density_is_that_of_the_normal_distribution(shape: tuple[int, ...], ridge: float) -> None:
-    root, y = _normal(12, 20), _normal(*shape, seed=1)
+    root, y = normal(12, 20), normal(*shape, seed=1)
     gram = root @ root.T
     covariance = (gram + ridge * gram.trace() / 12 * torch.eye(12, dtype=torch.float64)).numpy()
     expected = np.sum(multivariate_normal(np.zeros(12), covariance).logpdf(y.reshape(12, -1).T.numpy()))
@@ -37,7 +34,7 @@ def test_density_is_that_of_the_normal_distribution(shape: tuple[int, ...], ridg
 
 
 def test_a_limit_is_searched_like_its_module() -> None:
-    x, y = _normal(20, 3), _normal(20, seed=1)
+    x, y = normal(20, 3), normal(20, seed=1)
     net = _net()
     found, expected = (ntkit.evidence(one, x, y, max_steps=3) for one in (ntkit.infinite_width(net, b_std=0.3), net))
     assert (found.w_std, found.b_std, found.ridge) == (expected.w_std, expected.b_std, expected.ridge)
@@ -47,7 +44,7 @@ def test_a_limit_is_searched_like_its_module() -> None:
 
 
 def test_derivatives() -> None:
-    root, y = _normal(6, 8).requires_grad_(), _normal(6, 2, seed=1).requires_grad_()
+    root, y = normal(6, 8).requires_grad_(), normal(6, 2, seed=1).requires_grad_()
     ridge = torch.tensor(0.2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda a, b, r: ntkit.log_marginal_likelihood(a @ a.T, b, r), (root, y, ridge))
 
@@ -59,7 +56,7 @@ def test_singular_matrix_has_no_density() -> None:
 
 @pytest.mark.parametrize("kernel", ["nngp", "ntk"])
 def test_maximum_is_stationary_and_beats_a_grid(kernel: Any) -> None:
-    x, y = _normal(25, 3), _normal(25, 2, seed=1)
+    x, y = normal(25, 3), normal(25, 2, seed=1)
     y[:, 0] += 2 * x[:, 0].sin()
     best = ntkit.evidence(_net(), x, y, kernel)
 
@@ -78,16 +75,16 @@ def test_maximum_is_stationary_and_beats_a_grid(kernel: Any) -> None:
 
 def test_recovers_what_drew_the_data() -> None:
     """Targets drawn from the process itself: the gains come back to within what 60 outputs of 30 points tell."""
-    x = _normal(30, 3)
+    x = normal(30, 3)
     truth = ntkit.infinite_width(_net(), w_std=1.2, b_std=0.7).nngp(x)
     noise = 0.05 * float(truth.diagonal().mean())
-    draws = torch.linalg.cholesky(truth) @ _normal(30, 60, seed=1) + noise**0.5 * _normal(30, 60, seed=2)
+    draws = torch.linalg.cholesky(truth) @ normal(30, 60, seed=1) + noise**0.5 * normal(30, 60, seed=2)
     best = ntkit.evidence(_net(), x, draws)
     np.testing.assert_allclose([best.w_std, best.b_std, best.ridge], [1.2, 0.7, 0.05], rtol=0.15)
 
 
 def test_depths_are_compared_and_what_is_fixed_stays() -> None:
-    x, y = _normal(15, 3), _normal(15, seed=1)
+    x, y = normal(15, 3), normal(15, seed=1)
     best = ntkit.evidence(_net, x, y, fixed=["w_std"], w_std=1.1, depths=[1, 3])
     assert best.w_std == 1.1
     assert set(best.by_depth) == {1, 3}
@@ -101,7 +98,7 @@ def test_depths_are_compared_and_what_is_fixed_stays() -> None:
 def test_weights_are_copies(gains: tuple[float, float, float]) -> None:
     """The same function of gains and ridge, so that both searches go the same way."""
     settings: dict[str, Any] = dict(zip(("w_std", "b_std", "ridge"), gains, strict=True), max_steps=0)
-    x, y, copies = _normal(9, 3), _normal(9, 2, seed=1), torch.tensor([1, 2, 1, 3, 1, 1, 2, 1, 4])
+    x, y, copies = normal(9, 3), normal(9, 2, seed=1), torch.tensor([1, 2, 1, 3, 1, 1, 2, 1, 4])
     weighted = ntkit.evidence(_net(), x, y, weights=copies.double(), **settings).log_marginal_likelihood
     repeated = ntkit.evidence(_net(), x.repeat_interleave(copies, 0), y.repeat_interleave(copies, 0), **settings)
     assert weighted == pytest.approx(repeated.log_marginal_likelihood, rel=1e-11)
@@ -113,11 +110,11 @@ def test_weights_are_copies(gains: tuple[float, float, float]) -> None:
 @pytest.mark.parametrize("weights", [torch.ones(3), torch.zeros(4), torch.tensor([1.0, -1.0, 1.0, 1.0])])
 def test_bad_weights(weights: Tensor) -> None:
     with pytest.raises(InputError, match="weights must be 4 positive numbers"):
-        ntkit.evidence(_net(), _normal(4, 3), _normal(4), weights=weights)
+        ntkit.evidence(_net(), normal(4, 3), normal(4), weights=weights)
 
 
 def test_all_fixed_is_only_evaluated() -> None:
-    x, y = _normal(10, 3), _normal(10, seed=1)
+    x, y = normal(10, 3), normal(10, seed=1)
     found = ntkit.evidence(_net(), x.float(), y.float(), fixed=["w_std", "b_std", "ridge"], b_std=0.0)
     limit = ntkit.infinite_width(_net(), b_std=0.0)
     expected = ntkit.log_marginal_likelihood(limit.nngp(x.float().double()), y.float().double(), 1e-2)
@@ -125,7 +122,7 @@ def test_all_fixed_is_only_evaluated() -> None:
     assert "no search" in found.status
 
 
-X, Y = _normal(4, 3), _normal(4)
+X, Y = normal(4, 3), normal(4)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +149,7 @@ def test_bad_input_is_explained(arguments: Any, options: dict[str, Any], error: 
 def test_gains_of_a_module_in_the_ntk_parametrisation_stay():
     """Only the ridge is searched: the gains are part of the module."""
     x, y = torch.linspace(-1, 1, 12, dtype=torch.float64)[:, None], torch.linspace(0, 1, 12, dtype=torch.float64)
-    net = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(1, 8, 1)
     fixed = ntkit.evidence(net, x, y, w_std=1.3, b_std=0.2, fixed=("w_std", "b_std"))
     own = ntkit.evidence(ntkit.parametrize_ntk(net, w_std=1.3, b_std=0.2), x, y)
     assert (own.w_std, own.b_std) == (None, None)
@@ -165,7 +162,7 @@ def test_gains_of_a_module_in_the_ntk_parametrisation_stay():
 
 def test_search_starts_at_the_defaults():
     x, y = torch.linspace(-1, 1, 6, dtype=torch.float64)[:, None], torch.linspace(0, 1, 6, dtype=torch.float64)
-    net = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(1, 8, 1)
     start = ntkit.evidence(net, x, y, max_steps=0)
     assert (start.w_std, start.b_std, start.ridge) == (pytest.approx(2**0.5), pytest.approx(0.1), pytest.approx(0.01))
 

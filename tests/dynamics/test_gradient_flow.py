@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from linear_operator import to_linear_operator
-from tests.dynamics.problems import Features, Linearised, OneOutput, normal, small_net, start
+from tests.cases import normal
+from tests.dynamics.problems import Features, Linearised, OneOutput, small_net, start
 from torch import Tensor
 
 import ntkit
@@ -135,13 +137,12 @@ def test_bad_input_is_explained(call: Any, error: type[Exception], message: str)
         call()
 
 
-def test_memory_is_asked_for_before_the_kernel_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_asked_for_before_the_kernel_is_computed(free_memory: Callable[[int], None]) -> None:
     class Never(Features):
         def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
             raise AssertionError("the kernel was computed")
 
-    monkeypatch.setattr("ntkit._src.common._memory._SMALL", 0)
-    monkeypatch.setattr("ntkit._src.common._memory.available_bytes", lambda device: 2 * 8 * 15**2 - 1)
+    free_memory(2 * 8 * 15**2 - 1)
     with pytest.raises(MemoryLimitError, match=r"n = 15 .*largest n that fits is 14"):
         GradientFlow(Never()).fit(X, Y)
     for x in (None, X.to("meta"), X.to_sparse(), X.to(torch.complex128)):

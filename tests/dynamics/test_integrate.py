@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.dynamics.problems import Features, normal
+from tests.cases import normal
+from tests.dynamics.problems import Features
 from torch import Tensor
 from torch.nn import functional as F
 
 import ntkit
 from ntkit import Descent, GradientFlow
-from ntkit._src.common import find_loss
 from ntkit._src.dynamics._integrate import Integrator, KernelTraining, integrate
 from ntkit.errors import InputError, InputTypeError
+from ntkit.extending import find_loss
 
 KERNEL, X, NEW = Features(), normal(12, 3), normal(4, 3, seed=2)
 CLASSES = torch.arange(12) % 3

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ntkit._src.dynamics import leave_one_out
+from ntkit import leave_one_out
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
 
 INF = math.inf

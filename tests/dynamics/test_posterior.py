@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from scipy.stats import multivariate_normal
-from tests.dynamics.problems import normal
+from tests.cases import mlp, normal
 from torch import Tensor, nn
 
 import ntkit
 from ntkit._src.solvers import decompose
-from ntkit.errors import InputError, InputTypeError, JitterWarning
+from ntkit.errors import InputError, InputTypeError, JitterWarning, MemoryLimitError
 
 INF = math.inf
-NET = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+NET = mlp(2, 8, 8, 1)
 LIMIT = ntkit.infinite_width(NET, w_std=1.4, b_std=0.3)
 X, Y, NEW = normal(10, 2), normal(10, 3, seed=1), normal(6, 2, seed=2)
 
@@ -182,7 +183,7 @@ def _ensemble(x: Tensor, y: Tensor, new: Tensor, rate: float, steps: int, traine
 @pytest.mark.parametrize("mode", ["ntk", "last_layer"])
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
 def test_matches_two_hundred_trained_networks(mode: Any, late: bool) -> None:
-    net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(2, 8, 1)
     limit = ntkit.infinite_width(net, w_std=1.4, b_std=0.3)
     # Points far apart: what 512 neurons miss of the limit grows as the smallest eigenvalue falls.
     x = 1.5 * torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], dtype=torch.float64)
@@ -232,15 +233,13 @@ def test_bad_input_is_explained(call: Any, error: type[Exception], message: str)
 
 @pytest.mark.parametrize(("mode", "matrices"), [("ntk", 3), ("nngp", 2), ("last_layer", 2)])
 def test_memory_is_asked_for_each_kernel_and_the_factor(
-    mode: Any, matrices: int, monkeypatch: pytest.MonkeyPatch
+    mode: Any, matrices: int, free_memory: Callable[[int], None]
 ) -> None:
-    asked = []
-    monkeypatch.setattr(
-        "ntkit._src.dynamics._posterior.check_gram_memory",
-        lambda *sizes, **options: asked.append((sizes[:2], options["matrices"])),
-    )
+    free_memory(8 * 10 * 10 * matrices - 1)
+    with pytest.raises(MemoryLimitError, match=r"n = 10 .*largest n that fits is 9"):
+        ntkit.posterior(LIMIT, X, Y, NEW, mode=mode, ridge=0.1)
+    free_memory(8 * 10 * 10 * matrices)
     ntkit.posterior(LIMIT, X, Y, NEW, mode=mode, ridge=0.1)
-    assert asked[0] == ((10, 10), matrices)
 
 
 def test_jitter_is_reported_at_the_line_of_the_caller() -> None:
@@ -252,7 +251,7 @@ def test_jitter_is_reported_at_the_line_of_the_caller() -> None:
 def test_linearised_laplace_is_the_posterior_of_the_empirical_tangent_kernel() -> None:
     """The docstring's recipe against the Gaussian posterior of the weights themselves: Jacobian, prior, noise."""
     torch.manual_seed(3)
-    net = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+    net = mlp(2, 5, 1, activation=nn.Tanh).double()
     tau, sigma, y = 0.7, 0.2, Y[:, 0]
 
     def jacobian(points: Tensor) -> Tensor:
@@ -282,6 +281,6 @@ def test_linearised_laplace_is_the_posterior_of_the_empirical_tangent_kernel() -
 @pytest.mark.parametrize("mode", ["ntk", "nngp", "last_layer"])
 @pytest.mark.parametrize("flat", [False, True])
 def test_a_row_for_each_output_is_refused(mode: Any, flat: bool) -> None:
-    full = ntkit.empirical(nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3)).double(), output="full")
+    full = ntkit.empirical(mlp(2, 4, 3).double(), output="full")
     with pytest.raises(InputError, match=r'shape \(10, 10\).*Got shape \(30, 30\).*3 outputs.*output="trace"'):
         ntkit.posterior(full, X, Y.reshape(-1) if flat else Y, NEW, mode, ridge=0.1)

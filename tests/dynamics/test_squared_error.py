@@ -6,7 +6,8 @@ import math
 
 import pytest
 import torch
-from tests.dynamics.problems import Features, normal, start
+from tests.cases import normal
+from tests.dynamics.problems import Features, start
 
 from ntkit import Descent, GradientFlow
 from ntkit.errors import JitterWarning, SingularKernelError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.datasets import load_iris
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tests.cases import mlp
 from tests.estimators.problems import Array, Laplace, regression_data
 from torch import Tensor, nn
 
@@ -93,7 +95,7 @@ def test_feature_names() -> None:
     "parameters",
     [
         {},
-        {"module": nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 1)), "b_std": 0.2},
+        {"module": mlp(7, 5, 1), "b_std": 0.2},
         {"kernel": Laplace()},
     ],
 )
@@ -116,9 +118,7 @@ def test_kernel_of_the_wrong_shape_is_explained(data: tuple[Array, Array]) -> No
 
 @pytest.mark.parametrize("solver", [None, "nystrom"])
 @pytest.mark.parametrize("tune", [None, "loo", "evidence", "auto"])
-@pytest.mark.parametrize(
-    "module", [None, nn.Sequential(nn.Linear(7, 5), nn.Tanh(), nn.Linear(5, 1))], ids=["default", "given"]
-)
+@pytest.mark.parametrize("module", [None, mlp(7, 5, 1, activation=nn.Tanh)], ids=["default", "given"])
 def test_a_fit_traces_the_module_once(
     data: tuple[Array, Array],
     module: nn.Module | None,
@@ -172,11 +172,10 @@ def test_only_regressors_keep_a_factor(data: tuple[Array, Array]) -> None:
 
 
 def test_memory_is_asked_for_before_the_kernel_is_computed(
-    data: tuple[Array, Array], monkeypatch: pytest.MonkeyPatch
+    data: tuple[Array, Array], free_memory: Callable[[int], None]
 ) -> None:
     kernel = Laplace()
-    monkeypatch.setattr("ntkit._src.common._memory._SMALL", 0)
-    monkeypatch.setattr("ntkit._src.common._memory.available_bytes", lambda device: 2 * 8 * 60**2 - 1)
+    free_memory(2 * 8 * 60**2 - 1)
     with pytest.raises(MemoryLimitError, match=r"n = 60.*largest n that fits is 59.*float32"):
         ntkit.NTKRegressor(kernel=kernel).fit(*data)
     assert not kernel.shapes

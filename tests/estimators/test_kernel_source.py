@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.cases import mlp, normal
 from tests.estimators.problems import Array, Laplace, regression_data
 from torch import nn
 
@@ -57,7 +58,7 @@ OWN = {"w_std": 1.3, "b_std": 0.2}
 
 
 def network(own: bool) -> nn.Module:
-    net = nn.Sequential(nn.Linear(7, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(7, 8, 1)
     return ntkit.parametrize_ntk(net, **OWN) if own else net
 
 
@@ -119,7 +120,7 @@ def test_gains_of_features_and_feature_machines(data: tuple[Array, Array], own: 
 
 
 def test_a_source_is_what_the_parameters_describe() -> None:
-    x = torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(5, 7)
     for which in ("ntk", "nngp"):
         source = read_source(which, network(False), None, 7, **OWN)
         expected = ntkit.infinite_width(network(False), **OWN)

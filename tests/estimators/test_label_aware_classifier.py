@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from tests.cases import mlp
 from torch import Tensor, nn
 
 import ntkit
@@ -80,7 +81,7 @@ def test_scores(pairs, strength, digits):
     rows = np.isin(Y, digits).nonzero()[0][:90]
     x, y = X[rows] / 16, np.array([f"digit {label}" for label in Y[rows]])
     train, test = slice(0, 60), slice(60, 90)
-    base = ntkit.infinite_width(nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.2).ntk
+    base = ntkit.infinite_width(mlp(64, 8, 1), b_std=0.2).ntk
     model = ntkit.LabelAwareClassifier(kernel=base, pairs=pairs, strength=strength, ridge=1e-3).fit(x[train], y[train])
     codes = torch.from_numpy(np.searchsorted(model.classes_, y[train]))
     kernel = ntkit.LabelAware(base, pairs, strength, ridge=1e-3).fit(torch.from_numpy(x[train]), codes)
@@ -225,7 +226,7 @@ def test_calibration_sees_no_label_that_its_kernel_has_seen(classes):
 def test_calibration_is_that_of_refits_without_each_fold():
     rows = np.isin(Y, (3, 5, 8)).nonzero()[0][:60]
     x, y = torch.from_numpy(X[rows] / 16), np.searchsorted([3, 5, 8], Y[rows])
-    base = ntkit.infinite_width(nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.2).ntk
+    base = ntkit.infinite_width(mlp(64, 8, 1), b_std=0.2).ntk
     model = ntkit.LabelAwareClassifier(kernel=base, ridge=1e-2, strength=0.3, random_state=7).fit(x.numpy(), y)
     seed = int(np.random.RandomState(7).randint(2**31 - 1))
     scores = np.empty((60, 3))

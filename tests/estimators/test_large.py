@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp
 
 import ntkit
-from ntkit._src.solvers import CG, EigenPro, Nystrom
 from ntkit.errors import InputError, InputTypeError
+from ntkit.solvers import CG, EigenPro, Nystrom
 
 
 def _data(n: int = 240) -> tuple[Any, Any]:
@@ -98,7 +98,7 @@ def test_gram_matrices_in_memory_and_on_disk(settings: dict[str, Any], tmp_path:
     """A solver reads the parts of a stored matrix that it needs; the predictions are those of the kernel itself."""
     X, y = _data()
     rows, labels = torch.from_numpy(X), np.digitize(y, [-0.5, 0.5])
-    kernel = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.5).ntk
+    kernel = ntkit.infinite_width(mlp(3, 8, 1), b_std=0.5).ntk
     options = {"ridge": 0.1, **settings} if "tune" not in settings else settings
     stored = ntkit.gram(kernel, rows[:200], out=tmp_path / "k.zarr", tile=64)
     cross = kernel(rows[200:], rows[:200]).numpy()

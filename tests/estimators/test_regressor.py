@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from tests.cases import mlp
 from tests.estimators.problems import Array, Laplace, regression, regression_data, relu_kernels
-from torch import nn
 
 import ntkit
 from ntkit.errors import InputError
@@ -38,7 +38,7 @@ def test_regressor_is_kernel_regression(
 
 def test_own_model_decides_the_depth(data: tuple[Array, Array]) -> None:
     X, y = data
-    net = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 2))
+    net = mlp(7, 5, 2)
     model = ntkit.NTKRegressor(net).fit(X[:40], y[:40])
     gram, cross = (relu_kernels(x, X[:40], 1)[0] for x in (X[:40], X[40:]))
     np.testing.assert_allclose(model.predict(X[40:]), regression(gram, cross, y[:40], 0.0), rtol=1e-7, atol=1e-8)

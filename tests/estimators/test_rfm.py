@@ -11,6 +11,7 @@ import pytest
 import torch
 from sklearn.metrics import r2_score
 from sklearn.model_selection import ShuffleSplit
+from tests.cases import mlp
 from torch import Tensor, nn
 
 import ntkit
@@ -104,7 +105,7 @@ def test_rows_to_predict_change_nothing_fitted() -> None:
 
 def test_tangent_kernel_machine() -> None:
     X, y = _product(250, 6)
-    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(6, 8, 1)
     model = ntkit.RFMRegressor(kernel=net, iterations=2, ridge=1e-3, power=1.0, diagonal=False, b_std=0.1)
     plain = ntkit.RFMRegressor(kernel=net, iterations=0, ridge=1e-3, power=1.0, diagonal=False, b_std=0.1)
     learned, kernel = (one.fit(X[:200], y[:200]).score(X[200:], y[200:]) for one in (model, plain))

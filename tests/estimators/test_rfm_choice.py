@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from tests.cases import normal
 
 from ntkit._src.estimators._rfm_choice import Candidate, choose
 from ntkit._src.features.rfm import DistanceKernel, RFMSettings
 
-X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+X = normal(40, 3)
 Y = X[:, :1] * X[:, 1:2]
 PARTS = [(np.arange(10, 40), np.arange(10)), (np.arange(30), np.arange(30, 40))]
 

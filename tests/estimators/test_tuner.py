@@ -15,6 +15,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, make_friedman1
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.model_selection import GridSearchCV
+from tests.cases import mlp
 from torch import Tensor, nn
 
 import ntkit
@@ -26,7 +27,7 @@ from ntkit.errors import InputError, InputTypeError, JitterWarning, SingularKern
 Array = NDArray[Any]
 
 
-SHALLOW = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1))
+SHALLOW = mlp(5, 8, 1)
 
 
 class Laplace(ntkit.Kernel):
@@ -327,7 +328,7 @@ def test_gram_matrices_that_rounding_made_indefinite(parameters: dict[str, Any],
     """The NTK of a line has rank two or so: in float32 most of its eigenvalues are rounding of either sign."""
     X, y = np.linspace(-1, 1, 300)[:, None], np.arange(300) // 100
     if rounded:
-        limit = ntkit.infinite_width(nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1)))
+        limit = ntkit.infinite_width(mlp(1, 8, 1))
         X = limit.ntk(torch.from_numpy(X)).float().double().numpy()
         assert np.linalg.eigvalsh(X)[0] < -1e-7
         model = ntkit.NTKClassifier(kernel="precomputed", **parameters)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp
 
-from ntkit._src.features import AdaptiveSpeed, Recorder, SpeedLimited
 from ntkit.errors import InputError, InputTypeError
+from ntkit.features import AdaptiveSpeed, Recorder, SpeedLimited
 
 
 def test_bad_arguments() -> None:
-    net, x = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.ones(4, 2)
+    net, x = mlp(2, 3, 1), torch.ones(4, 2)
     recorder, optimizer = Recorder(net, x), SpeedLimited(net.named_parameters(), lr=0.1)
     with pytest.raises(InputTypeError, match="SpeedLimited"):
         AdaptiveSpeed(torch.optim.SGD(net.parameters()), recorder)  # type: ignore[arg-type]

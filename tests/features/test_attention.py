@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,7 +16,7 @@ from ntkit.errors import InputError
 
 POSITIONS, WIDTH, HEADS = 3, 4, 2
 PATHS = ("0.self_attn.out_proj", "0.linear1", "0.linear2")
-X = torch.randn(5, POSITIONS, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+X = normal(5, POSITIONS, WIDTH, seed=1)
 
 
 def block(norm_first: bool = False) -> nn.Sequential:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ntkit._src.features import correlation, randomize_eigenvectors
 from ntkit.errors import InputError, InputTypeError
+from ntkit.features import correlation, randomize_eigenvectors
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (9,), (2, 5)])

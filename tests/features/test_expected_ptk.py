@@ -6,13 +6,14 @@ import math
 
 import pytest
 import torch
+from tests.cases import mlp, normal
 from torch import Tensor, nn
 
 import ntkit
 from ntkit import features
 from ntkit.errors import InputError, UnsupportedLayerError
 
-X = torch.randn(6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+X = normal(6, 5)
 
 
 def _k0(r: Tensor) -> Tensor:
@@ -75,7 +76,7 @@ def test_wide_networks_agree() -> None:
 
 
 def test_orthogonal_inputs_divide_nothing_by_zero() -> None:
-    net = nn.Sequential(nn.Linear(2, 4, bias=False), nn.ReLU(), nn.Linear(4, 1, bias=False))
+    net = mlp(2, 4, 1, bias=False)
     found = features.expected_ptk(net, torch.eye(2, dtype=torch.float64), w_std=1.0)["0"]
     assert float(found[0, 1]) == pytest.approx(0.25)
 
@@ -97,7 +98,7 @@ def test_refusals() -> None:
 
 
 def test_gains_are_those_of_the_module():
-    net, x = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), torch.eye(3, dtype=torch.float64)
+    net, x = mlp(3, 8, 1), torch.eye(3, dtype=torch.float64)
     given = features.expected_ptk(net, x, w_std=1.3, b_std=0.2)
     plain, default = features.expected_ptk(net, x, w_std=2**0.5, b_std=0.0), features.expected_ptk(net, x)
     own = features.expected_ptk(ntkit.parametrize_ntk(net, w_std=1.3, b_std=0.2), x)

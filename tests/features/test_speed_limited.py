@@ -6,12 +6,13 @@ import copy
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor, nn
 
 import ntkit
 from ntkit import features
-from ntkit._src.features import SpeedLimited
 from ntkit.errors import InputError, InputTypeError
+from ntkit.features import SpeedLimited
 
 
 def _net(seed: int = 0, bias: bool = True) -> nn.Sequential:
@@ -27,8 +28,8 @@ def _net(seed: int = 0, bias: bool = True) -> nn.Sequential:
         return nn.Sequential(*layers).double()
 
 
-X = torch.randn(9, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-Y = torch.randn(9, 1, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+X = normal(9, 3, seed=3)
+Y = normal(9, 1, seed=4)
 SPEEDS = {"0": 30.0, "2": 0.02, "4": 0.5}
 
 

@@ -2,19 +2,20 @@
 
 import pytest
 import torch
+from tests.cases import mlp
 from torch import nn
 
 import ntkit
-from ntkit._src.testing import KernelConformance
 from ntkit.errors import InputError, InputTypeError
+from ntkit.testing import KernelConformance
 
 
 def seed(value=0):
     return torch.Generator().manual_seed(value)
 
 
-def mlp(width=16):
-    return nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2))
+def network(width=16):
+    return mlp(3, width, width, 2)
 
 
 def inputs(n=5, *shape):
@@ -26,13 +27,13 @@ class TestConformance(KernelConformance):
         return inputs()
 
     def kernels(self):
-        mc = ntkit.monte_carlo(mlp(), 3, generator=seed(), b_std=0.2)
+        mc = ntkit.monte_carlo(network(), 3, generator=seed(), b_std=0.2)
         return [mc.ntk, mc.nngp, mc.ntk.normalized() + 0.5 * mc.nngp]
 
 
 def test_mean_and_error_of_the_networks():
     x = inputs()
-    mc = ntkit.monte_carlo(mlp(), 7, generator=seed())
+    mc = ntkit.monte_carlo(network(), 7, generator=seed())
     for which in ("ntk", "nngp"):
         kernel = getattr(mc, which)
         samples = torch.stack([getattr(emp, which)(x, x[:2]) for emp in mc.networks(x)])
@@ -44,10 +45,10 @@ def test_mean_and_error_of_the_networks():
 
 def test_seeded_and_independent_of_the_batch():
     x = inputs()
-    mc = ntkit.monte_carlo(mlp(), 4, generator=seed(3))
+    mc = ntkit.monte_carlo(network(), 4, generator=seed(3))
     torch.testing.assert_close(mc.ntk(x)[1:3, 1:3], mc.ntk(x[1:3]), rtol=1e-12, atol=1e-13)
     torch.testing.assert_close(mc.ntk(x[:2], x[3:]), mc.ntk(x)[:2, 3:], rtol=1e-12, atol=1e-13)
-    again, other = (ntkit.monte_carlo(mlp(), 4, generator=seed(s)).ntk(x) for s in (3, 4))
+    again, other = (ntkit.monte_carlo(network(), 4, generator=seed(s)).ntk(x) for s in (3, 4))
     torch.testing.assert_close(mc.ntk(x), again, rtol=0, atol=0)
     assert not torch.allclose(again, other)
 
@@ -74,8 +75,8 @@ def check_limit(mc, exact, x):
 )
 def test_near_the_exact_kernel(gains):
     x = inputs(3)
-    mc = ntkit.monte_carlo(mlp(8), 20, width_scale=16, generator=seed(), **gains)
-    check_limit(mc, ntkit.infinite_width(mlp(), **gains), x)
+    mc = ntkit.monte_carlo(network(8), 20, width_scale=16, generator=seed(), **gains)
+    check_limit(mc, ntkit.infinite_width(network(), **gains), x)
 
 
 def decoder(width):
@@ -97,14 +98,14 @@ def test_decoder(init):
 @pytest.mark.parametrize("init", ["standard", "torch"])
 def test_other_initialisations(init):
     x = inputs(3)
-    net = mlp(128)
+    net = network(128)
     check_limit(ntkit.monte_carlo(net, 20, generator=seed(), init=init), ntkit.infinite_width(net, init=init), x)
 
 
 def test_parametrised_module_keeps_its_gains():
     x = inputs(3)
-    net = ntkit.parametrize_ntk(mlp(128), w_std=1.1, b_std=0.3)
-    check_limit(ntkit.monte_carlo(net, 20, generator=seed()), ntkit.infinite_width(mlp(), 1.1, 0.3), x)
+    net = ntkit.parametrize_ntk(network(128), w_std=1.1, b_std=0.3)
+    check_limit(ntkit.monte_carlo(net, 20, generator=seed()), ntkit.infinite_width(network(), 1.1, 0.3), x)
 
 
 class Attention(nn.Module):
@@ -153,16 +154,16 @@ def test_without_closed_form(module, shape, width_scale):
         ({"init": "torch", "w_std": 1.0}, InputError, "left out"),
         ({"init": "he"}, InputError, "must be"),
         ({"width_scale": -1}, InputError, "factor"),
-        ({"module": ntkit.parametrize_ntk(mlp()), "w_std": 1.0}, InputError, "remove_ntk"),
+        ({"module": ntkit.parametrize_ntk(network()), "w_std": 1.0}, InputError, "remove_ntk"),
     ],
 )
 def test_errors(arguments, error, message):
     with pytest.raises(error, match=message):
-        ntkit.monte_carlo(**{"module": mlp(), "n_samples": 2, **arguments}).ntk(inputs())
+        ntkit.monte_carlo(**{"module": network(), "n_samples": 2, **arguments}).ntk(inputs())
 
 
 def test_one_network_has_no_error():
-    mc = ntkit.monte_carlo(mlp(), 1, generator=seed())
+    mc = ntkit.monte_carlo(network(), 1, generator=seed())
     assert mc.ntk(inputs()).shape == (5, 5)
     with pytest.raises(InputError, match="at least two"):
         mc.ntk.estimate(inputs())
@@ -170,7 +171,7 @@ def test_one_network_has_no_error():
 
 def test_frozen_parameters_are_random_but_not_trained():
     x = inputs(3)
-    net = mlp(128)
+    net = network(128)
     net[0].requires_grad_(False)
     check_limit(ntkit.monte_carlo(net, 20, generator=seed()), ntkit.infinite_width(net), x)
 

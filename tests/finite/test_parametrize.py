@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from tests.cases import mlp, normal
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
@@ -17,11 +18,7 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=generator(seed), dtype=torch.float64)
-
-
-def mlp(width: int = 8) -> nn.Sequential:
+def normed_mlp(width: int = 8) -> nn.Sequential:
     return nn.Sequential(
         nn.Linear(3, width), nn.ReLU(), nn.LayerNorm(width), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2)
     ).double()
@@ -52,7 +49,7 @@ class Attention(nn.Module):
 
 
 CASES = {
-    "mlp": (mlp, (4, 3)),
+    "mlp": (normed_mlp, (4, 3)),
     "conv": (conv, (4, 3, 5)),
     "transposed": (transposed, (4, 3, 5)),
     "attention": (lambda: Attention().double(), (4, 5, 3)),
@@ -121,8 +118,8 @@ def test_wide_networks_have_the_exact_kernels(init):
 
 
 def test_state_dict_holds_the_gains_and_copies_are_independent():
-    net = ntkit.initialize(ntkit.parametrize_ntk(mlp(), w_std=1.3, b_std=0.4), generator=generator())
-    other, x = ntkit.parametrize_ntk(mlp(), w_std=0.5, b_std=2.0), normal(4, 3)
+    net = ntkit.initialize(ntkit.parametrize_ntk(normed_mlp(), w_std=1.3, b_std=0.4), generator=generator())
+    other, x = ntkit.parametrize_ntk(normed_mlp(), w_std=0.5, b_std=2.0), normal(4, 3)
     other.load_state_dict(net.state_dict())
     assert torch.equal(other(x), net(x))
     assert all(isinstance(value, torch.Tensor) for value in net.state_dict().values())
@@ -136,15 +133,15 @@ def test_state_dict_holds_the_gains_and_copies_are_independent():
 
 
 def test_saved_to_a_file(tmp_path):
-    net = ntkit.initialize(ntkit.parametrize_ntk(mlp()), generator=generator())
+    net = ntkit.initialize(ntkit.parametrize_ntk(normed_mlp()), generator=generator())
     torch.save(net.state_dict(), tmp_path / "net.pt")
-    other, x = ntkit.parametrize_ntk(mlp()), normal(2, 3)
+    other, x = ntkit.parametrize_ntk(normed_mlp()), normal(2, 3)
     other.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True))
     assert torch.equal(other(x), net(x))
 
 
 def test_tied_weights_stay_tied():
-    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).double()
+    net = mlp(4, 4, 4).double()
     net[2].weight = net[0].weight
     x = normal(3, 4)
     before = net(x)
@@ -156,7 +153,7 @@ def test_tied_weights_stay_tied():
 
 
 def test_frozen_parameters_stay_frozen_and_are_drawn():
-    net = mlp()
+    net = normed_mlp()
     net[0].weight.requires_grad_(False)
     ntkit.parametrize_ntk(net)
     raw = net[0].parametrizations.weight.original
@@ -169,7 +166,7 @@ def test_frozen_parameters_stay_frozen_and_are_drawn():
 def test_initialize_follows_the_generator_and_leaves_the_global_one():
     state = torch.get_rng_state()
     for scheme in ("ntk", "standard", "torch"):
-        nets = [mlp() for _ in range(2)]
+        nets = [normed_mlp() for _ in range(2)]
         if scheme == "ntk":
             nets = [ntkit.parametrize_ntk(net) for net in nets]
         before = torch.get_rng_state()
@@ -200,7 +197,7 @@ def test_torch_scheme_is_torch():
     assert abs(net.weight.var().item() * 1200 - 1) < 0.02
 
 
-PLAIN = lambda: nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))  # noqa: E731
+PLAIN = lambda: mlp(2, 3, 1)  # noqa: E731
 
 
 @pytest.mark.parametrize(
@@ -250,15 +247,15 @@ def test_shared_weights_of_other_scale_are_refused():
 
 
 def test_default_gains_are_sqrt_2_and_0():
-    net = ntkit.parametrize_ntk(mlp())
+    net = ntkit.parametrize_ntk(normed_mlp())
     assert all(gains == {"w_std": 2**0.5, "b_std": 0.0} for gains in ntk_gains(net).values())
 
 
 @pytest.mark.parametrize("own", [True, False])
 def test_monte_carlo_has_the_gains_of_the_module(own):
     gains = {"w_std": 1.3, "b_std": 0.2} if own else {"w_std": 2**0.5, "b_std": 0.0}
-    module = ntkit.parametrize_ntk(mlp(), **gains) if own else mlp()
+    module = ntkit.parametrize_ntk(normed_mlp(), **gains) if own else normed_mlp()
     x, seeds = normal(4, 3), [torch.Generator().manual_seed(0) for _ in range(2)]
     found = ntkit.monte_carlo(module, n_samples=3, generator=seeds[0]).ntk(x)
-    expected = ntkit.monte_carlo(mlp(), n_samples=3, generator=seeds[1], **gains).ntk(x)
+    expected = ntkit.monte_carlo(normed_mlp(), n_samples=3, generator=seeds[1], **gains).ntk(x)
     torch.testing.assert_close(found, expected)

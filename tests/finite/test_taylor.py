@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from tests.cases import Case, mlp, normal, seeded
 from torch import nn
 from torch.func import functional_call, jacrev
 from torch.nn import functional as F
@@ -14,10 +15,6 @@ import ntkit
 from ntkit._src.common import Elementary
 from ntkit._src.finite._taylor import _derivatives
 from ntkit.errors import InputError, InputTypeError
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class Attention(nn.Module):
@@ -31,13 +28,13 @@ class Attention(nn.Module):
 
 
 def tied() -> nn.Module:
-    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    net = mlp(3, 3, 3, activation=nn.Tanh)
     net[2].weight = net[0].weight
     return net
 
 
 def frozen() -> nn.Module:
-    net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    net = mlp(3, 5, 2, activation=nn.Tanh)
     net[0].weight.requires_grad_(False)
     return net
 
@@ -51,23 +48,31 @@ def batch_norm() -> nn.Module:
 
 
 CASES = {
-    "layer norm": (lambda: nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, 2)), (4, 3)),
-    "attention": (Attention, (4, 5, 3)),
-    "batch norm, max pool": (batch_norm, (4, 2, 6, 6)),
-    "embedding": (lambda: nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(8, 2)), (4, 2)),
-    "tied": (tied, (4, 3)),
-    "frozen": (frozen, (4, 3)),
-    "ntk": (lambda: ntkit.parametrize_ntk(nn.Sequential(nn.Linear(3, 5), nn.GELU(), nn.Linear(5, 2))), (4, 3)),
+    "layer norm": Case(lambda: nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, 2)), (3,)),
+    "attention": Case(
+        Attention,
+        (
+            5,
+            3,
+        ),
+    ),
+    "batch norm, max pool": Case(
+        batch_norm,
+        (
+            2,
+            6,
+            6,
+        ),
+    ),
+    "embedding": Case(lambda: nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(8, 2)), (2,), 7),
+    "tied": Case(tied, (3,)),
+    "frozen": Case(frozen, (3,)),
+    "ntk": Case(lambda: ntkit.parametrize_ntk(mlp(3, 5, 2, activation=nn.GELU)), (3,)),
 }
 
 
 def case(name):
-    make, shape = CASES[name]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        net = make().double()
-    x = normal(*shape) if name != "embedding" else torch.randint(7, shape, generator=torch.Generator().manual_seed(0))
-    return net, x
+    return seeded(CASES[name].build), CASES[name].inputs(4)
 
 
 def displace(module, size, seed=1):

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.gram import ClusterKernel
 from ntkit.errors import InputTypeError, WorkerError
+from ntkit.results import ClusterKernel
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:Creating scratch directories")
 
@@ -27,7 +28,7 @@ def _kernel() -> ntkit.Kernel:
 
 
 def _x(n: int = 90) -> Tensor:
-    return torch.randn(n, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return normal(n, 3)
 
 
 # Equal bits below: the native engine gives an entry the same bits in every tile and process of one machine.

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.cases import mlp
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.gram import fingerprint, kernel_fingerprint
+from ntkit._src.gram import fingerprint
 from ntkit.errors import InputError, InputTypeError
+from ntkit.extending import kernel_fingerprint
 
 FACTOR = 2.0
 
@@ -122,7 +124,7 @@ def _kernels() -> dict[str, ntkit.Kernel]:
     conv = nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1)
     )
-    relu = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    relu = mlp(3, 8, 1)
     limit = ntkit.infinite_width(relu, w_std=1.3)
     return {
         "own": ntkit.infinite_width(net).ntk,
@@ -148,7 +150,7 @@ def test_the_data_that_a_network_reads_through_a_prefix_counts() -> None:
         def __init__(self, mean: float) -> None:
             super().__init__()
             self.register_buffer("mean", torch.full((3,), mean))
-            self.net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+            self.net = mlp(3, 8, 1)
 
         def forward(self, x: Tensor) -> Tensor:
             return self.net((x - self.mean) * 2)
@@ -158,7 +160,7 @@ def test_the_data_that_a_network_reads_through_a_prefix_counts() -> None:
 
 
 def test_an_empirical_kernel_follows_its_parameters() -> None:
-    net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    net = mlp(3, 8, 1, activation=nn.Tanh)
     before = kernel_fingerprint(ntkit.empirical(net).ntk, (3,))
     assert before == kernel_fingerprint(ntkit.empirical(net).ntk, (3,))
     assert before != kernel_fingerprint(ntkit.empirical(net).nngp, (3,))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.cases import mlp
 from torch import Tensor, nn
 
 import ntkit
@@ -21,7 +22,7 @@ ENDINGS = [".zarr", ".npy"]
 
 
 def _network() -> ntkit.Kernel:
-    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(3, 8, 8, 1)
     return ntkit.infinite_width(net, b_std=0.2).ntk
 
 

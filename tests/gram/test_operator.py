@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from linear_operator.operators import LinearOperator
+from tests.cases import mlp, normal
 from torch import Tensor
 
 import ntkit
@@ -68,7 +69,7 @@ def test_parts_and_products(linear: Any, x: Tensor, tmp_path: Path) -> None:
 def test_float32_entries_add_up_in_float64(tmp_path: Path, linear: Any) -> None:
     x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     stored = ntkit.gram(linear, x, out=tmp_path / "k.zarr", tile=16)
-    v = torch.randn(40, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    v = normal(40, 2, seed=1)
     torch.testing.assert_close(stored.product(v), stored.to_dense().double() @ v, rtol=1e-14, atol=1e-14)
 
 
@@ -90,11 +91,10 @@ def test_a_matrix_too_large_for_memory_is_not_made_dense(linear: Any) -> None:
 
 
 def test_a_stored_gram_is_taken_wherever_a_gram_is(tmp_path: Path) -> None:
-    from torch import nn
 
-    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(3, 8, 1)
     kernel = ntkit.infinite_width(net, b_std=0.5).ntk
-    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(40, 3)
     y, classes = torch.sin(x[:, 0]), (x[:, 0] > 0).double()
     ntkit.gram(kernel, x, out=tmp_path / "k.zarr", tile=16)
     gram, dense = ntkit.open_gram(tmp_path / "k.zarr"), kernel(x)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from tests.cases import mlp, normal
+from torch import Tensor
 
 import ntkit
 
@@ -27,7 +28,7 @@ class ArcCosine(ntkit.Kernel):
 
 
 def rows(n: int, features: int = 6, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(n, features, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return normal(n, features, seed=seed).to(dtype)
 
 
 X, X_NEW = rows(25), rows(9, seed=1)
@@ -46,7 +47,7 @@ LEARNT_Y = torch.sin(1.5 * LEARNT_X[:, 0]) + 0.5 * LEARNT_X[:, 1] ** 2 - 0.5 + 0
 
 def learnt_limit(w_std: float = 1.2, b_std: float = 0.4) -> ntkit.results.InfiniteWidth:
     """Give a network whose gains have a clear best value for the data above."""
-    net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(2, 8, 8, 1)
     return ntkit.infinite_width(net, w_std=w_std, b_std=b_std)
 
 

@@ -10,6 +10,7 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
+from tests.cases import mlp
 from tests.kernels.problems import (
     CROSS,
     GRAM,
@@ -142,7 +143,7 @@ def test_gains_are_parameters_that_training_moves() -> None:
 
 
 def test_gains_given_as_tensors_are_where_training_starts() -> None:
-    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(6, 8, 1)
     given = ntkit.infinite_width(net, w_std=nn.Parameter(torch.tensor(1.1)), b_std=torch.tensor(0.3))
     kernel = ntkit.as_gpytorch_kernel(given.nngp)
     assert kernel.w_std.item() == pytest.approx(1.1, rel=1e-6) and kernel.b_std.item() == pytest.approx(0.3, rel=1e-6)
@@ -196,7 +197,7 @@ def test_priors_and_constraints_in_the_manner_of_gpytorch() -> None:
 
 
 def test_only_gains_that_exist_are_parameters() -> None:
-    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(6, 8, 1)
     unbiased = ntkit.as_gpytorch_kernel(ntkit.infinite_width(net).ntk)
     assert [name for name, _ in unbiased.named_parameters()] == ["raw_w_std"]
     assert float(unbiased.b_std) == 0.0
@@ -208,7 +209,7 @@ def test_only_gains_that_exist_are_parameters() -> None:
 
 
 def test_gains_of_a_module_in_the_ntk_parametrisation_are_no_parameters():
-    net = ntkit.parametrize_ntk(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), w_std=1.3, b_std=0.2)
+    net = ntkit.parametrize_ntk(mlp(3, 8, 1), w_std=1.3, b_std=0.2)
     limit = ntkit.infinite_width(net)
     kernel, x = ntkit.as_gpytorch_kernel(limit.nngp), torch.randn(4, 3, dtype=torch.float64)
     assert list(kernel.named_parameters()) == []

@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from tests.cases import mlp, normal
 from torch import nn
 
 import ntkit
@@ -15,10 +16,6 @@ from ntkit._src.rules import diag, gram, pair_bytes
 from ntkit.errors import EngineError, InputError, InputTypeError
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "golden" / "infinite_width.npz"
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class Erf(nn.Module):
@@ -39,16 +36,10 @@ def convs(*channels, **options):
     return [layer for a, b in pairwise(channels) for layer in (nn.Conv2d(a, b, 3, **options), nn.ReLU())]
 
 
-def mlp(activation, depth, bias=True):
-    widths = [7] + [8] * depth
-    hidden = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b, bias=bias), activation)]
-    return nn.Sequential(*hidden, nn.Linear(8, 1, bias=bias))
-
-
 NETWORKS = {
-    "mlp3_relu": (mlp(nn.ReLU(), 3, bias=False), {"overrides": {"6": {"w_std": 1.0}}}),
-    "mlp2_erf_bias": (mlp(Erf(), 2), {"w_std": 1.3, "b_std": 0.4}),
-    "mlp2_gelu": (mlp(nn.GELU(), 2), {"b_std": 0.1}),
+    "mlp3_relu": (mlp(7, 8, 8, 8, 1, bias=False), {"overrides": {"6": {"w_std": 1.0}}}),
+    "mlp2_erf_bias": (mlp(7, 8, 8, 1, activation=Erf), {"w_std": 1.3, "b_std": 0.4}),
+    "mlp2_gelu": (mlp(7, 8, 8, 1, activation=nn.GELU), {"b_std": 0.1}),
     "resmlp_relu": (nn.Sequential(nn.Linear(7, 8), Block(), Block(), nn.ReLU(), nn.Linear(8, 1)), {"b_std": 0.2}),
     "mlp_layernorm": (
         nn.Sequential(
@@ -162,9 +153,7 @@ def test_repeated_and_nearly_repeated_points():
     x = normal(6, 784)
     x[3:] = x[:3]
     x[5] = x[2] * (1 + 1e-9)
-    limit = ntkit.infinite_width(
-        nn.Sequential(nn.Linear(784, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
-    )
+    limit = ntkit.infinite_width(mlp(784, 8, 8, 1))
     k, variance = limit.ntk(x, x), limit.ntk.diag(x)
     assert torch.equal(k[[0, 1], [3, 4]], k[[0, 1], [0, 1]])
     # The product of two deviations sqrt(q) is q but for a rounding in each of two layers.
@@ -220,7 +209,7 @@ def test_arora_gap_network_with_fixed_ends():
 
 def test_standard_parametrisation_adds_layer_by_layer():
     """Theta = sum of fan-ins times each layer's own part: the NTK part divided by w^2, times the fan-in."""
-    net = nn.Sequential(nn.Linear(5, 16, bias=False), nn.ReLU(), nn.Linear(16, 1, bias=False))
+    net = mlp(5, 16, 1, bias=False)
     x = normal(3, 5)
     parts = []
     for trained in (0, 2):
@@ -257,7 +246,7 @@ def test_torch_initialisation_is_pytorchs():
     ],
 )
 def test_bad_input(x, error, message):
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+    limit = ntkit.infinite_width(mlp(4, 8, 1))
     for call in (limit.ntk, limit.nngp.diag, limit.both):
         with pytest.raises(error, match=message):
             call(x)
@@ -272,7 +261,7 @@ def test_bad_input(x, error, message):
     ],
 )
 def test_bad_pairs(x2, error, message):
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+    limit = ntkit.infinite_width(mlp(4, 8, 1))
     with pytest.raises(error, match=message):
         limit.ntk(torch.ones(2, 4), x2)
 
@@ -292,14 +281,14 @@ def test_bad_pairs(x2, error, message):
     ],
 )
 def test_bad_gains(arguments, message):
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(4, 8, 1)
     with pytest.raises((ValueError, TypeError), match=message):
         ntkit.infinite_width(net, **arguments).ntk(torch.ones(2, 4))
 
 
 @pytest.mark.parametrize("engine", ["native", "reference"])
 def test_overflow_is_an_error(engine):
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+    limit = ntkit.infinite_width(mlp(4, 8, 1))
     x = torch.full((2, 4), 1e200, dtype=torch.float64)
     with pytest.raises(InputError, match="too large"):
         limit.ntk(x, engine=engine)
@@ -311,21 +300,21 @@ def test_overflow_is_an_error(engine):
 
 @pytest.mark.parametrize("shape", [5, "abc", (0,), (-1, 3), (2.5,)])
 def test_bad_input_shape(shape):
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+    limit = ntkit.infinite_width(mlp(4, 8, 1))
     with pytest.raises((InputError, InputTypeError), match="input_shape must be"):
         limit.explain(shape)
 
 
 @pytest.mark.parametrize("batch", [torch.ones(50, 4), torch.ones(50, 4).numpy()])
 def test_a_batch_is_no_input_shape(batch):
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+    limit = ntkit.infinite_width(mlp(4, 8, 1))
     with pytest.raises(InputError, match=r"of shape \(50, 4\) and dtype .*tuple\(x.shape\[1:\]\)") as raised:
         limit.explain(batch)
     assert len(str(raised.value)) < 300
 
 
 def test_engines():
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+    limit = ntkit.infinite_width(mlp(4, 8, 1))
     x = normal(3, 4)
     assert torch.equal(limit.ntk(x), limit.ntk(x, engine="native"))
     with pytest.raises(InputError, match="engine must be"):
@@ -343,7 +332,7 @@ def test_engines():
 
 
 def test_only_auto_leaves_the_native_engine_beyond_a_range():
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)))
+    limit = ntkit.infinite_width(mlp(4, 8, 1, activation=nn.Tanh))
     near, far = 0.1 * normal(3, 4), 10 * normal(3, 4)
     refusal = r'1 \(tanh\): .* up to 2\. Got up to \d+\.?\d*\. Write engine="auto" or engine="reference"'
     for x1, x2 in ((far, None), (far, near), (near, far)):

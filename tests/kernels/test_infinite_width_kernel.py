@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp, normal
 
 import ntkit
 
-NET = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+NET = mlp(3, 8, 1)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_other_kernels_have_none() -> None:
 
 @pytest.mark.parametrize("which", ["ntk", "nngp"])
 def test_other_gains_of_the_same_module(which: str) -> None:
-    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(4, 3)
     limit, other = ntkit.infinite_width(NET, b_std=0.1), ntkit.infinite_width(NET, w_std=0.9, b_std=0.2)
     kernel = ntkit.as_sklearn_kernel(getattr(limit, which))
     found = kernel.clone_with_theta(np.log([0.2, 0.9]))  # in the order of the alphabet

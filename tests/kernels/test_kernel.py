@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp, normal
 
 import ntkit
-from ntkit._src.testing import KernelConformance
 from ntkit.errors import InputError
+from ntkit.testing import KernelConformance
 
 
 class Polynomial(ntkit.Kernel):
@@ -19,12 +19,12 @@ class Polynomial(ntkit.Kernel):
 
 
 def ntk():
-    return ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.2).ntk
+    return ntkit.infinite_width(mlp(3, 8, 1), b_std=0.2).ntk
 
 
 class TestArithmetic(KernelConformance):
     def inputs(self):
-        return torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        return normal(5, 3)
 
     def kernels(self):
         a, b = Polynomial(), ntk()
@@ -40,7 +40,7 @@ class TestArithmetic(KernelConformance):
 
 
 def test_normalized_zero_input():
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1)))
+    limit = ntkit.infinite_width(mlp(2, 8, 1))
     x = torch.tensor([[0.0, 0.0], [1.0, 2.0]])
     k = limit.nngp.normalized()(x)
     torch.testing.assert_close(k, torch.diag(torch.tensor([0.0, 1.0])))

@@ -2,16 +2,13 @@
 
 import pytest
 import torch
+from tests.cases import mlp, normal
 from tests.kernels.golden_layers import assert_golden, golden
 from torch import nn
 from torch.nn import functional as F
 
 import ntkit
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError, UnsupportedLayerError
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class EncoderDecoder(nn.Module):
@@ -122,7 +119,7 @@ def test_merged_axes_are_chosen_by_one_integer():
 
 
 def test_output_without_positions():
-    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(3, 8, 1)
     x = normal(4, 3)
     limit = ntkit.infinite_width(net)
     torch.testing.assert_close(limit.ntk.positions(x), limit.ntk(x), rtol=1e-14, atol=0)

@@ -2,14 +2,11 @@
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import nn
 
 import ntkit
 from ntkit.errors import InputError, InputTypeError
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class EverySecond(nn.Module):

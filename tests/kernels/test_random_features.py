@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.cases import NETWORKS, Case, mlp, normal
 from torch import Tensor, nn
 
 import ntkit
@@ -12,16 +13,6 @@ from ntkit._src.kernels._random_features import JacobianFeatures, SketchedFeatur
 from ntkit._src.rules._positions import _merged
 from ntkit._src.rules._sketch import CountSketch, Draws
 from ntkit.errors import InputError, InputTypeError, UnsupportedLayerError
-
-
-class Residual(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.block, self.last = nn.Linear(3, 8), nn.Sequential(nn.ReLU(), nn.Linear(8, 8)), nn.Linear(8, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.first(x)
-        return self.last(torch.relu(h + self.block(h)))
 
 
 class Rows(nn.Module):
@@ -36,44 +27,10 @@ class Rows(nn.Module):
         return self.last(h.transpose(1, 2).mean(1))
 
 
-class Graph(nn.Module):
-    """Nodes with three features each, averaged over an adjacency that each input brings along."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        features, edges = x[..., :3], torch.softmax(x[..., 3:], -1)
-        return self.last((edges @ torch.relu(self.first(features))).mean(1))
-
-
-def _conv(*layers: nn.Module) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), *layers)
-
-
-NETWORKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
-    "relu": (nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)), (3,)),
-    "no hidden layer": (nn.Linear(3, 1), (3,)),
-    "gelu, tanh": (nn.Sequential(nn.Linear(3, 8), nn.GELU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)), (3,)),
-    "residual": (Residual(), (3,)),
-    "layer norm": (
-        nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8, elementwise_affine=False), nn.LeakyReLU(0.2), nn.Linear(8, 1)), (3,)
-    ),
-    "flatten": (_conv(nn.Flatten(), nn.Linear(4 * 25, 1)), (2, 5, 5)),
-    "pooled": (
-        _conv(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1)), (2, 5, 5)
-    ),
-    "strided, circular": (
-        _conv(
-            nn.Conv2d(4, 4, 3, stride=2, padding=1, padding_mode="circular"), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(),
-            nn.Linear(4, 1),
-        ),
-        (2, 6, 6),
-    ),
-    "split": (Rows(), (2, 12)),
-    "graph": (Graph(), (4, 7)),
-}  # fmt: skip
+SKETCHED = {
+    **{name: case for name, case in NETWORKS.items() if name not in ("layer norm, affine", "attention", "text")},
+    "rows of positions": Case(Rows, (2, 12)),
+}
 
 
 def _error(features: Tensor, exact: Tensor) -> float:
@@ -81,14 +38,14 @@ def _error(features: Tensor, exact: Tensor) -> float:
 
 
 @pytest.mark.parametrize("which", ["ntk", "nngp"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", SKETCHED)
 def test_products_tend_to_the_kernel(name: str, which: str) -> None:
-    module, shape = NETWORKS[name]
-    kernel = getattr(ntkit.infinite_width(module, b_std=0.3), which)
-    x = torch.randn(6, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    case = SKETCHED[name]
+    kernel = getattr(ntkit.infinite_width(case.build(), b_std=0.3), which)
+    x = case.inputs(6)
     exact = kernel(x)
     draws = 24
-    values = [SketchedFeatures(kernel, 400, shape, seed)(x) for seed in range(draws)]
+    values = [SketchedFeatures(kernel, 400, case.shape, seed)(x) for seed in range(draws)]
     grams = torch.stack([one @ one.T for one in values])
     single = float((grams - exact).norm(dim=(1, 2)).mean() / exact.norm())
     mean = float((grams.mean(0) - exact).norm() / exact.norm())
@@ -98,7 +55,7 @@ def test_products_tend_to_the_kernel(name: str, which: str) -> None:
 
 
 def test_more_features_are_closer() -> None:
-    module, shape = NETWORKS["relu"]
+    module, shape = mlp(3, 8, 8, 1), (3,)
     kernel = ntkit.infinite_width(module, b_std=0.3).ntk
     x = torch.randn(8, *shape, generator=torch.Generator().manual_seed(0))
     exact = kernel(x)
@@ -114,7 +71,7 @@ def test_more_features_are_closer() -> None:
 def test_projected_derivatives_of_any_module(outputs: int) -> None:
     net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, outputs)).double().eval()
     emp = ntkit.empirical(net)
-    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(6, 3)
     exact = emp.ntk(x)
     grams = torch.stack([f @ f.T for f in (JacobianFeatures(emp, 100, seed)(x) for seed in range(10))])
     single = float((grams - exact).norm(dim=(1, 2)).mean() / exact.norm())
@@ -136,10 +93,10 @@ def test_sketches_keep_inner_products() -> None:
 
 
 def test_refusals() -> None:
-    affine = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 1))).ntk
+    affine = ntkit.infinite_width(NETWORKS["layer norm, affine"].build()).ntk
     with pytest.raises(UnsupportedLayerError, match=r"affine(.|\n)*method='jacobian'"):
         SketchedFeatures(affine, 10, (3,))
-    relu = ntkit.infinite_width(NETWORKS["relu"][0]).ntk
+    relu = ntkit.infinite_width(mlp(3, 8, 8, 1)).ntk
     for count, error in ((0, InputError), (2.5, InputTypeError), (True, InputTypeError)):
         with pytest.raises(error, match="n_components must be"):
             SketchedFeatures(relu, count, (3,))  # type: ignore[arg-type]
@@ -155,9 +112,9 @@ def test_refusals() -> None:
 
 
 def test_rows_larger_than_a_block_come_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    module, shape = NETWORKS["relu"]
+    module, shape = mlp(3, 8, 8, 1), (3,)
     features = SketchedFeatures(ntkit.infinite_width(module).ntk, 20, shape)
-    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(4, *shape)
     sizes, block = [], features._block  # type: ignore[attr-defined]
     monkeypatch.setattr(features, "_block", lambda part: sizes.append(len(part)) or block(part))
     whole = features(x)
@@ -167,7 +124,7 @@ def test_rows_larger_than_a_block_come_one_at_a_time(monkeypatch: pytest.MonkeyP
 
 
 def test_some_positions_are_merged_and_the_others_stay() -> None:
-    v = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    v = normal(2, 3, 4, 5)
     for axes, kept in (((0,), v.permute(0, 2, 1, 3)), ((1,), v), ((0, 1), v)):
         merged = _merged(v, axes)
         expected = (

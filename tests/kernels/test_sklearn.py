@@ -14,6 +14,7 @@ from sklearn.gaussian_process.kernels import Kernel as SklearnBase
 from sklearn.gaussian_process.kernels import WhiteKernel
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
+from tests.cases import mlp
 from tests.kernels.problems import (
     CROSS,
     GRAM,
@@ -131,7 +132,7 @@ def test_gains_are_hyperparameters_with_gradients(which: str, activation: nn.Mod
 
 
 def test_fixed_gains_and_gains_of_zero_stay() -> None:
-    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(6, 8, 1)
     fixed = ntkit.as_sklearn_kernel(ntkit.infinite_width(net, b_std=0.4).ntk, w_std_bounds="fixed")
     assert fixed.n_dims == 1 and fixed(X.numpy(), eval_gradient=True)[1].shape == (25, 25, 1)
     unbiased = ntkit.as_sklearn_kernel(ntkit.infinite_width(net).ntk)
@@ -153,7 +154,7 @@ def test_gaussian_process_reaches_the_gains_of_evidence() -> None:
 
 
 def test_gains_of_a_module_in_the_ntk_parametrisation_are_no_hyperparameters():
-    net = ntkit.parametrize_ntk(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), w_std=1.3, b_std=0.2)
+    net = ntkit.parametrize_ntk(mlp(3, 8, 1), w_std=1.3, b_std=0.2)
     limit = ntkit.infinite_width(net)
     kernel, x = ntkit.as_sklearn_kernel(limit.nngp), np.random.default_rng(0).standard_normal((4, 3))
     assert (kernel.w_std, kernel.b_std, len(kernel.theta)) == (None, None, 0)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp, normal
 
 import ntkit
 from ntkit.errors import InputError, InputTypeError
@@ -12,7 +12,7 @@ def problem(n=15, classes=2, seed=0):
     generator = torch.Generator().manual_seed(seed)
     y = torch.arange(n) % classes
     x = torch.randn(n, 3, generator=generator, dtype=torch.float64) + y[:, None]
-    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(3, 8, 1)
     return ntkit.infinite_width(net, b_std=0.5).ntk(x), y
 
 
@@ -68,7 +68,7 @@ def test_adding_an_estimate_of_the_labels_product_aligns():
 
 def test_positive_semidefinite_kernels_lie_between_zero_and_one():
     for seed in range(5):
-        factor = torch.randn(9, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        factor = normal(9, 2, seed=seed)
         for centred in (False, True):
             assert 0 <= float(ntkit.alignment(factor @ factor.T, torch.arange(9) % 2, centred)) <= 1 + 1e-12
 

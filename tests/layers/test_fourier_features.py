@@ -5,11 +5,12 @@ import math
 
 import pytest
 import torch
+from tests.cases import mlp
 from torch import nn
 
 import ntkit
-from ntkit._src.layers import FourierFeatures
 from ntkit.errors import InputError, InputTypeError
+from ntkit.layers import FourierFeatures
 
 KINDS = {
     "basic": {},
@@ -56,7 +57,7 @@ def test_whole_coordinates_are_not_truncated():
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_runs_before_any_module(kind):
     layer = draw(kind)
-    tail = nn.Sequential(nn.Linear(layer.out_features, 16), nn.ReLU(), nn.Linear(16, 1))
+    tail = mlp(layer.out_features, 16, 1)
     net = nn.Sequential(layer, tail)
     x = torch.rand(4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     limit, bare = ntkit.infinite_width(net, b_std=0.3), ntkit.infinite_width(tail, b_std=0.3)

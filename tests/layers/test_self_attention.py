@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.rules.families import normal
+from tests.cases import normal
 from torch import nn
 
 import ntkit
-from ntkit._src.layers import SelfAttention
 from ntkit.errors import InputError, InputTypeError, UnsupportedLayerError
+from ntkit.layers import SelfAttention
 
 
 def test_softmax_is_pytorchs():

@@ -1,6 +1,7 @@
 """Tiny networks for tests of the planner, and what their tapes do, as short text."""
 
 import torch
+from tests.cases import normal
 from torch import nn
 
 import ntkit
@@ -49,19 +50,6 @@ def steps(plan):
     return found
 
 
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def around(layers, head):
     """Layers between two convolutions with rectifiers, read by flatten or by the average over all positions."""
     pool = [nn.AdaptiveAvgPool2d(1)] if head == "average" else []
@@ -106,3 +94,11 @@ def single_precision_errors(net, shape, b_std):
     single, double = (limit.both(z, engine="native") for z in (x, x.double()))
     assert single.ntk.dtype == torch.float32
     return torch.stack([(a.double() / b - 1).abs() for a, b in zip(single, double, strict=True)])
+
+
+def engines_agree_around(layers, head, shape):
+    """Compare both engines, and float32 with float64, on new layers between two convolutions with rectifiers."""
+    engines_agree(around(layers(), head), shape, {"flatten": 0.3, "average": 0.0}[head])
+    errors = single_precision_errors(around(layers(), head), shape, 0.2)
+    assert errors.max() < 5e-6
+    assert max(errors.diagonal(dim1=1, dim2=2).max(), errors[:, 0, 1].max()) < 1e-6

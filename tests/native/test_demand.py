@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.cases import Function, mlp
 from tests.native.networks import network, of_type
 from torch import nn
 
@@ -9,15 +10,6 @@ from ntkit._src.native._demand import Demand
 from ntkit._src.native._plane import Plane
 from ntkit._src.native.families._combine import ContractFamily
 from ntkit._src.program import AvgPool, Contract, Conv, Dense, Input, Normalize, Pointwise, Reindex, Sum
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 def head(features):
@@ -161,7 +153,7 @@ def test_h_of_a_value_with_itself_is_read_for_theta_only():
 
 
 def test_k_is_made_of_h_where_only_linear_operations_follow():
-    net = network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), 3)
+    net = network(mlp(3, 4, 1), 3)
     demand = Demand(net, True, False)
     (relu,) = of_type(net, Pointwise)
     first, last = of_type(net, Dense)

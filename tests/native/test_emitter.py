@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.cases import NETWORKS, mlp
 from tests.native.networks import network, steps
 from torch import nn
 
@@ -18,7 +19,7 @@ def find(plan, kind):
     return [step for step in plan.tape.instructions if step.kind == kind]
 
 
-CONV = nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(20, 1))
+CONV = NETWORKS["conv1d, flatten"].build()
 
 
 def test_a_convolution_and_flatten():
@@ -201,7 +202,7 @@ def test_layers_carry_gains_windows_and_strides():
 
 
 def test_frozen_weights_add_nothing():
-    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    net = mlp(3, 4, 1)
     net[0].weight.requires_grad_(False)
     plan = tape_between(network(net, 3, b_std=0.5), ntk=True)
     first, last = (operation(plan, step) for step in find(plan, Kind.LAYER))

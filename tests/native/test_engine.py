@@ -9,14 +9,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from tests.cases import Function, Residual, mlp, normal
 from torch import nn
 
 import ntkit
 from ntkit._src.native import NativeEngine, _core, _runner, _tapes
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def convs(*channels, **options):
@@ -86,7 +83,7 @@ def test_same_bits_whatever_the_neighbours(head, signed, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_same_bits_of_vectors(dtype, threads, monkeypatch):
     x = normal(1300, 50).to(dtype)  # three tiles of matrix products
-    net = nn.Sequential(nn.Linear(50, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(50, 8, 8, 1)
     results = []
     for count, chunk in ((1, 48 << 20), (2, 48 << 20), (2, 1 << 16)):
         threads(count)
@@ -192,7 +189,7 @@ def test_interruption_stops_within_a_second_and_leaves_no_threads():
     [(5, 1, 0, "wrong size"), (4, 1, 1, "wrong shape"), (4, 2, 0, "one unit per input, or three")],
 )
 def test_arrays_of_another_shape_are_refused(data, units, cache, message):
-    plan = engine_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), 4).runner().plan("cache", False)
+    plan = engine_of(mlp(4, 8, 1), 4).runner().plan("cache", False)
     with pytest.raises(ValueError, match=message):
         _core.self(
             plan.tape,
@@ -253,24 +250,6 @@ def test_planes_computed_again_are_the_same(kernel, mode, monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-class Functional(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
-
-
-class Residual(nn.Module):
-    def __init__(self, *layers):
-        super().__init__()
-        self.branch = nn.Sequential(*layers)
-
-    def forward(self, x):
-        return x + self.branch(x)
-
-
 CIRCULAR = {"padding": 1, "padding_mode": "circular"}
 
 
@@ -314,12 +293,12 @@ NETWORKS = {
     ),
     "mean over one axis": (
         (3, 5, 4),
-        [*convs(3, 4, padding=1), Functional(lambda x: x.mean(2)), nn.Conv1d(4, 4, 3, padding=1), nn.LeakyReLU(0.2), *head()],
+        [*convs(3, 4, padding=1), Function(lambda x: x.mean(2)), nn.Conv1d(4, 4, 3, padding=1), nn.LeakyReLU(0.2), *head()],
     ),
     "slices and padding": (
         (3, 6, 6),
         [
-            *convs(3, 4, padding=1), Functional(lambda x: nn.functional.pad(x[:, :, 1::2], (2, 1))), nn.Conv2d(4, 4, 1),
+            *convs(3, 4, padding=1), Function(lambda x: nn.functional.pad(x[:, :, 1::2], (2, 1))), nn.Conv2d(4, 4, 1),
             nn.ReLU(), nn.AdaptiveAvgPool2d(1), *head(),
         ],
     ),
@@ -336,21 +315,21 @@ NETWORKS = {
     "smooth": (
         (6,),
         [
-            nn.Linear(6, 4), nn.GELU(), nn.Linear(4, 4), Functional(torch.erf), nn.Linear(4, 4), Functional(torch.sin),
-            nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), Functional(torch.cos), nn.Linear(4, 1),
+            nn.Linear(6, 4), nn.GELU(), nn.Linear(4, 4), Function(torch.erf), nn.Linear(4, 4), Function(torch.sin),
+            nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), Function(torch.cos), nn.Linear(4, 1),
         ],
     ),
     "polynomials": (
-        (3, 4, 4), [nn.Conv2d(3, 4, 3, padding=1), Functional(lambda x: x**3), nn.AdaptiveAvgPool2d(1), *head()]
+        (3, 4, 4), [nn.Conv2d(3, 4, 3, padding=1), Function(lambda x: x**3), nn.AdaptiveAvgPool2d(1), *head()]
     ),
-    "a multiple": ((3, 4, 4), [nn.Conv2d(3, 4, 3, padding=1), nn.AdaptiveAvgPool2d(1), Functional(lambda x: 2 * x), *head()]),
+    "a multiple": ((3, 4, 4), [nn.Conv2d(3, 4, 3, padding=1), nn.AdaptiveAvgPool2d(1), Function(lambda x: 2 * x), *head()]),
     "a constant": (
-        (6,), [nn.Linear(6, 4), Functional(lambda x: x + 1.5), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)]
+        (6,), [nn.Linear(6, 4), Function(lambda x: x + 1.5), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)]
     ),
     "a constant at every position": (
         (3, 4, 4),
         [
-            nn.Conv2d(3, 4, 3, padding=1), Functional(lambda x: x - 0.5), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(3, 4, 3, padding=1), Function(lambda x: x - 0.5), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(),
             nn.AdaptiveAvgPool2d(1), *head(),
         ],
     ),
@@ -400,9 +379,7 @@ def test_single_precision_can_be_trusted(depth, head):
 
 
 def test_vectors_of_single_precision():
-    net = nn.Sequential(
-        nn.Linear(50, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)
-    )
+    net = mlp(50, 8, 8, 8, 1)
     x = normal(200, 50).float()
     x[1], x[2], x[3], x[4] = x[0], x[0] + 1e-4 * x[5], 7 * x[0], 1e-3 * x[6]
     limit = ntkit.infinite_width(net, b_std=0.1)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.cases import NETWORKS, Function, mlp, normal
 from tests.native.networks import network, of_type
 from torch import nn
 
@@ -18,7 +19,7 @@ def cached(net):
 
 
 def test_the_cache_of_a_padded_convolution():
-    net = network(nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(20, 1)), 2, 5)
+    net = network(NETWORKS["conv1d, flatten"].build(), 2, 5)
     # The scale, then half the variances of the input for the padding, then the deviations of the activation.
     assert cached(net) == {("HALF", "Input"): 1, ("DEVIATION", "Pointwise"): 6}
     assert net.cache_size == 1 + 5 + 5
@@ -33,7 +34,7 @@ def test_the_cache_without_padding_or_behind_circular_windows():
 
 
 def test_the_cache_of_vectors():
-    net = network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), 3)
+    net = network(mlp(3, 4, 1), 3)
     assert cached(net) == {("HALF", "Input"): 1, ("DEVIATION", "Pointwise"): 2}
     assert net.cache_size == 3 and net.batch == 32 and net.size(0) == [1, 1, 32] and net.first_axis(0) == 3
 
@@ -117,14 +118,14 @@ def test_a_layer_with_two_readers_is_not_fused():
 
 
 def test_a_layer_without_weights_is_not_fused():
-    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    net = mlp(3, 4, 1)
     net[0].weight.requires_grad_(False)
     found = network(net, 3, overrides={"0": {"w_std": 0.0, "b_std": 1.0}})
     assert not found.fused
 
 
 def test_the_largest_relative_bias():
-    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    net = mlp(3, 4, 4, 1)
     found = network(net, 3, w_std=2.0, b_std=1.0, overrides={"2": {"w_std": 1.0}})
     assert found.bias == 1.0
     assert network(net, 3, w_std=2.0, b_std=0.0).bias == 0.0
@@ -135,15 +136,6 @@ def test_sizes_have_three_axes_and_the_last_is_contiguous():
     assert net.size(0) == [1, 4, 5] and net.first_axis(0) == 1 and net.batch == 1
     assert net.size(net.program.output) == [1, 1, 1] and net.first_axis(net.program.output) == 3
     assert net.data_sizes == (40,) and net.inputs == (0,)
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 UNSUPPORTED = {
@@ -169,7 +161,7 @@ def test_what_is_unsupported_is_named(name):
 
 
 def test_networks_that_are_too_deep_are_refused():
-    net = network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), 3)
+    net = network(mlp(3, 4, 1), 3)
     first, *rest = net.program.nodes
     deep = (first, *(Node(rest[-1].op, (i,), (), "deep", True, True) for i in range(_MOST_NODES)))
     assert unsupported(Program(deep[:_MOST_NODES], (None,))) is None
@@ -188,7 +180,7 @@ def test_single_precision_needs_rectifiers_alone(layer, single):
 
 
 def test_networks_are_values():
-    net = network(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), 3)
+    net = network(mlp(3, 4, 1), 3)
     assert PlannedNetwork(net.program) == net
 
 
@@ -210,7 +202,7 @@ def test_half_is_kept_where_h_ends_for_one_reader_of_two():
     read_twice = of_type(net, Conv)[0]
     assert (Cached.HALF, read_twice) in net.cache
     limit = ntkit.infinite_width(Fork(), b_std=0.3)
-    x = torch.randn(4, 2, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(4, 2, 6)
     native, reference = (limit.both(x, engine=engine) for engine in ("native", "reference"))
     for a, b in zip(native, reference, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from mpmath import mpf
-from tests.native.networks import Function, normal
+from tests.cases import Function, Residual, normal
 from tests.rules.high_precision import duals, kernels
 from torch import Tensor, nn
 
@@ -17,16 +17,6 @@ from ntkit._src.program import Dense, Pointwise
 
 APART = (1e-1, 1e-3, 1e-5, 1e-7, 1e-9, 1e-11, 0.0)
 SIZES = (1e-3, 0.5, 1.001, 1.7, 1e3)
-
-
-class Residual(nn.Module):
-    def __init__(self, *layers: nn.Module) -> None:
-        super().__init__()
-        self.branch = nn.Sequential(*layers)
-
-    def forward(self, x: Tensor) -> Tensor:
-        value: Tensor = x + self.branch(x)
-        return value
 
 
 def linear(bias: bool = True, first: bool = False) -> nn.Linear:

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from ntkit._src.plots import new_figure, plot_accuracy
 from ntkit.errors import InputError, MissingDependencyError
+from ntkit.plots import new_figure, plot_accuracy
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp
 
 import ntkit
-from ntkit._src.plots import CurveStyle, new_figure, plot_learning_curves, plot_losses, plot_posterior, plot_predictions
 from ntkit.errors import InputError
+from ntkit.plots import CurveStyle, new_figure, plot_learning_curves, plot_losses, plot_posterior, plot_predictions
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_wrong_shapes_are_explained(ax, draw, message):
 
 
 def _posterior(t, outputs=1):
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.5)
+    limit = ntkit.infinite_width(mlp(1, 8, 1), b_std=0.5)
     x = torch.tensor([[-1.0], [0.5], [1.0]], dtype=torch.float64)
     y = torch.stack([x[:, 0] ** (number + 1) for number in range(outputs)], 1)
     line = torch.tensor([[0.3], [-2.0], [2.0], [1.1]], dtype=torch.float64)

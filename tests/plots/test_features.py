@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp
 
-from ntkit._src.features import Recorder
-from ntkit._src.plots import figure_history, figure_matrices, new_figure, plot_against_steps, plot_metric_diagonal
 from ntkit.errors import InputError
+from ntkit.features import Recorder
+from ntkit.plots import figure_history, figure_matrices, new_figure, plot_against_steps, plot_metric_diagonal
 
 
 def _history(losses: bool = True):
     torch.manual_seed(0)
-    net, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), torch.randn(6, 3)
+    net, x = mlp(3, 4, 1), torch.randn(6, 3)
     recorder = Recorder(net, x, every=2)
     for _ in range(4):
         with torch.no_grad():

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntkit._src.plots import (
+from ntkit.errors import InputError
+from ntkit.plots import (
     CurveStyle,
     new_figure,
     plot_eigenvalue_decay,
@@ -12,7 +13,6 @@ from ntkit._src.plots import (
     plot_shares,
     plot_spectrum,
 )
-from ntkit.errors import InputError
 
 
 @pytest.fixture

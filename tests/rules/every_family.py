@@ -12,7 +12,7 @@ from tests.rules import (
     test_positions,
 )
 
-from ntkit._src.testing import RuleConformance
+from ntkit.testing import RuleConformance
 
 
 def _cases(*modules):

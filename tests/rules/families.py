@@ -1,16 +1,12 @@
 """What the tests of rules share: inputs of each kind, and a function as a layer."""
 
 import torch
-from torch import nn
+from tests.cases import normal
 
 from ntkit._src.program import Node, Op
 from ntkit._src.rules._rule import RULES, Step
-from ntkit._src.testing import RuleConformance
 from ntkit.results import MonteCarlo
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from ntkit.testing import RuleConformance
 
 
 def step_of(op: Op, inputs: int, positions: tuple[int, ...] = ()) -> Step:
@@ -41,12 +37,3 @@ class Images(RuleConformance):
 
     def inputs(self):
         return normal(4, 2, 4, 4)
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)

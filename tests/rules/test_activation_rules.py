@@ -1,7 +1,8 @@
 """Every activation against the conformance suite; most importantly in real finite networks."""
 
 import torch
-from tests.rules.families import Function, Vectors
+from tests.cases import Function
+from tests.rules.families import Vectors
 from torch import nn
 
 import ntkit

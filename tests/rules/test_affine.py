@@ -2,18 +2,19 @@
 
 import pytest
 import torch
-from tests.rules.families import Images, Signals, Vectors, normal
+from tests.cases import mlp, normal
+from tests.rules.families import Images, Signals, Vectors
 from torch import nn
 
 import ntkit
-from ntkit._src.testing import RuleConformance
+from ntkit.testing import RuleConformance
 
 
 class TestMlp(Vectors):
     gains = {"b_std": 0.5}
 
     def module(self, width):
-        return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2))
+        return mlp(4, width, width, 2)
 
 
 class TestFrozen(Vectors):
@@ -22,7 +23,7 @@ class TestFrozen(Vectors):
     gains = {"w_std": 1.2, "b_std": 0.7}
 
     def module(self, width):
-        net = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2))
+        net = mlp(4, width, width, 2)
         net[0].weight.requires_grad_(False)
         net[2].bias.requires_grad_(False)
         net[4].weight.requires_grad_(False)
@@ -54,7 +55,7 @@ class TestOverrides(Vectors):
     gains = {"overrides": {"0": {"w_std": 0.7}, "2": {"b_std": 0.9}}}
 
     def module(self, width):
-        return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 3))
+        return mlp(4, width, 3)
 
 
 class TestConvFlatten(Images):
@@ -119,6 +120,6 @@ class TestGroups(Signals):
 @pytest.mark.parametrize("width", [8, 16])
 def test_widths_do_not_matter(width):
     x = normal(3, 4)
-    nets = [nn.Sequential(nn.Linear(4, w), nn.ReLU(), nn.Linear(w, 1)) for w in (4, width)]
+    nets = [mlp(4, w, 1) for w in (4, width)]
     first, second = (ntkit.infinite_width(net).ntk(x) for net in nets)
     assert torch.equal(first, second)

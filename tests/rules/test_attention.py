@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.rules.families import normal
+from tests.cases import NETWORKS, Mean, normal
 from torch import nn
 
 import ntkit
-from ntkit._src.layers import SelfAttention
-from ntkit._src.testing import RuleConformance
+from ntkit.layers import SelfAttention
+from ntkit.testing import RuleConformance
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden" / "layers.npz"
 
@@ -122,11 +122,6 @@ class Attending(RuleConformance):
         return 0.7 * normal(4, 3, 3)
 
 
-class Mean(nn.Module):
-    def forward(self, x):
-        return x.mean(1)
-
-
 class TestRelu(Attending):
     options = {"mechanism": "relu"}
 
@@ -212,7 +207,7 @@ def test_gains_are_differentiable():
     x = normal(2, 3, 3)
 
     def kernel(w):
-        net = nn.Sequential(nn.Linear(3, 4), SelfAttention(4, 2, "relu"), Mean(), nn.Linear(4, 1))
+        net = NETWORKS["attention"].build()
         return ntkit.infinite_width(net, w_std=w).ntk(x).sum()
 
     w = torch.tensor(1.1, dtype=torch.float64, requires_grad=True)

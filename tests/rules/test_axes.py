@@ -2,12 +2,9 @@
 
 import pytest
 import torch
+from tests.cases import normal
 
 from ntkit._src.rules._axes import both_sides
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("same", [False, True])

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from tests.rules.families import Function, Signals, Vectors, normal, step_of
+from tests.cases import Function, normal
+from tests.rules.families import Signals, Vectors, step_of
 from torch import nn
 from torch.nn import functional as F
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.rules.families import normal
+from tests.cases import normal
 
 from ntkit._src.program import Keep
 from ntkit._src.rules._axes import diagonal_mask

@@ -6,26 +6,18 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.cases import Function, mlp, normal
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 import ntkit
 from ntkit.errors import InputError
 
-X1, X2, ALONG = (torch.randn(n, 4, generator=torch.Generator().manual_seed(n), dtype=torch.float64) for n in (3, 2, 3))
+X1, X2, ALONG = (normal(n, 4, seed=n) for n in (3, 2, 3))
 
 
 def _kinked(z: Tensor) -> Tensor:  # exponential pieces: neither a table nor polynomial pieces serve it
     return torch.where(z > 1, torch.exp(-(z.clamp_min(1) - 1)), z)
-
-
-class _Function(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, z: Tensor) -> Tensor:
-        return self.function(z)
 
 
 # Every way to an expectation: closed forms, tables, with a kink at zero, polynomial pieces, entry by entry.
@@ -33,8 +25,8 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "leaky": lambda: nn.LeakyReLU(0.1),
     "gelu": nn.GELU,
-    "erf": lambda: _Function(torch.erf),
-    "sin": lambda: _Function(torch.sin),
+    "erf": lambda: Function(torch.erf),
+    "sin": lambda: Function(torch.sin),
     "tanh": nn.Tanh,
     "sigmoid": nn.Sigmoid,
     "silu": nn.SiLU,
@@ -105,7 +97,7 @@ def test_every_mode_of_differentiation(name: str, kind: str) -> None:
 
 
 def test_transform_in_a_gain_is_refused() -> None:
-    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
+    net = mlp(4, 5, 1, activation=nn.Tanh)
     w = torch.tensor(1.3, dtype=torch.float64)
     with pytest.raises(InputError, match=r"w_std is differentiated by a transform of torch\.func"):
         torch.func.jvp(lambda w: ntkit.infinite_width(net, w_std=w).ntk(X1), (w,), (w,))

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from tests.rules.families import Vectors, normal
+from tests.cases import normal
+from tests.rules.families import Vectors
 from torch import nn
 from torch.nn import functional as F
 

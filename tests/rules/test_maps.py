@@ -1,7 +1,8 @@
 """Conformance of layers that move or mix positions, and of small layers: rules against finite networks and each other."""
 
 import torch
-from tests.rules.families import Images, Signals, Vectors, normal
+from tests.cases import normal
+from tests.rules.families import Images, Signals, Vectors
 from torch import nn
 from torch.nn import functional as F
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from mpmath import mp, mpf
+from tests.cases import Function, Residual, mlp, normal
 from torch import Tensor, nn
 
 import ntkit
@@ -22,25 +23,6 @@ APART = (1e-3, 1e-5, 1e-7, 1e-9, 0.0)
 SIZES = (1e-3, 0.5, 1.001, 1.7, 1e3)
 
 
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
-
-
-class Residual(nn.Module):
-    def __init__(self, *layers: nn.Module) -> None:
-        super().__init__()
-        self.branch = nn.Sequential(*layers)
-
-    def forward(self, x: Tensor) -> Tensor:
-        value: Tensor = x + self.branch(x)
-        return value
-
-
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "leaky": lambda: nn.LeakyReLU(0.1),
@@ -49,13 +31,9 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def _normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def _near(x: Tensor) -> Tensor:
     """One row for each distance from x, and one that differs by a factor."""
-    return torch.stack([*(x + d * _normal(*x.shape, seed=1) for d in APART), 1.7 * x])
+    return torch.stack([*(x + d * normal(*x.shape, seed=1) for d in APART), 1.7 * x])
 
 
 def _mlp(name: str, features: int, depth: int, residual: bool, first_bias: bool = True) -> nn.Module:
@@ -79,7 +57,7 @@ def _mlp(name: str, features: int, depth: int, residual: bool, first_bias: bool 
     ],
 )
 def test_fully_connected(name: str, depth: int, residual: bool, features: int, b_std: float) -> None:
-    x = _normal(features, seed=2)
+    x = normal(features, seed=2)
     near = _near(x)
     limit = ntkit.infinite_width(_mlp(name, features, depth, residual), w_std=1.3, b_std=b_std)
     found = limit.both(x[None], near, engine="reference")
@@ -105,7 +83,7 @@ def test_parallel_inputs_of_different_size(
     name: str, depth: int, residual: bool, b_std: float, features: int, size: float
 ) -> None:
     """c (x + d u): an activation without a bias before it sees the angle, which K has lost and H of x and x' has too."""
-    x = _normal(features, seed=2)
+    x = normal(features, seed=2)
     near = size * _near(x)
     limit = ntkit.infinite_width(_mlp(name, features, depth, residual, first_bias=False), w_std=1.3, b_std=b_std)
     found = limit.both(x[None], near, engine="reference")
@@ -120,7 +98,7 @@ def test_parallel_inputs_of_different_size(
 def test_convolutions_of_different_size(name: str, size: float) -> None:
     """Without biases the kernels of x and c x' are c times those of x and x'."""
     shape, layers = CONVOLUTIONS[name]
-    x = _normal(*shape, seed=2)
+    x = normal(*shape, seed=2)
     limit = ntkit.infinite_width(nn.Sequential(*layers), w_std=1.3, b_std=0.0)
     plain, scaled = (limit.both(x[None], c * _near(x), engine="reference") for c in (1.0, size))
     for one, other in zip(plain, scaled, strict=True):
@@ -145,7 +123,7 @@ def _pre_norm(x1: list[float], x2: list[float], w_std: float, b_std: float) -> t
 @pytest.mark.parametrize("size", SIZES)
 def test_pre_norm_of_different_size(size: float) -> None:
     """The skip connection adds values that grow with the input to values that do not."""
-    x = _normal(5, seed=2)
+    x = normal(5, seed=2)
     near = size * _near(x)
     block = Residual(nn.LayerNorm(7, eps=0.0, elementwise_affine=False), nn.ReLU(), nn.Linear(7, 7))
     module = nn.Sequential(nn.Linear(5, 7, bias=False), block, nn.ReLU(), nn.Linear(7, 1))
@@ -159,11 +137,11 @@ def test_pre_norm_of_different_size(size: float) -> None:
 @pytest.mark.parametrize("size", [1.0, 1.7, 30.0])
 def test_gradient(size: float) -> None:
     """The derivative in an input, of which the angle's part is as large as the rest, however near the other input is."""
-    x, along = _normal(5, seed=2), _normal(5, seed=3)
+    x, along = normal(5, seed=2), normal(5, seed=3)
     bias = 0.3 if size == 1 else 0.0
     limit = ntkit.infinite_width(_mlp("relu", 5, 2, False), w_std=1.3, b_std=bias)
     for distance in (1e-3, 1e-5, 1e-7):
-        other = size * (x + distance * _normal(5, seed=1))
+        other = size * (x + distance * normal(5, seed=1))
         leaf = x.clone().requires_grad_()
         found = float(torch.autograd.grad(limit.ntk(leaf[None], other[None]).sum(), leaf)[0] @ along)
         with mp.workdps(80):
@@ -206,7 +184,7 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, ...], list[nn.Module]]] = {
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_against_the_native_engine(name: str) -> None:
     shape, layers = CONVOLUTIONS[name]
-    x = _normal(*shape, seed=2)
+    x = normal(*shape, seed=2)
     limit = ntkit.infinite_width(nn.Sequential(*layers), w_std=1.3, b_std=0.3)
     found, exact = (limit.both(x[None], _near(x), engine=engine) for engine in ("reference", "native"))
     for a, b in zip(found, exact, strict=True):
@@ -274,7 +252,7 @@ def test_what_carries_h(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     channels = nn.Sequential(*layers)(torch.zeros(1, 2, 9)).shape[1]
     module = nn.Sequential(*layers, *_last(channels))
     program = ntkit.infinite_width(module, w_std=1.3, b_std=0.4).program((2, 9))
-    own = _engine.moments(program, _engine.read_data(program, _normal(3, 2, 9)))
+    own = _engine.moments(program, _engine.read_data(program, normal(3, 2, 9)))
     monkeypatch.setattr(_engine, "_apply", record)
     _engine.covariance(program, own, own, ntk=False)
     last = max(i for i, (label, _) in enumerate(seen) if "relu" in label.lower())
@@ -294,8 +272,8 @@ def test_what_carries_h(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("factor", [0.9, 1.2, 1.5])
 def test_parallel_inputs_of_many_features(factor: float) -> None:
     """A network without biases is homogeneous: the kernels of x and c x are c times those of x with itself."""
-    x = _normal(8, 3000)
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3000, 8), nn.ReLU(), nn.Linear(8, 1)))
+    x = normal(8, 3000)
+    limit = ntkit.infinite_width(mlp(3000, 8, 1))
     for kernel in (limit.ntk, limit.nngp):
         own = kernel.diag(x, engine="reference")
         found = kernel(x, factor * x, engine="reference").diagonal()
@@ -303,9 +281,9 @@ def test_parallel_inputs_of_many_features(factor: float) -> None:
 
 
 def test_derivatives_at_parallel_inputs() -> None:
-    x, z = _normal(2, 12), 1.3 * _normal(2, 12)
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 1)))
-    direction = _normal(4, 12)[2:]
+    x, z = normal(2, 12), 1.3 * normal(2, 12)
+    limit = ntkit.infinite_width(mlp(12, 8, 1, activation=nn.Tanh))
+    direction = normal(4, 12)[2:]
 
     def value(step: float) -> torch.Tensor:
         return limit.nngp(x, z + step * direction, engine="reference").diagonal().sum()

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from tests.rules.families import Function, Images, Signals, Vectors, normal
+from tests.cases import Function, normal
+from tests.rules.families import Images, Signals, Vectors
 from torch import nn
 from torch.nn import functional as F
 

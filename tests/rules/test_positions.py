@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from tests.rules.families import Function, Images, Signals, normal, step_of
+from tests.cases import Function, normal
+from tests.rules.families import Images, Signals, step_of
 from torch import nn
 from torch.nn import functional as F
 
 from ntkit._src.program import Merge
 from ntkit._src.rules._covariance import Moments
-from ntkit._src.testing import RuleConformance
+from ntkit.testing import RuleConformance
 
 
 class TestAdaptivePooling(Signals):

@@ -10,6 +10,7 @@ import math
 import hypothesis.strategies as st
 import torch
 from hypothesis import HealthCheck, given, settings
+from tests.cases import normal
 from torch import nn
 
 import ntkit
@@ -125,7 +126,7 @@ def oracle(net, x, w_std, b_std):
 @given(networks(), st.integers(0, 2**32 - 1))
 def test_random_networks(case, seed):
     net, shape = case
-    x = torch.randn(3, *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x = normal(3, *shape, seed=seed)
     limit = ntkit.infinite_width(net, w_std=1.2, b_std=0.3)
     ntk, nngp = limit.both(x)
     theta, k = oracle(net, x, 1.2, 0.3)

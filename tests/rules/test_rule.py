@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import NETWORKS, normal
 
 import ntkit
 from ntkit._src import program as operations
@@ -14,8 +14,6 @@ from ntkit._src.program import Op
 from ntkit._src.rules import _plan, gram
 from ntkit._src.rules._plan import FAMILIES, plan_of
 from ntkit._src.rules._rule import RULES, Rule
-
-from .families import normal
 
 
 def _leaves(op: type[Op]) -> set[type[Op]]:
@@ -54,7 +52,7 @@ def test_an_operation_has_no_second_rule():
 
 def test_a_program_is_planned_once(monkeypatch):
     """Neither calls nor tiles plan again, and a plan does not keep its program alive."""
-    net = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 1))
+    net = NETWORKS["layer norm, affine"].build()
     program = ntkit.infinite_width(net).program((3,))
     plan = plan_of(program)
     monkeypatch.setattr(_plan, "_plan", None)

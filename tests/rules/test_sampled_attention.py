@@ -2,18 +2,14 @@
 
 import pytest
 import torch
-from tests.rules.families import estimates, normal
+from tests.cases import NETWORKS, Mean, normal
+from tests.rules.families import estimates
 from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit._src.layers import SelfAttention
 from ntkit._src.rules._sampled_attention import _factor, _jacobian
-
-
-class Mean(nn.Module):
-    def forward(self, x):
-        return x.mean(1)
+from ntkit.layers import SelfAttention
 
 
 def hidden(width=8, heads=4, key=2):
@@ -116,7 +112,7 @@ def test_gradients():
 
 
 def test_no_samples_no_error():
-    net = nn.Sequential(nn.Linear(3, 4), SelfAttention(4, 2, "relu"), Mean(), nn.Linear(4, 1))
+    net = NETWORKS["attention"].build()
     assert not ntkit.infinite_width(net).ntk.standard_error(X).any()
 
 

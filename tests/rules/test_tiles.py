@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from tests.cases import mlp, normal
 from torch import nn
 
 from ntkit._src.rules import gram
@@ -16,11 +17,11 @@ def _program(module, shape):
 
 
 def _mlp():
-    return _program(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)), (3,))
+    return _program(mlp(3, 8, 8, 1), (3,))
 
 
 def _inputs(n, seed=0):
-    return torch.randn(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return normal(n, 3, seed=seed)
 
 
 @pytest.mark.parametrize("budget", [1, 500, 1000, 5000, 2**30])
@@ -69,11 +70,11 @@ def test_count_of_a_tile():
 
 def test_bytes_of_a_pair():
     """Counted by hand: nothing of an image's positions is kept but the diagonal, until pooling needs all pairs of them."""
-    mlp = _mlp()
+    program = _mlp()
     # One number per field: the input of an activation and its output, K, H and perhaps Theta, and twelve temporaries.
-    assert pair_bytes(mlp, mlp.cross_keeps, ntk=False) == 8 * (4 + 12)
-    assert pair_bytes(mlp, mlp.cross_keeps, ntk=True) == 8 * (6 + 12)
-    assert _stored_bytes(mlp) == 8 * 3  # the variances that the two activations and the first bias read
+    assert pair_bytes(program, program.cross_keeps, ntk=False) == 8 * (4 + 12)
+    assert pair_bytes(program, program.cross_keeps, ntk=True) == 8 * (6 + 12)
+    assert _stored_bytes(program) == 8 * 3  # the variances that the two activations and the first bias read
     flat = _program(nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(36, 1)), (1, 3, 3))
     assert pair_bytes(flat, flat.cross_keeps, ntk=False) == 8 * 9 * (4 + 12)
     assert _stored_bytes(flat) == 8 * (9 + 9)  # read by the activation, and by the padding of the convolution

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from tests.rules.families import normal
+from tests.cases import Mean, normal
 from torch import nn
 
 import ntkit
-from ntkit._src.layers import SelfAttention
-from ntkit._src.testing import RuleConformance
 from ntkit.errors import InputError, InputTypeError, UnsupportedLayerError
+from ntkit.layers import SelfAttention
+from ntkit.testing import RuleConformance
 
 
 def signs(rows, width):
@@ -87,11 +87,6 @@ def test_an_embedding_is_a_linear_layer_of_one_hot_inputs():
     limit = ntkit.infinite_width(nn.Sequential(nn.Embedding(7, 8), nn.ReLU(), Mean(), nn.Linear(8, 1)))
     torch.testing.assert_close(limit.ntk(IDS), one_hot.ntk(x), rtol=1e-12, atol=0.0)
     assert limit.ntk(IDS).dtype == torch.float64
-
-
-class Mean(nn.Module):
-    def forward(self, x):
-        return x.mean(1)
 
 
 def test_a_frozen_table_is_not_trained():

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from tests.cases import mlp
+from torch import Tensor
 
 import ntkit
 from ntkit._src.gram import DenseGram, GramOperator, KernelGram
@@ -38,7 +39,7 @@ class Case:
 
 def make_case(n: int = 150, features: int = 3, seed: int = 0) -> Case:
     generator = torch.Generator().manual_seed(seed)
-    net = nn.Sequential(nn.Linear(features, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(features, 8, 8, 1)
     kernel = ntkit.infinite_width(net, b_std=0.3).ntk
     x = torch.randn(n, features, generator=generator, dtype=torch.float64)
     y = torch.stack(

@@ -10,9 +10,9 @@ import torch
 
 import ntkit
 from ntkit._src.gram import DenseGram
-from ntkit._src.solvers import BlockedCholesky, Outcome
 from ntkit._src.solvers import _blocked_cholesky as blocked
 from ntkit.errors import MemoryLimitError, SingularKernelError
+from ntkit.solvers import BlockedCholesky, Outcome
 
 
 @pytest.mark.parametrize("in_memory", [True, False])

@@ -13,22 +13,11 @@ from torch import Tensor
 
 import ntkit
 from ntkit._src.gram import KernelGram
-from ntkit._src.solvers import (
-    CG,
-    BlockedCholesky,
-    EigenPro,
-    Falkon,
-    Indefinite,
-    Method,
-    Nystrom,
-    Outcome,
-    Solution,
-    Status,
-    System,
-    _choice,
-)
+from ntkit._src.solvers import _choice
 from ntkit._src.solvers import _solve as solving
 from ntkit.errors import InputError, InputTypeError, MemoryLimitError
+from ntkit.results import Solution
+from ntkit.solvers import CG, BlockedCholesky, EigenPro, Falkon, Indefinite, Method, Nystrom, Outcome, Status, System
 
 
 @pytest.mark.parametrize("method", ["auto", "cholesky", "indefinite", "cg", "nystrom", "falkon", "eigenpro"])

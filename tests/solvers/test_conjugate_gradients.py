@@ -10,8 +10,8 @@ import torch
 
 import ntkit
 from ntkit._src.gram import DenseGram
-from ntkit._src.solvers import CG, Outcome
 from ntkit.errors import SingularKernelError
+from ntkit.solvers import CG, Outcome
 
 
 @pytest.mark.parametrize(

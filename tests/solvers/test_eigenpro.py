@@ -11,7 +11,7 @@ from torch import Tensor
 
 import ntkit
 from ntkit._src.gram import DenseGram, KernelGram
-from ntkit._src.solvers import EigenPro, Outcome
+from ntkit.solvers import EigenPro, Outcome
 
 
 @pytest.mark.parametrize("kind", ["dense", "stored", "computed"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor
 
 from ntkit._src.solvers import _eigh, decompose
@@ -11,7 +12,7 @@ from ntkit.errors import InputError, SingularKernelError
 
 
 def _gram(n: int, rank: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    factor = torch.randn(n, rank, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    factor = normal(n, rank, seed=n)
     return (factor @ factor.T).to(dtype)
 
 

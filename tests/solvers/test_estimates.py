@@ -8,7 +8,7 @@ from torch import Tensor
 
 import ntkit
 from ntkit._src.gram import DenseGram, KernelGram
-from ntkit._src.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, _choice
+from ntkit._src.solvers import _choice
 from ntkit._src.solvers._blocked_cholesky import cholesky_bytes
 from ntkit._src.solvers._centres import default_centres
 from ntkit._src.solvers._choice import CostEstimate, Rates, choose, estimate
@@ -17,6 +17,7 @@ from ntkit._src.solvers._eigenpro import eigenpro_bytes
 from ntkit._src.solvers._falkon import falkon_bytes
 from ntkit._src.solvers._nystrom import nystrom_bytes
 from ntkit.errors import MemoryLimitError
+from ntkit.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom
 
 ENTRY, FLOPS, FLOPS64 = 1e-6, 1e9, 2.5e8
 RATES = Rates(ENTRY, FLOPS, FLOPS64)

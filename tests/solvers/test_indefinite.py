@@ -7,25 +7,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor
 
 import ntkit
 from ntkit._src.gram import DenseGram
-from ntkit._src.solvers import Indefinite, Outcome
 from ntkit._src.solvers._indefinite import indefinite_bytes
 from ntkit.errors import InputError, SingularKernelError
+from ntkit.solvers import Indefinite, Outcome
 
 
 def with_eigenvalues(values: Tensor, seed: int = 0) -> Tensor:
     """Return a symmetric matrix of random eigenvectors."""
-    draws = torch.randn(len(values), len(values), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    draws = normal(len(values), len(values), seed=seed)
     q = torch.linalg.qr(draws)[0]
     matrix = q * values.double() @ q.T
     return (matrix + matrix.T) / 2
 
 
 def targets(n: int, k: int = 2) -> Tensor:
-    return torch.randn(n, k, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return normal(n, k, seed=1)
 
 
 @pytest.mark.parametrize("negative", [0, 1, 17, 60])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.cases import normal
 
 from ntkit._src.solvers import _lapack
 
@@ -14,7 +15,7 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def matrix(n: int, dtype: torch.dtype, definite: bool = True) -> torch.Tensor:
-    x = torch.randn(n, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(n, n)
     return (x @ x.T if definite else x + x.T).to(dtype)
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from ntkit._src.gram import DenseGram
-from ntkit._src.solvers import Outcome
-from ntkit._src.solvers._method import ShiftedGram, Status, relative_residual
+from ntkit._src.solvers._method import ShiftedGram, relative_residual
 from ntkit.errors import SingularKernelError
+from ntkit.solvers import Outcome, Status
 
 
 @pytest.mark.parametrize("outcome", Outcome)

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from tests.cases import mlp
+from torch import Tensor
 
 import ntkit
 from ntkit._src.gram import DenseGram, KernelGram
-from ntkit._src.solvers import Falkon, Nystrom, Outcome, _nystrom, choose_centres, predict
+from ntkit._src.solvers import _nystrom, choose_centres
 from ntkit._src.solvers._centres import factorise_centres
 from ntkit.errors import InputError, SingularKernelError
+from ntkit.solvers import Falkon, Nystrom, Outcome, predict
 
 HOW = ["uniform", "rpcholesky", "leverage", "kmeans++"]
 
@@ -92,7 +94,7 @@ def test_reads_the_kernel_once_and_keeps_it_where_asked(case: Any, tmp_path: Pat
 
 def test_naive_normal_equations_in_single_precision_fail_where_these_do_not() -> None:
     generator = torch.Generator().manual_seed(0)
-    net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(2, 8, 8, 1)
     kernel = ntkit.infinite_width(net, b_std=0.1).ntk
     x = torch.randn(3000, 2, generator=generator)
     y = torch.sin(3 * x[:, 0]) + x[:, 1] ** 2

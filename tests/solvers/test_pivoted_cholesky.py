@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cases import normal
 
 from ntkit._src.gram import DenseGram
 from ntkit._src.solvers import pivoted_cholesky
@@ -40,7 +41,7 @@ def test_random_pivots_are_near_the_best_rank(case: Any) -> None:
 
 
 def test_stops_when_the_matrix_is_used_up() -> None:
-    points = torch.randn(40, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    points = normal(40, 5)
     found = pivoted_cholesky(DenseGram(points @ points.T), 20, "random", torch.Generator().manual_seed(0))
     assert found.factor.shape == (40, 5) and found.left < 1e-12
 

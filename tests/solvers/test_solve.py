@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor
 
 import ntkit
@@ -24,7 +25,7 @@ def _gram(n: int = 40, dtype: torch.dtype = torch.float64, decay: float = 2.0) -
 
 
 def _targets(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64).to(dtype)
+    return normal(*shape, seed=7).to(dtype)
 
 
 class Linear(ntkit.Kernel):

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor, nn
+from tests.cases import mlp
+from torch import Tensor
 
 import ntkit
 from ntkit._src.gram import DenseGram
-from ntkit._src.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, Outcome
+from ntkit.solvers import CG, BlockedCholesky, EigenPro, Falkon, Nystrom, Outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
@@ -34,7 +35,7 @@ def problem() -> Problem:
     y = torch.stack(
         [torch.sin(x[:, 0]) + x[:, 1] * x[:, 2], torch.randn(N, generator=generator, dtype=torch.float64)], 1
     )
-    net = nn.Sequential(nn.Linear(10, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(10, 8, 8, 1)
     gram = DenseGram(ntkit.infinite_width(net, b_std=0.3).ntk(x))
     return Problem(gram, y, ntkit.solve(gram.matrix, y, ridge=RIDGE).value)
 

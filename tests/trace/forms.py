@@ -1,13 +1,10 @@
 """Networks written as functions, and the comparison of the kernels of two forms of one network."""
 
 import torch
+from tests.cases import mlp
 from torch import nn
 
 import ntkit
-
-
-def normal(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class Lambda(nn.Module):
@@ -27,7 +24,7 @@ def same_kernels(first, second, x, **gains):
     torch.testing.assert_close(a.nngp, b.nngp, rtol=1e-13, atol=0)
 
 
-MLP = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+MLP = mlp(4, 8, 8, 1)
 
 
 IMAGES = nn.Sequential(

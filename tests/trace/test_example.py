@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.cases import mlp
 from torch import nn
 
 import ntkit
@@ -61,7 +62,7 @@ CASES = {
     "einsum with dots": (Graph(dots), (5, 3 + 6), r"forward: einsum of shapes \(2, 5, 6\) and \(2, 5, 8\): einsum"),
     "constant": (Constant(), (6, 3), r"forward: matmul .*6 columns.*Got 5. Use a matrix of shape \(6, 6\), or inputs .* 5 rows"),
     "inside": (Outer(Graph(torch.bmm)), (5, 3 + 6), r"layer 'inner' \(Graph\): bmm of shapes"),
-    "layer": (nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), (4,), r"layer '0' \(Linear\): linear of shapes"),
+    "layer": (mlp(3, 8, 1), (4,), r"layer '0' \(Linear\): linear of shapes"),
 }  # fmt: skip
 
 

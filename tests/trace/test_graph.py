@@ -5,14 +5,14 @@ import sys
 
 import pytest
 import torch
-from tests.trace.forms import normal
+from tests.cases import normal
 from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit._src.layers import SelfAttention
 from ntkit._src.trace._graph import Untraceable, symbolic_graph
 from ntkit.errors import UnsupportedLayerError
+from ntkit.layers import SelfAttention
 
 
 class Net(nn.Module):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.cases import mlp
 from torch import nn
 
 import ntkit
@@ -10,9 +11,7 @@ from ntkit.errors import UnsupportedLayerError
 
 
 def net():
-    return nn.Sequential(
-        nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)
-    )
+    return mlp(3, 8, 8, 8, 1)
 
 
 def same_memory(module):

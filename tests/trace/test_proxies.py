@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.cases import mlp
 from torch import nn
 
 import ntkit
@@ -14,7 +15,7 @@ class Net(nn.Module):
 
     def __init__(self, odd):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+        self.layers = mlp(3, 8, 1)
         self.register_buffer("factor", torch.tensor(2.0))
         self.odd = odd
 

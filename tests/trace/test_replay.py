@@ -4,16 +4,12 @@ import copy
 
 import pytest
 import torch
-from tests.trace.forms import normal
+from tests.cases import mlp, normal
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import ntkit
 from ntkit.errors import InputError, UnsupportedLayerError
-
-
-def mlp(width=8):
-    return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2))
 
 
 class Mask(nn.Module):
@@ -29,7 +25,7 @@ class Twice(nn.Module):
 
 
 def wrapped(change):
-    net = mlp()
+    net = mlp(4, 8, 8, 2)
     change(net)
     return net
 
@@ -88,7 +84,7 @@ class Counting(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.net = mlp()
+        self.net = mlp(4, 8, 8, 2)
         self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, x):
@@ -113,7 +109,7 @@ def instance_forward(net):
 
 
 def normed(weight, bias=0.0, frozen=True, groups=False):
-    net = mlp()
+    net = mlp(4, 8, 8, 2)
     net[1] = nn.Sequential(nn.GroupNorm(2, 8) if groups else nn.LayerNorm(8), nn.ReLU())
     with torch.no_grad():
         net[1][0].weight.copy_(torch.as_tensor(weight).expand(8))
@@ -169,7 +165,7 @@ class Patched(nn.Module):
 
     def __init__(self, width):
         super().__init__()
-        self.net = mlp(width)
+        self.net = mlp(4, width, width, 2)
         layer = self.net[2]
         layer.forward = lambda x: 3 * nn.functional.linear(x, layer.weight)
 
@@ -188,7 +184,7 @@ def test_frozen_affine_parameters_are_numbers(kind):
 
 
 def test_gains_of_the_module_are_read_and_others_contradict_them():
-    x, plain = normal(3, 4), mlp()
+    x, plain = normal(3, 4), mlp(4, 8, 8, 2)
     net = ntkit.parametrize_ntk(copy.deepcopy(plain), w_std=1.0, b_std=0.5)
     expected = ntkit.infinite_width(plain, w_std=1.0, b_std=0.5).ntk(x)
     assert torch.equal(ntkit.infinite_width(net).ntk(x), expected)
@@ -204,7 +200,7 @@ def test_gains_of_the_module_are_read_and_others_contradict_them():
 
 def test_a_forward_of_the_instance_is_part_of_the_module():
     x = normal(3, 4)
-    layers = mlp()
+    layers = mlp(4, 8, 8, 2)
     net = nn.Sequential(layers[0], nn.ReLU(), nn.Linear(8, 8, bias=False), Twice(), layers[3], layers[4])
     net[3].forward = lambda h: 3 * h
     with_layer = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8, bias=False), nn.ReLU(), nn.Linear(8, 2))
@@ -262,7 +258,7 @@ class _Summed(nn.Module):
 def test_the_check_can_be_left_out():
     net = wrapped(lambda n: n[2].register_forward_hook(lambda m, i, o: 2 * o))
     x = normal(3, 4)
-    assert torch.equal(ntkit.infinite_width(net, check=False).ntk(x), ntkit.infinite_width(mlp()).ntk(x))
+    assert torch.equal(ntkit.infinite_width(net, check=False).ntk(x), ntkit.infinite_width(mlp(4, 8, 8, 2)).ntk(x))
     parametrised = wrapped(lambda n: parametrizations.weight_norm(n[2]))
     with pytest.raises(UnsupportedLayerError, match="WeightNorm"):
         ntkit.infinite_width(parametrised, check=False)
@@ -286,7 +282,7 @@ def test_a_module_that_casts_to_single_precision():
             return self.head(torch.relu(self.fc(x.to(torch.float32)))).float()
 
     x = normal(3, 4)
-    plain = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    plain = mlp(4, 8, 2)
     torch.testing.assert_close(ntkit.infinite_width(Cast()).ntk(x.float()), ntkit.infinite_width(plain).ntk(x.float()))
     hooked = Cast()
     hooked.head.register_forward_hook(lambda m, i, o: 1.1 * o)
@@ -314,9 +310,9 @@ def test_inputs_that_the_module_cannot_be_checked_on():
     with pytest.raises(InputError, match="check=False skips the check"):
         ntkit.infinite_width(Root(100.0))
     # Random parameters are drawn, so what they are now does not matter, not even NaN.
-    net = mlp()
+    net = mlp(4, 8, 8, 2)
     nn.init.constant_(net[0].weight, float("nan"))
-    assert torch.equal(ntkit.infinite_width(net).nngp(x), ntkit.infinite_width(mlp()).nngp(x))
+    assert torch.equal(ntkit.infinite_width(net).nngp(x), ntkit.infinite_width(mlp(4, 8, 8, 2)).nngp(x))
 
 
 def test_randomness_is_named():
@@ -336,13 +332,13 @@ def test_further_arguments_keep_their_defaults():
     class Options(nn.Module):
         def __init__(self):
             super().__init__()
-            self.net = mlp()
+            self.net = mlp(4, 8, 8, 2)
 
         def forward(self, x, mask=None, scale=2.0, **options):
             return scale * self.net(x) if mask is None else mask
 
     x = normal(3, 4)
-    torch.testing.assert_close(ntkit.infinite_width(Options()).ntk(x), 4 * ntkit.infinite_width(mlp()).ntk(x))
+    torch.testing.assert_close(ntkit.infinite_width(Options()).ntk(x), 4 * ntkit.infinite_width(mlp(4, 8, 8, 2)).ntk(x))
 
 
 def test_kernels_of_one_limit_for_several_shapes_keep_engines_apart():

@@ -2,16 +2,12 @@
 
 import pytest
 import torch
-from tests.trace.forms import normal
+from tests.cases import mlp, normal
 from torch import nn
 
 import ntkit
 from ntkit._src.testing import sampled_kernels
 from ntkit._src.trace import GainRule
-
-
-def mlp(width=8):
-    return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2))
 
 
 def scaled_norm(groups=False):
@@ -34,14 +30,14 @@ def shifted_norm(width):
 
 
 def hook_that_only_looks(width):
-    net = mlp(width)
+    net = mlp(4, width, width, 2)
     net[2].register_forward_hook(lambda m, i, o: None)
     return net
 
 
 def hooked(change):
     def build(width):
-        net = mlp(width)
+        net = mlp(4, width, width, 2)
         change(net)
         return net
 
@@ -49,7 +45,7 @@ def hooked(change):
 
 
 def with_gains(width):
-    return ntkit.parametrize_ntk(mlp(width), w_std=1.0, b_std=0.5, overrides={"2": {"w_std": 2.0}})
+    return ntkit.parametrize_ntk(mlp(4, width, width, 2), w_std=1.0, b_std=0.5, overrides={"2": {"w_std": 2.0}})
 
 
 def frozen_slope(width):

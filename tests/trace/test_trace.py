@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from tests.trace.forms import IMAGES, MLP, Lambda, normal, same_kernels
+from tests.cases import mlp, normal
+from tests.trace.forms import IMAGES, MLP, Lambda, same_kernels
 from torch import nn
 from torch.nn import functional as F
 
@@ -54,7 +55,7 @@ def test_prefix_runs_on_the_data_as_it_is():
             self.register_buffer("frequencies", frequencies.float())
             self.bn = nn.BatchNorm1d(32, affine=False)
             self.bn.running_mean.fill_(0.1)
-            self.net = nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 1))
+            self.net = mlp(32, 8, 1)
 
         def forward(self, x):
             angles = x @ self.frequencies
@@ -65,7 +66,7 @@ def test_prefix_runs_on_the_data_as_it_is():
     angles = x @ frequencies.float().double()
     features = (torch.cat([angles.sin(), angles.cos()], -1) - float(torch.tensor(0.1))) / (1 + 1e-5) ** 0.5
     limit = ntkit.infinite_width(Fourier())
-    expected = ntkit.infinite_width(nn.Sequential(nn.Linear(32, 8), nn.ReLU(), nn.Linear(8, 1))).ntk(features)
+    expected = ntkit.infinite_width(mlp(32, 8, 1)).ntk(features)
     torch.testing.assert_close(limit.ntk(x), expected)
     assert torch.equal(x, before)
 
@@ -124,7 +125,7 @@ def test_lazy_and_foreign_modules():
 
 
 def test_a_parametrised_module_has_the_limit_of_the_plain_one():
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = mlp(4, 8, 8, 1)
     net[2].weight.requires_grad_(False)
     x = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(3, 4)
     gains = {"w_std": 1.3, "b_std": 0.2}

@@ -7,26 +7,17 @@ import warnings
 
 import pytest
 import torch
+from tests.cases import Function, mlp, normal
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import ntkit
-from ntkit._src.common import copy_module, ntk_gains
+from ntkit._src.common import ntk_gains
 from ntkit.errors import InputError, UnsupportedLayerError
+from ntkit.extending import copy_module
 
 WIDTH, DRAWS, OUTPUTS = 96, 20, 12
-
-
-class Call(nn.Module):
-    """A function as a layer."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 class Residual(nn.Module):
@@ -64,7 +55,9 @@ class Louder(nn.Linear):
 
 
 def activation(rng):
-    return rng.choice([nn.ReLU, lambda: nn.LeakyReLU(0.3), nn.GELU, lambda: Call(torch.erf), lambda: Call(torch.sin)])()
+    return rng.choice(
+        [nn.ReLU, lambda: nn.LeakyReLU(0.3), nn.GELU, lambda: Function(torch.erf), lambda: Function(torch.sin)]
+    )()
 
 
 def random_module(rng):
@@ -117,7 +110,7 @@ def wrap_weight(net, rng):
         lambda: parametrizations.weight_norm(layer), lambda: parametrizations.spectral_norm(layer),
         lambda: torch.nn.utils.weight_norm(layer), lambda: torch.nn.utils.spectral_norm(layer),
         lambda: prune.random_unstructured(layer, "weight", 0.5), lambda: prune.ln_structured(layer, "weight", 0.5, 2, 0),
-        lambda: parametrize.register_parametrization(layer, "weight", Call(lambda w: 2 * w)),
+        lambda: parametrize.register_parametrization(layer, "weight", Function(lambda w: 2 * w)),
     ])()  # fmt: skip
 
 
@@ -140,9 +133,9 @@ def wrap_layers(net, rng):
     at = rng.randrange(1, len(layers))
     width = layers[at].in_features if isinstance(layers[at], nn.Linear) else None
     new = rng.choice([
-        lambda: TimesBuffer(1.7), lambda: nn.Dropout(0.5), nn.Identity, lambda: Call(lambda x: x / 2), nn.ReLU,
-        lambda: Call(lambda x: x.detach()), lambda: Call(lambda x: x * x), lambda: Call(lambda x: x + x.abs()),
-        lambda: Call(lambda x: x - x.mean(-1, keepdim=True)), lambda: nn.LayerNorm(width) if width else nn.Identity(),
+        lambda: TimesBuffer(1.7), lambda: nn.Dropout(0.5), nn.Identity, lambda: Function(lambda x: x / 2), nn.ReLU,
+        lambda: Function(lambda x: x.detach()), lambda: Function(lambda x: x * x), lambda: Function(lambda x: x + x.abs()),
+        lambda: Function(lambda x: x - x.mean(-1, keepdim=True)), lambda: nn.LayerNorm(width) if width else nn.Identity(),
     ])()  # fmt: skip
     for name in list(net._modules):
         del net._modules[name]
@@ -244,7 +237,7 @@ def sampled(net, x, seed):
 def outcome(seed):
     """Give "refused" or "right"; anything else is an error."""
     net, shape, wraps = random_case(seed)
-    x = torch.randn(3, *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x = normal(3, *shape, seed=seed)
     try:
         gains = {} if ntk_gains(net) else {"b_std": 0.3}
         exact = torch.stack(ntkit.infinite_width(net, **gains).both(x))
@@ -272,9 +265,9 @@ def test_no_third_outcome_in_two_thousand():
 
 def test_the_property_can_fail():
     """Without the replay some of these modules get the kernel of another network."""
-    net = nn.Sequential(nn.Linear(6, WIDTH), nn.ReLU(), nn.Linear(WIDTH, OUTPUTS))
+    net = mlp(6, WIDTH, OUTPUTS)
     net[2].register_forward_hook(lambda m, i, o: 1.6 * o)
-    x = torch.randn(3, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(3, 6)
     mean, error = sampled(net, x, 0)
     right, wrong = (torch.stack(ntkit.infinite_width(net, b_std=0.3, check=check).both(x)) for check in (True, False))
     assert bool(((right - mean).abs() <= 7 * error + 0.1 * right.amax()).all())

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.cases import mlp
 from torch import nn
 from torch.nn import functional as F
 
@@ -100,7 +101,7 @@ def test_saturated_regions_are_said():
 def test_kernel_score_is_kernel_regression(kernel):
     x = torch.randn(60, 4, dtype=torch.float64, generator=generator(2))
     y = 3 + (x[:, 0] * x[:, 1] > 0).long()
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    net = mlp(4, 8, 2)
     score = kernel_score(net, x, y, kernel, ridge=1e-3, validation=0.25, generator=generator(3))
     order = torch.randperm(60, generator=generator(3))
     held, train = order[:15], order[15:]
@@ -129,7 +130,7 @@ def test_networks_without_a_limit_are_sampled():
 def test_rank_adds_ranks():
     torch.manual_seed(0)
     x, patches = torch.randn(5, 2), torch.randn(200, 2)
-    nets = {str(w): nn.Sequential(nn.Linear(2, w), nn.ReLU(), nn.Linear(w, 2)) for w in (3, 8, 40)}
+    nets = {str(w): mlp(2, w, 2) for w in (3, 8, 40)}
     calls: list[tuple[int, int]] = []
     found = rank(nets, x, patches, generator=generator(), progress=lambda *done: calls.append(done))
     assert calls[-1] == (3, 3)
@@ -142,7 +143,7 @@ def test_rank_adds_ranks():
     assert [one.score for one in found] == sorted(one.score for one in found)
 
 
-X, NET = torch.randn(8, 3), nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+X, NET = torch.randn(8, 3), mlp(3, 4, 2)
 BAD = [
     (lambda: condition_number(NET, X[:1]), InputError, "at least two inputs"),
     (lambda: condition_number(NET, X, repeats=0), InputError, "repeats"),

@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression
+from tests.cases import mlp
 from torch import nn
 
 import ntkit
+from ntkit import infinite_width
 from ntkit._src.estimators.saved import read_model
-from ntkit._src.kernels import infinite_width
 from ntkit.errors import InputError, NotFittedError
 
 RANDOM = np.random.default_rng(0)
@@ -111,7 +112,7 @@ def test_a_network_that_no_file_describes_is_asked_for(tmp_path: Path):
         ntkit.load_model(path)
     same(ntkit.load_model(path, module=Own(32)).predict(NEW), model.predict(NEW))
     with pytest.raises(InputError, match="kernel is not the one"):
-        ntkit.load_model(path, module=nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)))
+        ntkit.load_model(path, module=mlp(4, 8, 1, activation=nn.Tanh))
 
 
 class Executed:

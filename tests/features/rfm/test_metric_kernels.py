@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from tests.cases import mlp, normal
+from torch import Tensor
 
 import ntkit
 from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, RFMSettings, recursion
@@ -43,7 +44,7 @@ def test_tangent_kernel_of_a_module() -> None:
     """Against the gradient of the kernel by finite differences; repeated points give nothing, and nothing infinite."""
     x, y, _ = _data(8, 3, 1)
     x[5] = x[2]
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.1).ntk
+    limit = ntkit.infinite_width(mlp(3, 8, 1), b_std=0.1).ntk
     kernel = DifferentiableKernel(limit)
     gram = kernel.gram(x)
     gradients = kernel.gradients(x, gram, y)[:, 0]
@@ -75,7 +76,7 @@ def test_kernels_without_finite_derivatives_are_refused() -> None:
 
 
 def test_distances_are_exact_zeros_and_precise() -> None:
-    x = 1e6 + torch.randn(20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = 1e6 + normal(20, 5)
     x[4] = x[9]
     squares = squared_distances(x)
     exact = (x[:, None] - x[None]).square().sum(2)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor
 
 from ntkit._src.features.rfm import DistanceKernel, RFMSettings, recursion
@@ -111,7 +112,7 @@ def test_median_bandwidth_follows_the_metric() -> None:
 @pytest.mark.parametrize("power", [0.3, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("factor", [1.0, 1e-150, 1e150])
 def test_metrics_of_any_scale(power: float, factor: float) -> None:
-    half = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    half = normal(6, 4)
     agop = half.T @ half
     metric = metric_from(factor * agop, power, "max")
     assert metric is not None and float(metric.matrix.max()) == pytest.approx(1)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import torch
+from tests.cases import mlp, normal
 from torch import nn
 
 import ntkit
 
 
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def network(seed: int = 0, outputs: int = 2) -> nn.Module:
-    net = nn.Sequential(nn.Linear(3, 24), nn.Tanh(), nn.Linear(24, outputs)).double()
+    net = mlp(3, 24, outputs, activation=nn.Tanh).double()
     return ntkit.initialize(
         ntkit.parametrize_ntk(net, w_std=1.2, b_std=0.3), generator=torch.Generator().manual_seed(seed)
     )

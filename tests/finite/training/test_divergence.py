@@ -10,9 +10,8 @@ from tests.finite.training.problems import X, Y, full_kernel, network
 from torch.nn import functional as F
 
 import ntkit
-from ntkit import Schedule
+from ntkit import Record, Schedule
 from ntkit._src.finite.training._divergence import has_diverged, stable_learning_rate
-from ntkit._src.finite.training._record import Record
 from ntkit._src.finite.training._trained_function import TrainedFunction
 from ntkit.errors import DivergenceWarning
 

@@ -10,7 +10,7 @@ from tests.rules.every_family import ACTIVATIONS, LAYERS
 from tests.rules.families import Vectors
 
 import ntkit
-from ntkit._src.testing import RuleConformance
+from ntkit.testing import RuleConformance
 
 FAMILIES = {name: case for name, case in {**LAYERS, **ACTIVATIONS}.items() if case.gains.get("init", "ntk") == "ntk"}
 DRAWS = 24

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.cases import mlp
 from tests.rules.every_family import LAYERS
 from torch import nn
 from torch.nn import functional as F
@@ -164,11 +165,11 @@ def test_other_architectures(case):
 def test_ties_seeds_modes_and_gains_are_kept():
     tied = ntkit.widen(Tied(8), 2)
     assert tied.out.weight is tied.embed.weight
-    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).double().eval()
+    net = mlp(3, 8, 2).double().eval()
     first, second = (ntkit.widen(net, 2.5, generator=torch.Generator().manual_seed(1)) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     assert first[0].out_features == 20 and first[0].weight.dtype == torch.float64 and not first.training
-    assert shapes(ntkit.widen(net, 0.5)) == shapes(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
+    assert shapes(ntkit.widen(net, 0.5)) == shapes(mlp(3, 4, 2))
     same = ntkit.widen(net, 1)
     assert all(torch.equal(a, b) for a, b in zip(same.parameters(), net.parameters(), strict=True))
     ntkit.parametrize_ntk(net, w_std=1.1, b_std=0.2, overrides={"2": {"w_std": 0.9}})
@@ -198,7 +199,7 @@ class Fails(nn.Module):
         raise ValueError("no values")
 
 
-NET = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+NET = mlp(3, 5, 2)
 MIXED = nn.Sequential(ntkit.parametrize_ntk(nn.Linear(3, 5)), nn.ReLU(), nn.Linear(5, 2))
 
 

@@ -3,6 +3,7 @@
 from functools import cache
 
 import torch
+from tests.cases import mlp
 from torch import nn
 from torch.func import functional_call, jacrev
 from torch.nn import functional as F
@@ -111,7 +112,7 @@ def parametrized():
 
 
 def weight_normed():
-    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    net = mlp(4, 6, 2)
     nn.utils.parametrizations.weight_norm(net[0])
     return net
 
@@ -167,7 +168,7 @@ CASES = {
     "called twice": (Twice, (4,)),
     "positions": (
         lambda: nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Flatten(), nn.Linear(30, 2)), (5, 3)),
-    "positions in the output": (lambda: nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 2)), (4, 3)),
+    "positions in the output": (lambda: mlp(3, 6, 2), (4, 3)),
     "positions in the batch": (
         lambda: Function(lambda m, x: m.head(torch.tanh(m.fc(x.flatten(0, 1)))).view(len(x), -1),
                          fc=nn.Linear(3, 6), head=nn.Linear(6, 1)), (4, 3)),

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.cases import mlp
 from torch import nn
 
 import ntkit
@@ -19,7 +20,7 @@ def _survey(module, shape, output="trace", budget=LARGE):
 @pytest.mark.parametrize("output", ["trace", "full"])
 @pytest.mark.parametrize("n2", [None, 6])
 def test_multilayer_perceptron(n2, output):
-    module = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    module = mlp(3, 5, 2, activation=nn.Tanh)
     found = costs(_survey(module, (3,), output), 4, n2)
     rows, columns, pairs = (4, 4, 10) if n2 is None else (10, 6, 24)
     forward, parameters, c, call = 3 * 5 + 5 * 2, 3 * 5 + 5 + 5 * 2 + 2, 2, _CALL * 4
@@ -72,7 +73,7 @@ def test_other_parameters_and_tables():
 
 def test_a_small_budget_repeats_derivatives():
     """With room for one row, the derivatives of all rows are formed again for each column."""
-    module = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    module = mlp(3, 5, 2, activation=nn.Tanh)
     found = costs(_survey(module, (3,), budget=1), 4, 6)
     passes = 10 * 6 * (5 * 25 + 2 * 32)
     assert found["jacobian"] == _VMAP * passes + _TRANSFORMS * _CALL * 4 * 6 + 24 * 32 * 2
@@ -81,6 +82,6 @@ def test_a_small_budget_repeats_derivatives():
 
 def test_the_cheapest_is_chosen():
     x = torch.randn(3, 3)
-    module = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    module = mlp(3, 5, 2, activation=nn.Tanh)
     estimates = costs(_survey(module, (3,)), 3, None)
     assert ntkit.empirical(module).method_for(x) == min(estimates, key=estimates.get)

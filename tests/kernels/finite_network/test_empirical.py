@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.cases import mlp, normal
 from tests.kernels.finite_network.cases import CASES, Function, brute_jacobian, brute_ntk, brute_ntk_of_case, make
 from torch import nn
 
 import ntkit
 from ntkit._src.kernels.finite_network._network import Network
 from ntkit._src.kernels.finite_network._survey import survey
-from ntkit._src.testing import KernelConformance
+from ntkit.testing import KernelConformance
 
 pytestmark = [  # torch's own, of the brute-force derivatives
     pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning"),
@@ -60,7 +61,7 @@ def test_operator(name):
     for output in OUTPUTS:
         emp = ntkit.empirical(module, output)
         operator, dense = emp.ntk_operator(x), brute_ntk_of_case(name, output)
-        vectors = torch.randn(len(dense), 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        vectors = normal(len(dense), 2)
         assert operator.shape == dense.shape
         assert operator.dtype == torch.float64
         close(operator @ vectors, dense @ vectors)
@@ -174,7 +175,7 @@ def test_nngp_follows_what_comes_after():
     module = Function(
         lambda m, x: m.head(torch.relu(m.fc(x))).mean(1), fc=nn.Linear(3, 6), head=nn.Linear(6, 2)
     ).double()
-    x = torch.randn(4, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = normal(4, 5, 3)
     features = torch.relu(module.fc(x)).mean(1).detach()
     close(ntkit.empirical(module).nngp(x), features @ features.T / 6)
 
@@ -249,15 +250,11 @@ def test_memory_is_bounded(method, width, rows):
 @pytest.mark.parametrize("which", ["ntk", "nngp"])
 def test_rate_of_convergence(which):
     """The error against the infinite-width kernel falls as 1/sqrt(width)."""
-    x = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    exact = getattr(ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.3), which)(
-        x
-    )
+    x = normal(6, 4)
+    exact = getattr(ntkit.infinite_width(mlp(4, 8, 1), b_std=0.3), which)(x)
     widths, errors = [64, 256, 1024, 4096], []
     for width in widths:
-        net = ntkit.parametrize_ntk(
-            nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 1)), b_std=0.3
-        ).double()
+        net = ntkit.parametrize_ntk(mlp(4, width, 1), b_std=0.3).double()
         deviations = []
         for seed in range(20):
             ntkit.initialize(net, generator=torch.Generator().manual_seed(seed))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from tests.cases import mlp
 from torch import nn
 from torch.nn import functional as F
 
@@ -184,7 +185,7 @@ def test_transformers_package():
 
 def test_hooks_that_change_a_layers_output_count():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+    net = mlp(3, 6, 2, activation=nn.Tanh).double()
     net[0].register_forward_hook(lambda layer, args, out: out * torch.arange(1.0, 7, dtype=out.dtype))
     x = torch.randn(4, 3, dtype=torch.float64)
     expected = brute(net, [{"input": row[None]} for row in x], lambda out: out)

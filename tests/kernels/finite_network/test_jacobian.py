@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.cases import mlp
 from tests.kernels.finite_network.cases import brute_ntk
 from torch import nn
 
@@ -13,7 +14,7 @@ from ntkit._src.kernels.finite_network import _jacobian
 
 def problem() -> tuple[nn.Module, torch.Tensor]:
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+    net = mlp(3, 5, 2, activation=nn.Tanh).double()
     return net, torch.randn(4, 3, dtype=torch.float64)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -42,7 +43,7 @@ def close(value, expected):
 
 
 def inputs():
-    return torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return normal(5, 3, seed=1)
 
 
 def network():

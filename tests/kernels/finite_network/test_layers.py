@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor, nn
 
 from ntkit._src.kernels.finite_network import _layers
 
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 # What the layer reads, (n, P, q), and what arrives at its output, (n, s, d, P).
-A = draw(3, 4, 5), draw(2, 4, 5, seed=1)
-G = draw(3, 2, 6, 4, seed=2), draw(2, 2, 6, 4, seed=3)
+A = normal(3, 4, 5), normal(2, 4, 5, seed=1)
+G = normal(3, 2, 6, 4, seed=2), normal(2, 2, 6, 4, seed=3)
 
 
 def weight_gram(full: bool) -> Tensor:

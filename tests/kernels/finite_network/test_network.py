@@ -5,16 +5,13 @@ import random
 import numpy as np
 import pytest
 import torch
+from tests.cases import mlp
 from tests.kernels.finite_network.cases import Function
 from torch import nn
 from torch.nn import functional as F
 
 import ntkit
 from ntkit.errors import InputError, InputTypeError
-
-
-def mlp():
-    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
 
 
 def of(function):
@@ -45,8 +42,8 @@ MODULES = {
     "numbers from Python": (of(lambda m, x: m.fc(x) * random.random()), InputError, "random numbers"),
     "another function in every call": (
         Function(warming, fc=nn.Linear(3, 2), steps=torch.zeros(())), InputError, "call to call"),
-    "float16": (mlp().half(), InputTypeError, r"float32 or float64: half.*float16 in '0.weight'. Write module.float\(\)"),
-    "bfloat16": (mlp().bfloat16(), InputTypeError, "torch.bfloat16 in '0.weight'"),
+    "float16": (mlp(3, 4, 2).half(), InputTypeError, r"float32 or float64: half.*float16 in '0.weight'. Write module.float\(\)"),
+    "bfloat16": (mlp(3, 4, 2).bfloat16(), InputTypeError, "torch.bfloat16 in '0.weight'"),
     "one layer of half precision": (
         Function(lambda m, x: m.last(m.fc(x).half()), fc=nn.Linear(3, 2), last=nn.Linear(2, 2).half()), InputTypeError,
         "torch.float16 in 'last.weight'"),
@@ -58,12 +55,12 @@ MODULES = {
     "rounded output": (of(lambda m, x: x), InputError, "differentiable"),
     "scalar output": (of(lambda m, x: m.fc(x).sum()), InputError, "one row for each input"),
     "rows lost": (of(lambda m, x: m.fc(x)[:-1]), InputError, "one row for each input"),
-    "frozen": (mlp().requires_grad_(False), InputError, "requires gradients"),
+    "frozen": (mlp(3, 4, 2).requires_grad_(False), InputError, "requires gradients"),
     "no parameters": (nn.ReLU(), InputError, "requires gradients"),
     "lazy": (nn.LazyLinear(2), InputError, "lazy"),
     "wrong size": (nn.Linear(5, 2), InputError, r"shape \(3, 3\)"),
     "infinite": (of(lambda m, x: m.fc(x) / 0), InputError, "NaN or beyond"),
-    "double": (mlp().double(), InputTypeError, "torch.float64. Got torch.float32"),
+    "double": (mlp(3, 4, 2).double(), InputTypeError, "torch.float64. Got torch.float32"),
 }  # fmt: skip
 
 
@@ -96,7 +93,7 @@ INPUTS = {
 def test_inputs(name):
     x, error, message = INPUTS[name]
     for which in ("ntk", "nngp"):
-        kernel = getattr(ntkit.empirical(mlp()), which)
+        kernel = getattr(ntkit.empirical(mlp(3, 4, 2)), which)
         with pytest.raises(error, match=message):
             kernel(x)
         with pytest.raises(error, match=message):
@@ -104,7 +101,7 @@ def test_inputs(name):
 
 
 def test_pairs():
-    kernel = ntkit.empirical(mlp()).ntk
+    kernel = ntkit.empirical(mlp(3, 4, 2)).ntk
     for x2, error, message in (
         (X.double(), InputTypeError, "same dtype"),
         (X[:, :2], InputError, "same shape"),
@@ -119,7 +116,7 @@ def test_pairs():
 def test_autocast_around_a_kernel_changes_nothing(method):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        emp = ntkit.empirical(mlp(), "full", method)
+        emp = ntkit.empirical(mlp(3, 4, 2), "full", method)
     expected = emp.ntk(X)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         torch.testing.assert_close(emp.ntk(X), expected, rtol=1e-6, atol=1e-6)
@@ -156,13 +153,13 @@ def test_token_out_of_range():
 )
 def test_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
-        ntkit.empirical(**{"module": mlp(), **arguments})
+        ntkit.empirical(**{"module": mlp(3, 4, 2), **arguments})
 
 
 @pytest.mark.parametrize("output", [2, -3])
 def test_output_index(output):
     with pytest.raises(InputError, match="below the module's 2 outputs"):
-        ntkit.empirical(mlp(), output).ntk(X)
+        ntkit.empirical(mlp(3, 4, 2), output).ntk(X)
 
 
 def test_nngp_needs_a_last_layer():
@@ -171,7 +168,7 @@ def test_nngp_needs_a_last_layer():
 
 
 def test_overflow():
-    net = mlp()
+    net = mlp(3, 4, 2)
     with torch.no_grad():
         net[2].weight.mul_(1e25)
     with pytest.raises(InputError, match="beyond the range"):

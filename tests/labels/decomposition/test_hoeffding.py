@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp
 
 import ntkit
 from ntkit.errors import InputError, InputTypeError
@@ -277,7 +277,7 @@ def test_label_aware_kernels(pairs, method):
     """The recipes of the docstring: every label vector has its value, those of one class too, by every method."""
     n = 5
     x = torch.randn(n, 3, generator=generator(), dtype=F)
-    base = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))).ntk
+    base = ntkit.infinite_width(mlp(3, 8, 1)).ntk
     kernel = ntkit.LabelAware(base, pairs, strength=0.5, ridge=1e-3).fit(x, torch.arange(n) % 2)
     options = {"method": method, "n_samples": 96, "generator": generator(1)}
     held = ntkit.hoeffding(ntkit.labels.function_of_labels(kernel, x, x), n, **options)

@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor
 
 from ntkit._src.labels.decomposition._label_law import LabelLaw, label_law
@@ -24,14 +25,10 @@ ETA = torch.tensor([0.5, 0.3, 0.8, 0.62], dtype=torch.float64)
 THREE = torch.tensor([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1], [1 / 3, 1 / 3, 1 / 3]], dtype=torch.float64)
 
 
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def made(law: LabelLaw, triple: float = 0.0):
     """A function with these parts: mean (2,), first, second, and a multiple of one interaction of three labels."""
     n, k = law.size, law.classes - 1
-    mean, first, second = draw(2), draw(n, k, 2, seed=1), draw(n, n, k, k, 2, seed=2)
+    mean, first, second = normal(2), normal(n, k, 2, seed=1), normal(n, n, k, k, 2, seed=2)
     second = second + second.transpose(0, 1).transpose(2, 3)
     second[torch.arange(n), torch.arange(n)] = 0
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import torch
+from tests.cases import Case, mlp, normal, seeded
 from torch import nn
 from torch.func import functional_call, jacrev
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ntkit
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 class WrittenOutNorm(nn.LayerNorm):
@@ -33,27 +30,25 @@ class Attention(nn.Module):
 
 
 def tied() -> nn.Module:
-    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    net = mlp(3, 3, 3, 1, activation=nn.Tanh)
     net[2].weight = net[0].weight
     return net
 
 
 def frozen() -> nn.Module:
-    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    net = mlp(3, 4, 1, activation=nn.Tanh)
     net[0].weight.requires_grad_(False)
     return net
 
 
-def mlp(norm=None) -> nn.Module:
+def smooth_mlp(norm=None) -> nn.Module:
     return nn.Sequential(
         nn.Linear(3, 3), *([norm(3)] if norm else []), nn.Tanh(), nn.Linear(3, 2), nn.GELU(), nn.Linear(2, 1)
     )
 
 
 def ntk() -> nn.Module:
-    return ntkit.initialize(
-        ntkit.parametrize_ntk(nn.Sequential(nn.Linear(3, 4), nn.Softplus(), nn.Linear(4, 1)), b_std=0.3)
-    )
+    return ntkit.initialize(ntkit.parametrize_ntk(mlp(3, 4, 1, activation=nn.Softplus), b_std=0.3))
 
 
 def cnn() -> nn.Module:
@@ -67,10 +62,10 @@ def kinked() -> nn.Module:
 
 # A module, its twin whose every derivative torch takes right, the shape of an input, the highest number of vectors.
 CASES = {
-    "mlp": (mlp, mlp, (3,), 3),
+    "mlp": (smooth_mlp, smooth_mlp, (3,), 3),
     "ntk": (ntk, ntk, (3,), 2),
     "cnn": (cnn, cnn, (1, 4, 3), 2),
-    "layer norm": (lambda: mlp(nn.LayerNorm), lambda: mlp(WrittenOutNorm), (3,), 2),
+    "layer norm": (lambda: smooth_mlp(nn.LayerNorm), lambda: smooth_mlp(WrittenOutNorm), (3,), 2),
     "attention": (Attention, Attention, (3, 2), 2),
     "tied": (tied, tied, (3,), 2),
     "frozen": (frozen, frozen, (3,), 2),
@@ -81,16 +76,8 @@ CASES = {
 
 def case(name):
     make, make_twin, shape, most = CASES[name]
-    found = []
-    for maker in (make, make_twin):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            found.append(maker().double())
-    draw = (
-        (lambda n, seed: torch.randint(5, (n, *shape), generator=torch.Generator().manual_seed(seed)))
-        if name == "embedding"
-        else (lambda n, seed: normal(n, *shape, seed=seed))
-    )
+    found = [seeded(maker) for maker in (make, make_twin)]
+    draw = Case(make, shape, 5 if name == "embedding" else None).inputs
     return (*found, draw(3, 1), draw(2, 2), draw(4, 3), [normal(4, seed=10 + k) for k in range(most)])
 
 

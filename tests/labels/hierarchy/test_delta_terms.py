@@ -6,21 +6,18 @@ import math
 
 import pytest
 import torch
+from tests.cases import normal
 from tests.labels.hierarchy import two_layer_oracle as oracle
 from torch import Tensor
 
-from ntkit._src.labels import TwoLayerHierarchy
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+from ntkit.labels import TwoLayerHierarchy
 
 
 def test_relu_contraction_is_the_sum_of_its_entries() -> None:
     """sum_q sum_ij u_qi v_qj K4_ij, entry by entry, test and training points mixed, within the errors."""
-    x = draw(3, 4)
-    x1, x2 = torch.cat([x[:1], draw(1, 4, seed=1)]), torch.cat([draw(1, 4, seed=2), x[:2]])
-    u, v = draw(2, 3, seed=3), draw(2, 3, seed=4)
+    x = normal(3, 4)
+    x1, x2 = torch.cat([x[:1], normal(1, 4, seed=1)]), torch.cat([normal(1, 4, seed=2), x[:2]])
+    u, v = normal(2, 3, seed=3), normal(2, 3, seed=4)
     whole = TwoLayerHierarchy("relu", x, 1, 8192, torch.Generator().manual_seed(0)).estimate_fourth(x1, x2, u, v)
     single = TwoLayerHierarchy("relu", x, 1, 8192, torch.Generator().manual_seed(1))
     identity = torch.eye(3, dtype=torch.float64)
@@ -34,7 +31,7 @@ def test_relu_contraction_is_the_sum_of_its_entries() -> None:
 
 
 def unit(count: int, d: int, seed: int = 3) -> Tensor:
-    return torch.nn.functional.normalize(draw(count, d, seed=seed))
+    return torch.nn.functional.normalize(normal(count, d, seed=seed))
 
 
 A, B, C, D = unit(4, 5)

@@ -9,17 +9,14 @@ import numpy as np
 import pytest
 import torch
 from scipy.integrate import solve_ivp
+from tests.cases import mlp, normal
 from torch import nn
 
 import ntkit
-from ntkit._src.labels import ModuleHierarchy
 from ntkit._src.labels.hierarchy._finite_width_correction import KernelMotion, _breaks
 from ntkit._src.solvers import decompose
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from ntkit.labels import ModuleHierarchy
 
 
 class DenseSource:
@@ -77,7 +74,7 @@ def integrated(k2, k3, k4, y, f0, times):
 
 
 def network(width: int, seed: int = 0) -> nn.Module:
-    net = nn.Sequential(nn.Linear(3, width), nn.Tanh(), nn.Linear(width, 1)).double()
+    net = mlp(3, width, 1, activation=nn.Tanh).double()
     return ntkit.initialize(ntkit.parametrize_ntk(net, w_std=1.3), generator=torch.Generator().manual_seed(seed))
 
 

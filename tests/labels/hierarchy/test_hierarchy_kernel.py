@@ -7,14 +7,15 @@ import string
 
 import pytest
 import torch
-from tests.labels.hierarchy.module_cases import CASES, case, close, normal, tower
+from tests.cases import mlp, normal
+from tests.labels.hierarchy.module_cases import CASES, case, close, tower
 from torch import nn
 from torch.func import functional_call, jacrev
 
 import ntkit
-from ntkit._src.labels import ModuleHierarchy
 from ntkit._src.labels.hierarchy._hierarchy_kernel import HierarchyTerm
 from ntkit.errors import InputError, InputTypeError
+from ntkit.labels import ModuleHierarchy
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -67,8 +68,8 @@ def test_it_is_how_gradient_flow_moves_the_kernel():
 
 
 def test_one_of_several_outputs():
-    wide = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
-    narrow = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    wide = mlp(3, 4, 2, activation=nn.Tanh).double()
+    narrow = mlp(3, 4, 1, activation=nn.Tanh).double()
     with torch.no_grad():
         for mine, theirs in zip(narrow.parameters(), wide.parameters(), strict=True):
             mine.copy_(theirs if mine.shape == theirs.shape else theirs[1:])
@@ -80,7 +81,7 @@ def test_one_of_several_outputs():
         ntkit.hierarchy_kernel(wide, x)
 
 
-NET, X, U = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double(), normal(4, 3), normal(4)
+NET, X, U = mlp(3, 4, 1, activation=nn.Tanh).double(), normal(4, 3), normal(4)
 ERRORS = {
     "no module": (lambda: ntkit.hierarchy_kernel(torch.tanh, X), InputTypeError, "must be a torch.nn.Module"),
     "no points": (
@@ -131,7 +132,7 @@ def network(widths=(2, 2, 1)) -> nn.Module:
 
 
 def points(r):
-    return torch.randn(r, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return normal(r, 2, seed=1)
 
 
 def derivative_tensors(net, x, highest):

@@ -7,12 +7,13 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.labels.hierarchy.module_cases import case, close, normal
+from tests.cases import mlp, normal
+from tests.labels.hierarchy.module_cases import case, close
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.labels import ModuleHierarchy
 from ntkit.errors import InputError, InputTypeError
+from ntkit.labels import ModuleHierarchy
 
 
 def test_the_source_sums_pairs_and_gives_diagonals():
@@ -64,12 +65,12 @@ def test_present_parameters_are_kept():
 
 
 def test_there_must_be_such_an_output():
-    wide = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    wide = mlp(3, 4, 2, activation=nn.Tanh).double()
     with pytest.raises(InputError, match="below the module's 2 outputs"):
         ModuleHierarchy(wide, normal(4, 3), output=2)
 
 
-NET, X, U = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double(), normal(4, 3), normal(4)
+NET, X, U = mlp(3, 4, 1, activation=nn.Tanh).double(), normal(4, 3), normal(4)
 ERRORS = {
     "samples": (lambda: ModuleHierarchy(NET, X, -1), InputError, "n_samples must be"),
     "train points": (lambda: ModuleHierarchy(NET, X.tolist()), InputTypeError, "x_train must be a torch.Tensor"),
@@ -154,7 +155,7 @@ def test_kinks_of_the_curvature_are_refused_from_the_fourth_kernel_on():
 def test_third_kernel_of_the_elu_is_the_mean_rate_and_that_of_the_relu_is_not():
     """The mean of K2 over draws moves along a direction as K3 says if K3 has no delta function; that of the ReLU does not."""
     step, draws = 0.05, 200_000
-    w, b = (torch.randn(draws, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in (0, 1))
+    w, b = (normal(draws, seed=seed) for seed in (0, 1))
     for function, equal in ((F.elu, True), (F.relu, False)):
 
         def slope(z, function=function):

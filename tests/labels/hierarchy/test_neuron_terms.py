@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.cases import normal
 from tests.labels.hierarchy import two_layer_oracle as oracle
 from torch import Tensor
 from torch.func import grad, jvp
@@ -22,14 +23,10 @@ from ntkit._src.labels.hierarchy._neuron_terms import (
 )
 
 
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 @pytest.mark.parametrize(("n", "d"), [(6, 3), (2, 5), (1, 4)])
 def test_each_neuron_is_standard_normal(n: int, d: int) -> None:
     """Over many scrambles, also where the inputs span less than the space and the rest is pseudo-random."""
-    neurons, runs = Neurons(draw(n, d), 0), 1500
+    neurons, runs = Neurons(normal(n, d), 0), 1500
     w, more = (torch.stack(parts) for parts in zip(*(neurons.draw(4, 2) for _ in range(runs)), strict=True))
     assert w.shape == (runs, d, 4)
     assert more.shape == (runs, 2, 4)
@@ -44,7 +41,7 @@ def test_each_neuron_is_standard_normal(n: int, d: int) -> None:
 
 def test_even_along_principal_directions() -> None:
     """Means over neurons of a function of the first direction are far better than chance; so are those of each aligned run."""
-    x = draw(40, 100) * torch.linspace(3, 0.1, 100, dtype=torch.float64)
+    x = normal(40, 100) * torch.linspace(3, 0.1, 100, dtype=torch.float64)
     axis = torch.linalg.svd(x).Vh[0]
     w = torch.stack([Neurons(x, seed).draw(1024)[0] for seed in range(6)])
     means = (
@@ -55,9 +52,9 @@ def test_even_along_principal_directions() -> None:
 
 
 def test_directions_are_few_and_within_the_inputs() -> None:
-    assert Neurons(draw(200, 150), 0).basis.shape == (150, DIRECTIONS)
+    assert Neurons(normal(200, 150), 0).basis.shape == (150, DIRECTIONS)
     assert Neurons(torch.zeros(3, 4, dtype=torch.float64), 0).basis.shape == (4, 1)
-    low_rank = draw(10, 2) @ draw(2, 7, seed=1)
+    low_rank = normal(10, 2) @ normal(2, 7, seed=1)
     basis = Neurons(low_rank, 0).basis
     assert basis.shape == (7, 2)
     torch.testing.assert_close(low_rank @ basis @ basis.T, low_rank)
@@ -84,7 +81,7 @@ def test_quantiles_are_those_of_the_middle_of_a_cell(monkeypatch: pytest.MonkeyP
 
 
 def test_seeds() -> None:
-    x = draw(5, 3)
+    x = normal(5, 3)
     assert torch.equal(Neurons(x, 7).draw(8)[0], Neurons(x, 7).draw(8)[0])
     assert not torch.allclose(Neurons(x, 7).draw(8)[0], Neurons(x, 8).draw(8)[0])
 
@@ -119,7 +116,7 @@ def slopes(function: Callable[[Tensor], Tensor]) -> list[Callable[[Tensor], Tens
 @pytest.mark.parametrize("function", [torch.tanh, torch.erf, torch.nn.functional.gelu])
 def test_paper_formulas_equal_nested_autograd(function: Callable[[Tensor], Tensor]) -> None:
     """Eqs (13), (14) and (15), term by term, as printed."""
-    a, w, x = draw(6), draw(6, 4, seed=1), draw(4, 4, seed=2)
+    a, w, x = normal(6), normal(6, 4, seed=1), normal(4, 4, seed=2)
     for order, formula in ((2, oracle.second), (3, oracle.third), (4, oracle.fourth)):
         expected = nested(function, (a, w), x[:order])
         torch.testing.assert_close(formula(slopes(function), a, w, x[:order]), expected, rtol=1e-10, atol=1e-12)
@@ -128,8 +125,8 @@ def test_paper_formulas_equal_nested_autograd(function: Callable[[Tensor], Tenso
 @pytest.mark.parametrize("function", [torch.tanh, torch.nn.functional.softplus])
 def test_contraction_equals_nested_autograd(function: Callable[[Tensor], Tensor]) -> None:
     """The matrix products give sum_q u_qi v_qj K4 of an actual network."""
-    a, w, x, x1, x2 = draw(5), draw(5, 3, seed=1), draw(3, 3, seed=2), draw(2, 3, seed=3), draw(2, 3, seed=4)
-    u, v = draw(2, 3, seed=5), draw(2, 3, seed=6)
+    a, w, x, x1, x2 = normal(5), normal(5, 3, seed=1), normal(3, 3, seed=2), normal(2, 3, seed=3), normal(2, 3, seed=4)
+    u, v = normal(2, 3, seed=5), normal(2, 3, seed=6)
     entries = torch.stack(
         [nested(function, (a, w), torch.stack([p, q, r, s])) for p in x1 for q in x2 for r in x for s in x]
     ).reshape(2, 2, 3, 3)

@@ -11,7 +11,7 @@ from tests.power_law import Rate, fit_rate
 from torch import nn
 
 import ntkit
-from ntkit._src.labels import ModuleHierarchy
+from ntkit.labels import ModuleHierarchy
 
 WIDTHS = (32, 64, 128, 256, 512)
 DRAWS = 6

@@ -7,16 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor
 
 import ntkit
 from ntkit._src.dynamics import flow_filter
 from ntkit._src.labels.hierarchy._residuals import Residuals, check_time, double_integral
 from ntkit.errors import InputError, InputTypeError, SingularKernelError
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("t", [1e-9, 1e-3, 0.5, 1.0, 3.0, 1e3, math.inf])
@@ -50,9 +47,9 @@ def _from(a: Tensor, s: Tensor, t: float) -> Tensor:
 def test_weights_have_a_low_rank() -> None:
     """The pairs of vectors are few, and reproduce y_k y_l / (d_k (d_k + d_l)) to rounding over ten decades of eigenvalues."""
     n = 60
-    q = torch.linalg.qr(draw(n, n))[0]
+    q = torch.linalg.qr(normal(n, n))[0]
     d = torch.logspace(-6, 4, n, dtype=torch.float64)
-    residuals = Residuals(d, q, draw(n, seed=1))
+    residuals = Residuals(d, q, normal(n, seed=1))
     u, v = residuals.second(math.inf)
     assert len(u) < 40
     expected = residuals.y[:, None] * residuals.y / (d[:, None] * (d[:, None] + d))
@@ -74,7 +71,7 @@ def test_rank_is_relative_to_the_largest_singular_value() -> None:
 @pytest.mark.parametrize("t", [0.0, 0.03, 0.5, 40.0, math.inf])
 def test_time_is_that_of_gradient_flow(t: float) -> None:
     """H u is what ``ntkit.GradientFlow`` predicts at t, and d/dt of the second weights is (y - h_t) u^T."""
-    gram, y = draw(5, 5), draw(5, seed=1)
+    gram, y = normal(5, 5), normal(5, seed=1)
     gram = gram @ gram.T
     residuals = Residuals.of(gram, y, 0.0)
     flow = ntkit.GradientFlow("precomputed").fit(gram, y)
@@ -86,10 +83,10 @@ def test_time_is_that_of_gradient_flow(t: float) -> None:
 
 
 def test_singular_and_ridge() -> None:
-    x = draw(4, 2)
+    x = normal(4, 2)
     with pytest.raises(SingularKernelError, match="Remove repeated inputs"):
-        Residuals.of(x @ x.T, draw(4), 0.0)
-    values = Residuals.of(x @ x.T, draw(4), 0.5).values
+        Residuals.of(x @ x.T, normal(4), 0.0)
+    values = Residuals.of(x @ x.T, normal(4), 0.5).values
     torch.testing.assert_close(values, torch.linalg.eigvalsh(x @ x.T) + 0.5 * x.square().sum() / 4)
 
 

@@ -10,38 +10,35 @@ import numpy as np
 import pytest
 import torch
 from scipy.integrate import solve_ivp
+from tests.cases import mlp, normal
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.kernels import Kernel
+from ntkit import Kernel
 from ntkit._src.labels.hierarchy._two_layer_hierarchy import Accuracy
-from ntkit._src.testing import KernelConformance
 from ntkit.errors import AccuracyWarning, InputError, InputTypeError, SingularKernelError
+from ntkit.testing import KernelConformance
 
 N, D = 4, 5
 
 
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 def labels(n: int = N) -> Tensor:
-    return torch.where(draw(n, seed=9) > 0, 1.0, -1.0).double()
+    return torch.where(normal(n, seed=9) > 0, 1.0, -1.0).double()
 
 
 def fitted(which: str, time: float = math.inf, ridge: float = 0.0) -> ntkit.TangentHierarchy:
     generator = torch.Generator().manual_seed(1)
     if which == "module":
-        net = nn.Sequential(nn.Linear(D, 12), nn.Tanh(), nn.Linear(12, 1)).double()
+        net = mlp(D, 12, 1, activation=nn.Tanh).double()
         for parameter in net.parameters():
             nn.init.normal_(parameter, generator=generator)
         nth = ntkit.TangentHierarchy(module=net, n_samples=0, time=time, ridge=ridge, linear_term=True)
     else:
         nth = ntkit.TangentHierarchy(which, width=16, n_samples=64, generator=generator, time=time, ridge=ridge)
-    return nth.fit(draw(N, D), labels())
+    return nth.fit(normal(N, D), labels())
 
 
-X1, X2 = torch.cat([draw(2, D, seed=3), draw(N, D)[:1]]), torch.cat([draw(1, D, seed=4), draw(N, D)[:2]])
+X1, X2 = torch.cat([normal(2, D, seed=3), normal(N, D)[:1]]), torch.cat([normal(1, D, seed=4), normal(N, D)[:2]])
 """New inputs, and training points among them."""
 
 
@@ -71,7 +68,7 @@ def proposition(which: str, h: Tensor, t: float) -> Tensor:
 def test_equals_the_dense_formula(which: str, t: float) -> None:
     """K_NTH equals eq. (5), and K_t Proposition A.2, of all n^4 entries, training points among the inputs."""
     nth = fitted(which, t)
-    expected = proposition(which, nth.source_.second(draw(N, D)), t)
+    expected = proposition(which, nth.source_.second(normal(N, D)), t)
     torch.testing.assert_close(nth(X1, X2), expected, rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
     torch.testing.assert_close(nth.label_part(X1, X2), nth(X1, X2) - nth.label_free(X1, X2))
     assert nth.label_part(X1, X2).abs().max() > 1e-4 * expected.abs().max()
@@ -81,7 +78,7 @@ def test_equals_the_dense_formula(which: str, t: float) -> None:
 def test_equals_the_integrated_equations(which: str) -> None:
     """K_t equals the solution of eq. (3) up to K4 by a Runge-Kutta method: the first index of K4 is the later time's."""
     nth, (k2, k3, k4) = fitted(which), (k.numpy() for k in entries(which))
-    h, y = nth.source_.second(draw(N, D)).numpy(), labels().numpy()
+    h, y = nth.source_.second(normal(N, D)).numpy(), labels().numpy()
     sizes = np.cumsum([N, k2.size])
 
     def flow(t: float, state: np.ndarray) -> np.ndarray:
@@ -100,8 +97,8 @@ def test_equals_the_integrated_equations(which: str) -> None:
 
 def test_time_is_that_of_training() -> None:
     """A network trained by ``ntkit.train`` for a time t has the kernel of ``at(t)``, but for terms of order 1 / width^2."""
-    x, y, generator = draw(4, D), labels(4), torch.Generator().manual_seed(3)
-    net = nn.Sequential(nn.Linear(D, 128, bias=False), nn.Tanh(), nn.Linear(128, 1, bias=False)).double()
+    x, y, generator = normal(4, D), labels(4), torch.Generator().manual_seed(3)
+    net = mlp(D, 128, 1, activation=nn.Tanh, bias=False).double()
     net = ntkit.initialize(ntkit.parametrize_ntk(net, w_std=1.2), generator=generator)
     nth = ntkit.TangentHierarchy(module=net, n_samples=0, linear_term=True).fit(x, y)
     for t in (0.3, 1.0):
@@ -115,7 +112,7 @@ def test_time_is_that_of_training() -> None:
 
 def test_long_times_reach_the_limit() -> None:
     """t to infinity of Proposition A.2 is eq. (5), and t = 0 the label-free kernel."""
-    nth, x = fitted("tanh"), draw(3, D, seed=3)
+    nth, x = fitted("tanh"), normal(3, D, seed=3)
     torch.testing.assert_close(nth.at(1e8)(x), nth(x), rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(nth.at(0)(x), nth.label_free(x), rtol=1e-13, atol=0)
     assert nth.at(5.0).time == 5.0
@@ -123,7 +120,7 @@ def test_long_times_reach_the_limit() -> None:
 
 
 def test_ridge_is_relative_to_the_mean_diagonal() -> None:
-    x, y = draw(N, D), labels()
+    x, y = normal(N, D), labels()
     nth = fitted("erf", ridge=0.1)
     h = nth.source_.second(x)
     expected = torch.linalg.solve(h + 0.1 * h.diagonal().mean() * torch.eye(N, dtype=h.dtype), y)
@@ -134,7 +131,7 @@ class TestConformance(KernelConformance):
     """The smooth two-layer kernel, the ReLU's and a module's are kernels like any other."""
 
     def kernels(self) -> list[Kernel]:
-        x, y = draw(6, D, seed=7), labels(6)
+        x, y = normal(6, D, seed=7), labels(6)
         generator = torch.Generator().manual_seed(1)
         return [
             ntkit.TangentHierarchy(name, width=4096, n_samples=64, ridge=0.01, generator=generator).fit(x, y)
@@ -142,15 +139,15 @@ class TestConformance(KernelConformance):
         ]
 
     def inputs(self) -> Tensor:
-        return draw(5, D, seed=8)
+        return normal(5, D, seed=8)
 
 
 def test_module() -> None:
     """Random networks of any architecture; the same networks serve every call."""
-    net = nn.Sequential(nn.Linear(D, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1)).double()
+    net = mlp(D, 32, 32, 1, activation=nn.Tanh).double()
     nth = ntkit.TangentHierarchy(module=net, n_samples=2, generator=torch.Generator().manual_seed(0))
-    x = draw(4, D, seed=3)
-    nth.fit(draw(N, D), labels())
+    x = normal(4, D, seed=3)
+    nth.fit(normal(N, D), labels())
     torch.testing.assert_close(nth(x), nth(x, x))
     torch.testing.assert_close(nth.diag(x), nth(x).diagonal())
     with pytest.raises(InputTypeError, match="two-layer"):
@@ -161,16 +158,16 @@ def test_module() -> None:
 
 def test_wider_means_less_label_part() -> None:
     """The label part is in proportion to 1 / width."""
-    x, parts = draw(3, D, seed=3), []
+    x, parts = normal(3, D, seed=3), []
     for width in (64, 256):
         nth = ntkit.TangentHierarchy("relu", width=width, n_samples=64, generator=torch.Generator().manual_seed(0))
-        parts.append(nth.fit(draw(N, D), labels()).label_part(x))
+        parts.append(nth.fit(normal(N, D), labels()).label_part(x))
     torch.testing.assert_close(parts[0], 4 * parts[1])
 
 
 def nearly_repeated() -> tuple[Tensor, Tensor]:
     """Six points, the last close to the first and of the other class: E K2 of erf has condition number 4,000."""
-    x = draw(6, D)
+    x = normal(6, D)
     x[5] = x[0] + 0.017645 * (x[5] - x[0])
     return x, torch.tensor([1.0, -1.0, 1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
 
@@ -209,7 +206,7 @@ def test_accuracy_out_of_reach() -> None:
 
 
 def test_standard_error_and_repr() -> None:
-    nth, x = fitted("relu"), draw(3, D, seed=3)
+    nth, x = fitted("relu"), normal(3, D, seed=3)
     assert nth.standard_error(x).shape == (3, 3)
     assert (nth.standard_error(x) > 0).all()
     assert "relu" in repr(nth)
@@ -242,13 +239,13 @@ def test_bad_arguments(arguments: dict[str, object], error: type[Exception], wor
 @pytest.mark.parametrize(
     ("x", "y", "error", "words"),
     [
-        (draw(3, 2), draw(3, 2), InputError, "For several classes"),
-        (draw(3, 2), draw(4), InputError, "each of the 3"),
-        (draw(3, 2), torch.tensor([True, False, True]), InputTypeError, "booleans"),
-        (draw(3, 2), torch.tensor([1.0, math.nan, 0.0]), InputError, "finite"),
-        (draw(3, 2), [1.0, 2.0, 3.0], InputTypeError, "Tensor"),
-        (torch.full((3, 2), math.nan), draw(3), InputError, "finite"),
-        (draw(3, 2)[[0, 1, 1]], draw(3), SingularKernelError, "ridge"),
+        (normal(3, 2), normal(3, 2), InputError, "For several classes"),
+        (normal(3, 2), normal(4), InputError, "each of the 3"),
+        (normal(3, 2), torch.tensor([True, False, True]), InputTypeError, "booleans"),
+        (normal(3, 2), torch.tensor([1.0, math.nan, 0.0]), InputError, "finite"),
+        (normal(3, 2), [1.0, 2.0, 3.0], InputTypeError, "Tensor"),
+        (torch.full((3, 2), math.nan), normal(3), InputError, "finite"),
+        (normal(3, 2)[[0, 1, 1]], normal(3), SingularKernelError, "ridge"),
     ],
 )
 def test_bad_data(x: Tensor, y: Tensor, error: type[Exception], words: str) -> None:
@@ -257,7 +254,7 @@ def test_bad_data(x: Tensor, y: Tensor, error: type[Exception], words: str) -> N
 
 
 def test_repeated_inputs_need_a_ridge() -> None:
-    x = draw(4, 3)[[0, 1, 2, 3, 3]]
+    x = normal(4, 3)[[0, 1, 2, 3, 3]]
     nth = ntkit.TangentHierarchy("relu", n_samples=64, ridge=1e-3).fit(x, labels(5))
     assert torch.isfinite(nth(x)).all()
 
@@ -265,9 +262,9 @@ def test_repeated_inputs_need_a_ridge() -> None:
 def test_unfitted_and_mismatched() -> None:
     nth = ntkit.TangentHierarchy("relu", n_samples=64)
     with pytest.raises(InputError, match="fit"):
-        nth(draw(2, 2))
+        nth(normal(2, 2))
     with pytest.raises(InputError, match="fit"):
         nth.at(1.0)
-    nth.fit(draw(3, 2), draw(3))
+    nth.fit(normal(3, 2), normal(3))
     with pytest.raises(InputError, match="same shape"):
-        nth(draw(2, 5))
+        nth(normal(2, 5))

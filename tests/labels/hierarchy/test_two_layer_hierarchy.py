@@ -6,23 +6,20 @@ import math
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor
 
 from ntkit._src.finite import Estimate
-from ntkit._src.labels import TwoLayerHierarchy
 from ntkit._src.labels.hierarchy._neuron_terms import Neurons, derivatives
 from ntkit._src.labels.hierarchy._two_layer_hierarchy import FIRST, PROBES, Accuracy, draw_until, measure
 from ntkit.errors import InputError, InputTypeError
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+from ntkit.labels import TwoLayerHierarchy
 
 
 @pytest.mark.parametrize("activation", ["relu", "erf", "gelu"])
 def test_second_equals_neurons(activation: str) -> None:
     """E K2 is the mean over neurons of sigma sigma' + x . x' times that of the slopes."""
-    x = draw(4, 6)
+    x = normal(4, 6)
     w = Neurons(x, 1).draw(2**14)[0]
     source = TwoLayerHierarchy(activation, x, 7)
     value, slope = derivatives(source.function, x @ w, 1)
@@ -34,8 +31,8 @@ def test_second_equals_neurons(activation: str) -> None:
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_independent_seeds_agree_within_their_errors(activation: str) -> None:
     """The standard error covers the spread of independent estimates, over many entries of a contraction of rank two."""
-    x, x1, x2 = draw(6, 8), draw(5, 8, seed=1), draw(4, 8, seed=2)
-    u, v = draw(2, 6, seed=3), draw(2, 6, seed=4)
+    x, x1, x2 = normal(6, 8), normal(5, 8, seed=1), normal(4, 8, seed=2)
+    u, v = normal(2, 6, seed=3), normal(2, 6, seed=4)
     estimates = [
         TwoLayerHierarchy(activation, x, 1, 1024, torch.Generator().manual_seed(seed)).estimate_fourth(x1, x2, u, v)
         for seed in range(2)
@@ -54,17 +51,17 @@ def test_independent_seeds_agree_within_their_errors(activation: str) -> None:
 )
 def test_bad_activations(activation: object, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        TwoLayerHierarchy(activation, draw(3, 2), 8)  # type: ignore[arg-type]
+        TwoLayerHierarchy(activation, normal(3, 2), 8)  # type: ignore[arg-type]
 
 
 def test_images_are_refused() -> None:
     with pytest.raises(InputError, match="flatten"):
-        TwoLayerHierarchy("relu", draw(3, 2, 2), 8)
+        TwoLayerHierarchy("relu", normal(3, 2, 2), 8)
 
 
 def test_function_of_ones_own() -> None:
     """A smooth function given as such has the kernels of its name."""
-    x, u = draw(3, 4), draw(1, 3, seed=1)
+    x, u = normal(3, 4), normal(1, 3, seed=1)
     own, named = (
         TwoLayerHierarchy(activation, x, 5, 256, torch.Generator().manual_seed(0)) for activation in (torch.erf, "erf")
     )

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from tests.cases import mlp
+from torch import Tensor
 
 import ntkit
 
@@ -15,7 +16,7 @@ Array = NDArray[Any]
 
 
 def base(features: int = 6) -> ntkit.Kernel:
-    return ntkit.infinite_width(nn.Sequential(nn.Linear(features, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.3).ntk
+    return ntkit.infinite_width(mlp(features, 8, 1), b_std=0.3).ntk
 
 
 def data(n: int, classes: int, features: int = 6, seed: int = 0) -> tuple[Tensor, Tensor]:

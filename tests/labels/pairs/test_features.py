@@ -5,15 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.cases import normal
 from tests.labels.pairs.oracles import vector_features
 
-from ntkit._src.labels import Pairs
 from ntkit._src.labels.pairs._features import fit_features, geometry, tiles
 from ntkit._src.labels.pairs._pairs import l1_distances, pair_products
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from ntkit.labels import Pairs
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

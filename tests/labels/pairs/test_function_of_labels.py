@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from tests.cases import mlp, normal
 
 import ntkit
-from ntkit._src.labels import function_of_labels
 from ntkit.errors import InputError, InputTypeError
+from ntkit.labels import function_of_labels
 
 N = 7
 
 
 def problem(pairs, classes=2, n=N):
-    x = torch.randn(n + 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    base = ntkit.infinite_width(nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.3).ntk
+    x = normal(n + 3, 5)
+    base = ntkit.infinite_width(mlp(5, 8, 1), b_std=0.3).ntk
     y = torch.arange(n) % classes
     return x[:n], x[n:], ntkit.LabelAware(base, pairs=pairs, strength=0.5).fit(x[:n], y), y
 
@@ -79,7 +79,7 @@ def test_alignment_of_the_label_aware_kernel_is_higher():
     generator = torch.Generator().manual_seed(1)
     y = torch.arange(60) % 2
     x = torch.randn(60, 5, generator=generator, dtype=torch.float64) + y[:, None]
-    base = ntkit.infinite_width(nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1)), b_std=0.3).ntk
+    base = ntkit.infinite_width(mlp(5, 8, 1), b_std=0.3).ntk
     for pairs in ("kr-v1", "fjlt-v1"):
         kernel = ntkit.LabelAware(base, pairs=pairs, strength=0.5).fit(x, y)
         signs = 2.0 * y.double() - 1

@@ -9,7 +9,7 @@ from tests.labels.pairs.oracles import base, data, double_sum, targets
 
 from ntkit._src.labels.pairs import _pair_regression
 from ntkit._src.labels.pairs._pair_regression import KernelRegression
-from ntkit._src.labels.pairs._pairs import Pairs
+from ntkit.labels import Pairs
 
 
 def label_matrix(y):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.cases import normal
 from tests.labels.pairs.oracles import Array, base, data, design, double_sum, targets
 from torch import Tensor, nn
 
 import ntkit
-from ntkit._src.labels import Pairs
 from ntkit._src.labels.pairs._label_aware import definiteness
-from ntkit._src.testing import KernelConformance
 from ntkit.errors import InputError, InputTypeError, NotFittedError
+from ntkit.labels import Pairs
+from ntkit.testing import KernelConformance
 
 NAMES = ("kr-v1", "kr-v2", "fjlt-v1", "fjlt-v2")
 
@@ -109,7 +110,7 @@ def test_float32(pairs):
 def test_images():
     net = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 1))
     limit = ntkit.infinite_width(net).ntk
-    x = torch.randn(20, 2, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(20, 2, 4, 4)
     y = x[:, 0, 0, 0] > 0
     kernel = ntkit.LabelAware(limit, pairs="fjlt-v2").fit(x[:15], y[:15])
     assert kernel(x[15:], x[:15]).shape == (5, 15)

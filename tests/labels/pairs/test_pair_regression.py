@@ -9,18 +9,15 @@ import pytest
 import scipy.linalg
 import torch
 from sklearn.datasets import load_digits
+from tests.cases import normal
 from tests.labels.pairs.oracles import base, data, targets
 
 import ntkit
 from ntkit._src.common import on_threads
-from ntkit._src.labels import Pairs
 from ntkit._src.labels.pairs import _pair_regression as module
 from ntkit._src.labels.pairs._pair_regression import PairRegression, Sketch, sketch_size, triangle_of, walsh_hadamard
 from ntkit.errors import InputError
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from ntkit.labels import Pairs
 
 
 @pytest.mark.parametrize("heights", [[40], [1, 2, 3, 30, 4], [9000, 20_000]])

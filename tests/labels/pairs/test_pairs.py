@@ -5,20 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.cases import normal
 
 from ntkit._src.labels.pairs import _pairs
-from ntkit._src.labels.pairs._pairs import PairEstimator, Pairs, common_mean, l1_distances, pair_products
+from ntkit._src.labels.pairs._pairs import common_mean, l1_distances, pair_products
+from ntkit.labels import PairEstimator, Pairs
 
 
-def normal(*shape: int, seed: int = 0, dtype=torch.float64) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype) + 3
+def shifted(*shape: int, seed: int = 0, dtype=torch.float64) -> torch.Tensor:
+    return normal(*shape, seed=seed).to(dtype) + 3
 
 
 def test_products_are_those_of_flattened_inputs_computed_once(monkeypatch):
     calls = []
     monkeypatch.setattr(_pairs, "pair_products", lambda *x: calls.append(x) or pair_products(*x))
-    x1, x2 = normal(4, 2, 3), normal(3, 2, 3, seed=1)
-    pairs = Pairs(x1, x2, normal(4, 3))
+    x1, x2 = shifted(4, 2, 3), shifted(3, 2, 3, seed=1)
+    pairs = Pairs(x1, x2, shifted(4, 3))
     assert torch.equal(pairs.products.l1, pair_products(x1.flatten(1), x2.flatten(1)).l1)
     assert pairs.products is pairs.products
     part = pairs.take(torch.tensor([2, 0]), torch.tensor([1]))
@@ -27,7 +29,7 @@ def test_products_are_those_of_flattened_inputs_computed_once(monkeypatch):
 
 
 def test_parts_of_parts_and_of_two_batches():
-    x1, x2, k = normal(5, 4), normal(6, 4, seed=1), normal(5, 6, seed=2)
+    x1, x2, k = shifted(5, 4), shifted(6, 4, seed=1), shifted(5, 6, seed=2)
     whole = Pairs(x1, x2, k)
     rows, columns = torch.tensor([4, 0, 3]), torch.tensor([1, 5])
     part = whole.take(rows, columns)
@@ -35,12 +37,12 @@ def test_parts_of_parts_and_of_two_batches():
     again = part.take(torch.tensor([2]), torch.tensor([0]))
     assert torch.equal(again.k, k[3:4, 1:2])
     assert torch.equal(again.products.inner, whole.products.inner[3:4, 1:2])
-    same = Pairs(x1, None, normal(5, 5)).take(rows, columns.clamp(max=4))
+    same = Pairs(x1, None, shifted(5, 5)).take(rows, columns.clamp(max=4))
     assert torch.equal(same.x2, x1[columns.clamp(max=4)])  # the columns of one batch are its rows
 
 
 def test_parts_share_the_products_of_the_whole():
-    x, k = normal(6, 4), normal(6, 6, seed=2)
+    x, k = shifted(6, 4), shifted(6, 6, seed=2)
     whole = Pairs(x, None, k + k.T)
     rows, columns = torch.tensor([4, 0, 3]), torch.tensor([1, 5])
     for part, chosen in ((whole.take(rows), rows), (whole.take(rows, columns), columns)):
@@ -71,7 +73,7 @@ def test_estimators_are_told_by_their_methods():
 def test_products_of_every_pair(same, dtype, monkeypatch):
     monkeypatch.setattr(_pairs, "_BLOCK_ROWS", 3)  # several blocks, the last one short
     monkeypatch.setattr(_pairs, "_TILE_ROWS", 4)
-    x1, x2 = normal(7, 5, dtype=dtype), None if same else normal(6, 5, seed=1, dtype=dtype)
+    x1, x2 = shifted(7, 5, dtype=dtype), None if same else shifted(6, 5, seed=1, dtype=dtype)
     found = pair_products(x1, x2)
     one, two = x1.double().numpy(), (x1 if x2 is None else x2).double().numpy()
     shift = one.mean() if same else (one.mean() + two.mean()) / 2
@@ -99,15 +101,11 @@ def test_means():
     assert common_mean(torch.tensor([[1.0, 3.0]]), None) == 2.0
 
 
-def standard_normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 @pytest.mark.parametrize("rows", [1, 3, 4, 256])
 @pytest.mark.parametrize("same", [True, False])
 def test_against_a_loop_whatever_the_tiles(rows, same, monkeypatch):
     monkeypatch.setattr(_pairs, "_TILE_ROWS", rows)
-    x1, x2 = standard_normal(7, 5), None if same else standard_normal(9, 5, seed=1)
+    x1, x2 = normal(7, 5), None if same else normal(9, 5, seed=1)
     found = l1_distances(x1, x2)
     expected = [[sum(abs(a - b) for a, b in zip(u, v, strict=True)) for v in (x1 if same else x2)] for u in x1]
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-14, atol=0)

@@ -8,10 +8,11 @@ import torch
 from tests.labels.pairs.oracles import base, data
 
 import ntkit
-from ntkit._src.labels import STRENGTHS, Pairs
+from ntkit._src.labels import STRENGTHS
 from ntkit._src.labels.pairs import _label_aware as module
 from ntkit._src.labels.pairs._strength import mean_ratio, splits
 from ntkit.errors import InputError, InputTypeError
+from ntkit.labels import Pairs
 
 
 def seeded(seed=0):

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from tests.native.networks import Function, around, engines_agree, network, normal, of_type, single_precision_errors
+from tests.cases import Function, normal
+from tests.native.networks import around, engines_agree, network, of_type, single_precision_errors
 from torch import nn
 
 import ntkit

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.cases import normal
 from tests.native.networks import network
 from torch import nn
 from torch.nn import functional as F
@@ -72,7 +73,7 @@ NETWORKS = {
 
 
 def inputs(shape):
-    x = 0.7 * torch.randn((7, *shape), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    x = 0.7 * normal(7, *shape, seed=1)
     x[1], x[2], x[3], x[4] = x[0], 1.2 * x[0], -x[0], 0 * x[0]
     return x
 

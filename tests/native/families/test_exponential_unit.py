@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.native.networks import compare, hard, network, normal, phi_of
+from tests.cases import normal
+from tests.native.networks import compare, hard, network, phi_of
 from torch import nn
 from torch.nn import functional as F
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.cases import mlp
 from tests.native.networks import network
 from torch import nn
 
@@ -52,7 +53,7 @@ def test_hermite_terms_of_a_cubic():
 
 
 def test_a_trained_weight_without_variance_is_refused():
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), w_std=0.0, init="standard")
+    limit = ntkit.infinite_width(mlp(3, 4, 1), w_std=0.0, init="standard")
     with pytest.raises(ntkit.errors.EngineError, match="a trained weight without variance"):
         tape_of(limit.program((3,)))
 

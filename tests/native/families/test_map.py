@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from tests.native.networks import around, engines_agree, network, normal, of_type, single_precision_errors
+from tests.cases import normal
+from tests.native.networks import engines_agree, engines_agree_around, network, of_type
 from torch import nn
 
 import ntkit
@@ -50,20 +51,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("head", "b_std"), [("flatten", 0.3), ("average", 0.0)])
-@pytest.mark.parametrize("name", CASES)
-def test_as_the_reference_engine(name, head, b_std):
-    shape, layers = CASES[name]
-    engines_agree(around(layers(), head), shape, b_std)
-
-
 @pytest.mark.parametrize("head", ["flatten", "average"])
 @pytest.mark.parametrize("name", CASES)
-def test_single_precision(name, head):
+def test_between_convolutions(name, head):
     shape, layers = CASES[name]
-    errors = single_precision_errors(around(layers(), head), shape, 0.2)
-    assert errors.max() < 5e-6
-    assert max(errors.diagonal(dim1=1, dim2=2).max(), errors[:, 0, 1].max()) < 1e-6
+    engines_agree_around(layers, head, shape)
 
 
 def test_as_the_last_layer_and_on_sequences():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import Tensor, nn
 
 import ntkit
@@ -15,8 +16,8 @@ from ntkit._src.native import BeyondRange
 @pytest.mark.parametrize("size", [1.0, 1e4, 1e9])
 def test_rows_of_very_different_size(size: float) -> None:
     """K of H has lost log2(size) bits; beyond a limit only the reference engine computes, which divides K itself."""
-    x = torch.randn(6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    y = size * torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    x = normal(6, 5)
+    y = size * normal(4, 5, seed=1)
     net = nn.Sequential(nn.Linear(5, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 1))
     limit = ntkit.infinite_width(net, b_std=0.3)
     beyond = size > 1e5
@@ -30,7 +31,7 @@ def test_rows_of_very_different_size(size: float) -> None:
 
 
 def _normal(*shape: int, seed: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return normal(*shape, seed=seed)
 
 
 def _vectors(*layers: nn.Module) -> tuple[tuple[int, ...], nn.Module]:

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from tests.native.networks import Function, around, engines_agree, network, normal, single_precision_errors, steps
+from tests.cases import Function, Residual, normal
+from tests.native.networks import engines_agree, engines_agree_around, network, steps
 from torch import nn
 
 import ntkit
@@ -40,15 +41,6 @@ def test_positions_in_order_have_a_start_and_a_step(index, size, expected):
         start, step = expected
         places = [start + step * q for q in range(len(index))]
         assert [p if 0 <= p < size else -1 for p in places] == list(index)
-
-
-class Residual(nn.Module):
-    def __init__(self, *layers):
-        super().__init__()
-        self.branch = nn.Sequential(*layers)
-
-    def forward(self, x):
-        return x + self.branch(x)
 
 
 def transposed(*arguments, **options):
@@ -98,20 +90,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("head", "b_std"), [("flatten", 0.3), ("average", 0.0)])
-@pytest.mark.parametrize("name", CASES)
-def test_as_the_reference_engine(name, head, b_std):
-    shape, layers = CASES[name]
-    engines_agree(around(layers(), head), shape, b_std)
-
-
 @pytest.mark.parametrize("head", ["flatten", "average"])
 @pytest.mark.parametrize("name", CASES)
-def test_single_precision(name, head):
+def test_between_convolutions(name, head):
     shape, layers = CASES[name]
-    errors = single_precision_errors(around(layers(), head), shape, 0.2)
-    assert errors.max() < 5e-6
-    assert max(errors.diagonal(dim1=1, dim2=2).max(), errors[:, 0, 1].max()) < 1e-6
+    engines_agree_around(layers, head, shape)
 
 
 def test_as_the_last_layer_and_along_one_axis_and_three():

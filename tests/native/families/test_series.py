@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from tests.native.networks import compare, hard, network, normal, phi_of
+from tests.cases import mlp, normal
+from tests.native.networks import compare, hard, network, phi_of
 from torch import nn
 
 import ntkit
@@ -60,7 +61,7 @@ def test_images_as_the_reference_engine(name, head):
 
 
 def test_float32_inputs_are_computed_in_float64():
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1)))
+    limit = ntkit.infinite_width(mlp(5, 4, 1, activation=nn.Tanh))
     x = normal(6, 5).float()
     found = limit.ntk(x, engine="native")
     assert found.dtype == torch.float32
@@ -148,7 +149,7 @@ def test_kinks_are_left_to_the_reference_engine():
 
 def test_the_version_with_fewest_orders_that_covers_all_inputs():
     """Larger inputs take more orders, and the engine refuses those beyond the last version."""
-    limit = ntkit.infinite_width(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), w_std=1.0)
+    limit = ntkit.infinite_width(mlp(3, 4, 1, activation=nn.Tanh), w_std=1.0)
     engine = NativeEngine(limit.program((3,)))
     x = normal(4, 3)
     x = x / x.norm(dim=1, keepdim=True) * math.sqrt(3)  # deviations of one

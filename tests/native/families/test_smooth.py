@@ -7,21 +7,13 @@ from collections.abc import Callable
 import pytest
 import torch
 from mpmath import mpf, sqrt
+from tests.cases import Function, normal
 from tests.rules.high_precision import duals, kernels
 from torch import Tensor, nn
 
 import ntkit
 
 ENGINES = ("native", "reference")
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, z: Tensor) -> Tensor:
-        return self.function(z)
 
 
 def _limit(activation: nn.Module, depth: int, b_std: float) -> ntkit.results.InfiniteWidth:
@@ -33,7 +25,7 @@ def _limit(activation: nn.Module, depth: int, b_std: float) -> ntkit.results.Inf
 
 def _rows(size: float) -> Tensor:
     """Unit rows of one size: two directions, a multiple, a near duplicate, and one that is obtuse to the first."""
-    rows = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows = normal(3, 5)
     a, b, c = rows / rows.norm(dim=1, keepdim=True)
     return size * torch.stack([a, b, 2 * a, a + 1e-7 * c, b - 1.5 * a])
 
@@ -126,7 +118,7 @@ def test_trained_gains_of_positions(name: str, affine: str) -> None:
         nn.Linear(4, 1),
     ]
     limit = ntkit.infinite_width(nn.Sequential(*layers))
-    x = torch.randn(9, 2, 3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    x = normal(9, 2, 3, 5, seed=1)
     x[1], x[2], x[3] = x[0], -x[0], x[0] + 1e-6 * x[4]
     exact = limit.ntk(x, x.clone(), engine="reference")
     torch.testing.assert_close(limit.ntk(x, x.clone(), engine="native"), exact, rtol=1e-11, atol=0)

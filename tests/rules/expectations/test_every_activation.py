@@ -11,7 +11,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.native.networks import Function, compare, hard, normal
+from tests.cases import Function, normal
+from tests.native.networks import compare, hard
 from torch import nn
 
 import ntkit

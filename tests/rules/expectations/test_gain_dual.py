@@ -7,16 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.rules.expectations.functions import f64
 
 from ntkit._src.program import GELU, AnyFunction, Cos, Erf, Exp, Polynomial, Rectified, Sin
 from ntkit._src.rules.expectations import gain_dual
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
 WEIGHTS = WEIGHTS / math.sqrt(math.tau)
-
-
-def f64(*values):
-    return tuple(torch.tensor(v, dtype=torch.float64) for v in values)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import nn
 
 import ntkit
@@ -65,7 +66,7 @@ def test_means():
 
 
 def test_every_kernel_refuses():
-    x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(2, 4)
     x *= 500 / x.norm(dim=1, keepdim=True)
     net = nn.Sequential(nn.Linear(4, 8), ntkit.Elementwise(torch.sin), nn.Linear(8, 1))
     limit = ntkit.infinite_width(net)

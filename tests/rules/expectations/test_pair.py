@@ -6,12 +6,9 @@ import math
 
 import pytest
 import torch
+from tests.rules.expectations.functions import f64
 
 from ntkit._src.rules.expectations._pair import Pair, safe_sqrt
-
-
-def f64(*values):
-    return tuple(torch.tensor(v, dtype=torch.float64) for v in values)
 
 
 def test_coordinates():

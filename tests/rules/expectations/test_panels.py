@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.rules.expectations.functions import dual_at_singular_inputs, f64, quadrature
 from tests.rules.families import Vectors
 from torch import nn
 
 import ntkit
-from ntkit._src.program import Activation, AnyFunction
+from ntkit._src.program import Activation
 from ntkit._src.rules.expectations import _mehler, _panels, dual, gain_dual, mean
 from ntkit._src.rules.expectations._any_function import kinked_dual, kinked_mean
 from ntkit._src.rules.expectations._mehler import BANDS, mehler_fields, mehler_reaches
@@ -23,14 +24,6 @@ from ntkit._src.rules.expectations._partition import has_strong_kinks, jumps
 from ntkit._src.rules.expectations._piecewise import pieces, piecewise_dual, piecewise_mean
 from ntkit._src.rules.expectations._table import table_dual
 from ntkit.errors import QuadratureError, QuadratureWarning
-
-
-def quadrature(label, function, kinks=()):
-    return AnyFunction(function, kinks=kinks, label=label)
-
-
-def f64(*values):
-    return tuple(torch.tensor(v, dtype=torch.float64) for v in values)
 
 
 def one_kink_function(z):
@@ -230,15 +223,7 @@ def test_gradients(phi):
 
 @pytest.mark.parametrize("phi", [ONE, TWO], ids=str)
 def test_gradients_where_inputs_coincide_or_vanish(phi):
-    k, q1, q2 = f64([2.0, -2.0, 2 + 1e-15, 0.0, 0.0], [2.0, 2, 2, 0, 0], [2.0, 2, 2, 3, 0])
-    for t in (k, q1, q2):
-        t.requires_grad_()
-    value, slope = dual(phi, k, q1, q2, tangent=True)
-    for output in (value, slope):
-        assert torch.isfinite(output).all()
-        for gradient in torch.autograd.grad(output.sum(), (k, q1, q2), retain_graph=True):
-            assert torch.isfinite(gradient).all()
-    torch.testing.assert_close(torch.autograd.grad(value.sum(), k)[0], slope.detach())
+    value, q2 = dual_at_singular_inputs(phi)
     zero = phi.function(torch.zeros(1, dtype=torch.float64)).item()
     assert value[4].item() == pytest.approx(zero**2, rel=1e-12)
     assert value[3].item() == pytest.approx(zero * mean(phi, q2[3]).item(), rel=1e-12)

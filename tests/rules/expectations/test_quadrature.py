@@ -9,20 +9,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.rules.expectations.functions import dual_at_singular_inputs, f64, quadrature
 
 from ntkit._src.program import AnyFunction, Polynomial, Rectified
 from ntkit._src.rules.expectations import _any_function, _table, dual, mean
 from ntkit._src.rules.expectations._piecewise import pieces
 from ntkit._src.rules.expectations._table import mean_tabulated
-
-
-def quadrature(label, function, kinks=()):
-    return AnyFunction(function, kinks=kinks, label=label)
-
-
-def f64(*values):
-    return tuple(torch.tensor(v, dtype=torch.float64) for v in values)
-
 
 SMOOTH = [
     quadrature("tanh", torch.tanh),
@@ -137,16 +129,7 @@ def test_gradients(phi):
     assert torch.autograd.gradcheck(lambda *a: dual(phi, *a, tangent=True), (k, q1, q2), eps=1e-5, atol=1e-6)
     value, slope = dual(phi, k, q1, q2, tangent=True)
     torch.testing.assert_close(torch.autograd.grad(value.sum(), k)[0], slope.detach())
-    # coincidence, rounding above 1, and zero variance
-    k, q1, q2 = f64([2.0, -2.0, 2 + 1e-15, 0.0, 0.0], [2.0, 2, 2, 0, 0], [2.0, 2, 2, 3, 0])
-    for t in (k, q1, q2):
-        t.requires_grad_()
-    value, slope = dual(phi, k, q1, q2, tangent=True)
-    for output in (value, slope):
-        assert torch.isfinite(output).all()
-        for gradient in torch.autograd.grad(output.sum(), (k, q1, q2), retain_graph=True):
-            assert torch.isfinite(gradient).all()
-    torch.testing.assert_close(torch.autograd.grad(value.sum(), k)[0], slope.detach())
+    value, q2 = dual_at_singular_inputs(phi)
     zero = phi.function(torch.zeros(1, dtype=torch.float64)).item()
     torch.testing.assert_close(value[4].item(), zero**2, rtol=1e-12, atol=1e-15)
     torch.testing.assert_close(value[3].item(), zero * mean(phi, q2[3]).item(), rtol=1e-12, atol=1e-15)

@@ -8,10 +8,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.cases import normal
+from tests.rules.expectations.functions import quadrature
 from torch import nn
 
 import ntkit
-from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations import dual, mean
 from ntkit._src.rules.expectations._limits import RADIUS, finite_reach, reach, tail
 from ntkit._src.rules.expectations._mehler import mehler_reaches
@@ -19,10 +20,6 @@ from ntkit._src.rules.expectations._table import tabulated
 from ntkit.errors import InputError, QuadratureError
 
 RATE = 0.1
-
-
-def quadrature(label, function, kinks=()):
-    return AnyFunction(function, kinks=kinks, label=label)
 
 
 SQUARED = quadrature("squared", lambda z: torch.exp(RATE * z * z))
@@ -73,7 +70,7 @@ def test_equals_closed_forms(phi, exact, variance):
 
 def test_kernel_of_an_elementwise_layer():
     """The variances at hand count: at 1 the square's expectation is 1 / sqrt(1 - 0.4) although at 2.5 it is infinite."""
-    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(3, 4)
     x *= 2 / x.norm(dim=1, keepdim=True)
     net = nn.Sequential(nn.Linear(4, 8, bias=False), ntkit.Elementwise(SQUARED.function), nn.Linear(8, 1, bias=False))
     limit = ntkit.infinite_width(net, w_std=1.0, b_std=0.0)

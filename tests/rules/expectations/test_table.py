@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from tests.cases import normal
 
 from ntkit._src.program import AnyFunction
 from ntkit._src.rules.expectations import _table
@@ -30,7 +31,7 @@ def test_chebyshev():
     expected = torch.cos(torch.arange(7) * torch.acos(x)[:, None])
     torch.testing.assert_close(_table._chebyshev(x, 7), expected, rtol=0, atol=1e-14)
     assert _table._chebyshev(x, 1).shape == (9, 1)
-    coefficients = torch.randn(6, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    coefficients = normal(6, 9)
     summed = (coefficients.T * expected[:, :6]).sum(1)
     torch.testing.assert_close(_table._clenshaw(coefficients, x), summed, rtol=0, atol=1e-14)
     torch.testing.assert_close(_table._clenshaw(coefficients[:1], x), coefficients[0])

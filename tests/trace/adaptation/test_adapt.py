@@ -4,6 +4,7 @@ import operator
 
 import pytest
 import torch
+from tests.cases import mlp
 from tests.trace.adaptation import networks
 from torch import nn
 from torch.nn import functional as F
@@ -239,7 +240,7 @@ def test_functional_pooling_and_one_layer_in_two_places():
 
 
 def test_a_module_with_a_limit_is_left_alone():
-    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    net = mlp(3, 4, 1)
     adapted = ntkit.adapt(net)
     assert adapted.changes == () and type(adapted.module) is nn.Sequential
     assert str(adapted) == "0 changes; it has an infinite-width limit"

@@ -1,7 +1,7 @@
 """Attention written by hand around F.scaled_dot_product_attention, in networks that tests compare or see refused."""
 
 import torch
-from tests.rules.families import normal
+from tests.cases import normal
 from torch import nn
 from torch.nn import functional as F
 

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from tests.trace.forms import MLP, Lambda, normal, same_kernels
+from tests.cases import normal
+from tests.trace.forms import MLP, Lambda, same_kernels
 from torch import nn
 from torch.nn import functional as F
 

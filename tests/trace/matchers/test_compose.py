@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.trace.forms import normal
+from tests.cases import normal
 from torch import nn
 from torch.nn import functional as F
 

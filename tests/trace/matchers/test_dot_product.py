@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tests.rules.families import normal
+from tests.cases import normal
 from tests.trace.matchers.dot_products import (
     GAINS,
     LOWER,
@@ -30,7 +30,7 @@ from tests.trace.matchers.dot_products import (
 from torch import nn
 from torch.nn import functional as F
 
-from ntkit._src.layers import SelfAttention
+from ntkit.layers import SelfAttention
 
 LAYOUTS = {
     "view": lambda: Written(viewed),

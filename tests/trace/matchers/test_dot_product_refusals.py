@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.rules.families import normal
+from tests.cases import normal
 from tests.trace.matchers.dot_products import (
     LOWER,
     Exported,

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from tests.trace.forms import Lambda, normal, same_kernels
+from tests.cases import mlp, normal
+from tests.trace.forms import Lambda, same_kernels
 from torch import nn
 from torch.nn import functional as F
 
@@ -36,7 +37,7 @@ def test_user_subclass_of_a_layer(shape):
             return 2 * super().forward(x)
 
     x = normal(3, *shape)
-    plain = nn.Sequential(nn.Linear(shape[-1], 8), nn.ReLU(), nn.Linear(8, 1))
+    plain = mlp(shape[-1], 8, 1)
     same_kernels(nn.Sequential(MyLinear(shape[-1], 8), nn.ReLU(), nn.Linear(8, 1)), plain, x)
     scaled = nn.Sequential(nn.Linear(shape[-1], 8), Lambda(lambda m, h: 2 * h), nn.ReLU(), nn.Linear(8, 1))
     same_kernels(nn.Sequential(Twice(shape[-1], 8), nn.ReLU(), nn.Linear(8, 1)), scaled, x)

@@ -4,7 +4,8 @@ from functools import partial
 
 import pytest
 import torch
-from tests.trace.forms import IMAGES, Lambda, normal, same_kernels
+from tests.cases import normal
+from tests.trace.forms import IMAGES, Lambda, same_kernels
 from torch import nn
 from torch.nn import functional as F
 

@@ -1,6 +1,7 @@
 """Padding by hand is the padding of a convolution."""
 
-from tests.trace.forms import Lambda, normal, same_kernels
+from tests.cases import normal
+from tests.trace.forms import Lambda, same_kernels
 from torch import nn
 from torch.nn import functional as F
 

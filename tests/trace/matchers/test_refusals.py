@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.cases import Function, mlp, normal
 from torch import nn
 from torch.nn import functional as F
 
@@ -23,15 +24,6 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.head(self.body(self, self.fc(x)))
-
-
-class Function(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 def image_net(*layers):
@@ -120,7 +112,7 @@ def test_shared_weights():
 
 
 def test_tied_parameters():
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    net = mlp(4, 8, 8, 8)
     net[4].weight = net[2].weight
     with pytest.raises(UnsupportedLayerError, match="also those of '2'"):
         ntkit.infinite_width(net)
@@ -154,7 +146,7 @@ def test_error_survives_pickling():
 def test_step_of_a_trained_network_has_an_nngp_kernel_alone(step):
     """Torch cannot differentiate heaviside, so the replay of a trained network compares values alone."""
     limit = ntkit.infinite_width(Net(lambda net, h: step(h)), b_std=0.3)
-    x = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = normal(3, 4)
     before = ntkit.infinite_width(nn.Linear(4, 8), b_std=0.3).nngp(x)
     scale = before.diagonal().sqrt()
     angle = torch.acos((before / scale / scale[:, None]).clamp(-1, 1))
@@ -169,7 +161,7 @@ def test_sign_has_no_tangent_kernel_unless_frozen():
             return torch.sign(x)
 
     net = nn.Sequential(nn.Linear(4, 8), Sign(), nn.Linear(8, 1))
-    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(3, 4)
     limit = ntkit.infinite_width(net)
     assert torch.isfinite(limit.nngp(x)).all()
     with pytest.raises(UnsupportedLayerError, match=r"use limit\.nngp"):
@@ -192,7 +184,7 @@ def test_code_that_only_proxies_run_is_not_read():
             return self.head(torch.relu(h) + 1)
 
     plain = Net(lambda net, h: torch.relu(h) + 1)
-    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(3, 4)
     torch.testing.assert_close(ntkit.infinite_width(Hidden()).ntk(x), ntkit.infinite_width(plain).ntk(x))
 
 
@@ -334,7 +326,7 @@ def test_frozen_parameters_in_front_are_random_unless_said_otherwise(layer):
             return self.head(h[0][:, -1])
 
     net = InFront()
-    x = torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(3, 2, 5)
     with pytest.raises(UnsupportedLayerError, match=r"frozen parameter is random(?s:.*)deterministic=\('front',\)"):
         ntkit.infinite_width(net).ntk(x)
     limit = ntkit.infinite_width(net, deterministic=("front",))
@@ -350,9 +342,9 @@ def test_frozen_parameters_in_front_are_random_unless_said_otherwise(layer):
 
 
 def test_a_frozen_first_layer_is_drawn_unless_said_otherwise():
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).double()
+    net = mlp(4, 8, 2).double()
     net[0].requires_grad_(False)
-    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(3, 4)
     drawn = ntkit.infinite_width(net).nngp(x)
     fixed = ntkit.infinite_width(net, deterministic=("0",)).nngp(x)
     torch.nn.init.normal_(net[0].weight)

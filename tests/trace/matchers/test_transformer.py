@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from tests.rules.families import estimates, normal
+from tests.cases import normal
+from tests.rules.families import estimates
 from torch import nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit._src.layers import SelfAttention
 from ntkit.errors import UnsupportedLayerError
+from ntkit.layers import SelfAttention
 
 X = normal(3, 4, 3)
 SAMPLES = {"attention_samples": 64}
